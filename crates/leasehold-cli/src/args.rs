@@ -314,7 +314,6 @@ EXAMPLES
 mod tests {
     use std::collections::BTreeSet;
 
-    use clap::builder::PossibleValue;
     use clap::{Arg, ArgAction, CommandFactory as _};
 
     use super::*;
@@ -386,23 +385,14 @@ mod tests {
                 let named = |line: &&str| code(line).into_iter().any(is_usage);
                 let line = text.lines().find(named);
                 let line = line.unwrap_or_else(|| panic!("{usage} of {}", command.get_name()));
-                let visible = option
-                    .get_default_values()
-                    .iter()
-                    .filter(|value| !value.is_empty());
                 let values = option.get_possible_values();
-                let takes = option.get_action().takes_values();
-                let stated = visible.map(|value| value.to_string_lossy().into_owned());
-                let stated = stated.chain(
-                    values
-                        .iter()
-                        .map(PossibleValue::get_name)
-                        .map(str::to_owned),
-                );
+                let values = values.iter().map(|it| it.get_name().into());
+                let defaults = option.get_default_values().iter();
+                let stated = values.chain(defaults.map(|it| it.to_string_lossy()));
                 // The page separates thousands.
                 let line = line.replace(',', "");
-                for value in stated.filter(|_| takes) {
-                    assert!(line.contains(&value), "{usage}: {value}");
+                for value in stated.filter(|_| option.get_action().takes_values()) {
+                    assert!(line.contains(&*value), "{usage}: {value}");
                 }
                 if let Some(short) = option.get_short() {
                     assert!(line.contains(&format!("`-{short}`")), "-{short}");

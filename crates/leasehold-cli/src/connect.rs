@@ -18,18 +18,15 @@ pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<
 /// Settings with the passwords that the arguments and the environment name.
 pub(crate) fn with_passwords(
     args: &StoreArgs,
-    builder: ClientBuilder,
+    mut builder: ClientBuilder,
 ) -> Result<ClientBuilder, Failure> {
-    let builder = match password(args)? {
-        Some(password) => builder.password(password),
-        None => builder,
-    };
-    Ok(
-        match secret::in_environment("LEASEHOLD_SENTINEL_PASSWORD")? {
-            Some(password) => builder.sentinel_password(password),
-            None => builder,
-        },
-    )
+    if let Some(password) = password(args)? {
+        builder = builder.password(password);
+    }
+    if let Some(password) = secret::in_environment("LEASEHOLD_SENTINEL_PASSWORD")? {
+        builder = builder.sentinel_password(password);
+    }
+    Ok(builder)
 }
 
 /// Settings in the namespace that the arguments name.

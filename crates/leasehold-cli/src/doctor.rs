@@ -2,7 +2,7 @@
 
 use leasehold::doctor::{Finding, Report, Severity};
 use leasehold::{Client, Durability};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::args::{DoctorArgs, StoreArgs};
 use crate::exit::Failure;
@@ -31,7 +31,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
         .diagnose(&connect::url(store)?)
         .await?;
     if args.json {
-        output::json(&Json::from(&report))?;
+        output::json(&as_json(&report))?;
     } else {
         output::line(&text(&report))?;
     }
@@ -43,41 +43,23 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
 }
 
 /// The report in JSON. Its field names are stable.
-#[derive(Debug, Serialize)]
-struct Json<'a> {
-    store: &'a str,
-    severity: &'static str,
-    findings: Vec<JsonFinding<'a>>,
-    acl: Option<&'a str>,
-}
-
-#[derive(Debug, Serialize)]
-struct JsonFinding<'a> {
-    severity: &'static str,
-    check: &'static str,
-    node: Option<&'a str>,
-    seen: &'a str,
-    consequence: Option<&'a str>,
-    fix: Option<&'a str>,
-}
-
-impl<'a> From<&'a Report> for Json<'a> {
-    fn from(report: &'a Report) -> Self {
-        let findings = report.findings.iter().map(|finding| JsonFinding {
-            severity: finding.severity.as_str(),
-            check: finding.check,
-            node: finding.node.as_deref(),
-            seen: &finding.seen,
-            consequence: finding.consequence.as_deref(),
-            fix: finding.fix.as_deref(),
-        });
-        Self {
-            store: &report.store,
-            severity: report.severity().as_str(),
-            findings: findings.collect(),
-            acl: report.acl.as_deref(),
-        }
-    }
+fn as_json(report: &Report) -> Value {
+    let findings = report.findings.iter().map(|finding| {
+        json!({
+            "severity": finding.severity.as_str(),
+            "check": finding.check,
+            "node": finding.node,
+            "seen": finding.seen,
+            "consequence": finding.consequence,
+            "fix": finding.fix,
+        })
+    });
+    json!({
+        "store": report.store,
+        "severity": report.severity().as_str(),
+        "findings": findings.collect::<Vec<_>>(),
+        "acl": report.acl,
+    })
 }
 
 fn text(report: &Report) -> String {
@@ -140,16 +122,12 @@ fn summary(report: &Report) -> String {
         let same = report.findings.iter().filter(|f| f.severity == severity);
         same.count()
     };
-    let plural = |count: usize, what: &str| match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
-    };
     let (dangers, warnings) = (count(Severity::Danger), count(Severity::Warning));
     let counted = format!(
         "{}, {}, {}",
-        plural(dangers, "danger"),
-        plural(warnings, "warning"),
-        plural(count(Severity::Note), "note")
+        output::count(dangers, "danger"),
+        output::count(warnings, "warning"),
+        output::count(count(Severity::Note), "note")
     );
     match (dangers, warnings) {
         (0, 0) => format!("healthy ({counted})"),

@@ -1,7 +1,5 @@
 //! `leasehold ls`.
 
-use comfy_table::presets;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
 use leasehold::{Client, LockInfo};
 
 use crate::args::{LsArgs, StoreArgs};
@@ -13,8 +11,7 @@ pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> 
     let client = connect(store, Client::builder()).await?;
     let locks = client.locks().await?;
     if args.json {
-        let locks: Vec<_> = locks.iter().map(output::Lock::from).collect();
-        output::json(&locks)?;
+        output::json(&locks.iter().map(output::lock).collect())?;
     } else if locks.is_empty() {
         note!("no locks are held at {}", client.store());
     } else {
@@ -24,26 +21,16 @@ pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> 
 }
 
 fn table(locks: &[LockInfo]) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(["NAME", "HOLDER", "HELD FOR", "TIME LEFT", "TOKEN", "COUNT"]);
-    for info in locks {
-        table.add_row([
+    let rows = locks.iter().map(|info| {
+        [
             output::printable(&info.name),
             output::holder(info),
             output::age(info),
             duration::show(info.time_left),
             output::token(info),
             info.count.to_string(),
-        ]);
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-        if column.index >= 2 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.trim_fmt()
+        ]
+    });
+    let header = ["NAME", "HOLDER", "HELD FOR", "TIME LEFT", "TOKEN", "COUNT"];
+    output::table(header, rows, 2..)
 }

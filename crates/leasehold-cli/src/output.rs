@@ -2,70 +2,82 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::ops::RangeBounds;
 use std::time::{Duration, SystemTime};
 
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use leasehold::LockInfo;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::duration;
 use crate::exit::Failure;
 
 /// A held lock in JSON. Its field names and units are stable.
-#[derive(Debug, Serialize)]
-pub(crate) struct Lock {
-    name: String,
-    lease: String,
-    /// A number below 2^53, exact in every JSON reader.
-    token: Option<u64>,
-    count: u32,
-    time_left_ms: u64,
-    since: Option<String>,
-    holder: Option<Holder>,
-}
-
-/// The holder of a lock in JSON.
-#[derive(Debug, Serialize)]
-struct Holder {
-    host: String,
-    pid: u32,
-    program: String,
-    label: String,
-    connected: String,
-}
-
-impl From<&LockInfo> for Lock {
-    fn from(info: &LockInfo) -> Self {
-        Self {
-            name: info.name.clone(),
-            lease: info.lease.to_string(),
-            token: info.token.map(|token| token.get()),
-            count: info.count,
-            time_left_ms: u64::try_from(info.time_left.as_millis()).unwrap_or(u64::MAX),
-            since: info.since.map(rfc3339),
-            holder: info.client.as_ref().map(|client| Holder {
-                host: client.host.clone(),
-                pid: client.pid,
-                program: client.program.clone(),
-                label: client.label.clone(),
-                connected: rfc3339(client.since),
-            }),
-        }
-    }
+pub(crate) fn lock(info: &LockInfo) -> Value {
+    let holder = info.client.as_ref().map(|client| {
+        json!({
+            "host": client.host,
+            "pid": client.pid,
+            "program": client.program,
+            "label": client.label,
+            "connected": rfc3339(client.since),
+        })
+    });
+    json!({
+        "name": info.name,
+        "lease": info.lease.to_string(),
+        // Below 2^53, exact in every JSON reader.
+        "token": info.token.map(|token| token.get()),
+        "count": info.count,
+        "time_left_ms": u64::try_from(info.time_left.as_millis()).unwrap_or(u64::MAX),
+        "since": info.since.map(rfc3339),
+        "holder": holder,
+    })
 }
 
 /// The holder of a lock in one line.
 pub(crate) fn holder(info: &LockInfo) -> String {
     match &info.client {
-        Some(client) => {
-            let mut text = format!("{} pid {} {}", client.host, client.pid, client.program);
-            if !client.label.is_empty() {
-                text = format!("{text} ({})", client.label);
-            }
-            printable(&text)
-        }
+        Some(it) => client(&it.host, it.pid, &it.program, &it.label),
         None => "a client without client info".to_owned(),
     }
+}
+
+/// A client in one line.
+pub(crate) fn client(host: &str, pid: u32, program: &str, label: &str) -> String {
+    let label = match label {
+        "" => String::new(),
+        label => format!(" ({label})"),
+    };
+    printable(&format!("{host} pid {pid} {program}{label}"))
+}
+
+/// A number of things, such as `1 lease` or `2 leases`.
+pub(crate) fn count(number: usize, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{plural}")
+}
+
+/// A table without lines, in which these columns are aligned to the right.
+pub(crate) fn table<const COLUMNS: usize>(
+    header: [&str; COLUMNS],
+    rows: impl Iterator<Item = [String; COLUMNS]>,
+    right: impl RangeBounds<usize>,
+) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header)
+        .add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+        if right.contains(&column.index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
 }
 
 /// How long ago a lock was taken.
@@ -105,7 +117,7 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
     Timestamp::try_from(time).map_or_else(|_| String::new(), |time| format!("{time:.3}"))
 }
 
-pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn json(value: &Value) -> Result<(), Failure> {
     let mut text = serde_json::to_vec_pretty(value)
         .map_err(|error| Failure::own("the output cannot be written as JSON", error))?;
     text.push(b'\n');
@@ -152,39 +164,24 @@ mod tests {
 
     #[test]
     fn what_cannot_be_seen_is_escaped() {
-        for first in [
-            '\u{0}',
-            '\u{7f}',
-            '\u{200b}',
-            '\u{202a}',
-            '\u{2060}',
-            '\u{e0000}',
+        for range in [
+            '\u{0}'..='\u{1f}',
+            '\u{7f}'..='\u{9f}',
+            '\u{ad}'..='\u{ad}',
+            '\u{61c}'..='\u{61c}',
+            '\u{200b}'..='\u{200f}',
+            '\u{2028}'..='\u{202e}',
+            '\u{2060}'..='\u{2069}',
+            '\u{feff}'..='\u{feff}',
+            '\u{fff9}'..='\u{fff9}',
+            '\u{1d173}'..='\u{1d173}',
+            '\u{e0000}'..='\u{e007f}',
         ] {
-            let last = match first {
-                '\u{0}' => '\u{1f}',
-                '\u{7f}' => '\u{9f}',
-                '\u{200b}' => '\u{200f}',
-                '\u{202a}' => '\u{202e}',
-                '\u{2060}' => '\u{2069}',
-                _ => '\u{e007f}',
-            };
-            for c in first..=last {
+            for c in range {
                 let shown = printable(&format!("a{c}b"));
                 assert!(shown.starts_with("a\\") && shown.ends_with('b'), "{shown}");
                 assert!(shown.bytes().all(|byte| byte.is_ascii_graphic()), "{shown}");
             }
-        }
-        for c in [
-            '\u{ad}',
-            '\u{61c}',
-            '\u{feff}',
-            '\u{2028}',
-            '\u{2029}',
-            '\u{fff9}',
-            '\u{1d173}',
-        ] {
-            let escaped = format!("{}", c.escape_unicode());
-            assert_eq!(printable(&format!("{c}b")), format!("{escaped}b"));
         }
         assert_eq!(printable("pay\u{202e}llor"), "pay\\u{202e}llor");
         assert_eq!(printable_lines("a\u{200b}\nb"), "a\\u{200b}\nb");

@@ -31,21 +31,13 @@ pub(crate) fn run(config: NodeConfig, mut commands: Commands) {
 }
 
 fn settings(config: NodeConfig) -> Settings {
-    let mut settings = Settings {
-        listen: config
-            .listen
-            .iter()
-            .map(|address| Listen::parse(address).unwrap())
-            .collect(),
-        stores: vec![StoreSettings {
-            name: config.store,
-            url: config.url,
-            ..StoreSettings::default()
-        }],
-        ..Settings::default()
-    };
+    let listen = config.listen.iter();
+    let listen = listen.map(|address| Listen::parse(address).unwrap());
+    let mut store = StoreSettings::new(config.url);
+    store.name = config.store;
+    let mut settings = Settings::new(listen.collect(), vec![store]);
     if let Some((cert, key, token)) = config.tls {
-        settings.tls = Some(TlsFiles { cert, key });
+        settings.tls = Some(TlsFiles::new(cert, key));
         settings.tokens = Token::parse_file(&token).unwrap();
     }
     settings

@@ -75,6 +75,8 @@ fn a_stopped_server_dies_with_a_killed_test_process() {
         std::thread::sleep(SOON * 6);
         unreachable!("nobody killed this process");
     }
+    // A killed process does not remove its files.
+    let directory = tempfile::tempdir().unwrap();
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
@@ -82,6 +84,7 @@ fn a_stopped_server_dies_with_a_killed_test_process() {
         ])
         .arg("--nocapture")
         .env(VICTIM, "1")
+        .env("TMPDIR", directory.path())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

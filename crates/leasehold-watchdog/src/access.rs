@@ -9,6 +9,7 @@ use crate::Error;
 
 /// The namespaces that a permission or a token allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Namespaces {
     /// `*`: all namespaces.
     All,

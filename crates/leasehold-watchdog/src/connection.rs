@@ -72,7 +72,6 @@ pub(crate) struct Connection<T> {
 #[derive(Default)]
 struct SendBuffer {
     bytes: Vec<u8>,
-    sent: usize,
     flushed: bool,
     /// The peer does not read any more.
     broken: bool,
@@ -195,10 +194,10 @@ impl<T: Transport> Connection<T> {
 
     /// Handles the messages that were read, as long as there is room for the replies.
     fn handle_input(&mut self) {
-        while self.close_reason.is_none() && self.send_buffer.len() < SEND_BUFFER_MAX {
+        while self.close_reason.is_none() && self.send_buffer.bytes.len() < SEND_BUFFER_MAX {
             if let Some(pages) = &mut self.pages {
                 // The next page follows when the one before was sent.
-                if self.send_buffer.len() > 0 {
+                if !self.send_buffer.bytes.is_empty() {
                     break;
                 }
                 match pages.next() {
@@ -223,7 +222,7 @@ impl<T: Transport> Connection<T> {
 
     /// Whether no further message is read until the peer has read.
     fn is_full(&self) -> bool {
-        self.send_buffer.len() >= SEND_BUFFER_MAX || self.pages.is_some()
+        self.send_buffer.bytes.len() >= SEND_BUFFER_MAX || self.pages.is_some()
     }
 
     fn handle_message(&mut self, message: ToNode) {
@@ -273,28 +272,21 @@ impl<T: Transport> Connection<T> {
         match close_reason {
             CloseReason::Refused(_) | CloseReason::InvalidFrame(_) => {
                 metrics::counter!("leasehold_watchdog_refused_total").increment(1);
-                tracing::warn!(peer, client, why = %close_reason, "refused a connection");
+                tracing::warn!(peer, client, reason = %close_reason, "refused a connection");
             }
             close_reason => {
-                tracing::debug!(peer, client, why = %close_reason, "a connection has ended");
+                tracing::debug!(peer, client, reason = %close_reason, "a connection has ended");
             }
         }
     }
 }
 
 impl SendBuffer {
-    fn len(&self) -> usize {
-        self.bytes.len() - self.sent
-    }
-
     fn push(&mut self, bytes: &[u8]) {
-        if self.broken {
-            return;
+        if !self.broken {
+            self.bytes.extend_from_slice(bytes);
+            self.flushed = false;
         }
-        self.bytes.drain(..self.sent);
-        self.sent = 0;
-        self.bytes.extend_from_slice(bytes);
-        self.flushed = false;
     }
 
     /// Sends what the peer takes. Returns whether that was anything.
@@ -308,18 +300,18 @@ impl SendBuffer {
         last: bool,
     ) -> bool {
         let mut progress = false;
-        while self.len() > 0 && !self.broken {
-            match Pin::new(&mut *writer).poll_write(context, &self.bytes[self.sent..]) {
+        while !self.bytes.is_empty() {
+            match Pin::new(&mut *writer).poll_write(context, &self.bytes) {
                 Poll::Ready(Ok(sent)) if sent > 0 => {
-                    self.sent += sent;
+                    self.bytes.drain(..sent);
                     progress = true;
                 }
                 Poll::Ready(_) => self.end(),
                 Poll::Pending => return progress,
             }
         }
+        // Also releases its memory.
         self.bytes = Vec::new();
-        self.sent = 0;
         if !self.flushed && !self.broken {
             match Pin::new(&mut *writer).poll_flush(context) {
                 Poll::Ready(Ok(())) => self.flushed = true,
@@ -337,7 +329,6 @@ impl SendBuffer {
     fn end(&mut self) {
         self.broken = true;
         self.bytes = Vec::new();
-        self.sent = 0;
     }
 }
 

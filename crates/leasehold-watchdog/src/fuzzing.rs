@@ -5,11 +5,9 @@ use std::sync::Arc;
 
 use leasehold::__private::frame::{Decoder, encode};
 use leasehold::__private::wire::{ToClient, ToNode};
-use leasehold::Secret;
 use leasehold_core::Instant;
 
 use crate::Limits;
-use crate::access::Namespaces;
 use crate::session::{Peer, Session, Step};
 use crate::settings::{Settings, StoreSettings, Token};
 use crate::shared::Shared;
@@ -109,27 +107,19 @@ fn assert_fits(message: &ToClient) {
 
 /// The state of a node with low limits, and one store that it never opens.
 pub(crate) fn shared() -> Arc<Shared> {
-    let settings = Settings {
-        stores: vec![StoreSettings {
-            name: Some(STORE.to_owned()),
-            url: "redis://nowhere".to_owned(),
-            ..StoreSettings::default()
-        }],
-        tokens: vec![Token {
-            secret: Secret::new(TOKEN),
-            name: "all".to_owned(),
-            clients: usize::MAX,
-            leases: usize::MAX,
-            namespaces: Namespaces::All,
-        }],
-        limits: Limits {
-            clients: CLIENTS_MAX,
-            leases_per_client: LEASES_MAX,
-            leases: LEASES_MAX,
-        },
-        ..Settings::default()
+    let mut store = StoreSettings::new("redis://nowhere");
+    store.name = Some(STORE.to_owned());
+    let mut settings = Settings::new(vec![], vec![store]);
+    settings.limits = Limits {
+        clients: CLIENTS_MAX,
+        leases_per_client: LEASES_MAX,
+        leases: LEASES_MAX,
     };
-    match Shared::new(&settings, None) {
+    let shared = Token::parse_file(TOKEN).and_then(|tokens| {
+        settings.tokens = tokens;
+        Shared::new(&settings, None)
+    });
+    match shared {
         Ok(shared) => shared,
         Err(error) => unreachable!("{error}"),
     }

@@ -115,15 +115,14 @@ async fn serve(stream: TcpStream, state: Arc<HttpState>) {
 
 impl HttpState {
     async fn response(&self, request: &Request<Incoming>) -> Response<String> {
-        let (status, text) = match (request.method(), request.uri().path()) {
-            (&Method::GET | &Method::HEAD, "/metrics") => {
-                (StatusCode::OK, self.recorder.render(&self.shared))
-            }
-            (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, "alive\n".to_owned()),
-            (&Method::GET | &Method::HEAD, "/readyz") => self.readiness().await,
-            (_, "/metrics" | "/healthz" | "/readyz") => {
+        let reads = [Method::GET, Method::HEAD].contains(request.method());
+        let (status, text) = match request.uri().path() {
+            "/metrics" | "/healthz" | "/readyz" if !reads => {
                 (StatusCode::METHOD_NOT_ALLOWED, String::new())
             }
+            "/metrics" => (StatusCode::OK, self.recorder.render(&self.shared)),
+            "/healthz" => (StatusCode::OK, "alive\n".to_owned()),
+            "/readyz" => self.readiness().await,
             _ => (StatusCode::NOT_FOUND, String::new()),
         };
         let mut response = Response::new(text);
@@ -155,10 +154,7 @@ impl HttpState {
         let mut reachable = false;
         for store in &self.shared.stores {
             let check = timeout(REPLY_TIMEOUT, store.is_reachable());
-            if check.await.unwrap_or(false) {
-                reachable = true;
-                break;
-            }
+            reachable = reachable || check.await.unwrap_or(false);
         }
         *last = Some((Instant::now(), reachable));
         reachable

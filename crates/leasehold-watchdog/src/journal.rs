@@ -174,27 +174,23 @@ pub(crate) fn read(file: OwnedFd) -> BTreeMap<Id, SavedClient> {
 }
 
 fn apply(clients: &mut BTreeMap<Id, SavedClient>, client: Id, change: Change) {
-    if let Change::Client(record) = change {
-        let saved = SavedClient {
-            record: *record,
-            processes: Vec::new(),
-            leases: BTreeMap::new(),
-            silent_since: None,
-        };
-        clients.insert(client, saved);
-        return;
-    }
-    let Some(saved) = clients.get_mut(&client) else {
-        return;
-    };
-    match change {
-        Change::Client(_) => {}
-        Change::Process(descriptor_id) => saved.processes.push(descriptor_id),
-        Change::Lease(number, lease) => drop(saved.leases.insert(number, lease)),
-        Change::Unregistered(number) => drop(saved.leases.remove(&number)),
-        Change::Silent(since) => saved.silent_since = Some(since),
-        Change::Alive => saved.silent_since = None,
-        Change::Ended => drop(clients.remove(&client)),
+    match (clients.get_mut(&client), change) {
+        (_, Change::Client(record)) => {
+            let saved = SavedClient {
+                record: *record,
+                processes: Vec::new(),
+                leases: BTreeMap::new(),
+                silent_since: None,
+            };
+            clients.insert(client, saved);
+        }
+        (None, _) => {}
+        (Some(saved), Change::Process(descriptor_id)) => saved.processes.push(descriptor_id),
+        (Some(saved), Change::Lease(number, lease)) => drop(saved.leases.insert(number, lease)),
+        (Some(saved), Change::Unregistered(number)) => drop(saved.leases.remove(&number)),
+        (Some(saved), Change::Silent(since)) => saved.silent_since = Some(since),
+        (Some(saved), Change::Alive) => saved.silent_since = None,
+        (Some(_), Change::Ended) => drop(clients.remove(&client)),
     }
 }
 

@@ -16,15 +16,9 @@
 //! # async fn doc() -> Result<(), leasehold_watchdog::Error> {
 //! use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
 //!
-//! let node = Node::start(Settings {
-//!     listen: vec![Listen::parse("unix:/run/leasehold/watchdog.sock")?],
-//!     stores: vec![StoreSettings {
-//!         url: "redis://db".into(),
-//!         ..StoreSettings::default()
-//!     }],
-//!     ..Settings::default()
-//! })
-//! .await?;
+//! let listen = Listen::parse("unix:/run/leasehold/watchdog.sock")?;
+//! let store = StoreSettings::new("redis://db");
+//! let node = Node::start(Settings::new(vec![listen], vec![store])).await?;
 //! // ... until it is to stop ...
 //! node.stop().await;
 //! # Ok(()) }

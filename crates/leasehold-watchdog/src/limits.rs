@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Limits of a node. A client or lease beyond them is refused; its process still renews its leases itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// The maximum number of clients. 10,000 by default.
     pub clients: usize,

@@ -1,14 +1,16 @@
 //! The metrics of a node, for Prometheus.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use leasehold::clock::{BootClock, Clock as _};
-use leasehold_core::watchdog::Liveness;
+use leasehold::watchdog::Liveness;
 use metrics::gauge;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::Error;
+use crate::client::Client;
 use crate::shared::Shared;
+use crate::status;
 
 /// The metrics recorder. A process has one, which all its nodes share.
 #[derive(Clone, Debug)]
@@ -48,20 +50,18 @@ impl MetricsRecorder {
 /// Updates the gauges, which are measured only when they are rendered.
 fn measure(shared: &Shared) {
     let now = BootClock.now();
-    let mut counts = [0_u32; 5];
-    for client in shared.clients.all() {
-        let index = match client.lock().monitor.liveness(now) {
-            Liveness::Alive => 0,
-            Liveness::Silent { .. } => 1,
-            Liveness::Abandoned => 2,
-            Liveness::Unknown => 3,
-            Liveness::Dead => 4,
-        };
-        counts[index] += 1;
-    }
-    let names = ["alive", "silent", "abandoned", "unknown", "dead"];
-    for (liveness, count) in names.into_iter().zip(counts) {
-        gauge!("leasehold_watchdog_clients", "condition" => liveness).set(f64::from(count));
+    let clients = shared.clients.all();
+    let state = |client: &Arc<Client>| status::wire_liveness(client.lock().monitor.liveness(now));
+    let states: Vec<_> = clients.iter().map(state).collect();
+    for state in [
+        Liveness::Alive,
+        Liveness::Silent,
+        Liveness::Abandoned,
+        Liveness::Unknown,
+        Liveness::Dead,
+    ] {
+        let count = states.iter().filter(|it| **it == state).count();
+        gauge!("leasehold_watchdog_clients", "state" => state.as_str()).set(count as f64);
     }
     gauge!("leasehold_watchdog_leases").set(shared.clients.leases() as f64);
     gauge!("leasehold_watchdog_connections").set(shared.permits.connections() as f64);
@@ -69,10 +69,7 @@ fn measure(shared: &Shared) {
 
 fn describe() {
     use metrics::{describe_counter, describe_gauge};
-    describe_gauge!(
-        "leasehold_watchdog_clients",
-        "monitored clients, by condition"
-    );
+    describe_gauge!("leasehold_watchdog_clients", "monitored clients, by state");
     describe_gauge!("leasehold_watchdog_leases", "registered leases");
     describe_gauge!("leasehold_watchdog_connections", "open connections");
     describe_counter!(

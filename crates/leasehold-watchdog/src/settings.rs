@@ -11,14 +11,9 @@ use crate::Error;
 use crate::access::{Namespaces, Permission};
 use crate::limits::Limits;
 
-/// The default of [`Settings::max_pause`].
-const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
-
-/// The default of [`Settings::socket_mode`]: its owner only.
-const SOCKET_MODE: u32 = 0o600;
-
 /// The settings of a [`Node`](crate::Node).
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Settings {
     /// The name of the node, for people. The host name by default.
     pub name: String,
@@ -46,18 +41,21 @@ pub struct Settings {
     pub service_manager: bool,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
+impl Settings {
+    /// The default settings of a node that listens at these addresses and serves these stores.
+    #[must_use]
+    pub fn new(listen: Vec<Listen>, stores: Vec<StoreSettings>) -> Self {
+        let host_name = rustix::system::uname();
         Self {
-            name: host_name(),
-            listen: Vec::new(),
-            stores: Vec::new(),
+            name: host_name.nodename().to_string_lossy().into_owned(),
+            listen,
+            stores,
             tls: None,
             tokens: Vec::new(),
-            max_pause: MAX_PAUSE,
+            max_pause: Duration::from_secs(5 * 60),
             limits: Limits::default(),
             metrics: None,
-            socket_mode: SOCKET_MODE,
+            socket_mode: 0o600,
             allow: Vec::new(),
             service_manager: true,
         }
@@ -66,6 +64,7 @@ impl Default for Settings {
 
 /// An address at which a node listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Listen {
     /// `unix:PATH`: for processes on this machine, whose end the node notices.
     Unix(PathBuf),
@@ -128,6 +127,7 @@ impl fmt::Display for Listen {
 
 /// A store that a node serves, and its credentials.
 #[derive(Clone, Default)]
+#[non_exhaustive]
 pub struct StoreSettings {
     /// A name that clients may use instead of the URL.
     pub name: Option<String>,
@@ -137,6 +137,17 @@ pub struct StoreSettings {
     pub password: Option<Secret>,
     /// The password of the sentinels, if they need one.
     pub sentinel_password: Option<Secret>,
+}
+
+impl StoreSettings {
+    /// A store with a URL, which clients use as well.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            ..Self::default()
+        }
+    }
 }
 
 impl fmt::Debug for StoreSettings {
@@ -150,6 +161,7 @@ impl fmt::Debug for StoreSettings {
 
 /// The files of a certificate, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TlsFiles {
     /// The certificate, followed by the intermediate ones.
     pub cert: PathBuf,
@@ -157,8 +169,20 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// A token that admits clients over TCP.
+impl TlsFiles {
+    /// The files of a certificate and of its private key.
+    #[must_use]
+    pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self {
+            cert: cert.into(),
+            key: key.into(),
+        }
+    }
+}
+
+/// A token that admits clients over TCP. See [`Token::parse_file`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Token {
     /// The secret that a client must send.
     pub secret: Secret,
@@ -241,11 +265,6 @@ impl Token {
 
 fn wrong_token(line: usize, what: &str) -> Error {
     Error::new(format!("line {line} of the token file: {what}"))
-}
-
-fn host_name() -> String {
-    let name = rustix::system::uname();
-    name.nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

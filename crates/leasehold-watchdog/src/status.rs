@@ -107,16 +107,21 @@ fn of(client: &Client, now: Instant) -> ClientStatus {
     status.connected = monitor.is_connected();
     status.known_ms = millis(now.since(client.known_since));
     status.silent_ms = millis(now.since(monitor.last_received()));
-    status.liveness = match liveness {
+    status.liveness = wire_liveness(liveness);
+    status.reason = reason;
+    status.renewed = renewed;
+    status
+}
+
+/// The liveness of a client, as the protocol has it.
+pub(crate) fn wire_liveness(liveness: Liveness) -> wire::Liveness {
+    match liveness {
         Liveness::Alive => wire::Liveness::Alive,
         Liveness::Silent { .. } => wire::Liveness::Silent,
         Liveness::Abandoned => wire::Liveness::Abandoned,
         Liveness::Unknown => wire::Liveness::Unknown,
         Liveness::Dead => wire::Liveness::Dead,
-    };
-    status.reason = reason;
-    status.renewed = renewed;
-    status
+    }
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -25,11 +25,9 @@ pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct ServedStore {
     /// Its index in the settings.
     pub(crate) index: usize,
-    name: Option<String>,
+    settings: StoreSettings,
     /// Its URL without a password.
     redacted_url: String,
-    url: Url,
-    options: OpenOptions,
     opened: OnceLock<Arc<dyn Store>>,
     /// Notified after each attempt to open it.
     attempted: Notify,
@@ -41,15 +39,6 @@ pub(crate) struct ServedStore {
 struct LoggedError {
     kind: Option<ErrorKind>,
     logged_at: Option<Instant>,
-}
-
-/// A URL that may contain a password.
-struct Url(String);
-
-impl std::fmt::Debug for Url {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Url")
-    }
 }
 
 impl ServedStore {
@@ -66,17 +55,10 @@ impl ServedStore {
                 "the store memory: exists inside one process only, so a watchdog cannot serve it";
             return Err(Error::new(message));
         }
-        let mut options = OpenOptions::default();
-        options.password.clone_from(&settings.password);
-        options
-            .sentinel_password
-            .clone_from(&settings.sentinel_password);
         Ok(Self {
             index,
-            name: settings.name.clone(),
+            settings: settings.clone(),
             redacted_url,
-            url: Url(settings.url.clone()),
-            options,
             opened: OnceLock::new(),
             attempted: Notify::new(),
             logged: Mutex::default(),
@@ -85,7 +67,7 @@ impl ServedStore {
 
     /// Whether this is the store's name, or its URL regardless of the user.
     pub(crate) fn matches(&self, name_or_url: &str) -> bool {
-        self.name.as_deref() == Some(name_or_url)
+        self.settings.name.as_deref() == Some(name_or_url)
             || without_user(&self.redacted_url) == without_user(name_or_url)
     }
 
@@ -100,9 +82,14 @@ impl ServedStore {
 
     /// Opens it, with retries until that succeeds.
     pub(crate) async fn open(self: Arc<Self>) {
+        let mut options = OpenOptions::default();
+        options.password.clone_from(&self.settings.password);
+        options
+            .sentinel_password
+            .clone_from(&self.settings.sentinel_password);
         let mut logged = None;
         loop {
-            let opened = store::open(&self.url.0, &self.options).await;
+            let opened = store::open(&self.settings.url, &options).await;
             let result = opened.map(|store| self.opened.set(store));
             self.attempted.notify_one();
             let Err(error) = result else {
@@ -181,18 +168,15 @@ fn without_user(url: &str) -> String {
 mod tests {
     use super::*;
 
-    fn served(name: Option<&str>, url: &str) -> ServedStore {
-        let settings = StoreSettings {
-            name: name.map(str::to_owned),
-            url: url.to_owned(),
-            ..StoreSettings::default()
-        };
-        ServedStore::new(0, &settings).unwrap()
+    fn served(name: Option<&str>, url: &str) -> Result<ServedStore, Error> {
+        let mut settings = StoreSettings::new(url);
+        settings.name = name.map(str::to_owned);
+        ServedStore::new(0, &settings)
     }
 
     #[test]
     fn a_store_is_found_by_its_name_or_its_url_with_any_user() {
-        let store = served(Some("main"), "redis://watchdog:secret@db/3");
+        let store = served(Some("main"), "redis://watchdog:secret@db/3").unwrap();
         assert_eq!(store.redacted_url(), "redis://watchdog@db:6379/3");
         assert!(store.matches("main"));
         assert!(store.matches("redis://db:6379/3"));
@@ -206,7 +190,7 @@ mod tests {
         ] {
             assert!(!store.matches(other), "{other}");
         }
-        let socket = served(None, "redis+unix:/run/redis.sock?db=1&user=watchdog");
+        let socket = served(None, "redis+unix:/run/redis.sock?db=1&user=watchdog").unwrap();
         assert!(socket.matches("redis+unix:/run/redis.sock?db=1&user=app"));
         assert!(socket.matches("redis+unix:/run/redis.sock?db=1"));
         assert!(!socket.matches("redis+unix:/run/redis.sock"));
@@ -215,18 +199,10 @@ mod tests {
 
     #[test]
     fn no_password_is_in_debug_output_or_errors() {
-        let store = served(None, "redis://user:open-sesame@db");
+        let store = served(None, "redis://user:open-sesame@db").unwrap();
         assert!(!format!("{store:?}").contains("sesame"));
-        let settings = StoreSettings {
-            url: "http://user:open-sesame@db".into(),
-            ..StoreSettings::default()
-        };
-        let error = ServedStore::new(0, &settings).unwrap_err();
+        let error = served(None, "http://user:open-sesame@db").unwrap_err();
         assert!(!format!("{error:?}").contains("sesame"));
-        let memory = StoreSettings {
-            url: "memory:".into(),
-            ..StoreSettings::default()
-        };
-        assert!(ServedStore::new(0, &memory).is_err());
+        assert!(served(None, "memory:").is_err());
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::signal::unix::{Signal as SignalStream, SignalKind};
 
 use super::processes::{self, Sent, Tree};
-use super::protocol::{self, Order, Report};
+use super::protocol::{self, Order, Report, ToGuardian};
 use super::signals::at_terminal;
 use super::spawn::spawn_guardian;
 use crate::exit::{self, Failure};
@@ -33,17 +33,18 @@ pub(crate) struct Child {
     channel: OwnedWriteHalf,
     /// Children of the runner have ended: the guardian, or orphans that it left.
     ended_children: SignalStream,
-    tree: Tree,
+    /// The processes of the command.
+    pub(super) tree: Tree,
     /// The command's own process.
     command: Option<Pid>,
     /// How it has ended.
     status: Option<ExitStatus>,
-    /// Whether no process is left.
-    empty: bool,
+    /// Whether no process of the command is left, by the guardian's reports.
+    pub(super) empty: bool,
     /// Whether the guardian has ended before the command.
     unguarded: bool,
     /// Whether the command leads a process group of its own.
-    own_group: bool,
+    pub(super) own_group: bool,
     allowed: Option<Instant>,
 }
 
@@ -92,32 +93,29 @@ impl Child {
         watchdog: Option<&Watchdog>,
     ) -> Result<(), Failure> {
         let failed = |error| Failure::own("the guardian of the command does not reply", error);
-        let order = Order {
-            lease,
-            socket: watchdog
-                .and_then(Watchdog::socket)
-                .map(Path::to_path_buf)
-                .unwrap_or_default(),
+        let socket = watchdog.and_then(Watchdog::socket);
+        let order = ToGuardian::Start(Order {
+            lease: lease.to_string(),
+            socket: socket.map(|socket| socket.as_os_str().to_owned()),
             // At a terminal the command is in the runner's group, which is the foreground.
-            group: if self.own_group {
-                0
-            } else {
-                getpgrp().as_raw_nonzero().get()
+            group: match self.own_group {
+                true => 0,
+                false => getpgrp().as_raw_nonzero().get(),
             },
             command: command.to_vec(),
-        };
-        let mut message = order.encode();
+        });
+        let mut message = protocol::encode(&order).map_err(failed)?;
         // With the order: the runner may be stopped before it sends anything more.
         if let Some((until, reserve)) = allowance {
-            message.extend(protocol::allowance(until, reserve).into_bytes());
+            message.extend(allow(until, reserve).map_err(failed)?);
             self.allowed = Some(until);
         }
         let sent = self.channel.write_all(&message).await;
         sent.map_err(failed)?;
         let line = self.first_report().await.map_err(failed)?;
-        match line.as_deref().and_then(Report::parse) {
+        match line.as_deref().and_then(protocol::decode) {
             Some(Report::Running(pid)) => {
-                self.command = Some(pid);
+                self.command = Pid::from_raw(pid);
                 Ok(())
             }
             Some(Report::Failed(errno)) => {
@@ -156,11 +154,6 @@ impl Child {
         }
     }
 
-    /// Whether no process of the command is left, by the guardian's reports.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.empty
-    }
-
     /// The guardian's process id.
     pub(crate) fn guardian_pid(&self) -> Option<u32> {
         self.guardian.and_then(number)
@@ -169,16 +162,6 @@ impl Child {
     /// The command's process id.
     pub(crate) fn command_pid(&self) -> Option<u32> {
         self.command.and_then(number)
-    }
-
-    /// The processes of the command.
-    pub(crate) fn tree(&mut self) -> &mut Tree {
-        &mut self.tree
-    }
-
-    /// Whether the command leads a process group of its own.
-    pub(crate) fn has_own_group(&self) -> bool {
-        self.own_group
     }
 
     /// Sends a signal to the group that the command leads, or, if it shares ours or has ended, to each of
@@ -200,9 +183,9 @@ impl Child {
     /// of the lease.
     pub(crate) fn allow(&mut self, until: Instant, reserve: Duration) {
         if self.allowed != Some(until) {
-            let line = protocol::allowance(until, reserve);
             // A guardian that has ended is noticed by the end of its reports.
-            if self.channel.try_write(line.as_bytes()).is_ok() {
+            let sent = allow(until, reserve).and_then(|line| self.channel.try_write(&line));
+            if sent.is_ok() {
                 self.allowed = Some(until);
             }
         }
@@ -217,7 +200,8 @@ impl Child {
 
     /// Ends the guardian. Processes of the command that remain are left running on purpose.
     pub(crate) async fn dismiss_guardian(mut self) {
-        let _ = self.channel.try_write(protocol::DISMISSED.as_bytes());
+        let dismissal = protocol::encode(&ToGuardian::Dismiss);
+        let _ = dismissal.and_then(|line| self.channel.try_write(&line));
         let ended = async {
             while self.guardian.is_some() {
                 self.next().await;
@@ -234,18 +218,14 @@ impl Child {
     async fn next(&mut self) {
         tokio::select! {
             report = self.reports.next_line(), if self.guardian.is_some() => match report {
-                Ok(Some(line)) => self.handle(&line),
+                Ok(Some(line)) => match protocol::decode(&line) {
+                    Some(Report::Ended(status)) => self.status = Some(ExitStatus::from_raw(status)),
+                    Some(Report::Empty) => self.empty = true,
+                    _ => {}
+                },
                 _ => self.guardian_ended(),
             },
             _ = self.ended_children.recv() => self.reap(),
-        }
-    }
-
-    fn handle(&mut self, line: &str) {
-        match Report::parse(line) {
-            Some(Report::Ended(status)) => self.status = Some(status),
-            Some(Report::Empty) => self.empty = true,
-            _ => {}
         }
     }
 
@@ -273,6 +253,12 @@ impl Child {
             }
         }
     }
+}
+
+/// The message that allows the command to live until an instant.
+fn allow(until: Instant, reserve: Duration) -> io::Result<Vec<u8>> {
+    let until_ns = until.as_nanos();
+    protocol::encode(&ToGuardian::Allow { until_ns, reserve })
 }
 
 fn number(pid: Pid) -> Option<u32> {

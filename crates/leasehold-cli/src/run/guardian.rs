@@ -12,11 +12,11 @@
 //!
 //! The guardian lives until the last process has ended, because a watchdog takes its end for the end of all.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -32,7 +32,7 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 
 use super::environment;
 use super::processes::{self, Tree};
-use super::protocol::{self, Order, Report};
+use super::protocol::{Order, Report, ToGuardian, decode, encode};
 use super::signals;
 use super::spawn::{die_with_parent, inherited_channel, spawn};
 
@@ -55,7 +55,8 @@ pub(crate) fn guard() -> Option<u8> {
     let channel = inherited_channel()?;
     // The runner learns of a failure from the report, or from the end of the channel.
     let done = serve(&channel).inspect_err(|error| {
-        Report::Failed(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())).send(&channel);
+        let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+        send(&channel, &Report::Failed(errno));
     });
     Some(u8::from(done.is_err()))
 }
@@ -63,24 +64,26 @@ pub(crate) fn guard() -> Option<u8> {
 fn serve(channel: &UnixStream) -> io::Result<()> {
     // Another name than the runner's: `killall -9 leasehold` must leave the guardian to end the command.
     let _ = std::fs::write("/proc/self/comm", PROCESS_NAME);
-    let mut lines = BufReader::new(channel.try_clone()?);
+    let lines = BufReader::new(channel.try_clone()?).lines();
+    let mut messages = lines.map_while(Result::ok).filter_map(|it| decode(&it));
     // Without an order the runner was killed.
-    let Some(order) = Order::read(&mut lines) else {
+    let Some(ToGuardian::Start(order)) = messages.next() else {
         return Ok(());
     };
+    let lease = order.lease.parse().map_err(io::Error::other)?;
     outlive_signals()?;
     processes::adopt_orphans()?;
     let (sender, events) = mpsc::channel();
     let command = start(&order)?;
-    Report::Running(command).send(channel);
-    let line_sender = sender.clone();
-    thread::Builder::new().spawn(move || forward_lines(lines, &line_sender))?;
+    send(channel, &Report::Running(command.as_raw_nonzero().get()));
+    let message_sender = sender.clone();
+    thread::Builder::new().spawn(move || forward(messages, &message_sender))?;
     let reports = channel.try_clone()?;
     thread::Builder::new().spawn(move || reap(command, &reports, &sender))?;
     let mut guardian = Guardian {
         events,
-        lease: order.lease,
-        socket: (!order.socket.as_os_str().is_empty()).then_some(order.socket),
+        lease,
+        socket: order.socket.map(PathBuf::from),
         until: None,
         reserve: Duration::ZERO,
     };
@@ -112,9 +115,14 @@ fn start(order: &Order) -> io::Result<Pid> {
     spawn(&mut command)
 }
 
-fn forward_lines(lines: impl BufRead, sender: &mpsc::Sender<Event>) {
-    for line in lines.lines().map_while(Result::ok) {
-        if sender.send(Event::Line(line)).is_err() {
+/// Sends a report. The death of the runner is noticed by the end of the channel.
+fn send(mut channel: &UnixStream, report: &Report) {
+    let _ = encode(report).and_then(|line| channel.write_all(&line));
+}
+
+fn forward(messages: impl Iterator<Item = ToGuardian>, sender: &mpsc::Sender<Event>) {
+    for message in messages {
+        if sender.send(Event::Message(message)).is_err() {
             return;
         }
     }
@@ -133,18 +141,18 @@ fn reap(command: Pid, reports: &UnixStream, sender: &mpsc::Sender<Event>) {
         };
         match wait(options) {
             Ok(Some((pid, status))) if pid == command => {
-                ended = Some(Report::Ended(ExitStatus::from_raw(status.as_raw())));
+                ended = Some(Report::Ended(status.as_raw()));
             }
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => {
                 if let Some(report) = ended.take() {
-                    report.send(reports);
+                    send(reports, &report);
                 }
             }
             Err(_) => {
-                Report::Empty.send(reports);
+                send(reports, &Report::Empty);
                 if let Some(report) = ended {
-                    report.send(reports);
+                    send(reports, &report);
                 }
                 let _ = sender.send(Event::Empty);
                 return;
@@ -154,8 +162,8 @@ fn reap(command: Pid, reports: &UnixStream, sender: &mpsc::Sender<Event>) {
 }
 
 enum Event {
-    /// A line from the runner.
-    Line(String),
+    /// A message from the runner.
+    Message(ToGuardian),
     /// The channel has ended.
     RunnerEnded,
     /// No process of the command is left.
@@ -186,9 +194,12 @@ impl Guardian {
             let left = self.left();
             // The timer stands still while the machine sleeps: look at the clock now and then.
             match self.events.recv_timeout(self.interval(left)) {
-                Ok(Event::Line(line)) if protocol::is_dismissal(&line) => return End::Done,
-                Ok(Event::Line(line)) => self.extend(&line),
-                Ok(Event::Empty) => return End::Done,
+                Ok(Event::Message(ToGuardian::Dismiss) | Event::Empty) => return End::Done,
+                Ok(Event::Message(ToGuardian::Allow { until_ns, reserve })) => {
+                    self.until = Some(Instant::from_nanos(until_ns));
+                    self.reserve = reserve;
+                }
+                Ok(Event::Message(ToGuardian::Start(_))) => {}
                 Ok(Event::RunnerEnded) | Err(RecvTimeoutError::Disconnected) => {
                     return End::RunnerEnded;
                 }
@@ -201,13 +212,6 @@ impl Guardian {
                     }
                 }
             }
-        }
-    }
-
-    fn extend(&mut self, line: &str) {
-        if let Some((until, reserve)) = protocol::parse_allowance(line) {
-            self.until = Some(until);
-            self.reserve = reserve;
         }
     }
 
@@ -246,10 +250,9 @@ impl Guardian {
             let round = BootClock.now().after(interval);
             while let Ok(event) = self.events.recv_timeout(BootClock.now().until(round)) {
                 match event {
-                    Event::Empty => return,
                     // The runner was only stopped, and has dismissed this guardian despite the remaining processes.
-                    Event::Line(line) if protocol::is_dismissal(&line) => return,
-                    Event::Line(_) | Event::RunnerEnded => {}
+                    Event::Empty | Event::Message(ToGuardian::Dismiss) => return,
+                    Event::Message(_) | Event::RunnerEnded => {}
                 }
             }
             interval = (interval * 2).min(KILL_INTERVAL_MAX);

@@ -122,32 +122,27 @@ async fn connect_for(
     refuse_memory(store)?;
     let program = args.command.first().map(Path::new);
     let program = program.and_then(Path::file_name).unwrap_or_default();
-    let builder = Client::builder()
+    let mut builder = Client::builder()
         .program(program.to_string_lossy())
         .label(&args.label)
         // A fixed lease may be shorter than the ttl of renewed ones; the timeouts must suit it.
         .ttl(args.lease.unwrap_or(args.ttl));
-    let builder = match args.replicas {
-        Some(count) => builder.durability(Durability::Replicas {
-            count,
-            timeout: args.replicas_timeout,
-        }),
-        None => builder,
-    };
-    let builder = match watchdog {
-        Some(watchdog) => builder.watchdog(watchdog.clone()),
-        None => builder,
-    };
+    if let Some(count) = args.replicas {
+        let timeout = args.replicas_timeout;
+        builder = builder.durability(Durability::Replicas { count, timeout });
+    }
+    if let Some(watchdog) = watchdog {
+        builder = builder.watchdog(watchdog.clone());
+    }
     connect(store, builder).await
 }
 
 /// The lock, or `None` if another holds it for longer than we want to wait.
 async fn take(args: &RunArgs, client: &Client, begun: Instant) -> Result<Option<Guard>, Failure> {
-    let mutex = client.mutex(&args.name)?;
-    let mutex = match args.lease {
-        Some(lease) => mutex.lease(lease)?,
-        None => mutex,
-    };
+    let mut mutex = client.mutex(&args.name)?;
+    if let Some(lease) = args.lease {
+        mutex = mutex.lease(lease)?;
+    }
     refuse_to_wait_for_itself(&mutex).await?;
     Ok(waiting::reported(&mutex, confirmed(args, &mutex, begun)).await?)
 }

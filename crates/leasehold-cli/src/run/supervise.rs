@@ -63,8 +63,8 @@ impl Supervisor<'_> {
         let Some(status) = self.child.ended().await else {
             return self.without_guardian().await;
         };
-        if !self.child.is_empty() {
-            let left = self.child.tree().members().len();
+        if !self.child.empty {
+            let left = self.child.tree.members().len();
             if !self.args.wait_all {
                 // The last ones may have ended meanwhile.
                 if left > 0 {
@@ -156,7 +156,7 @@ impl Supervisor<'_> {
     /// TERM, and from `kill_at` on KILL, until no process is left that can be stopped.
     async fn end_all(&mut self, kill_at: Instant) {
         if BootClock.now() < kill_at {
-            let sent = self.child.tree().signal_once(Signal::TERM);
+            let sent = self.child.tree.signal_once(Signal::TERM);
             self.report(&sent);
             tokio::select! {
                 () = self.child.all_ended() => return,
@@ -165,7 +165,7 @@ impl Supervisor<'_> {
         }
         let mut interval = KILL_INTERVAL;
         loop {
-            let sent = self.child.tree().signal(Signal::KILL);
+            let sent = self.child.tree.signal(Signal::KILL);
             self.report(&sent);
             let ended = tokio::time::timeout(interval, self.child.all_ended()).await;
             if ended.is_ok() {
@@ -188,7 +188,7 @@ impl Supervisor<'_> {
 
     /// Passes a signal on to the command.
     async fn pass_on(&mut self, signal: signals::Signal) {
-        if signal.from_terminal && !self.child.has_own_group() {
+        if signal.from_terminal && !self.child.own_group {
             return;
         }
         match signal.number {

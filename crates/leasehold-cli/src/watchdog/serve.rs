@@ -5,9 +5,7 @@ use std::io;
 use std::path::Path;
 
 use leasehold::watchdog::default_socket;
-use leasehold_watchdog::{
-    Limits, Listen, Node, Permission, Settings, StoreSettings, TlsFiles, Token,
-};
+use leasehold_watchdog::{Listen, Node, Permission, Settings, StoreSettings, TlsFiles, Token};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -60,24 +58,20 @@ async fn run(settings: Settings) -> Result<u8, Failure> {
 
 fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
     let wrong = |error: leasehold_watchdog::Error| Failure::usage(error.to_string());
-    let mut settings = Settings {
-        stores: stores(args, store)?,
-        max_pause: args.max_pause,
-        metrics: args.metrics,
-        socket_mode: args.socket_mode,
-        limits: Limits {
-            clients: args.max_clients,
-            leases: args.max_leases,
-            leases_per_client: args.max_leases_per_client,
-        },
-        ..Settings::default()
-    };
+    let mut listen = Vec::new();
     for address in &args.listen {
-        settings.listen.push(Listen::parse(address).map_err(wrong)?);
+        listen.push(Listen::parse(address).map_err(wrong)?);
     }
-    if settings.listen.is_empty() {
-        settings.listen.push(Listen::Unix(default_socket()));
+    if listen.is_empty() {
+        listen.push(Listen::Unix(default_socket()));
     }
+    let mut settings = Settings::new(listen, stores(args, store)?);
+    settings.max_pause = args.max_pause;
+    settings.metrics = args.metrics;
+    settings.socket_mode = args.socket_mode;
+    settings.limits.clients = args.max_clients;
+    settings.limits.leases = args.max_leases;
+    settings.limits.leases_per_client = args.max_leases_per_client;
     for permission in &args.allow {
         settings
             .allow
@@ -86,8 +80,8 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
     if let Some(name) = &args.name {
         settings.name.clone_from(name);
     }
-    if let (Some(cert), Some(key)) = (args.tls_cert.clone(), args.tls_key.clone()) {
-        settings.tls = Some(TlsFiles { cert, key });
+    if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        settings.tls = Some(TlsFiles::new(cert, key));
     }
     if let Some(file) = &args.token_file {
         settings.tokens = Token::parse_file(&read(file)?).map_err(wrong)?;
@@ -97,12 +91,10 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
 
 /// The stores that it may connect to.
 fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Failure> {
-    let mut stores = vec![StoreSettings {
-        name: None,
-        url: connect::url(store)?,
-        password: connect::password(store)?,
-        sentinel_password: secret::in_environment("LEASEHOLD_SENTINEL_PASSWORD")?,
-    }];
+    let mut first = StoreSettings::new(connect::url(store)?);
+    first.password = connect::password(store)?;
+    first.sentinel_password = secret::in_environment("LEASEHOLD_SENTINEL_PASSWORD")?;
+    let mut stores = vec![first];
     for named in &args.serve {
         let Some((name, url)) = named.split_once('=').filter(|(name, _)| is_name(name)) else {
             let message = "--serve takes NAME=URL; a name has letters, digits and _";
@@ -110,12 +102,10 @@ fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Fai
         };
         connect::refuse_password_in_argv(url)?;
         let variable = format!("LEASEHOLD_PASSWORD_{}", name.to_ascii_uppercase());
-        stores.push(StoreSettings {
-            name: Some(name.to_owned()),
-            url: url.to_owned(),
-            password: secret::in_environment(&variable)?,
-            sentinel_password: None,
-        });
+        let mut further = StoreSettings::new(url);
+        further.name = Some(name.to_owned());
+        further.password = secret::in_environment(&variable)?;
+        stores.push(further);
     }
     Ok(stores)
 }

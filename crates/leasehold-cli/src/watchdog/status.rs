@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use comfy_table::presets;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
 use leasehold::watchdog::{ClientStatus, Observer, default_socket};
 use serde_json::json;
 
@@ -33,21 +31,17 @@ pub(super) fn show(args: &StatusArgs) -> Result<u8, Failure> {
         output::json(&json!({ "node": node.node(), "clients": clients }))?;
         return Ok(0);
     }
-    let leases: u32 = clients.iter().map(|client| client.leases).sum();
-    let (clients_in_all, leases) = (count(clients.len(), "client"), count(leases, "lease"));
-    let node = output::printable(node.node());
-    output::line(&format!("{node}: {clients_in_all}, {leases}"))?;
+    let leases = clients.iter().map(|client| client.leases as usize).sum();
+    output::line(&format!(
+        "{}: {}, {}",
+        output::printable(node.node()),
+        output::count(clients.len(), "client"),
+        output::count(leases, "lease")
+    ))?;
     if !clients.is_empty() {
         output::line(&table(&clients))?;
     }
     Ok(0)
-}
-
-fn count(number: impl TryInto<u64>, of: &str) -> String {
-    match number.try_into().unwrap_or(u64::MAX) {
-        1 => format!("1 {of}"),
-        number => format!("{number} {of}s"),
-    }
 }
 
 fn as_json(client: &ClientStatus) -> serde_json::Value {
@@ -63,50 +57,32 @@ fn as_json(client: &ClientStatus) -> serde_json::Value {
         "connected": client.connected,
         "known_ms": client.known_ms,
         "silent_ms": client.silent_ms,
-        "condition": client.liveness.as_str(),
-        "why": client.reason,
-        "kept": client.renewed,
+        "state": client.liveness.as_str(),
+        "reason": client.reason,
+        "renewed": client.renewed,
     })
 }
 
 fn table(clients: &[ClientStatus]) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header([
-            "CLIENT",
-            "LEASES",
-            "KNOWN FOR",
-            "SILENT FOR",
-            "CONDITION",
-            "STORE",
-        ]);
-    for client in clients {
-        table.add_row([
-            output::printable(&description(client)),
-            client.leases.to_string(),
-            ago(client.known_ms),
-            ago(client.silent_ms),
-            output::printable(&liveness(client)),
-            output::printable(&client.store),
-        ]);
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-        if (1..4).contains(&column.index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.trim_fmt()
-}
-
-fn description(client: &ClientStatus) -> String {
-    let mut text = format!("{} pid {} {}", client.host, client.pid, client.program);
-    if !client.label.is_empty() {
-        text.push_str(&format!(" ({})", client.label));
-    }
-    text
+    let rows = clients.iter().map(|it| {
+        [
+            output::client(&it.host, it.pid, &it.program, &it.label),
+            it.leases.to_string(),
+            ago(it.known_ms),
+            ago(it.silent_ms),
+            output::printable(&liveness(it)),
+            output::printable(&it.store),
+        ]
+    });
+    let header = [
+        "CLIENT",
+        "LEASES",
+        "KNOWN FOR",
+        "SILENT FOR",
+        "STATE",
+        "STORE",
+    ];
+    output::table(header, rows, 1..4)
 }
 
 /// The liveness of a client, the reason, and the locks that are renewed for it.

@@ -1,10 +1,11 @@
 //! What is wrong is said in one sentence, with code 125, and nothing is held.
 
 use std::fs;
+use std::process::Command;
 
-use leasehold_testkit::{RedisServer, free_port};
+use leasehold_testkit::{RedisServer, eventually, free_port};
 
-use crate::tools::{Fixture, RunToEnd, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, SOON, code, stderr, stdout};
 
 /// The one sentence of a call that must fail.
 fn refused(fixture: &Fixture, args: &[&str]) -> String {
@@ -16,9 +17,19 @@ fn refused(fixture: &Fixture, args: &[&str]) -> String {
     text
 }
 
+/// Expects a refusal in one line that contains a hint.
+fn check_sentence(fixture: &Fixture, args: &[&str], hint: &str) {
+    let text = refused(fixture, args);
+    assert!(text.contains(hint), "{args:?}: {text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "{args:?}: {text}");
+}
+
 #[test]
-fn usage_errors_are_125() {
+fn invalid_arguments_are_refused() {
     let fixture = Fixture::new();
+    let nobody = format!("redis://127.0.0.1:{}", free_port());
+    let long = "n".repeat(513);
+    // The messages of clap have more lines.
     for args in [
         &[][..],
         &["run"],
@@ -34,54 +45,43 @@ fn usage_errors_are_125() {
         &["run", "--replicas", "some", "job", "--", "true"],
         &["run", "--replicas-timeout", "1s", "job", "--", "true"],
         &["run", "--lost-exit-code", "0", "job", "--", "true"],
-        &["--store", "memory:", "run", "job", "--", "true"],
         &["no-such-command"],
-        &["release", "job"],
+        &["doctor", "more"],
         &["completions", "no-such-shell"],
     ] {
         refused(&fixture, args);
     }
-    assert!(refused(&fixture, &["release", "job"]).contains("--force"));
-}
-
-#[test]
-fn invalid_names_and_durations_are_refused() {
-    let fixture = Fixture::new();
-    let long = "n".repeat(513);
-    for name in ["", "a{b}", "a\nb", &long] {
-        let text = refused(&fixture, &["run", name, "--", "true"]);
-        assert!(text.contains("cannot be the name of a lock"), "{text}");
-    }
-    for (option, value) in [
-        ("--ttl", "0"),
-        ("--ttl", "99ms"),
-        ("--ttl", "25h"),
-        ("--lease", "0"),
-        ("--lease", "25h"),
+    let (name, range) = ("cannot be the name of a lock", "from 100 ms to 24 h");
+    let scheme = "store URL must start with";
+    for (args, hint) in [
+        (&["release", "job"][..], "--force"),
+        (&["--tenant", "a:b", "ls"], "tenant"),
+        (&["doctor", "--ttl", "1ms"], range),
+        (&["doctor", "--store", "nonsense"], scheme),
+        (&["doctor", "--store", &nobody], "127.0.0.1"),
+        (&["run", "", "--", "true"], name),
+        (&["run", "a{b}", "--", "true"], name),
+        (&["run", "a\nb", "--", "true"], name),
+        (&["run", &long, "--", "true"], name),
     ] {
-        let text = refused(&fixture, &["run", option, value, "job", "--", "true"]);
-        assert!(text.contains("from 100 ms to 24 h"), "{text}");
+        check_sentence(&fixture, args, hint);
     }
-    let text = refused(&fixture, &["--tenant", "a:b", "ls"]);
-    assert!(text.contains("tenant"), "{text}");
-}
-
-#[test]
-fn invalid_stores_are_refused() {
-    let fixture = Fixture::new();
-    let nobody = format!("redis://127.0.0.1:{}", free_port());
-    for (url, hint) in [
-        ("", "store URL must start with"),
-        ("nonsense", "store URL must start with"),
-        ("http://localhost/", "store URL must start with"),
-        ("redis://", ""),
-        ("redis://host:notaport", ""),
-        ("sqlite:", ""),
-        (nobody.as_str(), "127.0.0.1"),
+    for (option, value, hint) in [
+        ("--ttl", "0", range),
+        ("--ttl", "99ms", range),
+        ("--ttl", "25h", range),
+        ("--lease", "0", range),
+        ("--lease", "25h", range),
+        ("--store", "memory:", "memory:"),
+        ("--store", "", scheme),
+        ("--store", "http://localhost/", scheme),
+        ("--store", "redis://", ""),
+        ("--store", "redis://host:notaport", ""),
+        ("--store", "sqlite:", ""),
+        ("--store", &nobody, "127.0.0.1"),
     ] {
-        let text = refused(&fixture, &["--store", url, "run", "job", "--", "true"]);
-        assert!(text.contains(hint), "{url}: {text}");
-        assert_eq!(text.trim_end().lines().count(), 1, "{url}: {text}");
+        let args = ["run", option, value, "job", "--", "true"];
+        check_sentence(&fixture, &args, hint);
     }
 }
 
@@ -144,39 +144,22 @@ fn passwords_stay_out_of_argv_errors_and_listings() {
 
 #[test]
 fn a_closed_pipe_is_not_an_error() {
-    let fixture = Fixture::new();
     let program = env!("CARGO_BIN_EXE_leasehold");
-    let mut shell = std::process::Command::new("bash");
-    shell.args([
-        "-c",
-        &format!("set -o pipefail; {program} man | head -c 10"),
-    ]);
-    let output = shell.run_to_end();
+    let script = format!("set -o pipefail; {program} man | head -c 10");
+    let output = Command::new("bash").args(["-c", &script]).run_to_end();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    drop(fixture);
 }
 
 #[test]
 fn missing_replicas_are_an_error_at_once() {
-    let fixture = Fixture::new();
-    let text = refused(&fixture, &["run", "--replicas", "all", "job", "--", "true"]);
-    assert!(text.contains("waits for no replicas"), "{text}");
-    let server = RedisServer::start();
     let run = ["run", "--replicas", "1", "job", "--", "true"];
-    let url = server.url();
-    let text = refused(&fixture, &[&["--store", &url][..], &run].concat());
-    assert!(
-        text.contains("has 0 replicas that are online, and 1 must"),
-        "{text}"
-    );
+    let text = refused(&Fixture::new(), &run);
+    assert!(text.contains("waits for no replicas"), "{text}");
+    let (server, fixture) = Fixture::redis();
+    let text = refused(&fixture, &run);
+    assert!(text.contains("has 0 replicas that are online"), "{text}");
     let _replica = RedisServer::options().replica_of(&server).start();
-    leasehold_testkit::eventually(std::time::Duration::from_secs(10), || {
-        let output = fixture.leasehold(["--store", &url]).args(run).run_to_end();
-        output.status.success()
-    });
-    assert!(
-        server
-            .cli(&["INFO", "commandstats"])
-            .contains("cmdstat_wait")
-    );
+    eventually(SOON, || code(&mut fixture.leasehold(run)) == 0);
+    let calls = server.cli(&["INFO", "commandstats"]);
+    assert!(calls.contains("cmdstat_wait"), "{calls}");
 }

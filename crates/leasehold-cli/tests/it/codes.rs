@@ -11,20 +11,37 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 const RUNS: usize = 20;
 
 #[test]
-fn the_codes_of_the_command_are_passed_through() {
+fn a_run_has_the_code_and_the_output_of_its_command() {
     let fixture = Fixture::new();
-    for wanted in [0, 1, 75, 122, 200, 255] {
-        let script = format!("exit {wanted}");
-        assert_eq!(code(&mut fixture.run_script(&["job"], &script)), wanted);
+    let program = env!("CARGO_BIN_EXE_leasehold");
+    let nested =
+        format!("{program} run inner -- sh -c 'echo $LEASEHOLD_NAME'; echo $LEASEHOLD_NAME");
+    let itself = format!("{program} run job -- true");
+    // As some daemons start their jobs.
+    let no_stderr = format!("exec {program} run -v inner -- sh -c 'exit 6' 2>&-");
+    for (args, script, code, out, err) in [
+        (&["job"][..], "exit 0", 0, "", ""),
+        (&["job"], "exit 1", 1, "", ""),
+        (&["job"], "exit 75", 75, "", ""),
+        (&["job"], "exit 122", 122, "", ""),
+        (&["job"], "exit 255", 255, "", ""),
+        (&["job"], "kill -TERM $$", 143, "", ""),
+        (&["job"], "kill -KILL $$", 137, "", ""),
+        (&["--lease", "10s", "job"], "sleep 0.2; exit 3", 3, "", ""),
+        (&["-v", "job"], "true", 0, "", "leasehold: waited "),
+        (&["-v", "job"], "true", 0, "", ", token "),
+        (&["-v", "job"], "true", 0, "", "leasehold: held for "),
+        (&["job"], &nested, 0, "inner\njob\n", ""),
+        (&["job"], &itself, 125, "", "would wait for itself"),
+        (&["job"], &no_stderr, 6, "", ""),
+    ] {
+        let output = fixture.run_script(args, script).run_to_end();
+        assert_eq!(output.status.code(), Some(code), "{script}");
+        assert_eq!(stdout(&output), out, "{script}");
+        let text = stderr(&output);
+        assert!(text.contains(err), "{script}: {text}");
+        assert_eq!(text.is_empty(), err.is_empty(), "{script}: {text}");
     }
-    assert_eq!(
-        code(&mut fixture.run_script(&["job"], "kill -TERM $$")),
-        143
-    );
-    assert_eq!(
-        code(&mut fixture.run_script(&["job"], "kill -KILL $$")),
-        137
-    );
     assert!(!fixture.is_held("job"));
 }
 
@@ -38,16 +55,16 @@ fn a_held_lock_refuses_or_times_out() {
     };
     for (args, wanted) in [
         (&["-n", "job"][..], 75),
-        (&["-w", "50ms", "job"], 124),
+        (&["-w", "1s", "job"], 124),
         (&["-w", "0", "job"], 124),
         (&["-n", "-E", "3", "job"], 3),
-        (&["-w", "50ms", "-E", "4", "job"], 4),
+        (&["-w", "1s", "-E", "4", "job"], 4),
         (&["-n", "--skip-ok", "job"], 0),
         (&["--skip-ok", "job"], 0),
-        (&["--skip-ok", "-w", "50ms", "job"], 0),
+        (&["--skip-ok", "-w", "1s", "job"], 0),
     ] {
         let output = run(args);
-        assert_eq!(output.status.code(), Some(wanted), "{args:?}");
+        assert_eq!(output.status.code(), Some(wanted), "{output:?}");
         assert_eq!(stdout(&output), "", "{args:?} ran the command");
     }
     assert!(stderr(&run(&["-n", "job"])).contains("held elsewhere"));
@@ -94,15 +111,16 @@ fn many_runs_at_once_on_one_file_all_get_their_turn() {
 #[test]
 fn a_command_that_cannot_be_run_is_named_and_leaves_nothing_held() {
     let fixture = Fixture::new();
-    let run = |command: &str| {
+    for (command, code) in [
+        ("no-such-command", 127),
+        ("/etc/passwd", 126),
+        ("/tmp", 126),
+    ] {
         let mut run = fixture.leasehold(["run", "job", "--", command]);
-        run.run_to_end()
-    };
-    let missing = run("no-such-command");
-    assert_eq!(missing.status.code(), Some(127));
-    assert!(stderr(&missing).contains("no-such-command"));
-    assert_eq!(run("/etc/passwd").status.code(), Some(126));
-    assert_eq!(run("/tmp").status.code(), Some(126));
+        let output = run.run_to_end();
+        assert_eq!(output.status.code(), Some(code));
+        assert!(stderr(&output).contains(command), "{}", stderr(&output));
+    }
     assert!(!fixture.is_held("job"));
 }
 
@@ -135,44 +153,6 @@ fn stdin_and_stdout_are_the_commands_own() {
     let mut run = fixture.leasehold(["run", "job", "--", "cat"]);
     run.stdin(std::fs::File::open(fixture.path("in")).unwrap());
     assert_eq!(stdout(&run.run_to_end()), "through\n");
-}
-
-#[test]
-fn nested_runs_see_the_inner_lock() {
-    let fixture = Fixture::new();
-    let program = env!("CARGO_BIN_EXE_leasehold");
-    let script =
-        format!("{program} run inner -- sh -c 'echo $LEASEHOLD_NAME'; echo $LEASEHOLD_NAME");
-    let output = fixture.run_script(&["outer"], &script).run_to_end();
-    assert_eq!(stdout(&output), "inner\nouter\n");
-}
-
-#[test]
-fn a_run_inside_a_run_does_not_wait_for_itself() {
-    let fixture = Fixture::new();
-    let program = env!("CARGO_BIN_EXE_leasehold");
-    let script = format!("{program} run job -- true");
-    let output = fixture.run_script(&["job"], &script).run_to_end();
-    assert_eq!(output.status.code(), Some(125));
-    assert!(stderr(&output).contains("would wait for itself"));
-}
-
-#[test]
-fn verbose_prints_the_times_and_the_token() {
-    let fixture = Fixture::new();
-    let output = fixture.run_script(&["-v", "job"], "true").run_to_end();
-    let text = stderr(&output);
-    assert!(text.contains("leasehold: waited ") && text.contains(", token "));
-    assert!(text.contains("leasehold: held for "), "{text}");
-}
-
-/// As some daemons start their jobs.
-#[test]
-fn a_closed_stderr_changes_nothing() {
-    let fixture = Fixture::new();
-    let program = env!("CARGO_BIN_EXE_leasehold");
-    let script = format!("exec {program} run -v job -- sh -c 'exit 6' 2>&-");
-    assert_eq!(code(&mut fixture.run_script(&["outer"], &script)), 6);
 }
 
 #[test]

@@ -2,30 +2,18 @@
 
 use std::process::Command;
 
-use crate::tools::{Fixture, Running, code, stderr, stdout};
+use crate::tools::{Fixture, Running, code, stderr, stdout, through};
 
-/// Runs a command in a mount namespace of its own, after a shell has set it up. Without the right
-/// to do that it is also a user namespace.
+/// A command in a mount namespace of its own, after a shell has set it up. Without the right to do that it is also in a
+/// user namespace.
 fn contained(set_up: &str, command: &Command) -> Command {
     let plain = Command::new("unshare").args(["-m", "true"]).output();
     let flags = match plain.is_ok_and(|output| output.status.success()) {
         true => "-m",
         false => "-Urm",
     };
-    let mut contained = Command::new("unshare");
     let script = format!("{set_up} && exec \"$@\"");
-    contained.args([flags, "sh", "-c", &script, "sh"]);
-    contained
-        .arg(command.get_program())
-        .args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => contained.env(name, value),
-            None => contained.env_remove(name),
-        };
-    }
-    contained.current_dir(command.get_current_dir().unwrap());
-    contained
+    through(&["unshare", flags, "sh", "-c", &script, "sh"], command)
 }
 
 /// LXC, Incus and systemd-nspawn give each container a boot id of its own.
@@ -33,11 +21,11 @@ fn with_boot_id(fixture: &Fixture, number: u32, command: &Command) -> Command {
     let file = fixture.path(&format!("boot-{number}"));
     let id = format!("{number:08x}-0000-4000-8000-000000000000\n");
     std::fs::write(&file, id).unwrap();
-    let set_up = format!(
-        "mount --bind {} /proc/sys/kernel/random/boot_id",
-        file.display()
-    );
-    contained(&set_up, command)
+    let boot_id = "/proc/sys/kernel/random/boot_id";
+    contained(
+        &format!("mount --bind {} {boot_id}", file.display()),
+        command,
+    )
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::{RedisServer, eventually};
+use leasehold_testkit::eventually;
 
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, children_of, finish, kill, lives, parent_of, stderr,
+    Fixture, RunToEnd, Running, SOON, children_of, finish, kill, lives, parent_of, stderr, through,
     zombies_of,
 };
 
@@ -35,19 +35,27 @@ fn far_processes(fixture: &Fixture) -> Vec<String> {
     pids
 }
 
-/// kill -9 of the runner takes the command along, all its processes too, and the lock ends by its ttl.
+/// kill -9 of the runner takes the command along, all its processes too, and the lock ends by its ttl. `killall -9
+/// leasehold` is what people type: one process must be left that ends the command.
 #[test]
-fn a_killed_runner_takes_all_its_processes_along() {
+fn a_run_that_is_killed_by_its_name_takes_all_its_processes_along() {
     let fixture = Fixture::new();
     let begun = Instant::now();
     let run = Running::start(fixture.run_script(&["--ttl", "3s", "job"], FAR));
     let pids = far_processes(&fixture);
-    run.signal("KILL");
-    for (name, pid) in FAR_PROCESSES.iter().zip(&pids) {
-        eventually(SOON, || {
-            assert!(begun.elapsed() < SOON || !lives(pid), "{name} works on");
-            !lives(pid)
-        });
+    let name = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let run_pid = run.process.id().to_string();
+    let mut by_name = children_of(std::slice::from_ref(&run_pid));
+    by_name.retain(|pid| name(pid).contains("leasehold"));
+    by_name.push(run_pid);
+    // None must notice the end of another.
+    for signal in ["STOP", "KILL"] {
+        for pid in &by_name {
+            kill(signal, pid.parse().unwrap());
+        }
+    }
+    for pid in &pids {
+        eventually(SOON, || !lives(pid));
     }
     run.finish();
     assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
@@ -71,38 +79,11 @@ fn a_killed_guardian_ends_the_run() {
     assert!(!fixture.is_held("job"));
 }
 
-/// `killall -9 leasehold` is what people type: one process must be left that ends the command.
-#[test]
-fn a_run_that_is_killed_by_its_name_takes_all_its_processes_along() {
-    let fixture = Fixture::new();
-    let run = Running::start(fixture.run_script(&["job"], FAR));
-    let pids = far_processes(&fixture);
-    let name = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let mut by_name = vec![run.process.id()];
-    by_name.extend(
-        children_of(run.process.id())
-            .into_iter()
-            .filter(|pid| name(pid).contains("leasehold"))
-            .map(|pid| pid.parse::<u32>().unwrap()),
-    );
-    // None must notice the end of another.
-    for signal in ["STOP", "KILL"] {
-        for pid in &by_name {
-            kill(signal, *pid);
-        }
-    }
-    for pid in &pids {
-        eventually(SOON, || !lives(pid));
-    }
-    run.finish();
-}
-
 /// Otherwise it would not report the end of the command.
 #[test]
 fn a_guardian_that_is_stopped_goes_on() {
     let fixture = Fixture::new();
-    let script = "echo $PPID > guardian; echo in; until test -e go-on; do sleep 0.02; done";
-    let run = Running::start(fixture.run_script(&["job"], script));
+    let run = fixture.hold_until_go_on(&["job"]);
     kill("STOP", fixture.line_of("guardian").parse().unwrap());
     fixture.write("go-on");
     run.ends_with(0);
@@ -141,8 +122,7 @@ fn a_guardian_that_is_stopped_before_its_first_report_goes_on() {
 /// As by a terminal, which stops the runner and not the guardian.
 #[test]
 fn a_runner_that_is_stopped_before_the_command_begins_loses_it_in_time() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (_server, fixture) = Fixture::redis();
     let script = "echo $$ > child; exec sleep 1000";
     let run = fixture.run_script(&["--ttl", "2s", "job"], script).spawn();
     let run = run.unwrap();
@@ -159,33 +139,21 @@ fn a_runner_that_is_stopped_before_the_command_begins_loses_it_in_time() {
 }
 
 #[test]
-fn a_run_leaves_no_process_behind() {
+fn a_guardian_hides_the_arguments_of_the_command_and_ends_with_the_run() {
     let fixture = Fixture::new();
-    let script = "echo $PPID > guardian; until test -e go-on; do sleep 0.02; done";
-    let mut run = fixture.run_script(&["job"], script);
-    let run = run.spawn().unwrap();
+    let run = fixture.hold_until_go_on(&["job"]);
     let guardian = fixture.line_of("guardian");
-    assert_eq!(parent_of(&guardian), run.id().to_string());
-    fixture.write("go-on");
-    assert!(finish(run).status.success());
-    // Reaped by the runner, so that it is not even a zombie.
-    assert!(!std::path::Path::new(&format!("/proc/{guardian}")).exists());
-}
-
-#[test]
-fn a_guardian_does_not_show_the_arguments_of_the_command() {
-    let fixture = Fixture::new();
-    let run =
-        Running::start(fixture.run_script(&["job"], "echo $PPID > guardian; echo in; sleep 1000"));
-    let guardian = fixture.line_of("guardian");
+    assert_eq!(parent_of(&guardian), run.process.id().to_string());
     let arguments = std::fs::read_to_string(format!("/proc/{guardian}/cmdline")).unwrap();
     assert!(
         arguments.starts_with("leasehold-guardian\0__guard\0"),
         "{arguments}"
     );
     assert!(!arguments.contains("sleep"), "{arguments}");
-    run.signal("TERM");
-    run.finish();
+    fixture.write("go-on");
+    run.ends_with(0);
+    // Reaped by the runner, so that it is not even a zombie.
+    assert!(!std::path::Path::new(&format!("/proc/{guardian}")).exists());
 }
 
 /// The program is upgraded while a run waits for its lock.
@@ -214,95 +182,54 @@ fn a_program_that_was_replaced_has_a_guardian() {
     eventually(SOON, || !lives(&grandchild));
 }
 
-/// As in a container that has no /proc.
+/// As in a container without /proc, or with that of another pid namespace, where other processes have the ids of those
+/// that are to be killed.
 #[test]
 fn a_command_that_cannot_be_guarded_is_not_run() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (_server, fixture) = Fixture::redis();
     let run = fixture.run_script(&["job"], "echo ran");
-    let mut hidden = std::process::Command::new("unshare");
-    hidden
-        .args(["--map-root-user", "--mount", "sh", "-c"])
-        .arg("mount -t tmpfs none /proc && exec \"$@\"")
-        .arg("sh")
-        .arg(run.get_program())
-        .args(run.get_args())
-        .env("LEASEHOLD_STORE", server.url());
-    let output = hidden.run_to_end();
-    assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
-    assert!(stderr(&output).contains("the guardian of the command cannot be started"));
-    assert!(output.stdout.is_empty(), "{output:?}");
-    assert!(!fixture.is_held("job"));
+    let hide = "mount -t tmpfs none /proc && exec \"$@\"";
+    let hidden = ["unshare", "-rm", "sh", "-c", hide, "sh"];
+    let foreign = ["unshare", "-rpf", "--kill-child"];
+    for (wrapper, reason) in [
+        (&hidden[..], "the guardian of the command cannot be started"),
+        (&foreign, "another pid namespace"),
+    ] {
+        let output = through(wrapper, &run).run_to_end();
+        assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+        assert!(stderr(&output).contains(reason), "{}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{output:?}");
+        assert!(!fixture.is_held("job"));
+    }
 }
 
-/// As in a pid namespace without a /proc of its own: other processes have the ids of those that are to be killed.
-#[test]
-fn a_command_whose_processes_cannot_be_found_is_not_run() {
-    let fixture = Fixture::new();
-    let run = fixture.run_script(&["job"], "echo ran");
-    let mut foreign = std::process::Command::new("unshare");
-    foreign
-        .args(["--map-root-user", "--pid", "--fork", "--kill-child"])
-        .arg(run.get_program())
-        .args(run.get_args())
-        .env("XDG_STATE_HOME", fixture.path(""))
-        .current_dir(fixture.path(""));
-    let output = foreign.run_to_end();
-    assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
-    assert!(stderr(&output).contains("another pid namespace"));
-    assert!(output.stdout.is_empty(), "{output:?}");
-    assert!(!fixture.is_held("job"));
-}
-
-/// A service of weeks starts helpers and does not wait for them.
+/// A service of weeks starts helpers and does not wait for them. And orphans of the machine come to the first process
+/// of a container, whoever started them.
 #[test]
 fn orphans_are_reaped() {
-    let fixture = Fixture::new();
-    let script = "echo $$ > child; for i in $(seq 300); do ( ( exec true ) & ); done; echo in; \
-        until test -e go-on; do sleep 0.02; done";
-    let run = Running::start(fixture.run_script(&["job"], script));
-    let child = fixture.line_of("child");
-    let parents = [run.process.id().to_string(), parent_of(&child)];
-    eventually(SOON, || zombies_of(&parents).is_empty());
-    fixture.write("go-on");
-    run.ends_with(0);
-}
-
-/// Orphans of the machine come to the first process of a container, whoever started them.
-#[test]
-fn the_first_process_of_a_container_reaps_all_orphans() {
     let fixture = Fixture::new();
     let script = "for i in $(seq 300); do ( ( exec true ) & ); done; echo in; \
         until test -e go-on; do sleep 0.02; done";
     let run = fixture.run_script(&["job"], script);
-    let mut container = std::process::Command::new("unshare");
-    container
-        .args([
-            "--map-root-user",
-            "--pid",
-            "--fork",
-            "--mount-proc",
-            "--kill-child",
-        ])
-        .arg(run.get_program())
-        .args(run.get_args())
-        .env("XDG_STATE_HOME", fixture.path(""))
-        .current_dir(fixture.path(""))
-        .stdin(std::process::Stdio::null());
-    let container = Running::start(container);
-    let init = children_of(container.process.id());
-    let mut parents = init.clone();
-    parents.extend(children_of(init[0].parse().unwrap()));
-    eventually(SOON, || zombies_of(&parents).is_empty());
-    fixture.write("go-on");
-    container.ends_with(0);
+    let container = ["unshare", "-rpf", "--mount-proc", "--kill-child"];
+    for wrapper in [&["env"][..], &container] {
+        let run = Running::start(through(wrapper, &run));
+        let mut parents = vec![run.process.id().to_string()];
+        // In a container the runner, then its guardian.
+        for _ in 0..2 {
+            parents.extend(children_of(&parents));
+        }
+        eventually(SOON, || zombies_of(&parents).is_empty());
+        fixture.write("go-on");
+        run.ends_with(0);
+        std::fs::remove_file(fixture.path("go-on")).unwrap();
+    }
 }
 
 /// Its request is under way at the timeout, and would be granted without a holder.
 #[test]
 fn a_wait_that_times_out_leaves_no_question_behind() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (server, fixture) = Fixture::redis();
     let record = "leasehold:{default:job}";
     let stranger = format!("{}:1", "0".repeat(32));
     server.cli(&["SET", record, &stranger]);

@@ -43,6 +43,7 @@ fn the_manual_has_a_page_for_every_command() {
         "leasehold-ls",
         "leasehold-release",
         "leasehold-doctor",
+        "leasehold-watchdog-status",
     ] {
         let text = fixture.read(&format!("man/{page}.1"));
         assert!(text.contains(".SH SYNOPSIS"), "{page}");

@@ -1,6 +1,6 @@
 //! `ls`, `show` and `release` for people and for programs.
 
-use leasehold_testkit::{RedisServer, eventually};
+use leasehold_testkit::{Masters, eventually};
 
 use crate::tools::{Fixture, RunToEnd, SOON, stderr, stdout};
 
@@ -66,8 +66,17 @@ fn on_sqlite() {
 
 #[test]
 fn on_redis() {
-    let server = RedisServer::start();
-    check(&Fixture::with_store(server.url()));
+    let (_server, fixture) = Fixture::redis();
+    check(&fixture);
+}
+
+#[test]
+fn on_three_masters_also_without_one() {
+    let mut masters = Masters::aged(3);
+    let fixture = Fixture::with_store(masters.url());
+    check(&fixture);
+    masters.server_mut(1).kill9();
+    check(&fixture);
 }
 
 /// Texts of other clients must not control the terminal.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_testkit::{RedisServer, eventually};
+use leasehold_testkit::eventually;
 
 use crate::tools::{Fixture, RunToEnd, Running, SOON, lives, stderr, stdout};
 
@@ -33,8 +33,7 @@ fn last_beat_before(fixture: &Fixture, end: Duration) {
 
 #[test]
 fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
-    let mut server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (mut server, fixture) = Fixture::redis();
     let run = Running::start(fixture.run_script(&["--ttl", "5s", "job"], STUBBORN));
     server.kill9();
     // No renewal was granted after this moment.
@@ -46,8 +45,7 @@ fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
 /// The runner cannot do it: it is stopped, too. Its guardian does.
 #[test]
 fn a_stopped_runner_loses_its_command_before_the_lock_can_pass_on() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (_server, fixture) = Fixture::redis();
     let run = Running::start(fixture.run_script(&["--ttl", "4s", "job"], STUBBORN));
     let child = fixture.line_of("child");
     run.signal("STOP");
@@ -67,16 +65,6 @@ fn a_fixed_lease_stops_the_command_before_it_ends() {
     is_stopped(&fixture, run);
     let deadline = fixture.line_of("deadline").parse().unwrap();
     last_beat_before(&fixture, Duration::from_millis(deadline));
-}
-
-#[test]
-fn a_command_within_its_fixed_lease_is_not_disturbed() {
-    let fixture = Fixture::new();
-    let output = fixture
-        .run_script(&["--lease", "10s", "job"], "sleep 0.2; exit 3")
-        .run_to_end();
-    assert_eq!(output.status.code(), Some(3));
-    assert_eq!(stderr(&output), "");
 }
 
 #[test]
@@ -117,28 +105,12 @@ fn a_loss_that_shows_at_the_end_is_a_loss_all_the_same() {
     assert!(stderr(&output).contains("lost"), "{}", stderr(&output));
 }
 
-#[test]
-fn a_server_that_pauses_for_less_than_the_margin_loses_nothing() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
-    let run = fixture.hold_until_go_on(&["--ttl", "5s", "job"]);
-    server.stop();
-    std::thread::sleep(Duration::from_millis(1_200));
-    server.cont();
-    // Held for longer than one ttl after all that: it was renewed.
-    assert_eq!(fixture.try_run(&["-w", "6s", "job"]), 124);
-    fixture.write("go-on");
-    run.ends_with(0);
-    eventually(SOON, || !fixture.is_held("job"));
-}
-
 /// Forks one process after the other, so that one is always forked while the others are looked for.
 const FORKING: &str = "echo in; while :; do sleep 1000 & sleep 0.002; done";
 
 #[test]
 fn a_process_that_is_forked_while_the_others_are_told_to_end_is_told_so_too() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (_server, fixture) = Fixture::redis();
     for _ in 0..5 {
         let args = ["--ttl", "1h", "--kill-after", "30m", "job"];
         let run = Running::start(fixture.run_script(&args, FORKING));
@@ -149,8 +121,7 @@ fn a_process_that_is_forked_while_the_others_are_told_to_end_is_told_so_too() {
 
 #[test]
 fn what_a_command_starts_to_clean_up_is_not_told_to_end() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (_server, fixture) = Fixture::redis();
     let script = "trap 'sleep 1 && echo clean >> cleaned; exit 0' TERM; \
         echo in; while :; do sleep 0.02; done";
     let args = ["--ttl", "1h", "--kill-after", "30m", "job"];
@@ -163,8 +134,7 @@ fn what_a_command_starts_to_clean_up_is_not_told_to_end() {
 /// Another can have the lock from the release on, so the command is killed earlier than otherwise.
 #[test]
 fn a_command_whose_lock_is_anothers_is_killed_soon() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (_server, fixture) = Fixture::redis();
     let run = Running::start(fixture.run_script(&["--ttl", "1h", "job"], STUBBORN));
     let released = now();
     fixture.revoke("job");
@@ -175,8 +145,7 @@ fn a_command_whose_lock_is_anothers_is_killed_soon() {
 /// The runner inside is told to end, and its command by it; its guardian must not take that for the end.
 #[test]
 fn a_run_inside_a_run_may_clean_up_when_the_outer_lock_is_lost() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (_server, fixture) = Fixture::redis();
     let program = env!("CARGO_BIN_EXE_leasehold");
     let script = format!(
         "exec {program} run inner -- sh -c \

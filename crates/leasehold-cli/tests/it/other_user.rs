@@ -3,11 +3,9 @@
 //! The runner of these tests is root without the right to signal the processes of others, which comes to the same
 //! as a user whose command is run by sudo.
 
-use std::process::Command;
+use leasehold_testkit::eventually;
 
-use leasehold_testkit::{RedisServer, eventually};
-
-use crate::tools::{Fixture, Running, SOON, kill, lives, parent_of, stderr};
+use crate::tools::{Fixture, Running, SOON, kill, lives, parent_of, stderr, through};
 use crate::watchdog::Node;
 
 /// Becomes another user. `child` has its process id.
@@ -21,17 +19,7 @@ fn start(fixture: &Fixture, args: &[&str]) -> Option<Running> {
         return None;
     }
     let run = fixture.run_script(args, SCRIPT);
-    let mut weak = Command::new("setpriv");
-    weak.args(["--bounding-set", "-kill"])
-        .arg(run.get_program())
-        .args(run.get_args())
-        .current_dir(fixture.path(""))
-        .env("XDG_STATE_HOME", fixture.path(""));
-    for (name, value) in run.get_envs() {
-        if let Some(value) = value {
-            weak.env(name, value);
-        }
-    }
+    let weak = through(&["setpriv", "--bounding-set", "-kill"], &run);
     let run = Running::start(weak);
     let status = format!("/proc/{}/status", fixture.line_of("child"));
     eventually(SOON, || {
@@ -44,8 +32,7 @@ fn start(fixture: &Fixture, args: &[&str]) -> Option<Running> {
 
 #[test]
 fn a_process_that_cannot_be_stopped_is_named() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (_server, fixture) = Fixture::redis();
     let args = ["--ttl", "1h", "--kill-after", "300ms", "job"];
     let Some(run) = start(&fixture, &args) else {
         return;
@@ -71,8 +58,7 @@ fn a_process_that_cannot_be_stopped_is_named() {
 /// Otherwise the watchdog would take the end of the guardian for the end of the command.
 #[test]
 fn a_killed_run_keeps_its_lock_while_a_process_cannot_be_stopped() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (_server, fixture) = Fixture::redis();
     let node = Node::start(&fixture);
     let watchdog = node.option();
     let args = ["--watchdog-required", &watchdog, "--ttl", "1h", "job"];

@@ -3,7 +3,6 @@
 use std::thread;
 
 use leasehold_checker::Sequence;
-use leasehold_testkit::RedisServer;
 
 use crate::tools::{Fixture, RunToEnd};
 
@@ -47,22 +46,6 @@ fn on_sqlite() {
 
 #[test]
 fn on_redis() {
-    let server = RedisServer::start();
-    never_overlap(&Fixture::with_store(server.url()));
-}
-
-/// A lease that was granted to a waiter is short until it is renewed. The command must not notice.
-#[test]
-fn a_command_that_waited_runs_to_its_end() {
-    let fixture = Fixture::new();
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                let script = "sleep 0.3; echo $LEASEHOLD_DEADLINE $(date +%s) >> log";
-                let status = fixture.run_script(&["waited"], script).run_to_end().status;
-                assert!(status.success(), "{status}");
-            });
-        }
-    });
-    assert_eq!(fixture.read("log").lines().count(), 3);
+    let (_server, fixture) = Fixture::redis();
+    never_overlap(&fixture);
 }

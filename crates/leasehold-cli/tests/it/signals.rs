@@ -1,32 +1,24 @@
 //! Signals reach the command, once.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 use leasehold_testkit::eventually;
 
-use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, finish, kill, lives, with_default_signals, within_deadline,
-};
+use crate::tools::{Fixture, RunToEnd, Running, SOON, finish, kill, lives, stat, through};
 
 #[test]
 fn term_is_passed_on_and_the_commands_answer_counts() {
     let fixture = Fixture::new();
-    for (signal, wanted) in [
-        ("TERM", 9),
-        ("INT", 9),
-        ("HUP", 9),
-        ("USR1", 9),
-        ("QUIT", 9),
-    ] {
+    for signal in ["TERM", "INT", "HUP", "USR1", "QUIT"] {
         let script = format!(
             "trap 'echo {signal} >> got; exit 9' {signal}; echo in; while :; do sleep 0.05; done"
         );
         // Whoever runs the tests may ignore a signal, and so would the command.
-        let run = with_default_signals(&fixture.run_script(&["job"], &script));
-        let run = Running::start(run);
+        let run = fixture.run_script(&["job"], &script);
+        let run = Running::start(through(&["env", "--default-signal"], &run));
         run.signal(signal);
-        run.ends_with(wanted);
+        run.ends_with(9);
     }
     assert_eq!(fixture.read("got"), "TERM\nINT\nHUP\nUSR1\nQUIT\n");
     assert!(!fixture.is_held("job"));
@@ -64,9 +56,7 @@ fn a_signal_ends_the_waiting_and_leaves_nothing() {
 /// The ticks of processor time that processes have used.
 fn ticks(pids: &[String]) -> u64 {
     let of = |pid: &String| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let (_, rest) = stat.rsplit_once(')').unwrap();
-        let times = rest.split_ascii_whitespace().skip(11).take(2);
+        let times = stat(pid).unwrap().into_iter().skip(11).take(2);
         times.map(|time| time.parse::<u64>().unwrap()).sum::<u64>()
     };
     pids.iter().map(of).sum()
@@ -102,102 +92,47 @@ fn catches_term(pid: u32) -> bool {
     caught & (1 << (15 - 1)) != 0
 }
 
-/// A run at a real terminal, made by script(1). What is written to it is typed.
-struct Terminal {
-    process: std::process::Child,
-    /// `None` while they are read.
-    lines: Option<BufReader<std::process::ChildStdout>>,
+/// Runs a script under a lock at a real terminal, made by script(1). These keys are pressed after its first line. Returns
+/// the exit code.
+fn at_terminal(fixture: &Fixture, script: &str, keys: &[u8]) -> Option<i32> {
+    let program = env!("CARGO_BIN_EXE_leasehold");
+    // No signal is ignored, whatever the tests ignore.
+    let run = format!("exec env --default-signal {program} run job -- sh -c '{script}'");
+    let mut terminal = Command::new("script");
+    terminal
+        .args(["-q", "-e", "-c", &run, "/dev/null"])
+        .env("XDG_STATE_HOME", fixture.path(""))
+        .env("SHELL", "/bin/sh")
+        .current_dir(fixture.path(""))
+        .stdin(Stdio::piped());
+    let Running { process, lines } = Running::start(terminal);
+    let mut keyboard = process.stdin.as_ref().unwrap();
+    keyboard.write_all(keys).unwrap();
+    let code = finish(process).status.code();
+    // The last output must have a reader.
+    drop(lines);
+    code
 }
 
-impl Terminal {
-    fn run(fixture: &Fixture, args: &str) -> Self {
-        let program = env!("CARGO_BIN_EXE_leasehold");
-        let mut process = Command::new("script")
-            .args([
-                "-q",
-                "-e",
-                "-c",
-                // No signal is ignored, whatever the tests ignore.
-                &format!("exec env --default-signal {program} run {args}"),
-                "/dev/null",
-            ])
-            .env("XDG_STATE_HOME", fixture.path(""))
-            .env("SHELL", "/bin/sh")
-            .current_dir(fixture.path(""))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = Some(BufReader::new(process.stdout.take().unwrap()));
-        Self { process, lines }
-    }
-
-    fn wait_for(&mut self, wanted: &str) {
-        let mut lines = self.lines.take().unwrap();
-        let wanted = wanted.to_owned();
-        self.lines = Some(within_deadline(self.process.id(), move || {
-            let mut line = String::new();
-            while !line.contains(&wanted) {
-                line.clear();
-                let read = lines.read_line(&mut line).unwrap();
-                assert!(read > 0, "no {wanted:?}");
-            }
-            lines
-        }));
-    }
-
-    fn type_key(&mut self, key: &[u8]) {
-        let mut keyboard = self.process.stdin.as_ref().unwrap();
-        keyboard.write_all(key).unwrap();
-    }
-
-    fn finish(self) -> Option<i32> {
-        let Self { process, lines } = self;
-        let code = finish(process).status.code();
-        // Its last words must have a reader.
-        drop(lines);
-        code
-    }
-}
-
-/// The terminal sends it to the whole group; passing it on as well would make it two.
 #[test]
-fn ctrl_c_reaches_the_command_once() {
+fn a_command_at_a_terminal_owns_it_and_gets_each_signal_once() {
     let fixture = Fixture::new();
-    let script = "trap \"echo int >> got\" INT; echo in; \
-                  while ! test -s got; do sleep 0.05; done; sleep 0.3; exit 5";
-    let mut terminal = Terminal::run(&fixture, &format!("job -- sh -c '{script}'"));
-    terminal.wait_for("in");
-    terminal.type_key(b"\x03");
-    assert_eq!(terminal.finish(), Some(5));
+    // The terminal sends the signal to the whole group; passing it on as well would make it two.
+    let counting = "trap \"echo int >> got\" INT; echo in; \
+                    while ! test -s got; do sleep 0.05; done; sleep 0.3; exit 5";
+    let plain = "echo $$ > pid; echo in; exec sleep 1000";
+    // The command is not a background process, which could not read.
+    let reading = "echo in; read word; echo $word > word; test -t 0";
+    for (script, keys, code) in [
+        (counting, "\x03", 5),
+        (plain, "\x03", 130),
+        (reading, "hello\n", 0),
+    ] {
+        let ended = at_terminal(&fixture, script, keys.as_bytes());
+        assert_eq!(ended, Some(code), "{script}");
+        assert!(!fixture.is_held("job"));
+    }
     assert_eq!(fixture.read("got"), "int\n");
-    assert!(!fixture.is_held("job"));
-}
-
-#[test]
-fn ctrl_c_ends_a_command_that_does_not_catch_it() {
-    let fixture = Fixture::new();
-    let mut terminal = Terminal::run(
-        &fixture,
-        "job -- sh -c 'echo $$ > pid; echo in; exec sleep 1000'",
-    );
-    terminal.wait_for("in");
-    terminal.type_key(b"\x03");
-    assert_eq!(terminal.finish(), Some(130));
     assert!(!lives(&fixture.line_of("pid")));
-    assert!(!fixture.is_held("job"));
-}
-
-/// The command can read what is typed: it is not a background process of its terminal.
-#[test]
-fn the_command_owns_the_terminal() {
-    let fixture = Fixture::new();
-    let mut terminal = Terminal::run(
-        &fixture,
-        "job -- sh -c 'echo in; read word; echo got $word; test -t 0'",
-    );
-    terminal.wait_for("in");
-    terminal.type_key(b"hello\n");
-    terminal.wait_for("got hello");
-    assert_eq!(terminal.finish(), Some(0));
+    assert_eq!(fixture.read("word"), "hello\n");
 }

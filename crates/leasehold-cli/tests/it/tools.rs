@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
-use leasehold_testkit::eventually;
+use leasehold_testkit::{RedisServer, eventually};
 pub(crate) use leasehold_testkit::{RunToEnd, finish, kill, within_deadline};
 use tempfile::TempDir;
 
@@ -33,6 +33,13 @@ impl Fixture {
             store: Some(url),
             ..Self::new()
         }
+    }
+
+    /// With a Redis server.
+    pub(crate) fn redis() -> (RedisServer, Self) {
+        let server = RedisServer::start();
+        let fixture = Self::with_store(server.url());
+        (server, fixture)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -74,9 +81,9 @@ impl Fixture {
         Running::start(self.run_script(args, "echo in; exec sleep 1000"))
     }
 
-    /// A run with a command that ends when the file `go-on` exists.
+    /// A run with a command that ends when the file `go-on` exists. `guardian` has the process id of its guardian.
     pub(crate) fn hold_until_go_on(&self, args: &[&str]) -> Running {
-        let script = "echo in; until test -e go-on; do sleep 0.02; done";
+        let script = "echo $PPID > guardian; echo in; until test -e go-on; do sleep 0.02; done";
         Running::start(self.run_script(args, script))
     }
 
@@ -154,63 +161,55 @@ impl Running {
     }
 }
 
-/// The same command with default signal handling, even if the tests ignore a signal.
-pub(crate) fn with_default_signals(command: &Command) -> Command {
-    let mut env = Command::new("env");
-    env.arg("--default-signal")
+/// The same command, started by another program: its arguments end with the command.
+pub(crate) fn through(wrapper: &[&str], command: &Command) -> Command {
+    let mut wrapped = Command::new(wrapper[0]);
+    wrapped
+        .args(&wrapper[1..])
         .arg(command.get_program())
         .args(command.get_args())
+        .current_dir(command.get_current_dir().unwrap())
         .stdin(Stdio::null());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => env.env(name, value),
-            None => env.env_remove(name),
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
         };
     }
-    if let Some(directory) = command.get_current_dir() {
-        env.current_dir(directory);
-    }
-    env
+    wrapped
+}
+
+/// The fields that /proc has of a process, from its state on. `None`: there is no such process.
+pub(crate) fn stat(pid: &str) -> Option<Vec<String>> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    Some(fields.split_whitespace().map(str::to_owned).collect())
 }
 
 /// Whether a process lives; a zombie does not.
 pub(crate) fn lives(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    stat.is_ok_and(|stat| {
-        let (_, rest) = stat.rsplit_once(')').unwrap();
-        !matches!(rest.trim_start().chars().next(), Some('Z' | 'X'))
-    })
-}
-
-/// The processes that a process has started and that have not ended.
-pub(crate) fn children_of(pid: u32) -> Vec<String> {
-    children_in(&[pid.to_string()], |_| true)
-}
-
-/// The children of these processes that have ended and were not reaped.
-pub(crate) fn zombies_of(parents: &[String]) -> Vec<String> {
-    children_in(parents, |state| state == "Z")
-}
-
-fn children_in(parents: &[String], wanted: impl Fn(&str) -> bool) -> Vec<String> {
-    let processes = std::fs::read_dir("/proc").unwrap();
-    // Some may have ended meanwhile.
-    let names = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let is_child = |name: &String| {
-        let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).unwrap_or_default();
-        stat.rsplit_once(')').is_some_and(|(_, rest)| {
-            let fields: Vec<_> = rest.split_ascii_whitespace().collect();
-            wanted(fields[0]) && parents.iter().any(|parent| parent == fields[1])
-        })
-    };
-    names.filter(is_child).collect()
+    stat(pid).is_some_and(|fields| !matches!(&*fields[0], "Z" | "X"))
 }
 
 /// The parent of a process.
 pub(crate) fn parent_of(pid: &str) -> String {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let (_, rest) = stat.rsplit_once(')').unwrap();
-    rest.split_ascii_whitespace().nth(1).unwrap().to_owned()
+    stat(pid).unwrap().swap_remove(1)
+}
+
+/// The children of these processes that were not reaped.
+pub(crate) fn children_of(parents: &[String]) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap();
+    // Some may have ended meanwhile.
+    let names = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_child = |pid: &String| stat(pid).is_some_and(|fields| parents.contains(&fields[1]));
+    names.filter(is_child).collect()
+}
+
+/// The children of these processes that have ended and were not reaped.
+pub(crate) fn zombies_of(parents: &[String]) -> Vec<String> {
+    let mut children = children_of(parents);
+    children.retain(|pid| stat(pid).is_some_and(|fields| fields[0] == "Z"));
+    children
 }
 
 pub(crate) fn code(command: &mut Command) -> i32 {

@@ -1,9 +1,9 @@
 //! The watchdog and its runs.
 
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Stdio};
 
-use leasehold_testkit::{RedisServer, eventually};
+use leasehold_testkit::eventually;
 
 use crate::tools::{Fixture, RunToEnd, Running, SOON, kill, lives, stderr, stdout};
 
@@ -15,13 +15,14 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn start(fixture: &Fixture) -> Self {
+        Self::start_with(fixture, &[], Stdio::null())
+    }
+
+    fn start_with(fixture: &Fixture, args: &[&str], log: impl Into<Stdio>) -> Self {
         let socket = fixture.path("run/watchdog.sock").display().to_string();
         let listen = format!("unix:{socket}");
-        let process = fixture
-            .leasehold(["watchdog", "--listen", &listen])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut process = fixture.leasehold(["watchdog", "--listen", &listen]);
+        let process = process.args(args).stderr(log).spawn().unwrap();
         let node = Self { process, socket };
         eventually(SOON, || node.status(fixture).is_some());
         node
@@ -71,24 +72,17 @@ fn run(fixture: &Fixture, node: &Node, ttl: &str) -> Running {
 
 #[test]
 fn a_stopped_run_keeps_its_lock_and_its_command() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (_server, fixture) = Fixture::redis();
     let node = Node::start(&fixture);
     let run = run(&fixture, &node, "2s");
     let child = fixture.line_of("child");
     run.signal("STOP");
-    let since = Instant::now();
     // A wait for three ttls times out.
-    assert_eq!(
-        fixture.try_run(&["-w", "6s", "job"]),
-        124,
-        "after {:?}",
-        since.elapsed()
-    );
-    assert_eq!(node.client(&fixture, "condition"), "silent");
+    assert_eq!(fixture.try_run(&["-w", "6s", "job"]), 124);
+    assert_eq!(node.client(&fixture, "state"), "silent");
     assert!(lives(&child));
     run.signal("CONT");
-    eventually(SOON, || node.client(&fixture, "condition") == "alive");
+    eventually(SOON, || node.client(&fixture, "state") == "alive");
     fixture.write("go-on");
     run.ends_with(0);
     assert_eq!(fixture.line_of("end"), "out");
@@ -98,8 +92,7 @@ fn a_stopped_run_keeps_its_lock_and_its_command() {
 /// The next run begins at once after the last process of the killed one has ended, and not before.
 #[test]
 fn a_killed_run_frees_its_lock_at_once_after_the_last_of_its_processes() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (_server, fixture) = Fixture::redis();
     let node = Node::start(&fixture);
     let script = "for i in $(seq 100); do setsid env -i sleep 1000 & echo $! >> workers; done; \
         echo in; wait";
@@ -117,8 +110,7 @@ fn a_killed_run_frees_its_lock_at_once_after_the_last_of_its_processes() {
 
 #[test]
 fn a_run_that_was_stopped_is_lost_when_the_watchdog_is_gone() {
-    let server = RedisServer::start();
-    let fixture = Fixture::with_store(server.url());
+    let (_server, fixture) = Fixture::redis();
     let node = Node::start(&fixture);
     let run = run(&fixture, &node, "2s");
     run.signal("STOP");
@@ -161,7 +153,7 @@ fn the_status_lists_the_clients() {
     let text = stdout(&fixture.leasehold(nobody).run_to_end());
     for part in [
         "1 client, 1 lease",
-        "CONDITION",
+        "STATE",
         "alive",
         "sqlite:",
         &run.process.id().to_string(),
@@ -192,21 +184,11 @@ fn a_planned_end_is_a_success_and_leaves_no_socket() {
 fn a_node_lives_on_when_nobody_reads_its_log() {
     for form in ["text", "json"] {
         let fixture = Fixture::new();
-        let socket = fixture.path("run/watchdog.sock").display().to_string();
-        let listen = format!("unix:{socket}");
         let (reader, log) = std::io::pipe().unwrap();
         drop(reader);
-        let process = fixture
-            .leasehold(["watchdog", "--listen", &listen, "--log", form])
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let node = Node { process, socket };
-        eventually(SOON, || node.status(&fixture).is_some());
-        let watchdog = node.option();
-        let mut run = fixture.run_script(&["--watchdog-required", &watchdog, "job"], "echo in");
-        let output = run.run_to_end();
-        assert_eq!(output.status.code(), Some(0), "{form}: {}", stderr(&output));
+        let node = Node::start_with(&fixture, &["--log", form], log);
+        let required = ["--watchdog-required", &node.option(), "job"];
+        assert_eq!(fixture.try_run(&required), 0, "{form}");
     }
 }
 
@@ -215,32 +197,25 @@ fn invalid_settings_are_errors_in_one_sentence() {
     let fixture = Fixture::new();
     let node = Node::start(&fixture);
     let there = format!("unix:{}", node.socket);
+    let other = format!("unix:{}", fixture.path("b.sock").display());
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    let fails = |args: &[&str], words: &[&str]| {
+    let secret = "a=redis://:open-sesame@host";
+    for (args, part) in [
+        (&["--listen", &there][..], &*node.socket),
+        (&["--listen", "unix:/proc/no/a.sock"], "/proc/no"),
+        (&["--listen", "http://a:1"], "unix:PATH, tcp://HOST:PORT"),
+        (&["--listen", "tcp://127.0.0.1:0"], "certificate"),
+        (&["--listen", &other, "--metrics", &taken], &taken),
+        (&["--listen", &other, "--token-file", "/none"], "/none"),
+        (&["--serve", "redis://host"], "NAME=URL"),
+        (&["--serve", secret], "password"),
+    ] {
         let output = fixture.leasehold(["watchdog"]).args(args).run_to_end();
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(125), "{args:?}: {text}");
-        for word in words {
-            assert!(text.contains(word), "{args:?}: {text}");
-        }
-    };
-    fails(&["--listen", &there], &[&node.socket]);
-    fails(&["--listen", "unix:/proc/no/a.sock"], &["/proc/no"]);
-    fails(
-        &["--listen", "http://a:1"],
-        &["unix:PATH", "tcp://HOST:PORT"],
-    );
-    fails(&["--listen", "tcp://127.0.0.1:0"], &["certificate"]);
-    let other = format!("unix:{}", fixture.path("b.sock").display());
-    fails(&["--listen", &other, "--metrics", &taken], &[&taken]);
-    fails(
-        &["--listen", &other, "--token-file", "/nonexistent"],
-        &["/nonexistent"],
-    );
-    fails(&["--serve", "redis://host"], &["NAME=URL"]);
-    let secret = "a=redis://:open-sesame@host";
-    fails(&["--serve", secret], &["password"]);
+        assert!(text.contains(part), "{args:?}: {text}");
+    }
     // The first one is still there.
     assert!(node.status(&fixture).is_some());
 }
@@ -248,51 +223,22 @@ fn invalid_settings_are_errors_in_one_sentence() {
 #[test]
 fn its_metrics_are_served_over_http() {
     let fixture = Fixture::new();
-    let socket = fixture.path("watchdog.sock");
-    let listen = format!("unix:{}", socket.display());
-    let mut command: Command = fixture.leasehold(["watchdog", "--listen", &listen]);
-    command.args(["--metrics", "127.0.0.1:0", "--log", "json"]);
     let log = std::fs::File::create(fixture.path("log")).unwrap();
-    let process = command.stderr(log).spawn().unwrap();
-    let node = Node {
-        process,
-        socket: socket.display().to_string(),
-    };
-    let address = || {
-        let log = fixture.read("log");
-        let (_, rest) = log.split_once("metrics are at http://")?;
-        Some(rest.split_once("/metrics")?.0.to_owned())
-    };
-    eventually(SOON, || address().is_some());
-    let address = address().unwrap();
-    let _run = run(&fixture, &node, "30s");
-    let metrics = get(&address, "/metrics");
-    assert!(metrics.contains("leasehold_watchdog_leases"), "{metrics}");
-    for path in ["/healthz", "/readyz"] {
-        assert!(get(&address, path).starts_with("HTTP/1.1 200"), "{path}");
-    }
-    let object = fixture
-        .read("log")
-        .lines()
-        .find(|line| line.starts_with('{'))
-        .map(str::to_owned);
-    let object: serde_json::Value = serde_json::from_str(&object.unwrap()).unwrap();
-    assert_eq!(object["level"], "INFO");
-}
-
-fn get(address: &str, path: &str) -> String {
-    use std::io::{Read, Write};
-
+    let args = ["--metrics", "127.0.0.1:0", "--log", "json"];
+    let _node = Node::start_with(&fixture, &args, log);
+    let log = fixture.read("log");
+    let (_, address) = log.split_once("metrics are at http://").unwrap();
+    let (address, _) = address.split_once("/metrics").unwrap();
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert!(
+        response.contains(" 200 OK") && response.ends_with("ready\n"),
+        "{response}"
+    );
+    let object = log.lines().find(|line| line.starts_with('{')).unwrap();
+    let object: serde_json::Value = serde_json::from_str(object).unwrap();
+    assert_eq!(object["level"], "INFO");
 }

@@ -65,23 +65,6 @@ fn refused(time_left: u64, queue_position: Option<u32>) -> Outcome {
 }
 
 #[test]
-fn a_grant_lasts_from_the_instant_its_request_was_sent() {
-    let mut host = Host::new(options());
-    assert_eq!(host.sends(1_000), lease(1));
-    host.waits(1_500);
-    assert_eq!(host.machine.next_timeout(), None);
-    host.applied(granted(5), 2_000);
-    let granted = host.holds(2_000);
-    assert_eq!((granted.id, granted.first), (lease(1), token(5)));
-    assert_eq!(granted.lease.deadline(), time::deadline(at(1_000), ttl()));
-    assert_eq!(granted.late_release, None);
-    // There is nothing to release, and a notice of the same grant is still recognized.
-    assert_eq!(host.machine.abandon(), None);
-    assert_eq!(host.machine.lease(), Some(lease(1)));
-    host.waits(100_000);
-}
-
-#[test]
 fn a_refusal_is_final_only_for_a_caller_that_does_not_wait() {
     let mut waiting = Host::new(options());
     waiting.sends(0);
@@ -221,40 +204,6 @@ fn a_caller_that_does_not_wait_retries_once_after_silence() {
 }
 
 #[test]
-fn a_notified_grant_is_accepted_for_the_acceptance_ttl() {
-    let mut host = Host::new(options());
-    host.queued(1_000);
-    host.pushed(9, 6_000, 6_020);
-    let granted = host.holds(6_030);
-    assert_eq!(granted.first, token(9));
-    let times = time::granted(at(1_000), ms(5_000), at(6_020), queue::acceptance(ttl()));
-    assert_eq!(granted.lease.deadline(), times.1);
-}
-
-#[test]
-fn a_grant_from_before_the_last_refusal_is_not_accepted() {
-    let mut host = Host::new(options());
-    host.queued(1_000);
-    host.notice(AcquireNotice::Interrupted, 5_000);
-    host.sends(5_000);
-    host.applied(refused(20_000, Some(0)), 5_000);
-    host.pushed(9, 4_999, 5_010);
-    assert_eq!(host.sends(5_010), lease(1), "the store is asked");
-}
-
-#[test]
-fn a_grant_and_a_repeated_refusal_that_crossed_are_decided_by_the_store() {
-    let mut host = Host::new(options());
-    host.queued(1_000);
-    host.sends(21_253);
-    host.pushed(9, 21_255, 21_256);
-    host.applied(refused(20_000, Some(0)), 21_260);
-    assert_eq!(host.sends(21_260), lease(1));
-    host.applied(granted(9), 21_270);
-    assert_eq!(host.holds(21_270).first, token(9));
-}
-
-#[test]
 fn a_grant_of_another_shard_is_not_accepted() {
     let mut host = Host::new(options());
     host.queued(1_000);
@@ -333,22 +282,6 @@ fn a_grant_that_nobody_polled_is_released() {
 }
 
 #[test]
-fn a_reply_that_is_lost_by_an_interruption_is_requested_again_at_once() {
-    let mut host = Host::new(options());
-    host.queued(1_000);
-    host.sends(21_253);
-    assert!(host.notice(AcquireNotice::Interrupted, 21_260));
-    host.waits(21_260);
-    host.unknown(21_261);
-    assert_eq!(host.sends(21_261), lease(1));
-    // Also by a waiter without a request in flight.
-    host.applied(refused(20_000, Some(0)), 21_270);
-    host.waits(21_270);
-    host.notice(AcquireNotice::Interrupted, 21_280);
-    host.sends(21_280);
-}
-
-#[test]
 fn an_interruption_behind_a_grant_casts_doubt_on_it() {
     let mut host = Host::new(options());
     host.sends(0);
@@ -356,18 +289,6 @@ fn an_interruption_behind_a_grant_casts_doubt_on_it() {
     host.notice(AcquireNotice::Interrupted, 11);
     host.holds(12);
     assert!(host.machine.is_in_doubt());
-}
-
-#[test]
-fn the_next_in_the_queue_watches_the_grant_before_it() {
-    let mut host = Host::new(options());
-    host.queued(1_000);
-    let acceptance = Ttl::from_millis(3_000).unwrap();
-    host.notice(AcquireNotice::Next(acceptance), 2_000);
-    host.waits(2_000);
-    assert_eq!(host.next_timeout(), 5_033);
-    host.waits(5_032);
-    host.sends(5_033);
 }
 
 #[test]

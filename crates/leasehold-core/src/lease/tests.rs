@@ -100,15 +100,6 @@ fn a_renewal_answered_after_the_margin_is_too_late() {
 }
 
 #[test]
-fn not_held_is_lost_at_once_and_for_ever() {
-    let mut lease = renewed();
-    lease.poll(at(10.0));
-    lease.lose(Cause::Deleted);
-    lease.renewed(at(10.0), ttl(30), at(10.1));
-    assert_eq!(lease.state(at(10.1)), State::Lost(Cause::Deleted));
-}
-
-#[test]
 fn a_fixed_lease_is_never_renewed_and_expires_at_its_deadline() {
     let until = time::deadline(at(0.0), ttl(10));
     let (mut lease, hold) =

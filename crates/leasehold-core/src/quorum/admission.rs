@@ -170,15 +170,6 @@ mod tests {
         }
     }
 
-    /// Started again, with a record of its earlier run.
-    fn restarted(high: u64) -> Observation {
-        Observation {
-            admitted: Some(RunId(1)),
-            high: Token::new(high),
-            ..unused()
-        }
-    }
-
     fn after(waited: Duration, it: Observation) -> Observation {
         Observation {
             now: SINCE.after_span(waited),
@@ -225,37 +216,6 @@ mod tests {
     }
 
     #[test]
-    fn a_master_is_not_new_if_another_was_used() {
-        for other in [admitted(7), restarted(7), restarted(0)] {
-            let it = Some(unused());
-            assert!(is_kept_out_in_full([it, Some(other), it]));
-            assert!(is_kept_out_in_full([it, it, Some(other)]));
-        }
-    }
-
-    #[test]
-    fn what_is_not_new_waits_for_the_longest_lease_and_drift() {
-        let others = [Some(admitted(7)), Some(admitted(900))];
-        for it in [unused(), restarted(3)] {
-            let almost = after(longest().as_duration(), it);
-            let left = decided([Some(almost), others[0], others[1]]);
-            assert!(
-                matches!(left, Decision::KeepOut { remaining } if remaining > Duration::from_millis(50))
-            );
-            let over = after(waited(), it);
-            let floor = Token::new(900);
-            assert_eq!(
-                decided([Some(over), others[0], others[1]]),
-                Decision::Admit { floor }
-            );
-            assert_eq!(
-                decided([Some(over), others[0], None]),
-                Decision::TooFewAnswers
-            );
-        }
-    }
-
-    #[test]
     fn one_that_has_just_been_started_may_have_forgotten() {
         let started = Observation {
             uptime: Duration::from_secs(1),
@@ -288,25 +248,5 @@ mod tests {
         assert_eq!(with(Some(&restarted)), again);
         let floor = Token::new(9);
         assert_eq!(with(Some(&over)), Decision::Admit { floor });
-    }
-
-    #[test]
-    fn others_that_are_not_admitted_count_only_if_all_are_there() {
-        let over = Some(after(LONG, restarted(5)));
-        let [known, more] = [Some(admitted(7)), Some(restarted(9))];
-        let floor = Token::new(9);
-        assert_eq!(
-            decided([over, more, known, known, more]),
-            Decision::Admit { floor }
-        );
-        assert_eq!(
-            decided([over, more, known, known, None]),
-            Decision::TooFewAnswers
-        );
-        assert_eq!(
-            decided([over, more, known, known, known]),
-            Decision::Admit { floor }
-        );
-        assert_eq!(decided([known, None, None]), Decision::Admitted);
     }
 }

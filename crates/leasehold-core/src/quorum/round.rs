@@ -232,52 +232,12 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_grants_and_a_majority_accepts_the_token() {
-        let mut round = round(3);
-        assert_eq!(round.handle_reply(0, granted(5)), Step::Wait);
-        let Step::Write { first, to } = round.handle_reply(2, granted(9)) else {
-            unreachable!()
-        };
-        assert_eq!(first, token(10));
-        assert_eq!(to.iter().collect::<Vec<_>>(), [0, 2]);
-        // Too late to be one of them.
-        assert_eq!(round.handle_reply(1, granted(100)), Step::Wait);
-        assert_eq!(
-            round.handle_token_reply(1, Some(Outcome::Fenced)),
-            Step::Wait
-        );
-        assert_eq!(
-            round.handle_token_reply(0, Some(Outcome::Fenced)),
-            Step::Wait
-        );
-        let won = round.handle_token_reply(2, Some(Outcome::Fenced));
-        assert_eq!(won, Step::Won { first });
-        assert_eq!(round.handle_token_reply(2, None), Step::Wait);
-    }
-
-    #[test]
     fn a_token_is_larger_than_every_block_that_was_read() {
         let count = TokenCount::new(256).unwrap();
         let mut round = Round::new(Size::new(3).unwrap(), count);
         round.handle_reply(0, granted(1_000));
         let step = round.handle_reply(1, granted(1_100));
         assert!(matches!(step, Step::Write { first, .. } if first == token(1_356)));
-    }
-
-    #[test]
-    fn a_token_that_too_few_accept_does_not_count() {
-        for answer in [None, Some(Outcome::Outdated), Some(Outcome::Renewed)] {
-            let mut round = round(3);
-            round.handle_reply(0, granted(5));
-            round.handle_reply(1, granted(5));
-            let lost = round.handle_token_reply(0, answer);
-            assert_eq!(lost, Step::Lost(Defeat::NoQuorum));
-            // Too late.
-            assert_eq!(
-                round.handle_token_reply(0, Some(Outcome::Fenced)),
-                Step::Wait
-            );
-        }
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Visits every state that a model can reach, breadth first.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::Hash;
 
-use super::table::{NONE, Table};
+use foldhash::fast::FixedState;
+use indexmap::IndexMap;
 
 /// A property of every state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Property {
     /// No two leases are relied on at the same time.
     Exclusion,
@@ -54,7 +56,7 @@ impl fmt::Display for Property {
 }
 
 /// States, and the steps between them.
-pub trait Model {
+pub(crate) trait Model {
     /// A state.
     type State: Copy + Eq + Hash;
 
@@ -65,13 +67,12 @@ pub trait Model {
     fn steps(&self, state: &Self::State, take: &mut dyn FnMut(&dyn fmt::Display, Self::State));
 
     /// The one representative of all states that do not differ in anything of interest.
-    fn canonical(&self, state: Self::State) -> Self::State;
+    fn canonical(&self, state: Self::State) -> Self::State {
+        state
+    }
 
-    /// The properties that it checks.
-    fn properties(&self) -> Vec<Property>;
-
-    /// Whether a state violates a property.
-    fn violates(&self, state: &Self::State, property: Property) -> bool;
+    /// The properties that a state violates.
+    fn violations(&self, state: &Self::State) -> Vec<Property>;
 
     /// How many acquisitions have succeeded.
     fn successes(&self, state: &Self::State) -> usize;
@@ -82,28 +83,8 @@ pub trait Model {
     }
 }
 
-/// When an exploration stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until<'a> {
-    /// When every state was visited.
-    Done,
-    /// When all of these are violated, if there are any, and two acquisitions have succeeded.
-    Violated(&'a [Property]),
-}
-
-impl Until<'_> {
-    fn is_reached(self, report: &Report) -> bool {
-        let Self::Violated(sought) = self else {
-            return false;
-        };
-        let mut open = sought.iter();
-        let open = open.any(|property| report.trace(*property).is_none());
-        !sought.is_empty() && !open && report.successes > 1
-    }
-}
-
 /// The result of an exploration.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Report {
     /// How many states were found.
     pub states: usize,
@@ -111,126 +92,95 @@ pub struct Report {
     pub successes: usize,
     /// The milestones that were reached, one bit for each.
     pub reached: u32,
-    /// The properties that were checked.
-    pub checked: Vec<Property>,
-    /// The violated properties, each with a shortest trace.
-    pub violated: Vec<(Property, Trace)>,
-}
-
-impl Report {
-    /// The trace to a violation of a property, if there is one.
-    #[must_use]
-    pub fn trace(&self, property: Property) -> Option<&Trace> {
-        let mut violated = self.violated.iter();
-        violated
-            .find(|(other, _)| *other == property)
-            .map(|(_, trace)| trace)
-    }
+    /// The violated properties, each with the labels of the steps of a shortest trace.
+    pub violated: BTreeMap<Property, Vec<String>>,
 }
 
 /// The label of a step of a path that no step of the model makes.
 pub(super) const NOT_FOUND: &str = "a step that is not found again";
 
-/// The labels of steps, in their order.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Trace(pub Vec<String>);
-
-impl fmt::Display for Trace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, step) in self.0.iter().enumerate() {
-            writeln!(f, "{:>3}. {step}", at + 1)?;
-        }
-        Ok(())
-    }
-}
-
 /// Visits every state of a model, breadth first: so every trace is a shortest one.
-pub fn explore<M: Model>(model: &M, until: Until<'_>) -> Report {
-    let mut table = Table::new();
-    let mut report = Report {
-        states: 0,
-        successes: 0,
-        reached: 0,
-        checked: model.properties(),
-        violated: Vec::new(),
-    };
+///
+/// It stops early when `until` properties are violated and two acquisitions have succeeded. 0: it does not.
+pub(crate) fn explore<M: Model>(model: &M, until: usize) -> Report {
+    let mut report = Report::default();
+    // The states by their numbers, each with the number of its predecessor.
+    let mut states = IndexMap::<_, u32, _>::with_hasher(FixedState::default());
     for state in model.initial() {
-        table.insert(model.canonical(state), NONE);
+        states.insert(model.canonical(state), NONE);
     }
     let mut number = 0;
-    while (number as usize) < table.len() {
-        let state = table.state(number);
-        check(model, &table, number, &mut report);
-        if until.is_reached(&report) {
+    while let Some((state, _)) = states.get_index(number as usize) {
+        let state = *state;
+        report.successes = report.successes.max(model.successes(&state));
+        for property in model.violations(&state) {
+            let trace = report.violated.entry(property);
+            trace.or_insert_with(|| trace_of(model, &states, number));
+        }
+        if until > 0 && report.violated.len() >= until && report.successes > 1 {
             break;
         }
         model.steps(&state, &mut |_, next| {
-            table.insert(model.canonical(next), number);
+            states.entry(model.canonical(next)).or_insert(number);
         });
         number += 1;
     }
-    report.states = table.len();
+    report.states = states.len();
     report.reached = model.reached();
     report
 }
 
-/// Adds the properties that this state is the first to violate.
-fn check<M: Model>(model: &M, table: &Table<M::State>, number: u32, report: &mut Report) {
-    let state = table.state(number);
-    report.successes = report.successes.max(model.successes(&state));
-    for at in 0..report.checked.len() {
-        let property = report.checked[at];
-        if report.trace(property).is_none() && model.violates(&state, property) {
-            let trace = trace(model, &table.path(number));
-            report.violated.push((property, trace));
-        }
-    }
-}
+/// No state.
+const NONE: u32 = u32::MAX;
 
 /// Takes the steps with these labels, from the first of the initial states.
 ///
 /// # Errors
 ///
 /// The label of the first step that is not possible.
-pub fn follow<'a, M: Model>(model: &M, steps: &[&'a str]) -> Result<M::State, &'a str> {
-    let mut state = model.initial().first().copied().ok_or("to begin")?;
-    for step in steps {
+#[cfg(test)]
+pub(crate) fn follow<'a, M: Model>(model: &M, steps: &[&'a str]) -> Result<M::State, &'a str> {
+    steps.iter().try_fold(model.initial()[0], |state, step| {
         let mut reached = None;
         model.steps(&state, &mut |label, next| {
             if label.to_string() == *step {
                 reached = Some(next);
             }
         });
-        state = reached.ok_or(*step)?;
-    }
-    Ok(state)
+        reached.ok_or(*step)
+    })
 }
 
-/// The labels of the steps of a path. The steps are taken again without the canonical form, so that masters keep
-/// their numbers from step to step.
-fn trace<M: Model>(model: &M, path: &[M::State]) -> Trace {
+/// The labels of the steps on the path to a state. The steps are taken again without the canonical form, so that
+/// masters keep their numbers from step to step.
+fn trace_of<M: Model>(
+    model: &M,
+    states: &IndexMap<M::State, u32, FixedState>,
+    mut number: u32,
+) -> Vec<String> {
+    let mut path = Vec::new();
+    while let Some((state, predecessor)) = states.get_index(number as usize) {
+        path.push(*state);
+        number = *predecessor;
+    }
     let mut labels = Vec::new();
+    let first = path.pop();
     let mut initial = model.initial().into_iter();
-    let first = initial.find(|state| path.first() == Some(&model.canonical(*state)));
-    let Some(mut state) = first else {
-        return Trace(labels);
-    };
-    for next in &path[1..] {
-        let mut taken = None;
-        model.steps(&state, &mut |step, reached| {
-            if taken.is_none() && model.canonical(reached) == *next {
-                taken = Some((step.to_string(), reached));
+    let mut state = initial.find(|state| Some(model.canonical(*state)) == first);
+    while let (Some(from), Some(next)) = (state, path.pop()) {
+        state = None;
+        model.steps(&from, &mut |step, reached| {
+            if state.is_none() && model.canonical(reached) == next {
+                labels.push(step.to_string());
+                state = Some(reached);
             }
         });
-        let Some((step, reached)) = taken else {
+        if state.is_none() {
             // A canonical form that depends on names leads here.
             labels.push(NOT_FOUND.into());
-            break;
-        };
-        labels.push(step);
-        state = reached;
+        }
     }
-    Trace(labels)
+    labels
 }
 
 #[cfg(test)]
@@ -241,13 +191,13 @@ mod tests {
     struct Sums;
 
     impl Model for Sums {
-        type State = u32;
+        type State = usize;
 
-        fn initial(&self) -> Vec<u32> {
+        fn initial(&self) -> Vec<usize> {
             vec![0]
         }
 
-        fn steps(&self, state: &u32, take: &mut dyn FnMut(&dyn fmt::Display, u32)) {
+        fn steps(&self, state: &usize, take: &mut dyn FnMut(&dyn fmt::Display, usize)) {
             for add in [2, 3] {
                 if state + add <= 20 {
                     take(&format_args!("add {add}"), state + add);
@@ -255,34 +205,25 @@ mod tests {
             }
         }
 
-        fn canonical(&self, state: u32) -> u32 {
-            state
+        fn violations(&self, state: &usize) -> Vec<Property> {
+            let forbidden = (*state == 11).then_some(Property::Unique);
+            forbidden.into_iter().collect()
         }
 
-        fn properties(&self) -> Vec<Property> {
-            vec![Property::Unique, Property::Free]
-        }
-
-        fn violates(&self, state: &u32, property: Property) -> bool {
-            *state == 11 && property == Property::Unique
-        }
-
-        fn successes(&self, state: &u32) -> usize {
-            *state as usize
+        fn successes(&self, state: &usize) -> usize {
+            *state
         }
     }
 
     #[test]
     fn every_state_is_visited_and_the_trace_is_a_shortest_one() {
-        let report = explore(&Sums, Until::Done);
-        assert_eq!(report.states, 20);
-        assert_eq!(report.successes, 20);
-        assert_eq!(report.violated.len(), 1);
-        let trace = report.trace(Property::Unique).unwrap();
-        assert_eq!(trace.0, ["add 2", "add 3", "add 3", "add 3"]);
-        assert!(trace.to_string().starts_with("  1. add 2\n"));
-        let until = Until::Violated(&[Property::Unique]);
-        assert!(explore(&Sums, until).states < 20);
-        assert_eq!(explore(&Sums, Until::Violated(&[])).states, 20);
+        let report = explore(&Sums, 0);
+        assert_eq!((report.states, report.successes), (20, 20));
+        let trace = ["add 2", "add 3", "add 3", "add 3"].map(String::from);
+        assert_eq!(
+            report.violated,
+            BTreeMap::from([(Property::Unique, trace.into())])
+        );
+        assert!(explore(&Sums, 1).states < 20);
     }
 }

@@ -1,55 +1,47 @@
-//! One store that may be replaced by a replica without the last grants.
+//! One store that is replaced, once, by a replica without the last grants.
 //!
 //! Tokens follow from the counter and, by the rule, from the clock. A lease may expire at any moment, so the
 //! holder makes no difference; only the tokens do.
 
 use std::fmt;
 
-use leasehold_core::mutex::{self, Outcome, Record};
+use leasehold_core::mutex::{self, Record};
 use leasehold_core::time::{StoreTime, Ttl};
 
 use super::core;
 use super::explore::{Model, Property};
 use super::labels::name;
-use super::masters::ATTEMPTS;
+
+/// How many acquisitions there are.
+const ATTEMPTS: usize = 3;
 
 /// Ticks of the clock, each the smallest step of a token: a microsecond. More make no difference, since every
 /// clock is ahead of every token by then.
 const LAST_TICK: u8 = 8;
 
-/// The setup of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setup {
-    /// How many acquisitions there are.
-    pub attempts: usize,
-    /// How many times the replica is promoted.
-    pub promotions: u8,
-    /// Whether tokens follow the clock: the rule.
-    pub clock: bool,
-    /// How long a promotion takes, in ticks.
-    pub gap: u8,
-    /// By how many ticks the replica's clock is behind.
-    pub behind: u8,
-    /// Whether the old store goes on granting.
-    pub split_brain: bool,
-}
-
 /// A store, its replica, and acquisitions.
-#[derive(Clone, Copy, Debug)]
-pub struct Failover {
-    setup: Setup,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failover {
+    /// Whether tokens follow the clock: the rule.
+    pub(crate) clock: bool,
+    /// How long a promotion takes, in ticks.
+    pub(crate) gap: u8,
+    /// By how many ticks the replica's clock is behind.
+    pub(crate) behind: u8,
+    /// Whether the old store goes on granting.
+    pub(crate) split_brain: bool,
 }
 
 /// A state: counters, clocks and attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct State {
+pub(crate) struct State {
     counter: u8,
     /// The counter of the replica.
     copied: u8,
-    /// The counter of the old store, if it goes on, plus one.
-    old: u8,
+    /// The counter of the old store, if it goes on.
+    old: Option<u8>,
     now: u8,
-    promoted: u8,
+    promoted: bool,
     attempts: [Attempt; ATTEMPTS],
 }
 
@@ -64,97 +56,39 @@ struct Attempt {
     owned_before: u8,
 }
 
-impl Setup {
-    /// Three attempts at a store that is not replaced.
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
-            attempts: 3,
-            promotions: 0,
-            clock: true,
-            gap: 0,
-            behind: 0,
-            split_brain: false,
-        }
-    }
-
-    /// The token that the rule gives to an attempt.
-    fn grant(self, counter: &mut u8, now: u8, at: usize) -> Option<u8> {
-        let now = if self.clock { now } else { 0 };
+impl Failover {
+    /// The token that the rule gives to an attempt, which is the next counter.
+    fn token(&self, counter: u8, now: u8, at: usize) -> u8 {
         let mut record = Record {
-            last_token: core::token(*counter),
+            last_token: core::token(counter),
             ..Record::default()
         };
-        let ttl = Ttl::remainder(Ttl::USER_MIN.as_duration());
-        let now = StoreTime::from_micros(now.into());
-        match mutex::apply(&mut record, &core::acquire(at, ttl), now, |_| false) {
-            Outcome::Granted { first } => {
-                *counter = core::counter(record.last_token);
-                Some(core::counter(Some(first)))
-            }
-            _ => None,
-        }
-    }
-
-    fn clock(self, state: &State) -> u8 {
-        let behind = self.behind * state.promoted;
-        state.now.saturating_sub(behind)
-    }
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Failover {
-    /// A model of this setup.
-    #[must_use]
-    pub fn new(setup: Setup) -> Self {
-        Self { setup }
+        let now = StoreTime::from_micros(if self.clock { now.into() } else { 0 });
+        let op = core::acquire(at, Ttl::USER_MIN);
+        mutex::apply(&mut record, &op, now, |_| false);
+        core::counter(record.last_token)
     }
 
     fn grant(&self, state: &State, at: usize, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
-        let won = set(state, |other| other.won);
-        let granted = set(state, |other| other.token != 0);
-        let mut add = |next: &mut State, token: u8, by: &str| {
+        let mut granted = |next: State, token: u8, by: &str| {
+            let mut next = next;
             next.attempts[at] = Attempt {
                 token,
                 won: false,
-                before: won,
-                owned_before: granted,
+                before: set(state, |other| other.won),
+                owned_before: set(state, |other| other.token != 0),
             };
-            take(
-                &format_args!("{by} grants to {} with token {token}", name(at)),
-                *next,
-            );
+            let label = format_args!("{by} grants to {} with token {token}", name(at));
+            take(&label, next);
         };
-        let mut next = *state;
-        if let Some(token) = self
-            .setup
-            .grant(&mut next.counter, self.setup.clock(state), at)
-        {
-            add(&mut next, token, "the store");
+        let behind = if state.promoted { self.behind } else { 0 };
+        let counter = self.token(state.counter, state.now.saturating_sub(behind), at);
+        granted(State { counter, ..*state }, counter, "the store");
+        if let Some(old) = state.old {
+            let token = self.token(old, state.now, at);
+            let old = Some(token);
+            granted(State { old, ..*state }, token, "the old store");
         }
-        if let Some(mut counter) = state.old.checked_sub(1)
-            && let Some(token) = self.setup.grant(&mut counter, state.now, at)
-        {
-            let mut next = *state;
-            next.old = counter + 1;
-            add(&mut next, token, "the old store");
-        }
-    }
-
-    fn promote(&self, state: &State) -> State {
-        let mut next = *state;
-        next.promoted += 1;
-        next.counter = state.copied;
-        next.now = state.now + self.setup.gap;
-        if self.setup.split_brain {
-            next.old = state.counter + 1;
-        }
-        next
     }
 }
 
@@ -165,17 +99,17 @@ impl Model for Failover {
         let state = State {
             counter: 0,
             copied: 0,
-            old: 0,
+            old: None,
             // No clock is before its start.
-            now: 1 + self.setup.behind * self.setup.promotions,
-            promoted: 0,
+            now: 1 + self.behind,
+            promoted: false,
             attempts: [Attempt::default(); ATTEMPTS],
         };
         vec![state]
     }
 
     fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
-        let attempts = &state.attempts[..self.setup.attempts];
+        let attempts = &state.attempts;
         if let Some(at) = attempts.iter().position(|attempt| attempt.token == 0) {
             self.grant(state, at, take);
         }
@@ -186,38 +120,37 @@ impl Model for Failover {
                 take(&format_args!("{} receives its grant", name(at)), next);
             }
         }
-        let mut next = *state;
-        next.copied = state.counter;
-        take(&"the replica catches up", next);
+        let copied = state.counter;
+        take(&"the replica catches up", State { copied, ..*state });
         if state.now < LAST_TICK {
-            let mut next = *state;
-            next.now += 1;
-            take(&"a tick", next);
+            let now = state.now + 1;
+            take(&"a tick", State { now, ..*state });
         }
-        if state.promoted < self.setup.promotions {
-            take(&"the replica is promoted", self.promote(state));
+        if !state.promoted {
+            let promoted = State {
+                promoted: true,
+                counter: state.copied,
+                now: state.now + self.gap,
+                old: self.split_brain.then_some(state.counter),
+                ..*state
+            };
+            take(&"the replica is promoted", promoted);
         }
     }
 
-    fn canonical(&self, state: State) -> State {
-        state
-    }
-
-    fn properties(&self) -> Vec<Property> {
-        vec![Property::Unique, Property::RealTime, Property::Ownership]
-    }
-
-    fn violates(&self, state: &State, property: Property) -> bool {
-        let won = |at: usize| Some(state.attempts[at]).filter(|attempt| attempt.won);
-        let mut pairs = (0..ATTEMPTS).flat_map(|one| (0..ATTEMPTS).map(move |other| (one, other)));
-        pairs.any(|(one, other)| match (won(one), won(other)) {
-            (Some(early), Some(late)) if one != other => match property {
-                Property::Unique => early.token == late.token,
-                Property::RealTime => late.before & 1 << one != 0 && late.token <= early.token,
-                _ => late.owned_before & 1 << one != 0 && late.token <= early.token,
-            },
-            _ => false,
-        })
+    fn violations(&self, state: &State) -> Vec<Property> {
+        let winners = || state.attempts.iter().enumerate().filter(|(_, it)| it.won);
+        let pairs = winners().flat_map(|early| winners().map(move |late| (early, late)));
+        let violated = pairs.flat_map(|((one, early), (other, late))| {
+            let is_behind = |earlier: u8| earlier & 1 << one != 0 && late.token <= early.token;
+            let is_twice = one != other && late.token == early.token;
+            [
+                is_twice.then_some(Property::Unique),
+                is_behind(late.before).then_some(Property::RealTime),
+                is_behind(late.owned_before).then_some(Property::Ownership),
+            ]
+        });
+        violated.flatten().collect()
     }
 
     fn successes(&self, state: &State) -> usize {

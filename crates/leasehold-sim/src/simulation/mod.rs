@@ -32,38 +32,20 @@ use self::client::{Client, Message};
 use self::machine::Machine;
 use self::network::{LossRates, Request};
 use self::quiesce::ServiceCheck;
-pub use self::report::{Failure, Occurrence, Report, Violation};
+pub use self::report::{Occurrence, Report, Violation};
 pub use self::setup::{Leases, Mutation, Network, Scenario, Setup};
 use self::store::Stall;
 use crate::store_checker::StoreChecker;
 
-/// Runs the simulation of a seed.
+/// Runs the simulation of a seed. With `trace`, it prints what happens.
 ///
 /// # Errors
 ///
-/// The first violation, with the events before it.
-///
-/// # Panics
-///
-/// If a second run of the same seed ends differently.
-pub fn run(seed: u64, setup: &Setup) -> Result<Report, Box<Failure>> {
-    let mut simulation = Simulation::new(seed, setup, false);
-    let Err(violation) = simulation.run() else {
-        return Ok(simulation.report);
-    };
-    // Only a failure is worth the cost of a trace.
-    let mut traced = Simulation::new(seed, setup, true);
-    assert_eq!(
-        traced.run(),
-        Err(violation.clone()),
-        "the simulation is not repeatable"
-    );
-    Err(Box::new(Failure {
-        seed,
-        at: Duration::from_nanos(traced.time),
-        violation,
-        trace: traced.trace.unwrap_or_default(),
-    }))
+/// The first violation.
+pub fn run(seed: u64, setup: &Setup, trace: bool) -> Result<Report, Violation> {
+    let mut simulation = Simulation::new(seed, setup, trace);
+    simulation.run()?;
+    Ok(simulation.report)
 }
 
 /// What a holder relies on: a lease, and the token of one grant of it.
@@ -87,7 +69,7 @@ struct Simulation {
     faults: bool,
     service: Option<ServiceCheck>,
     report: Report,
-    trace: Option<Vec<String>>,
+    trace: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +103,7 @@ enum Event {
 }
 
 impl Simulation {
-    fn new(seed: u64, setup: &Setup, traced: bool) -> Self {
+    fn new(seed: u64, setup: &Setup, trace: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let ttl = match setup.network {
             Network::Datagrams => rng.u64(300..=3_000),
@@ -145,7 +127,7 @@ impl Simulation {
             faults: matches!(setup.scenario, Scenario::Random(_)),
             service: None,
             report: Report::default(),
-            trace: traced.then(Vec::new),
+            trace,
         }
     }
 
@@ -227,10 +209,9 @@ impl Simulation {
         duration.mul_f64(self.rng.f64())
     }
 
-    fn note(&mut self, line: impl FnOnce() -> String) {
-        if let Some(trace) = &mut self.trace {
-            let line = format!("{:>14?} {}", Duration::from_nanos(self.time), line());
-            trace.push(line);
+    fn note(&self, line: impl FnOnce() -> String) {
+        if self.trace {
+            eprintln!("{:>14?} {}", Duration::from_nanos(self.time), line());
         }
     }
 }

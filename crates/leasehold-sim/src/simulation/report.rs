@@ -1,21 +1,14 @@
 //! The result of a simulation.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::time::Duration;
 
 use leasehold_checker as checker;
 
 use crate::store_checker::Promise;
 
-/// How many of the last events a failure shows.
-const TRACE_LINES: usize = 160;
-
 /// Something that a run must show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Occurrence {
-    /// The store granted a request.
-    Granted,
     /// The store refused a request.
     Refused,
     /// The store renewed a lease.
@@ -106,32 +99,3 @@ pub enum Violation {
     /// The lock was held or the queue was kept after every process was dead and every ttl was over.
     Leftover,
 }
-
-/// A simulation that failed.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// Its seed.
-    pub seed: u64,
-    /// When it failed, since its start.
-    pub at: Duration,
-    /// Why it failed.
-    pub violation: Violation,
-    /// What had happened, one event in each line.
-    pub trace: Vec<String>,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let skip = self.trace.len().saturating_sub(TRACE_LINES);
-        for line in &self.trace[skip..] {
-            writeln!(f, "{line}")?;
-        }
-        let (seed, at, violation) = (self.seed, self.at, &self.violation);
-        write!(
-            f,
-            "the simulation of seed {seed} failed after {at:?}: {violation:?}"
-        )
-    }
-}
-
-impl std::error::Error for Failure {}

@@ -137,7 +137,6 @@ impl Simulation {
 
     fn count_outcome(&mut self, outcome: &Outcome) {
         self.count(match outcome {
-            Outcome::Granted { .. } => Occurrence::Granted,
             Outcome::Refused { .. } => Occurrence::Refused,
             Outcome::Renewed => Occurrence::Renewed,
             Outcome::Lost(_) => Occurrence::Lost,

@@ -23,9 +23,12 @@ const FIXED: Setup = Setup {
 fn run_all(seeds: impl Iterator<Item = u64>, setup: &Setup) -> Report {
     let mut total = Report::default();
     for seed in seeds {
-        match run(seed, setup) {
+        match run(seed, setup, false) {
             Ok(report) => total.add(&report),
-            Err(failure) => panic!("{failure}; LEASEHOLD_SEED={seed} replays it"),
+            Err(violation) => {
+                let traced = run(seed, setup, true);
+                panic!("{violation:?}, then {traced:?}; LEASEHOLD_SEED={seed} replays it");
+            }
         }
     }
     total
@@ -108,6 +111,7 @@ fn mixed_leases_in_the_queue_violate_no_promise() {
 fn fresh_seeds_violate_no_promise() {
     let seed = seed::from_environment();
     for setup in [Setup::DATAGRAMS, Setup::CONNECTIONS] {
+        assert_eq!(run(seed, &setup, false), run(seed, &setup, false));
         run_all((0..50).map(|nth| seed.wrapping_add(nth)), &setup);
     }
 }
@@ -129,8 +133,8 @@ fn each_fault_costs_no_more_than_promised() {
 
 /// Asserts that enough seeds notice a mutation, and that the first one does by an expected violation.
 fn assert_noticed(setup: &Setup, seeds_min: usize, is_expected: fn(&Violation) -> bool) {
-    let failures = (0..MUTATION_SEEDS).filter_map(|seed| run(seed, setup).err());
-    let violations: Vec<_> = failures.map(|failure| failure.violation).collect();
+    let violations = (0..MUTATION_SEEDS).filter_map(|seed| run(seed, setup, false).err());
+    let violations: Vec<_> = violations.collect();
     let noticed = violations.len();
     assert!(noticed >= seeds_min, "{noticed} seeds notice {setup:?}");
     assert!(is_expected(&violations[0]), "{:?}", violations[0]);

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::{LeaseId, Op, StoreTime, Ttl};
+use leasehold_core::{LeaseId, StoreTime, Ttl};
 
 use super::StoreChecker;
 use super::promise::{Promise, Violation};
@@ -33,8 +33,9 @@ impl StoreChecker {
         let Holds { certain, possible } = self.holds(now.as_micros());
         let expected = possible.map(|hold| (hold.lease, hold.count.get()));
         let fits = holder == expected || (holder.is_none() && certain.is_none());
-        Promise::HoldCount.check(fits, || {
-            format!("{holder:?} inspected at {now:?}, held: {:?}", self.hold)
+        fits.then_some(()).ok_or_else(|| Violation {
+            promise: Promise::HoldCount,
+            what: format!("{holder:?} inspected at {now:?}, held: {:?}", self.hold),
         })
     }
 
@@ -66,14 +67,9 @@ impl StoreChecker {
     }
 
     /// Checks that a request was applied for the lease that holds the lock.
-    pub(super) fn check_own(&self, lease: LeaseId, op: &Op, now: u64) -> Result<Hold, Violation> {
-        match self.holds(now).possible {
-            Some(own) if own.lease == lease => Ok(own),
-            other => Err(Violation {
-                promise: Promise::Exclusion,
-                what: format!("{op:?} applied at {now}, but held: {other:?}"),
-            }),
-        }
+    pub(super) fn check_own(&self, lease: LeaseId, now: u64) -> Result<Hold, Promise> {
+        let own = self.holds(now).possible.filter(|hold| hold.lease == lease);
+        own.ok_or(Promise::Exclusion)
     }
 
     pub(super) fn check_refusal(
@@ -81,16 +77,14 @@ impl StoreChecker {
         lease: LeaseId,
         time_left: Duration,
         now: u64,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), Promise> {
         let time_left = u64::try_from(time_left.as_micros()).unwrap_or(u64::MAX);
         let held = self.holds(now).possible;
         let is_kept = held.is_some_and(|other| {
             let expected = other.until.saturating_sub(now);
             other.lease != lease && time_left.abs_diff(expected) <= self.slack
         });
-        Promise::Refusal.check(is_kept, || {
-            format!("{lease} refused at {now} for {time_left} us, but held: {held:?}")
-        })
+        Promise::Refusal.check(is_kept)
     }
 }
 

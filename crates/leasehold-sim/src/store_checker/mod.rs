@@ -62,28 +62,40 @@ impl StoreChecker {
     /// The promise that was violated.
     pub fn observe(
         &mut self,
+        observation: Observation<'_>,
+        reaches: impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
+        self.check(observation, &reaches)
+            .map_err(|promise| Violation {
+                promise,
+                what: format!("{observation:?}, {self:?}"),
+            })
+    }
+
+    fn check(
+        &mut self,
         Observation {
             op,
             reply,
             notices,
             now,
         }: Observation<'_>,
-        reaches: impl Fn(ClientId) -> bool,
-    ) -> Result<(), Violation> {
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<(), Promise> {
         let now = now.as_micros();
         self.queue.expire(now);
         self.expire(now);
         // An acquire first lets the waiters before it hold a free lock. Every other operation may free the
         // lock for the next waiter.
         if matches!(op, Op::Acquire { .. }) {
-            self.handle_notices(notices, now, &reaches)?;
-            self.handle_reply(op, reply, now, &reaches)?;
+            self.handle_notices(notices, now, reaches)?;
+            self.handle_reply(op, reply, now, reaches)?;
         } else {
-            self.handle_reply(op, reply, now, &reaches)?;
-            let notices = Self::check_revocation(reply, notices, &reaches)?;
-            self.handle_notices(notices, now, &reaches)?;
+            self.handle_reply(op, reply, now, reaches)?;
+            let notices = Self::check_revocation(reply, notices, reaches)?;
+            self.handle_notices(notices, now, reaches)?;
         }
-        self.check_waiters(now, &reaches)
+        self.check_waiters(now, reaches)
     }
 
     fn handle_reply(
@@ -92,7 +104,7 @@ impl StoreChecker {
         reply: &Outcome,
         now: u64,
         reaches: &impl Fn(ClientId) -> bool,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), Promise> {
         let holds = self.holds(now);
         match (*op, *reply) {
             (
@@ -105,55 +117,53 @@ impl StoreChecker {
                 },
                 Outcome::Granted { first },
             ) => {
-                let other = holds.certain.filter(|other| other.lease != lease);
-                Promise::Exclusion.check(other.is_none(), || {
-                    format!("{op:?} granted at {now}, but held: {other:?}")
-                })?;
+                let certain = holds.certain.map(|hold| hold.lease);
+                Promise::Exclusion.check(certain.is_none_or(|holder| holder == lease))?;
                 self.grant_tokens(holds, lease, (first.get(), tokens.get().into()))?;
-                if !is_held_by(holds.certain, lease) {
-                    self.serve(lease, now, reaches)?;
+                if certain.is_none() {
+                    self.serve(lease, reaches)?;
                 }
                 self.begin(lease, count, now, ttl);
                 Ok(())
             }
             (
-                Op::Acquire { lease, .. },
+                Op::Acquire {
+                    lease,
+                    ttl,
+                    tokens,
+                    wait,
+                    ..
+                },
                 Outcome::Refused {
                     time_left,
                     queue_position,
                 },
             ) => {
                 self.check_refusal(lease, time_left, now)?;
-                self.check_queue_position(op, queue_position, now)
+                let tokens = tokens.get().into();
+                let expected = wait.then(|| self.queue.join(Waiter { lease, ttl, tokens }, now));
+                Promise::Order.check(queue_position.map(u64::from) == expected)
             }
             (Op::Acquire { tokens, .. }, Outcome::Exhausted) => {
-                let exhausted = self.is_exhausted(now, tokens.get().into());
-                Promise::TokenOrder.check(exhausted, || "exhausted with remaining tokens".into())
+                Promise::TokenOrder.check(self.is_exhausted(now, tokens.get().into()))
             }
             (Op::Revoke, Outcome::Revoked { cut_off }) => {
                 let known = cut_off.is_none_or(|cut_off| is_held_by(holds.possible, cut_off));
                 let missed = cut_off.is_none() && holds.certain.is_some();
                 self.hold = None;
-                Promise::Loss.check(known && !missed, || {
-                    format!("revoke at {now} cut off {cut_off:?}, held: {holds:?}")
-                })
+                Promise::Loss.check(known && !missed)
             }
             _ => self.handle_holder_reply(op, reply, now),
         }
     }
 
     /// Processes the reply to an operation that only a holder sends.
-    fn handle_holder_reply(&mut self, op: &Op, reply: &Outcome, now: u64) -> Result<(), Violation> {
-        let check_count = |requested: u32, replied: u32| {
-            Promise::HoldCount.check(requested == replied, || {
-                format!("{op:?} set {replied} holds")
-            })
-        };
+    fn handle_holder_reply(&mut self, op: &Op, reply: &Outcome, now: u64) -> Result<(), Promise> {
         match (*op, *reply) {
             (Op::Enter { lease, count, ttl }, Outcome::Entered { count: replied }) => {
-                self.check_own(lease, op, now)?;
-                check_count(count.get(), replied.get())?;
+                self.check_own(lease, now)?;
                 self.begin(lease, count, now, ttl);
+                Promise::HoldCount.check(count == replied)
             }
             (
                 Op::SetToken {
@@ -163,20 +173,21 @@ impl StoreChecker {
                 },
                 Outcome::Fenced | Outcome::Outdated | Outcome::Exhausted,
             ) => {
-                self.check_own(lease, op, now)?;
-                self.set_tokens(first.get(), tokens.get().into(), *reply)?;
+                self.check_own(lease, now)?;
+                self.set_tokens(first.get(), tokens.get().into(), *reply)
             }
             (Op::Renew { lease, ttl }, Outcome::Renewed) => {
-                let own = self.check_own(lease, op, now)?;
+                let own = self.check_own(lease, now)?;
                 self.begin(lease, own.count, now, ttl);
+                Ok(())
             }
             (Op::Release { lease, count, ttl }, Outcome::Released { count: replied }) => {
-                self.check_own(lease, op, now)?;
-                check_count(count, replied)?;
+                self.check_own(lease, now)?;
                 match NonZeroU32::new(count) {
                     Some(count) => self.begin(lease, count, now, ttl),
                     None => self.hold = None,
                 }
+                Promise::HoldCount.check(count == replied)
             }
             (
                 Op::Enter { lease, .. }
@@ -185,16 +196,13 @@ impl StoreChecker {
                 | Op::Release { lease, .. },
                 Outcome::Lost(_),
             ) => {
-                let own = self.holds(now).certain.filter(|hold| hold.lease == lease);
-                Promise::Loss.check(own.is_none(), || {
-                    format!("{op:?} at {now} replied lost, but held: {own:?}")
-                })?;
+                let own = is_held_by(self.holds(now).certain, lease);
                 self.hold = self.hold.filter(|hold| hold.lease != lease);
                 self.queue.leave(lease);
+                Promise::Loss.check(!own)
             }
-            _ => Promise::Reply.check(false, || format!("the reply to {op:?} was {reply:?}"))?,
+            _ => Err(Promise::Reply),
         }
-        Ok(())
     }
 
     /// Checks the notice to a holder that was cut off. Returns the other notices.
@@ -202,7 +210,7 @@ impl StoreChecker {
         reply: &Outcome,
         notices: &'a [Notice],
         reaches: &impl Fn(ClientId) -> bool,
-    ) -> Result<&'a [Notice], Violation> {
+    ) -> Result<&'a [Notice], Promise> {
         let Outcome::Revoked {
             cut_off: Some(lease),
         } = *reply
@@ -211,12 +219,9 @@ impl StoreChecker {
         };
         match notices {
             [Notice::Revoked { lease: notified }, rest @ ..] if *notified == lease => Ok(rest),
-            _ => {
-                Promise::Wake.check(!reaches(lease.client), || {
-                    format!("{lease} was cut off, and notices {notices:?}")
-                })?;
-                Ok(notices)
-            }
+            _ => Promise::Wake
+                .check(!reaches(lease.client))
+                .map(|()| notices),
         }
     }
 
@@ -226,7 +231,7 @@ impl StoreChecker {
         notices: &[Notice],
         now: u64,
         reaches: &impl Fn(ClientId) -> bool,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), Promise> {
         let mut expected = None;
         for notice in notices {
             if let Notice::Granted(grant) = notice {
@@ -235,13 +240,10 @@ impl StoreChecker {
                 let ttl = grant.ttl;
                 expected = next.map(|lease| Notice::Next { lease, ttl });
             } else {
-                Promise::Wake.check(expected == Some(*notice), || {
-                    format!("{notice:?} was sent, not {expected:?}")
-                })?;
-                expected = None;
+                Promise::Wake.check(expected.take() == Some(*notice))?;
             }
         }
-        Promise::Wake.check(expected.is_none(), || format!("{expected:?} was not sent"))
+        Promise::Wake.check(expected.is_none())
     }
 
     fn handle_grant(
@@ -249,26 +251,16 @@ impl StoreChecker {
         grant: &Grant,
         now: u64,
         reaches: &impl Fn(ClientId) -> bool,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), Promise> {
         let holds = self.holds(now);
         let lease = grant.lease;
-        Promise::Exclusion.check(holds.certain.is_none(), || {
-            format!("{grant:?} notified, but held: {holds:?}")
-        })?;
-        let waiter = self.queue.find(lease).ok_or_else(|| Violation {
-            promise: Promise::Wake,
-            what: format!("{grant:?} notified, but it does not wait"),
-        })?;
-        let fits = reaches(lease.client) && grant.now.as_micros() == now;
-        Promise::Wake.check(fits, || {
-            format!("{grant:?} notified at {now} to a dead client")
-        })?;
+        Promise::Exclusion.check(holds.certain.is_none())?;
+        let waiter = self.queue.find(lease).ok_or(Promise::Wake)?;
+        Promise::Wake.check(reaches(lease.client) && grant.now.as_micros() == now)?;
         let acceptance = waiter.ttl.as_millis().min(ACCEPTANCE_MS);
-        Promise::Acceptance.check(grant.ttl.as_millis() == acceptance, || {
-            format!("{grant:?} for {waiter:?}")
-        })?;
+        Promise::Acceptance.check(grant.ttl.as_millis() == acceptance)?;
         self.grant_tokens(holds, lease, (grant.first.get(), waiter.tokens))?;
-        self.serve(lease, now, reaches)?;
+        self.serve(lease, reaches)?;
         self.begin(lease, NonZeroU32::MIN, now, grant.ttl);
         Ok(())
     }
@@ -277,39 +269,10 @@ impl StoreChecker {
     fn serve(
         &mut self,
         lease: LeaseId,
-        now: u64,
         reaches: &impl Fn(ClientId) -> bool,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), Promise> {
         let mut before = self.queue.serve(lease).into_iter();
-        let overtaken = before.find(|before| reaches(before.client));
-        Promise::Order.check(overtaken.is_none(), || {
-            format!("{lease} was granted at {now} before {overtaken:?}")
-        })
-    }
-
-    fn check_queue_position(
-        &mut self,
-        op: &Op,
-        position: Option<u32>,
-        now: u64,
-    ) -> Result<(), Violation> {
-        let Op::Acquire {
-            lease,
-            ttl,
-            tokens,
-            wait,
-            ..
-        } = *op
-        else {
-            return Ok(());
-        };
-        let expected = wait.then(|| {
-            let tokens = tokens.get().into();
-            self.queue.join(Waiter { lease, ttl, tokens }, now)
-        });
-        Promise::Order.check(position.map(u64::from) == expected, || {
-            format!("{lease} refused at {now} with {position:?} before it, not {expected:?}")
-        })
+        Promise::Order.check(!before.any(|before| reaches(before.client)))
     }
 
     /// A lock is not free while a living waiter is in its queue. Dead ones are removed.
@@ -317,17 +280,16 @@ impl StoreChecker {
         &mut self,
         now: u64,
         reaches: &impl Fn(ClientId) -> bool,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), Promise> {
         if self.holds(now).possible.is_some() {
             return Ok(());
         }
         let waiters = std::mem::take(&mut self.queue);
         let mut waiters = waiters.waiters().iter();
-        let missed = waiters
-            .find(|waiter| reaches(waiter.lease.client) && !self.is_exhausted(now, waiter.tokens));
-        Promise::Wake.check(missed.is_none(), || {
-            format!("free at {now}, but {missed:?} waits for it")
-        })
+        let is_missed = |waiter: &Waiter| {
+            reaches(waiter.lease.client) && !self.is_exhausted(now, waiter.tokens)
+        };
+        Promise::Wake.check(!waiters.any(is_missed))
     }
 }
 

@@ -44,17 +44,7 @@ impl std::error::Error for Violation {}
 
 impl Promise {
     /// Fails if the promise is not kept.
-    pub(super) fn check(
-        self,
-        is_kept: bool,
-        what: impl FnOnce() -> String,
-    ) -> Result<(), Violation> {
-        if is_kept {
-            return Ok(());
-        }
-        Err(Violation {
-            promise: self,
-            what: what(),
-        })
+    pub(super) fn check(self, is_kept: bool) -> Result<(), Self> {
+        is_kept.then_some(()).ok_or(self)
     }
 }

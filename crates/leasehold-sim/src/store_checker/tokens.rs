@@ -4,7 +4,7 @@ use leasehold_core::{LeaseId, Outcome};
 
 use super::StoreChecker;
 use super::hold::{Holds, is_held_by};
-use super::promise::{Promise, Violation};
+use super::promise::Promise;
 
 /// The largest number that is exact in a Lua number, and so the largest token.
 const TOKEN_MAX: u64 = (1 << 53) - 1;
@@ -16,7 +16,7 @@ impl StoreChecker {
         Holds { certain, possible }: Holds,
         lease: LeaseId,
         (first, count): (u64, u64),
-    ) -> Result<(), Violation> {
+    ) -> Result<(), Promise> {
         let last = self.last_token;
         let grown = first > last;
         // A repeated request of the holder gets the end of the same block, however long it states the block to
@@ -28,11 +28,8 @@ impl StoreChecker {
             grown || (repeated && is_held_by(possible, lease))
         };
         let is_kept = in_order && (1..=TOKEN_MAX).contains(&first);
-        Promise::TokenOrder.check(is_kept, || {
-            format!("{lease} got {count} tokens from {first} after {last}")
-        })?;
         self.last_token = last.max(first + count - 1);
-        Ok(())
+        Promise::TokenOrder.check(is_kept)
     }
 
     /// Checks and adds a block of tokens that was chosen elsewhere.
@@ -41,7 +38,7 @@ impl StoreChecker {
         first: u64,
         count: u64,
         outcome: Outcome,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), Promise> {
         let (before, last) = (self.last_token, first + count - 1);
         let is_kept = match outcome {
             _ if last > TOKEN_MAX => outcome == Outcome::Exhausted,
@@ -52,9 +49,7 @@ impl StoreChecker {
         if outcome == Outcome::Fenced {
             self.last_token = before.max(last);
         }
-        Promise::TokenOrder.check(is_kept, || {
-            format!("{count} tokens from {first} after {before} were {outcome:?}")
-        })
+        Promise::TokenOrder.check(is_kept)
     }
 
     pub(super) fn is_exhausted(&self, now: u64, tokens: u64) -> bool {

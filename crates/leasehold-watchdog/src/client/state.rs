@@ -96,8 +96,8 @@ impl StateGuard<'_> {
             }
             Liveness::Silent { since } => {
                 client.write(Change::Silent(since.as_nanos()));
-                let why = self.processes.silence_reason();
-                tracing::warn!(client = %id, host, pid, program, label, leases, why, "a client is silent, renewing its leases");
+                let reason = self.processes.silence_reason();
+                tracing::warn!(client = %id, host, pid, program, label, leases, reason, "a client is silent, renewing its leases");
             }
             Liveness::Abandoned => {
                 tracing::warn!(client = %id, host, pid, program, label, leases, "a client is silent for too long, its leases are not renewed any more");

@@ -1,4 +1,5 @@
 use leasehold::__private::wire::{Changes, ClientInfo, ClientSecret, Hello, Registration, Role};
+use leasehold::Secret;
 
 use super::*;
 

@@ -18,7 +18,7 @@ pub(crate) use self::tcp::{TcpListener, Tls};
 pub(crate) use self::unix::UnixListener;
 
 /// How many connections may wait to be accepted. The kernel caps it at `net.core.somaxconn`.
-const BACKLOG: i32 = 4_096;
+const BACKLOG: u32 = 4_096;
 
 /// The backoff after an error of accepting a connection, such as too many open files.
 pub(crate) const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);

@@ -11,9 +11,9 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{SockRef, Socket, TcpKeepalive};
 use tokio::io::{AsyncRead as _, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -92,7 +92,7 @@ impl TcpListener {
         let addresses = addresses.map_err(|error| unknown().with_source(error))?;
         let mut error = unknown();
         for address in addresses {
-            let listener = open(address).and_then(|socket| Self::new(socket, host, tls));
+            let listener = open(address).and_then(|listener| Self::new(listener, host, tls));
             match listener {
                 Ok(listener) => return Ok(listener),
                 Err(cause) => error = failed(bind_error(&cause)).with_source(cause),
@@ -105,11 +105,11 @@ impl TcpListener {
     pub(super) fn from_inherited(socket: Socket, tls: &Tls) -> io::Result<Self> {
         let address = socket.local_addr()?.as_socket();
         let host = address.map_or_else(String::new, |address| address.ip().to_string());
+        let socket = tokio::net::TcpListener::from_std(socket.into())?;
         Self::new(socket, &host, tls)
     }
 
-    fn new(socket: Socket, host: &str, tls: &Tls) -> io::Result<Self> {
-        let socket = tokio::net::TcpListener::from_std(socket.into())?;
+    fn new(socket: tokio::net::TcpListener, host: &str, tls: &Tls) -> io::Result<Self> {
         Ok(Self {
             port: socket.local_addr()?.port(),
             socket,
@@ -175,13 +175,14 @@ fn set_keepalive(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
 
-fn open(address: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    socket.set_nonblocking(true)?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket)
+fn open(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// A connection over TLS carries no descriptors.

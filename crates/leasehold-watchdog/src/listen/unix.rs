@@ -52,7 +52,7 @@ impl UnixListener {
         let _ = fs::remove_file(&new);
         let socket = open(&new).map_err(|error| failed(&reason(&error), error))?;
         let moved = fs::set_permissions(&new, fs::Permissions::from_mode(mode))
-            .and_then(|()| socket.listen(BACKLOG))
+            .and_then(|()| socket.listen(BACKLOG.cast_signed()))
             .and_then(|()| fs::symlink_metadata(&new))
             .and_then(|metadata| fs::rename(&new, path).map(|()| metadata));
         let metadata = moved.map_err(|error| {

@@ -88,39 +88,9 @@ async fn a_further_process_of_a_client_may_be_of_another_user() {
     assert!(is_joined, "{reply:?}");
 }
 
-/// A new process gets the id of one that has ended.
-#[tokio::test]
-async fn a_reused_process_id_is_of_another_process() {
-    const LAST: &str = "/proc/sys/kernel/ns_last_pid";
-    let mut first = Sleeper::start();
-    let ended = Process::by_pid(first.owner(), None).unwrap();
-    let pid = first.0.id();
-    first.0.kill().unwrap();
-    first.0.wait().unwrap();
-    assert!(ended.has_ended());
-    assert!(Process::by_pid(first.owner(), None).is_err());
-    if std::fs::write(LAST, pid.to_string()).is_err() {
-        // Only root may choose process ids.
-        return;
-    }
-    // Others start processes at the same time.
-    for _ in 0..1_000 {
-        std::fs::write(LAST, (pid - 1).to_string()).unwrap();
-        let second = Sleeper::start();
-        if second.0.id() == pid {
-            let other = Process::by_pid(second.owner(), None).unwrap();
-            assert_eq!(other.pid(), pid);
-            assert_ne!(other.identity(), ended.identity());
-            assert!(ended.has_ended() && !other.has_ended());
-            return;
-        }
-    }
-    panic!("no process got the id {pid} again");
-}
-
 #[tokio::test]
 async fn a_zombie_has_ended_and_a_stopped_process_has_not() {
-    let sleeper = Sleeper::start();
+    let mut sleeper = Sleeper::start();
     let process = Process::by_pid(sleeper.owner(), None).unwrap();
     kill_process(sleeper.pid(), Signal::STOP).unwrap();
     leasehold_testkit::eventually(SOON, || {
@@ -132,4 +102,7 @@ async fn a_zombie_has_ended_and_a_stopped_process_has_not() {
     tokio::time::timeout(SOON, process.ended()).await.unwrap();
     assert!(process.has_ended());
     assert_eq!(process.silence_reason(), "it has ended");
+    sleeper.0.wait().unwrap();
+    assert!(process.has_ended());
+    assert!(Process::by_pid(sleeper.owner(), None).is_err());
 }

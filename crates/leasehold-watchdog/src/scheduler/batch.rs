@@ -174,11 +174,11 @@ fn count(action: WatchdogAction, result: ActionResult) {
         WatchdogAction::Renew(_) => "renewal",
         WatchdogAction::Release(_) => "release",
     };
-    let end = match result {
+    let result = match result {
         ActionResult::Renewed => "renewed",
-        ActionResult::NotHeld => "over",
+        ActionResult::NotHeld => "not_held",
         ActionResult::Failed => "failed",
     };
-    metrics::counter!("leasehold_watchdog_actions_total", "action" => action, "end" => end)
-        .increment(1);
+    let actions = "leasehold_watchdog_actions_total";
+    metrics::counter!(actions, "action" => action, "result" => result).increment(1);
 }

@@ -68,16 +68,10 @@ fn a_wrong_token_file_is_refused_and_not_quoted() {
 
 #[test]
 fn no_secret_is_shown() {
-    let store = StoreSettings {
-        url: "redis://user:open-sesame@host".into(),
-        password: Some("open-sesame".into()),
-        ..StoreSettings::default()
-    };
-    let settings = Settings {
-        stores: vec![store],
-        tokens: Token::parse_file("open-sesame-open-sesame").unwrap(),
-        ..Settings::default()
-    };
+    let mut store = StoreSettings::new("redis://user:open-sesame@host");
+    store.password = Some("open-sesame".into());
+    let mut settings = Settings::new(vec![], vec![store]);
+    settings.tokens = Token::parse_file("open-sesame-open-sesame").unwrap();
     assert!(!format!("{settings:?}").contains("sesame"));
     assert!(!settings.name.is_empty());
 }

@@ -44,21 +44,22 @@ impl Fixture {
 
     /// A fixture and a node in this process.
     pub(crate) async fn with_node() -> (Self, Node) {
+        Self::with_settings(|_| {}).await
+    }
+
+    /// A fixture and a node with other settings.
+    pub(crate) async fn with_settings(change: impl FnOnce(&mut Settings)) -> (Self, Node) {
         let fixture = Self::new().await;
-        let node = fixture.node().await;
+        let mut settings = fixture.settings();
+        change(&mut settings);
+        let node = Node::start(settings).await.unwrap();
         (fixture, node)
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        Settings {
-            listen: vec![Listen::Unix(self.socket.clone())],
-            stores: vec![StoreSettings {
-                name: Some("main".into()),
-                url: self.redis.url(),
-                ..StoreSettings::default()
-            }],
-            ..Settings::default()
-        }
+        let mut store = StoreSettings::new(self.redis.url());
+        store.name = Some("main".into());
+        Settings::new(vec![Listen::Unix(self.socket.clone())], vec![store])
     }
 
     pub(crate) async fn node(&self) -> Node {
@@ -67,7 +68,7 @@ impl Fixture {
 
     /// A client with a registered lease.
     pub(crate) async fn holder(&self, name: &str, ttl: Duration) -> Actor {
-        let actor = Actor::client(self);
+        let mut actor = Actor::client(self);
         self.acquire(actor.client, 1, name, ttl).await;
         actor.register(1, name, ttl);
         actor
@@ -75,37 +76,26 @@ impl Fixture {
 
     /// Gives a lease to a client.
     pub(crate) async fn acquire(&self, client: u128, number: u64, name: &str, ttl: Duration) {
-        self.acquire_all([(client, number, name.to_owned())], ttl)
-            .await;
-    }
-
-    pub(crate) async fn acquire_all(
-        &self,
-        leases: impl IntoIterator<Item = (u128, u64, String)>,
-        ttl: Duration,
-    ) {
-        let leases = leases.into_iter();
-        let requests = leases.map(|(client, number, name)| acquire(client, number, &name, ttl));
-        for reply in self.store.apply(requests.collect()).await {
-            let Reply::Applied { outcome, .. } = reply else {
-                panic!("{reply:?}");
-            };
-            assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
-        }
-    }
-
-    /// Whether a client holds a lock, and for how long.
-    pub(crate) async fn held(&self, client: u128, number: u64, name: &str) -> Option<Duration> {
-        let entry = self.store.inspect(&key(name)).await.unwrap()?;
-        (entry.lease == lease(client, number)).then_some(entry.time_left)
+        let op = Op::Acquire {
+            lease: lease(client, number),
+            count: NonZeroU32::MIN,
+            ttl: Ttl::checked(ttl).unwrap(),
+            tokens: TokenCount::MIN,
+            wait: false,
+        };
+        let replies = self.store.apply(vec![Request::new(key(name), op)]).await;
+        let [Reply::Applied { outcome, .. }] = &replies[..] else {
+            panic!("{replies:?}");
+        };
+        assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
     }
 
     /// Whether a client holds a lock, over a connection that may have to be opened again.
-    async fn is_held(&self, client: u128, name: &str) -> bool {
+    pub(crate) async fn is_held(&self, client: u128, number: u64, name: &str) -> bool {
         let deadline = Instant::now() + SOON;
         loop {
             match self.store.inspect(&key(name)).await {
-                Ok(entry) => return entry.is_some_and(|it| it.lease == lease(client, 1)),
+                Ok(entry) => return entry.is_some_and(|it| it.lease == lease(client, number)),
                 Err(error) => assert!(Instant::now() < deadline, "{error}"),
             }
         }
@@ -115,7 +105,7 @@ impl Fixture {
     pub(crate) async fn assert_held_for(&self, client: u128, name: &str, duration: Duration) {
         let start = Instant::now();
         while start.elapsed() < duration {
-            let held = self.is_held(client, name).await;
+            let held = self.is_held(client, 1, name).await;
             assert!(held, "lost after {:?}", start.elapsed());
             tokio::time::sleep(duration / 100).await;
         }
@@ -129,17 +119,6 @@ impl Fixture {
         })
         .await;
     }
-}
-
-pub(crate) fn acquire(client: u128, number: u64, name: &str, ttl: Duration) -> Request {
-    let op = Op::Acquire {
-        lease: lease(client, number),
-        count: NonZeroU32::MIN,
-        ttl: Ttl::checked(ttl).unwrap(),
-        tokens: TokenCount::MIN,
-        wait: false,
-    };
-    Request::new(key(name), op)
 }
 
 fn key(name: &str) -> Key {

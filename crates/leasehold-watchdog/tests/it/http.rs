@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use leasehold_testkit::eventually;
-use leasehold_watchdog::{Listen, Node, Settings};
+use leasehold_watchdog::{Listen, Node};
 
 use crate::fixture::{Fixture, SOON};
 use crate::peer::Peer;
@@ -25,12 +25,8 @@ fn get(address: SocketAddr, path: &str) -> (u16, String) {
 }
 
 async fn node() -> (Fixture, Node, SocketAddr) {
-    let fixture = Fixture::new().await;
-    let settings = Settings {
-        metrics: Some(([127, 0, 0, 1], 0).into()),
-        ..fixture.settings()
-    };
-    let node = Node::start(settings).await.unwrap();
+    let metrics = Some(([127, 0, 0, 1], 0).into());
+    let (fixture, node) = Fixture::with_settings(|it| it.metrics = metrics).await;
     let address = node.metrics_address().unwrap();
     (fixture, node, address)
 }
@@ -42,8 +38,8 @@ async fn a_node_serves_metrics_and_health_checks() {
     let (code, metrics) = get(address, "/metrics");
     assert_eq!(code, 200);
     for line in [
-        "leasehold_watchdog_clients{condition=\"alive\"} 1",
-        "leasehold_watchdog_clients{condition=\"silent\"} 0",
+        "leasehold_watchdog_clients{state=\"alive\"} 1",
+        "leasehold_watchdog_clients{state=\"silent\"} 0",
         "leasehold_watchdog_leases 0",
         "# TYPE leasehold_watchdog_connections gauge",
     ] {
@@ -60,11 +56,9 @@ async fn a_node_serves_metrics_and_health_checks() {
     fixture.redis.cont();
     eventually(SOON, || get(address, "/readyz").0 == 200);
 
-    let taken = Settings {
-        metrics: Some(address),
-        listen: vec![Listen::Unix(fixture.directory.path().join("other"))],
-        ..fixture.settings()
-    };
+    let mut taken = fixture.settings();
+    taken.metrics = Some(address);
+    taken.listen = vec![Listen::Unix(fixture.directory.path().join("other"))];
     let error = Node::start(taken).await.unwrap_err();
     let expected = format!("cannot serve metrics at {address}: the port is taken");
     assert_eq!(error.to_string(), expected);

@@ -1,31 +1,21 @@
 //! The limits on clients, leases, connections and files.
 
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use leasehold::__private::wire::Refusal;
-use leasehold_watchdog::{Limits, Node, Settings};
+use leasehold::__private::wire::{Refusal, Role, ToClient};
 use rustix::process::Signal;
 
-use crate::actor::{Actor, Sleeper};
-use crate::fixture::Fixture;
+use crate::actor::{self, Actor, Sleeper};
+use crate::fixture::{Fixture, LONG};
 use crate::peer::{Peer, hello, registration, role};
 
 const TTL: Duration = Duration::from_secs(4);
 
-async fn node(fixture: &Fixture, limits: Limits) -> Node {
-    let settings = Settings {
-        limits,
-        ..fixture.settings()
-    };
-    Node::start(settings).await.unwrap()
-}
-
 /// Registers leases of these numbers. Returns the numbers of the refused ones.
-fn register<S: std::io::Read + std::io::Write>(
-    client: &mut Peer<S>,
-    numbers: std::ops::Range<u64>,
-) -> Vec<u64> {
-    let refused = client.register(numbers.map(|number| registration(number, "lock", 60_000)));
+fn register(client: &mut Peer<UnixStream>, numbers: Range<u64>) -> Vec<u64> {
+    let refused = client.register(numbers.map(|number| registration(number, "lock", LONG)));
     let number = |(number, refusal)| {
         assert_eq!(refusal, Refusal::Leases);
         number
@@ -34,35 +24,19 @@ fn register<S: std::io::Read + std::io::Write>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_number_of_clients_is_limited() {
-    let fixture = Fixture::new().await;
-    let limits = Limits {
-        clients: 2,
-        ..Limits::default()
-    };
-    let _node = node(&fixture, limits).await;
-    let _first = Peer::client(&fixture, 1);
-    let second = Peer::client(&fixture, 2);
+async fn the_numbers_of_clients_and_leases_are_limited() {
+    let (fixture, _node) = Fixture::with_settings(|settings| {
+        settings.limits.clients = 2;
+        settings.limits.leases_per_client = 10;
+        settings.limits.leases = 15;
+    })
+    .await;
+    let mut first = Peer::client(&fixture, 1);
+    let _second = Peer::client(&fixture, 2);
     let mut third = Peer::connect(&fixture.socket);
     third.send(&hello(role(&fixture, 3)));
     third.expect_refusal(Refusal::Clients);
-    // A known client needs no room, and a disconnected one makes room.
-    let mut again = Peer::client(&fixture, 2);
-    drop(second);
-    again.disconnect();
-    let _third = Peer::client(&fixture, 3);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_number_of_leases_is_limited() {
-    let fixture = Fixture::new().await;
-    let limits = Limits {
-        leases_per_client: 10,
-        leases: 15,
-        ..Limits::default()
-    };
-    let _node = node(&fixture, limits).await;
-    let mut first = Peer::client(&fixture, 1);
+    // A known client needs no room.
     let mut second = Peer::client(&fixture, 2);
     assert_eq!(register(&mut first, 1..13), [11, 12]);
     assert_eq!(register(&mut second, 1..8), [6, 7]);
@@ -73,16 +47,12 @@ async fn the_number_of_leases_is_limited() {
     first.disconnect();
     let refused: Vec<_> = (22..30).collect();
     assert_eq!(register(&mut second, 20..30), refused);
+    let _third = Peer::client(&fixture, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_excess_connection_displaces_the_oldest_without_a_client() {
-    let fixture = Fixture::new().await;
-    let limits = Limits {
-        clients: 2,
-        ..Limits::default()
-    };
-    let _node = node(&fixture, limits).await;
+    let (fixture, _node) = Fixture::with_settings(|it| it.limits.clients = 2).await;
     let mut client = Peer::client(&fixture, 1);
     let mut idle: Vec<_> = (0..29).map(|_| Peer::connect(&fixture.socket)).collect();
     let mut observers: Vec<_> = (0..100).map(|_| Peer::observer(&fixture)).collect();
@@ -97,50 +67,40 @@ async fn an_excess_connection_displaces_the_oldest_without_a_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_leave_files_for_the_store() {
-    let fixture = Fixture::new().await;
-    let _node = Actor::node(&fixture, 256);
-    let actor = fixture.holder("lock", TTL).await;
-    let open = |_| {
-        let mut observer = Peer::connect(&fixture.socket);
-        observer.send(&hello(leasehold::__private::wire::Role::Observer));
-        observer
-    };
-    let _idle: Vec<_> = (0..300).map(open).collect();
-    // The node has to open a connection to its store now.
-    fixture.redis.cli(&["client", "kill", "type", "normal"]);
-    actor.signal(Signal::STOP);
-    fixture.assert_held_for(actor.client, "lock", TTL * 3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn further_processes_leave_files_for_the_store() {
+async fn connections_and_processes_leave_files_for_the_store() {
     const FILES: u32 = 192;
     let fixture = Fixture::new().await;
-    let node = Actor::node(&fixture, FILES);
+    let node = actor::node(&fixture, FILES);
     let paused = fixture.holder("lock", TTL).await;
     let sleepers: Vec<_> = (0..40).map(|_| Sleeper::start()).collect();
-    let clients: Vec<_> = (0..4).map(|_| Actor::client(&fixture)).collect();
+    let mut clients: Vec<_> = (0..4).map(|_| Actor::client(&fixture)).collect();
     let mut refused = Vec::new();
-    for client in &clients {
-        let mut replies = sleepers.iter().map(|it| client.add_process(it.pid()));
-        if let Some(reply) = replies.find(|reply| reply != "Joined") {
-            assert_eq!(reply, "Refused(Processes)");
+    for client in &mut clients {
+        let mut replies = sleepers.iter().map(|it| client.add_process(it));
+        if let Some(reply) = replies.find(|reply| *reply != Some(ToClient::Joined)) {
+            assert_eq!(reply, Some(ToClient::Refused(Refusal::Processes)));
             refused.push(client);
         }
     }
-    let open = node.open_files();
+    let files = std::fs::read_dir(format!("/proc/{}/fd", node.pid()));
+    let open = files.unwrap().count();
     assert!(open < FILES as usize - 64, "{open} files are open");
     // All but the first, which found room.
     assert_eq!(refused.len(), 3);
     for client in refused {
-        assert_eq!(client.request("hear"), "closed");
+        assert_eq!(client.peer.receive(), None);
         assert_eq!(Peer::observer(&fixture).status_of(client.client), None);
     }
+    let idle = (0..300).map(|_| {
+        let mut idle = Peer::connect(&fixture.socket);
+        idle.send(&hello(Role::Observer));
+        idle
+    });
+    let _idle: Vec<_> = idle.collect();
     // The node has to open a connection to its store now.
     fixture.redis.cli(&["client", "kill", "type", "normal"]);
     paused.signal(Signal::STOP);
     fixture
-        .assert_held_for(paused.client, "lock", TTL * 2)
+        .assert_held_for(paused.client, "lock", TTL * 3)
         .await;
 }

@@ -2,12 +2,13 @@
 
 use std::error::Error as _;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use leasehold_testkit::{Restart, eventually};
-use leasehold_watchdog::{Listen, Node, Settings};
+use leasehold_testkit::{Certs, Restart, eventually};
+use leasehold_watchdog::{Listen, Node, Settings, TlsFiles};
 
 use crate::fixture::{Fixture, SOON};
 use crate::peer::{Peer, registration};
@@ -28,10 +29,9 @@ async fn expect_error(settings: Settings, expected: &str) {
 }
 
 fn at(fixture: &Fixture, listen: &str) -> Settings {
-    Settings {
-        listen: vec![Listen::parse(listen).unwrap()],
-        ..fixture.settings()
-    }
+    let mut settings = fixture.settings();
+    settings.listen = vec![Listen::parse(listen).unwrap()];
+    settings
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,10 +46,8 @@ async fn the_socket_belongs_to_its_user_and_is_removed_with_the_node() {
     node.stop().await;
     node.stopped().await;
     assert!(!socket.exists());
-    let open = Settings {
-        socket_mode: 0o666,
-        ..fixture.settings()
-    };
+    let mut open = fixture.settings();
+    open.socket_mode = 0o666;
     let node = Node::start(open).await.unwrap();
     assert_eq!(mode(socket), 0o666);
     drop(node);
@@ -100,20 +98,25 @@ async fn a_path_that_cannot_be_used_is_an_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_settings_are_refused() {
     let fixture = Fixture::new().await;
-    let no_address = Settings {
-        listen: vec![],
-        ..fixture.settings()
-    };
+    let mut no_address = fixture.settings();
+    no_address.listen.clear();
     expect_error(no_address, "a node needs an address to listen at").await;
-    let no_store = Settings {
-        stores: vec![],
-        ..fixture.settings()
-    };
+    let mut no_store = fixture.settings();
+    no_store.stores.clear();
     expect_error(no_store, "a node needs a store to serve").await;
     let no_tls = "needs a certificate: TCP connections always use TLS";
     expect_error(at(&fixture, "tcp://127.0.0.1:0"), no_tls).await;
     let no_socket = "the service manager has given no socket to this process";
     expect_error(at(&fixture, "systemd:"), no_socket).await;
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("tcp://{}", port.local_addr().unwrap());
+    let certs = Certs::make();
+    let mut settings = at(&fixture, &taken);
+    settings.tls = Some(TlsFiles::new(&certs.server, &certs.server_key));
+    let expected = format!("cannot listen at {taken}: the port is taken");
+    expect_error(settings.clone(), &expected).await;
+    settings.tls = Some(TlsFiles::new(&certs.server_key, &certs.server));
+    expect_error(settings, "as a certificate: the file contains none").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,7 +128,7 @@ async fn a_node_starts_without_its_store() {
     fixture.redis.restart(Restart::Empty);
     let ttl = Duration::from_secs(2);
     fixture.acquire(1, 1, "lock", ttl).await;
-    let registration = registration(1, "lock", 2_000);
+    let registration = registration(1, "lock", ttl);
     assert_eq!(client.register([registration]), []);
     // It opens the store when that is reachable.
     fixture.assert_held_for(1, "lock", ttl * 2).await;

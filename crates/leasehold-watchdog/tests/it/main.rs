@@ -11,7 +11,6 @@ mod helper;
 mod http;
 mod limits;
 mod listening;
-mod load;
 mod manager;
 mod peer;
 mod refusals;

@@ -10,12 +10,13 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::eventually;
+use leasehold::__private::wire::ToClient;
+use leasehold_testkit::{Helper, eventually};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Signal;
 
-use crate::actor::Actor;
+use crate::actor;
 use crate::fixture::{Fixture, LONG, SOON};
 use crate::peer::Peer;
 
@@ -53,7 +54,7 @@ impl Manager {
     }
 
     /// Starts a node with the socket and all kept descriptors.
-    fn start(&self, fixture: &Fixture) -> Actor {
+    fn start(&self, fixture: &Fixture) -> Helper {
         self.state.lock().unwrap().notifications.clear();
         let node = {
             let state = self.state.lock().unwrap();
@@ -79,7 +80,7 @@ impl Manager {
                 .env("LISTEN_FDNAMES", names.join(":"))
                 .env("WATCHDOG_USEC", "200000")
                 .env("NOTIFY_SOCKET", &self.notify);
-            let node = Actor::node_through(command, fixture, "systemd:");
+            let node = actor::node_through(command, fixture, "systemd:");
             for (_, descriptor) in &inherited {
                 fcntl_setfd(descriptor, FdFlags::CLOEXEC).unwrap();
             }
@@ -146,9 +147,9 @@ async fn the_service_manager_is_notified_and_keeps_descriptors() {
     let node = manager.start(&fixture);
     manager.wait_for("WATCHDOG=1");
     assert_eq!(manager.kept("leasehold-journal-"), 1);
-    let actor = fixture.holder("lock", LONG).await;
+    let mut actor = fixture.holder("lock", LONG).await;
     eventually(SOON, || manager.kept("leasehold-process-") == 1);
-    actor.send("disconnect");
+    actor.peer.disconnect();
     eventually(SOON, || manager.kept("leasehold-process-") == 0);
     assert!(!manager.has_received("STOPPING=1"));
     assert_eq!(node.request("stop"), "stopped");
@@ -167,12 +168,12 @@ async fn a_death_between_two_nodes_is_noticed_by_the_next() {
     node.kill();
     actor.signal(Signal::KILL);
     reaped.kill();
-    assert!(fixture.held(actor.client, 1, "lock").await.is_some());
+    assert!(fixture.is_held(actor.client, 1, "lock").await);
     let _node = manager.start(&fixture);
     fixture.wait_until_free("lock").await;
     fixture.wait_until_free("other").await;
     eventually(SOON, || manager.kept("leasehold-process-") == 1);
-    assert!(fixture.held(alive.client, 1, "alive").await.is_some());
+    assert!(fixture.is_held(alive.client, 1, "alive").await);
     alive.signal(Signal::KILL);
     fixture.wait_until_free("alive").await;
     assert_eq!(manager.kept("leasehold-journal-"), 1);
@@ -196,7 +197,7 @@ async fn a_paused_client_keeps_its_locks_over_restarts() {
         }
         restarts += 1;
         node = manager.start(&fixture);
-        assert!(fixture.held(actor.client, 1, "lock").await.is_some());
+        assert!(fixture.is_held(actor.client, 1, "lock").await);
         tokio::time::sleep(ttl / 10).await;
     }
     assert!(restarts >= 2, "{restarts}");
@@ -214,14 +215,14 @@ async fn a_client_that_connects_between_two_nodes_is_served_by_the_next() {
     let fixture = Fixture::new().await;
     let manager = Manager::of(&fixture);
     let node = manager.start(&fixture);
-    let actor = fixture.holder("lock", LONG).await;
+    let mut actor = fixture.holder("lock", LONG).await;
     assert_eq!(node.request("stop"), "stopped");
-    assert_eq!(actor.request("hear"), "Closing");
-    assert_eq!(actor.request("hear"), "closed");
+    assert_eq!(actor.peer.receive(), Some(ToClient::Closing));
+    assert_eq!(actor.peer.receive(), None);
     drop(node);
-    actor.send(&actor.hello(&fixture, 1, &fixture.url));
+    actor.send_hello(&fixture, |_| {});
     let _node = manager.start(&fixture);
-    assert!(actor.line().starts_with("Welcome"));
+    actor.peer.receive_welcome();
     let status = Peer::observer(&fixture).status_of(actor.client).unwrap();
     assert_eq!((status.leases, status.connected), (1, true));
 }

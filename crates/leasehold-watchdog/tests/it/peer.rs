@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use leasehold::__private::frame::{Decoder, encode};
 use leasehold::__private::wire::{
@@ -45,15 +46,6 @@ impl Peer<UnixStream> {
     pub(crate) fn client(fixture: &Fixture, client: u128) -> Self {
         Self::with_role(fixture, role(fixture, client))
     }
-
-    pub(crate) fn send_with_descriptors(&self, message: &ToNode, descriptors: &[BorrowedFd<'_>]) {
-        let frame = encode(message).unwrap();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
-        let parts = [IoSlice::new(&frame)];
-        sendmsg(&self.stream, &parts, &mut control, SendFlags::empty()).unwrap();
-    }
 }
 
 impl<S: Read + Write> Peer<S> {
@@ -67,7 +59,13 @@ impl<S: Read + Write> Peer<S> {
 
     #[track_caller]
     pub(crate) fn expect_welcome(&mut self, hello: &ToNode) {
-        let reply = self.request(hello);
+        self.send(hello);
+        self.receive_welcome();
+    }
+
+    #[track_caller]
+    pub(crate) fn receive_welcome(&mut self) {
+        let reply = self.receive();
         assert!(matches!(reply, Some(ToClient::Welcome { .. })), "{reply:?}");
     }
 
@@ -126,12 +124,12 @@ impl<S: Read + Write> Peer<S> {
         unregister: Vec<u64>,
     ) -> Vec<(u64, Refusal)> {
         self.batch += 1;
-        let reply = self.request(&ToNode::Changes(Changes {
-            batch: self.batch,
+        let batch = self.batch;
+        match self.request(&ToNode::Changes(Changes {
+            batch,
             register,
             unregister,
-        }));
-        match reply {
+        })) {
             Some(ToClient::Acknowledged { batch, refused }) if batch == self.batch => refused,
             other => panic!("{other:?}"),
         }
@@ -141,11 +139,7 @@ impl<S: Read + Write> Peer<S> {
         assert_eq!(self.request(&ToNode::Disconnect), None);
     }
 
-    /// Whether the node has renewed a lease.
-    pub(crate) fn is_renewed(&mut self, client: u128, number: u64) -> bool {
-        self.renewed_until(client, number).is_some()
-    }
-
+    /// Until when the node has renewed a lease.
     pub(crate) fn renewed_until(&mut self, client: u128, number: u64) -> Option<u64> {
         let client = client_id(client).to_bytes();
         match self.request(&ToNode::LeaseQuery { client, number }) {
@@ -200,7 +194,18 @@ pub(crate) fn client_id(client: u128) -> ClientId {
 }
 
 pub(crate) fn role(fixture: &Fixture, client: u128) -> Role {
-    Role::Client(secret(client), client_info(fixture))
+    role_with(fixture, client, |_| {})
+}
+
+/// The role of a client with other client info.
+pub(crate) fn role_with(
+    fixture: &Fixture,
+    client: u128,
+    change: impl FnOnce(&mut ClientInfo),
+) -> Role {
+    let mut info = client_info(fixture);
+    change(&mut info);
+    Role::Client(secret(client), info)
 }
 
 pub(crate) fn client_info(fixture: &Fixture) -> ClientInfo {
@@ -216,7 +221,16 @@ pub(crate) fn client_info(fixture: &Fixture) -> ClientInfo {
     }
 }
 
-pub(crate) fn registration(number: u64, name: &str, ttl_ms: u32) -> Registration {
+pub(crate) fn changes(batch: u64, register: Vec<Registration>) -> ToNode {
+    ToNode::Changes(Changes {
+        batch,
+        register,
+        unregister: vec![],
+    })
+}
+
+pub(crate) fn registration(number: u64, name: &str, ttl: Duration) -> Registration {
+    let ttl_ms = u32::try_from(ttl.as_millis()).unwrap();
     Registration {
         number,
         name: name.into(),
@@ -224,4 +238,17 @@ pub(crate) fn registration(number: u64, name: &str, ttl_ms: u32) -> Registration
         silence_timeout_ms: ttl_ms / 3,
         keep_ms: None,
     }
+}
+
+pub(crate) fn send_with_descriptors(
+    stream: &UnixStream,
+    message: &ToNode,
+    descriptors: &[BorrowedFd<'_>],
+) {
+    let frame = encode(message).unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    let parts = [IoSlice::new(&frame)];
+    sendmsg(stream, &parts, &mut control, SendFlags::empty()).unwrap();
 }

@@ -2,17 +2,19 @@
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
+use std::time::Duration;
 
 use leasehold::__private::frame::encode;
-use leasehold::__private::wire::{
-    Changes, ClientInfo, ClientSecret, Refusal, Registration, Role, ToNode,
-};
+use leasehold::__private::wire::{ClientInfo, ClientSecret, Refusal, Registration, Role, ToNode};
 use leasehold_testkit::eventually;
-use leasehold_watchdog::{Node, Permission, Settings};
+use leasehold_watchdog::Permission;
 
 use crate::actor::Actor;
 use crate::fixture::{Fixture, LONG, SOON};
-use crate::peer::{Peer, client_id, client_info, hello, registration, role, secret};
+use crate::peer::{
+    Peer, changes, client_id, client_info, hello, registration, role, role_with,
+    send_with_descriptors,
+};
 
 /// Sends these messages, of which the last is refused.
 #[track_caller]
@@ -26,9 +28,7 @@ fn expect_refusal(fixture: &Fixture, messages: &[ToNode], refusal: Refusal) {
 
 /// The hello of client 1 with other client info.
 fn hello_of(fixture: &Fixture, change: impl FnOnce(&mut ClientInfo)) -> ToNode {
-    let mut info = client_info(fixture);
-    change(&mut info);
-    hello(Role::Client(secret(1), info))
+    hello(role_with(fixture, 1, change))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,13 +36,7 @@ async fn unexpected_messages_are_refused() {
     let (fixture, _node) = Fixture::with_node().await;
     let client = || hello(role(&fixture, 1));
     let observer = || hello(Role::Observer);
-    let changes = |batch| {
-        ToNode::Changes(Changes {
-            batch,
-            register: vec![],
-            unregister: vec![],
-        })
-    };
+    let changes = |batch| changes(batch, vec![]);
     for messages in [
         vec![ToNode::Heartbeat],
         vec![ToNode::Status],
@@ -123,7 +117,7 @@ async fn a_client_of_another_process_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_an_invalid_registration_is_refused() {
     let (fixture, _node) = Fixture::with_node().await;
-    let valid = |number| registration(number, "lock", 30_000);
+    let valid = |number| registration(number, "lock", Duration::from_secs(30));
     let changes: [fn(&mut Registration); 9] = [
         |it| it.name = String::new(),
         |it| it.name = "a{b".into(),
@@ -156,7 +150,7 @@ async fn a_descriptor_that_is_not_a_process_is_refused() {
     let file = tempfile::tempfile().unwrap();
     for _ in 0..100 {
         let mut client = Peer::client(&fixture, 1);
-        client.send_with_descriptors(&ToNode::Process, &[file.as_fd()]);
+        send_with_descriptors(&client.stream, &ToNode::Process, &[file.as_fd()]);
         client.expect_refusal(Refusal::Process);
     }
     assert_eq!(Peer::observer(&fixture).status_of(1), None);
@@ -165,7 +159,7 @@ async fn a_descriptor_that_is_not_a_process_is_refused() {
     let mut client = Peer::client(&fixture, 2);
     let before = open_files();
     for _ in 0..100 {
-        client.send_with_descriptors(&ToNode::Heartbeat, &[file.as_fd(); 3]);
+        send_with_descriptors(&client.stream, &ToNode::Heartbeat, &[file.as_fd(); 3]);
     }
     assert!(!client.status().is_empty());
     assert!(open_files() < before + 20);
@@ -185,7 +179,7 @@ async fn the_id_of_a_lease_does_not_admit_its_client() {
         let guess = ClientSecret::from_random(guess.try_into().unwrap());
         let id = guess.client_id().to_bytes();
         let mut thief = Peer::with_role(&fixture, Role::Client(guess, client_info(&fixture)));
-        assert_eq!(thief.register([registration(1, "lock", 600_000)]), []);
+        assert_eq!(thief.register([registration(1, "lock", LONG)]), []);
         // It is another client.
         let all = Peer::observer(&fixture).status();
         assert!(all.iter().all(|status| status.client != public));
@@ -193,27 +187,23 @@ async fn the_id_of_a_lease_does_not_admit_its_client() {
         thief.disconnect();
     }
     // The death of a process that has registered the lease by its public id releases nothing.
-    let mut thief = Actor::client_with(&fixture, u128::from_be_bytes(public), &fixture.url);
+    let mut thief = Actor::client_with(&fixture, u128::from_be_bytes(public), |_| {});
     thief.register(1, "lock", LONG);
     thief.kill();
     let mut observer = Peer::observer(&fixture);
     eventually(SOON, || observer.status_of(thief.client).is_none());
-    assert!(fixture.held(7, 1, "lock").await.is_some());
+    assert!(fixture.is_held(7, 1, "lock").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_a_forbidden_namespace_is_refused() {
-    let fixture = Fixture::new().await;
     let uid = rustix::process::geteuid().as_raw();
     let allow = [
         format!("user:{uid}=ci,jobs"),
         "group:4000000000=test".into(),
     ];
-    let settings = Settings {
-        allow: allow.map(|text| Permission::parse(&text).unwrap()).into(),
-        ..fixture.settings()
-    };
-    let _node = Node::start(settings).await.unwrap();
+    let allow = allow.map(|text| Permission::parse(&text).unwrap());
+    let (fixture, _node) = Fixture::with_settings(|it| it.allow = allow.into()).await;
     let forbidden = hello(role(&fixture, 1));
     expect_refusal(&fixture, &[forbidden], Refusal::Namespace);
     let allowed = hello_of(&fixture, |info| info.namespace = "jobs".into());

@@ -2,61 +2,55 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::__private::wire::Liveness;
-use leasehold_testkit::{eventually, eventually_async};
-use leasehold_watchdog::{Node, Settings};
+use leasehold::__private::wire::{Liveness, Registration, ToNode};
+use leasehold_testkit::{Proxy, Way, eventually, eventually_async};
+use leasehold_watchdog::Node;
 use rustix::process::Signal;
 
-use crate::actor::Actor;
 use crate::fixture::{Fixture, LONG, SOON};
-use crate::peer::Peer;
+use crate::peer::{Peer, registration, role_with};
 
 const TTL: Duration = Duration::from_millis(1_500);
-
-fn wait_until_alive(fixture: &Fixture, client: u128) {
-    let mut observer = Peer::observer(fixture);
-    eventually(SOON, || {
-        observer.status_of(client).unwrap().liveness == Liveness::Alive
-    });
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_client_keeps_its_locks_until_it_continues() {
     let (fixture, _node) = Fixture::with_node().await;
-    let actor = fixture.holder("lock", TTL).await;
+    let mut actor = fixture.holder("lock", TTL).await;
     actor.signal(Signal::STOP);
     fixture.assert_held_for(actor.client, "lock", TTL * 4).await;
-    let status = Peer::observer(&fixture).status_of(actor.client).unwrap();
+    let mut observer = Peer::observer(&fixture);
+    let status = observer.status_of(actor.client).unwrap();
     assert_eq!(status.liveness, Liveness::Silent);
     assert_eq!(status.reason, "it is stopped by a signal");
     assert_eq!(status.renewed, ["lock"]);
     actor.signal(Signal::CONT);
-    assert_eq!(actor.request("beats 20"), "ok");
-    wait_until_alive(&fixture, actor.client);
     // It sends heartbeats and renews nothing, so its lease expires.
-    fixture.wait_until_free("lock").await;
+    eventually_async(SOON, async || {
+        actor.peer.send(&ToNode::Heartbeat);
+        !fixture.is_held(actor.client, 1, "lock").await
+    })
+    .await;
+    let status = observer.status_of(actor.client).unwrap();
+    assert_eq!(status.liveness, Liveness::Alive);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_living_client_without_a_connection_keeps_its_locks() {
+async fn a_client_without_its_main_thread_is_silent_for_that_reason() {
     let (fixture, _node) = Fixture::with_node().await;
     let actor = fixture.holder("lock", TTL).await;
-    actor.send("close");
-    fixture.assert_held_for(actor.client, "lock", TTL * 3).await;
-    actor.signal(Signal::KILL);
-    fixture.wait_until_free("lock").await;
+    assert_eq!(actor.helper().request("end-main"), "ok");
+    let mut observer = Peer::observer(&fixture);
+    let reason = "its main thread has ended, others go on";
+    eventually(SOON, || {
+        observer.status_of(actor.client).unwrap().reason == reason
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_silent_for_too_long_loses_its_locks() {
-    let fixture = Fixture::new().await;
     let max_pause = TTL * 3;
-    let settings = Settings {
-        max_pause,
-        ..fixture.settings()
-    };
-    let _node = Node::start(settings).await.unwrap();
-    let actor = fixture.holder("lock", TTL).await;
+    let (fixture, _node) = Fixture::with_settings(|it| it.max_pause = max_pause).await;
+    let mut actor = fixture.holder("lock", TTL).await;
     let start = Instant::now();
     actor.signal(Signal::STOP);
     fixture.assert_held_for(actor.client, "lock", TTL * 2).await;
@@ -64,17 +58,22 @@ async fn a_client_that_is_silent_for_too_long_loses_its_locks() {
     let kept = start.elapsed();
     assert!(kept >= max_pause - TTL, "{kept:?}");
     actor.signal(Signal::CONT);
-    actor.send("heartbeat");
-    wait_until_alive(&fixture, actor.client);
+    actor.peer.send(&ToNode::Heartbeat);
+    let status = actor.peer.status_of(actor.client).unwrap();
+    assert_eq!(status.liveness, Liveness::Alive);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fixed_lease_is_not_renewed_and_is_released() {
     let (fixture, _node) = Fixture::with_node().await;
-    let actor = fixture.holder("renewed", TTL).await;
+    let mut actor = fixture.holder("renewed", TTL).await;
     for (number, name, ttl) in [(2, "fixed", TTL), (3, "long", LONG)] {
         fixture.acquire(actor.client, number, name, ttl).await;
-        actor.register_until(number, name, ttl, "0");
+        let fixed = Registration {
+            keep_ms: Some(0),
+            ..registration(number, name, ttl)
+        };
+        assert_eq!(actor.peer.register([fixed]), []);
     }
     actor.signal(Signal::STOP);
     fixture.wait_until_free("fixed").await;
@@ -87,47 +86,69 @@ async fn a_fixed_lease_is_not_renewed_and_is_released() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_reconnects_keeps_its_registrations() {
+async fn registrations_end_with_a_message_and_not_with_the_connection() {
     let (fixture, _node) = Fixture::with_node().await;
-    let actor = fixture.holder("lock", TTL).await;
+    let mut observer = Peer::observer(&fixture);
+    let mut disconnected = fixture.holder("disconnected", LONG).await;
+    disconnected.peer.disconnect();
+    assert_eq!(observer.status_of(disconnected.client), None);
+    let mut actor = fixture.holder("lock", TTL).await;
     for (number, name) in [(2, "unregistered"), (3, "long")] {
         fixture.acquire(actor.client, number, name, LONG).await;
         actor.register(number, name, LONG);
     }
-    actor.connect(&fixture, 1);
-    let mut observer = Peer::observer(&fixture);
+    actor.connect(&fixture, |_| {});
     assert_eq!(observer.status_of(actor.client).unwrap().leases, 3);
     fixture.assert_held_for(actor.client, "lock", TTL * 2).await;
-    actor.request("unregister 2");
+    assert_eq!(actor.peer.change(vec![], vec![2]), []);
     assert_eq!(observer.status_of(actor.client).unwrap().leases, 2);
+    disconnected.signal(Signal::KILL);
     actor.signal(Signal::KILL);
     fixture.wait_until_free("lock").await;
     fixture.wait_until_free("long").await;
-    let held = fixture.held(actor.client, 2, "unregistered").await;
-    assert!(held.is_some());
+    for (client, number, name) in [
+        (actor.client, 2, "unregistered"),
+        (disconnected.client, 1, "disconnected"),
+    ] {
+        assert!(fixture.is_held(client, number, name).await, "{name}");
+    }
 }
 
+/// An overloaded machine, or a store far away. Each client falls due by itself.
 #[tokio::test(flavor = "multi_thread")]
-async fn renewals_are_retried_until_a_stuck_store_replies() {
-    let (fixture, _node) = Fixture::with_node().await;
-    let ttl = Duration::from_secs(20);
-    let actor = Actor::client(&fixture);
-    fixture.acquire(actor.client, 1, "lock", ttl).await;
-    let reply = actor.request(&format!("register 1 lock {} 100 -", ttl.as_millis()));
-    assert!(reply.ends_with("refused: [] }"), "{reply}");
-    actor.signal(Signal::STOP);
-    let renewed = async || fixture.held(actor.client, 1, "lock").await > Some(ttl - ttl / 10);
-    eventually_async(SOON, renewed).await;
-    fixture.redis.stop();
+async fn many_clients_are_renewed_in_time_if_every_reply_is_late() {
+    const CLIENTS: u128 = 150;
+    const LEASES: u64 = 20;
+    const LATE: Duration = Duration::from_millis(300);
+    const TTL: Duration = Duration::from_secs(20);
+    let fixture = Fixture::new().await;
+    let proxy = Proxy::before(&fixture.redis);
+    let mut settings = fixture.settings();
+    settings.stores[0].url = proxy.url();
+    let _node = Node::start(settings).await.unwrap();
+    let name = |id, number| format!("late/{id}/{number}");
+    let mut clients = Vec::new();
+    for id in 0..CLIENTS {
+        for number in 0..LEASES {
+            fixture.acquire(id, number, &name(id, number), LONG).await;
+        }
+        let role = role_with(&fixture, id, |info| info.store = "main".into());
+        clients.push(Peer::with_role(&fixture, role));
+    }
+    proxy.delay(Way::Back, LATE..=LATE);
+    let start = Instant::now();
+    for (client, id) in clients.iter_mut().zip(0..) {
+        let leases = (0..LEASES).map(|number| registration(number, &name(id, number), TTL));
+        assert_eq!(client.register(leases), []);
+        // Not all at the same time.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let mut observer = Peer::observer(&fixture);
-    // No renewal is confirmed any more.
-    let mut before = observer.renewed_until(actor.client, 1);
-    eventually(SOON, || {
-        let now = observer.renewed_until(actor.client, 1);
-        std::thread::sleep(Duration::from_millis(500));
-        std::mem::replace(&mut before, now) == now
-    });
-    fixture.redis.cont();
-    eventually(SOON, || observer.renewed_until(actor.client, 1) != before);
-    assert!(fixture.held(actor.client, 1, "lock").await.is_some());
+    for id in 0..CLIENTS {
+        for number in 0..LEASES {
+            eventually(TTL * 3, || observer.renewed_until(id, number).is_some());
+        }
+    }
+    let took = start.elapsed();
+    assert!(took < TTL, "{took:?}");
 }

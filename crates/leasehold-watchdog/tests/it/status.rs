@@ -1,16 +1,16 @@
 //! The status of the clients of a node.
 
-use leasehold::__private::wire::{Liveness, Role};
+use leasehold::__private::wire::Liveness;
 
-use crate::fixture::Fixture;
-use crate::peer::{Peer, client_info, registration, secret};
+use crate::fixture::{Fixture, LONG};
+use crate::peer::{Peer, registration, role_with};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_describes_each_client() {
     let (fixture, _node) = Fixture::with_node().await;
     let mut client = Peer::client(&fixture, 5);
     let leases = [(1, "one"), (2, "two")];
-    let register = leases.map(|(number, name)| registration(number, name, 60_000));
+    let register = leases.map(|(number, name)| registration(number, name, LONG));
     assert_eq!(client.register(register), []);
     let status = Peer::observer(&fixture).status_of(5).unwrap();
     assert_eq!(status.host, "here");
@@ -29,11 +29,12 @@ async fn the_status_of_many_clients_comes_in_pages() {
     let (fixture, _node) = Fixture::with_node().await;
     let mut clients = Vec::new();
     for id in 0..400 {
-        let mut info = client_info(&fixture);
-        // Long texts are cut, so that pages stay short.
-        info.label = "ä".repeat(10_000);
-        info.host = format!("host\u{1b}[{id}");
-        clients.push(Peer::with_role(&fixture, Role::Client(secret(id), info)));
+        let role = role_with(&fixture, id, |info| {
+            // Long texts are cut, so that pages stay short.
+            info.label = "ä".repeat(10_000);
+            info.host = format!("host\u{1b}[{id}");
+        });
+        clients.push(Peer::with_role(&fixture, role));
     }
     let all = Peer::observer(&fixture).status();
     assert_eq!(all.len(), 400);

@@ -89,36 +89,6 @@ fn a_new_connection_knows_nothing() {
 }
 
 #[test]
-fn a_lease_that_was_left_without_a_connection_is_told_over_the_next() {
-    let mut registrations = connected();
-    registrations.register(1, terms(2_000), "a");
-    registrations.register(2, terms(2_000), "b");
-    registrations.register(3, terms(2_000), "c");
-    registrations.next_changes(10, at(1)).unwrap();
-    registrations.unregister(3);
-    registrations.disconnected();
-    registrations.unregister(1);
-    // It may receive none of this.
-    registrations.connected(at(2));
-    registrations.disconnected();
-    registrations.connected(at(3));
-    let changes = registrations.next_changes(10, at(3)).unwrap();
-    assert_eq!(changes.register, [(2, terms(2_000), "b")]);
-    assert_eq!(changes.unregister, [1, 3]);
-    assert!(!registrations.has_changes());
-    // Nor may it receive that.
-    registrations.disconnected();
-    registrations.connected(at(4));
-    let changes = registrations.next_changes(10, at(4)).unwrap();
-    assert_eq!(changes.unregister, [1, 3]);
-    registrations.acknowledged(changes.batch, &[]);
-    registrations.disconnected();
-    registrations.connected(at(5));
-    let changes = registrations.next_changes(10, at(5)).unwrap();
-    assert_eq!((changes.register.len(), changes.unregister), (1, vec![]));
-}
-
-#[test]
 fn heartbeats_are_sent_twice_in_the_shortest_silence_timeout() {
     let mut registrations = connected();
     registrations.register(1, terms(30_000), "a");

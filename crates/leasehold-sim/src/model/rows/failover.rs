@@ -1,52 +1,25 @@
 //! The variants on failover.
 
-use super::Row;
-use crate::model::explore::Property::{self, Ownership, RealTime, Unique};
-use crate::model::failover::{Failover, Setup};
-
-const ALL: [Property; 3] = [Unique, RealTime, Ownership];
+use super::{Row, Variant};
+use crate::model::failover::Failover;
 
 pub(super) fn rows() -> Vec<Row> {
-    let promoted = Setup {
-        promotions: 1,
+    let rule = Failover {
+        clock: true,
         // As far as tokens can be ahead of the clock: one grant less than there are.
         gap: 2,
-        ..Setup::new()
+        behind: 0,
+        split_brain: false,
     };
-    let row = |what, setup| Row::new(what, Failover::new(setup));
     vec![
-        row(
-            "a replica without the last grants is promoted; tokens by counter and clock",
-            promoted,
-        ),
-        row(
-            "the same with tokens by the counter alone",
-            Setup {
-                clock: false,
-                ..promoted
-            },
-        )
-        .breaks(&ALL),
-        row(
-            "tokens by counter and clock, but the promotion takes no time",
-            Setup { gap: 0, ..promoted },
-        )
-        .breaks(&ALL),
-        row(
-            "the replica's clock is behind by a tick more than the promotion takes",
-            Setup {
-                behind: 3,
-                ..promoted
-            },
-        )
-        .breaks(&ALL),
-        row(
-            "the replica is promoted, and the old store goes on",
-            Setup {
-                split_brain: true,
-                ..promoted
-            },
-        )
-        .breaks(&ALL),
+        rule.row("a replica without the last grants is promoted; tokens by counter and clock"),
+        rule.with(|it| it.clock = false)
+            .row("the same with tokens by the counter alone"),
+        rule.with(|it| it.gap = 0)
+            .row("tokens by counter and clock, but the promotion takes no time"),
+        rule.with(|it| it.behind = 3)
+            .row("the replica's clock is behind by a tick more than the promotion takes"),
+        rule.with(|it| it.split_brain = true)
+            .row("the replica is promoted, and the old store goes on"),
     ]
 }

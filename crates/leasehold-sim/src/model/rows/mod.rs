@@ -1,24 +1,27 @@
-//! The variants that are explored, and their expected results.
+//! The variants that are explored. The table in `docs/model.md` states their expected results.
 
 mod failover;
 mod times;
 mod tokens;
 mod watchdog;
 
-use super::explore::{Model, Property, Report, Until, explore};
+use super::explore::{Model, Report, explore};
 use super::watchdog::Milestone;
+
+/// The document with the table of the results.
+const DOCUMENT: &str = include_str!("../../../../../docs/model.md");
 
 /// A variant of a model, and its expected result.
 pub struct Row {
     /// Its description.
     pub what: &'static str,
-    /// The properties that break, and no others.
-    pub breaks: Vec<Property>,
+    /// The properties that break, and no others. `None`: it is not in the table.
+    breaks: Option<Vec<&'static str>>,
     /// The milestones that must be reached.
-    pub reaches: Vec<Milestone>,
+    reaches: &'static [Milestone],
     /// The row of an independent model of the same, and its number of states.
-    pub independent: Option<&'static str>,
-    explore: Box<dyn Fn(Until<'_>) -> Report + Send + Sync>,
+    pub independent: &'static str,
+    explore: Box<dyn Fn(usize) -> Report>,
 }
 
 /// The size of the models.
@@ -30,35 +33,38 @@ pub enum Extent {
     Full,
 }
 
-impl Row {
-    fn new<M: Model + Send + Sync + 'static>(what: &'static str, it: M) -> Self {
-        Self {
+/// Variants of a setup, and rows of models.
+trait Variant: Sized {
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn row(self, what: &'static str) -> Row
+    where
+        Self: Model + 'static,
+    {
+        Row {
             what,
-            breaks: Vec::new(),
-            reaches: Vec::new(),
-            independent: None,
-            explore: Box::new(move |until| explore(&it, until)),
+            breaks: None,
+            reaches: &[],
+            independent: "",
+            explore: Box::new(move |until| explore(&self, until)),
         }
     }
+}
 
-    fn breaks(mut self, breaks: &[Property]) -> Self {
-        self.breaks = breaks.to_vec();
+impl<T> Variant for T {}
+
+impl Row {
+    fn reaches(mut self, reaches: &'static [Milestone]) -> Self {
+        self.reaches = reaches;
         self
     }
 
-    fn reaches(mut self, reaches: &[Milestone]) -> Self {
-        self.reaches = reaches.to_vec();
-        self
-    }
-
-    fn independent(mut self, independent: &'static str) -> Self {
-        self.independent = Some(independent);
-        self
-    }
-
-    /// Visits its states.
+    /// Visits its states, or stops when `until` properties are violated and two acquisitions have succeeded. 0: all.
     #[must_use]
-    pub fn explore(&self, until: Until<'_>) -> Report {
+    pub fn explore(&self, until: usize) -> Report {
         (self.explore)(until)
     }
 
@@ -67,29 +73,20 @@ impl Row {
     pub fn faults(&self, report: &Report) -> Vec<String> {
         let mut faults = Vec::new();
         if report.successes < 2 {
-            let wins = report.successes;
-            faults.push(format!(
-                "{}: {wins} acquisitions succeed at most",
-                self.what
-            ));
+            faults.push(format!("at most {} successes", report.successes));
         }
-        for milestone in &self.reaches {
+        for milestone in self.reaches {
             if report.reached & *milestone as u32 == 0 {
-                faults.push(format!("{}: it is not reached that {milestone}", self.what));
+                faults.push(format!("{milestone:?} is not reached"));
             }
         }
-        for property in &report.checked {
-            let trace = report.trace(*property);
-            match (self.breaks.contains(property), trace) {
-                (false, Some(trace)) => {
-                    faults.push(format!("{}: {property} breaks:\n{trace}", self.what));
-                }
-                (true, None) => faults.push(format!(
-                    "{}: {property} does not break, so the model cannot notice it",
-                    self.what
-                )),
-                _ => {}
-            }
+        let violated: Vec<_> = report.violated.keys().map(ToString::to_string).collect();
+        let breaks = self.breaks.as_ref();
+        if breaks.is_none_or(|breaks| *breaks != violated) {
+            faults.push(format!(
+                "{breaks:?} breaks, but found {:#?}",
+                report.violated
+            ));
         }
         faults
     }
@@ -102,6 +99,24 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     rows.extend(times::rows(extent));
     rows.extend(failover::rows());
     rows.extend(watchdog::rows(extent));
+    expected(rows)
+}
+
+/// Adds the expected results. The table has the same order, and some descriptions are alike.
+fn expected(mut rows: Vec<Row>) -> Vec<Row> {
+    let mut lines = DOCUMENT.lines();
+    for row in &mut rows {
+        let mut rest = lines.clone();
+        let cells = rest.find_map(|line| line.strip_prefix(&format!("| {} | ", row.what)));
+        let cells: Vec<_> = cells.unwrap_or("").split('|').map(str::trim).collect();
+        if let [_, result, independent, _] = cells[..] {
+            let properties = result.strip_prefix("**breaks**: ").unwrap_or("");
+            let properties = properties.split(", ").filter_map(|it| it.rsplit_once(' '));
+            row.breaks = Some(properties.map(|(property, _)| property).collect());
+            row.independent = independent;
+            lines = rest;
+        }
+    }
     rows
 }
 

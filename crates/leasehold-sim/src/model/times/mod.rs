@@ -11,56 +11,34 @@ mod steps;
 
 use std::fmt;
 
-pub use self::setup::{Admission, Deadline, Fault, Setup};
+pub(crate) use self::setup::{Admission, Deadline, Fault, Times};
 use self::state::{Phase, State};
 use super::explore::{Model, Property};
-use super::masters::Packed;
-
-/// Leases over `N` masters, or on one store.
-#[derive(Clone, Copy, Debug)]
-pub struct Times<const N: usize> {
-    setup: Setup,
-}
-
-impl<const N: usize> Times<N> {
-    /// A model of this setup.
-    #[must_use]
-    pub fn new(setup: Setup) -> Self {
-        Self { setup }
-    }
-}
 
 impl<const N: usize> Model for Times<N> {
-    type State = Packed<N>;
+    type State = State<N>;
 
-    fn initial(&self) -> Vec<Packed<N>> {
-        vec![State::new(self.setup.faults, self.setup.unused).pack()]
+    fn initial(&self) -> Vec<State<N>> {
+        vec![State::new(self.faults, self.unused)]
     }
 
-    fn steps(&self, state: &Packed<N>, take: &mut dyn FnMut(&dyn fmt::Display, Packed<N>)) {
-        let state: State<N> = state.unpack();
-        self.setup
-            .steps(&state, &mut |step, next| take(step, next.pack()));
+    fn steps(&self, state: &State<N>, take: &mut dyn FnMut(&dyn fmt::Display, State<N>)) {
+        self.all_steps(state, take);
     }
 
-    fn canonical(&self, state: Packed<N>) -> Packed<N> {
-        let mut state: State<N> = state.unpack();
-        state.reduce(self.setup);
-        state.canonical(self.setup.attempts)
+    fn canonical(&self, mut state: State<N>) -> State<N> {
+        state.reduce(self);
+        state.canonical(self.attempts)
     }
 
-    fn properties(&self) -> Vec<Property> {
-        vec![Property::Exclusion]
-    }
-
-    fn violates(&self, state: &Packed<N>, _property: Property) -> bool {
-        let state: State<N> = state.unpack();
+    fn violations(&self, state: &State<N>) -> Vec<Property> {
         let attempts = state.attempts.iter();
-        attempts.filter(|it| it.phase == Phase::Holding).count() > 1
+        let holders = attempts.filter(|it| it.phase == Phase::Holding).count();
+        let shared = (holders > 1).then_some(Property::Exclusion);
+        shared.into_iter().collect()
     }
 
-    fn successes(&self, state: &Packed<N>) -> usize {
-        let state: State<N> = state.unpack();
+    fn successes(&self, state: &State<N>) -> usize {
         state.rest.won.into()
     }
 }

@@ -1,11 +1,11 @@
 //! The reduction of states: without it, there are many more that differ in nothing of interest.
 
-use super::setup::Setup;
+use super::setup::Times;
 use super::state::{Acquire, Attempt, Phase, Renew, State};
 
 impl<const N: usize> State<N> {
     /// Removes what no step and no property can use any more.
-    pub(super) fn reduce(&mut self, setup: Setup) {
+    pub(super) fn reduce(&mut self, setup: &Times<N>) {
         for at in 0..setup.attempts {
             for master in &mut self.masters {
                 let held = usize::from(master.hold) == at + 1;

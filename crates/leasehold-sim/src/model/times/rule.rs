@@ -9,7 +9,7 @@ use leasehold_core::quorum::{
 use leasehold_core::time::{self, Instant, StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
 
-use super::setup::{Admission, Deadline, Fault, Setup};
+use super::setup::{Admission, Deadline, Fault, Times};
 use super::state::{Acquire, Master, Renew, State};
 use crate::model::core;
 
@@ -22,13 +22,13 @@ const RUNS: [RunId; 2] = [RunId(2), RunId(1)];
 /// Ticks without an end.
 pub(super) const UNLIMITED: u8 = u8::MAX;
 
-impl Setup {
-    pub(super) fn ttl(self) -> Ttl {
+impl<const N: usize> Times<N> {
+    pub(super) fn ttl(&self) -> Ttl {
         Ttl::remainder(self.tick * u32::from(self.ttl))
     }
 
     /// Applies the rule. `None`: the master is kept out.
-    pub(super) fn apply(self, master: &mut Master, op: &Op) -> Option<Outcome> {
+    pub(super) fn apply(&self, master: &mut Master, op: &Op) -> Option<Outcome> {
         if master.kept_out > 0 {
             return None;
         }
@@ -48,13 +48,13 @@ impl Setup {
     }
 
     /// A duration in ticks, rounded up.
-    fn ticks(self, duration: Duration) -> u8 {
+    fn ticks(&self, duration: Duration) -> u8 {
         let ticks = duration.as_nanos().div_ceil(self.tick.as_nanos());
         u8::try_from(ticks).unwrap_or(UNLIMITED)
     }
 
     /// For how many ticks a lease can be relied on whose request was sent `age` ticks ago.
-    pub(super) fn reliable_for(self, age: u8) -> u8 {
+    pub(super) fn reliable_for(&self, age: u8) -> u8 {
         let now = Instant::from_nanos(u64::from(u32::MAX) << 20);
         let sent = now.before(self.tick * u32::from(age));
         let deadline = match self.deadline {
@@ -67,18 +67,18 @@ impl Setup {
     }
 
     /// Whether masters are inspected before they are admitted.
-    pub(super) fn is_inspected(self) -> bool {
+    pub(super) fn is_inspected(&self) -> bool {
         let faults = [Fault::Restart, Fault::Flush, Fault::OldData, Fault::OldCopy];
         self.unused || faults.contains(&self.fault)
     }
 
     /// A tick more than the wait of a master that is kept out.
-    pub(super) fn wait_max(self) -> u8 {
+    pub(super) fn wait_max(&self) -> u8 {
         self.ticks(quarantine(self.ttl())) + 1
     }
 
     /// The result of an inspection.
-    fn observation(self, master: &Master) -> Observation {
+    fn observation(&self, master: &Master) -> Observation {
         let waited = self.tick * u32::from(master.kept_out.saturating_sub(1));
         let uptime = match self.fault {
             Fault::Flush | Fault::OldCopy => quarantine(Ttl::MAX),
@@ -99,12 +99,7 @@ impl Setup {
     }
 
     /// Whether a master is admitted if these others reply: `Some`, with whether it knows a token then.
-    pub(super) fn admits<const N: usize>(
-        self,
-        state: &State<N>,
-        at: usize,
-        others: u32,
-    ) -> Option<bool> {
+    pub(super) fn admits(&self, state: &State<N>, at: usize, others: u32) -> Option<bool> {
         let master = &state.masters[at];
         let unused = Observation {
             admitted: None,
@@ -137,12 +132,7 @@ impl Setup {
     ///
     /// That takes no time: later, leases could only have expired. Counters are ignored, since exclusion does
     /// not depend on them.
-    pub(super) fn write<const N: usize>(
-        self,
-        state: &mut State<N>,
-        at: usize,
-        majority: u32,
-    ) -> bool {
+    pub(super) fn write(&self, state: &mut State<N>, at: usize, majority: u32) -> bool {
         let Some(first) = core::token(1) else {
             return false;
         };
@@ -166,7 +156,7 @@ impl Setup {
     }
 
     /// The reply of a master to a renewal.
-    pub(super) fn renew(self, master: &mut Master, at: usize) -> Option<Renew> {
+    pub(super) fn renew(&self, master: &mut Master, at: usize) -> Option<Renew> {
         let op = Op::Renew {
             lease: core::lease(at),
             ttl: self.ttl(),
@@ -179,7 +169,7 @@ impl Setup {
     }
 
     /// The masters that have lost a lease which a majority has renewed. `None`: no majority has.
-    pub(super) fn vote<const N: usize>(self, state: &State<N>, at: usize) -> Option<u32> {
+    pub(super) fn vote(&self, state: &State<N>, at: usize) -> Option<u32> {
         let cells = state.masters.iter().map(|master| master.cells[at].renew);
         let cells: Vec<_> = cells.enumerate().collect();
         let Ok(size) = Size::new(N) else {

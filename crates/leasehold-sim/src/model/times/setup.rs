@@ -4,33 +4,33 @@ use std::time::Duration;
 
 /// A model of leases in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setup {
+pub(crate) struct Times<const N: usize> {
     /// How many acquisitions there are, each of a client of its own.
-    pub attempts: usize,
+    pub(crate) attempts: usize,
     /// The duration of a tick. The rule's allowance for drift is a hundredth of a ttl and 2 ms: no tick of a
     /// second, two ticks of a millisecond.
-    pub tick: Duration,
+    pub(crate) tick: Duration,
     /// How many ticks a store keeps a lease.
-    pub ttl: u8,
+    pub(crate) ttl: u8,
     /// By how many ticks the clock of each master may gain on those of the clients, at any moments.
-    pub gain: u8,
+    pub(crate) gain: u8,
     /// How many faults happen.
-    pub faults: u8,
+    pub(crate) faults: u8,
     /// Which fault.
-    pub fault: Fault,
+    pub(crate) fault: Fault,
     /// Whether no master is admitted at first, and none was ever used.
-    pub unused: bool,
+    pub(crate) unused: bool,
     /// The rule by which a master is admitted.
-    pub admission: Admission,
+    pub(crate) admission: Admission,
     /// Whether holders renew their leases.
-    pub renewed: bool,
+    pub(crate) renewed: bool,
     /// The rule for the deadline of a holder.
-    pub deadline: Deadline,
+    pub(crate) deadline: Deadline,
 }
 
 /// A fault of a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// It is restarted empty. It is admitted by the rule.
     Restart,
     /// It goes on empty, or is exchanged for a server that has run for long.
@@ -49,7 +49,7 @@ pub enum Fault {
 
 /// How a master is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub(crate) enum Admission {
     /// By the rule, whichever of the others reply.
     Rule,
     /// If no other replies, silent ones count as ones that were never used.
@@ -66,7 +66,7 @@ pub enum Admission {
 
 /// From when a holder counts its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deadline {
+pub(crate) enum Deadline {
     /// From before the first request, with an allowance for drift: the rule.
     Rule,
     /// From when it receives the reply.
@@ -77,20 +77,18 @@ pub enum Deadline {
     Never,
 }
 
-impl Default for Setup {
+impl<const N: usize> Times<N> {
     /// Three attempts, leases of three seconds, clocks that agree, and no mutation.
-    fn default() -> Self {
-        Self {
-            attempts: 3,
-            tick: Duration::from_secs(1),
-            ttl: 3,
-            gain: 0,
-            faults: 0,
-            fault: Fault::Restart,
-            unused: false,
-            admission: Admission::Rule,
-            renewed: false,
-            deadline: Deadline::Rule,
-        }
-    }
+    pub(crate) const RULE: Self = Self {
+        attempts: 3,
+        tick: Duration::from_secs(1),
+        ttl: 3,
+        gain: 0,
+        faults: 0,
+        fault: Fault::Restart,
+        unused: false,
+        admission: Admission::Rule,
+        renewed: false,
+        deadline: Deadline::Rule,
+    };
 }

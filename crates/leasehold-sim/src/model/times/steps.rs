@@ -5,7 +5,7 @@ use std::fmt;
 use leasehold_core::mutex::Outcome;
 
 use super::rule::UNLIMITED;
-use super::setup::{Admission, Fault, Setup};
+use super::setup::{Admission, Fault, Times};
 use super::state::{Acquire, Attempt, Master, Phase, Renew, State};
 use crate::model::core;
 use crate::model::labels::{list, majorities, name};
@@ -13,8 +13,8 @@ use crate::model::labels::{list, majorities, name};
 /// The callback for a step and the state behind it.
 type Take<'a, const N: usize> = &'a mut dyn FnMut(&dyn fmt::Display, State<N>);
 
-impl Setup {
-    pub(super) fn steps<const N: usize>(self, state: &State<N>, take: Take<'_, N>) {
+impl<const N: usize> Times<N> {
+    pub(super) fn all_steps(&self, state: &State<N>, take: Take<'_, N>) {
         take(&"a tick", self.tick(state));
         let mut idle = false;
         for at in 0..self.attempts {
@@ -39,7 +39,7 @@ impl Setup {
     }
 
     /// Time passes for all masters and attempts.
-    fn tick<const N: usize>(self, state: &State<N>) -> State<N> {
+    fn tick(&self, state: &State<N>) -> State<N> {
         let mut next = *state;
         for master in &mut next.masters {
             self.advance(master);
@@ -59,7 +59,7 @@ impl Setup {
     }
 
     /// Time passes for a master.
-    fn advance(self, master: &mut Master) {
+    fn advance(&self, master: &mut Master) {
         master.remaining = master.remaining.saturating_sub(1);
         if master.remaining == 0 {
             master.hold = 0;
@@ -74,7 +74,7 @@ impl Setup {
     }
 
     /// A client decides to admit a master by the replies of some others, and does so later.
-    fn admit<const N: usize>(self, state: &State<N>, master: usize, take: Take<'_, N>) {
+    fn admit(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
         let it = &state.masters[master];
         if it.kept_out == 0 {
             return;
@@ -95,16 +95,15 @@ impl Setup {
             next.masters[master].used |= used;
             next.masters[master].decided = true;
             let others = list(others);
-            take(
-                &format_args!("the admission of {number} is decided with the replies of {others}"),
-                next,
-            );
+            let step =
+                format_args!("the admission of {number} is decided with the replies of {others}");
+            take(&step, next);
         }
     }
 
     /// A master runs an acquire. The attempt begins with the first: an earlier request would only make its
     /// deadline earlier.
-    fn grant<const N: usize>(self, state: &State<N>, at: usize, master: usize, take: Take<'_, N>) {
+    fn grant(&self, state: &State<N>, at: usize, master: usize, take: Take<'_, N>) {
         if state.masters[master].cells[at].acquire != Acquire::Open {
             return;
         }
@@ -126,7 +125,7 @@ impl Setup {
     }
 
     /// An attempt receives the grants of a majority, which stores its token.
-    fn store_token<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn store_token(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
         for majority in majorities(N) {
             let mut masters = state.masters.iter().enumerate();
             let granted = masters.all(|(master, it)| {
@@ -142,16 +141,14 @@ impl Setup {
                     }
                 }
                 let (name, majority) = (name(at), list(majority));
-                take(
-                    &format_args!("{name} owns {majority}, which store its token"),
-                    next,
-                );
+                let step = format_args!("{name} owns {majority}, which store its token");
+                take(&step, next);
             }
         }
     }
 
     /// An attempt receives the replies, and reads its clock.
-    fn hold<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn hold(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
         let mut next = *state;
         let remaining = self.reliable_for(state.attempts[at].age);
         next.attempts[at] = Attempt {
@@ -160,14 +157,12 @@ impl Setup {
             ..Attempt::default()
         };
         next.rest.won = 2.min(next.rest.won + 1);
-        take(
-            &format_args!("{} relies on the lock for {remaining} ticks", name(at)),
-            next,
-        );
+        let step = format_args!("{} relies on the lock for {remaining} ticks", name(at));
+        take(&step, next);
     }
 
     /// A holder renews its lease, or stops relying on it.
-    fn hold_on<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn hold_on(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
         let mut next = *state;
         next.attempts[at].phase = Phase::Over;
         take(&format_args!("{} stops", name(at)), next);
@@ -188,7 +183,7 @@ impl Setup {
     }
 
     /// A master runs a renewal. It is sent with the first: earlier would make its deadline earlier.
-    fn renew_on<const N: usize>(self, state: &State<N>, at: usize, on: usize, take: Take<'_, N>) {
+    fn renew_on(&self, state: &State<N>, at: usize, on: usize, take: Take<'_, N>) {
         let mut next = *state;
         let Some(reply) = self.renew(&mut next.masters[on], at) else {
             return;
@@ -197,17 +192,12 @@ impl Setup {
         let renewing = &mut next.attempts[at].renewing;
         *renewing = 1.max(*renewing);
         let (master, name) = (on + 1, name(at));
-        match reply {
-            Renew::Renewed => take(&format_args!("{master} renews the lease of {name}"), next),
-            _ => take(
-                &format_args!("{master} does not know the lease of {name}"),
-                next,
-            ),
-        }
+        let step = format_args!("{master} receives a renewal of {name}: {reply:?}");
+        take(&step, next);
     }
 
     /// A holder receives the renewals of a majority. It repeats its acquire where the lease was lost.
-    fn renewed<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn renewed(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
         let Some(lost) = self.vote(state, at) else {
             return;
         };
@@ -221,44 +211,35 @@ impl Setup {
                 it.cells[at].acquire = Acquire::Open;
             }
         }
-        take(
-            &format_args!("{} has renewed, for {remaining} ticks", name(at)),
-            next,
-        );
+        let step = format_args!("{} has renewed, for {remaining} ticks", name(at));
+        take(&step, next);
     }
 
-    fn fault<const N: usize>(self, state: &State<N>, master: usize, take: Take<'_, N>) {
+    fn fault(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
         if state.rest.faults == 0 {
             return;
         }
-        let number = master + 1;
         let mut next = *state;
         next.rest.faults -= 1;
         let it = &mut next.masters[master];
         (it.hold, it.remaining, it.used) = (0, 0, false);
         // The script admits only the run that was inspected.
         it.decided &= self.admission == Admission::Unchecked;
-        match self.fault {
-            Fault::Jump => take(&format_args!("the clock of {number} is set forward"), next),
-            Fault::RestartAtOnce => take(&format_args!("{number} is empty and goes on"), next),
-            _ => {
-                it.kept_out = 1;
-                take(&format_args!("{number} is empty and kept out"), next);
-            }
+        if !matches!(self.fault, Fault::Jump | Fault::RestartAtOnce) {
+            it.kept_out = 1;
         }
+        take(&format_args!("{}: {:?}", master + 1, self.fault), next);
     }
 
     /// The clock of a master is faster than those of the clients.
-    fn gain<const N: usize>(self, state: &State<N>, master: usize, take: Take<'_, N>) {
+    fn gain(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
         let it = state.masters[master];
         if it.gained < self.gain && (it.hold != 0 || it.kept_out > 0) {
             let mut next = *state;
             next.masters[master].gained += 1;
             self.advance(&mut next.masters[master]);
-            take(
-                &format_args!("the clock of {} gains a tick", master + 1),
-                next,
-            );
+            let step = format_args!("the clock of {} gains a tick", master + 1);
+            take(&step, next);
         }
     }
 }

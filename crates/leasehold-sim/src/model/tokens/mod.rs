@@ -16,78 +16,49 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
+use std::array;
 use std::fmt;
 
-pub use self::setup::{Mutation, Recovery, Setup};
+pub(crate) use self::setup::{Mutation, Recovery, Tokens};
 use self::state::{Phase, State};
 use super::explore::{Model, Property};
-use super::masters::Packed;
-
-/// Acquisitions over `N` masters.
-#[derive(Clone, Copy, Debug)]
-pub struct Tokens<const N: usize> {
-    setup: Setup,
-}
-
-impl<const N: usize> Tokens<N> {
-    /// A model of this setup.
-    #[must_use]
-    pub fn new(setup: Setup) -> Self {
-        Self { setup }
-    }
-}
 
 impl<const N: usize> Model for Tokens<N> {
-    type State = Packed<N>;
+    type State = State<N>;
 
-    fn initial(&self) -> Vec<Packed<N>> {
-        let mut combinations = vec![[0; N]];
-        for master in 0..N {
-            let longer = combinations.iter().flat_map(|combination| {
-                (0..=self.setup.counters).map(move |counter| {
-                    let mut combination = *combination;
-                    combination[master] = counter;
-                    combination
-                })
-            });
-            combinations = longer.collect();
-        }
-        let states = combinations.into_iter();
-        let states = states.map(|counters| State::new(counters, self.setup.faults).pack());
+    fn initial(&self) -> Vec<State<N>> {
+        let counters = usize::from(self.counters) + 1;
+        let combinations = 0..counters.pow(N as u32);
+        let states = combinations.map(|combination| {
+            let counter = |master| combination / counters.pow(master as u32) % counters;
+            State::new(array::from_fn(|master| counter(master) as u8), self.faults)
+        });
         states.collect()
     }
 
-    fn steps(&self, state: &Packed<N>, take: &mut dyn FnMut(&dyn fmt::Display, Packed<N>)) {
-        let state: State<N> = state.unpack();
-        self.setup
-            .steps(&state, &mut |step, next| take(step, next.pack()));
+    fn steps(&self, state: &State<N>, take: &mut dyn FnMut(&dyn fmt::Display, State<N>)) {
+        self.all_steps(state, take);
     }
 
-    fn canonical(&self, state: Packed<N>) -> Packed<N> {
-        let mut state: State<N> = state.unpack();
-        state.reduce(self.setup);
-        state.canonical(self.setup.attempts)
+    fn canonical(&self, mut state: State<N>) -> State<N> {
+        state.reduce(self);
+        state.canonical(self.attempts)
     }
 
-    fn properties(&self) -> Vec<Property> {
-        let mut checked = vec![Property::Unique, Property::RealTime, Property::Ownership];
-        if self.setup.resource {
-            checked.push(Property::Fenced);
-        }
-        checked.push(Property::Free);
-        checked
+    fn violations(&self, state: &State<N>) -> Vec<Property> {
+        let by_steps = [
+            Property::Unique,
+            Property::RealTime,
+            Property::Ownership,
+            Property::Fenced,
+        ];
+        let by_steps = by_steps.into_iter();
+        let violated = by_steps.filter(|property| state.rest.violated & bit(*property) != 0);
+        let stuck = (!state.is_free(self)).then_some(Property::Free);
+        violated.chain(stuck).collect()
     }
 
-    fn violates(&self, state: &Packed<N>, property: Property) -> bool {
-        let state: State<N> = state.unpack();
-        match property {
-            Property::Free => !state.is_free(self.setup),
-            _ => state.rest.violated & bit(property) != 0,
-        }
-    }
-
-    fn successes(&self, state: &Packed<N>) -> usize {
-        let state: State<N> = state.unpack();
+    fn successes(&self, state: &State<N>) -> usize {
         state.in_phases(&[Phase::Won]).count_ones() as usize
     }
 }

@@ -1,11 +1,11 @@
 //! The reduction of states: without it, there are many more that differ in nothing of interest.
 
-use super::setup::{Mutation, Recovery, Setup};
+use super::setup::{Mutation, Recovery, Tokens};
 use super::state::{Acquire, Admission, Phase, State, Write};
 
 impl<const N: usize> State<N> {
     /// Removes what no step and no property can use any more.
-    pub(super) fn reduce(&mut self, setup: Setup) {
+    pub(super) fn reduce(&mut self, setup: &Tokens<N>) {
         let kept_out = self
             .masters
             .iter()
@@ -39,7 +39,7 @@ impl<const N: usize> State<N> {
         self.reduce_attempts(setup);
     }
 
-    fn reduce_messages(&mut self, setup: Setup, at: usize) {
+    fn reduce_messages(&mut self, setup: &Tokens<N>, at: usize) {
         let unheld = setup.mutation.is_some_and(Mutation::writes_unheld);
         let everywhere = setup.mutation == Some(Mutation::WriteEverywhere);
         let twice = setup.mutation == Some(Mutation::IdTwice);
@@ -73,7 +73,7 @@ impl<const N: usize> State<N> {
         }
     }
 
-    fn reduce_attempts(&mut self, setup: Setup) {
+    fn reduce_attempts(&mut self, setup: &Tokens<N>) {
         // On one store, an attempt that was granted the lock has owned it, with or without the reply.
         let mut may_win = vec![Phase::Writing, Phase::Won];
         if N == 1 {

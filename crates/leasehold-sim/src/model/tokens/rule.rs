@@ -12,7 +12,7 @@ use leasehold_core::quorum::{
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
 
-use super::setup::{Mutation, Recovery, Setup};
+use super::setup::{Mutation, Recovery, Tokens};
 use super::state::{Admission, Master, State, Write};
 use crate::model::core;
 use crate::model::masters::ATTEMPTS;
@@ -23,9 +23,7 @@ const NOW: StoreTime = StoreTime::from_micros(0);
 const RUNS: [RunId; 2] = [RunId(1), RunId(2)];
 
 /// Any ttl, since no step waits for its end.
-fn ttl() -> Ttl {
-    Ttl::remainder(Ttl::USER_MIN.as_duration())
-}
+const TTL: Ttl = Ttl::USER_MIN;
 
 impl Master {
     /// The master and the record of the rule.
@@ -34,7 +32,7 @@ impl Master {
     /// counter has the effect of that counter.
     fn shipped(&self) -> (quorum::Master, Record) {
         let last_token = core::token(self.counter);
-        let expires_at = NOW.after(ttl());
+        let expires_at = NOW.after(TTL);
         let holder = usize::from(self.hold).checked_sub(1);
         let record = Record {
             hold: holder.map(|attempt| core::hold(attempt, expires_at)),
@@ -59,7 +57,7 @@ impl Master {
         Observation {
             run: self.run(),
             uptime: Duration::ZERO,
-            now: NOW.after_span(quarantine(ttl()) + Duration::from_micros(1)),
+            now: NOW.after_span(quarantine(TTL) + Duration::from_micros(1)),
             admitted: Some(RUNS[0]),
             high: core::token(high),
             since: Some(NOW),
@@ -78,7 +76,7 @@ impl Master {
     /// Applies an acquire. Returns the token of a grant.
     pub(super) fn acquire(&mut self, attempt: usize, mutation: Option<Mutation>) -> Option<u8> {
         let before = self.counter;
-        let outcome = self.apply(&core::acquire(attempt, ttl()))?;
+        let outcome = self.apply(&core::acquire(attempt, TTL))?;
         let Outcome::Granted { first } = outcome else {
             return None;
         };
@@ -95,14 +93,11 @@ impl Master {
         token: u8,
         mutation: Option<Mutation>,
     ) -> bool {
-        let Some(first) = core::token(token) else {
-            return false;
-        };
-        let op = core::set_token(attempt, first);
-        match mutation {
+        let op = core::token(token).map(|first| core::set_token(attempt, first));
+        op.is_some_and(|op| match mutation {
             Some(mutation) => self.set_token_with(mutation, attempt, token, &op),
             None => self.apply(&op) == Some(Outcome::Fenced),
-        }
+        })
     }
 
     fn set_token_with(&mut self, mutation: Mutation, attempt: usize, token: u8, op: &Op) -> bool {
@@ -148,34 +143,29 @@ impl<const N: usize> State<N> {
         }
     }
 
-    /// Whether an attempt has won, if it receives the replies of all masters that have stored its token.
-    pub(super) fn is_won(&self, attempt: usize) -> bool {
+    /// The success of an attempt, if it receives the replies of all masters that have stored its token.
+    pub(super) fn won(&self, attempt: usize) -> Option<()> {
         let token = self.attempts[attempt].token;
-        let cells = self.masters.iter().map(|master| master.cells[attempt]);
-        let cells: Vec<_> = cells.enumerate().collect();
-        let written = cells.iter().filter(|(_, cell)| cell.write != Write::None);
         // The same round as the one that chose its token.
-        let Some(first) = core::token(token.saturating_sub(1)) else {
-            return false;
-        };
-        let Ok(size) = Size::new(N) else {
-            return false;
-        };
-        let mut round = Round::new(size, TokenCount::MIN);
-        for (master, _) in written {
-            round.handle_reply(*master, Some(Outcome::Granted { first }));
+        let mut round = Round::new(Size::new(N).ok()?, TokenCount::MIN);
+        let first = core::token(token.saturating_sub(1))?;
+        for (master, it) in self.masters.iter().enumerate() {
+            if it.cells[attempt].write != Write::None {
+                round.handle_reply(master, Some(Outcome::Granted { first }));
+            }
         }
-        let stored = cells.iter().filter(|(_, cell)| cell.write == Write::Stored);
-        let mut steps =
-            stored.map(|(master, _)| round.handle_token_reply(*master, Some(Outcome::Fenced)));
-        steps.any(|step| matches!(step, Step::Won { first } if core::counter(Some(first)) == token))
+        let first = core::token(token)?;
+        let mut masters = self.masters.iter().enumerate();
+        let won = masters.any(|(master, it)| {
+            it.cells[attempt].write == Write::Stored
+                && round.handle_token_reply(master, Some(Outcome::Fenced)) == Step::Won { first }
+        });
+        won.then_some(())
     }
 
     /// Admits a master if the rule does, with the counters that were read from the others.
-    pub(super) fn admit(&mut self, setup: Setup, master: usize) -> bool {
-        let Ok(size) = Size::new(N) else {
-            return false;
-        };
+    pub(super) fn admit(&mut self, setup: &Tokens<N>, master: usize) -> Option<()> {
+        let size = Size::new(N).ok()?;
         let inspected = self.masters.iter().enumerate();
         let inspected = inspected.map(|(at, it)| match at == master {
             true => Some(it.observation(it.counter)),
@@ -190,21 +180,19 @@ impl<const N: usize> State<N> {
         });
         let inspected: Vec<_> = inspected.collect();
         let before = inspected[master].as_ref();
-        let decision = decide(size, ttl(), master, before, &inspected);
+        let decision = decide(size, TTL, master, before, &inspected);
         let Decision::Admit { floor } = decision else {
-            return false;
+            return None;
         };
         let (mut admitted, _) = self.masters[master].shipped();
         admitted.admit(floor);
-        let floor = admitted.admission.and_then(|admission| admission.floor);
-        let admitted = &mut self.masters[master];
-        admitted.counter = core::counter(floor);
-        admitted.admission = Admission::Admitted;
-        true
+        self.masters[master].counter = core::counter(admitted.admission?.floor);
+        self.masters[master].admission = Admission::Admitted;
+        Some(())
     }
 
     /// Whether a new attempt is granted the lock once all leases have expired and all masters reply.
-    pub(super) fn is_free(&self, setup: Setup) -> bool {
+    pub(super) fn is_free(&self, setup: &Tokens<N>) -> bool {
         let mut state = *self;
         for master in &mut state.masters {
             (master.hold, master.read) = (0, false);
@@ -212,31 +200,23 @@ impl<const N: usize> State<N> {
         for master in 0..N {
             if state.masters[master].admission != Admission::Admitted {
                 state.catch_up_with_all(master);
-                if !state.admit(setup, master) {
+                if state.admit(setup, master).is_none() {
                     return false;
                 }
             }
         }
         // No lease of the model has this number.
         let newcomer = ATTEMPTS;
-        let Ok(size) = Size::new(N) else {
-            return state.masters[0].acquire(newcomer, None).is_some();
+        let masters = state.masters.iter_mut().enumerate();
+        let grants = masters.filter_map(|(at, it)| Some((at, it.acquire(newcomer, None)?)));
+        let grants: Vec<_> = grants.take(Self::majority()).collect();
+        let Some((token, to)) = Self::token_of(&grants) else {
+            return N == 1 && !grants.is_empty();
         };
-        let mut round = Round::new(size, TokenCount::MIN);
-        let replies = (0..N).map(|at| {
-            let reply = state.masters[at].apply(&core::acquire(newcomer, ttl()));
-            round.handle_reply(at, reply)
-        });
-        let steps: Vec<_> = replies.collect();
-        let mut steps = steps.into_iter();
-        let Some(Step::Write { first, to }) = steps.find(|step| *step != Step::Wait) else {
-            return false;
-        };
-        let mut written = to.iter().map(|at| {
-            let reply = state.masters[at].apply(&core::set_token(newcomer, first));
-            round.handle_token_reply(at, reply)
-        });
-        written.any(|step| step == Step::Won { first })
+        let stored = to
+            .iter()
+            .filter(|at| state.masters[*at].set_token(newcomer, token, None));
+        stored.count() >= Self::majority()
     }
 
     fn catch_up_with_all(&mut self, out: usize) {

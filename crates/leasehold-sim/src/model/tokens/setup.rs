@@ -2,30 +2,30 @@
 
 /// A model of tokens over a majority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setup {
+pub(crate) struct Tokens<const N: usize> {
     /// How many acquisitions there are.
-    pub attempts: usize,
+    pub(crate) attempts: usize,
     /// Counters begin at every combination of 0 to this.
-    pub counters: u8,
+    pub(crate) counters: u8,
     /// How many times a master may be restarted. With [`Mutation::IdTwice`]: how many acquires are
     /// repeated.
-    pub faults: u8,
+    pub(crate) faults: u8,
     /// Whether a second master may be restarted before the first is admitted. Then the first is kept out for
     /// longer, and all masters that reply are inspected in one step.
-    pub together: bool,
+    pub(crate) together: bool,
     /// How a restarted master recovers.
-    pub recovery: Recovery,
+    pub(crate) recovery: Recovery,
     /// Whether winners repeat their acquires on masters that do not have their lease.
-    pub refill: bool,
+    pub(crate) refill: bool,
     /// Whether winners write to a resource that refuses older tokens.
-    pub resource: bool,
+    pub(crate) resource: bool,
     /// The rule that is changed.
-    pub mutation: Option<Mutation>,
+    pub(crate) mutation: Option<Mutation>,
 }
 
 /// The memory of a restarted master, and when it grants again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recovery {
+pub(crate) enum Recovery {
     /// It has all its data, and is kept out and admitted by the rule nevertheless.
     WithData,
     /// It is empty, is kept out until the leases from before are over, and is admitted with the tokens of the
@@ -43,7 +43,7 @@ pub enum Recovery {
 
 /// A rule that is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutation {
+pub(crate) enum Mutation {
     /// The largest token of the grants is used.
     NoSecondPhase,
     /// The token is written to every master, not only to those of the first phase.
@@ -64,20 +64,18 @@ pub enum Mutation {
     InDoubt,
 }
 
-impl Default for Setup {
+impl<const N: usize> Tokens<N> {
     /// Three attempts, no restarts and no mutation.
-    fn default() -> Self {
-        Self {
-            attempts: 3,
-            counters: 1,
-            faults: 0,
-            together: false,
-            recovery: Recovery::Rule,
-            refill: false,
-            resource: false,
-            mutation: None,
-        }
-    }
+    pub(crate) const RULE: Self = Self {
+        attempts: 3,
+        counters: 1,
+        faults: 0,
+        together: false,
+        recovery: Recovery::Rule,
+        refill: false,
+        resource: false,
+        mutation: None,
+    };
 }
 
 impl Mutation {

@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use super::setup::{Mutation, Recovery, Setup};
+use super::setup::{Mutation, Recovery, Tokens};
 use super::state::{Acquire, Admission, Phase, State, Write};
 use crate::model::labels::{list, majorities, members, name};
 
 /// The callback for a step and the state behind it.
 type Take<'a, const N: usize> = &'a mut dyn FnMut(&dyn fmt::Display, State<N>);
 
-impl Setup {
-    pub(super) fn steps<const N: usize>(self, state: &State<N>, take: Take<'_, N>) {
+impl<const N: usize> Tokens<N> {
+    pub(super) fn all_steps(&self, state: &State<N>, take: Take<'_, N>) {
         let mut idle = false;
         for at in 0..self.attempts {
             match state.attempts[at].phase {
@@ -39,27 +39,25 @@ impl Setup {
         }
     }
 
-    fn reads_before(self) -> bool {
+    fn reads_before(&self) -> bool {
         self.mutation.is_some_and(Mutation::reads_before)
     }
 
     /// An attempt reads the counters of a majority before its first request.
-    fn read_before<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn read_before(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
         for readers in majorities(N) {
             let read = members(readers).map(|master| state.masters[master].counter);
             let mut next = *state;
             next.begin(at);
             next.attempts[at].token = read.max().unwrap_or(0);
-            take(
-                &format_args!("{} reads from {}", name(at), list(readers)),
-                next,
-            );
+            let step = format_args!("{} reads from {}", name(at), list(readers));
+            take(&step, next);
         }
     }
 
     /// A master runs an acquire. A lease that holds the lock has expired: that may happen at any moment, and
     /// makes no difference before.
-    fn grant<const N: usize>(self, state: &State<N>, at: usize, master: usize, take: Take<'_, N>) {
+    fn grant(&self, state: &State<N>, at: usize, master: usize, take: Take<'_, N>) {
         let it = &state.masters[master];
         let cell = it.cells[at];
         let running = matches!(state.attempts[at].phase, Phase::Acquiring | Phase::Writing);
@@ -73,7 +71,6 @@ impl Setup {
             next.begin(at);
         }
         let phase = next.attempts[at].phase;
-        let expired = usize::from(it.hold).checked_sub(1);
         let it = &mut next.masters[master];
         (it.hold, it.old) = (0, false);
         let Some(first) = it.acquire(at, self.mutation) else {
@@ -91,17 +88,13 @@ impl Setup {
         if N == 1 {
             next.own_only_store(at);
         }
-        let label = GrantLabel {
-            master,
-            at,
-            first,
-            expired,
-        };
-        take(&label, next);
+        let (master, name) = (master + 1, name(at));
+        let step = format_args!("{master} grants to {name} with token {first}");
+        take(&step, next);
     }
 
     /// An attempt receives the grants of a majority, and writes its token.
-    fn choose_token<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn choose_token(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
         for replies in majorities(N) {
             let grants =
                 members(replies).map(|master| match state.masters[master].cells[at].acquire {
@@ -134,20 +127,13 @@ impl Setup {
                 self.succeed(&mut next, at);
             }
             let name = name(at);
-            take(
-                &format_args!("{name} owns {}: token {token}", list(replies)),
-                next,
-            );
+            let step = format_args!("{name} owns {}: token {token}", list(replies));
+            take(&step, next);
         }
     }
 
     /// The token of an attempt, and the masters to which it is written. None: it is used at once.
-    fn token_for<const N: usize>(
-        self,
-        state: &State<N>,
-        at: usize,
-        grants: &[(usize, u8)],
-    ) -> Option<(u8, u32)> {
+    fn token_for(&self, state: &State<N>, at: usize, grants: &[(usize, u8)]) -> Option<(u8, u32)> {
         let firsts = grants.iter().map(|(_, first)| *first);
         if N == 1 || self.mutation == Some(Mutation::NoSecondPhase) {
             return Some((firsts.max()?, 0));
@@ -162,13 +148,7 @@ impl Setup {
     }
 
     /// A master runs the request that sets a token.
-    fn store_token<const N: usize>(
-        self,
-        state: &State<N>,
-        at: usize,
-        master: usize,
-        take: Take<'_, N>,
-    ) {
+    fn store_token(&self, state: &State<N>, at: usize, master: usize, take: Take<'_, N>) {
         if state.masters[master].cells[at].write != Write::Sent {
             return;
         }
@@ -179,14 +159,12 @@ impl Setup {
         }
         next.masters[master].cells[at].write = Write::Stored;
         let (master, name) = (master + 1, name(at));
-        take(
-            &format_args!("{master} stores token {token} of {name}"),
-            next,
-        );
+        let step = format_args!("{master} stores token {token} of {name}");
+        take(&step, next);
     }
 
     /// An attempt receives the replies of a majority that has stored its token.
-    fn win<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn win(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
         let masters = state.masters.iter();
         let stored = masters.filter(|it| it.cells[at].write == Write::Stored);
         let stored = stored.count() >= State::<N>::majority();
@@ -195,7 +173,7 @@ impl Setup {
             Some(Mutation::WriteEverywhere) => stored,
             Some(_) if self.reads_before() => stored,
             Some(Mutation::InDoubt) => true,
-            _ => state.is_won(at),
+            _ => state.won(at).is_some(),
         };
         if won {
             let mut next = *state;
@@ -204,7 +182,7 @@ impl Setup {
         }
     }
 
-    fn succeed<const N: usize>(self, state: &mut State<N>, at: usize) {
+    fn succeed(&self, state: &mut State<N>, at: usize) {
         state.attempts[at].phase = Phase::Won;
         state.check_success(at);
         if self.refill {
@@ -215,7 +193,7 @@ impl Setup {
     }
 
     /// A winner writes to the resource.
-    fn write_resource<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn write_resource(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
         let writer = state.attempts[at];
         if !self.resource || writer.token < state.rest.accepted {
             return;
@@ -228,7 +206,7 @@ impl Setup {
     }
 
     /// A master is restarted.
-    fn restart<const N: usize>(self, state: &State<N>, master: usize, take: Take<'_, N>) {
+    fn restart(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
         let mut masters = state.masters.iter();
         let twice = self.mutation == Some(Mutation::IdTwice);
         let in_turn = self.together || masters.all(|it| it.admission == Admission::Admitted);
@@ -256,7 +234,7 @@ impl Setup {
     }
 
     /// A restarted master waits, reads, and is admitted.
-    fn recover<const N: usize>(self, state: &State<N>, master: usize, take: Take<'_, N>) {
+    fn recover(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
         let number = master + 1;
         let mut next = *state;
         match (state.masters[master].admission, self.recovery) {
@@ -264,7 +242,7 @@ impl Setup {
             (Admission::Due, _) if self.together => self.admit_in_one_step(state, master, take),
             (Admission::Due, _) | (Admission::KeptOut, Recovery::CaughtUp) => {
                 self.catch_up(state, master, take);
-                if next.admit(self, master) {
+                if next.admit(self, master).is_some() {
                     take(&format_args!("{number} is admitted"), next);
                 }
             }
@@ -283,25 +261,23 @@ impl Setup {
     }
 
     /// The master reads the counters of some others, and is admitted.
-    fn admit_in_one_step<const N: usize>(self, state: &State<N>, out: usize, take: Take<'_, N>) {
+    fn admit_in_one_step(&self, state: &State<N>, out: usize, take: Take<'_, N>) {
         for others in (0..1_u32 << N).filter(|others| others & 1 << out == 0) {
             let mut next = *state;
             members(others).for_each(|at| next.read_from(at));
-            if next.admit(self, out) {
+            if next.admit(self, out).is_some() {
                 for master in &mut next.masters {
                     master.read = false;
                 }
                 let (number, others) = (out + 1, list(others));
-                take(
-                    &format_args!("{number} reads from {others} and is admitted"),
-                    next,
-                );
+                let step = format_args!("{number} reads from {others} and is admitted");
+                take(&step, next);
             }
         }
     }
 
     /// The master reads the counter of another one.
-    fn catch_up<const N: usize>(self, state: &State<N>, out: usize, take: Take<'_, N>) {
+    fn catch_up(&self, state: &State<N>, out: usize, take: Take<'_, N>) {
         for (at, other) in state.masters.iter().enumerate() {
             let mut next = *state;
             if at == out || other.read {
@@ -332,25 +308,5 @@ impl<const N: usize> State<N> {
         let granted = cells.filter(|(_, cell)| cell.acquire != Acquire::Open);
         let owners = granted.fold(0, |all, (other, _)| all | 1 << other);
         self.attempts[at].owned_before = owners & !(1 << at);
-    }
-}
-
-/// The label of a grant.
-struct GrantLabel {
-    master: usize,
-    at: usize,
-    first: u8,
-    /// The attempt whose lease has expired for it.
-    expired: Option<usize>,
-}
-
-impl fmt::Display for GrantLabel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (master, at) = (self.master + 1, name(self.at));
-        write!(f, "{master} grants to {at} with token {}", self.first)?;
-        match self.expired {
-            Some(expired) => write!(f, "; the lease of {} has expired", name(expired)),
-            None => Ok(()),
-        }
     }
 }

@@ -6,7 +6,7 @@ use leasehold_core::watchdog::Liveness;
 
 use super::Watchdog;
 use super::rule::TICK;
-use super::setup::{DeathProof, MAX_PAUSE};
+use super::setup::{DeathProof, INTERVAL, MAX_PAUSE};
 use super::state::{FREE, Kind, NODES, Phase, RUNS, State, UNLIMITED};
 use super::steps::Milestone;
 
@@ -56,7 +56,7 @@ impl Watchdog {
     /// Whether both the client and the rival rely on the lock.
     pub(super) fn is_shared(&self, state: &State) -> bool {
         let holds = state.main && state.phase == Phase::Holding;
-        let relies = self.setup.rules.skips_check || self.setup.is_relied_on(state.age);
+        let relies = self.setup.skips_check || self.setup.is_relied_on(state.age);
         holds && relies && state.rival > 0
     }
 
@@ -75,8 +75,8 @@ impl Watchdog {
     pub(super) fn observe_message(&self, state: &mut State, node: usize, watched: Option<bool>) {
         let bit = 1 << node;
         let held = state.phase == Phase::Holding && state.holder == state.current();
-        let healthy = held && state.remaining + self.setup.interval >= self.setup.ttl;
-        match healthy || self.setup.rules.claims_health {
+        let healthy = held && state.remaining + INTERVAL >= self.setup.ttl;
+        match healthy || self.setup.claims_health {
             true => state.healthy |= bit,
             false => state.healthy &= !bit,
         }
@@ -158,7 +158,7 @@ impl Watchdog {
         }
         state.in_flight.sort_unstable();
         state.late.sort_unstable();
-        if self.setup.rules.death_proof == DeathProof::AllProcesses && state.acquired == 0 {
+        if self.setup.death_proof == DeathProof::AllProcesses && state.acquired == 0 {
             state.unwanted = 0;
         }
     }

@@ -2,10 +2,10 @@
 
 use leasehold_core::watchdog::Registrations;
 
-use super::Watchdog;
 use super::setup::Setup;
 use super::state::{FREE, Link, Message, Phase, RIVAL, State, UNLIMITED};
 use super::steps::{Milestone, Take};
+use super::{Watchdog, label};
 
 impl Watchdog {
     pub(super) fn client(&self, state: &State, take: Take<'_>) {
@@ -131,7 +131,7 @@ impl Watchdog {
         if !state.main {
             return;
         }
-        let label = self.label(node);
+        let label = label(node);
         let run = usize::from(state.run);
         let link = self.link(state, run, node);
         let now = Setup::client_now();
@@ -144,7 +144,7 @@ impl Watchdog {
         if !link.open {
             let mut link = link;
             link.open = true;
-            if self.setup.rules.registers_current_only {
+            if self.setup.registers_current_only {
                 link.registrations = self.registrations_of(state);
             }
             link.registrations.connected(now);
@@ -152,7 +152,7 @@ impl Watchdog {
             to("the client connects to", link, 0);
             return;
         }
-        if link.messages.len() < self.setup.messages {
+        if link.messages.is_empty() {
             let mut link = link.clone();
             if let Some(message) = self.next_message(state, &mut link) {
                 link.send(message);

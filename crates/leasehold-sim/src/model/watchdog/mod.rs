@@ -11,47 +11,51 @@
 mod checks;
 mod client;
 mod node;
-mod pool;
 mod rule;
 mod setup;
 mod state;
 mod steps;
 
+use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use foldhash::fast::FixedState;
+use indexmap::IndexSet;
 use leasehold_core::watchdog::ClientMonitor;
 
 use self::checks::Violated;
-use self::pool::Pool;
 use self::setup::MAX_PAUSE;
-pub use self::setup::{DeathProof, Guard, Nodes, Renewal, Restart, Rules, Setup};
-pub use self::state::State;
-use self::state::{
-    ACQUISITIONS, FREE, HOST, IN_FLIGHT, InFlight, LATE, Late, Link, NODES, Phase, RUNS, UNLIMITED,
-};
-pub use self::steps::Milestone;
+pub(crate) use self::setup::{DeathProof, Guard, Nodes, Renewal, Restart, Setup};
+pub(crate) use self::state::State;
+use self::state::{FREE, HOST, Link, NODES, RUNS, UNLIMITED};
+pub(crate) use self::steps::Milestone;
 use super::explore::{Model, Property};
+
+/// The monitor of one client at one node.
+type Monitor = ClientMonitor<()>;
+
+/// Values that are too large to be in every state. Their indices are.
+type Pool<T> = RefCell<IndexSet<T, FixedState>>;
 
 /// A client's program, a rival, a store, and nodes.
 #[derive(Debug)]
-pub struct Watchdog {
+pub(crate) struct Watchdog {
     setup: Setup,
-    monitors: Pool<ClientMonitor<()>>,
+    monitors: Pool<Monitor>,
     links: Pool<Link>,
     /// The milestones that were reached, one bit for each.
-    milestones: AtomicU32,
+    milestones: Cell<u32>,
 }
 
 impl Watchdog {
     /// A model of this setup.
     #[must_use]
-    pub fn new(setup: Setup) -> Self {
+    pub(crate) fn new(setup: Setup) -> Self {
         Self {
             setup,
-            monitors: Pool::new(),
-            links: Pool::new(),
-            milestones: AtomicU32::new(0),
+            monitors: Pool::default(),
+            links: Pool::default(),
+            milestones: Cell::new(0),
         }
     }
 
@@ -63,35 +67,22 @@ impl Watchdog {
         }
     }
 
-    fn label(&self, node: usize) -> &'static str {
-        match node {
-            HOST => "the node on the host",
-            _ => "the remote node",
-        }
+    fn monitor(&self, state: &State, run: usize, node: usize) -> Option<Monitor> {
+        let index = state.monitors[run][node].checked_sub(1)?;
+        Some(self.monitors.borrow()[index as usize].clone())
     }
 
-    fn monitor(&self, state: &State, run: usize, node: usize) -> Option<ClientMonitor<()>> {
-        let number = state.monitors[run][node].checked_sub(1)?;
-        Some(self.monitors.get(number))
-    }
-
-    fn put_monitor(
-        &self,
-        state: &mut State,
-        run: usize,
-        node: usize,
-        monitor: Option<ClientMonitor<()>>,
-    ) {
-        let number = monitor.map(|monitor| 1 + self.monitors.number(monitor));
-        state.monitors[run][node] = number.unwrap_or(0);
+    fn put_monitor(&self, state: &mut State, run: usize, node: usize, monitor: Option<Monitor>) {
+        let index = monitor.map(|monitor| self.monitors.borrow_mut().insert_full(monitor).0);
+        state.monitors[run][node] = index.map_or(0, |index| 1 + index as u32);
     }
 
     fn link(&self, state: &State, run: usize, node: usize) -> Link {
-        self.links.get(state.links[run][node])
+        self.links.borrow()[state.links[run][node] as usize].clone()
     }
 
     fn put_link(&self, state: &mut State, run: usize, node: usize, link: Link) {
-        state.links[run][node] = self.links.number(link);
+        state.links[run][node] = self.links.borrow_mut().insert_full(link).0 as u32;
     }
 }
 
@@ -99,34 +90,21 @@ impl Model for Watchdog {
     type State = State;
 
     fn initial(&self) -> Vec<State> {
-        let link = self.links.number(Link::default());
+        let link = self.links.borrow_mut().insert_full(Link::default()).0 as u32;
         vec![State {
             holder: FREE,
-            remaining: 0,
-            rival: 0,
-            run: 0,
             main: true,
             child: self.setup.child,
-            phase: Phase::Idle,
-            age: 0,
-            acquired: 0,
-            runs: [0; ACQUISITIONS],
             max_hold: UNLIMITED,
-            unwanted: 0,
             links: [[link; NODES]; RUNS],
-            monitors: [[0; NODES]; RUNS],
             timely: u8::MAX,
-            watched: 0,
-            healthy: 0,
             silent: [MAX_PAUSE; NODES],
-            in_flight: [InFlight::None; IN_FLIGHT],
-            late: [Late::None; LATE],
             ends: self.setup.ends,
             slow: self.setup.slow,
             stops: self.setup.stops,
             slack: self.setup.slack,
             lates: self.setup.late,
-            violated: 0,
+            ..State::default()
         }]
     }
 
@@ -140,31 +118,23 @@ impl Model for Watchdog {
         state
     }
 
-    fn properties(&self) -> Vec<Property> {
-        vec![
-            Property::Exclusion,
-            Property::Living,
-            Property::Own,
-            Property::Final,
-            Property::Kept,
-            Property::Bounded,
-            Property::Reported,
-            Property::Free,
-        ]
-    }
-
-    fn violates(&self, state: &State, property: Property) -> bool {
+    fn violations(&self, state: &State) -> Vec<Property> {
         let found = |what: Violated| state.violated & what as u8 != 0;
-        match property {
-            Property::Exclusion => self.is_shared(state),
-            Property::Living => found(Violated::Living),
-            Property::Own => found(Violated::Foreign),
-            Property::Final => found(Violated::Revived),
-            Property::Kept => self.is_dropped(state),
-            Property::Bounded => found(Violated::Longer),
-            Property::Reported => self.is_misreported(state),
-            _ => found(Violated::Stuck) || self.is_stuck(state),
-        }
+        let all = [
+            (Property::Exclusion, self.is_shared(state)),
+            (Property::Living, found(Violated::Living)),
+            (Property::Own, found(Violated::Foreign)),
+            (Property::Final, found(Violated::Revived)),
+            (Property::Kept, self.is_dropped(state)),
+            (Property::Bounded, found(Violated::Longer)),
+            (Property::Reported, self.is_misreported(state)),
+            (
+                Property::Free,
+                found(Violated::Stuck) || self.is_stuck(state),
+            ),
+        ];
+        let violated = all.into_iter().filter(|(_, violated)| *violated);
+        violated.map(|(property, _)| property).collect()
     }
 
     fn successes(&self, state: &State) -> usize {
@@ -172,6 +142,13 @@ impl Model for Watchdog {
     }
 
     fn reached(&self) -> u32 {
-        self.milestones.load(Ordering::Relaxed)
+        self.milestones.get()
+    }
+}
+
+fn label(node: usize) -> &'static str {
+    match node {
+        HOST => "the node on the host",
+        _ => "the remote node",
     }
 }

@@ -1,21 +1,17 @@
 //! The steps of a node.
 
-use leasehold_core::watchdog::{ActionResult, ClientMonitor, Liveness, WatchdogAction};
+use leasehold_core::watchdog::{ActionResult, Liveness, WatchdogAction};
 
-use super::Violated;
-use super::Watchdog;
 use super::rule::TICK;
-use super::setup::DeathProof;
-use super::state::{HOST, InFlight, Kind, Late, Link, Message, Progress, RUNS, State, UNLIMITED};
+use super::setup::{DeathProof, MAX_PAUSE};
+use super::state::{HOST, InFlight, Kind, Link, Message, RUNS, State, UNLIMITED};
 use super::steps::{Milestone, Take};
-
-/// The acquisition of an action in flight, its kind, and how many ticks ago it was sent.
-type Action = (u8, Kind, u8);
+use super::{Monitor, Violated, Watchdog, label};
 
 impl Watchdog {
     /// The node reads the connections of a run.
     pub(super) fn read_connections(&self, state: &State, run: usize, node: usize, take: Take<'_>) {
-        let label = self.label(node);
+        let label = label(node);
         let link = self.link(state, run, node);
         if let Some(closing) = &link.closing {
             let mut link = link.clone();
@@ -29,10 +25,8 @@ impl Watchdog {
                 self.receive(&mut next, run, node, message);
             }
             self.put_link(&mut next, run, node, link);
-            take(
-                &format_args!("{label} reads from a closed connection"),
-                next,
-            );
+            let step = format_args!("{label} reads from a closed connection");
+            take(&step, next);
         }
         if !link.messages.is_empty() {
             let mut link = link.clone();
@@ -95,7 +89,7 @@ impl Watchdog {
                 for (number, max_hold) in register {
                     monitor.register(number, self.setup.terms(max_hold, now), (), now);
                 }
-                let unregisters = unregister.iter().filter(|_| self.setup.rules.unregisters);
+                let unregisters = unregister.iter().filter(|_| self.setup.unregisters);
                 unregisters.for_each(|number| monitor.unregister(*number));
             }
         }
@@ -114,7 +108,7 @@ impl Watchdog {
         if node != HOST && usize::from(state.run) == run {
             state.watched &= !(1 << node);
         }
-        if self.setup.rules.death_proof == DeathProof::Connection {
+        if self.setup.death_proof == DeathProof::Connection {
             monitor.died(self.setup.node_now());
         }
         self.put_monitor(state, run, node, Some(monitor));
@@ -122,7 +116,7 @@ impl Watchdog {
 
     /// The node detects a death, sends its actions, and fails.
     pub(super) fn act(&self, state: &State, node: usize, take: Take<'_>) {
-        let label = self.label(node);
+        let label = label(node);
         for run in 0..RUNS {
             let Some(monitor) = self.monitor(state, run, node) else {
                 continue;
@@ -132,10 +126,8 @@ impl Watchdog {
                 let mut monitor = monitor.clone();
                 monitor.died(self.setup.node_now());
                 self.put_monitor(&mut next, run, node, Some(monitor));
-                take(
-                    &format_args!("{label} detects the death of the client"),
-                    next,
-                );
+                let step = format_args!("{label} detects the death of the client");
+                take(&step, next);
             }
             if self.is_due(&monitor) {
                 let mut next = *state;
@@ -175,9 +167,9 @@ impl Watchdog {
         state: &State,
         run: usize,
         node: usize,
-        monitor: &ClientMonitor<()>,
+        monitor: &Monitor,
     ) -> bool {
-        let dead = match self.setup.rules.death_proof {
+        let dead = match self.setup.death_proof {
             DeathProof::MainProcess => !state.is_main_living(run),
             _ => !state.is_living(run),
         };
@@ -185,7 +177,7 @@ impl Watchdog {
     }
 
     /// Whether a monitor is to be polled.
-    pub(super) fn is_due(&self, monitor: &ClientMonitor<()>) -> bool {
+    pub(super) fn is_due(&self, monitor: &Monitor) -> bool {
         let now = self.setup.node_now();
         monitor.next_event(now).is_some_and(|next| next <= now)
     }
@@ -196,7 +188,7 @@ impl Watchdog {
         state: &mut State,
         run: usize,
         node: usize,
-        monitor: &ClientMonitor<()>,
+        monitor: &Monitor,
         actions: Vec<(u64, WatchdogAction)>,
     ) -> bool {
         for (number, action) in actions {
@@ -210,157 +202,112 @@ impl Watchdog {
             if kind == Kind::Renew {
                 self.check_renewal(state, acquisition, node, monitor);
             }
-            let sent = state.add_in_flight(InFlight::Some {
+            let Some(free) = state.in_flight.iter_mut().find(|it| it.is_none()) else {
+                return false;
+            };
+            *free = Some(InFlight {
                 node: node as u8,
                 acquisition,
                 kind,
                 age: 0,
-                progress: Progress::Sent,
+                renewed: None,
             });
-            if !sent {
-                return false;
-            }
         }
         true
     }
 
     /// The store applies an action, the node receives the reply, or the action fails.
-    fn advance(&self, state: &State, at: usize, of: usize, take: Take<'_>) {
-        let InFlight::Some {
-            node,
-            acquisition,
-            kind,
-            age,
-            progress,
-        } = state.in_flight[at]
-        else {
+    fn advance(&self, state: &State, at: usize, node: usize, take: Take<'_>) {
+        let Some(flight) = state.in_flight[at].filter(|it| it.is_of(node)) else {
             return;
-        };
-        let node = usize::from(node);
-        if node != of {
-            return;
-        }
-        let action = (acquisition, kind, age);
-        let result = match progress {
-            Progress::Sent => {
-                self.apply_in_flight(state, at, node, action, take);
-                return self.fail(state, at, node, action, take);
-            }
-            Progress::Renewed => ActionResult::Renewed,
-            Progress::NotHeld => ActionResult::NotHeld,
         };
         let mut next = *state;
-        next.in_flight[at] = InFlight::None;
-        self.handle_reply(&mut next, node, action, result);
-        let (label, what) = (self.label(node), name(kind));
-        take(&format_args!("{label} receives a reply: {what}"), next);
+        next.in_flight[at] = None;
+        let Some(renewed) = flight.renewed else {
+            self.apply_in_flight(state, at, flight, take);
+            return self.fail(next, flight, take);
+        };
+        self.handle_reply(&mut next, flight, result(renewed));
+        let step = format_args!("{} receives a reply: {:?}", label(node), flight.kind);
+        take(&step, next);
     }
 
     /// The store applies an action. A timely node receives the reply at once.
-    fn apply_in_flight(
-        &self,
-        state: &State,
-        at: usize,
-        node: usize,
-        action: Action,
-        take: Take<'_>,
-    ) {
-        let (acquisition, kind, _) = action;
+    fn apply_in_flight(&self, state: &State, at: usize, flight: InFlight, take: Take<'_>) {
+        let node = usize::from(flight.node);
         let mut next = *state;
-        let renewed = self.apply(&mut next, acquisition, kind);
+        let renewed = self.apply(&mut next, flight.acquisition, flight.kind);
         if state.is_timely(node) {
             let mut others = self.nodes().filter(|other| *other != node);
             if renewed && others.any(|other| !state.is_timely(other)) {
                 self.reach(Milestone::KeptByOne);
             }
-            next.in_flight[at] = InFlight::None;
-            let result = match renewed {
-                true => ActionResult::Renewed,
-                false => ActionResult::NotHeld,
-            };
-            self.handle_reply(&mut next, node, action, result);
-        } else if let InFlight::Some { progress, .. } = &mut next.in_flight[at] {
-            *progress = match renewed {
-                true => Progress::Renewed,
-                false => Progress::NotHeld,
-            };
+            next.in_flight[at] = None;
+            self.handle_reply(&mut next, flight, result(renewed));
+        } else {
+            let renewed = Some(renewed);
+            next.in_flight[at] = Some(InFlight { renewed, ..flight });
             // It may have been sent at any time before.
             next.unwanted = 0;
         }
-        let (label, what) = (self.label(node), name(kind));
-        take(&format_args!("the store applies for {label}: {what}"), next);
+        let step = format_args!("the store applies for {}: {:?}", label(node), flight.kind);
+        take(&step, next);
     }
 
     /// An action fails. If the node gives it up, it may come late.
-    fn fail(&self, state: &State, at: usize, node: usize, action: Action, take: Take<'_>) {
-        let (acquisition, kind, _) = action;
-        let slack = u8::from(state.is_timely(node));
-        if slack > state.slack {
+    fn fail(&self, mut next: State, flight: InFlight, take: Take<'_>) {
+        let node = usize::from(flight.node);
+        let slack = u8::from(next.is_timely(node));
+        if slack > next.slack {
             return;
         }
-        let (label, what) = (self.label(node), name(kind));
-        let mut next = *state;
         next.slack -= slack;
-        next.in_flight[at] = InFlight::None;
-        self.handle_reply(&mut next, node, action, ActionResult::Failed);
+        self.handle_reply(&mut next, flight, ActionResult::Failed);
         if !self.setup.has_slack() {
             next.healthy &= !(1 << node);
         }
+        let (label, kind) = (label(node), flight.kind);
         if slack > 0 {
-            take(&format_args!("the {what} of {label} fails"), next);
+            take(&format_args!("{label}: {kind:?} fails"), next);
         }
-        if next.add_late(acquisition, kind) {
-            take(&format_args!("{label} gives up its {what}"), next);
+        if next.add_late(flight.acquisition, kind) {
+            take(&format_args!("{label} gives up: {kind:?}"), next);
         }
     }
 
     /// A node processes the reply to an action.
-    fn handle_reply(
-        &self,
-        state: &mut State,
-        node: usize,
-        (acquisition, kind, age): Action,
-        result: ActionResult,
-    ) {
-        let run = state.run_of(acquisition);
+    fn handle_reply(&self, state: &mut State, flight: InFlight, result: ActionResult) {
+        let (run, node) = (state.run_of(flight.acquisition), flight.node.into());
         let Some(mut monitor) = self.monitor(state, run, node) else {
             return;
         };
         let now = self.setup.node_now();
         let ttl = self.setup.ttl();
-        let action = match kind {
+        let action = match flight.kind {
             Kind::Renew => WatchdogAction::Renew(ttl),
             Kind::Release => WatchdogAction::Release(ttl),
         };
-        let sent = match self.setup.rules.from_reply {
+        let sent = match self.setup.from_reply {
             true => now,
-            false => now.before(TICK * u32::from(age)),
+            false => now.before(TICK * u32::from(flight.age)),
         };
-        monitor.handle_result(
-            self.setup.number(state, acquisition),
-            action,
-            result,
-            sent,
-            now,
-        );
+        let number = self.setup.number(state, flight.acquisition);
+        monitor.handle_result(number, action, result, sent, now);
         self.put_monitor(state, run, node, Some(monitor));
     }
 
     /// Actions that were given up reach the store at any time.
     pub(super) fn late(&self, state: &State, take: Take<'_>) {
         for at in 0..state.late.len() {
-            if let Late::Some { acquisition, kind } = state.late[at] {
+            if let Some((acquisition, kind)) = state.late[at] {
                 let mut next = *state;
-                next.late[at] = Late::None;
+                next.late[at] = None;
                 next.unwanted = 0;
                 self.apply(&mut next, acquisition, kind);
                 if next.holder == state.holder && next.remaining == state.remaining {
                     self.reach(Milestone::LateWithoutEffect);
                 }
-                take(
-                    &format_args!("the store applies a late {}", name(kind)),
-                    next,
-                );
+                take(&format_args!("the store applies late: {kind:?}"), next);
             }
         }
     }
@@ -375,7 +322,7 @@ impl Watchdog {
 
     /// A node is restarted without its data: killed, or after a handover.
     fn stop(&self, state: &State, node: usize, take: Take<'_>) {
-        let label = self.label(node);
+        let label = label(node);
         let mut next = *state;
         let mut handed = *state;
         for run in 0..RUNS {
@@ -413,33 +360,19 @@ impl Watchdog {
             self.put_link(state, run, node, link);
         }
         for at in 0..state.in_flight.len() {
-            if let InFlight::Some {
-                node: of,
-                acquisition,
-                kind,
-                progress,
-                ..
-            } = state.in_flight[at]
-                && usize::from(of) == node
-            {
-                state.in_flight[at] = InFlight::None;
-                if progress == Progress::Sent {
-                    state.add_late(acquisition, kind);
+            if let Some(flight) = state.in_flight[at].filter(|it| it.is_of(node)) {
+                state.in_flight[at] = None;
+                if flight.renewed.is_none() {
+                    state.add_late(flight.acquisition, flight.kind);
                 }
             }
         }
     }
 
     /// Checks that a renewal may be sent.
-    fn check_renewal(
-        &self,
-        state: &mut State,
-        acquisition: u8,
-        node: usize,
-        monitor: &ClientMonitor<()>,
-    ) {
+    fn check_renewal(&self, state: &mut State, acquisition: u8, node: usize, monitor: &Monitor) {
         let silent = self.setup.node_now().since(monitor.last_received());
-        let max_pause = TICK * u32::from(super::setup::MAX_PAUSE);
+        let max_pause = TICK * u32::from(MAX_PAUSE);
         let kept = acquisition == state.current() && state.max_hold != UNLIMITED;
         let over = kept && state.max_hold == 0 && state.is_timely(node);
         if silent >= max_pause || over {
@@ -448,9 +381,9 @@ impl Watchdog {
     }
 }
 
-fn name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Renew => "renewal",
-        Kind::Release => "release",
+fn result(renewed: bool) -> ActionResult {
+    match renewed {
+        true => ActionResult::Renewed,
+        false => ActionResult::NotHeld,
     }
 }

@@ -7,9 +7,10 @@ use leasehold_core::id::{ClientId, LeaseId};
 use leasehold_core::mutex::{self, Op, Outcome, Record, RecordHolder};
 use leasehold_core::time::{self, Instant, StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
-use leasehold_core::watchdog::{ClientMonitor, Evidence, Terms};
+use leasehold_core::watchdog::{Evidence, Terms};
 
-use super::setup::{DeathProof, Guard, MAX_PAUSE, Renewal, Restart, Setup};
+use super::Monitor;
+use super::setup::{DeathProof, Guard, INTERVAL, MAX_PAUSE, Renewal, Restart, Setup};
 use super::state::{FREE, HOST, Kind, RIVAL, State, UNLIMITED};
 
 /// A tick.
@@ -41,9 +42,9 @@ impl Setup {
             ticks => now.after(TICK * u32::from(ticks)),
         };
         let ttl = self.ttl();
-        let interval = TICK * u32::from(self.interval);
+        let interval = TICK * u32::from(INTERVAL);
         let mut terms = Terms::new(ttl, interval, ttl.as_duration() / 30, keep_until);
-        if self.rules.renews_late {
+        if self.renews_late {
             terms.silence_timeout = ttl.as_duration();
         }
         terms
@@ -53,18 +54,18 @@ impl Setup {
     pub(super) fn has_slack(self) -> bool {
         let silence = self.terms(UNLIMITED, self.node_now()).silence_timeout;
         let silence = silence.as_nanos().div_ceil(TICK.as_nanos()) as u8;
-        self.interval + silence + 1 < self.ttl
+        INTERVAL + silence + 1 < self.ttl
     }
 
-    pub(super) fn monitor(self, node: usize) -> ClientMonitor<()> {
-        let evidence = match self.rules.death_proof {
+    pub(super) fn monitor(self, node: usize) -> Monitor {
+        let evidence = match self.death_proof {
             DeathProof::Connection => Evidence::Processes,
             _ if node == HOST => Evidence::Processes,
             _ => Evidence::Connection,
         };
-        let max_pause = self.rules.max_pause;
+        let max_pause = self.max_pause;
         let max_pause = max_pause.map_or(Duration::MAX, |ticks| TICK * u32::from(ticks));
-        ClientMonitor::new(evidence, max_pause, self.node_now())
+        Monitor::new(evidence, max_pause, self.node_now())
     }
 
     /// Whether a lease can be relied on if its last confirmed request was sent so many ticks ago.
@@ -163,7 +164,7 @@ impl Setup {
         let held = (state.holder != FREE).then(|| self.lease(state, state.holder));
         match kind {
             Kind::Renew => {
-                let lease = match (self.rules.renewal, held) {
+                let lease = match (self.renewal, held) {
                     (Renewal::Creates | Renewal::Anything, None) => {
                         return self.acquire(state, of);
                     }
@@ -174,7 +175,7 @@ impl Setup {
                 self.apply(state, &Op::Renew { lease, ttl }, of) == Outcome::Renewed
             }
             Kind::Release => {
-                let lease = match (self.rules.release, held) {
+                let lease = match (self.release, held) {
                     (Guard::Client, Some(held)) if held.client == own.client => held,
                     (Guard::Nothing, Some(held)) => held,
                     _ => own,

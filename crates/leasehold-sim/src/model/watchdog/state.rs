@@ -24,8 +24,8 @@ pub(super) const RIVAL: u8 = 0xff;
 pub(super) const UNLIMITED: u8 = u8::MAX;
 
 /// A state. Monitors and links are in pools, and have numbers here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct State {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct State {
     /// The holder of the lock, and for how many ticks it holds it.
     pub(super) holder: u8,
     pub(super) remaining: u8,
@@ -57,8 +57,9 @@ pub struct State {
     pub(super) watched: u8,
     pub(super) healthy: u8,
     pub(super) silent: [u8; NODES],
-    pub(super) in_flight: [InFlight; IN_FLIGHT],
-    pub(super) late: [Late; LATE],
+    pub(super) in_flight: [Option<InFlight>; IN_FLIGHT],
+    /// The actions that nodes have given up.
+    pub(super) late: [Option<(u8, Kind)>; LATE],
     /// How many faults may still happen.
     pub(super) ends: u8,
     pub(super) slow: u8,
@@ -87,39 +88,21 @@ pub(super) enum Kind {
 }
 
 /// An action that a node waits for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum InFlight {
-    #[default]
-    None,
-    Some {
-        node: u8,
-        acquisition: u8,
-        kind: Kind,
-        /// How many ticks ago it was sent.
-        age: u8,
-        progress: Progress,
-    },
-}
-
-/// The progress of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Progress {
-    Sent,
-    /// The store has renewed the lease. The reply is under way.
-    Renewed,
-    /// The lease does not hold the lock. The reply is under way.
-    NotHeld,
+pub(super) struct InFlight {
+    pub(super) node: u8,
+    pub(super) acquisition: u8,
+    pub(super) kind: Kind,
+    /// How many ticks ago it was sent.
+    pub(super) age: u8,
+    /// Whether the store has renewed the lease, once it has applied the action. The reply is under way.
+    pub(super) renewed: Option<bool>,
 }
 
-/// An action that its node has given up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Late {
-    #[default]
-    None,
-    Some {
-        acquisition: u8,
-        kind: Kind,
-    },
+impl InFlight {
+    pub(super) fn is_of(&self, node: usize) -> bool {
+        usize::from(self.node) == node
+    }
 }
 
 /// The connection between a run of the program and a node.
@@ -177,21 +160,14 @@ impl State {
         self.timely & 1 << node != 0
     }
 
-    /// Adds an action, if there is room.
-    pub(super) fn add_in_flight(&mut self, flight: InFlight) -> bool {
-        let free = self.in_flight.iter_mut().find(|it| **it == InFlight::None);
-        free.map(|free| *free = flight).is_some()
-    }
-
     /// Gives up an action, if that may still happen. It may come late.
     pub(super) fn add_late(&mut self, acquisition: u8, kind: Kind) -> bool {
-        let free = self.late.iter_mut().find(|it| **it == Late::None);
-        let may = self.lates > 0 && free.is_some();
-        if may {
-            self.lates -= 1;
-            let late = Late::Some { acquisition, kind };
-            free.into_iter().for_each(|free| *free = late);
-        }
-        may
+        let free = self.late.iter_mut().find(|it| it.is_none());
+        let Some(free) = free.filter(|_| self.lates > 0) else {
+            return false;
+        };
+        *free = Some((acquisition, kind));
+        self.lates -= 1;
+        true
     }
 }

@@ -1,11 +1,10 @@
 //! The steps of a state.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 
 use super::rule::TICK;
 use super::setup::MAX_PAUSE;
-use super::state::{FREE, HOST, InFlight, Kind, Phase, Progress, RUNS, State, UNLIMITED};
+use super::state::{FREE, HOST, Kind, Phase, RUNS, State, UNLIMITED};
 use super::{Violated, Watchdog};
 
 /// The callback for a step and the state behind it.
@@ -13,7 +12,7 @@ pub(super) type Take<'a> = &'a mut dyn FnMut(&dyn fmt::Display, State);
 
 /// A milestone that a model must reach: otherwise it would prove nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Milestone {
+pub(crate) enum Milestone {
     /// A holder whose deadline had passed received the renewal of its lease.
     WentOn = 1,
     /// A node has released a dead client's lease.
@@ -26,19 +25,6 @@ pub enum Milestone {
     KeptByOne = 16,
     /// A lease was kept for the child of a dead program.
     KeptForChild = 32,
-}
-
-impl fmt::Display for Milestone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::WentOn => "a holder goes on after a pause",
-            Self::Released => "a dead client's lease is released",
-            Self::Abandoned => "a silent client is given up",
-            Self::LateWithoutEffect => "a late action has no effect",
-            Self::KeptByOne => "one node keeps a lease without the other",
-            Self::KeptForChild => "a lease is kept for a child",
-        })
-    }
 }
 
 impl Watchdog {
@@ -63,9 +49,8 @@ impl Watchdog {
         if !state.is_timely(node) {
             return false;
         }
-        let mut in_flight = state.in_flight.iter();
-        let waits = |flight: &InFlight| matches!(flight, InFlight::Some { node: of, .. } if usize::from(*of) == node);
-        in_flight.any(waits)
+        let mut in_flight = state.in_flight.iter().flatten();
+        in_flight.any(|flight| flight.is_of(node))
             || (0..RUNS).any(|run| {
                 let link = self.link(state, run, node);
                 let monitor = self.monitor(state, run, node);
@@ -98,14 +83,11 @@ impl Watchdog {
         }
         for flight in &mut next.in_flight {
             // Only the time of a renewal is used later.
-            if let InFlight::Some {
-                age,
-                kind: Kind::Renew,
-                progress: Progress::Sent | Progress::Renewed,
-                ..
-            } = flight
+            if let Some(flight) = flight
+                && flight.kind == Kind::Renew
+                && flight.renewed != Some(false)
             {
-                *age = self.setup.ttl.min(*age + 1);
+                flight.age = self.setup.ttl.min(flight.age + 1);
             }
         }
         for run in 0..RUNS {
@@ -139,6 +121,6 @@ impl Watchdog {
 
     pub(super) fn reach(&self, milestone: Milestone) {
         self.milestones
-            .fetch_or(milestone as u32, Ordering::Relaxed);
+            .set(self.milestones.get() | milestone as u32);
     }
 }

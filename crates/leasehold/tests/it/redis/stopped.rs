@@ -1,22 +1,26 @@
 //! A process that was stopped while its server failed.
 
 use leasehold::Mutex;
+use leasehold::clock::ManualClock;
 use leasehold_testkit::{Restart, eventually};
 use tokio::runtime::{Builder, Runtime};
 
 use super::*;
 
 const RECORD: &str = "leasehold:{default:a}";
+/// How far the clock of the waiter advances between two checks.
+const STEP: Duration = Duration::from_millis(1);
+
 const QUEUE: &str = "leasehold:{default:a}:queue";
 
-/// A process of one thread, which runs only inside `block_on`.
-fn process(server: &RedisServer) -> (Runtime, Mutex) {
+/// A process of one thread, which runs only inside `block_on`, and its clock.
+fn process(server: &RedisServer) -> (Runtime, ManualClock, Mutex) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let mutex = runtime.block_on(async {
-        let client = Client::connect(&server.url()).await.unwrap();
-        client.mutex("a").unwrap()
-    });
-    (runtime, mutex)
+    let clock = ManualClock::new();
+    let builder = Client::builder().clock(Arc::new(clock.clone()));
+    let client = runtime.block_on(builder.connect(&server.url())).unwrap();
+    let mutex = client.mutex("a").unwrap();
+    (runtime, clock, mutex)
 }
 
 /// The grant came before the process stood still, the end of the connection too. Read together, the
@@ -24,8 +28,8 @@ fn process(server: &RedisServer) -> (Runtime, Mutex) {
 #[test]
 fn a_grant_that_the_server_has_forgotten_is_checked_at_once() {
     let mut server = RedisServer::start();
-    let (holder, held) = process(&server);
-    let (waiter, wanted) = process(&server);
+    let (holder, _, held) = process(&server);
+    let (waiter, clock, wanted) = process(&server);
     let guard = holder.block_on(held.lock()).unwrap();
     let task = waiter.spawn(async move { wanted.lock().await.unwrap() });
     waiter.block_on(eventually_async(SOON, async || {
@@ -44,13 +48,15 @@ fn a_grant_that_the_server_has_forgotten_is_checked_at_once() {
     waiter.block_on(async {
         // Either the grant was not used, and this is another one, or it is over soon.
         let guard = task.await.unwrap();
-        let asked = std::time::Instant::now();
+        let mut passed = Duration::ZERO;
         let known = async || {
+            clock.advance(STEP);
+            passed += STEP;
             let record = server.cli(&["GET", RECORD]);
             record == guard.lease_id().to_string() || guard.state().is_lost()
         };
         eventually_async(SOON, known).await;
-        // The first renewal would be due a second after the grant.
-        assert!(asked.elapsed().as_millis() < 500, "{:?}", asked.elapsed());
+        // By its clock, the first renewal would be due a second after the grant.
+        assert!(passed.as_millis() < 500, "{passed:?}");
     });
 }
