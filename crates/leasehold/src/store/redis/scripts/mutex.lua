@@ -76,8 +76,9 @@
 -- next three are not tried before a grant: their refusal shows at the first renewal, or where a lease waits.
 
 -- Plain operations come first, before any function of the rule is created: what they cost is the number of
--- commands, values and tables. `open` has the number of the first key of each operation that is not plain, with
--- the record if it was read, else true; and the record itself, because later operations on it keep their order.
+-- commands, values and tables. `open` has, for each record with an operation that is not plain, the position of
+-- the first one in KEYS: it and later operations on the record are left to the rule. At this position it has the
+-- value of the record, if that was read.
 
 local run, keys, argv = redis.pcall, KEYS, ARGV
 local size, at, stamp, proven, open = #keys, 1, nil, false, nil
@@ -85,43 +86,57 @@ local size, at, stamp, proven, open = #keys, 1, nil, false, nil
 local quick = size % 3 == 0
 size = size > 1 and size - size % 3 or size
 for i = 1, size, 3 do
-    local record, verb, lease, held, done = keys[i], argv[at], argv[at + 1], true, false
-    if not quick or open and open[record] then
-        -- Left to the rule.
-    elseif verb == 'release' then
-        held = run('GET', record)
-        done = held == lease and run('EXISTS', keys[i + 2]) == 0 and run('DEL', record) == 1
-    elseif (verb == 'acquire' or verb == 'queue') and run('EXISTS', record, keys[i + 2]) == 0 then
-        if not stamp then
-            local time = run('TIME')
-            stamp = time[1] and time[1] .. (#time[2] == 6 and time[2] or string.format('%06d', time[2])) or ''
-        end
-        -- Times and tokens of 16 digits have the same order as text.
-        if #stamp == 16 then
-            local counter = keys[i + 1]
-            local last = run('GET', counter)
-            if (not last or #last == 16 and last < stamp) and run('SET', counter, stamp, 'PX', '86400000').ok then
-                -- Deletes nothing. It proves that the lock can be released.
-                proven = proven or run('DEL', record) == 0
-                done = proven and run('SET', record, lease, 'PX', argv[at + 2]).ok
+    local record, verb, lease = keys[i], argv[at], argv[at + 1]
+    if not (open and open[record]) then
+        local held, done
+        if not quick then
+            -- Left to the rule.
+        elseif verb == 'release' then
+            held = run('GET', record)
+            done = held == lease and run('EXISTS', keys[i + 2]) == 0 and run('DEL', record) == 1
+        elseif verb == 'queue' or verb == 'acquire' then
+            held = run('GET', record)
+            if not held and run('EXISTS', keys[i + 2]) == 0 then
+                if not stamp then
+                    local time = run('TIME')
+                    stamp = time[1] and time[1] .. (#time[2] == 6 and time[2] or string.format('%06d', time[2])) or ''
+                end
+                -- Times and tokens of 16 digits have the same order as text.
+                local counter = keys[i + 1]
+                local last = #stamp ~= 16 or run('SET', counter, stamp, 'PX', '86400000', 'GET')
+                if not last or type(last) == 'string' and #last == 16 and last < stamp then
+                    -- Deletes nothing. It proves that the lock can be released.
+                    proven = proven or run('DEL', record) == 0
+                    done = proven and run('SET', record, lease, 'PX', argv[at + 2]).ok
+                elseif type(last) == 'string' then
+                    -- Ahead of the clock, or not one of ours.
+                    run('SET', counter, last, 'PX', '86400000')
+                end
             end
+        end
+        if done then
+            -- Nothing is left of it.
+        elseif open then
+            open[record], open[i] = i, held
+        else
+            open = {[record] = i, [i] = held}
         end
     end
     at = at + (verb == 'release' and 2 or 3)
-    if not done then
-        open = open or {}
-        open[i], open[record] = held, true
-    end
 end
 if size > 0 and not open then
     return stamp
 end
+open = open or {}
 
 local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, FENCED, OUTDATED =
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 -- A day, and the largest whole number that a Lua number and JSON hold exactly.
 local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
+
+-- Behind the client id of a lease, and before a hold count.
+local COLON, SPACE = 58, 32
 
 -- How long a waiter keeps a grant that it has not accepted yet.
 local ACCEPTANCE_MS = 3000
@@ -130,7 +145,8 @@ local ACCEPTANCE_MS = 3000
 -- many waiters one counts to which a message was sent.
 local PASS_MAX, PASS_CHUNK, PASS_MESSAGE = 1024, 32, 4
 
-local find, match, format, type, tonumber = string.find, string.match, string.format, type, tonumber
+local byte, find, sub, match, format = string.byte, string.find, string.sub, string.match, string.format
+local type, tonumber = type, tonumber
 
 local node = argv[at] and ':' .. argv[at] or ''
 
@@ -239,24 +255,6 @@ local function reserve(counter, tokens, known, chosen)
         return nil, FAILED, {'SET', reply.err, counter}
     end
     return first
-end
-
--- The reason for which a record cannot be read, as code and value. Returns nothing if it can.
-local function unreadable(record, held)
-    if type(held) == 'table' then
-        return FAILED, {'GET', held.err, record}
-    elseif held and not find(held, '^%x+:%d+ ?%d*$') then
-        return FAILED, {'GET', 'WRONGTYPE this string is no record', record}
-    end
-end
-
--- The hold count of a lease in a record, or nil if it does not hold the lock.
-local function count_of(held, lease)
-    if held == lease then
-        return '1'
-    end
-    local size = #lease + 1
-    return held and string.sub(held, 1, size) == lease .. ' ' and string.sub(held, size + 1) or nil
 end
 
 -- Deletes a record. Returns nothing, or on failure a code and a value.
@@ -457,33 +455,37 @@ at = 1
 for i = 1, size, 3 do
     local record, verb, lease, ttl = keys[i], argv[at], argv[at + 1], argv[at + 2]
     local counter, queue = keys[i + 1] or record .. ':token', keys[i + 2] or record .. ':queue'
-    local number, second, held = nil, nil, true
+    local number, second
     at = at + (verb == 'release' and 2 or 3)
-    if open then
-        held = open[i]
-    end
-    -- The time left of the record in ms: -1 without an expiry, -2 if it is free, nil if not read yet. And the hold
-    -- count, if the lease holds it.
-    local left, before
+    -- The record, or false if it is free. The hold count, if the lease holds it. And the time left of the record in
+    -- ms: -1 without an expiry, -2 if it is free, nil if not read yet.
+    local held, before, left
     local code, value, reply, head
     unfinished = false
     repeat
-        if held == nil then
+        if not open[record] or i < open[record] then
             -- Plain, and done.
             code, value = verb == 'release' and RELEASED or GRANTED, verb == 'release' and 0 or now
             break
         end
-        if find(verb, ' ', 1, true) then
+        if verb ~= 'queue' and verb ~= 'acquire' and verb ~= 'release' and find(verb, ' ', 1, true) then
             verb, number, second = match(verb, '^(%l+) (%d+) ?(%d*)$')
         end
-        if held == true then
+        held = open[i]
+        if held == nil then
             held = run('GET', record)
         end
-        code, value = unreadable(record, held)
-        if code then
+        if held == lease then
+            before = '1'
+        elseif type(held) == 'table' then
+            code, value = FAILED, {'GET', held.err, record}
             break
+        elseif held and byte(held, 33) ~= COLON then
+            code, value = FAILED, {'GET', 'WRONGTYPE this string is no record', record}
+            break
+        elseif held and byte(held, #lease + 1) == SPACE and find(held, lease, 1, true) == 1 then
+            before = sub(held, #lease + 2)
         end
-        before = count_of(held, lease)
         if verb == 'revoke' or before and verb == 'release' and not number then
             code, value = delete(record)
             if code then

@@ -8,18 +8,18 @@
 -- Returns a flat list: the server's time in microseconds, then the numbers, from 1, of the renewals that were
 -- not applied; or {command, error}, if the server refuses TIME or MGET, or does not know GT, which is new in 7.0.
 
-local run = redis.pcall
+local run, keys, argv = redis.pcall, KEYS, ARGV
 
-local time, records = run('TIME'), run('MGET', unpack(KEYS))
+local time, records = run('TIME'), run('MGET', unpack(keys))
 if time.err or records.err then
     return {time.err and 'TIME' or 'MGET', time.err or records.err}
 end
 
-local answer, ttl = {time[1] * 1000000 + time[2]}, ARGV[1]
-for i, record in ipairs(KEYS) do
+local answer, ttl = {time[1] * 1000000 + time[2]}, argv[1]
+for i = 1, #keys do
     local renewed = 0
-    if records[i] == ARGV[i + 1] then
-        renewed = run('PEXPIRE', record, ttl, 'GT')
+    if records[i] == argv[i + 1] then
+        renewed = run('PEXPIRE', keys[i], ttl, 'GT')
         if type(renewed) == 'table' and i == 1 then
             return {'PEXPIRE', renewed.err}
         end
