@@ -59,7 +59,10 @@ impl RedisBaseline {
         call.arg(format!("{record}:token"));
         call.arg(format!("{record}:queue"));
         match held {
-            false => call.arg("acquire").arg(lease).arg(TTL.as_millis().to_string()),
+            false => call
+                .arg("acquire")
+                .arg(lease)
+                .arg(TTL.as_millis().to_string()),
             true => call.arg("release").arg(lease),
         };
         let mut connection = self.connection.clone();

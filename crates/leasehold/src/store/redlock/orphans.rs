@@ -95,7 +95,6 @@ mod tests {
     use std::num::NonZeroU32;
     use std::time::Duration;
 
-
     use super::*;
     use crate::store::api::fixture;
 

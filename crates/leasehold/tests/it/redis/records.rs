@@ -65,6 +65,28 @@ async fn a_foreign_key_affects_no_other_request_of_its_batch() {
     assert_eq!(error.kind(), ErrorKind::Store);
 }
 
+/// Earlier versions kept the holder in a hash.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_an_earlier_layout_is_named_and_left_unchanged() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    server.cli(&["HSET", RECORD, &lease(1).to_string(), "1"]);
+    for request in [
+        acquire("a", 1),
+        wait("a", 1),
+        renew("a", 1),
+        release("a", 1, 0),
+        release("a", 1, 1),
+        revoke("a"),
+    ] {
+        let message = rejected(&*store, request).await.to_string();
+        let named = message.contains(r#"lock "a""#) && message.contains(&format!("{RECORD:?}"));
+        assert!(named && message.contains("of this version"), "{message}");
+    }
+    assert_eq!(server.cli(&["HGETALL", RECORD]), format!("{}\n1", lease(1)));
+    assert_eq!(server.cli(&["KEYS", "*"]), RECORD);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_without_expiry_is_held_until_it_is_revoked() {
     let server = RedisServer::start();

@@ -133,9 +133,8 @@ fn a_waiter_receives_its_place() {
 #[test]
 fn each_part_of_an_answer_is_for_its_request() {
     let requests = requests();
-    let words = |words: [&str; 3]| {
-        Value::Array(words.map(|word| Value::BulkString(word.into())).into())
-    };
+    let words =
+        |words: [&str; 3]| Value::Array(words.map(|word| Value::BulkString(word.into())).into());
     let answer = Value::Array(vec![
         Value::Int(1_000),
         Value::Int(REFUSED),
