@@ -52,15 +52,11 @@ mod tests {
             return;
         }
         let committed = fs::read_to_string(path).unwrap_or_default();
-        let missing = |from: &str, line: &&str| !from.lines().any(|other| other == *line);
-        let new: Vec<_> = list
-            .lines()
-            .filter(|line| missing(&committed, line))
-            .collect();
-        let old: Vec<_> = committed
-            .lines()
-            .filter(|line| missing(&list, line))
-            .collect();
+        let only_in = |one: &str, other: &str| -> Vec<String> {
+            let missing = |line: &&str| !other.lines().any(|others| others == *line);
+            one.lines().filter(missing).map(str::to_owned).collect()
+        };
+        let (new, old) = (only_in(&list, &committed), only_in(&committed, &list));
         assert!(
             new.is_empty() && old.is_empty(),
             "{LIST} differs; `cargo xtask api --bless` writes it.\nnew: {new:#?}\nno longer there: {old:#?}"

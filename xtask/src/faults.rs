@@ -17,7 +17,7 @@ const SHORT_SEED: &str = "1";
 const MEMORY: &str = "/dev/shm";
 
 /// Runs a campaign with these options. Complete campaigns write `docs/faults/`.
-pub(crate) fn campaign(args: &[&str]) -> Result<(), String> {
+pub(crate) fn campaign(args: &[String]) -> Result<(), String> {
     let mut program = cargo_line("run --release --locked --package");
     program.args([PROGRAM, "--", "campaign", "--report", "docs/faults"]);
     start(program.args(args))

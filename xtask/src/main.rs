@@ -50,32 +50,24 @@ enum Task {
     /// Options are those of the campaign: --short (40 s, the default), --minutes M, --long, --seed N, --times-percent N,
     /// --only NAME,... with single, masters, random, watchdog or the scenarios of the watchdog. Complete campaigns write
     /// docs/faults.
-    Faults(Forwarded),
+    Faults {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Visits every state of small models of the lock.
     ///
     /// Options are those of the program: --short, --traces, and a part of a model's key. The complete run takes
     /// minutes and two gigabytes of memory, and writes the table into the documentation.
-    Model(Forwarded),
+    Model {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
 enum Bench {
     /// Measures Leasehold and other libraries at the same work, and writes docs/bench.
     Compare(bench::Options),
-}
-
-/// Arguments of another program.
-#[derive(Debug, clap::Args)]
-struct Forwarded {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    args: Vec<String>,
-}
-
-impl Forwarded {
-    fn pass_to(&self, run: fn(&[&str]) -> Result<(), String>) -> Result<(), String> {
-        let args: Vec<_> = self.args.iter().map(String::as_str).collect();
-        run(&args)
-    }
 }
 
 fn main() -> ExitCode {
@@ -87,8 +79,8 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::check(tools::root()),
         Task::Api { bless } => api::check(bless),
         Task::Bench(Bench::Compare(options)) => bench::compare(&options),
-        Task::Faults(options) => options.pass_to(faults::campaign),
-        Task::Model(options) => options.pass_to(model::explore),
+        Task::Faults { args } => faults::campaign(&args),
+        Task::Model { args } => model::explore(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -52,31 +52,19 @@ fn install(package: &str) -> Result<(), String> {
              Redis 7 and PostgreSQL, and put redis-server, initdb, postgres and psql in PATH"
         ));
     }
-    let as_root = |arguments: &[&str]| {
-        let prefix: &[&str] = if root {
-            &["env"]
-        } else {
-            &["sudo", "-n", "env"]
-        };
-        let mut command = Command::new(prefix[0]);
-        command
-            .args(&prefix[1..])
-            .arg("DEBIAN_FRONTEND=noninteractive");
-        run(command.args(arguments))
+    let prefix = if root { "" } else { "sudo -n " };
+    let as_root = |line: &str| {
+        let line = format!("{prefix}env DEBIAN_FRONTEND=noninteractive {line}");
+        let mut words = line.split(' ');
+        run(Command::new(words.next().unwrap_or_default()).args(words))
     };
-    as_root(&["apt-get", "-q", "update"])?;
-    as_root(&[
-        "apt-get",
-        "-q",
-        "install",
-        "-y",
-        "--no-install-recommends",
-        package,
-    ])?;
-    let stopped = if Path::new("/run/systemd/system").exists() {
-        as_root(&["systemctl", "disable", "--now", package])
-    } else {
-        as_root(&["service", package, "stop"])
+    as_root("apt-get -q update")?;
+    as_root(&format!(
+        "apt-get -q install -y --no-install-recommends {package}"
+    ))?;
+    let stopped = match Path::new("/run/systemd/system").exists() {
+        true => as_root(&format!("systemctl disable --now {package}")),
+        false => as_root(&format!("service {package} stop")),
     };
     if let Err(error) = stopped {
         println!("WARNING: the service of the package may be running: {error}");

@@ -1,9 +1,20 @@
 //! Other programs.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+
+/// A process that is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct OwnedChild(pub(crate) Child);
+
+impl Drop for OwnedChild {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// The directory of the workspace.
 pub(crate) fn root() -> &'static Path {
@@ -66,15 +77,8 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 }
 
 fn line(command: &Command) -> String {
-    let program = Path::new(command.get_program());
-    let mut line = program
-        .file_name()
-        .unwrap_or(command.get_program())
-        .to_string_lossy()
-        .into_owned();
-    for arg in command.get_args() {
-        line.push(' ');
-        line.push_str(&arg.to_string_lossy());
-    }
-    line
+    let program = Path::new(command.get_program()).file_name();
+    let words = program.into_iter().chain(command.get_args());
+    let words: Vec<_> = words.map(OsStr::to_string_lossy).collect();
+    words.join(" ")
 }

@@ -22,13 +22,15 @@ const DIGITS: u8 = 3;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Latencies(Histogram<u64>);
 
-impl Latencies {
+impl Default for Latencies {
     #[expect(clippy::expect_used, reason = "the bounds are constants")]
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         let histogram = Histogram::new_with_bounds(1, clock::nanos(LONGEST), DIGITS);
         Self(histogram.expect("the bounds are in order"))
     }
+}
 
+impl Latencies {
     pub(crate) fn record(&mut self, duration: Duration) {
         self.record_nanos(clock::nanos(duration), 1);
     }
@@ -39,9 +41,7 @@ impl Latencies {
 
     pub(crate) fn add(&mut self, other: &Self) {
         // They all have the same bounds.
-        for (nanos, count) in other.pairs() {
-            self.record_nanos(nanos, count);
-        }
+        self.0 += &other.0;
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -79,7 +79,7 @@ impl Serialize for Latencies {
 
 impl<'de> Deserialize<'de> for Latencies {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut latencies = Self::new();
+        let mut latencies = Self::default();
         for (nanos, count) in Vec::deserialize(deserializer)? {
             latencies.record_nanos(nanos, count);
         }
@@ -92,7 +92,6 @@ pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn micros(nanos: u64) -> f64 {
     round(nanos as f64 / 1e3)
 }
@@ -102,16 +101,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_beyond_the_longest_is_counted_as_the_longest() {
-        let mut latencies = Latencies::new();
+    fn the_longest_duration_and_none_are_counted() {
+        let mut latencies = Latencies::default();
+        let none = (latencies.quantile_us(0.5), latencies.spread());
+        assert_eq!(none, (0.0, None));
         latencies.record(Duration::from_secs(600));
-        let minute_us = 60e6;
-        assert!(latencies.quantile_us(0.99) >= minute_us);
+        assert!(latencies.quantile_us(0.99) >= 60e6);
     }
 
     #[test]
     fn latencies_are_the_same_in_another_process() {
-        let mut latencies = Latencies::new();
+        let mut latencies = Latencies::default();
         for nanos in (0..10_000).map(|n| n * n) {
             latencies.record_nanos(nanos, 1);
         }
@@ -125,14 +125,5 @@ mod tests {
         for quantile in [0.0, 0.5, 0.9, 0.99, 1.0] {
             assert_eq!(both.quantile_us(quantile), latencies.quantile_us(quantile));
         }
-    }
-
-    #[test]
-    fn no_latencies_are_zero() {
-        let latencies = Latencies::new();
-        assert_eq!(
-            (latencies.quantile_us(0.5), latencies.spread()),
-            (0.0, None)
-        );
     }
 }

@@ -8,22 +8,19 @@ mod format;
 mod latencies;
 mod metrics_recorder;
 mod options;
-mod progress;
 mod report;
-mod resources;
 mod scenario;
 mod server_stats;
 mod sleep;
 mod target;
+mod usage;
 mod worker;
 mod workers;
 
 use std::error::Error;
 use std::fmt::Display;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
-
-use clap::Parser as _;
 
 use self::options::Options;
 
@@ -37,7 +34,7 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(workers::COMMAND) {
         return ExitCode::from(worker::serve());
     }
-    let options = match Options::try_parse() {
+    let options = match Options::parse_line(std::env::args_os()) {
         Ok(options) => options,
         Err(error) => {
             // A reader may close the pipe early.
@@ -56,7 +53,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<()> {
     let target = options.target()?;
-    let report = scenario::measure(&options.settings(&target)?, &target)?;
+    let report = scenario::measure(&options.settings, &target)?;
     let text = match options.json {
         true => report.json(),
         false => report.text(),
@@ -65,9 +62,7 @@ fn run(options: &Options) -> Result<()> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
     }
-    report
-        .failure()
-        .map_or(Ok(()), |failure| Err(failure.into()))
+    report.failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
 /// A runtime for the tasks of one process.
@@ -79,6 +74,13 @@ fn runtime(threads: u16) -> Result<tokio::runtime::Runtime> {
     builder.worker_threads(threads.into());
     let runtime = builder.enable_all().build();
     runtime.map_err(failed("the runtime could not be started"))
+}
+
+/// Prints the present step to a terminal.
+fn print_step(step: &str) {
+    if io::stderr().is_terminal() {
+        eprintln!("{step} ...");
+    }
 }
 
 /// Prefixes an error with the operation that failed.

@@ -1,5 +1,6 @@
 //! The metrics of the library, recorded inside this process.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -10,21 +11,28 @@ use metrics::{
 
 use crate::latencies::{Latencies, lock};
 
-pub(crate) static ROUND_TRIPS: Total = Total::new("leasehold_round_trips_total");
-pub(crate) static HANDOFFS: Total = Total::new("leasehold_handoffs_total");
-pub(crate) static RENEWALS: Total = Total::new("leasehold_renewals_total");
-pub(crate) static RENEWAL_BATCHES: Total = Total::new("leasehold_renewal_batches_total");
-pub(crate) static JEOPARDY: Total = Total::new("leasehold_jeopardy_total");
-pub(crate) static LOST: Total = Total::new("leasehold_lost_total");
+pub(crate) const ROUND_TRIPS: &str = "leasehold_round_trips_total";
+pub(crate) const HANDOFFS: &str = "leasehold_handoffs_total";
+pub(crate) const RENEWALS: &str = "leasehold_renewals_total";
+pub(crate) const RENEWAL_BATCHES: &str = "leasehold_renewal_batches_total";
+pub(crate) const JEOPARDY: &str = "leasehold_jeopardy_total";
+pub(crate) const LOST: &str = "leasehold_lost_total";
 
-static TOTALS: [&Total; 6] = [
-    &ROUND_TRIPS,
-    &HANDOFFS,
-    &RENEWALS,
-    &RENEWAL_BATCHES,
-    &JEOPARDY,
-    &LOST,
-];
+/// The totals, whatever their labels.
+static TOTALS: LazyLock<BTreeMap<&str, Arc<AtomicU64>>> = LazyLock::new(|| {
+    let names = [
+        ROUND_TRIPS,
+        HANDOFFS,
+        RENEWALS,
+        RENEWAL_BATCHES,
+        JEOPARDY,
+        LOST,
+    ];
+    names
+        .into_iter()
+        .map(|name| (name, Arc::default()))
+        .collect()
+});
 
 const RENEWAL_LAG: &str = "leasehold_renewal_lag_seconds";
 
@@ -38,28 +46,13 @@ pub(crate) fn install() {
 
 /// The lags of renewals since the last call; empty at the first, from which on they are kept.
 pub(crate) fn take_renewal_lags() -> Latencies {
-    let lags = lock(&RENEWAL_LAGS.0).replace(Latencies::new());
-    lags.unwrap_or_else(Latencies::new)
+    let lags = lock(&RENEWAL_LAGS.0).replace(Latencies::default());
+    lags.unwrap_or_default()
 }
 
-/// A counter of the library, whatever its labels.
-pub(crate) struct Total {
-    name: &'static str,
-    count: LazyLock<Arc<AtomicU64>>,
-}
-
-impl Total {
-    const fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            count: LazyLock::new(Arc::default),
-        }
-    }
-
-    /// The count since the recorder was installed.
-    pub(crate) fn value(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
+/// The value of a total since the recorder was installed.
+pub(crate) fn total(name: &str) -> u64 {
+    TOTALS[name].load(Ordering::Relaxed)
 }
 
 #[derive(Default)]
@@ -84,10 +77,8 @@ impl Recorder for LibraryRecorder {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        let total = TOTALS.iter().find(|total| total.name == key.name());
-        total.map_or_else(Counter::noop, |total| {
-            Counter::from_arc(Arc::clone(&total.count))
-        })
+        let total = TOTALS.get(key.name()).cloned();
+        total.map_or_else(Counter::noop, Counter::from_arc)
     }
 
     fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
@@ -110,17 +101,14 @@ mod tests {
     fn each_total_counts_the_metric_of_its_name() {
         install();
         install();
-        let before = TOTALS.map(Total::value);
         let many = 1 << 40;
         metrics::counter!("leasehold_renewal_failures_total").increment(many);
-        for (total, count) in TOTALS.iter().zip(3..) {
-            metrics::counter!(total.name, "cause" => "one").increment(1);
-            metrics::counter!(total.name, "cause" => "another").increment(count - 1);
-        }
-        for ((total, before), count) in TOTALS.iter().zip(before).zip(3..) {
+        for (name, count) in TOTALS.keys().zip(3..) {
+            let before = total(name);
+            metrics::counter!(*name, "cause" => "one").increment(1);
+            metrics::counter!(*name, "cause" => "another").increment(count - 1);
             // Other tests of this process may count, too.
-            let counted = total.value() - before;
-            assert!((count..many).contains(&counted), "{}", total.name);
+            assert!((count..many).contains(&(total(name) - before)), "{name}");
         }
     }
 

@@ -1,30 +1,25 @@
 //! The command line, and which options belong to which scenario.
 
-use std::fmt;
+use std::ffi::OsString;
+use std::fmt::{self, Display};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::builder::RangedU64ValueParser;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use jiff::SignedDuration;
 use leasehold::Secret;
 use leasehold::watchdog::Watchdog;
 use serde::{Deserialize, Serialize};
 
+use self::Scenario::{Contended, Independent, Many, Renew, Uncontended, Wakeup, Watched};
 use crate::Result;
 use crate::target::Target;
 
-/// The default tasks of `independent` and `renew` where a call costs little.
-const INDEPENDENT_TASKS: u16 = 256;
-
-/// The default tasks where they compete, or wait for a disk.
-const TASKS: u16 = 64;
-
-/// The default number of locks of `many`.
-const NAMES: u32 = 1_000;
-
-/// The default number of locks of `renew`, and their ttl.
-const LEASES: u32 = 100_000;
-const TTL: Duration = Duration::from_secs(30);
+/// The default tasks of `independent` and `renew` where tasks wait for a disk.
+const TASKS_ON_DISK: u16 = 64;
 
 /// The default duration.
 const DURATION: Duration = Duration::from_secs(5);
@@ -34,6 +29,21 @@ const RENEWALS_PER_TTL: u32 = 3;
 
 /// The longest critical section: every task shall have the lock at least once in a while.
 const SECTION_MAX: Duration = Duration::from_secs(1);
+
+const WITH_TASKS: &[Scenario] = &[Uncontended, Independent, Contended, Many, Renew, Watched];
+
+/// The options that only some scenarios have.
+const SCENARIOS_OF: [(&str, &[Scenario]); 9] = [
+    ("tasks", WITH_TASKS),
+    ("threads", WITH_TASKS),
+    ("processes", &[Contended, Many]),
+    ("section", &[Contended]),
+    ("names", &[Many]),
+    ("waiters", &[Wakeup]),
+    ("leases", &[Renew]),
+    ("ttl", &[Renew]),
+    ("watchdog", &[Watched]),
+];
 
 /// Measure what a lock costs at a store.
 ///
@@ -71,46 +81,64 @@ pub(crate) struct Options {
         default_value = "default"
     )]
     tenant: String,
-    /// What to measure
-    #[arg(long, value_enum, default_value_t = Scenario::Uncontended)]
-    scenario: Scenario,
-    /// Tasks in each process; 64 if not given, for independent and renew 256 (64 with SQLite)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    tasks: Option<u16>,
-    /// contended, many: number of processes; 1 if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    processes: Option<u16>,
-    /// contended: duration of the critical section; empty if not given
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    section: Option<Duration>,
-    /// many: number of locks; 1000 if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    names: Option<u32>,
-    /// wakeup: number of waiters while the server's work is measured; 1 if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
-    waiters: Option<u16>,
-    /// renew: number of locks held at once; 100000 if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
-    leases: Option<u32>,
-    /// renew: ttl of these locks; 30s if not given
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    ttl: Option<Duration>,
-    /// watched: address of the watchdog, unix:PATH or tcp://HOST:PORT; the one on this machine if not given
-    #[arg(long, value_name = "ADDRESS")]
-    watchdog: Option<String>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
     /// Seconds to measure; 5 if not given
     ///
     /// wakeup takes six seconds more. renew observes renewals for that long, two thirds of the ttl if
     /// not given, so that every lease is renewed twice; the whole run takes two and a half times that,
     /// and the time to take and release the locks.
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(1..=3_600))]
+    #[arg(long, value_name = "S", value_parser = up_to::<u16>(3_600))]
     seconds: Option<u16>,
-    /// Threads that run the tasks of a process; 1 if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    threads: Option<u16>,
     /// One JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The settings of a run.
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    /// What to measure
+    #[arg(long, value_enum, default_value_t = Uncontended)]
+    pub(crate) scenario: Scenario,
+    /// Tasks in each process; 64 if not given, 256 for independent and renew without SQLite, 1 for uncontended and
+    /// watched
+    #[arg(long, value_name = "N", value_parser = up_to::<u16>(10_000))]
+    #[arg(default_value = "1", hide_default_value = true, default_value_ifs = [
+        ("scenario", "contended", "64"), ("scenario", "many", "64"),
+        ("scenario", "independent", "256"), ("scenario", "renew", "256"),
+    ])]
+    pub(crate) tasks: u16,
+    /// contended, many: number of processes
+    #[arg(long, value_name = "N", value_parser = up_to::<u16>(64), default_value_t = 1)]
+    pub(crate) processes: u16,
+    /// contended: duration of the critical section
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
+    pub(crate) section: Duration,
+    /// many: number of locks; 1000 if not given
+    #[arg(long, value_name = "N", value_parser = up_to::<u32>(1_000_000))]
+    #[arg(default_value = "1", hide_default_value = true)]
+    #[arg(default_value_if("scenario", "many", "1000"))]
+    pub(crate) names: u32,
+    /// wakeup: number of waiters while the server's work is measured
+    #[arg(long, value_name = "N", value_parser = up_to::<u16>(500), default_value_t = 1)]
+    pub(crate) waiters: u16,
+    /// renew: number of locks held at once
+    #[arg(long, value_name = "N", value_parser = up_to::<u32>(2_000_000), default_value_t = 100_000)]
+    pub(crate) leases: u32,
+    /// renew: ttl of these locks
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
+    pub(crate) ttl: Duration,
+    /// watched: address of the watchdog, unix:PATH or tcp://HOST:PORT; the one on this machine if not given
+    #[arg(long, value_name = "ADDRESS", value_parser = |address: &str| Watchdog::at(address))]
+    #[serde(skip)]
+    pub(crate) watchdog: Option<Watchdog>,
+    /// Threads that run the tasks of a process
+    #[arg(long, value_name = "N", value_parser = up_to::<u16>(256), default_value_t = 1)]
+    pub(crate) threads: u16,
+    /// The time that counts.
+    #[arg(skip)]
+    pub(crate) duration: Duration,
 }
 
 /// What to measure.
@@ -151,27 +179,70 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// The settings of a run, with the defaults of its scenario.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Settings {
-    pub(crate) scenario: Scenario,
-    /// In each process.
-    pub(crate) tasks: u16,
-    pub(crate) threads: u16,
-    pub(crate) processes: u16,
-    pub(crate) names: u32,
-    pub(crate) section: Duration,
-    pub(crate) waiters: u16,
-    pub(crate) leases: u32,
-    pub(crate) ttl: Duration,
-    /// If there is one, locks with it are compared with locks without.
-    #[serde(skip)]
-    pub(crate) watchdog: Option<Watchdog>,
-    /// The time that counts.
-    pub(crate) duration: Duration,
-}
-
 impl Options {
+    /// Parses a command line. An option that has no effect is an error.
+    pub(crate) fn parse_line(
+        line: impl IntoIterator<Item = OsString>,
+    ) -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches_from(line)?;
+        let mut options = Self::from_arg_matches(&matches)?;
+        match options.complete(&matches) {
+            Ok(()) => Ok(options),
+            Err(error) => Err(Self::command().error(ErrorKind::ArgumentConflict, error)),
+        }
+    }
+
+    /// Checks the settings, and adds those that depend on others.
+    fn complete(&mut self, matches: &ArgMatches) -> Result<(), String> {
+        let given = |option| matches.value_source(option) == Some(ValueSource::CommandLine);
+        let settings = &mut self.settings;
+        let scenario = settings.scenario;
+        for (option, scenarios) in SCENARIOS_OF {
+            if given(option) && !scenarios.contains(&scenario) {
+                let names: Vec<_> = scenarios.iter().map(Scenario::to_string).collect();
+                let names = names.join(", ");
+                return Err(format!(
+                    "--{option} has no meaning for {scenario}; it is for {names}"
+                ));
+            }
+        }
+        if scenario == Uncontended && settings.tasks > 1 {
+            return Err("uncontended is one task; measure many with --scenario independent".into());
+        }
+        if self.store.starts_with("memory:") && (settings.processes > 1 || scenario == Wakeup) {
+            return Err(
+                "memory: is inside one process, which no other can reach; choose a store \
+                        that processes share"
+                    .into(),
+            );
+        }
+        if settings.section > SECTION_MAX {
+            return Err("--section can be 1 s at most".into());
+        }
+        if self.store.starts_with("sqlite:") && !given("tasks") {
+            settings.tasks = settings.tasks.min(TASKS_ON_DISK);
+        }
+        if scenario == Watched {
+            settings.watchdog.get_or_insert_with(Watchdog::local);
+        }
+        let interval = settings.ttl / RENEWALS_PER_TTL;
+        let seconds = self
+            .seconds
+            .map(|seconds| Duration::from_secs(seconds.into()));
+        settings.duration = match scenario {
+            Renew => seconds.unwrap_or(2 * interval),
+            _ => seconds.unwrap_or(DURATION),
+        };
+        if scenario == Renew && settings.duration < interval {
+            return Err(format!(
+                "--seconds must be a third of the ttl at least, here {}: every lease is renewed \
+                 once in that time",
+                interval.as_secs_f64().ceil()
+            ));
+        }
+        Ok(())
+    }
+
     /// The store, and names in it that nobody else uses.
     pub(crate) fn target(&self) -> Result<Target> {
         let password = match &self.password_file {
@@ -194,103 +265,13 @@ impl Options {
             &self.tenant,
         ))
     }
+}
 
-    /// The settings, with what is not given.
-    pub(crate) fn settings(&self, target: &Target) -> Result<Settings> {
-        self.refuse_foreign()?;
-        let scenario = self.scenario;
-        let processes = self.processes.unwrap_or(1);
-        if target.is_private() && (processes > 1 || scenario == Scenario::Wakeup) {
-            return Err("memory: is inside one process, which no other can reach; \
-                        choose a store that processes share"
-                .into());
-        }
-        let section = self.section.unwrap_or_default();
-        if section > SECTION_MAX {
-            return Err("--section can be 1 s at most".into());
-        }
-        Ok(Settings {
-            scenario,
-            tasks: self.tasks(target)?,
-            threads: self.threads.unwrap_or(1),
-            processes,
-            names: match scenario {
-                Scenario::Many => self.names.unwrap_or(NAMES),
-                _ => 1,
-            },
-            section,
-            waiters: self.waiters.unwrap_or(1),
-            leases: self.leases.unwrap_or(LEASES),
-            ttl: self.ttl.unwrap_or(TTL),
-            watchdog: match (scenario, &self.watchdog) {
-                (Scenario::Watched, None) => Some(Watchdog::local()),
-                (_, Some(address)) => Some(Watchdog::at(address)?),
-                _ => None,
-            },
-            duration: self.duration()?,
-        })
-    }
-
-    /// An option that would change nothing is a mistake.
-    fn refuse_foreign(&self) -> Result<()> {
-        use Scenario::{Contended, Independent, Many, Renew, Uncontended, Wakeup, Watched};
-        let with_tasks = [Uncontended, Independent, Contended, Many, Renew, Watched];
-        let given: [(&str, bool, &[Scenario]); 9] = [
-            ("--tasks", self.tasks.is_some(), &with_tasks),
-            ("--threads", self.threads.is_some(), &with_tasks),
-            ("--processes", self.processes.is_some(), &[Contended, Many]),
-            ("--section", self.section.is_some(), &[Contended]),
-            ("--names", self.names.is_some(), &[Many]),
-            ("--waiters", self.waiters.is_some(), &[Wakeup]),
-            ("--leases", self.leases.is_some(), &[Renew]),
-            ("--ttl", self.ttl.is_some(), &[Renew]),
-            ("--watchdog", self.watchdog.is_some(), &[Watched]),
-        ];
-        for (option, given, scenarios) in given {
-            if given && !scenarios.contains(&self.scenario) {
-                let names: Vec<_> = scenarios.iter().map(Scenario::to_string).collect();
-                let (scenario, names) = (self.scenario, names.join(", "));
-                let message = format!("{option} has no meaning for {scenario}; it is for {names}");
-                return Err(message.into());
-            }
-        }
-        Ok(())
-    }
-
-    fn tasks(&self, target: &Target) -> Result<u16> {
-        Ok(match (self.scenario, self.tasks) {
-            (Scenario::Uncontended, Some(2..)) => {
-                return Err(
-                    "uncontended is one task; measure many with --scenario independent".into(),
-                );
-            }
-            (_, Some(tasks)) => tasks,
-            (Scenario::Uncontended | Scenario::Watched, None) => 1,
-            (Scenario::Independent | Scenario::Renew, None) if !target.is_on_disk() => {
-                INDEPENDENT_TASKS
-            }
-            (_, None) => TASKS,
-        })
-    }
-
-    fn duration(&self) -> Result<Duration> {
-        let given = self
-            .seconds
-            .map(|seconds| Duration::from_secs(seconds.into()));
-        if self.scenario != Scenario::Renew {
-            return Ok(given.unwrap_or(DURATION));
-        }
-        let every = self.ttl.unwrap_or(TTL) / RENEWALS_PER_TTL;
-        match given.unwrap_or(2 * every) {
-            duration if duration < every => Err(format!(
-                "--seconds must be a third of the ttl at least, here {}: every lease is renewed \
-                 once in that time",
-                every.as_secs_f64().ceil()
-            )
-            .into()),
-            duration => Ok(duration),
-        }
-    }
+/// A parser of numbers from 1 to a maximum.
+fn up_to<T: TryFrom<u64, Error: Display> + Clone + Send + Sync>(
+    max: u64,
+) -> RangedU64ValueParser<T> {
+    RangedU64ValueParser::new().range(1..=max)
 }
 
 /// Parses `500ms`, `2m` or `1h30m`; a plain number is seconds.
@@ -310,34 +291,25 @@ mod tests {
     use super::*;
 
     impl Settings {
-        /// Two tasks on one thread of a process, for two seconds.
+        /// Two tasks and a thousand leases for two seconds.
         pub(crate) fn of(scenario: Scenario) -> Self {
             Self {
-                scenario,
                 tasks: 2,
-                threads: 1,
-                processes: 1,
                 names: 1,
-                section: Duration::ZERO,
-                waiters: 1,
                 leases: 1_000,
-                ttl: TTL,
-                watchdog: None,
                 duration: Duration::from_secs(2),
+                ..settings(&format!("redis://host --scenario {scenario}")).unwrap()
             }
         }
     }
 
-    /// The settings of a command line, as text.
-    fn settings(line: &str) -> Result<String, String> {
+    fn settings(line: &str) -> Result<Settings, String> {
         let words = line.split_ascii_whitespace();
         let args = ["leasehold-bench", "--store"].into_iter().chain(words);
-        let options = Options::try_parse_from(args).map_err(|error| error.to_string())?;
-        let target = options.target().map_err(|failure| failure.to_string())?;
-        let settings = options
-            .settings(&target)
-            .map_err(|failure| failure.to_string())?;
-        Ok(format!("{settings:?}"))
+        let options = Options::parse_line(args.map(OsString::from));
+        options
+            .map(|options| options.settings)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -359,7 +331,7 @@ mod tests {
             ("redis://host --scenario wakeup", "waiters: 1,"),
             ("redis://host --scenario wakeup", "duration: 5s"),
         ] {
-            let settings = settings(line).unwrap();
+            let settings = format!("{:?}", settings(line).unwrap());
             assert!(settings.contains(part), "{line}: {settings}");
         }
     }
@@ -367,24 +339,19 @@ mod tests {
     #[test]
     fn every_lease_is_renewed_while_renewals_are_observed() {
         for (options, duration) in [
-            ("", Some("20s")),
-            ("--ttl 3s", Some("2s")),
-            ("--ttl 3s --seconds 1", Some("1s")),
-            ("--seconds 10", Some("10s")),
+            ("", Some(20)),
+            ("--ttl 3s", Some(2)),
+            ("--ttl 3s --seconds 1", Some(1)),
+            ("--seconds 10", Some(10)),
             ("--seconds 9", None),
             ("--ttl 1m --seconds 19", None),
         ] {
-            match (
-                settings(&format!("memory: --scenario renew {options}")),
-                duration,
-            ) {
-                (Ok(settings), Some(duration)) => {
-                    let expected = format!("duration: {duration}");
-                    assert!(settings.contains(&expected), "{settings}");
-                }
-                (Err(error), None) => assert!(error.contains("a third of the ttl"), "{error}"),
-                other => panic!("{options}: {other:?}"),
-            }
+            let settings = settings(&format!("memory: --scenario renew {options}"));
+            let found = settings
+                .as_ref()
+                .map(|settings| settings.duration.as_secs());
+            assert_eq!(found.ok(), duration, "{settings:?}");
+            assert!(settings.map_or_else(|error| error.contains("a third of the ttl"), |_| true));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::options::Scenario;
 
@@ -11,28 +11,21 @@ use crate::options::Scenario;
 /// A path such as `held.lag.p50_us` leads to a figure.
 #[derive(Debug)]
 pub(crate) struct Report {
-    workload: String,
     figures: Value,
-    failure: Option<String>,
+    /// Why the run failed, if it did.
+    pub(crate) failure: Option<String>,
 }
 
 impl Report {
-    /// A report about a workload; `store` is the store's URL without a password.
-    pub(crate) fn new(scenario: Scenario, workload: String, seconds: f64, store: &str) -> Self {
+    /// A report; `store` is the store's URL without a password.
+    pub(crate) fn new(scenario: Scenario, seconds: f64, store: &str) -> Self {
         let mut report = Self {
-            workload,
             figures: Map::new().into(),
             failure: None,
         };
-        report.add("scenario", scenario.to_string());
-        report.add("store", store);
-        report.add("seconds", seconds);
+        let scenario = scenario.to_string();
+        report.add_all(json!({"scenario": scenario, "store": store, "seconds": seconds}));
         report
-    }
-
-    /// Adds a figure, or an object of them.
-    pub(crate) fn add(&mut self, name: &str, figure: impl Into<Value>) {
-        self.figures[name] = figure.into();
     }
 
     /// Adds the figures of an object, each by its own name.
@@ -42,24 +35,14 @@ impl Report {
         }
     }
 
-    /// Marks the run as failed.
-    pub(crate) fn fail(&mut self, failure: String) {
-        self.failure = Some(failure);
-    }
-
-    /// Why the run failed, if it did.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
-    }
-
     /// All figures as one JSON object.
     pub(crate) fn json(&self) -> String {
         self.figures.to_string()
     }
 
-    /// The workload, then all figures that are known, each with its path on a line.
+    /// All figures that are known, each with its path on a line.
     pub(crate) fn text(&self) -> String {
-        let mut text = format!("{}\n\n", self.workload);
+        let mut text = String::new();
         add_lines(&mut text, "", &self.figures);
         text
     }
@@ -126,21 +109,17 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn known_figures_are_lines_and_unknown_ones_are_null() {
-        let mut report = Report::new(Scenario::Renew, "nothing".into(), 5.0, "memory:");
-        report.add("all", json!([{"p50_us": 1.25, "held": true}]));
-        report.add("other", Value::Null);
+        let mut report = Report::new(Scenario::Renew, 5.0, "memory:");
+        report.add_all(json!({"all": [{"p50_us": 1.25, "held": true}], "other": null}));
         let text = report.text();
         let lines: Vec<Vec<_>> = text
             .lines()
             .map(|line| line.split_whitespace().collect())
             .collect();
-        assert_eq!(lines[..2], [vec!["nothing"], vec![]]);
         for line in [
             ["scenario", "renew"],
             ["seconds", "5.0"],
@@ -149,7 +128,7 @@ mod tests {
         ] {
             assert!(lines.contains(&line.to_vec()), "{text}");
         }
-        assert_eq!(lines.len(), 7);
+        assert_eq!(lines.len(), 5);
         assert!(report.json().contains(r#""other":null"#));
     }
 }

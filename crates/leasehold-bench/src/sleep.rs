@@ -3,32 +3,32 @@
 use std::io;
 use std::time::Duration;
 
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tokio::net::unix::pipe::Receiver;
+
 /// A timer of the system: those of the runtime fire at whole milliseconds, one too late.
 ///
 /// To be driven by one task at a time.
 #[derive(Debug)]
 pub(crate) struct SleepTimer {
     /// The timer is not a pipe, but it is read like one.
-    #[cfg(target_os = "linux")]
-    timer: tokio::net::unix::pipe::Receiver,
+    timer: Receiver,
 }
 
-#[cfg(target_os = "linux")]
 impl SleepTimer {
     /// Inside a runtime only.
     pub(crate) fn new() -> io::Result<Self> {
-        use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
-
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        let timer = tokio::net::unix::pipe::Receiver::from_file_unchecked(timer.into())?;
+        let timer = Receiver::from_file_unchecked(timer.into())?;
         Ok(Self { timer })
     }
 
     /// Sleeps for a duration; for zero not at all.
     pub(crate) async fn sleep(&self, duration: Duration) -> io::Result<()> {
-        use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
-
         if duration.is_zero() {
             return Ok(());
         }
@@ -47,40 +47,6 @@ impl SleepTimer {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return read.map(drop),
             }
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-impl SleepTimer {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self {})
-    }
-
-    /// Sleeps for a duration, as exactly as the runtime can; for zero not at all.
-    pub(crate) async fn sleep(&self, duration: Duration) -> io::Result<()> {
-        if !duration.is_zero() {
-            tokio::time::sleep(duration).await;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use super::*;
-
-    /// How much longer it is depends on the machine.
-    #[tokio::test]
-    async fn a_sleep_is_never_too_short() {
-        let timer = SleepTimer::new().unwrap();
-        for micros in [0, 1, 200, 1_000, 3_000] {
-            let duration = Duration::from_micros(micros);
-            let start = Instant::now();
-            timer.sleep(duration).await.unwrap();
-            assert!(start.elapsed() >= duration, "{duration:?}");
         }
     }
 }

@@ -58,11 +58,6 @@ impl Target {
         self.url.starts_with("memory:")
     }
 
-    /// Whether it waits for a disk.
-    pub(crate) fn is_on_disk(&self) -> bool {
-        self.url.starts_with("sqlite:")
-    }
-
     /// Connects. From then on the library's metrics are recorded.
     pub(crate) async fn open(&self) -> Result<Session> {
         let store = self.open_store().await?;
@@ -122,16 +117,6 @@ impl Target {
     }
 }
 
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target")
-            .field("namespace", &self.namespace)
-            .field("tenant", &self.tenant)
-            .field("prefix", &self.prefix)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Session {
     /// A lock of this run.
     pub(crate) fn mutex(&self, name: impl fmt::Display) -> Result<Mutex> {
@@ -167,7 +152,7 @@ impl Session {
     /// The calls to the store by this process: batches of the library, each a script call in Redis or
     /// a transaction in SQLite, and those of baselines. `None`: there are none in memory.
     pub(crate) fn calls(&self) -> Option<u64> {
-        let calls = metrics_recorder::ROUND_TRIPS.value() + self.baseline.calls();
+        let calls = metrics_recorder::total(metrics_recorder::ROUND_TRIPS) + self.baseline.calls();
         (!self.store().starts_with("memory:")).then_some(calls)
     }
 

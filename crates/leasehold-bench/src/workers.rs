@@ -25,7 +25,7 @@ use crate::{Failure, Result, failed};
 pub(crate) const COMMAND: &str = "__worker";
 
 /// What a worker is started for.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) target: Target,
     pub(crate) settings: Settings,
@@ -73,14 +73,9 @@ impl Workers {
 
     /// Ends them and waits until they have ended.
     pub(crate) async fn finish(self) -> Result<()> {
-        for Worker {
-            mut process,
-            orders,
-            ..
-        } in self.0
-        {
-            drop(orders);
-            process.wait().await?;
+        for mut worker in self.0 {
+            drop(worker.orders);
+            worker.process.wait().await?;
         }
         Ok(())
     }

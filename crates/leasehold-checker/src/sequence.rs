@@ -145,73 +145,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holders_in_turn_are_no_violation() {
-        let mut sequence = Sequence::default();
-        for (holder, token) in [('a', 3), ('b', 4), ('c', 9)] {
-            assert_eq!(sequence.acquired(holder, token), Ok(()));
-            sequence.ended(holder);
-        }
-        assert_eq!((sequence.acquisitions(), sequence.current()), (3, None));
-    }
+    fn violations_are_found_where_holders_do_not_take_turns() {
+        use Violation::{Revived, TokenNotLarger, TwoHolders};
 
-    #[test]
-    fn an_acquisition_before_the_end_of_another_hold_is_two_holders() {
-        let mut sequence = Sequence::default();
-        sequence.acquired('a', 1).unwrap();
-        assert_eq!(sequence.acquired('b', 2), Err(Violation::TwoHolders));
-        // The end of the first hold is not the end of the second.
-        sequence.ended('a');
-        assert_eq!(sequence.current(), Some('b'));
-    }
-
-    #[test]
-    fn a_hold_does_not_begin_again() {
-        let mut sequence = Sequence::default();
-        sequence.acquired('a', 1).unwrap();
-        sequence.ended('a');
-        assert_eq!(sequence.acquired('a', 2), Err(Violation::Revived));
-    }
-
-    #[test]
-    fn tokens_grow() {
-        for token in [6, 7] {
+        // Each acquisition, whether the hold ends after it, and its violation.
+        for acquisitions in [
+            &[(1, 3, true, None), (2, 4, true, None), (3, 9, true, None)][..],
+            &[(1, 1, false, None), (2, 2, false, Some(TwoHolders))],
+            &[(1, 1, true, None), (1, 2, true, Some(Revived))],
+            &[(1, 7, true, None), (2, 6, true, Some(TokenNotLarger))],
+            &[(1, 7, true, None), (2, 7, true, Some(TokenNotLarger))],
+        ] {
             let mut sequence = Sequence::default();
-            sequence.acquired('a', 7).unwrap();
-            sequence.ended('a');
-            assert_eq!(
-                sequence.acquired('b', token),
-                Err(Violation::TokenNotLarger)
-            );
+            for &(holder, token, ends, violation) in acquisitions {
+                assert_eq!(sequence.acquired(holder, token).err(), violation);
+                // The end of another hold is not the end of this one.
+                sequence.ended(0);
+                assert_eq!(sequence.current(), Some(holder));
+                if ends {
+                    sequence.ended(holder);
+                }
+            }
+            assert_eq!(sequence.acquisitions(), acquisitions.len() as u64);
         }
     }
 
     #[test]
     fn tokens_identify_holds() {
         let mut sequence = Sequence::of_tokens();
-        for (token, expected) in [
-            (5, Ok(())),
-            (7, Err(Violation::TwoHolders)),
-            (7, Err(Violation::TokenNotLarger)),
-        ] {
-            assert_eq!(sequence.acquired(token, token), expected);
-            if token == 7 {
-                sequence.ended(7);
-            }
-        }
+        assert_eq!(sequence.acquired(5, 5), Ok(()));
+        assert_eq!(sequence.acquired(7, 7), Err(Violation::TwoHolders));
+        sequence.ended(7);
+        assert_eq!(sequence.acquired(7, 7), Err(Violation::TokenNotLarger));
     }
 
     #[test]
     fn an_instant_has_one_holder() {
         let mut sequence = Sequence::default();
-        assert_eq!(sequence.observe([]), Ok(()));
-        assert_eq!(sequence.observe([('a', 1)]), Ok(()));
-        assert_eq!(sequence.observe([('a', 1)]), Ok(()));
-        assert_eq!(sequence.observe([('b', 2)]), Ok(()));
-        assert_eq!(sequence.acquisitions(), 2);
-        assert_eq!(
-            sequence.observe([('b', 2), ('c', 3)]),
-            Err(Violation::TwoHolders)
-        );
-        assert_eq!(sequence.observe([('a', 1)]), Err(Violation::Revived));
+        for (holders, expected) in [
+            (&[][..], Ok(())),
+            (&[('a', 1)], Ok(())),
+            (&[('a', 1)], Ok(())),
+            (&[('b', 2)], Ok(())),
+            (&[('b', 2), ('c', 3)], Err(Violation::TwoHolders)),
+            (&[('a', 1)], Err(Violation::Revived)),
+        ] {
+            assert_eq!(sequence.observe(holders.iter().copied()), expected);
+        }
+        assert_eq!(sequence.acquisitions(), 3);
     }
 }

@@ -79,13 +79,6 @@ impl Masters {
         }
     }
 
-    /// Removes one.
-    pub fn remove(&mut self, master: usize) {
-        if master < Size::MAX {
-            self.0 &= !(1 << master);
-        }
-    }
-
     /// Whether it contains a master.
     #[must_use]
     pub fn contains(self, master: usize) -> bool {
@@ -144,5 +137,15 @@ mod tests {
             let error = Size::new(masters).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn a_set_ends_with_the_last_master() {
+        let mut last = Masters::default();
+        last.insert(62);
+        last.insert(63);
+        assert_eq!(last.iter().collect::<Vec<_>>(), [62]);
+        let all = Size::new(63).unwrap().all();
+        assert_eq!((last.len(), all.without(last).len()), (1, 62));
     }
 }

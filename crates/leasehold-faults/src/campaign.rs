@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use clap::builder::PossibleValuesParser;
+
 use crate::checker::CheckReport;
 use crate::random::{self, Size};
 use crate::report::{RandomReport, Report, WatchdogReport};
@@ -28,7 +30,7 @@ pub(crate) struct CampaignArgs {
     #[arg(long, conflicts_with = "short", value_parser = clap::value_parser!(u16).range(1..))]
     times_percent: Option<u16>,
     /// Run these scenarios only: single, masters, random for both, watchdog for the others, or their names.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(names()))]
     only: Vec<String>,
     /// Write the results of complete campaigns into the report in this directory.
     #[arg(long)]
@@ -56,6 +58,14 @@ struct Form {
     long: bool,
 }
 
+/// All names of scenarios.
+fn names() -> impl Iterator<Item = &'static str> {
+    let watchdog = SCENARIOS.iter().map(|scenario| scenario.name);
+    [SINGLE, MASTERS, RANDOM, WATCHDOG]
+        .into_iter()
+        .chain(watchdog)
+}
+
 impl CampaignArgs {
     fn selects(&self, kind: &str, name: &str) -> bool {
         let mut only = self.only.iter();
@@ -64,19 +74,8 @@ impl CampaignArgs {
 
     /// The selected scenarios of the watchdog.
     fn scenarios(&self) -> Vec<&'static Scenario> {
-        let scenarios = SCENARIOS.iter();
-        scenarios
-            .filter(|scenario| self.selects(WATCHDOG, scenario.name))
-            .collect()
-    }
-
-    /// A name that selects nothing.
-    fn unknown_name(&self) -> Option<&String> {
-        let groups = [SINGLE, MASTERS, RANDOM, WATCHDOG];
-        self.only.iter().find(|only| {
-            let is_scenario = SCENARIOS.iter().any(|scenario| scenario.name == **only);
-            !is_scenario && !groups.contains(&&***only)
-        })
+        let selected = |scenario: &&Scenario| self.selects(WATCHDOG, scenario.name);
+        SCENARIOS.iter().filter(selected).collect()
     }
 
     fn is_short(&self) -> bool {
@@ -94,40 +93,18 @@ impl CampaignArgs {
             0 => (8, 2, 20_000),
             _ => (12, 4, 60_000),
         };
-        let selected = |name, worlds| {
-            if self.selects(RANDOM, name) {
-                worlds
-            } else {
-                0
-            }
-        };
         let size = Size {
             rounds: rounds.max(1),
-            single: selected(SINGLE, single),
-            masters: selected(MASTERS, masters),
+            single: single * u64::from(self.selects(RANDOM, SINGLE)),
+            masters: masters * u64::from(self.selects(RANDOM, MASTERS)),
             round_ms,
         };
         (size.single + size.masters > 0).then_some(size)
-    }
-
-    fn watchdog_form(&self) -> WatchdogForm {
-        match self.is_short() {
-            true => WatchdogForm::Short,
-            false => WatchdogForm::Percent(self.times_percent.unwrap_or(100)),
-        }
     }
 }
 
 /// Runs a campaign, prints its results and adds them to the report. Returns whether it found nothing.
 pub(crate) fn run(args: &CampaignArgs) -> bool {
-    if let Some(name) = args.unknown_name() {
-        let names: Vec<_> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
-        let names = names.join(", ");
-        eprintln!(
-            "no scenario {name}; there are {SINGLE}, {MASTERS}, {names}, {RANDOM} and {WATCHDOG}"
-        );
-        return false;
-    }
     let mut results = Report::default();
     let mut clean = true;
     let size = args.size();
@@ -138,7 +115,11 @@ pub(crate) fn run(args: &CampaignArgs) -> bool {
     }
     let scenarios = args.scenarios();
     if !scenarios.is_empty() {
-        let (form, begin) = (args.watchdog_form(), Instant::now());
+        let form = match args.is_short() {
+            true => WatchdogForm::Short,
+            false => WatchdogForm::Percent(args.times_percent.unwrap_or(100)),
+        };
+        let begin = Instant::now();
         let rows = watchdog::run(&scenarios, form);
         let watchdog = WatchdogReport::new(form, begin.elapsed(), rows);
         clean &= watchdog.is_clean(!args.is_short());
@@ -199,42 +180,36 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct Parsed {
         #[command(flatten)]
         args: CampaignArgs,
     }
 
-    fn parse(line: &str) -> CampaignArgs {
+    fn parse(line: &str) -> Result<CampaignArgs, clap::Error> {
         let words = ["campaign"].into_iter().chain(line.split_whitespace());
-        Line::parse_from(words).args
+        Parsed::try_parse_from(words).map(|parsed| parsed.args)
     }
 
     #[test]
-    fn names_select_scenarios() {
+    fn names_select_scenarios_and_the_short_form_is_the_default() {
         let all = SCENARIOS.len();
-        for (line, single, masters, scenarios) in [
-            ("", 8, 2, all),
-            ("--minutes 5", 12, 4, all),
-            ("--only single", 8, 0, 0),
-            ("--only random --long", 12, 4, 0),
-            ("--only watchdog", 0, 0, all),
-            ("--only masters,killed,exec", 0, 2, 2),
+        for (line, short, single, masters, scenarios) in [
+            ("", true, 8, 2, all),
+            ("--short", true, 8, 2, all),
+            ("--times-percent 10", false, 8, 2, all),
+            ("--minutes 5", false, 12, 4, all),
+            ("--only single", true, 8, 0, 0),
+            ("--only random --long", false, 12, 4, 0),
+            ("--only watchdog", true, 0, 0, all),
+            ("--only masters,killed,exec", true, 0, 2, 2),
         ] {
-            let args = parse(line);
-            let size = args
-                .size()
-                .map_or((0, 0), |size| (size.single, size.masters));
+            let args = parse(line).unwrap();
+            let size = args.size();
+            let size = size.map_or((0, 0), |size| (size.single, size.masters));
             assert_eq!(size, (single, masters), "{line}");
-            assert_eq!(args.scenarios().len(), scenarios, "{line}");
-            assert_eq!(args.unknown_name(), None, "{line}");
+            let found = (args.is_short(), args.scenarios().len());
+            assert_eq!(found, (short, scenarios), "{line}");
         }
-        assert_eq!(parse("--only none").unknown_name().unwrap(), "none");
-    }
-
-    #[test]
-    fn the_short_form_is_the_default() {
-        for (line, short) in [("", true), ("--short", true), ("--times-percent 10", false)] {
-            assert_eq!(parse(line).is_short(), short, "{line}");
-        }
+        parse("--only none").unwrap_err();
     }
 }

@@ -1,5 +1,7 @@
 //! The clock that all processes of the machine share, in nanoseconds.
 
+use std::fs;
+
 use leasehold::clock::{BootClock, Clock};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -20,4 +22,25 @@ pub(crate) fn wall_offset() -> Nanos {
     let seconds = u64::try_from(wall.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(wall.tv_nsec).unwrap_or(0);
     (seconds * 1_000_000_000 + nanos).saturating_sub(middle)
+}
+
+/// How long the threads of a process have run on a processor, in nanoseconds.
+pub(crate) fn time_run(process: &str) -> Nanos {
+    sum_of_threads(process, 0)
+}
+
+/// How long the threads of a process have waited for a processor, in nanoseconds.
+pub(crate) fn time_waited(process: &str) -> Nanos {
+    sum_of_threads(process, 1)
+}
+
+/// The sum of a field of `schedstat` over the threads of a process.
+fn sum_of_threads(process: &str, field: usize) -> Nanos {
+    let threads = fs::read_dir(format!("/proc/{process}/task"));
+    let time = |thread: fs::DirEntry| {
+        let stat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        stat.split_whitespace().nth(field)?.parse::<u64>().ok()
+    };
+    let threads = threads.into_iter().flatten().flatten();
+    threads.filter_map(time).sum()
 }

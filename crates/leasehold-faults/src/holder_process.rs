@@ -1,7 +1,6 @@
 //! A holder process from outside, and the faults that hit it.
 
 use std::fs::File;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -25,13 +24,13 @@ pub(crate) struct HolderProcess {
 }
 
 impl HolderProcess {
-    /// Starts a process that records its events in `config.history`, and its standard error beside it.
-    pub(crate) fn start(name: &str, journal: &Arc<Journal>, config: &HolderConfig) -> Self {
+    /// Starts a process that records its events, and its standard error beside them.
+    pub(crate) fn start(journal: &Arc<Journal>, config: &HolderConfig) -> Self {
         let mut command = Helper::command();
-        command.stderr(File::create(config.history.with_extension("err")).unwrap());
+        command.stderr(File::create(config.history().with_extension("err")).unwrap());
         let process = Self {
             helper: Helper::spawn(command),
-            name: name.to_owned(),
+            name: config.process.clone(),
             journal: Arc::clone(journal),
             ttl: config.ttl_ms * MILLI,
             stopped: None,
@@ -46,11 +45,11 @@ impl HolderProcess {
     }
 
     /// Executes the program anew in the process, which then has another name in the history.
-    pub(crate) fn exec(&mut self, name: &str, config: &HolderConfig) {
+    pub(crate) fn exec(&mut self, config: &HolderConfig) {
         let begin = clock::now();
         assert_eq!(self.helper.request("exec"), "executed");
         self.record(Fault::ExecHolder, (begin, begin), (begin, begin));
-        self.name = name.to_owned();
+        self.name.clone_from(&config.process);
         self.run(config);
     }
 
@@ -97,10 +96,8 @@ impl HolderProcess {
     }
 
     pub(crate) fn record_failure(&self, reason: &str) {
-        self.journal.record(&Note::Failed {
-            process: self.name.clone(),
-            reason: reason.to_owned(),
-        });
+        let failure = format!("holder process {} failed: {reason}", self.name);
+        self.journal.record(&Note::Violation(failure));
     }
 
     fn record(&self, fault: Fault, outer: (Nanos, Nanos), inner: (Nanos, Nanos)) {
@@ -116,9 +113,4 @@ impl Drop for HolderProcess {
             self.kill();
         }
     }
-}
-
-/// The file of a process's events in the directory of a world.
-pub(crate) fn history_file(directory: &std::path::Path, process: &str) -> PathBuf {
-    directory.join(format!("holder-{process}.jsonl"))
 }

@@ -146,7 +146,6 @@ impl MarginRow {
             _ => ("ms", 1e6),
         };
         values.sort_unstable();
-        #[expect(clippy::cast_precision_loss, reason = "times of seconds")]
         let at = |index: usize| values[index] as f64 / scale;
         Self {
             margin: margin.label().to_owned(),
@@ -220,15 +219,10 @@ fn today() -> String {
 
 /// A number with a comma every three digits.
 fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
+    match number {
+        0..1000 => number.to_string(),
+        _ => format!("{},{:03}", grouped(number / 1000), number % 1000),
     }
-    text
 }
 
 #[cfg(test)]

@@ -295,9 +295,35 @@ fn pick<'a, T>(rng: &mut Rng, choices: &'a [T]) -> &'a T {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use leasehold_core::queue;
 
     use super::*;
+
+    #[test]
+    fn every_name_has_a_request_in_every_round_and_a_waiter_repeats_its_request() {
+        for seed in 0..200 {
+            let histories = Histories::random(seed, Shape::Standing, 16);
+            let again = Histories::random(seed, Shape::Standing, 16);
+            assert_eq!(histories.to_string(), again.to_string());
+            let mut requests = HashMap::new();
+            for round in &histories.rounds {
+                let mut requested = vec![false; histories.names];
+                for (name, op) in round.batches.iter().flatten() {
+                    requested[*name] = true;
+                    if let Op::Acquire {
+                        lease, wait: true, ..
+                    } = op
+                    {
+                        let first = requests.entry(*lease).or_insert((*name, *op));
+                        assert_eq!(*first, (*name, *op), "{histories}");
+                    }
+                }
+                assert!(!requested.contains(&false), "{histories}");
+            }
+        }
+    }
 
     /// A second is between any request and the end of any lease or queue, so that a store whose clock
     /// runs has the replies of the rule.
@@ -321,8 +347,8 @@ mod tests {
                             queue::acceptance(*ttl).as_duration(),
                             queue::retention(*ttl),
                         ];
-                        let durations = durations.map(|it| i64::try_from(it.as_millis()).unwrap());
-                        ends.extend(durations.map(|it| now + it));
+                        let spans = durations.map(|span| i64::try_from(span.as_millis()).unwrap());
+                        ends.extend(spans.map(|span| now + span));
                     }
                     // Any request may grant the lock to an earlier waiter.
                     ends.push(now + 3_000);

@@ -12,12 +12,12 @@ pub(crate) struct ClockShim {
 }
 
 impl ClockShim {
-    /// Compiles the shim into a folder.
-    pub(crate) fn build(folder: &Path) -> Self {
-        let source = folder.join("clock.c");
+    /// Compiles the shim into a directory.
+    pub(crate) fn build(directory: &Path) -> Self {
+        let source = directory.join("clock.c");
         let shim = Self {
-            library: folder.join("clock.so"),
-            offset: folder.join("clock.offset"),
+            library: directory.join("clock.so"),
+            offset: directory.join("clock.offset"),
         };
         fs::write(&source, SOURCE).expect("the shim's source");
         let status = Command::new("cc")
@@ -30,7 +30,7 @@ impl ClockShim {
         shim
     }
 
-    /// What the process needs in its environment.
+    /// The variables of the process.
     pub(crate) fn env(&self) -> [(&str, &Path); 2] {
         [
             ("LD_PRELOAD", &self.library),

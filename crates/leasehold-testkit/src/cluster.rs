@@ -1,5 +1,6 @@
 //! A real Redis cluster of a test's own: three masters, and a replica of each.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::redis::{RedisOptions, RedisServer};
@@ -14,7 +15,7 @@ const MASTERS: usize = 3;
 /// How long any change of a cluster may take on a slow machine.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long until nodes take a silent one for dead.
+/// How long a node is silent until the others consider it failed.
 const NODE_TIMEOUT_MS: u32 = 1_000;
 
 /// A running cluster. Its nodes end when it is dropped.
@@ -22,16 +23,23 @@ pub struct Cluster {
     nodes: Vec<RedisServer>,
 }
 
-/// A node as the cluster sees it.
+/// A node in the reply to `CLUSTER NODES`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     id: String,
-    /// At which the nodes talk to each other: the other depends on who asks, if there is TLS.
+    /// The port for other nodes. With TLS the other port in the reply depends on the client.
     bus_port: u16,
     master: Option<String>,
     flags: String,
-    /// Whether it is the master of any slot.
-    serves: bool,
+    epoch: String,
+    /// The ranges of the slots of which it is the master.
+    slots: Vec<String>,
+}
+
+impl Seen {
+    fn serves(&self) -> bool {
+        !self.slots.is_empty()
+    }
 }
 
 impl Cluster {
@@ -49,17 +57,8 @@ impl Cluster {
     #[must_use]
     pub fn start_with(options: &RedisOptions) -> Self {
         let options = options.clone().together().cluster_node(NODE_TIMEOUT_MS);
-        let nodes: Vec<_> = (0..2 * MASTERS)
-            .map(|_| {
-                std::thread::spawn({
-                    let options = options.clone();
-                    move || options.start()
-                })
-            })
-            .collect();
-        let nodes = nodes.into_iter().map(|node| node.join().expect("a node"));
         let cluster = Self {
-            nodes: nodes.collect(),
+            nodes: options.start_many(2 * MASTERS),
         };
         cluster.join();
         cluster
@@ -100,29 +99,25 @@ impl Cluster {
     /// The URL of the cluster, with three of its nodes.
     #[must_use]
     pub fn url(&self) -> String {
-        self.url_of_nodes(&[0, 1, 2])
-    }
-
-    /// The URL of the cluster with these of its nodes.
-    #[must_use]
-    pub fn url_of_nodes(&self, nodes: &[usize]) -> String {
-        self.url_with("", nodes)
+        self.url_with("")
     }
 
     /// The URL of the cluster for one of the users of its nodes.
     #[must_use]
     pub fn url_of(&self, user: &str, password: &str) -> String {
-        self.url_with(&format!("{user}:{password}@"), &[0, 1, 2])
+        self.url_with(&format!("{user}:{password}@"))
     }
 
-    fn url_with(&self, credentials: &str, nodes: &[usize]) -> String {
+    fn url_with(&self, credentials: &str) -> String {
         let query = self.nodes[0].query();
         let (scheme, host) = match query.is_empty() {
             false => ("rediss+cluster", "localhost"),
             true => ("redis+cluster", "127.0.0.1"),
         };
-        let hosts = nodes.iter().map(|nth| self.nodes[*nth].port());
-        let hosts: Vec<_> = hosts.map(|port| format!("{host}:{port}")).collect();
+        let hosts = self.nodes[..MASTERS].iter();
+        let hosts: Vec<_> = hosts
+            .map(|node| format!("{host}:{}", node.port()))
+            .collect();
         format!("{scheme}://{credentials}{}{query}", hosts.join(","))
     }
 
@@ -137,7 +132,7 @@ impl Cluster {
         &mut self.nodes[nth]
     }
 
-    /// The slot of a key, by the server's own word.
+    /// The slot of a key, by the server's own count.
     #[must_use]
     pub fn slot_of(&self, key: &str) -> u16 {
         let slot = self.living().cli(&["CLUSTER", "KEYSLOT", key]);
@@ -152,20 +147,17 @@ impl Cluster {
     /// Which node is the master of a slot, as a living node sees it.
     #[must_use]
     pub fn master_of(&self, slot: u16) -> usize {
-        let slots = self.living().cli(&["CLUSTER", "NODES"]);
-        let owner = slots.lines().find(|line| {
-            line.split_whitespace().skip(8).any(|range| {
-                let (first, last) = range.split_once('-').unwrap_or((range, range));
-                let bounds = first.parse::<u16>().ok().zip(last.parse::<u16>().ok());
-                bounds.is_some_and(|(first, last)| (first..=last).contains(&slot))
-            })
-        });
-        let owner = owner.expect("a slot that is served");
-        let id = owner.split_whitespace().next().unwrap_or_default();
-        self.nth(id)
+        let includes = |range: &String| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let bounds = first.parse::<u16>().ok().zip(last.parse::<u16>().ok());
+            bounds.is_some_and(|(first, last)| (first..=last).contains(&slot))
+        };
+        let nodes = seen(self.living());
+        let owner = nodes.iter().find(|seen| seen.slots.iter().any(includes));
+        self.nth(&owner.expect("a slot that is served").id)
     }
 
-    /// Waits until every living node says that all is well: all slots are served, and each living node
+    /// Waits until every living node reports that all is well: all slots are served, and each living node
     /// knows the role of each other.
     pub fn settled(&self) {
         eventually(SETTLED_WITHIN, || self.is_settled());
@@ -182,44 +174,41 @@ impl Cluster {
                 && info.contains(&format!("cluster_slots_ok:{SLOTS}"))
                 && synced
         };
-        let sorted = |mut ids: Vec<String>| {
-            ids.sort();
-            ids
-        };
         let is_master = |node: &&&RedisServer| {
             let role = node.try_cli(&["ROLE"]).unwrap_or_default();
             role.starts_with("master")
         };
         let masters = living.iter().filter(is_master);
-        let masters = sorted(masters.map(|node| id(node)).collect());
-        // One that came back takes itself for a master, and others take it for one, until they hear
-        // otherwise.
+        let masters: BTreeSet<_> = masters.map(|node| id(node)).collect();
+        // A node that was restarted is a master for itself and for others until they receive a newer
+        // configuration.
         let agrees = |node: &RedisServer| {
             let mut seen = seen(node);
             seen.retain(|seen| !seen.flags.contains("fail"));
-            let clear = seen.iter().all(|seen| seen.serves || seen.master.is_some())
+            let clear = seen
+                .iter()
+                .all(|seen| seen.serves() || seen.master.is_some())
                 && seen.len() == living.len();
-            let serving = seen.into_iter().filter(|seen| seen.serves);
-            clear && sorted(serving.map(|seen| seen.id).collect()) == masters
+            let serving = seen.into_iter().filter(Seen::serves);
+            clear && serving.map(|seen| seen.id).collect::<BTreeSet<_>>() == masters
         };
         living.iter().all(|node| ok(node) && agrees(node))
     }
 
-    /// Has a replica take the place of its master, with the master's consent, and waits until it has.
+    /// Makes a replica the master, with the old master's consent, and waits until it has.
     ///
     /// # Panics
     ///
-    /// If it does not come about.
+    /// If it does not happen.
     pub fn fail_over(&self, replica: usize) {
         let replica = &self.nodes[replica];
         let is_master = || replica.cli(&["ROLE"]).starts_with("master");
-        let mut asked: Option<Instant> = None;
+        let mut requested: Option<Instant> = None;
         eventually(SETTLED_WITHIN, || {
-            // It is refused while a busy master is thought to have failed; one that was taken may have let the
-            // time for it pass.
-            let due = asked.is_none_or(|asked| asked.elapsed() > Duration::from_secs(6));
+            // It is refused while a busy master seems to have failed, and an accepted one may time out.
+            let due = requested.is_none_or(|at| at.elapsed() > Duration::from_secs(6));
             if due && !is_master() && replica.try_cli(&["CLUSTER", "FAILOVER"]).is_ok() {
-                asked = Some(Instant::now());
+                requested = Some(Instant::now());
             }
             is_master()
         });
@@ -236,7 +225,7 @@ impl Cluster {
         self.nth(&replica.expect("a replica").id)
     }
 
-    /// Begins to move a slot: its owner sends whoever asks for a missing key to the other.
+    /// Begins to move a slot: its owner redirects requests for a missing key to the other.
     pub fn begin_to_move(&self, slot: u16, to: usize) -> Move<'_> {
         let from = self.master_of(slot);
         let slot = slot.to_string();
@@ -261,37 +250,35 @@ impl Cluster {
         moving.end();
     }
 
-    /// Waits until all living nodes are at the same epoch and say the same of all slots.
+    /// Waits until all living nodes have the same epoch and the same slots.
     fn agree(&self) {
-        let says = |node: &RedisServer| {
+        let view = |node: &RedisServer| {
             let info = node.try_cli(&["CLUSTER", "INFO"]).unwrap_or_default();
             let epoch = info
                 .lines()
                 .find(|line| line.starts_with("cluster_current_epoch"));
-            let slots = node.try_cli(&["CLUSTER", "NODES"]).unwrap_or_default();
-            let mut slots: Vec<_> = slots
-                .lines()
-                .filter_map(|line| {
-                    let words: Vec<_> = line.split_whitespace().collect();
-                    let served = words.get(8..)?.iter().filter(|word| !word.starts_with('['));
-                    let served: Vec<_> = served.map(|word| (*word).to_owned()).collect();
-                    (!served.is_empty()).then(|| (words[0].to_owned(), words[6].to_owned(), served))
-                })
+            let mut slots: Vec<_> = seen(node)
+                .into_iter()
+                .filter(Seen::serves)
+                .map(|seen| (seen.id, seen.epoch, seen.slots))
                 .collect();
             slots.sort();
             (epoch.map(str::to_owned), slots)
         };
         eventually(SETTLED_WITHIN, || {
-            let answers = |node: &&RedisServer| node.is_alive() && !node.is_stopped();
-            let mut living = self.nodes.iter().filter(answers).map(says);
+            let mut living = self.running().map(view);
             let first = living.next();
             living.all(|other| Some(&other) == first.as_ref())
         });
     }
 
+    fn running(&self) -> impl Iterator<Item = &RedisServer> {
+        let runs = |node: &&RedisServer| node.is_alive() && !node.is_stopped();
+        self.nodes.iter().filter(runs)
+    }
+
     fn living(&self) -> &RedisServer {
-        let answers = |node: &&RedisServer| node.is_alive() && !node.is_stopped();
-        self.nodes.iter().find(answers).expect("a living node")
+        self.running().next().expect("a living node")
     }
 
     fn nth(&self, id: &str) -> usize {
@@ -305,7 +292,7 @@ impl Cluster {
     }
 }
 
-/// A slot that moves. Left alone it stays open.
+/// A slot that moves. Until its end it stays open.
 pub struct Move<'a> {
     cluster: &'a Cluster,
     slot: String,
@@ -323,7 +310,7 @@ impl Move<'_> {
         keys.lines().map(str::to_owned).collect()
     }
 
-    /// Moves some keys, and answers how many.
+    /// Moves some keys, and returns how many.
     pub fn move_keys(&self, count: usize) -> usize {
         let keys = self.keys(count);
         self.move_these(&keys.iter().map(String::as_str).collect::<Vec<_>>());
@@ -345,8 +332,8 @@ impl Move<'_> {
 
     /// Makes the other node the owner, and waits until every living node knows.
     ///
-    /// It must: a node that is given a slot before it has heard of the last change elsewhere claims it by
-    /// an epoch that is too low, and loses it again, with all that is in it.
+    /// Otherwise a node that is given a slot before it knows the last change elsewhere claims it by an epoch
+    /// that is too low, and loses it again, with all that is in it.
     pub fn end(self) {
         let nodes = &self.cluster.nodes;
         let owner = id(&nodes[self.to]);
@@ -361,22 +348,21 @@ fn id(node: &RedisServer) -> String {
     node.cli(&["CLUSTER", "MYID"])
 }
 
-/// What a node knows of all nodes that it has shaken hands with. Nothing if it does not answer.
+/// All nodes that a node knows and has shaken hands with. None if it does not reply.
 fn seen(node: &RedisServer) -> Vec<Seen> {
     let nodes = node.try_cli(&["CLUSTER", "NODES"]).unwrap_or_default();
     let parse = |line: &str| {
-        let mut words = line.split_whitespace();
-        let (id, address, flags, master) =
-            (words.next()?, words.next()?, words.next()?, words.next()?);
-        let slots = words.nth(4);
-        let bus_port = address.split_once('@')?.1;
-        let bus_port = bus_port.split(',').next()?;
+        let words: Vec<_> = line.split_whitespace().collect();
+        let (_, bus_port) = words.get(1)?.split_once('@')?;
+        // A slot that moves is in brackets.
+        let slots = words.get(8..)?.iter().filter(|word| !word.starts_with('['));
         Some(Seen {
-            id: id.to_owned(),
-            bus_port: bus_port.parse().ok()?,
-            master: (master != "-").then(|| master.to_owned()),
-            flags: flags.to_owned(),
-            serves: slots.is_some(),
+            id: words[0].to_owned(),
+            bus_port: bus_port.split(',').next()?.parse().ok()?,
+            master: (words[3] != "-").then(|| words[3].to_owned()),
+            flags: words[2].to_owned(),
+            epoch: words[6].to_owned(),
+            slots: slots.map(|slots| (*slots).to_owned()).collect(),
         })
     };
     let nodes = nodes.lines().filter_map(parse);

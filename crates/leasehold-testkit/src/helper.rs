@@ -211,7 +211,7 @@ impl Helper {
     ///
     /// # Panics
     ///
-    /// If the system does not tell.
+    /// If the system does not report it.
     pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.process.try_wait().unwrap()
     }
@@ -243,7 +243,7 @@ fn state_in(stat: &str) -> Option<char> {
 
 /// Spawns a process from a thread that lasts as long as the program: the process is killed with the thread
 /// that spawned it.
-fn spawn_in_lasting_thread(command: Command) -> Child {
+pub(crate) fn spawn_in_lasting_thread(command: Command) -> Child {
     type Spawn = (Command, Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<Mutex<Sender<Spawn>>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {

@@ -1,7 +1,7 @@
 //! Real servers and processes for tests.
 //!
-//! A server that is missing is a failure, never a skipped test. Everything started here dies with
-//! the test process, however that dies.
+//! A server that is missing is a failure, never a skipped test. Every process that is started here ends
+//! with the test process, however that ends.
 
 // Helpers of tests fail by panicking, as the tests themselves do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -29,4 +29,4 @@ pub use self::process::{OutputLines, RunToEnd, finish, kill, within_deadline};
 pub use self::proxy::{Proxy, Tally, Then, Way};
 pub use self::redis::{RedisOptions, RedisServer, Restart};
 pub use self::sentinel::{SentinelOptions, SentinelSet};
-pub use self::wait::{eventually, eventually_async, fill_connections, free_port};
+pub use self::wait::{eventually, eventually_async, fill_connections, free_port, within};

@@ -11,25 +11,17 @@ impl Masters {
     /// Starts so many, which keep all that they have acknowledged.
     #[must_use]
     pub fn start(count: usize) -> Self {
-        Self::started_ago(count, 0)
+        let servers = RedisServer::options().append_only().start_many(count);
+        Self { servers }
     }
 
     /// The same, which were started two days ago by their clocks.
     #[must_use]
     pub fn aged(count: usize) -> Self {
-        Self::started_ago(count, 2 * 24 * 3_600 * 1_000)
-    }
-
-    fn started_ago(count: usize, millis: i64) -> Self {
-        let start = |_| {
-            let options = RedisServer::options().append_only().started_ago(millis);
-            std::thread::spawn(|| options.start())
-        };
-        let starting: Vec<_> = (0..count).map(start).collect();
-        let started = starting.into_iter().map(std::thread::JoinHandle::join);
-        Self {
-            servers: started.map(|server| server.expect("a server")).collect(),
-        }
+        let options = RedisServer::options().append_only();
+        let servers = options.started_ago(2 * 24 * 3_600 * 1_000);
+        let servers = servers.start_many(count);
+        Self { servers }
     }
 
     /// The store's URL.

@@ -12,37 +12,35 @@ use tempfile::TempDir;
 use crate::supervised::Supervised;
 use crate::wait::eventually;
 
-/// How long a server may take to answer first, and to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a server may take to start, and to end.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where Debian keeps the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
 /// The user and group `nobody` of every Linux: PostgreSQL refuses to be run by root.
 const NOBODY: u32 = 65534;
+const AS_NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
 
-/// The one user of the server, who may do everything.
+/// The only user of the server, with all rights.
 const USER: &str = "testkit";
 
-/// What makes it light and quick: nothing in it outlives a test.
-const SETTINGS: [&str; 8] = [
-    "listen_addresses=",
-    "fsync=off",
-    "full_page_writes=off",
-    "synchronous_commit=off",
-    "shared_buffers=4MB",
-    "max_connections=20",
-    "autovacuum=off",
-    "max_wal_senders=0",
-];
+/// Makes a database and starts its server, which need not survive a crash. The arguments are the directories of the
+/// programs and of the server.
+const SCRIPT: &str = r#"
+cd "$2" && "$1/initdb" -D data -U testkit -A trust -E UTF8 --locale=C --no-sync || exit
+exec "$1/postgres" -D data -c unix_socket_directories="$2" -c listen_addresses= \
+    -c fsync=off -c full_page_writes=off -c synchronous_commit=off -c max_wal_senders=0 \
+    -c shared_buffers=4MB -c max_connections=20 -c autovacuum=off
+"#;
 
-/// A running PostgreSQL server behind a unix socket in a folder of its own. It ends when it is
+/// A running PostgreSQL server behind a unix socket in a directory of its own. It ends when it is
 /// dropped.
 pub struct PostgresServer {
-    // Declared first, so that the process is gone before its folder is.
+    // Declared first, so that the process is gone before its directory is.
     process: Supervised,
     programs: PathBuf,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl PostgresServer {
@@ -56,74 +54,54 @@ impl PostgresServer {
         let programs = programs().expect(
             "PostgreSQL is missing; run cargo xtask test, which installs the package postgresql",
         );
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let root = geteuid().is_root();
-        if root {
-            chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("the folder is given away");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut argv = Vec::new();
+        if geteuid().is_root() {
+            chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("a directory of nobody");
+            argv.extend(AS_NOBODY);
         }
-        let log = folder.path().join("server.log");
-        let data = folder.path().join("data");
-        let data = data.to_str().expect("a plain path");
-        let initdb = programs.join("initdb");
-        let mut initdb = as_nobody(root, &initdb);
-        initdb.extend(["-D", data, "-U", USER, "-A", "trust", "-E", "UTF8"].map(String::from));
-        initdb.extend(["--locale=C", "--no-sync"].map(String::from));
-        let made = Command::new(&initdb[0])
-            .args(&initdb[1..])
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
-            .output()
-            .expect("initdb can be started");
-        let said = String::from_utf8_lossy(&made.stderr);
-        assert!(made.status.success(), "initdb: {said}");
-
-        let mut server = as_nobody(root, &programs.join("postgres"));
-        let socket = format!("unix_socket_directories={}", folder.path().display());
-        server.extend(["-D".to_owned(), data.to_owned()]);
-        for setting in SETTINGS.iter().copied().chain([&*socket]) {
-            server.extend(["-c".to_owned(), setting.to_owned()]);
-        }
-        let server: Vec<_> = server.iter().map(String::as_str).collect();
-        let process = Supervised::start(&log, &server, &[]);
+        let path = |path: &Path| path.to_str().expect("a plain path").to_owned();
+        let (bin, home) = (path(&programs), path(directory.path()));
+        argv.extend(["sh", "-c", SCRIPT, "sh", &bin, &home]);
+        let log = directory.path().join("server.log");
+        let process = Supervised::start(&log, &argv, &[]);
         let server = Self {
             process,
             programs,
-            folder,
+            directory,
         };
         server.until_ready(&log);
         server
     }
 
     /// A command that runs SQL against this server, one statement for each `-c` that is added.
-    /// Another process may run it as well: see [`PostgresServer::place`].
     #[must_use]
     pub fn psql(&self) -> Command {
         Self::psql_at(&self.place())
     }
 
-    /// Where the server is, for [`PostgresServer::psql_at`].
+    /// Where the server is, for [`PostgresServer::run_at`].
     #[must_use]
     pub fn place(&self) -> String {
-        let (programs, folder) = (self.programs.display(), self.folder.path().display());
-        format!("{programs}:{folder}")
+        let (programs, directory) = (self.programs.display(), self.directory.path().display());
+        format!("{programs}:{directory}")
     }
 
-    /// As [`PostgresServer::psql`], for a process that was told the place.
+    /// As [`PostgresServer::psql`], for a process that received the place.
     ///
     /// # Panics
     ///
-    /// If it is no place.
-    #[must_use]
-    pub fn psql_at(place: &str) -> Command {
-        let (programs, folder) = place.split_once(':').expect("the place of a server");
+    /// If it is not a place.
+    fn psql_at(place: &str) -> Command {
+        let (programs, directory) = place.split_once(':').expect("the place of a server");
         let mut psql = Command::new(Path::new(programs).join("psql"));
         psql.args(["-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", USER])
-            .args(["-d", "postgres", "-h", folder])
+            .args(["-d", "postgres", "-h", directory])
             .stdin(Stdio::null());
         psql
     }
 
-    /// Runs statements and gives what they answer, a line for each row or command.
+    /// Runs statements and returns their results, a line for each row or command.
     ///
     /// # Panics
     ///
@@ -132,7 +110,7 @@ impl PostgresServer {
         Self::run_at(&self.place(), statements)
     }
 
-    /// As [`PostgresServer::run`], for a process that was told the place.
+    /// As [`PostgresServer::run`], for a process that received the place.
     ///
     /// # Panics
     ///
@@ -143,17 +121,17 @@ impl PostgresServer {
             psql.args(["-c", statement]);
         }
         let output = psql.output().expect("psql can be started");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{statements:?}: {said}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{statements:?}: {error}");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
     fn until_ready(&self, log: &Path) {
-        eventually(PATIENCE, || {
+        eventually(TIMEOUT, || {
             let read_log = || fs::read_to_string(log).unwrap_or_default();
             assert!(self.process.alive(), "postgres ended:\n{}", read_log());
-            let asked = self.psql().args(["-c", "SELECT 1"]).output();
-            asked.is_ok_and(|asked| asked.status.success())
+            let query = self.psql().args(["-c", "SELECT 1"]).output();
+            query.is_ok_and(|query| query.status.success())
         });
     }
 }
@@ -163,19 +141,19 @@ impl Drop for PostgresServer {
         // At once, but with all of its processes; a killed one would leave them behind for a while.
         self.process.signal(Signal::QUIT);
         if !std::thread::panicking() {
-            eventually(PATIENCE, || !self.process.alive());
+            eventually(TIMEOUT, || !self.process.alive());
         }
     }
 }
 
 /// Where the programs of PostgreSQL are: the newest version of the distribution's, else in `PATH`.
 fn programs() -> Option<PathBuf> {
-    let complete = |folder: &PathBuf| {
+    let complete = |directory: &PathBuf| {
         let all = ["initdb", "postgres", "psql"];
-        all.iter().all(|program| folder.join(program).is_file())
+        all.iter().all(|program| directory.join(program).is_file())
     };
-    let version = |folder: &PathBuf| -> Option<u32> {
-        let version = folder.parent()?.file_name()?.to_str()?;
+    let version = |directory: &PathBuf| -> Option<u32> {
+        let version = directory.parent()?.file_name()?.to_str()?;
         version.parse().ok()
     };
     let installed = fs::read_dir(VERSIONS).into_iter().flatten().flatten();
@@ -185,20 +163,4 @@ fn programs() -> Option<PathBuf> {
         let path = std::env::var_os("PATH")?;
         std::env::split_paths(&path).find(complete)
     })
-}
-
-/// A program and what comes before it so that root does not run it.
-fn as_nobody(root: bool, program: &Path) -> Vec<String> {
-    let program = program.to_str().expect("a plain path").to_owned();
-    if !root {
-        return vec![program];
-    }
-    let (user, group) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
-    vec![
-        "setpriv".into(),
-        user,
-        group,
-        "--clear-groups".into(),
-        program,
-    ]
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a process has to end, or to write what a test reads. None takes so long.
+/// The time limit of a process to end, or to write a line. None takes so long.
 pub(crate) const LINE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs a command until its process has ended. If it does not end in time, it is killed.

@@ -1,12 +1,11 @@
 //! A proxy in front of a server, which does to its connections what a bad network does.
 //!
 //! * `frames` finds the requests and replies in a stream of bytes.
-//! * `rules` are what the test wants done, and what was done so far.
-//! * `lane` carries one direction of a connection by these rules, `link` both.
+//! * `rules` are those of the test, with what was done so far.
+//! * `connection` forwards one connection by these rules.
 
+mod connection;
 mod frames;
-mod lane;
-mod link;
 mod rules;
 
 use std::net::Ipv4Addr;
@@ -18,20 +17,19 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
-use self::link::Link;
-use self::rules::{Flow, Rules};
+use self::rules::{Flow, Plan, Rules, State};
 pub use self::rules::{Tally, Then, Way};
 use crate::redis::RedisServer;
 
 /// A TCP proxy in front of a [`RedisServer`], on a port and a thread of its own.
 ///
-/// It is told what to do while connections are open. It reads the Redis protocol in the clear, so
-/// before a server with TLS it has to be one of [`Proxy::before_port`]. A connection to it is always accepted, as one to a server
-/// that is stopped would be.
+/// Its rules change while connections are open. It reads the Redis protocol without TLS, so
+/// before a server with TLS it has to be one of [`Proxy::before_port`]. A connection to it is always accepted, as one
+/// to a server that is stopped would be.
 ///
-/// Bytes that are held on the way arrive when they may, even if their sender has gone meanwhile: so a
-/// network delivers a late request. Bytes that are swallowed never arrive, nor does anything behind
-/// them on the same connection, its end included: neither side is told that the other is gone.
+/// Bytes that are held arrive later, even if their sender has gone meanwhile: so a network delivers a late
+/// request. Bytes that are swallowed never arrive, nor does anything behind
+/// them on the same connection, its end included: neither side is notified that the other is gone.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -41,7 +39,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy that passes everything on, until it is told otherwise. It ends when it is dropped.
+    /// A proxy that passes everything on, until its rules change. It ends when it is dropped.
     ///
     /// The server may be killed and come back meanwhile.
     ///
@@ -50,21 +48,23 @@ impl Proxy {
     /// If the machine has no port or thread left.
     #[must_use]
     pub fn before(server: &RedisServer) -> Self {
-        Self::start(server.port(), Arc::default())
+        Self::start(server.port(), false)
     }
 
-    /// The same before somebody on this machine who speaks another protocol, of which it understands
-    /// nothing: everything passes as it comes, and no request is ever found.
+    /// The same before a server on this machine with another protocol: everything passes as it comes, and no
+    /// request is ever found.
     ///
     /// # Panics
     ///
     /// As [`Proxy::before`].
     #[must_use]
     pub fn before_port(port: u16) -> Self {
-        Self::start(port, Arc::new(Rules::plain()))
+        Self::start(port, true)
     }
 
-    fn start(server: u16, rules: Arc<Rules>) -> Self {
+    fn start(server: u16, plain: bool) -> Self {
+        let rules = Arc::new(Rules::default());
+        rules.update(|state| state.plain = plain);
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let listener = listener.expect("no port is free");
         let port = listener.local_addr().expect("a bound port").port();
@@ -113,79 +113,90 @@ impl Proxy {
 
     /// Lets everything that arrives from now on take so long on its way, each time another time out
     /// of this range. Nothing overtakes anything on a connection.
-    pub fn delay(&self, way: Way, span: RangeInclusive<Duration>) {
-        self.rules.set(way, |lane| lane.delay = span.clone());
+    pub fn delay(&self, way: Way, delay: RangeInclusive<Duration>) {
+        let delay = delay.into_inner();
+        self.rules.set(way, |rules| rules.delay = delay);
     }
 
     /// Holds everything back until [`Proxy::go_on`].
     pub fn hold(&self, way: Way) {
-        self.rules.set(way, |lane| lane.flow = Flow::Held);
+        self.rules.set(way, |rules| rules.flow = Flow::Held);
     }
 
     /// Swallows everything until [`Proxy::go_on`]; on the connections from which something was
     /// swallowed, for ever.
     pub fn swallow(&self, way: Way) {
-        self.rules.set(way, |lane| lane.flow = Flow::Swallowed);
+        self.rules.set(way, |rules| rules.flow = Flow::Swallowed);
     }
 
     /// Ends [`Proxy::hold`], [`Proxy::swallow`] and [`Proxy::refuse`].
     pub fn go_on(&self) {
-        self.rules.go_on();
+        self.rules.set(Way::Both, |rules| rules.flow = Flow::Open);
+        self.rules.update(|state| state.refusing = false);
     }
 
     /// Resets all connections.
     pub fn cut(&self) {
-        self.rules.cut();
+        let reset = |state: &mut State| state.reset_up_to = state.tally.connections;
+        self.rules.update(reset);
     }
 
     /// Resets every new connection at once, until [`Proxy::go_on`].
     pub fn refuse(&self) {
-        self.rules.refuse();
+        self.rules.update(|state| state.refusing = true);
     }
 
     /// Passes on so many more bytes this way, on all connections together, and then resets them all.
     pub fn cut_after(&self, way: Way, bytes: u64) {
-        self.rules.set(way, |lane| lane.left = Some(bytes));
+        self.rules.set(way, |rules| rules.bytes_left = Some(bytes));
     }
 
     /// Lets the next `count` requests that contain `word` run, and their replies get lost. After that
     /// the connection is silent towards the client, or is reset.
     pub fn lose_replies(&self, word: &str, count: usize, then: Then) {
-        self.rules.lose_replies(word, count, then);
+        self.plan(word, count, Some(then));
     }
 
     /// Holds back the next `count` requests that contain `word`, each with all that is behind it on its
     /// connection, until [`Proxy::deliver`].
     pub fn hold_requests(&self, word: &str, count: usize) {
-        self.rules.hold_requests(word, count);
+        self.plan(word, count, None);
     }
 
-    /// Delivers the requests that were held back, even if who sent them has gone.
+    fn plan(&self, word: &str, count: usize, lose: Option<Then>) {
+        let word = word.to_owned();
+        let plan = Plan { word, count, lose };
+        self.rules.update(|state| state.plans.push(plan));
+    }
+
+    /// Delivers the requests that were held back, even if their sender has gone.
     pub fn deliver(&self) {
-        self.rules.deliver();
+        self.rules.update(|state| state.deliveries += 1);
     }
 
     /// Counts the requests that contain `word`, from now on.
     pub fn count(&self, word: &str) {
-        self.rules.count(word);
+        self.rules.update(|state| {
+            state.counts.insert(word.to_owned(), 0);
+        });
     }
 
-    /// How many requests came that contain a word that is counted.
+    /// The number of requests that contained a word that is counted.
     #[must_use]
     pub fn counted(&self, word: &str) -> usize {
-        self.rules.counted(word)
+        self.rules.state().counts.get(word).copied().unwrap_or(0)
     }
 
     /// What was done so far.
     #[must_use]
     pub fn tally(&self) -> Tally {
-        self.rules.tally()
+        self.rules.state().tally
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.rules.close();
+        self.rules.update(|state| state.closed = true);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -196,17 +207,17 @@ async fn serve(listener: std::net::TcpListener, server: Arc<AtomicU16>, rules: A
     let listener = TcpListener::from_std(listener).expect("a listener");
     loop {
         tokio::select! {
-            () = rules.closed() => return,
+            () = rules.wait_for(|state| state.closed) => return,
             accepted = listener.accept() => {
                 if let Ok((client, _)) = accepted {
-                    tokio::spawn(carry(client, Arc::clone(&server), Arc::clone(&rules)));
+                    tokio::spawn(forward(client, Arc::clone(&server), Arc::clone(&rules)));
                 }
             }
         }
     }
 }
 
-async fn carry(client: TcpStream, server: Arc<AtomicU16>, rules: Arc<Rules>) {
+async fn forward(client: TcpStream, server: Arc<AtomicU16>, rules: Arc<Rules>) {
     let number = rules.accepted();
     // Only now: a connection that was numbered before a redirection is reset by it.
     let server = server.load(Ordering::Relaxed);
@@ -215,8 +226,8 @@ async fn carry(client: TcpStream, server: Arc<AtomicU16>, rules: Arc<Rules>) {
         None => None,
     };
     match number.zip(server) {
-        Some((number, server)) => Link::new(client, server, number).run(&rules).await,
-        // Reset, not closed: as if nobody were there.
+        Some((number, server)) => connection::run(client, server, number, &rules).await,
+        // Reset, not closed: as if no process listened there.
         None => drop(client.set_zero_linger()),
     }
 }

@@ -1,10 +1,10 @@
 //! A real redis-server of a test's own.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -16,13 +16,13 @@ use crate::resp::Resp;
 use crate::supervised::Supervised;
 use crate::wait::{eventually, free_port};
 
-/// How long a server may take to answer its first PING.
+/// How long a server may take to reply to its first PING.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// How many ports to try: another test may take a free port before the server does.
 const PORTS_MAX: u32 = 10;
 
-/// The user by which [`RedisServer::cli`] comes in, whatever the test does to the others.
+/// The user of [`RedisServer::cli`], which no test changes.
 pub(crate) const ADMIN: (&str, &str) = ("testkit", "testkit-password");
 
 /// How to start a [`RedisServer`].
@@ -41,19 +41,19 @@ pub struct RedisOptions {
     cluster: bool,
 }
 
-/// A running redis-server with a folder and a port of its own. It ends when it is dropped.
+/// A running redis-server with a directory and a port of its own. It ends when it is dropped.
 pub struct RedisServer {
-    // Declared first, so that the process is gone before its folder is.
+    // Declared first, so that the process is gone before its directory is.
     process: Option<Supervised>,
     options: RedisOptions,
-    folder: TempDir,
+    directory: TempDir,
     certs: Option<Arc<Certs>>,
     clock: Option<ClockShim>,
     port: u16,
     bus_port: u16,
 }
 
-/// What a server remembers when it comes back.
+/// The data of a server after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
     /// Everything.
@@ -70,15 +70,14 @@ impl RedisOptions {
         self.config("tls-auth-clients no")
     }
 
-    /// TLS that asks every client for a certificate.
+    /// TLS that requires a certificate of every client.
     #[must_use]
     pub fn tls_clients(mut self) -> Self {
         self.tls = true;
         self.config("tls-auth-clients yes")
     }
 
-    /// Servers that talk to each other: over TLS, too, if that is what they speak, by certificates of one
-    /// authority.
+    /// Servers with connections to each other, over TLS if they have it, by certificates of one authority.
     #[must_use]
     pub(crate) fn together(mut self) -> Self {
         if !self.tls {
@@ -88,7 +87,7 @@ impl RedisOptions {
         self.config("tls-replication yes")
     }
 
-    /// Speaks TLS if another server does, which is one of [`RedisOptions::together`].
+    /// TLS if another server has it, which is one of [`RedisOptions::together`].
     #[must_use]
     pub(crate) fn alike(self, other: &RedisServer) -> Self {
         if !other.options.tls {
@@ -112,7 +111,7 @@ impl RedisOptions {
         self.config(&format!("user {user} on >{password} {rules}"))
     }
 
-    /// Asks for a password.
+    /// Requires a password.
     #[must_use]
     pub fn requirepass(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
@@ -127,7 +126,7 @@ impl RedisOptions {
             .config(&format!("replicaof 127.0.0.1 {}", master.port))
     }
 
-    /// Knows how to come in where it is told to follow.
+    /// Has the credentials for the master that it follows.
     #[must_use]
     pub(crate) fn has_replicas(self) -> Self {
         let (user, password) = ADMIN;
@@ -135,7 +134,7 @@ impl RedisOptions {
             .config(&format!("masterauth {password}"))
     }
 
-    /// Watches a server, and those that follow it, instead of keeping anything itself.
+    /// Watches a server and its replicas as a sentinel.
     #[must_use]
     pub(crate) fn sentinel_of(mut self, name: &str, master: &RedisServer) -> Self {
         self.sentinel = true;
@@ -148,17 +147,15 @@ impl RedisOptions {
         .config(&format!("sentinel auth-pass {name} {password}"))
     }
 
-    /// A node of a cluster, which takes a node for dead that is silent for so long.
+    /// A node of a cluster, for which a node has failed that is silent for so long.
     pub(crate) fn cluster_node(mut self, node_timeout_ms: u32) -> Self {
         self.cluster = true;
-        let (user, password) = ADMIN;
-        self.config("cluster-enabled yes")
+        self.has_replicas()
+            .config("cluster-enabled yes")
             .config(&format!("cluster-node-timeout {node_timeout_ms}"))
             // A replica that lags behind on a busy machine takes over all the same.
             .config("cluster-replica-validity-factor 0")
             .config("repl-ping-replica-period 1")
-            .config(&format!("masteruser {user}"))
-            .config(&format!("masterauth {password}"))
     }
 
     /// Bounds its memory, in bytes, and refuses writes beyond.
@@ -168,7 +165,7 @@ impl RedisOptions {
             .config("maxmemory-policy noeviction")
     }
 
-    /// Bounds its memory, in bytes, and lets it forget what was used least recently.
+    /// Bounds its memory, in bytes, and lets it evict the least recently used keys.
     #[must_use]
     pub fn maxmemory_forgetful(self, bytes: u64) -> Self {
         self.config(&format!("maxmemory {bytes}"))
@@ -204,11 +201,27 @@ impl RedisOptions {
         self
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts several such servers side by side.
     ///
     /// # Panics
     ///
-    /// If redis-server is missing or does not come up.
+    /// As [`RedisOptions::start`].
+    #[must_use]
+    pub fn start_many(&self, count: usize) -> Vec<RedisServer> {
+        let start = |_| {
+            let options = self.clone();
+            thread::spawn(|| options.start())
+        };
+        let starting: Vec<_> = (0..count).map(start).collect();
+        let started = starting.into_iter().map(|server| server.join());
+        started.map(Result::unwrap).collect()
+    }
+
+    /// Starts it and waits until it replies.
+    ///
+    /// # Panics
+    ///
+    /// If redis-server is missing or does not start.
     #[must_use]
     pub fn start(self) -> RedisServer {
         let installed = Command::new("redis-server").arg("--version").output();
@@ -216,31 +229,30 @@ impl RedisOptions {
             installed.is_ok(),
             "redis-server is missing; run cargo xtask test, which installs redis-server"
         );
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let mut server = RedisServer {
             process: None,
             certs: self.tls.then(|| {
                 let shared = self.certs.clone();
                 shared.unwrap_or_else(|| Arc::new(Certs::make()))
             }),
-            clock: self.clock_shim.then(|| ClockShim::build(folder.path())),
+            clock: self.clock_shim.then(|| ClockShim::build(directory.path())),
             options: self,
-            folder,
+            directory,
             port: 0,
             bus_port: 0,
         };
         for _ in 0..PORTS_MAX {
             server.port = free_port();
-            server.bus_port = if server.options.cluster {
-                free_port()
-            } else {
-                0
-            };
-            let behind = server.options.behind_ms;
-            server.step_back(behind);
+            server.bus_port = free_port();
+            let behind_ms = server.options.behind_ms;
+            if behind_ms != 0 {
+                server.step_clock(-behind_ms);
+            }
             match server.launch() {
+                Ok(()) if behind_ms == 0 => return server,
                 Ok(()) => {
-                    server.step_back(-behind);
+                    server.step_clock(behind_ms);
                     return server;
                 }
                 Err(log) if log.contains("Address already in use") => {}
@@ -264,8 +276,8 @@ impl RedisServer {
         RedisOptions::default()
     }
 
-    /// The URL of the server, with its password if it asks for one and with the file of its
-    /// certificate authority if it speaks TLS.
+    /// The URL of the server, with its password if it requires one and with the file of its
+    /// certificate authority if it has TLS.
     #[must_use]
     pub fn url(&self) -> String {
         if self.options.unix_socket {
@@ -287,11 +299,11 @@ impl RedisServer {
         self.url_with(&format!("{user}:{password}@"))
     }
 
-    /// The part of a URL that brings a certificate of a client which the server accepts.
+    /// The part of a URL with a certificate of a client that the server accepts.
     ///
     /// # Panics
     ///
-    /// If it does not speak TLS.
+    /// If it does not have TLS.
     #[must_use]
     pub fn client_certificate(&self) -> String {
         let certs = self.certs.as_ref().expect("a server with TLS");
@@ -311,7 +323,7 @@ impl RedisServer {
         self.port
     }
 
-    /// The port at which the other nodes of its cluster talk to it.
+    /// The port for the other nodes of its cluster.
     pub(crate) fn bus_port(&self) -> u16 {
         self.bus_port
     }
@@ -335,7 +347,7 @@ impl RedisServer {
         eventually(READY_WITHIN, || !process.alive());
     }
 
-    /// Stops the server: it keeps its connections and answers nothing.
+    /// Stops the server: it keeps its connections and replies to nothing.
     pub fn stop(&self) {
         self.process().signal(Signal::STOP);
     }
@@ -356,31 +368,29 @@ impl RedisServer {
         }
         self.process = None;
         if memory == Restart::Empty {
-            let _ = fs::remove_file(self.folder.path().join("dump.rdb"));
-            let _ = fs::remove_dir_all(self.folder.path().join("appendonlydir"));
+            let _ = fs::remove_file(self.directory.path().join("dump.rdb"));
+            let _ = fs::remove_dir_all(self.directory.path().join("appendonlydir"));
         }
         if let Err(log) = self.launch() {
             panic!("redis-server does not start again:\n{log}");
         }
     }
 
-    /// Runs one command as administrator and gives its answer as text.
+    /// Runs one command as administrator and returns its reply as text.
     ///
     /// # Panics
     ///
-    /// If the server answers with an error or not at all.
+    /// If the server replies with an error or not at all.
     pub fn cli(&self, args: &[&str]) -> String {
-        match self.try_cli(args) {
-            Ok(text) => text,
-            Err(error) => panic!("{args:?}: {error}"),
-        }
+        let reply = self.try_cli(args);
+        reply.unwrap_or_else(|error| panic!("{args:?}: {error}"))
     }
 
     /// As [`RedisServer::cli`], with the server's error.
     ///
     /// # Errors
     ///
-    /// What the server answers, or why it does not.
+    /// The error of the server, or the reason why there is no reply.
     pub fn try_cli(&self, args: &[&str]) -> Result<String, String> {
         let mut resp = Resp::connect(&self.socket()).map_err(|error| error.to_string())?;
         let (user, password) = ADMIN;
@@ -402,12 +412,6 @@ impl RedisServer {
         clock.expect("a server with a clock shim").step(delta_ms);
     }
 
-    fn step_back(&self, millis: i64) {
-        if let Some(clock) = self.clock.as_ref().filter(|_| millis != 0) {
-            clock.step(-millis);
-        }
-    }
-
     fn url_with(&self, credentials: &str) -> String {
         let (port, query) = (self.port, self.query());
         match &self.certs {
@@ -417,30 +421,28 @@ impl RedisServer {
     }
 
     fn socket(&self) -> PathBuf {
-        self.folder.path().join("redis.sock")
+        self.directory.path().join("redis.sock")
     }
 
     fn process(&self) -> &Supervised {
         self.process.as_ref().expect("a started server")
     }
 
-    /// Starts the process and waits until it answers. Gives its log if it ends instead.
+    /// Starts the process and waits until it replies. Returns its log if it ends instead.
     fn launch(&mut self) -> Result<(), String> {
-        let folder = self.folder.path();
-        let config = folder.join("redis.conf");
-        let log = folder.join("redis.log");
-        // What an earlier process left behind would answer for this one.
+        let directory = self.directory.path();
+        let config = directory.join("redis.conf");
+        let log = directory.join("redis.log");
+        // The socket of an earlier process would be taken for that of this one.
         let _ = fs::remove_file(self.socket());
         let _ = fs::remove_file(&log);
         fs::write(&config, self.config()).expect("the configuration file");
         let env = self.clock.as_ref().map(ClockShim::env);
-        let argv = [
-            "redis-server",
-            config.to_str().expect("a plain path"),
-            "--sentinel",
-        ];
-        let argv = &argv[..if self.options.sentinel { 3 } else { 2 }];
-        let process = Supervised::start(&log, argv, env.as_ref().map_or(&[], |env| &env[..]));
+        let mut argv = vec!["redis-server", config.to_str().expect("a plain path")];
+        if self.options.sentinel {
+            argv.push("--sentinel");
+        }
+        let process = Supervised::start(&log, &argv, env.as_ref().map_or(&[], |env| &env[..]));
         let read_log = || fs::read_to_string(&log).unwrap_or_default();
         let start = Instant::now();
         while !self.ready() {
@@ -448,7 +450,7 @@ impl RedisServer {
                 return Err(read_log());
             }
             assert!(start.elapsed() < READY_WITHIN, "not ready:\n{}", read_log());
-            std::thread::sleep(Duration::from_millis(2));
+            thread::sleep(Duration::from_millis(2));
         }
         self.process = Some(process);
         Ok(())
@@ -469,7 +471,7 @@ impl RedisServer {
              dir {}\n\
              unixsocket {}\n\
              user {user} on >{password} ~* &* +@all\n",
-            self.folder.path().display(),
+            self.directory.path().display(),
             self.socket().display(),
         );
         if !self.options.sentinel {
@@ -480,20 +482,21 @@ impl RedisServer {
             );
         }
         let port = self.port;
-        match &self.certs {
-            Some(certs) => {
-                let (ca, cert) = (certs.ca.display(), certs.server.display());
-                let key = certs.server_key.display();
-                let _ = writeln!(config, "port 0\ntls-port {port}");
-                let _ = writeln!(config, "tls-ca-cert-file {ca}\ntls-cert-file {cert}");
-                let _ = writeln!(config, "tls-key-file {key}");
-            }
-            None => {
-                let _ = writeln!(config, "port {port}");
-            }
-        }
+        config += &match &self.certs {
+            Some(certs) => format!(
+                "port 0\n\
+                 tls-port {port}\n\
+                 tls-ca-cert-file {}\n\
+                 tls-cert-file {}\n\
+                 tls-key-file {}\n",
+                certs.ca.display(),
+                certs.server.display(),
+                certs.server_key.display(),
+            ),
+            None => format!("port {port}\n"),
+        };
         if self.options.cluster {
-            let _ = writeln!(config, "cluster-port {}", self.bus_port);
+            config += &format!("cluster-port {}\n", self.bus_port);
             if self.certs.is_some() {
                 config.push_str("tls-cluster yes\n");
             }

@@ -8,7 +8,7 @@ use crate::wait::eventually;
 /// How long any state may take to come about on a slow machine.
 const SOON: Duration = Duration::from_secs(90);
 
-/// How long a server must be silent to be taken for down: while no failover is expected, longer than a busy
+/// How long a server must be silent to count as down: while no failover is expected, longer than a busy
 /// machine keeps it from running.
 const DOWN_AFTER: Duration = Duration::from_secs(60);
 const DOWN_AFTER_IN_FAILOVER: Duration = Duration::from_secs(1);
@@ -35,25 +35,25 @@ pub struct SentinelSet {
 }
 
 impl SentinelOptions {
-    /// How the master and its replicas are set up.
+    /// The options of the master and its replicas.
     #[must_use]
     pub fn servers(mut self, servers: RedisOptions) -> Self {
         self.servers = servers;
         self
     }
 
-    /// How the sentinels are set up.
+    /// The options of the sentinels.
     #[must_use]
     pub fn sentinels(mut self, sentinels: RedisOptions) -> Self {
         self.sentinels = sentinels;
         self
     }
 
-    /// How long a server must be silent to be taken for down. One minute by default, and one second while a
+    /// How long a server must be silent to count as down. One minute by default, and one second while a
     /// failover is expected.
     #[must_use]
-    pub fn down_after(mut self, span: Duration) -> Self {
-        self.down_after = span;
+    pub fn down_after(mut self, silence: Duration) -> Self {
+        self.down_after = silence;
         self
     }
 
@@ -64,7 +64,7 @@ impl SentinelOptions {
     /// If redis-server is missing or they do not come up.
     #[must_use]
     pub fn start(self) -> SentinelSet {
-        // Told to follow when they run, they come up at once again whoever is there.
+        // They follow by a command, so a restart does not depend on the others.
         let server = self.servers.together().has_replicas();
         let master = server.clone().start();
         let replica = || {
@@ -145,14 +145,14 @@ impl SentinelSet {
         &mut self.sentinels[place]
     }
 
-    /// The place among the servers of the one that all sentinels which run take for the master.
+    /// The place among the servers of the one that is the master for all sentinels that run.
     /// `None`: they do not agree.
     #[must_use]
     pub fn agreed_master(&self) -> Option<usize> {
-        let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME];
+        let query = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME];
         let mut named = self.sentinels.iter().filter_map(|sentinel| {
-            let answer = sentinel.try_cli(&ask).ok()?;
-            answer.lines().nth(1)?.parse::<u16>().ok()
+            let reply = sentinel.try_cli(&query).ok()?;
+            reply.lines().nth(1)?.parse::<u16>().ok()
         });
         let first = named.next()?;
         let found = |server: &RedisServer| server.port() == first;
@@ -165,7 +165,7 @@ impl SentinelSet {
     ///
     /// # Panics
     ///
-    /// If the sentinels come to no agreement.
+    /// If the sentinels do not agree.
     #[must_use]
     pub fn master(&self) -> usize {
         let mut master = None;
@@ -176,23 +176,26 @@ impl SentinelSet {
         master.expect("the sentinels agree")
     }
 
-    /// Kills the master, as a crash would, and answers its place.
+    /// Kills the master, as a crash would, and returns its place.
     pub fn kill_master(&mut self) -> usize {
-        let master = self.master();
-        self.down_after(DOWN_AFTER_IN_FAILOVER);
+        let master = self.failing_master();
         self.servers[master].kill9();
         master
     }
 
-    /// Stops the master, which keeps its connections and answers nothing, and answers its place.
+    /// Stops the master, which keeps its connections and replies to nothing, and returns its place.
     pub fn stop_master(&self) -> usize {
-        let master = self.master();
-        self.down_after(DOWN_AFTER_IN_FAILOVER);
+        let master = self.failing_master();
         self.servers[master].stop();
         master
     }
 
-    /// Orders a failover and answers the place of the old master.
+    fn failing_master(&self) -> usize {
+        self.down_after(DOWN_AFTER_IN_FAILOVER);
+        self.master()
+    }
+
+    /// Orders a failover and returns the place of the old master.
     ///
     /// # Panics
     ///
@@ -204,8 +207,7 @@ impl SentinelSet {
         master
     }
 
-    /// Waits until all sentinels take another server for the master, which takes itself for it, too,
-    /// and answers its place.
+    /// Waits until another server is the master for all sentinels and for itself, and returns its place.
     ///
     /// # Panics
     ///
@@ -221,16 +223,16 @@ impl SentinelSet {
         new
     }
 
-    fn down_after(&self, span: Duration) {
-        let millis = span.as_millis().to_string();
+    fn down_after(&self, silence: Duration) {
+        let millis = silence.as_millis().to_string();
         let set = ["SENTINEL", "SET", NAME, "down-after-milliseconds", &millis];
         for sentinel in &self.sentinels {
-            // One that does not run has no say.
+            // One that does not run does not matter.
             let _ = sentinel.try_cli(&set);
         }
     }
 
-    /// Brings a server back that was killed, without its data, to follow the master.
+    /// Restarts a server that was killed, without its data, as a replica of the master.
     pub fn revive(&mut self, place: usize) {
         self.servers[place].restart(Restart::Empty);
         let port = self.servers[self.master()].port().to_string();
@@ -277,41 +279,33 @@ impl SentinelSet {
         format!("{scheme}://{credentials}{hosts}/{NAME}/0{query}")
     }
 
-    /// Waits until all know of all. The sentinels are asked to talk more for that time, if they can.
+    /// Waits until all know each other. The sentinels exchange messages more often for that time, if they can.
     fn meet(&self) {
-        let talk = |publish: &str, info: &str| {
+        let set_periods = |publish: &str, info: &str| {
             let debug = ["SENTINEL", "DEBUG"];
             let periods = ["PUBLISH-PERIOD", publish, "INFO-PERIOD", info];
             for sentinel in &self.sentinels {
                 let _ = sentinel.try_cli(&[&debug[..], &periods[..]].concat());
             }
         };
-        talk("50", "50");
+        set_periods("50", "50");
         self.until_known();
-        talk("2000", "10000");
+        set_periods("2000", "10000");
     }
 
     /// Waits until every sentinel knows the others and that all replicas follow.
     fn until_known(&self) {
+        let running = (self.sentinels.len() - 1).to_string();
         let knows = |sentinel: &RedisServer| {
-            let replicas = sentinel.try_cli(&["SENTINEL", "REPLICAS", NAME]);
-            let replicas = replicas.unwrap_or_default();
-            let flags = replicas
-                .lines()
-                .zip(replicas.lines().skip(1))
-                .filter(|pair| *pair == ("flags", "slave"));
-            let linked = replicas
-                .lines()
-                .zip(replicas.lines().skip(1))
-                .filter(|pair| *pair == ("master-link-status", "ok"));
-            let others = sentinel.try_cli(&["SENTINEL", "MASTER", NAME]);
-            let others = others.unwrap_or_default();
-            let running = self.sentinels.len() - 1;
-            let all = (String::from("num-other-sentinels"), running.to_string());
-            let mut pairs = others.lines().zip(others.lines().skip(1));
-            flags.count() == REPLICAS
-                && linked.count() == REPLICAS
-                && pairs.any(|(name, value)| name == all.0 && value == all.1)
+            let count = |what: &str, pair: (&str, &str)| {
+                let fields = sentinel.try_cli(&["SENTINEL", what, NAME]);
+                let fields = fields.unwrap_or_default();
+                let pairs = fields.lines().zip(fields.lines().skip(1));
+                pairs.filter(|field| *field == pair).count()
+            };
+            count("REPLICAS", ("flags", "slave")) == REPLICAS
+                && count("REPLICAS", ("master-link-status", "ok")) == REPLICAS
+                && count("MASTER", ("num-other-sentinels", &running)) == 1
         };
         eventually(SOON, || self.sentinels.iter().all(knows));
     }

@@ -1,54 +1,35 @@
 //! A process that cannot outlive the test process.
 
-use std::fs;
-use std::io::{BufRead, BufReader};
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Starts the program, tells its pid, and waits on a pipe that only the test process holds. When
-/// the test process ends, in whatever way, the pipe closes and the program is killed.
-const SUPERVISOR: &str =
-    r#"log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo $!; read _; kill -9 $! 2>&-; wait"#;
+use crate::helper::{process_state, spawn_in_lasting_thread};
 
-pub(crate) struct Supervised {
-    shell: Child,
-    pid: Pid,
-}
+pub(crate) struct Supervised(Child);
 
 impl Supervised {
-    /// Starts a program with its output in a file.
+    /// Starts a program with its output in a file. Options of `setpriv` may precede it.
     pub(crate) fn start(log: &Path, argv: &[&str], env: &[(&str, &Path)]) -> Self {
-        let mut shell = Command::new("sh")
-            .args(["-c", SUPERVISOR, "sh"])
-            .arg(log)
-            .args(argv)
-            .envs(env.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("sh cannot be started");
-        let stdout = shell.stdout.take().expect("a piped stdout");
-        let mut line = String::new();
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .expect("the supervisor's answer");
-        let pid = line.trim().parse().ok().and_then(Pid::from_raw);
-        Self {
-            shell,
-            pid: pid.expect("the supervisor tells a pid"),
-        }
+        let log = File::options().create(true).append(true).open(log);
+        let log = log.expect("the log file");
+        // The system kills the program when this one ends, in whatever way.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).args(argv);
+        command.envs(env.iter().copied()).stdin(Stdio::null());
+        command.stdout(log.try_clone().expect("a file")).stderr(log);
+        Self(spawn_in_lasting_thread(command))
     }
 
     pub(crate) fn pid(&self) -> i32 {
-        self.pid.as_raw_nonzero().get()
+        Pid::from_child(&self.0).as_raw_nonzero().get()
     }
 
-    /// Sends a signal to the program. Its pid cannot have been given to another: the supervisor
-    /// does not reap it before it ends itself.
+    /// Sends a signal to the program. Its pid cannot have been given to another, as it is reaped when this is dropped.
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(self.pid, signal).expect("the process takes signals");
+        kill_process(Pid::from_child(&self.0), signal).expect("the process takes signals");
     }
 
     /// Whether any thread of it lives: the first may have gone before the others, which keep the
@@ -65,14 +46,13 @@ impl Supervised {
     }
 
     fn state(&self) -> Option<char> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        stat.rsplit(") ").next()?.chars().next()
+        process_state(Pid::from_child(&self.0))
     }
 }
 
 impl Drop for Supervised {
     fn drop(&mut self) {
-        drop(self.shell.stdin.take());
-        let _ = self.shell.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

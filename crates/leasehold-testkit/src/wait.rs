@@ -5,24 +5,32 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long to wait between two looks.
-const PAUSE: Duration = Duration::from_millis(2);
+/// The interval of checks.
+const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Looks until the condition holds.
+/// Waits until a condition holds.
 ///
 /// # Panics
 ///
 /// If it does not within `deadline`.
 #[track_caller]
-pub fn eventually(deadline: Duration, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < deadline, "not so within {deadline:?}");
-        thread::sleep(PAUSE);
-    }
+pub fn eventually(deadline: Duration, condition: impl FnMut() -> bool) {
+    assert!(within(deadline, condition), "not within {deadline:?}");
 }
 
-/// Looks until the condition holds, without blocking the runtime.
+/// Waits until a condition holds. Returns whether it does within `deadline`.
+pub fn within(deadline: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !condition() {
+        if start.elapsed() >= deadline {
+            return false;
+        }
+        thread::sleep(INTERVAL);
+    }
+    true
+}
+
+/// Waits until a condition holds, without blocking the runtime.
 ///
 /// # Panics
 ///
@@ -30,8 +38,8 @@ pub fn eventually(deadline: Duration, mut condition: impl FnMut() -> bool) {
 pub async fn eventually_async(deadline: Duration, mut condition: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !condition().await {
-        assert!(start.elapsed() < deadline, "not so within {deadline:?}");
-        tokio::time::sleep(PAUSE).await;
+        assert!(start.elapsed() < deadline, "not within {deadline:?}");
+        tokio::time::sleep(INTERVAL).await;
     }
 }
 
@@ -46,7 +54,7 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("a bound port").port()
 }
 
-/// Connects to a Redis server until it lets nobody else in, and returns the connections.
+/// Connects to a Redis server until it refuses connections, and returns the connections.
 ///
 /// # Panics
 ///
@@ -56,9 +64,9 @@ pub fn fill_connections(port: u16, deadline: Duration) -> Vec<TcpStream> {
     eventually(deadline, || {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.write_all(b"PING\r\n").unwrap();
-        let mut answer = [0; 4];
-        let read = stream.read(&mut answer).unwrap_or_default();
-        let full = read == 0 || answer == *b"-ERR";
+        let mut reply = [0; 4];
+        let read = stream.read(&mut reply).unwrap_or_default();
+        let full = read == 0 || reply == *b"-ERR";
         if !full {
             connections.push(stream);
         }

@@ -11,22 +11,20 @@ use leasehold_testkit::{Proxy, RedisServer, Then, Way, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// Long enough to see that nothing comes.
+/// Long enough to see that nothing arrives.
 const A_MOMENT: Duration = Duration::from_millis(50);
 
 /// A connection that writes and reads by hand.
-struct Line(TcpStream);
+struct Connection(TcpStream);
 
-impl Line {
+impl Connection {
     fn to(proxy: &Proxy) -> Self {
-        let address = proxy.url();
-        let address = address.strip_prefix("redis://").unwrap();
-        let stream = TcpStream::connect(address.strip_suffix("/0").unwrap()).unwrap();
+        let stream = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
         Self(stream)
     }
 
-    fn ask(&mut self, words: &str) {
+    fn send(&mut self, words: &str) {
         let words: Vec<_> = words.split(' ').collect();
         let mut request = format!("*{}\r\n", words.len());
         for word in words {
@@ -36,122 +34,106 @@ impl Line {
     }
 
     #[track_caller]
-    fn hears(&mut self, answer: &str) {
-        let mut bytes = vec![0; answer.len()];
+    fn receives(&mut self, reply: &str) {
+        let mut bytes = vec![0; reply.len()];
         self.0.read_exact(&mut bytes).unwrap();
-        assert_eq!(String::from_utf8(bytes).unwrap(), answer);
+        assert_eq!(String::from_utf8(bytes).unwrap(), reply);
     }
 
     #[track_caller]
-    fn is_answered(&mut self, words: &str, answer: &str) {
-        self.ask(words);
-        self.hears(answer);
-    }
-
-    /// Hears something, and at last this.
-    fn hears_the_end(&mut self, end: &str) {
-        let mut heard = Vec::new();
-        while !heard.ends_with(end.as_bytes()) {
-            let mut byte = [0];
-            self.0.read_exact(&mut byte).unwrap();
-            heard.extend(byte);
-        }
+    fn request(&mut self, words: &str, reply: &str) {
+        self.send(words);
+        self.receives(reply);
     }
 
     #[track_caller]
-    fn hears_nothing(&mut self) {
+    fn receives_nothing(&mut self) {
         self.0.set_read_timeout(Some(A_MOMENT)).unwrap();
-        let heard = self.0.read(&mut [0]);
-        assert_eq!(heard.unwrap_err().kind(), ErrorKind::WouldBlock);
+        let read = self.0.read(&mut [0]);
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::WouldBlock);
         self.0.set_read_timeout(Some(SOON)).unwrap();
     }
 
     #[track_caller]
     fn is_reset(&mut self) {
-        let heard = self.0.read(&mut [0]);
-        assert_eq!(heard.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        let read = self.0.read(&mut [0]);
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
 }
 
-fn scene() -> (RedisServer, Proxy) {
+/// A server, a proxy, and a connection that has made a request.
+fn start() -> (RedisServer, Proxy, Connection) {
     let server = RedisServer::start();
     let proxy = Proxy::before(&server);
-    (server, proxy)
+    let mut connection = Connection::to(&proxy);
+    connection.request("SET a 1", "+OK\r\n");
+    (server, proxy, connection)
 }
 
-/// How many connections the server has beside the one that asks.
+/// How many connections the server has beside that of this command.
 fn connections(server: &RedisServer) -> usize {
     server.cli(&["CLIENT", "LIST"]).lines().count() - 1
 }
 
 #[test]
-fn everything_passes_and_takes_as_long_as_it_is_told_to() {
-    let (_server, proxy) = scene();
-    let mut line = Line::to(&proxy);
-    line.is_answered("PING", "+PONG\r\n");
+fn everything_passes_in_order_and_with_the_delay() {
+    let (_server, proxy, mut connection) = start();
     let delay = Duration::from_millis(40);
     proxy.delay(Way::There, delay..=delay * 2);
     proxy.delay(Way::Back, delay..=delay);
-    let begun = Instant::now();
-    // In their order, however long each takes.
-    for n in 1..=20 {
-        line.ask(&format!("INCRBY a {n}"));
-    }
-    let mut sum = 0;
-    for n in 1..=20 {
-        sum += n;
-        line.hears(&format!(":{sum}\r\n"));
-    }
-    assert!(begun.elapsed() >= delay * 2, "{:?}", begun.elapsed());
+    let begin = Instant::now();
+    (1..=20).for_each(|_| connection.send("INCR a"));
+    (2..=21).for_each(|n| connection.receives(&format!(":{n}\r\n")));
+    assert!(begin.elapsed() >= delay * 2, "{:?}", begin.elapsed());
     proxy.delay(Way::Both, Duration::ZERO..=Duration::ZERO);
-    line.is_answered("PING", "+PONG\r\n");
+    connection.request("PING", "+PONG\r\n");
 }
 
 #[test]
-fn what_is_held_comes_later() {
-    let (server, proxy) = scene();
-    let mut line = Line::to(&proxy);
-    line.is_answered("SET a 1", "+OK\r\n");
+fn held_bytes_arrive_later() {
+    let (server, proxy, mut connection) = start();
     proxy.hold(Way::Back);
-    line.ask("SET a 2");
+    connection.send("SET a 2");
     eventually(SOON, || server.cli(&["GET", "a"]) == "2");
-    line.hears_nothing();
+    connection.receives_nothing();
     proxy.go_on();
-    line.hears("+OK\r\n");
+    connection.receives("+OK\r\n");
     proxy.hold(Way::There);
-    line.ask("SET a 3");
-    line.hears_nothing();
+    connection.send("SET a 3");
+    connection.receives_nothing();
     assert_eq!(server.cli(&["GET", "a"]), "2");
-    // A connection that is made meanwhile stands, as one to a stopped server.
-    let mut other = Line::to(&proxy);
-    other.ask("PING");
-    other.hears_nothing();
-    // Also from those who have gone.
-    drop(line);
+    // A connection that is made meanwhile waits, as one to a stopped server.
+    let mut other = Connection::to(&proxy);
+    other.send("PING");
+    other.receives_nothing();
+    // Also bytes of a client that has gone.
+    drop(connection);
     proxy.go_on();
     eventually(SOON, || server.cli(&["GET", "a"]) == "3");
-    other.hears("+PONG\r\n");
+    other.receives("+PONG\r\n");
 }
 
 #[test]
-fn what_is_swallowed_never_comes_and_nobody_is_told() {
-    let (server, proxy) = scene();
-    let mut line = Line::to(&proxy);
-    line.is_answered("SET a 1", "+OK\r\n");
-    let mut idle = Line::to(&proxy);
-    idle.is_answered("PING", "+PONG\r\n");
+fn swallowed_bytes_never_arrive_and_no_side_is_notified() {
+    let (server, proxy, mut connection) = start();
+    let mut idle = Connection::to(&proxy);
+    idle.request("PING", "+PONG\r\n");
+    proxy.swallow(Way::Back);
+    let mut one_way = Connection::to(&proxy);
+    one_way.send("SET b 1");
+    eventually(SOON, || server.cli(&["GET", "b"]) == "1");
+    one_way.receives_nothing();
     proxy.swallow(Way::Both);
-    line.ask("SET a 2");
-    line.hears_nothing();
+    connection.send("SET a 2");
+    connection.receives_nothing();
     proxy.go_on();
-    line.ask("SET a 3");
-    line.hears_nothing();
+    connection.send("SET a 3");
+    connection.receives_nothing();
     assert_eq!(server.cli(&["GET", "a"]), "1");
-    // Whoever said nothing meanwhile has noticed nothing.
-    idle.is_answered("PING", "+PONG\r\n");
-    // The server still believes in a client that has gone.
-    drop(line);
-    drop(idle);
+    // A connection without traffic meanwhile has noticed nothing.
+    idle.request("PING", "+PONG\r\n");
+    // The server does not know that the client has gone.
+    drop((connection, idle, one_way));
     eventually(SOON, || connections(&server) == 1);
     std::thread::sleep(A_MOMENT);
     assert_eq!(connections(&server), 1);
@@ -161,104 +143,89 @@ fn what_is_swallowed_never_comes_and_nobody_is_told() {
 }
 
 #[test]
-fn one_way_may_be_swallowed_alone() {
-    let (server, proxy) = scene();
-    let mut line = Line::to(&proxy);
-    line.is_answered("PING", "+PONG\r\n");
-    proxy.swallow(Way::Back);
-    line.ask("SET a 1");
-    eventually(SOON, || server.cli(&["GET", "a"]) == "1");
-    line.hears_nothing();
-}
-
-#[test]
 fn connections_are_reset_and_refused() {
-    let (mut server, proxy) = scene();
-    let mut line = Line::to(&proxy);
-    line.is_answered("PING", "+PONG\r\n");
+    let (mut server, proxy, mut connection) = start();
     proxy.refuse();
-    line.is_answered("PING", "+PONG\r\n");
-    Line::to(&proxy).is_reset();
+    connection.request("PING", "+PONG\r\n");
+    Connection::to(&proxy).is_reset();
     proxy.cut();
-    line.is_reset();
+    connection.is_reset();
     proxy.go_on();
-    Line::to(&proxy).is_answered("PING", "+PONG\r\n");
+    Connection::to(&proxy).request("PING", "+PONG\r\n");
     assert_eq!(proxy.tally().connections, 3);
-    // Nobody is behind it.
     server.kill9();
-    Line::to(&proxy).is_reset();
+    Connection::to(&proxy).is_reset();
 }
 
 #[test]
 fn a_connection_is_reset_in_the_middle_of_a_request() {
-    let (server, proxy) = scene();
-    let mut line = Line::to(&proxy);
-    let mut other = Line::to(&proxy);
-    other.is_answered("PING", "+PONG\r\n");
+    let (server, proxy, mut connection) = start();
+    let mut other = Connection::to(&proxy);
+    other.request("PING", "+PONG\r\n");
     // All of the first, and all but the end of the second.
-    let length = "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n".len() as u64;
+    let length = "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n2\r\n".len() as u64;
     proxy.cut_after(Way::There, 2 * length - 1);
-    line.ask("SET a 1");
-    line.hears("+OK\r\n");
-    line.ask("SET a 2");
-    line.is_reset();
+    connection.request("SET a 2", "+OK\r\n");
+    connection.send("SET a 3");
+    connection.is_reset();
     other.is_reset();
-    assert_eq!(server.cli(&["GET", "a"]), "1");
-    Line::to(&proxy).is_answered("SET a 3", "+OK\r\n");
+    assert_eq!(server.cli(&["GET", "a"]), "2");
+    Connection::to(&proxy).request("SET a 4", "+OK\r\n");
 }
 
 #[test]
 fn a_request_runs_and_its_reply_is_lost() {
-    let (server, proxy) = scene();
-    for then in [Then::Silent, Then::Cut] {
-        server.cli(&["SET", "a", "0"]);
-        let lost = proxy.tally().replies_lost;
-        let mut line = Line::to(&proxy);
-        proxy.lose_replies("b", 1, then);
-        line.is_answered("INCR a", ":1\r\n");
-        line.ask("ECHO b");
-        eventually(SOON, || proxy.tally().replies_lost == lost + 1);
-        match then {
-            Then::Silent => {
-                // It still hears us.
-                line.ask("INCR a");
-                eventually(SOON, || server.cli(&["GET", "a"]) == "2");
-                line.hears_nothing();
-            }
-            Then::Cut => line.is_reset(),
-        }
-        Line::to(&proxy).is_answered("ECHO b", "$1\r\nb\r\n");
-    }
+    let (server, proxy, mut connection) = start();
+    proxy.lose_replies("b", 2, Then::Silent);
+    connection.request("INCR a", ":2\r\n");
+    connection.send("ECHO b");
+    eventually(SOON, || proxy.tally().replies_lost == 1);
+    // The server still receives requests.
+    connection.send("INCR a");
+    eventually(SOON, || server.cli(&["GET", "a"]) == "3");
+    connection.receives_nothing();
+    // The second plan applies when the first is done.
+    proxy.lose_replies("b", 1, Then::Cut);
+    Connection::to(&proxy).send("ECHO b");
+    eventually(SOON, || proxy.tally().replies_lost == 2);
+    let mut cut = Connection::to(&proxy);
+    cut.send("ECHO b");
+    cut.is_reset();
+    Connection::to(&proxy).request("ECHO b", "$1\r\nb\r\n");
 }
 
-/// A message between the replies is none.
+/// A message between the replies is not a reply.
 #[test]
 fn the_right_reply_is_lost() {
-    let (server, proxy) = scene();
-    let mut line = Line::to(&proxy);
-    line.ask("HELLO 3");
-    line.ask("SUBSCRIBE c");
-    line.hears_the_end(">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");
-    line.is_answered("ECHO a", "$1\r\na\r\n");
+    let (server, proxy, mut connection) = start();
+    connection.send("HELLO 3");
+    connection.send("SUBSCRIBE c");
+    let subscribed = ">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
+    let mut received = Vec::new();
+    while !received.ends_with(subscribed.as_bytes()) {
+        let mut byte = [0];
+        connection.0.read_exact(&mut byte).unwrap();
+        received.extend(byte);
+    }
+    connection.request("ECHO a", "$1\r\na\r\n");
     proxy.lose_replies("ECHO", 1, Then::Silent);
     server.cli(&["PUBLISH", "c", "x"]);
-    line.hears(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n");
-    line.ask("ECHO b");
+    connection.receives(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n");
+    connection.send("ECHO b");
     eventually(SOON, || proxy.tally().replies_lost == 1);
-    line.hears_nothing();
+    connection.receives_nothing();
 }
 
 #[test]
 fn a_request_is_held_back_until_it_is_late() {
-    let (server, proxy) = scene();
-    let mut line = Line::to(&proxy);
+    let (server, proxy, mut connection) = start();
     proxy.hold_requests("late", 1);
-    line.is_answered("SET a early", "+OK\r\n");
-    line.ask("SET a late");
-    line.ask("SET b behind");
+    connection.request("SET a early", "+OK\r\n");
+    connection.send("SET a late");
+    connection.send("SET b behind");
     eventually(SOON, || proxy.tally().requests_held == 1);
-    drop(line);
-    Line::to(&proxy).is_answered("SET a late", "+OK\r\n");
+    drop(connection);
+    Connection::to(&proxy).request("SET a late", "+OK\r\n");
     server.cli(&["SET", "a", "new"]);
     proxy.deliver();
     eventually(SOON, || server.cli(&["GET", "b"]) == "behind");
@@ -268,28 +235,21 @@ fn a_request_is_held_back_until_it_is_late() {
 
 #[test]
 fn requests_are_counted_by_a_word() {
-    let (_server, proxy) = scene();
-    let mut line = Line::to(&proxy);
-    line.is_answered("ECHO counted", "$7\r\ncounted\r\n");
+    let (_server, proxy, mut connection) = start();
+    connection.request("ECHO counted", "$7\r\ncounted\r\n");
     proxy.count("counted");
-    for _ in 0..3 {
-        line.is_answered("ECHO counted", "$7\r\ncounted\r\n");
-        line.is_answered("ECHO other", "$5\r\nother\r\n");
-    }
-    Line::to(&proxy).is_answered("SET a counted", "+OK\r\n");
-    assert_eq!(proxy.counted("counted"), 4);
-    assert_eq!(proxy.counted("other"), 0);
+    connection.request("ECHO counted", "$7\r\ncounted\r\n");
+    connection.request("ECHO other", "$5\r\nother\r\n");
+    Connection::to(&proxy).request("SET a counted", "+OK\r\n");
+    assert_eq!((proxy.counted("counted"), proxy.counted("other")), (2, 0));
 }
 
 #[test]
 fn another_server_takes_over_the_address() {
-    let (one, other) = (RedisServer::start(), RedisServer::start());
-    one.cli(&["SET", "server", "one"]);
-    other.cli(&["SET", "server", "two"]);
-    let proxy = Proxy::before(&one);
-    let mut line = Line::to(&proxy);
-    line.is_answered("GET server", "$3\r\none\r\n");
+    let (_server, proxy, mut connection) = start();
+    let other = RedisServer::start();
+    other.cli(&["SET", "a", "2"]);
     proxy.redirect(other.port());
-    line.is_reset();
-    Line::to(&proxy).is_answered("GET server", "$3\r\ntwo\r\n");
+    connection.is_reset();
+    Connection::to(&proxy).request("GET a", "$1\r\n2\r\n");
 }

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::{ClientId, Policy};
+use leasehold_core::{ClientId, LeaseOptions};
 
 use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
+use crate::driver::context::AcquireOptions;
 use crate::driver::watchdog::WatchdogClient;
 use crate::driver::{Context, Driver, Runtime, shutdown};
 use crate::store::{self, ClientInfo, Keyspace, Store, not_replicated};
@@ -47,8 +48,7 @@ use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, Secret};
 pub struct Client {
     driver: Arc<Driver>,
     space: Keyspace,
-    policy: Policy,
-    durability: Durability,
+    options: AcquireOptions,
 }
 
 impl Client {
@@ -81,14 +81,8 @@ impl Client {
     /// [`ErrorKind::InvalidName`] if it is empty, longer than 512 bytes, or contains a brace or a
     /// control character.
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
-        let name = config::name(name.as_ref())?;
-        let key = self.space.key(name);
-        Ok(Mutex::new(
-            Arc::clone(&self.driver),
-            key,
-            self.policy,
-            self.durability,
-        ))
+        let key = self.space.key(config::name(name.as_ref())?);
+        Ok(Mutex::new(Arc::clone(&self.driver), key, self.options))
     }
 
     /// The locks that are held in this client's namespace and tenant, by name.
@@ -221,7 +215,7 @@ pub struct Shutdown {
 }
 
 /// Settings of a [`Client`]. Made by [`Client::builder`].
-#[derive(Default)]
+#[derive(Debug, Default)]
 #[must_use = "nothing happens until connect"]
 pub struct ClientBuilder {
     pub(crate) config: Config,
@@ -233,7 +227,7 @@ pub struct ClientBuilder {
 impl ClientBuilder {
     /// The ttl of renewed leases: 100 ms to 24 h, 30 s if not set.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.config.ttl = ttl;
+        self.config.ttl = Some(ttl);
         self
     }
 
@@ -262,13 +256,13 @@ impl ClientBuilder {
     /// The prefix of the keys in the store: 1 to 64 letters, digits, `.`, `_`, `-`; `leasehold` if not set.
     /// Clients in different namespaces do not see each other's locks.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.config.namespace = namespace.into();
+        self.config.namespace = Some(namespace.into());
         self
     }
 
     /// The part of the namespace: the same characters, `default` if not set.
     pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
-        self.config.tenant = tenant.into();
+        self.config.tenant = Some(tenant.into());
         self
     }
 
@@ -400,10 +394,11 @@ impl ClientBuilder {
         })?;
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
         let info = client_info(&self.config);
+        let client = || crate::random::bytes("a client id").map(ClientId::from_random);
         #[cfg(feature = "watchdog")]
         let (client, watchdog) = match self.watchdog {
             Some(watchdog) => {
-                let secret = ClientSecret::from_random(random()?);
+                let secret = ClientSecret::from_random(crate::random::bytes("a client id")?);
                 let client = secret.client_id();
                 let who = (secret, &space, &info);
                 (
@@ -411,43 +406,24 @@ impl ClientBuilder {
                     WatchdogClient::start(watchdog, &store, &clock, &runtime, who)?,
                 )
             }
-            None => (ClientId::from_random(random()?), WatchdogClient::default()),
+            None => (client()?, WatchdogClient::default()),
         };
         #[cfg(not(feature = "watchdog"))]
-        let (client, watchdog) = (ClientId::from_random(random()?), WatchdogClient);
+        let (client, watchdog) = (client()?, WatchdogClient);
         let driver = Driver::start(
             Context::new(store, clock, runtime),
             (client, space.clone(), info),
             self.config.handoff,
             watchdog,
         );
+        let fixed = None;
+        let lease = LeaseOptions { policy, fixed };
         Ok(Client {
             driver,
             space,
-            policy,
-            durability,
+            options: AcquireOptions { lease, durability },
         })
     }
-}
-
-impl fmt::Debug for ClientBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientBuilder")
-            .field("ttl", &self.config.ttl)
-            .field("namespace", &self.config.namespace)
-            .field("tenant", &self.config.tenant)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Random bytes for a client id.
-fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        let message = "the system has no random numbers for a client id";
-        Error::new(ErrorKind::Unsupported, message).with_source(error)
-    })?;
-    Ok(bytes)
 }
 
 fn client_info(config: &Config) -> ClientInfo {

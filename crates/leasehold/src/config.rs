@@ -7,18 +7,21 @@ use leasehold_core::{Handoff, Name, Policy, ScopeName, Ttl};
 use crate::store::{Keyspace, OpenOptions};
 use crate::{Durability, Error, ErrorKind, Result, Secret};
 
+/// The default ttl.
+const TTL: Duration = Duration::from_secs(30);
+
 /// The shortest default time for a connection: TLS over a wide network takes a few round trips.
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 
 /// What a user may set.
-#[derive(Clone)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
-    pub(crate) ttl: Duration,
+    pub(crate) ttl: Option<Duration>,
     pub(crate) renew_every: Option<Duration>,
     pub(crate) margin: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
-    pub(crate) namespace: String,
-    pub(crate) tenant: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) tenant: Option<String>,
     pub(crate) label: String,
     pub(crate) program: Option<String>,
     pub(crate) password: Option<Secret>,
@@ -29,30 +32,9 @@ pub(crate) struct Config {
     pub(crate) durability: Durability,
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            ttl: Duration::from_secs(30),
-            renew_every: None,
-            margin: None,
-            max_hold: None,
-            namespace: "leasehold".into(),
-            tenant: "default".into(),
-            label: String::new(),
-            program: None,
-            password: None,
-            sentinel_password: None,
-            connect_timeout: None,
-            response_timeout: None,
-            handoff: Handoff::default(),
-            durability: Durability::None,
-        }
-    }
-}
-
 impl Config {
     pub(crate) fn policy(&self) -> Result<Policy> {
-        let default = Policy::of(ttl("ttl", self.ttl)?);
+        let default = Policy::of(ttl("ttl", self.ttl.unwrap_or(TTL))?);
         let policy = Policy {
             interval: self.renew_every.unwrap_or(default.interval),
             margin: self.margin.unwrap_or(default.margin),
@@ -66,20 +48,18 @@ impl Config {
     }
 
     pub(crate) fn space(&self) -> Result<Keyspace> {
+        let namespace = self.namespace.as_deref().unwrap_or("leasehold");
+        let tenant = self.tenant.as_deref().unwrap_or("default");
         Ok(Keyspace::new(
-            scope("namespace", &self.namespace)?,
-            scope("tenant", &self.tenant)?,
+            scope("namespace", namespace)?,
+            scope("tenant", tenant)?,
         ))
     }
 
     pub(crate) fn open_options(&self) -> Result<OpenOptions> {
-        let Policy {
-            ttl,
-            interval,
-            margin,
-            ..
-        } = self.policy()?;
-        let response_max = reply_max(&self.policy()?);
+        let policy = self.policy()?;
+        let (ttl, interval, margin) = (policy.ttl, policy.interval, policy.margin);
+        let response_max = reply_max(&policy);
         let response_timeout = self
             .response_timeout
             .unwrap_or_else(|| (response_max / 2).min(OpenOptions::default().response_timeout));
@@ -143,25 +123,20 @@ pub(crate) fn ttl(what: &str, duration: Duration) -> Result<Ttl> {
 
 /// A name of a user's choice.
 pub(crate) fn name(name: &str) -> Result<Name> {
-    Name::parse(name).map_err(|error| {
-        let excerpt: String = name.chars().take(40).collect();
-        Error::new(
-            ErrorKind::InvalidName,
-            format!("{excerpt:?} cannot be the name of a lock: {error}"),
-        )
-    })
+    let what = "the name of a lock";
+    Name::parse(name).map_err(|error| invalid_name(name, &format!("{what}: {error}")))
 }
 
 fn scope(what: &str, text: &str) -> Result<ScopeName> {
-    ScopeName::parse(text).map_err(|error| {
-        let excerpt: String = text.chars().take(40).collect();
-        Error::new(
-            ErrorKind::InvalidName,
-            format!(
-                "{excerpt:?} cannot be a {what}: {error}; letters, digits, '.', '_' and '-' can"
-            ),
-        )
-    })
+    let allowed = "letters, digits, '.', '_' and '-' can";
+    ScopeName::parse(text)
+        .map_err(|error| invalid_name(text, &format!("a {what}: {error}; {allowed}")))
+}
+
+fn invalid_name(text: &str, why: &str) -> Error {
+    let excerpt: String = text.chars().take(40).collect();
+    let message = format!("{excerpt:?} cannot be {why}");
+    Error::new(ErrorKind::InvalidName, message)
 }
 
 pub(crate) fn invalid(message: impl Into<String>) -> Error {

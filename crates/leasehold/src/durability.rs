@@ -1,6 +1,5 @@
 //! How durable a grant or renewal must be before it takes effect.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -65,21 +64,24 @@ impl Durability {
         matches!(self, Self::Replicas { .. })
     }
 
-    /// The one of two that needs more replicas.
-    pub(crate) fn or_stricter(self, other: Self) -> Self {
-        match other.weight().cmp(&self.weight()) {
-            Ordering::Greater => other,
-            _ => self,
+    /// The number of replicas that must acknowledge.
+    pub(crate) fn count(self) -> Option<ReplicaCount> {
+        match self {
+            Self::None => None,
+            Self::Replicas { count, .. } => Some(count),
         }
     }
 
-    fn weight(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::Replicas { count, .. } => match count {
-                ReplicaCount::Number(number) => number.get(),
-                ReplicaCount::All => u32::MAX,
-            },
+    /// The one of two that needs more replicas.
+    pub(crate) fn or_stricter(self, other: Self) -> Self {
+        let number = |durability: Self| match durability.count() {
+            None => 0,
+            Some(ReplicaCount::Number(number)) => number.get(),
+            Some(ReplicaCount::All) => u32::MAX,
+        };
+        match number(other) > number(self) {
+            true => other,
+            false => self,
         }
     }
 }

@@ -139,11 +139,8 @@ impl Guard {
             ErrorKind::Lost,
             format!("the lease cannot last {duration:?} more; acquire the lock with a longer ttl"),
         );
-        Err(self
-            .hold
-            .driver
-            .context
-            .name_error(error, &self.hold.lease.key))
+        let Hold { driver, lease, .. } = &self.hold;
+        Err(driver.context.name_error(error, &lease.key))
     }
 
     fn lasts(&self, duration: Duration) -> Result<bool> {

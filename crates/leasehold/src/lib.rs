@@ -83,6 +83,7 @@ mod guard;
 mod info;
 mod owner;
 mod process;
+mod random;
 mod secret;
 pub mod store;
 mod sync;

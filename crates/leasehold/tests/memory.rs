@@ -97,11 +97,8 @@ async fn bytes_of_the_store() -> usize {
 async fn bytes_of_the_client() -> usize {
     let clock = ManualClock::new();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with_clock(Arc::new(clock.clone())));
-    let client = Client::builder()
-        .ttl(TTL)
-        .clock(Arc::new(clock.clone()))
-        .build(store)
-        .unwrap();
+    let builder = Client::builder().ttl(TTL).clock(Arc::new(clock.clone()));
+    let client = builder.build(store).unwrap();
     let mut guards = Vec::<Guard>::with_capacity(LEASES);
     let before = allocated();
     for index in 0..LEASES {
@@ -121,18 +118,11 @@ async fn bytes_of_the_client() -> usize {
 
 #[test]
 fn a_held_lease_costs_at_most_600_bytes() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap().block_on(async {
         let store = bytes_of_the_store().await;
         let client = bytes_of_the_client().await;
         let each = client.saturating_sub(store) / LEASES;
-        println!(
-            "{each} bytes for each lease; {} in the store",
-            store / LEASES
-        );
         assert!(each <= BYTES_MAX, "{each} bytes for each lease");
     });
 }

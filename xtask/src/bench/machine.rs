@@ -7,10 +7,9 @@ use std::thread::available_parallelism;
 pub(super) fn describe() -> String {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
-    let cpu = cpu.lines().find(|line| line.starts_with("model name"));
-    let cpu = cpu
-        .and_then(|line| line.split_once(": "))
-        .map_or("unknown processor", |pair| pair.1);
+    let mut lines = cpu.lines();
+    let cpu = lines.find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cpu = cpu.map_or("unknown processor", |(_, name)| name);
     let cores = available_parallelism().map_or(1, std::num::NonZero::get);
     let kernel = read("/proc/sys/kernel/osrelease");
     format!("{}, {cores} cores, Linux {}", cpu.trim(), kernel.trim())

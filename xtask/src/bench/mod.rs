@@ -72,7 +72,7 @@ pub(crate) fn compare(options: &Options) -> Result<(), String> {
     drop(servers);
     let results: Results = measured
         .into_iter()
-        .map(|(key, rounds)| (key, Figures::median(&rounds)))
+        .map(|(key, rounds)| (key, figures::median(&rounds)))
         .collect();
     let command = format!(
         "cargo xtask bench compare --seconds {} --rounds {}",
@@ -103,7 +103,7 @@ fn build(only: Option<&[String]>) -> (Vec<Peer>, Vec<(String, String)>) {
     let (mut peers, mut skipped) = (Vec::new(), Vec::new());
     for peer in peers::all() {
         let named = |only: &[String]| only.iter().any(|name| name == peer.library);
-        if !peer.ours && !only.is_none_or(named) {
+        if !peer.is_ours() && !only.is_none_or(named) {
             continue;
         }
         match peer.build() {

@@ -1,55 +1,75 @@
 //! The libraries that are compared, and how each is built and started.
 
-use std::path::PathBuf;
 use std::process::Command;
 
-use crate::tools::{cargo, find, root, run};
+use crate::tools::{cargo, root, run};
 
 /// One library with one setting.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) library: &'static str,
     pub(super) variant: &'static str,
-    pub(super) language: Language,
-    pub(super) ours: bool,
+    language: &'static Language,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Language {
-    Rust,
-    Python,
-    Node,
-    Go,
-    Java,
+/// A language: the directory of its runners, and the command lines there.
+#[derive(Debug)]
+struct Language {
+    directory: &'static str,
+    build: &'static [&'static str],
+    run: &'static str,
 }
+
+const RUST: Language = Language {
+    directory: "bench/rust",
+    build: &["cargo build --release --locked --target-dir target"],
+    // And the name of the library.
+    run: "target/release/",
+};
+const PYTHON: Language = Language {
+    directory: "bench/peers/python",
+    build: &[
+        "python3 -m venv venv",
+        "venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt",
+    ],
+    run: "venv/bin/python runner.py",
+};
+const NODE: Language = Language {
+    directory: "bench/peers/node",
+    build: &["node --version", "npm ci --silent"],
+    run: "node runner.js",
+};
+const GO: Language = Language {
+    directory: "bench/peers/go",
+    build: &["go build -o target/runner ."],
+    run: "target/runner",
+};
+const JAVA: Language = Language {
+    directory: "bench/peers/java",
+    build: &["java --version", "mvn --quiet --batch-mode package"],
+    run: "java -jar target/runner.jar",
+};
 
 /// All of them: ours first, then each as its documentation recommends and with its fastest setting.
 pub(super) fn all() -> Vec<Peer> {
-    use Language::{Go, Java, Node, Python, Rust};
     [
-        ("leasehold", "default", Rust),
-        ("leasehold", "no-handoff", Rust),
-        ("rslock", "default", Rust),
-        ("rslock", "fastest", Rust),
-        ("distributed-lock", "default", Rust),
-        ("distributed-lock", "fastest", Rust),
-        ("redis-py", "default", Python),
-        ("redis-py", "fastest", Python),
-        ("redlock", "default", Node),
-        ("redlock", "fastest", Node),
-        ("redsync", "default", Go),
-        ("redsync", "fastest", Go),
-        ("redisson", "default", Java),
-        ("redisson", "fair", Java),
-        ("redisson", "spin", Java),
+        ("leasehold", &["default", "no-handoff"][..], &RUST),
+        ("rslock", &["default", "fastest"], &RUST),
+        ("distributed-lock", &["default", "fastest"], &RUST),
+        ("redis-py", &["default", "fastest"], &PYTHON),
+        ("redlock", &["default", "fastest"], &NODE),
+        ("redsync", &["default", "fastest"], &GO),
+        ("redisson", &["default", "fair", "spin"], &JAVA),
     ]
-    .map(|(library, variant, language)| Peer {
-        library,
-        variant,
-        language,
-        ours: library == "leasehold",
+    .into_iter()
+    .flat_map(|(library, variants, language)| {
+        variants.iter().map(move |variant| Peer {
+            library,
+            variant,
+            language,
+        })
     })
-    .into()
+    .collect()
 }
 
 impl Peer {
@@ -58,6 +78,10 @@ impl Peer {
             "default" => self.library.to_owned(),
             variant => format!("{} ({variant})", self.library),
         }
+    }
+
+    pub(super) fn is_ours(&self) -> bool {
+        self.library == "leasehold"
     }
 
     /// Whether its lock can be one over many servers.
@@ -71,66 +95,27 @@ impl Peer {
 
     /// Builds its runner, or returns the reason why that cannot be done here. Building twice costs little.
     pub(super) fn build(&self) -> Result<(), String> {
-        let directory = self.directory();
-        let in_directory = |program: &str| -> Result<Command, String> {
-            let path = find(program).ok_or(format!("{program} is not installed"))?;
-            let mut command = Command::new(path);
-            command.current_dir(&directory);
-            Ok(command)
-        };
-        match self.language {
-            Language::Rust => run(cargo()
-                .args(["build", "--release", "--locked", "--manifest-path"])
-                .arg(directory.join("Cargo.toml"))),
-            Language::Python => {
-                run(in_directory("python3")?.args(["-m", "venv", "venv"]))?;
-                let mut pip = Command::new(directory.join("venv/bin/pip"));
-                pip.current_dir(&directory).args(["install", "--quiet"]);
-                run(pip.args(["--disable-pip-version-check", "-r", "requirements.txt"]))
-            }
-            Language::Node => {
-                in_directory("node")?;
-                run(in_directory("npm")?.args(["ci", "--silent"]))
-            }
-            Language::Go => run(in_directory("go")?.args(["build", "-o", "target/runner", "."])),
-            Language::Java => {
-                in_directory("java")?;
-                run(in_directory("mvn")?.args(["--quiet", "--batch-mode", "package"]))
-            }
-        }
+        let mut lines = self.language.build.iter();
+        lines.try_for_each(|line| run(&mut self.command_of(line)))
     }
 
     /// The start of its command line.
     pub(super) fn command(&self) -> Command {
-        let directory = self.directory();
-        match self.language {
-            Language::Rust => Command::new(directory.join("target/release").join(self.library)),
-            Language::Python => {
-                let mut python = Command::new(directory.join("venv/bin/python"));
-                python.arg(directory.join("runner.py"));
-                python
-            }
-            Language::Node => {
-                let mut node = Command::new("node");
-                node.arg(directory.join("runner.js"));
-                node
-            }
-            Language::Go => Command::new(directory.join("target/runner")),
-            Language::Java => {
-                let mut java = Command::new("java");
-                java.arg("-jar").arg(directory.join("target/runner.jar"));
-                java
-            }
+        match self.language.directory == RUST.directory {
+            true => self.command_of(&format!("{}{}", RUST.run, self.library)),
+            false => self.command_of(self.language.run),
         }
     }
 
-    fn directory(&self) -> PathBuf {
-        root().join(match self.language {
-            Language::Rust => "bench/rust",
-            Language::Python => "bench/peers/python",
-            Language::Node => "bench/peers/node",
-            Language::Go => "bench/peers/go",
-            Language::Java => "bench/peers/java",
-        })
+    fn command_of(&self, line: &str) -> Command {
+        let directory = root().join(self.language.directory);
+        let mut words = line.split(' ');
+        let mut command = match words.next().unwrap_or_default() {
+            "cargo" => cargo(),
+            program if program.contains('/') => Command::new(directory.join(program)),
+            program => Command::new(program),
+        };
+        command.current_dir(directory).args(words);
+        command
     }
 }

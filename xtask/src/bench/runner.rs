@@ -1,13 +1,12 @@
 //! One run of one peer in one scenario.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
-use serde_json::Value;
-
-use super::figures::{Figures, ProcessResult};
+use super::figures::{self, Figures, ProcessResult};
 use super::peers::Peer;
 use super::server::{Calls, Server, Servers};
+use crate::tools::OwnedChild;
 
 /// The work of a run.
 #[derive(Debug)]
@@ -22,78 +21,69 @@ pub(super) struct Scenario {
     pub(super) many: bool,
 }
 
+/// A lock of its own for each task.
+const OWN: Scenario = Scenario {
+    name: "uncontended",
+    what: "one task, one lock",
+    processes: 1,
+    tasks: 1,
+    own_names: true,
+    section_us: 0,
+    many: false,
+};
+
+/// One lock for all tasks.
+const SHARED: Scenario = Scenario {
+    name: "contended",
+    what: "64 tasks in one process, one lock, empty critical section",
+    tasks: 64,
+    own_names: false,
+    ..OWN
+};
+
 pub(super) const SCENARIOS: [Scenario; 8] = [
-    Scenario {
-        name: "uncontended",
-        what: "one task, one lock",
-        processes: 1,
-        tasks: 1,
-        own_names: true,
-        section_us: 0,
-        many: false,
-    },
+    OWN,
     Scenario {
         name: "independent",
         what: "64 tasks, a lock each",
-        processes: 1,
         tasks: 64,
-        own_names: true,
-        section_us: 0,
-        many: false,
+        ..OWN
     },
-    Scenario {
-        name: "contended",
-        what: "64 tasks in one process, one lock, empty critical section",
-        processes: 1,
-        tasks: 64,
-        own_names: false,
-        section_us: 0,
-        many: false,
-    },
+    SHARED,
     Scenario {
         name: "processes",
         what: "4 processes of 16 tasks, one lock, empty critical section",
         processes: 4,
         tasks: 16,
-        own_names: false,
-        section_us: 0,
-        many: false,
+        ..SHARED
     },
     Scenario {
         name: "working",
         what: "4 processes of 16 tasks, one lock, critical section of 1 ms",
         processes: 4,
         tasks: 16,
-        own_names: false,
         section_us: 1_000,
-        many: false,
+        ..SHARED
     },
     Scenario {
         name: "ping-pong",
         what: "2 processes of one task, one lock: from release to acquisition in the other",
         processes: 2,
         tasks: 1,
-        own_names: false,
-        section_us: 0,
-        many: false,
+        ..SHARED
     },
     Scenario {
         name: "masters",
         what: "one task, one lock over 5 masters",
-        processes: 1,
-        tasks: 1,
-        own_names: true,
-        section_us: 0,
         many: true,
+        ..OWN
     },
     Scenario {
         name: "masters, independent",
         what: "64 tasks, a lock each, over 5 masters",
-        processes: 1,
         tasks: 64,
-        own_names: true,
-        section_us: 0,
         many: true,
+        ..OWN
     },
 ];
 
@@ -121,20 +111,16 @@ pub(super) fn run(
     for runner in &mut runners {
         runner.go()?;
     }
-    let lines: Result<Vec<_>, _> = runners.into_iter().map(Runner::finish).collect();
-    let lines = lines?;
-    let after = Calls::of(servers)?;
-    let results: Option<Vec<_>> = lines.iter().map(ProcessResult::parse).collect();
-    let results = results.ok_or("the result of a runner makes no sense")?;
-    let version = lines.first().and_then(|line| line["version"].as_str());
-    let version = version.unwrap_or_default().to_owned();
+    let results: Result<Vec<_>, _> = runners.into_iter().map(Runner::finish).collect();
+    let (results, after) = (results?, Calls::of(servers)?);
     let calls = (after.locks - before.locks, after.all - before.all);
-    Ok((Figures::of(&results, calls), version))
+    let version = results.first().map(|result| result.version.clone());
+    Ok((figures::of(&results, calls), version.unwrap_or_default()))
 }
 
 /// One process of a peer. It ends with this.
 struct Runner {
-    child: Child,
+    child: OwnedChild,
     lines: BufReader<std::process::ChildStdout>,
 }
 
@@ -146,14 +132,14 @@ impl Runner {
         seconds: f64,
         process: usize,
     ) -> Result<Self, String> {
+        let (variant, tasks, section) = (peer.variant, scenario.tasks, scenario.section_us);
+        let own = u8::from(scenario.own_names);
+        let line = format!(
+            "--url {urls} --variant {variant} --name bench --tasks {tasks} --own-names {own} --section-us {section} \
+             --seconds {seconds} --process {process}"
+        );
         let mut command = peer.command();
-        command.args(["--url", urls, "--variant", peer.variant]);
-        command.args(["--name", "bench", "--tasks", &scenario.tasks.to_string()]);
-        let own = if scenario.own_names { "1" } else { "0" };
-        command.args(["--own-names", own]);
-        command.args(["--section-us", &scenario.section_us.to_string()]);
-        command.args(["--seconds", &seconds.to_string()]);
-        command.args(["--process", &process.to_string()]);
+        command.args(line.split(' '));
         let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -162,7 +148,7 @@ impl Runner {
         let mut child = child.map_err(|error| format!("cannot be started: {error}"))?;
         let stdout = child.stdout.take().ok_or("it has no output")?;
         Ok(Self {
-            child,
+            child: OwnedChild(child),
             lines: BufReader::new(stdout),
         })
     }
@@ -176,39 +162,35 @@ impl Runner {
     }
 
     fn go(&mut self) -> Result<(), String> {
-        let stdin = self.child.stdin.as_mut().ok_or("it has no input")?;
+        let stdin = self.child.0.stdin.as_mut().ok_or("it has no input")?;
         stdin.write_all(b"go\n").map_err(|error| error.to_string())
     }
 
-    fn finish(mut self) -> Result<Value, String> {
+    fn finish(mut self) -> Result<ProcessResult, String> {
         let line = self.line()?;
-        match serde_json::from_str(&line) {
-            Ok(result) => Ok(result),
-            Err(_) => Err(self.last_error().unwrap_or(line)),
+        match serde_json::from_str::<ProcessResult>(&line) {
+            Ok(result) if result.seconds > 0.0 => Ok(result),
+            _ => Err(self.last_error().unwrap_or(line)),
         }
     }
 
     fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
-        match self.lines.read_line(&mut line) {
-            Ok(_) => Ok(line),
-            Err(error) => Err(error.to_string()),
-        }
+        let read = self.lines.read_line(&mut line);
+        read.map(|_| line).map_err(|error| error.to_string())
     }
 
     /// The last line of its error output.
     fn last_error(&mut self) -> Option<String> {
-        let _ = self.child.kill();
+        let _ = self.child.0.kill();
         let mut text = String::new();
-        self.child.stderr.as_mut()?.read_to_string(&mut text).ok()?;
+        self.child
+            .0
+            .stderr
+            .as_mut()?
+            .read_to_string(&mut text)
+            .ok()?;
         let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
         Some(last.trim().to_owned())
-    }
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

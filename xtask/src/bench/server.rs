@@ -1,15 +1,16 @@
 //! The Redis servers of a comparison.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::tools::{OwnedChild, output};
 
 /// A server of our own on a free port. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Server {
-    child: Child,
+    _process: OwnedChild,
     port: u16,
 }
 
@@ -19,7 +20,7 @@ const MASTERS: usize = 5;
 /// A single server, and the masters of locks over many.
 #[derive(Debug)]
 pub(super) struct Servers {
-    one: Server,
+    one: [Server; 1],
     masters: Vec<Server>,
 }
 
@@ -27,21 +28,18 @@ impl Servers {
     pub(super) fn start() -> Result<Self, String> {
         let masters = (0..MASTERS).map(|_| Server::start());
         Ok(Self {
-            one: Server::start()?,
+            one: [Server::start()?],
             masters: masters.collect::<Result<_, _>>()?,
         })
     }
 
     /// The single server, or the masters.
     pub(super) fn of(&self, many: bool) -> &[Server] {
-        match many {
-            true => &self.masters,
-            false => std::slice::from_ref(&self.one),
-        }
+        if many { &self.masters } else { &self.one }
     }
 
     pub(super) fn version(&self) -> Result<String, String> {
-        self.one.version()
+        self.one[0].version()
     }
 }
 
@@ -81,7 +79,10 @@ impl Server {
             .stdout(Stdio::null())
             .spawn()
             .map_err(failed)?;
-        let server = Self { child, port };
+        let server = Self {
+            _process: OwnedChild(child),
+            port,
+        };
         let end = Instant::now() + Duration::from_secs(10);
         while let Err(error) = server.send("PING") {
             if Instant::now() > end {
@@ -105,24 +106,19 @@ impl Server {
         let line = info
             .lines()
             .find_map(|line| line.strip_prefix("redis_version:"));
-        Ok(line.unwrap_or_default().to_owned())
+        Ok(line.unwrap_or_default().trim().to_owned())
     }
 
     fn calls(&self) -> Result<Calls, String> {
         let mut calls = Calls::default();
         for line in self.send("INFO commandstats")?.lines() {
-            let Some((command, stats)) = line.split_once(':') else {
+            let Some((command, stats)) = line.split_once(":calls=") else {
                 continue;
             };
-            let number = stats
-                .strip_prefix("calls=")
-                .and_then(|rest| rest.split(',').next());
-            let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) else {
-                continue;
-            };
+            let number = stats.split(',').next().unwrap_or_default();
+            let number: u64 = number.parse().unwrap_or(0);
             calls.all += number;
-            let name = command.trim_start_matches("cmdstat_");
-            if matches!(name, "eval" | "evalsha" | "fcall") {
+            if let "cmdstat_eval" | "cmdstat_evalsha" | "cmdstat_fcall" = command {
                 calls.locks += number;
             }
         }
@@ -131,27 +127,8 @@ impl Server {
 
     /// Sends a command and returns the reply.
     fn send(&self, command: &str) -> Result<String, String> {
-        let failed = |error: std::io::Error| format!("the server at port {}: {error}", self.port);
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).map_err(failed)?;
-        stream
-            .write_all(format!("{command}\r\n").as_bytes())
-            .map_err(failed)?;
-        let mut reader = BufReader::new(stream);
-        let mut line = String::new();
-        reader.read_line(&mut line).map_err(failed)?;
-        let Some(length) = line.trim_end().strip_prefix('$') else {
-            return Ok(line.trim_end().to_owned());
-        };
-        let length = length.parse().map_err(|_| format!("{command}: {line}"))?;
-        let mut text = vec![0; length];
-        reader.read_exact(&mut text).map_err(failed)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let mut client = Command::new("redis-cli");
+        client.args(["-p", &self.port.to_string()]);
+        output(client.args(command.split(' ')))
     }
 }

@@ -11,15 +11,8 @@ type Module = Vec<String>;
 /// The imports of each module: those it needs, by the modules that define them.
 type Imports = BTreeMap<Module, BTreeSet<Module>>;
 
-/// A known cycle: its crate, the module that contains it (empty for the crate root), and how many modules it has at
-/// most.
-type Knot = (&'static str, &'static str, usize);
-
-/// The known cycles. A number may only shrink, and an entry without a cycle has to be removed.
-pub(super) const KNOTS: [Knot; 1] = [("crates/leasehold-testkit", "", 2)];
-
-/// The cycles in these source files, named by their paths from the root of the workspace, that no known cycle contains.
-pub(super) fn faults(sources: &BTreeMap<String, String>, knots: &[Knot]) -> Vec<String> {
+/// The cycles in these source files, named by their paths from the root of the workspace.
+pub(super) fn faults(sources: &BTreeMap<String, String>) -> Vec<String> {
     let mut crates: BTreeMap<&str, BTreeMap<Module, &str>> = BTreeMap::new();
     for (path, text) in sources {
         let Some((directory, file)) = path.split_once("/src/") else {
@@ -31,33 +24,15 @@ pub(super) fn faults(sources: &BTreeMap<String, String>, knots: &[Knot]) -> Vec<
         }
     }
     let mut faults = Vec::new();
-    let mut tied = vec![Vec::new(); knots.len()];
     for (directory, texts) in crates {
         for (module, cycle) in cycles(&imports(&texts)) {
-            let name = module.join("::");
-            let in_knot = |knot: &Knot| knot.0 == directory && name.starts_with(knot.1);
-            let names: Vec<_> = cycle.iter().map(|module| module.join("::")).collect();
-            let cycle = format!(
-                "{directory}: an import cycle: {} -> {name}",
-                names.join(" -> ")
-            );
-            match knots.iter().position(in_knot) {
-                Some(knot) => tied[knot].push(cycle),
-                None => faults.push(cycle),
-            }
-        }
-    }
-    for ((directory, within, modules_max), tied) in knots.iter().zip(tied) {
-        if tied.is_empty() {
-            faults.push(format!(
-                "{directory}: no import cycle in {within:?}; delete the entry in KNOTS"
-            ));
-        } else if tied.len() > *modules_max {
-            let count = tied.len();
-            faults.extend(tied);
-            faults.push(format!(
-                "{directory}: import cycles of {count} modules in {within:?}, at most {modules_max}"
-            ));
+            let names = cycle
+                .iter()
+                .chain([&module])
+                .map(|module| module.join("::"));
+            let names: Vec<_> = names.collect();
+            let cycle = names.join(" -> ");
+            faults.push(format!("{directory}: an import cycle: {cycle}"));
         }
     }
     faults
@@ -86,12 +61,8 @@ fn cycles(imports: &Imports) -> Vec<(Module, Vec<Module>)> {
         let mut paths = VecDeque::from([vec![start]]);
         let mut reached = BTreeSet::new();
         while let Some(path) = paths.pop_front() {
-            for next in path
-                .last()
-                .and_then(|last| imports.get(*last))
-                .into_iter()
-                .flatten()
-            {
+            let last = path[path.len() - 1];
+            for next in imports.get(last).into_iter().flatten() {
                 if next == start {
                     return Some(path.into_iter().cloned().collect());
                 }
@@ -284,10 +255,10 @@ fn without_tests(text: &str, mut found: impl FnMut(&str)) -> String {
 mod tests {
     use super::*;
 
-    fn faults_of(files: &[(&str, &str)], knots: &[Knot]) -> Vec<String> {
+    fn faults_of(files: &[(&str, &str)]) -> Vec<String> {
         let source =
             |(path, text): &(&str, &str)| (format!("crates/a/src/{path}.rs"), (*text).to_owned());
-        faults(&files.iter().map(source).collect(), knots)
+        faults(&files.iter().map(source).collect())
     }
 
     const CYCLE: [(&str, &str); 4] = [
@@ -299,29 +270,20 @@ mod tests {
 
     #[test]
     fn a_cycle_is_printed_from_each_of_its_modules() {
-        let faults = faults_of(&CYCLE, &[]);
+        let faults = faults_of(&CYCLE);
         assert_eq!(faults.len(), 3);
         assert_eq!(faults[0], "crates/a: an import cycle: b -> c -> d -> b");
-        assert!(faults_of(&CYCLE[..3], &[]).is_empty());
-    }
-
-    #[test]
-    fn a_knot_may_only_shrink() {
-        let knot = |within, modules_max| ("crates/a", within, modules_max);
-        assert!(faults_of(&CYCLE, &[knot("", 3)]).is_empty());
-        assert_eq!(faults_of(&CYCLE, &[knot("", 2)]).len(), 4);
-        assert_eq!(faults_of(&CYCLE[..3], &[knot("", 3)]).len(), 1);
-        assert_eq!(faults_of(&CYCLE, &[knot("", 3), knot("e", 1)]).len(), 1);
+        assert!(faults_of(&CYCLE[..3]).is_empty());
     }
 
     #[test]
     fn parents_and_children_may_import_each_other() {
         let parent = ("b/mod", "use self::c::C;\npub struct B;\n");
         let child = ("b/c", "use super::B;\n");
-        assert!(faults_of(&[parent, child, ("lib", "")], &[]).is_empty());
+        assert!(faults_of(&[parent, child, ("lib", "")]).is_empty());
         let grandchild = ("b/c/d", "use crate::b::{self, B};\n");
         let user = ("b/mod", "use self::c::d::D;\npub struct B;\n");
-        let lines = faults_of(&[user, child, grandchild, ("lib", "")], &[]);
+        let lines = faults_of(&[user, child, grandchild, ("lib", "")]);
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0], "crates/a: an import cycle: b -> b::c::d -> b");
     }
@@ -332,9 +294,9 @@ mod tests {
         let c = ("b/c", "struct C;\n");
         let d = ("b/d", "use crate::b::C;\n");
         let e = ("b/e/mod", "use crate::b::C;\n");
-        assert!(faults_of(&[root, c, d, e, ("lib", "pub use b::C;\n")], &[]).is_empty());
+        assert!(faults_of(&[root, c, d, e, ("lib", "pub use b::C;\n")]).is_empty());
         let tied = ("b/c", "use crate::b::e::E;\n");
-        let lines = faults_of(&[root, tied, d, e, ("lib", "")], &[]);
+        let lines = faults_of(&[root, tied, d, e, ("lib", "")]);
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0], "crates/a: an import cycle: b::c -> b::e -> b::c");
     }
@@ -349,6 +311,6 @@ mod tests {
             "#[cfg(test)]\n#[allow(unused)]\nuse crate::b::B;\nuse crate::c::C;\n",
         );
         let program = ("bin/b", "use crate::c::C;\n");
-        assert!(faults_of(&[b, tests, c, d, program, ("lib", "")], &[]).is_empty());
+        assert!(faults_of(&[b, tests, c, d, program, ("lib", "")]).is_empty());
     }
 }

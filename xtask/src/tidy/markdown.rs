@@ -15,7 +15,9 @@ pub(super) fn faults(path: &Path, text: &str) -> Vec<String> {
     let directory = path.parent().unwrap_or(path);
     for (at, line) in prose {
         for target in links(line) {
-            if is_file(target) && !directory.join(without_anchor(target)).exists() {
+            let (file, _) = target.split_once('#').unwrap_or((target, ""));
+            let is_url = file.contains("://") || file.starts_with("mailto:");
+            if !is_url && !directory.join(file).exists() {
                 faults.push(format!(
                     "line {at}: a link leads to {target}, which does not exist"
                 ));
@@ -43,14 +45,6 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let starts = line.split("](").skip(1);
     starts.filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
-}
-
-fn is_file(target: &str) -> bool {
-    !target.starts_with('#') && !target.contains("://") && !target.starts_with("mailto:")
-}
-
-fn without_anchor(target: &str) -> &str {
-    target.split('#').next().unwrap_or(target)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The baseline: the same work without the library, as a program would do it that calls the store by hand.
 
-mod redis;
+pub(crate) mod redis;
 mod sqlite;
 #[cfg(test)]
 mod tests;
@@ -72,8 +72,8 @@ impl Baseline {
         self.connection.get_or_try_init(connect).await
     }
 
-    /// `None`: the store is not a single server.
-    async fn server(&self) -> Result<Option<&RedisBaseline>> {
+    /// The server. `None`: the store is not a single one.
+    pub(crate) async fn server(&self) -> Result<Option<&RedisBaseline>> {
         if !self.url.starts_with("redis") {
             return Ok(None);
         }
@@ -86,14 +86,6 @@ impl Baseline {
     /// The number of calls.
     pub(crate) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
-    }
-
-    /// The time of the shortest round trip. `None`: there is no server.
-    pub(crate) async fn ping(&self) -> Result<Option<Duration>> {
-        match self.server().await? {
-            Some(server) => server.ping().await.map(Some),
-            None => Ok(None),
-        }
     }
 
     /// The work of the server so far, for all its clients. `None`: there is no server, or it refuses.
@@ -112,14 +104,6 @@ impl Baseline {
         };
         self.count(leases.len() as u64);
         server.renew_each(leases, ttl).await
-    }
-
-    /// Removes the counters of free locks, which a server would keep for a day.
-    pub(crate) async fn remove_counters(&self, keys: &[Key]) -> Result<()> {
-        match self.server().await? {
-            Some(server) => server.remove_counters(keys).await,
-            None => Ok(()),
-        }
     }
 
     fn count(&self, calls: u64) {

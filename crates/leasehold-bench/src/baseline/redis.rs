@@ -24,7 +24,7 @@ const RENEW: &str = include_str!("../../../leasehold/src/store/redis/scripts/ren
 
 /// A connection and the hashes of the scripts.
 #[derive(Clone, Debug)]
-pub(super) struct RedisBaseline {
+pub(crate) struct RedisBaseline {
     connection: MultiplexedConnection,
     mutex: String,
     renew: String,
@@ -74,7 +74,8 @@ impl RedisBaseline {
         }
     }
 
-    pub(super) async fn ping(&self) -> Result<Duration> {
+    /// The time of the shortest round trip.
+    pub(crate) async fn ping(&self) -> Result<Duration> {
         let mut connection = self.connection.clone();
         let start = Instant::now();
         match connection.send_packed_command(&cmd("PING")).await? {
@@ -123,7 +124,8 @@ impl RedisBaseline {
         Ok(renewals)
     }
 
-    pub(super) async fn remove_counters(&self, keys: &[Key]) -> Result<()> {
+    /// Removes the counters of free locks, which a server would keep for a day.
+    pub(crate) async fn remove_counters(&self, keys: &[Key]) -> Result<()> {
         let mut unlink = cmd("UNLINK");
         for key in keys {
             unlink.arg(format!("{}:token", record(key)));

@@ -35,7 +35,7 @@ mod known {
     use crate::server_stats::ServerStats;
 
     pub(super) fn latencies(micros: impl IntoIterator<Item = u64>) -> Latencies {
-        let mut latencies = Latencies::new();
+        let mut latencies = Latencies::default();
         for micros in micros {
             latencies.record(Duration::from_micros(micros));
         }

@@ -35,7 +35,7 @@ impl Pairs {
             locks,
             busy: Duration::ZERO,
             calls: None,
-            latencies: Arc::new(Mutex::new(Latencies::new())),
+            latencies: Arc::default(),
         }
     }
 

@@ -3,12 +3,11 @@
 use serde_json::{Value, json};
 
 use super::pairs::{Lock, Pairs};
-use crate::format::{count, per, ratio, round};
+use crate::format::{per, ratio, round};
 use crate::options::Settings;
-use crate::progress::Progress;
 use crate::report::Report;
 use crate::target::Target;
-use crate::{Result, runtime};
+use crate::{Result, print_step, runtime};
 
 /// The number of slices of a run. The first of each side only warms up.
 ///
@@ -34,7 +33,7 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
             });
         }
         let (mut ours, mut other) = (Pairs::new(ours), Pairs::new(other));
-        let _progress = Progress::start("measuring");
+        print_step("measuring");
         for slice in 0..SLICES {
             let side = match slice % 4 {
                 0 | 3 => &mut ours,
@@ -50,10 +49,8 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
 }
 
 fn report(settings: &Settings, store: &str, ours: &Pairs, other: &Pairs) -> Report {
-    let tasks = count(settings.tasks, "task");
-    let workload = format!("{tasks} on {}", count(settings.threads, "thread"));
     let seconds = settings.duration.as_secs_f64();
-    let mut report = Report::new(settings.scenario, workload, seconds, store);
+    let mut report = Report::new(settings.scenario, seconds, store);
     report.add_all(figures(ours));
     report.add_all(json!({
         "tasks": settings.tasks,
@@ -81,23 +78,10 @@ fn figures(side: &Pairs) -> Value {
 mod tests {
     use std::time::Duration;
 
-    use leasehold::Client;
-    use leasehold_testkit::RedisServer;
-
     use super::*;
     use crate::latencies::lock;
     use crate::options::Scenario;
     use crate::scenario::known::latencies;
-
-    fn bench(url: &str, tasks: u16, threads: u16) -> Report {
-        let settings = Settings {
-            tasks,
-            threads,
-            duration: Duration::from_secs(1),
-            ..Settings::of(Scenario::Independent)
-        };
-        measure(&settings, &Target::new(url, None, "leasehold", "default")).unwrap()
-    }
 
     #[test]
     fn figures_are_what_was_counted() {
@@ -115,32 +99,5 @@ mod tests {
             ("ratio.p50", 0.0),
         ]);
         report.check_unknown(&["raw.commands_per_acquisition"]);
-    }
-
-    #[test]
-    fn memory_has_no_calls_and_many_threads_count_as_one() {
-        let report = bench("memory:", 8, 2);
-        report.check_unknown(&["commands_per_acquisition"]);
-        assert!(report.number("raw.acquisitions_per_second") > Some(0.0));
-    }
-
-    #[test]
-    fn a_run_leaves_no_lock_and_reports_no_password() {
-        let server = RedisServer::options().requirepass("hunter2").start();
-        let report = bench(&server.url(), 4, 1);
-        assert!(
-            report
-                .at("store")
-                .unwrap()
-                .as_str()
-                .unwrap()
-                .starts_with("redis://")
-        );
-        assert!(!report.json().contains("hunter2") && !report.text().contains("hunter2"));
-        let locks = runtime(1).unwrap().block_on(async {
-            let client = Client::connect(&server.url()).await.unwrap();
-            client.locks().await.unwrap()
-        });
-        assert!(locks.is_empty(), "{locks:?}");
     }
 }

@@ -204,6 +204,21 @@ fn a_caller_that_does_not_wait_retries_once_after_silence() {
 }
 
 #[test]
+fn a_grant_and_a_repeated_refusal_that_crossed_are_decided_by_the_store() {
+    // The clock of the store may have been set back between them.
+    for pushed in [21_255, 30_000] {
+        let mut host = Host::new(options());
+        host.queued(1_000);
+        host.sends(21_253);
+        host.pushed(9, pushed, 21_256);
+        host.applied(refused(20_000, Some(0)), 21_260);
+        assert_eq!(host.sends(21_260), lease(1));
+        host.applied(granted(9), 21_270);
+        assert_eq!(host.holds(21_270).first, token(9));
+    }
+}
+
+#[test]
 fn a_grant_of_another_shard_is_not_accepted() {
     let mut host = Host::new(options());
     host.queued(1_000);

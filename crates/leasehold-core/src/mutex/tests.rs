@@ -147,3 +147,17 @@ fn each_operation_has_its_reply() {
         assert_eq!(outcome, reply, "{op:?} at {now} ms");
     }
 }
+
+#[test]
+fn a_request_of_the_head_is_granted_without_a_notice() {
+    let mut record = Record::default();
+    apply(&mut record, &acquire(1, 1, false), at(0), |_| true);
+    apply(&mut record, &acquire(2, 1, true), at(0), |_| true);
+    let outcome = apply(
+        &mut record,
+        &acquire(2, 1, true),
+        at(100),
+        |_| unreachable!(),
+    );
+    assert_eq!(outcome, granted(START + 100_000));
+}

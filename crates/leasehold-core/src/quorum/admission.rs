@@ -170,10 +170,10 @@ mod tests {
         }
     }
 
-    fn after(waited: Duration, it: Observation) -> Observation {
+    fn after(waited: Duration, observation: Observation) -> Observation {
         Observation {
             now: SINCE.after_span(waited),
-            ..it
+            ..observation
         }
     }
 
@@ -197,22 +197,36 @@ mod tests {
 
     #[test]
     fn masters_that_nobody_used_are_admitted_if_all_say_so() {
-        let it = Some(unused());
-        assert_eq!(decided([it; 3]), NEW);
-        assert_eq!(decided([it; 5]), NEW);
+        let new = Some(unused());
+        assert_eq!(decided([new; 3]), NEW);
+        assert_eq!(decided([new; 5]), NEW);
         // Another client admits them at the same time.
-        assert_eq!(decided([it, Some(admitted(0)), it]), NEW);
-        assert!(is_kept_out_in_full([it, None, None]));
-        assert!(is_kept_out_in_full([it, it, None]));
-        assert!(is_kept_out_in_full([it, it, it, it, None]));
+        assert_eq!(decided([new, Some(admitted(0)), new]), NEW);
+        assert!(is_kept_out_in_full([new, None, None]));
+        assert!(is_kept_out_in_full([new, new, None]));
+        assert!(is_kept_out_in_full([new, new, new, new, None]));
         // The wait is over by the clock of all that reply. But the silent one may know a token.
         let waited = Some(after(LONG, unused()));
         assert_eq!(decided([waited, None, None]), Decision::TooFewAnswers);
         assert_eq!(decided([waited, waited, None]), Decision::TooFewAnswers);
         let four = [waited, waited, waited, waited, None];
         assert_eq!(decided(four), Decision::TooFewAnswers);
-        let silent = decide(Size::new(3).unwrap(), longest(), 0, it.as_ref(), &[None; 3]);
+        let size = Size::new(3).unwrap();
+        let silent = decide(size, longest(), 0, new.as_ref(), &[None; 3]);
         assert_eq!(silent, Decision::TooFewAnswers);
+    }
+
+    #[test]
+    fn a_master_is_not_new_if_another_was_used() {
+        // It has a record of its earlier run, and may have forgotten its tokens.
+        let restarted = Observation {
+            admitted: Some(RunId(1)),
+            ..unused()
+        };
+        let new = Some(unused());
+        for other in [admitted(7), restarted] {
+            assert!(is_kept_out_in_full([new, Some(other), new]));
+        }
     }
 
     #[test]

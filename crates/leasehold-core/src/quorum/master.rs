@@ -103,6 +103,27 @@ mod tests {
     }
 
     #[test]
+    fn a_master_does_nothing_until_it_is_admitted() {
+        let now = StoreTime::from_micros(5);
+        let mut record = Record::default();
+        let mut master = Master {
+            run: RunId(1),
+            admission: None,
+        };
+        let refused = Err(NotAdmitted);
+        assert_eq!(master.apply(&mut record, &acquire(1), now), refused);
+        master.admit(None);
+        let first = token(5);
+        let granted = Ok(Outcome::Granted { first });
+        assert_eq!(master.apply(&mut record, &acquire(1), now), granted);
+        let high = master.admission.and_then(|admission| admission.high);
+        assert_eq!(high, Some(first));
+        master.run = RunId(2);
+        assert!(!master.is_admitted());
+        assert_eq!(master.apply(&mut record, &acquire(1), now), refused);
+    }
+
+    #[test]
     fn a_master_goes_on_above_its_floor_and_what_it_has_kept() {
         let now = StoreTime::from_micros(5);
         for (kept, floor) in [(None, Some(900)), (Some(900), Some(7)), (Some(900), None)] {

@@ -241,6 +241,27 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_too_few_accept_does_not_count() {
+        for reply in [None, Some(Outcome::Outdated), Some(Outcome::Renewed)] {
+            let mut round = round(3);
+            round.handle_reply(0, granted(5));
+            round.handle_reply(1, granted(5));
+            let accepted = Some(Outcome::Fenced);
+            let no_quorum = Step::Lost(Defeat::NoQuorum);
+            for (master, reply, step) in [
+                // It did not grant, so the token was not sent to it.
+                (2, accepted, Step::Wait),
+                (0, accepted, Step::Wait),
+                (1, reply, no_quorum),
+                // After the end.
+                (0, accepted, Step::Wait),
+            ] {
+                assert_eq!(round.handle_token_reply(master, reply), step);
+            }
+        }
+    }
+
+    #[test]
     fn a_missing_reply_is_a_failure_and_the_others_decide() {
         let mut round = round(5);
         assert_eq!(round.handle_reply(4, None), Step::Wait);

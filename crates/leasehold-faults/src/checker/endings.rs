@@ -4,19 +4,8 @@ use super::facts::{Facts, Hold};
 use super::report::CheckReport;
 
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
-    for failure in &facts.failures {
-        report.violation(format!("a holder process failed: {failure}"));
-    }
-    for process in &facts.processes {
-        if process.stderr.contains("panicked") {
-            let (name, stderr) = (&process.name, process.stderr.trim());
-            report.violation(format!("process {name}: {stderr}"));
-        }
-    }
-    for (key, ttl_ms) in &facts.left_behind {
-        report.violation(format!(
-            "P8 the key {key} is there when every ttl has passed, with a ttl of {ttl_ms} ms"
-        ));
+    for violation in &facts.violations {
+        report.violation(violation.clone());
     }
     for (name, lease) in &facts.held_at_end {
         check_shutdown(facts, name, lease, report);
@@ -27,16 +16,16 @@ pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
 /// of a fixed lease last longer, that may not have passed.
 fn check_shutdown(facts: &Facts, name: &str, lease: &str, report: &mut CheckReport) {
     let client = |lease: &str| lease.split(':').next().map(str::to_owned);
-    let mut granted = facts.granted();
-    let of_client = granted.find(|(_, grant)| client(&grant.lease) == client(lease));
-    let process = of_client.map(|(hold, _)| &facts.processes[hold.process]);
+    let mut holds = facts.holds.iter();
+    let of_client = holds.find(|hold| client(&hold.lease) == client(lease));
+    let process = of_client.map(|hold| &facts.processes[hold.process]);
     let Some((process, ended)) = process.and_then(|process| Some((process, process.released?)))
     else {
         return;
     };
-    let mut holds = facts.granted().filter(|(_, grant)| grant.lease == lease);
+    let mut holds = facts.holds.iter().filter(|hold| hold.lease == lease);
     let over = |hold: &Hold| hold.lost().is_some() || hold.deadline().unwrap_or(0) < ended;
-    if !holds.any(|(hold, _)| over(hold)) {
+    if !holds.any(over) {
         report.violation(format!(
             "P8 process {} released everything and ended, but {lease} holds {name:?}",
             process.name,

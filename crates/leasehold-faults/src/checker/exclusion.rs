@@ -3,20 +3,18 @@
 
 use leasehold_checker::{HoldInterval, overlaps};
 
-use super::facts::{Facts, Grant, Hold};
+use super::facts::{Facts, Hold};
 use super::report::{CheckReport, Count};
 use crate::clock::Nanos;
-use crate::history::Sample;
+use crate::history::{ObservationKind, Sample};
 
 /// An interval of one hold. Holds of one owner share their lease and their token, so they are one holder.
 type Interval<'a> = (HoldInterval<(&'a str, u64)>, &'a Hold);
 
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
-    for (name, granted) in facts.granted_by_name() {
-        let intervals: Vec<_> = granted
-            .iter()
-            .flat_map(|(hold, grant)| hold_intervals(facts, hold, grant))
-            .collect();
+    for (name, holds) in facts.holds_by_name() {
+        let intervals = holds.iter().flat_map(|hold| hold_intervals(facts, hold));
+        let intervals: Vec<_> = intervals.collect();
         check_overlaps(facts, &intervals, report);
         for (at, sample) in facts
             .samples
@@ -25,14 +23,14 @@ pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
         {
             check_sample(facts, (*at, sample), &intervals, report);
         }
-        for (hold, grant) in granted {
-            check_counts(facts, hold, grant, report);
+        for hold in holds {
+            check_counts(facts, hold, report);
         }
     }
 }
 
-fn hold_intervals<'a>(facts: &Facts, hold: &'a Hold, grant: &'a Grant) -> Vec<Interval<'a>> {
-    let holder = (&*grant.lease, grant.token);
+fn hold_intervals<'a>(facts: &Facts, hold: &'a Hold) -> Vec<Interval<'a>> {
+    let holder = (&*hold.lease, hold.token);
     let intervals = facts.hold_intervals(hold).into_iter();
     let intervals = intervals.map(|(from, until)| HoldInterval {
         from,
@@ -102,16 +100,24 @@ fn check_sample(
 }
 
 /// Only on a single server: many masters are not read at one instant, and one may lag behind.
-fn check_counts(facts: &Facts, hold: &Hold, grant: &Grant, report: &mut CheckReport) {
-    for count in hold.counts.iter().filter(|count| count.held && !facts.many) {
+fn check_counts(facts: &Facts, hold: &Hold, report: &mut CheckReport) {
+    if facts.many {
+        return;
+    }
+    for observation in hold
+        .observations
+        .iter()
+        .filter(|seen| !seen.state.is_lost())
+    {
+        let ObservationKind::Count(expected, found) = &observation.kind else {
+            continue;
+        };
         report.add(Count::CountsCompared, 1);
-        let expected = Some((grant.lease.clone(), count.expected));
-        let forgot = || facts.forgot_hold(hold, facts.before_grant(hold), count.at);
-        if count.found != expected && !forgot() {
+        let forgot = || facts.forgot_hold(hold, facts.before_grant(hold), observation.at);
+        if *found != Some((hold.lease.clone(), *expected)) && !forgot() {
             report.violation(format!(
-                "P6 the hold count of {} is not {}: {count:?}",
+                "P6 the hold count of {} is not {expected}: {observation:?}",
                 facts.describe(hold),
-                count.expected,
             ));
         }
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::report::{CheckReport, Count};
 use crate::clock::{MILLI, Nanos};
 use crate::history::{
-    Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, Sample, World,
-    WriteOutcome,
+    Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, ObservationKind, Sample,
+    World,
 };
 
 /// The largest difference between the time in a token and the instant of its grant: a token is larger than the last
@@ -17,13 +17,16 @@ const TOKEN_ERROR: Nanos = MILLI;
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) processes: Vec<Process>,
-    /// In the order of their requests.
+    /// Those that were granted, in the order of their requests.
     pub(super) holds: Vec<Hold>,
+    /// The process, the hold and the time of each request to re-enter a lease.
+    reentries: Vec<(usize, u64, Nanos)>,
+    /// The number of acquisitions, granted or not.
+    requested: u64,
     pub(super) faults: Vec<FaultEvent>,
     pub(super) samples: Vec<(Nanos, Sample)>,
     pub(super) writes: Vec<(Nanos, FencedWrite)>,
-    pub(super) failures: Vec<String>,
-    pub(super) left_behind: Vec<(String, i64)>,
+    pub(super) violations: Vec<String>,
     pub(super) held_at_end: Vec<(String, String)>,
     pub(super) watched: bool,
     /// Whether there were many masters, of which fewer than a majority forgot at a time.
@@ -47,7 +50,6 @@ pub(super) struct Process {
     pub(super) released: Option<Nanos>,
     /// When it was killed, or executed another program.
     pub(super) died: Option<Nanos>,
-    pub(super) stderr: String,
 }
 
 /// An acquisition, from its request to its release.
@@ -60,19 +62,14 @@ pub(super) struct Hold {
     pub(super) fixed: bool,
     /// The hold of the same process whose lease it re-enters.
     reenters: Option<u64>,
-    pub(super) grant: Option<Grant>,
-    pub(super) observations: Vec<Observation>,
-    pub(super) counts: Vec<HoldCount>,
-    pub(super) releasing: Option<Nanos>,
-    pub(super) released: Option<(Nanos, String)>,
-}
-
-#[derive(Debug)]
-pub(super) struct Grant {
-    pub(super) at: Nanos,
+    pub(super) granted: Nanos,
     pub(super) lease: String,
+    /// 0: it was not granted.
     pub(super) token: u64,
     pub(super) ttl: Nanos,
+    pub(super) observations: Vec<Observation>,
+    pub(super) releasing: Option<Nanos>,
+    pub(super) released: Option<(Nanos, String)>,
 }
 
 /// A state that a holder read at some instant between `before` and `at`.
@@ -82,23 +79,8 @@ pub(super) struct Observation {
     pub(super) at: Nanos,
     pub(super) state: LeaseState,
     pub(super) kind: ObservationKind,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum ObservationKind {
-    Check,
-    /// A check that began a critical step, with the end of the step.
-    Step(Option<(Nanos, WriteOutcome)>),
-    Notification,
-}
-
-/// A hold count in the store, and whether the lease was held after its reply.
-#[derive(Debug)]
-pub(super) struct HoldCount {
-    pub(super) at: Nanos,
-    pub(super) expected: u32,
-    pub(super) found: Option<(String, u32)>,
-    pub(super) held: bool,
+    /// When the critical step that it began ended.
+    step_ended: Option<Nanos>,
 }
 
 impl Facts {
@@ -107,21 +89,14 @@ impl Facts {
         for (at, note) in &history.notes {
             facts.take_note(*at, note.clone());
         }
-        if history
-            .notes
-            .iter()
-            .any(|(_, note)| matches!(note, Note::WallMoved))
-        {
-            facts.wall = None;
-        }
         for process in &history.processes {
             facts.take_process(process);
         }
         facts.holds.sort_by_key(|hold| hold.requested);
-        for grant in facts.holds.iter().filter_map(|hold| hold.grant.as_ref()) {
-            let first = facts.first_tokens.entry(grant.lease.clone());
-            let first = first.or_insert(grant.token);
-            *first = grant.token.min(*first);
+        for hold in &facts.holds {
+            let first = facts.first_tokens.entry(hold.lease.clone());
+            let first = first.or_insert(hold.token);
+            *first = hold.token.min(*first);
         }
         facts
     }
@@ -135,12 +110,10 @@ impl Facts {
             }) => {
                 (self.wall, self.many, self.watched) = (wall, servers > 1, watched);
             }
-            Note::WallMoved => {}
             Note::Fault(fault) => self.faults.push(fault),
             Note::Sampled(sample) => self.samples.push((at, sample)),
             Note::Wrote(write) => self.writes.push((at, write)),
-            Note::Failed { process, reason } => self.failures.push(format!("{process}: {reason}")),
-            Note::LeftBehind { key, ttl_ms } => self.left_behind.push((key, ttl_ms)),
+            Note::Violation(text) => self.violations.push(text),
             Note::HeldAtEnd { name, lease } => self.held_at_end.push((name, lease)),
         }
     }
@@ -151,10 +124,13 @@ impl Facts {
         });
         let mut process = Process {
             name: history.name.clone(),
-            stderr: history.stderr.clone(),
             died: deaths.next().map(|event| event.outer.0),
             ..Process::default()
         };
+        if history.stderr.contains("panicked") {
+            let (name, stderr) = (&history.name, history.stderr.trim());
+            self.violations.push(format!("process {name}: {stderr}"));
+        }
         let mut holds = BTreeMap::<u64, Hold>::new();
         for (at, event) in &history.events {
             match event {
@@ -175,20 +151,17 @@ impl Facts {
             }
         }
         self.processes.push(process);
-        self.holds.extend(holds.into_values());
+        self.requested += holds.len() as u64;
+        let reentry = |hold: &Hold| Some((hold.process, hold.reenters?, hold.requested));
+        self.reentries.extend(holds.values().filter_map(reentry));
+        let granted = holds.into_values().filter(|hold| hold.token > 0);
+        self.holds.extend(granted);
     }
 
-    /// The holds that were granted, with their grants.
-    pub(super) fn granted(&self) -> impl Iterator<Item = (&Hold, &Grant)> {
-        let granted = |hold| Some((hold, Hold::grant(hold)?));
-        self.holds.iter().filter_map(granted)
-    }
-
-    /// The same by name.
-    pub(super) fn granted_by_name(&self) -> BTreeMap<&str, Vec<(&Hold, &Grant)>> {
+    pub(super) fn holds_by_name(&self) -> BTreeMap<&str, Vec<&Hold>> {
         let mut names = BTreeMap::<&str, Vec<_>>::new();
-        for (hold, grant) in self.granted() {
-            names.entry(&hold.name).or_default().push((hold, grant));
+        for hold in &self.holds {
+            names.entry(&hold.name).or_default().push(hold);
         }
         names
     }
@@ -199,20 +172,14 @@ impl Facts {
         (token * 1000).checked_sub(self.wall?)
     }
 
-    /// An instant before the store granted the lease of a hold.
+    /// An instant before the store granted the lease of a hold: without a time in its token, when its first hold was
+    /// requested.
     pub(super) fn before_grant(&self, hold: &Hold) -> Nanos {
-        let grant = hold.grant.as_ref();
-        match grant.and_then(|grant| self.granted_at(&grant.lease)) {
+        let same = |other: &&Hold| other.process == hold.process && other.lease == hold.lease;
+        match self.granted_at(&hold.lease) {
             Some(at) => at.saturating_sub(TOKEN_ERROR),
-            None => self.first_requested(hold),
+            None => self.holds.iter().find(same).unwrap_or(hold).requested,
         }
-    }
-
-    /// When the first hold of the lease was requested.
-    fn first_requested(&self, hold: &Hold) -> Nanos {
-        let same = |other: &&Hold| other.process == hold.process && other.lease() == hold.lease();
-        let first = self.holds.iter().find(same);
-        first.map_or(hold.requested, |first| first.requested.min(hold.requested))
     }
 
     /// The intervals in which the holder of a hold relies on the lock: from each observation to the deadline that it
@@ -252,13 +219,12 @@ impl Facts {
     /// The same as [`Facts::forgot`] for one hold. A re-entry after the loss of the counter has a reply with another
     /// token, so the holder takes it for another grant and gives the lease up.
     pub(super) fn forgot_hold(&self, hold: &Hold, from: Nanos, until: Nanos) -> bool {
-        let reentered = |other: &Hold| {
-            let inside = other.process == hold.process && other.reenters == Some(hold.number);
-            inside && other.requested <= until
+        let reentered = |&(process, number, requested): &(usize, u64, Nanos)| {
+            (process, number) == (hold.process, hold.number) && requested <= until
         };
         let counter = |event: &FaultEvent| event.fault.forgets_counters() && event.hits(&hold.name);
         self.forgot(&hold.name, from, until)
-            || (self.had_fault(from, until, counter) && self.holds.iter().any(reentered))
+            || (self.had_fault(from, until, counter) && self.reentries.iter().any(reentered))
     }
 
     /// Whether a fault of some kind overlaps a time.
@@ -275,8 +241,7 @@ impl Facts {
     /// A hold in a violation.
     pub(super) fn describe(&self, hold: &Hold) -> String {
         let process = &self.processes[hold.process].name;
-        let lease = hold.lease().unwrap_or("no lease");
-        format!("hold {} of process {process} ({lease})", hold.number)
+        format!("hold {} of process {process} ({})", hold.number, hold.lease)
     }
 
     pub(super) fn count(&self, report: &mut CheckReport) {
@@ -284,7 +249,7 @@ impl Facts {
             *report.faults.entry(event.fault).or_default() += 1;
         }
         report.add(Count::Processes, self.processes.len() as u64);
-        report.add(Count::Requested, self.holds.len() as u64);
+        report.add(Count::Requested, self.requested);
         for process in &self.processes {
             let stalled = |(from, until): (Nanos, Nanos)| {
                 let mut stalls = process.stalls.iter();
@@ -294,17 +259,15 @@ impl Facts {
                 report.add(Count::LongestBlock, (until - from) / MILLI);
             }
         }
-        for (hold, grant) in self.granted() {
+        for hold in &self.holds {
             report.add(Count::Granted, 1);
-            report.add(Count::LongestWait, (grant.at - hold.requested) / MILLI);
+            report.add(Count::LongestWait, (hold.granted - hold.requested) / MILLI);
             report.add(Count::Lost, u64::from(hold.lost().is_some()));
-            for observation in &hold.observations {
-                let ObservationKind::Step(ended) = &observation.kind else {
-                    continue;
-                };
+            let steps = hold.observations.iter();
+            for step in steps.filter(|step| step.kind == ObservationKind::Step) {
                 report.add(Count::Steps, 1);
-                let until = observation.state.until().unwrap_or(0);
-                let late = ended.as_ref().is_some_and(|(at, _)| *at > until);
+                let until = step.state.until().unwrap_or(0);
+                let late = step.step_ended.is_some_and(|at| at > until);
                 report.add(Count::StepsLate, u64::from(late));
             }
         }
@@ -327,70 +290,31 @@ impl Hold {
                 token,
                 ttl_ms,
             } => {
-                let ttl = ttl_ms * MILLI;
-                self.grant = Some(Grant {
-                    at,
-                    lease,
-                    token,
-                    ttl,
-                });
+                (self.granted, self.ttl) = (at, ttl_ms * MILLI);
+                (self.lease, self.token) = (lease, token);
             }
             HoldEvent::Observed {
                 before,
                 state,
-                step,
-            } => {
-                let kind = match step && !state.is_lost() {
-                    true => ObservationKind::Step(None),
-                    false => ObservationKind::Check,
-                };
-                self.observe(before, at, state, kind);
-            }
-            HoldEvent::Notified(state) => {
-                self.observe(at, at, state, ObservationKind::Notification);
-            }
-            HoldEvent::Stepped(outcome) => {
-                let mut observations = self.observations.iter_mut().rev();
-                let step = observations.find(|step| step.kind == ObservationKind::Step(None));
-                if let Some(step) = step {
-                    step.kind = ObservationKind::Step(Some((at, outcome)));
-                }
-            }
-            HoldEvent::Counted {
+                kind,
+            } => self.observations.push(Observation {
                 before,
-                expected,
-                found,
+                at,
                 state,
-            } => {
-                self.counts.push(HoldCount {
-                    at,
-                    expected,
-                    found,
-                    held: !state.is_lost(),
-                });
-                self.observe(before, at, state, ObservationKind::Check);
+                kind,
+                step_ended: None,
+            }),
+            HoldEvent::Stepped(_) => {
+                let mut observations = self.observations.iter_mut().rev();
+                let step = observations.find(|step| step.kind == ObservationKind::Step);
+                if let Some(step) = step {
+                    step.step_ended = Some(at);
+                }
             }
             HoldEvent::Releasing => self.releasing = self.releasing.or(Some(at)),
             HoldEvent::Released { outcome } => self.released = Some((at, outcome)),
             HoldEvent::NotGranted { .. } => {}
         }
-    }
-
-    fn observe(&mut self, before: Nanos, at: Nanos, state: LeaseState, kind: ObservationKind) {
-        self.observations.push(Observation {
-            before,
-            at,
-            state,
-            kind,
-        });
-    }
-
-    fn grant(&self) -> Option<&Grant> {
-        self.grant.as_ref()
-    }
-
-    pub(super) fn lease(&self) -> Option<&str> {
-        Some(&self.grant()?.lease)
     }
 
     /// The latest deadline that it was shown.
@@ -399,6 +323,12 @@ impl Hold {
             .iter()
             .filter_map(|observation| observation.state.until())
             .max()
+    }
+
+    /// The first observation after an instant that was not a loss.
+    pub(super) fn not_lost_after(&self, at: Nanos) -> Option<&Observation> {
+        let mut observations = self.observations.iter();
+        observations.find(|observation| observation.before > at && !observation.state.is_lost())
     }
 
     /// The first observation of a loss.

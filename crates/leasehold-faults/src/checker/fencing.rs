@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::facts::{Facts, Hold, ObservationKind};
+use super::facts::{Facts, Hold};
 use super::report::{CheckReport, Count};
 use crate::clock::Nanos;
-use crate::history::{Fault, FencedWrite};
+use crate::history::{Fault, FencedWrite, ObservationKind};
 
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
     let process = |hold: &Hold| &*facts.processes[hold.process].name;
-    let holds: BTreeMap<_, _> = facts
-        .granted()
-        .map(|(hold, _)| ((process(hold), hold.number), hold))
+    let holds = facts.holds.iter();
+    let holds: BTreeMap<_, _> = holds
+        .map(|hold| ((process(hold), hold.number), hold))
         .collect();
     let mut largest = BTreeMap::<&str, u64>::new();
     for (at, write) in &facts.writes {
@@ -41,9 +41,8 @@ fn check_rejected(
     report: &mut CheckReport,
 ) {
     let mut steps = hold.observations.iter();
-    let step = steps.rfind(|observation| {
-        matches!(observation.kind, ObservationKind::Step(_)) && observation.at <= at
-    });
+    let step = steps
+        .rfind(|observation| observation.kind == ObservationKind::Step && observation.at <= at);
     let Some(until) = step.and_then(|step| step.state.until()) else {
         return;
     };

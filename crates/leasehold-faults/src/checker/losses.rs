@@ -1,10 +1,11 @@
 //! P1: a loss is not earlier than the deadline, and a check shows no deadline that has passed. P3: a loss is final.
 
-use super::facts::{Facts, Hold, ObservationKind};
+use super::facts::{Facts, Hold};
 use super::report::CheckReport;
+use crate::history::ObservationKind;
 
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
-    for (hold, _) in facts.granted() {
+    for hold in &facts.holds {
         for observation in &hold.observations {
             let until = observation.state.until();
             let late = until.is_some_and(|until| observation.before >= until);
@@ -23,10 +24,7 @@ fn check_loss(facts: &Facts, hold: &Hold, report: &mut CheckReport) {
     let Some(lost) = hold.lost() else {
         return;
     };
-    let mut observations = hold.observations.iter();
-    let revived = observations
-        .find(|observation| observation.before > lost.at && !observation.state.is_lost());
-    if let Some(revived) = revived {
+    if let Some(revived) = hold.not_lost_after(lost.at) {
         let hold = facts.describe(hold);
         report.violation(format!("P3 {hold} was lost by {lost:?}, then {revived:?}"));
     }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::facts::{Facts, Grant, Hold};
+use super::facts::{Facts, Hold};
 use super::report::{CheckReport, Margin};
 use crate::clock::{MILLI, Nanos};
 
@@ -12,17 +12,14 @@ use crate::clock::{MILLI, Nanos};
 /// not read at one instant.
 const TOLERANCE: i64 = MILLI.cast_signed() / 10;
 
-/// The holds of a lease.
-type Holds<'a> = Vec<(&'a Hold, &'a Grant)>;
-
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
-    for granted in facts.granted_by_name().into_values() {
-        let mut leases = BTreeMap::<Nanos, Holds<'_>>::new();
-        for (hold, grant) in granted {
-            let Some(at) = facts.granted_at(&grant.lease) else {
+    for holds in facts.holds_by_name().into_values() {
+        let mut leases = BTreeMap::<Nanos, Vec<_>>::new();
+        for hold in holds {
+            let Some(at) = facts.granted_at(&hold.lease) else {
                 return;
             };
-            leases.entry(at).or_default().push((hold, grant));
+            leases.entry(at).or_default().push(hold);
         }
         for ((at, holds), next) in leases.iter().zip(leases.keys().skip(1)) {
             check_next(facts, *at, holds, *next, report);
@@ -31,10 +28,9 @@ pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
 }
 
 /// Measures the time from the deadline of a lease that was granted at an instant to the next grant.
-fn check_next(facts: &Facts, at: Nanos, holds: &Holds<'_>, next: Nanos, report: &mut CheckReport) {
-    let stays =
-        |(hold, _): &&(&Hold, &Grant)| hold.releasing.is_none_or(|releasing| releasing > next);
-    for (hold, grant) in holds.iter().filter(stays) {
+fn check_next(facts: &Facts, at: Nanos, holds: &[&Hold], next: Nanos, report: &mut CheckReport) {
+    let stays = |hold: &&&Hold| hold.releasing.is_none_or(|releasing| releasing > next);
+    for hold in holds.iter().filter(stays) {
         let Some(deadline) = hold.deadline() else {
             continue;
         };
@@ -55,11 +51,8 @@ fn check_next(facts: &Facts, at: Nanos, holds: &Holds<'_>, next: Nanos, report: 
         }
         report.margin(Margin::Renewed, margin);
         if holds.len() == 1 {
-            report.margin(
-                Margin::OfTtl,
-                margin * 1000 / grant.ttl.max(1).cast_signed(),
-            );
-            if margin + TOLERANCE < grant.ttl.cast_signed() / 3 {
+            report.margin(Margin::OfTtl, margin * 1000 / hold.ttl.max(1).cast_signed());
+            if margin + TOLERANCE < hold.ttl.cast_signed() / 3 {
                 report.violation(format!(
                     "P2 {} had less than a third of its ttl: its deadline was {deadline}, the next grant at {next}",
                     facts.describe(hold),

@@ -12,8 +12,7 @@ pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
             continue;
         };
         let (stopped, resumed) = event.inner;
-        let holds = facts.granted().map(|(hold, _)| hold);
-        let holds = holds.filter(|hold| hold.process == index);
+        let holds = facts.holds.iter().filter(|hold| hold.process == index);
         if event.fault.ends_holder() {
             let held = holds.filter(|hold| holds_at(facts, hold, event.outer.0.saturating_sub(1)));
             report.add(Count::KilledHolding, held.count() as u64);
@@ -37,13 +36,10 @@ fn check_after(
     (stopped, resumed): (Nanos, Nanos),
     report: &mut CheckReport,
 ) {
-    if hold.grant.as_ref().is_none_or(|grant| grant.at >= stopped) {
+    if hold.granted >= stopped {
         return;
     }
-    let mut observations = hold.observations.iter();
-    let not_lost = observations
-        .find(|observation| observation.before > resumed && !observation.state.is_lost());
-    if let Some(observation) = not_lost {
+    if let Some(observation) = hold.not_lost_after(resumed) {
         report.violation(format!(
             "P4 {} was stopped from {stopped} to {resumed}, longer than its ttl, then {observation:?}",
             facts.describe(hold),

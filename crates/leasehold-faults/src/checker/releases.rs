@@ -17,13 +17,13 @@ struct Release {
 
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
     let mut leases = BTreeMap::<&str, Release>::new();
-    for (hold, grant) in facts.granted() {
+    for hold in &facts.holds {
         if facts.processes[hold.process].handoff {
             continue;
         }
         let (requested, returned) = (hold.requested, returned(hold));
         leases
-            .entry(&grant.lease)
+            .entry(&hold.lease)
             .and_modify(|lease| {
                 lease.requested = lease.requested.min(requested);
                 let both = lease.returned.zip(returned);

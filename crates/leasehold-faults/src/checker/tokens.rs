@@ -6,68 +6,60 @@
 
 use leasehold_checker::{Grant, token_disorder};
 
-use super::facts::{self, Facts, Hold};
+use super::facts::{Facts, Hold};
 use super::report::{CheckReport, Count};
 use crate::clock::Nanos;
 use crate::history::Fault;
 
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
-    for granted in facts.granted_by_name().values() {
-        for (earlier, later) in disorder(granted, |hold, grant| Some((hold.requested, grant.at))) {
+    for holds in facts.holds_by_name().values() {
+        for (earlier, later) in disorder(holds, |hold| Some((hold.requested, hold.granted))) {
             check_pair(facts, earlier, later, report);
         }
-        let begun = |hold: &Hold, _: &_| {
-            let (from, _) = *facts.hold_intervals(hold).first()?;
-            Some((from, from))
-        };
-        for (earlier, later) in disorder(granted, begun) {
-            let since = facts.before_grant(earlier.0);
-            let since = since.min(facts.before_grant(later.0));
-            let begun = begun(later.0, later.1).map_or(0, |(from, _)| from);
-            if facts.many || !facts.forgot(&later.0.name, since, begun) {
+        let begun = |hold: &Hold| Some(facts.hold_intervals(hold).first()?.0);
+        for (earlier, later) in disorder(holds, |hold| Some((begun(hold)?, begun(hold)?))) {
+            let since = facts.before_grant(earlier).min(facts.before_grant(later));
+            let begun = begun(later).unwrap_or(0);
+            if facts.many || !facts.forgot(&later.name, since, begun) {
                 check_pair(facts, earlier, later, report);
             }
         }
     }
 }
 
-type Granted<'a> = (&'a Hold, &'a facts::Grant);
-
 /// The pairs of holds whose tokens are not in the order of the times that a function gives: before the grant and
 /// after it.
 fn disorder<'a>(
-    granted: &[Granted<'a>],
-    times: impl Fn(&Hold, &facts::Grant) -> Option<(Nanos, Nanos)>,
-) -> Vec<(Granted<'a>, Granted<'a>)> {
-    let (holds, grants): (Vec<_>, Vec<_>) = granted
-        .iter()
-        .filter_map(|(hold, grant)| {
-            let (requested, granted) = times(hold, grant)?;
-            let grant_times = Grant {
-                requested,
-                granted,
-                token: grant.token,
-                holder: &grant.lease,
-            };
-            Some(((*hold, *grant), grant_times))
-        })
-        .unzip();
+    holds: &[&'a Hold],
+    times: impl Fn(&Hold) -> Option<(Nanos, Nanos)>,
+) -> Vec<(&'a Hold, &'a Hold)> {
+    let grant = |hold: &&'a Hold| {
+        let (requested, granted) = times(hold)?;
+        let grant = Grant {
+            requested,
+            granted,
+            token: hold.token,
+            holder: &hold.lease,
+        };
+        Some((*hold, grant))
+    };
+    let (holds, grants): (Vec<_>, Vec<_>) = holds.iter().filter_map(grant).unzip();
     let pairs = token_disorder(&grants).into_iter();
     pairs
         .map(|(earlier, later)| (holds[earlier], holds[later]))
         .collect()
 }
 
-fn check_pair(facts: &Facts, earlier: Granted<'_>, later: Granted<'_>, report: &mut CheckReport) {
-    if is_excused(facts, earlier.0, later.1.at) {
+fn check_pair(facts: &Facts, earlier: &Hold, later: &Hold, report: &mut CheckReport) {
+    if is_excused(facts, earlier, later.granted) {
         return report.add(Count::TokensForgotten, 1);
     }
     report.violation(format!(
         "P5 {} has token {}, {} before it had {}",
-        facts.describe(later.0),
-        later.1.token,
-        facts.describe(earlier.0),
-        earlier.1.token,
+        facts.describe(later),
+        later.token,
+        facts.describe(earlier),
+        earlier.token,
     ));
 }
 

@@ -1,6 +1,6 @@
 //! The watchdog: a lease of a live process is not lost, and not granted to another, while a node watches the process.
 
-use super::facts::{Facts, Grant, Hold};
+use super::facts::{Facts, Hold};
 use super::report::CheckReport;
 use crate::history::Fault;
 
@@ -11,13 +11,13 @@ pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
     if !facts.watched {
         return;
     }
-    for mut granted in facts.granted_by_name().into_values() {
-        granted.sort_by_key(|(_, grant)| grant.token);
-        for (hold, _) in &granted {
+    for mut holds in facts.holds_by_name().into_values() {
+        holds.sort_by_key(|hold| hold.token);
+        for hold in &holds {
             check_loss(facts, hold, report);
         }
-        for pair in granted.windows(2) {
-            check_next(facts, pair[0].0, pair[1], report);
+        for pair in holds.windows(2) {
+            check_next(facts, pair[0], pair[1], report);
         }
     }
 }
@@ -48,16 +48,16 @@ fn check_loss(facts: &Facts, hold: &Hold, report: &mut CheckReport) {
 }
 
 /// Each grant follows the release of the hold before, its loss or the death of its process.
-fn check_next(facts: &Facts, hold: &Hold, next: (&Hold, &Grant), report: &mut CheckReport) {
+fn check_next(facts: &Facts, hold: &Hold, next: &Hold, report: &mut CheckReport) {
     let died = facts.processes[hold.process].died;
     let ends = [hold.releasing, died].into_iter().flatten();
-    let ended = ends.min().is_some_and(|end| end <= next.1.at);
+    let ended = ends.min().is_some_and(|end| end <= next.granted);
     if !ended && hold.lost().is_none() {
         report.violation(format!(
             "{:?} was granted to {} at {}, though the process of {} lived",
             hold.name,
-            facts.describe(next.0),
-            next.1.at,
+            facts.describe(next),
+            next.granted,
             facts.describe(hold),
         ));
     }

@@ -1,11 +1,12 @@
 //! The directory of a history.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
 use super::events::{Event, Note};
+use super::journal::EventReader;
 use crate::clock::Nanos;
 
 /// The events of one world.
@@ -24,6 +25,11 @@ pub(crate) struct Process {
     pub(crate) stderr: String,
 }
 
+/// The file of a process's events in the directory of a world.
+pub(crate) fn file_of(directory: &Path, process: &str) -> PathBuf {
+    directory.join(format!("holder-{process}.jsonl"))
+}
+
 /// Reads the history in a directory.
 pub(crate) fn read(directory: &Path) -> History {
     let mut history = History::default();
@@ -38,25 +44,17 @@ pub(crate) fn read(directory: &Path) -> History {
         match name.strip_prefix("holder-") {
             Some(process) => history.processes.push(Process {
                 name: process.to_owned(),
-                events: parse_lines(&path),
+                events: read_all(&path),
                 stderr: fs::read_to_string(path.with_extension("err")).unwrap_or_default(),
             }),
-            None => history.notes.extend(parse_lines(&path)),
+            None => history.notes.extend(read_all(&path)),
         }
     }
     history.notes.sort_by_key(|(at, _)| *at);
     history
 }
 
-fn parse_lines<T: DeserializeOwned>(path: &Path) -> Vec<(Nanos, T)> {
-    let text = fs::read_to_string(path).unwrap();
-    // A killed process may leave a part of a line at the end.
-    let lines = text
-        .split_inclusive('\n')
-        .filter(|line| line.ends_with('\n'));
-    let parse = |line| match serde_json::from_str(line) {
-        Ok(event) => event,
-        Err(error) => panic!("{}: {error}", path.display()),
-    };
-    lines.map(parse).collect()
+fn read_all<T: DeserializeOwned>(path: &Path) -> Vec<(Nanos, T)> {
+    let mut reader = EventReader::open(path);
+    std::iter::from_fn(|| reader.next()).collect()
 }

@@ -45,29 +45,31 @@ pub(crate) enum HoldEvent {
     NotGranted {
         reason: String,
     },
-    /// The state was read after `before` and not after the event's instant. If it is not lost and `step` is
-    /// true, a critical step begins.
+    /// The state was read after `before` and not after the event's instant.
     Observed {
         before: Nanos,
         state: LeaseState,
-        step: bool,
+        kind: ObservationKind,
     },
-    /// The critical step has ended, with this reply of the fenced resource.
-    Stepped(WriteOutcome),
-    /// The stream of states reported this.
-    Notified(LeaseState),
+    /// The critical step has ended, with this reply of the fenced resource, or an error.
+    Stepped(String),
     Releasing,
     /// The release has returned.
     Released {
         outcome: String,
     },
-    /// The hold count in the store was read after `before`, and the state after its reply.
-    Counted {
-        before: Nanos,
-        expected: u32,
-        found: Option<(String, u32)>,
-        state: LeaseState,
-    },
+}
+
+/// How a state was observed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ObservationKind {
+    Check,
+    /// A check that began a critical step.
+    Step,
+    /// The stream of states reported it.
+    Notification,
+    /// A check after the hold count in the store was read: the expected count, and the lease with its count.
+    Count(u32, Option<(String, u32)>),
 }
 
 /// The state of a lease, by its guard.
@@ -94,14 +96,6 @@ impl LeaseState {
     }
 }
 
-/// The outcome of a write to the fenced resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum WriteOutcome {
-    Accepted,
-    Rejected,
-    Unknown,
-}
-
 /// An event in the campaign.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Note {
@@ -109,18 +103,8 @@ pub(crate) enum Note {
     Fault(FaultEvent),
     Sampled(Sample),
     Wrote(FencedWrite),
-    /// A holder process ended without being killed, or did not end when it was requested to.
-    Failed {
-        process: String,
-        reason: String,
-    },
-    /// The wall clock of the machine was set, so times in tokens mean nothing.
-    WallMoved,
-    /// A record that remained after all holders had ended and every ttl had passed, or a key without expiry.
-    LeftBehind {
-        key: String,
-        ttl_ms: i64,
-    },
+    /// The campaign itself observed a violation.
+    Violation(String),
     /// A record right after all holders had ended.
     HeldAtEnd {
         name: String,

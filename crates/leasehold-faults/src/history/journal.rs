@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::events::{Event, HoldEvent};
 use crate::clock::{self, Nanos};
@@ -37,7 +38,7 @@ impl Journal {
     }
 }
 
-/// Reads the events of a process while it writes them.
+/// Reads a file of a history, perhaps while it is written.
 #[derive(Debug)]
 pub(crate) struct EventReader {
     file: BufReader<File>,
@@ -54,8 +55,8 @@ impl EventReader {
         }
     }
 
-    /// The next event. `None`: it has not been written yet.
-    pub(crate) fn next(&mut self) -> Option<(Nanos, Event)> {
+    /// The next event. `None`: it has not been written yet, or not its whole line.
+    pub(crate) fn next<T: DeserializeOwned>(&mut self) -> Option<(Nanos, T)> {
         self.file.read_line(&mut self.line).unwrap();
         self.line.ends_with('\n').then(|| {
             let event = serde_json::from_str(&self.line).unwrap();

@@ -28,9 +28,9 @@ mod events;
 mod faults;
 mod journal;
 
-pub(crate) use self::directory::{History, Process, read};
+pub(crate) use self::directory::{History, Process, file_of, read};
 pub(crate) use self::events::{
-    Event, FencedWrite, HoldEvent, LeaseState, Note, Sample, World, WriteOutcome,
+    Event, FencedWrite, HoldEvent, LeaseState, Note, ObservationKind, Sample, World,
 };
 pub(crate) use self::faults::{Fault, FaultEvent};
 pub(crate) use self::journal::{EventReader, Journal};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::fence::Fence;
-use super::hold::{Hold, LeaseOptions};
+use super::hold::{Hold, LeaseOptions, rest};
 use super::{Shared, stalls};
 use crate::history::{Event, HoldEvent};
 
@@ -20,8 +20,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// What the tasks of a process do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CycleConfig {
-    /// The name of the process in the history.
-    pub(crate) process: String,
     pub(crate) names: Vec<String>,
     /// The port of the fenced resource on 127.0.0.1.
     pub(crate) fence: u16,
@@ -71,7 +69,7 @@ pub(super) async fn run(shared: &Arc<Shared>, config: CycleConfig, mut commands:
             config: Arc::clone(&config),
             client: client.clone(),
             stop: stop.clone(),
-            fence: Fence::new(config.fence, &config.process),
+            fence: Fence::new(config.fence, &shared.config.process),
             rng: Rng::with_seed(config.seed ^ task.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         };
         tokio::spawn(cycle.run())
@@ -88,9 +86,9 @@ impl Cycle {
         while !self.stop.is_cancelled() {
             if self.turn().await.is_err() {
                 // The server may be away: use no processor time meanwhile.
-                self.rest(20).await;
+                rest(&mut self.rng, 20).await;
             }
-            self.rest(30).await;
+            rest(&mut self.rng, 30).await;
         }
     }
 
@@ -118,26 +116,22 @@ impl Cycle {
         reenter: bool,
     ) -> Result<(), Error> {
         let (shared, stop) = (Arc::clone(&self.shared), self.stop.clone());
-        let hold = self.request(mutex, options, None);
+        let hold = self.shared.request(mutex.name(), options.fixed, None);
         let method = self.method();
         let Some(guard) = self.acquire(mutex, method, hold).await? else {
             return Ok(());
         };
         let outer = Hold::begin(&shared, &stop, hold, &guard, options);
-        let duration = self.duration();
-        outer
-            .work(&mut self.fence, &mut self.rng, duration / 2)
-            .await;
+        let half = self.duration() / 2;
+        outer.work(&mut self.fence, &mut self.rng, half).await;
         let reentered = match reenter {
             true => outer.observe_while(self.reenter(mutex, &outer)).await,
             false => Ok(()),
         };
-        outer
-            .work(&mut self.fence, &mut self.rng, duration / 2)
-            .await;
+        outer.work(&mut self.fence, &mut self.rng, half).await;
         if outer.is_lost() && self.rng.bool() {
             // A holder that does not even release leaves it to the store to pass the lock on.
-            self.rest(2 * self.shared.config.ttl_ms).await;
+            rest(&mut self.rng, 2 * self.shared.config.ttl_ms).await;
         }
         self.release(hold, guard).await;
         reentered
@@ -148,7 +142,9 @@ impl Cycle {
         let shared = Arc::clone(&self.shared);
         let options = self.lease_options();
         let mutex = with_options(mutex, options)?;
-        let hold = self.request(&mutex, options, Some(outer.number));
+        let hold = self
+            .shared
+            .request(mutex.name(), options.fixed, Some(outer.number));
         let Some(guard) = self.acquire(&mutex, Method::Lock, hold).await? else {
             return Ok(());
         };
@@ -159,10 +155,8 @@ impl Cycle {
         if same_lease {
             inner.count(&mutex, 2).await;
         }
-        let duration = self.duration();
-        inner
-            .work(&mut self.fence, &mut self.rng, duration / 2)
-            .await;
+        let half = self.duration() / 2;
+        inner.work(&mut self.fence, &mut self.rng, half).await;
         let released = self.release(hold, guard).await;
         if same_lease && released {
             outer.count(&mutex, 1).await;
@@ -172,7 +166,7 @@ impl Cycle {
 
     /// Holds the lock by [`Mutex::run`].
     async fn run_inside(&mut self, mutex: &Mutex, options: LeaseOptions) -> Result<(), Error> {
-        let hold = self.request(mutex, options, None);
+        let hold = self.shared.request(mutex.name(), options.fixed, None);
         let duration = self.duration();
         let (shared, stop) = (Arc::clone(&self.shared), self.stop.clone());
         let (fence, rng) = (&mut self.fence, &mut self.rng);
@@ -186,7 +180,7 @@ impl Cycle {
             // The work itself stops soon, but the wait for the lock does not.
             () = stopped_for_long(&stop) => return Ok(()),
         };
-        let outcome = outcome.map_or_else(|error| format!("{:?}", error.kind()), |()| "ok".into());
+        let outcome = super::outcome(&outcome);
         self.shared.record(hold, HoldEvent::Released { outcome });
         Ok(())
     }
@@ -233,28 +227,11 @@ impl Cycle {
                 std::mem::forget(guard);
                 "kept".to_owned()
             }
-            _ => match guard.release().await {
-                Ok(()) => "ok".to_owned(),
-                Err(error) => format!("{:?}", error.kind()),
-            },
+            _ => super::outcome(&guard.release().await),
         };
         let released = outcome == "ok";
         self.shared.record(hold, HoldEvent::Released { outcome });
         released
-    }
-
-    fn request(&self, mutex: &Mutex, options: LeaseOptions, reenters: Option<u64>) -> u64 {
-        let hold = self.shared.next_hold();
-        let (name, fixed) = (mutex.name().to_owned(), options.fixed);
-        self.shared.record(
-            hold,
-            HoldEvent::Requested {
-                name,
-                fixed,
-                reenters,
-            },
-        );
-        hold
     }
 
     fn lease_options(&mut self) -> LeaseOptions {
@@ -292,11 +269,6 @@ impl Cycle {
             7 | 8 => self.rng.u64(ttl / 4..ttl),
             _ => self.rng.u64(ttl..3 * ttl),
         })
-    }
-
-    async fn rest(&mut self, max_ms: u64) {
-        let millis = self.rng.u64(..max_ms);
-        tokio::time::sleep(Duration::from_millis(millis)).await;
     }
 }
 

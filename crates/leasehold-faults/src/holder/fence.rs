@@ -1,10 +1,10 @@
 //! The client of the fenced resource.
 
+use std::io::ErrorKind;
+
 use leasehold::Token;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
-
-use crate::history::WriteOutcome;
 
 /// A task's connection to the fenced resource, opened by the first write.
 pub(super) struct Fence {
@@ -22,17 +22,14 @@ impl Fence {
         }
     }
 
-    /// Writes to the resource of a name under a token.
-    pub(super) async fn write(&mut self, hold: u64, name: &str, token: Token) -> WriteOutcome {
-        let request = format!("{} {hold} {name} {token}\n", self.process);
-        match self.call(&request).await {
-            Ok(reply) if reply == "accepted\n" => WriteOutcome::Accepted,
-            Ok(reply) if reply == "rejected\n" => WriteOutcome::Rejected,
-            Ok(_) | Err(_) => {
-                self.stream = None;
-                WriteOutcome::Unknown
-            }
-        }
+    /// Writes to the resource of a name under a token. Returns the reply, or an error.
+    pub(super) async fn write(&mut self, hold: u64, name: &str, token: Token) -> String {
+        let request = serde_json::json!([self.process, hold, name, token.get()]);
+        let reply = self.call(&format!("{request}\n")).await;
+        reply.unwrap_or_else(|error| {
+            self.stream = None;
+            error.to_string()
+        })
     }
 
     async fn call(&mut self, request: &str) -> std::io::Result<String> {
@@ -46,7 +43,9 @@ impl Fence {
         };
         stream.get_mut().write_all(request.as_bytes()).await?;
         let mut reply = String::new();
-        stream.read_line(&mut reply).await?;
-        Ok(reply)
+        match stream.read_line(&mut reply).await? {
+            0 => Err(ErrorKind::UnexpectedEof.into()),
+            _ => Ok(reply.trim_end().to_owned()),
+        }
     }
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::Shared;
 use super::fence::Fence;
 use crate::clock;
-use crate::history::HoldEvent;
+use crate::history::{HoldEvent, ObservationKind};
 
 /// The longest critical step: long in comparison with its two events, short in comparison with a ttl.
 const STEP_MAX_MS: u64 = 10;
@@ -62,8 +62,8 @@ impl<'a> Hold<'a> {
             tokio::select! {
                 biased;
                 Some(state) = states.next() => {
-                    let state = self.shared.lease_state(state);
-                    self.shared.record(self.number, HoldEvent::Notified(state));
+                    let kind = ObservationKind::Notification;
+                    self.shared.observe(self.number, clock::now(), state, kind);
                 }
                 outcome = &mut work => return outcome,
             }
@@ -96,14 +96,11 @@ impl<'a> Hold<'a> {
     /// whether it is not lost.
     fn observe(&self, step: bool) -> bool {
         let (before, state) = (clock::now(), self.guard.state());
-        self.shared.record(
-            self.number,
-            HoldEvent::Observed {
-                before,
-                state: self.shared.lease_state(state),
-                step,
-            },
-        );
+        let kind = match step && !state.is_lost() {
+            true => ObservationKind::Step,
+            false => ObservationKind::Check,
+        };
+        self.shared.observe(self.number, before, state, kind);
         !state.is_lost()
     }
 
@@ -117,19 +114,15 @@ impl<'a> Hold<'a> {
         let Ok(holder) = mutex.holder().await else {
             return;
         };
-        self.shared.record(
-            self.number,
-            HoldEvent::Counted {
-                before,
-                expected,
-                found: holder.map(|info| (info.lease.to_string(), info.count)),
-                state: self.shared.lease_state(self.guard.state()),
-            },
-        );
+        let found = holder.map(|info| (info.lease.to_string(), info.count));
+        let kind = ObservationKind::Count(expected, found);
+        let state = self.guard.state();
+        self.shared.observe(self.number, before, state, kind);
     }
 }
 
-async fn rest(rng: &mut Rng, max_ms: u64) {
+/// Sleeps for a random time.
+pub(super) async fn rest(rng: &mut Rng, max_ms: u64) {
     let micros = rng.u64(..max_ms * 1000);
     tokio::time::sleep(Duration::from_micros(micros)).await;
 }

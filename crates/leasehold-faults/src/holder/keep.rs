@@ -1,7 +1,7 @@
 //! Locks that are kept until they are lost or released.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::{Client, ErrorKind, Guard};
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::Shared;
 use crate::clock::{self, MILLI, Nanos};
-use crate::history::{HoldEvent, LeaseState};
+use crate::history::{HoldEvent, LeaseState, ObservationKind};
 
 /// How often a state is read.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -23,10 +23,8 @@ const GAP: Nanos = 500 * MILLI;
 /// Which locks are kept.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct KeepConfig {
-    /// Their names are this, the number of the client and that of the lock.
-    pub(crate) prefix: String,
     pub(crate) clients: usize,
-    /// The locks of each client.
+    /// The locks of each client. Their names are that of the process, the number of the client and that of the lock.
     pub(crate) locks: usize,
     /// Whether a lost lock is acquired again.
     pub(crate) again: bool,
@@ -35,26 +33,8 @@ pub(crate) struct KeepConfig {
     pub(crate) quiet: bool,
 }
 
-/// The numbers of leases by their states: held, in jeopardy, lost.
-#[derive(Debug, Default)]
-struct Counts([AtomicUsize; 3]);
-
-impl Counts {
-    fn change(&self, from: Option<&LeaseState>, to: &LeaseState) {
-        if let Some(from) = from {
-            self.of(from).fetch_sub(1, Ordering::Relaxed);
-        }
-        self.of(to).fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn of(&self, state: &LeaseState) -> &AtomicUsize {
-        &self.0[match state {
-            LeaseState::Held(_) => 0,
-            LeaseState::Jeopardy(..) | LeaseState::Paused => 1,
-            LeaseState::Lost(_) => 2,
-        }]
-    }
-}
+/// The state of each hold: 0 held, 1 in jeopardy, 2 lost.
+type Counts = Mutex<BTreeMap<u64, usize>>;
 
 /// A lock, its client, and what all of them share.
 struct Keeping {
@@ -64,7 +44,6 @@ struct Keeping {
     counts: Arc<Counts>,
     release: watch::Receiver<bool>,
     again: bool,
-    quiet: bool,
 }
 
 /// Keeps all locks until they are lost or released. The end of the commands ends the process at once.
@@ -78,11 +57,10 @@ pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands:
             let keeping = Keeping {
                 shared: Arc::clone(shared),
                 client: connected.clone(),
-                name: format!("{}-{client}-{lock}", config.prefix),
+                name: format!("{}-{client}-{lock}", shared.config.process),
                 counts: Arc::clone(&counts),
                 release: released.clone(),
                 again: config.again,
-                quiet: config.quiet,
             };
             locks.spawn(keeping.run());
         }
@@ -93,11 +71,11 @@ pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands:
             match &*command {
                 "release" => drop(release.send_replace(true)),
                 _ => {
-                    let counts = counts
-                        .0
-                        .each_ref()
-                        .map(|count| count.load(Ordering::Relaxed));
-                    helper::reply(counts.map(|count| count.to_string()).join(" "));
+                    let mut numbers = [0; 3];
+                    for state in counts.lock().unwrap().values() {
+                        numbers[*state] += 1;
+                    }
+                    helper::reply(numbers.map(|number| number.to_string()).join(" "));
                 }
             }
         }
@@ -111,15 +89,12 @@ pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands:
 impl Keeping {
     async fn run(mut self) {
         loop {
-            let hold = self.shared.next_hold();
+            let hold = self.shared.request(&self.name, false, None);
             let guard = self.acquire(hold).await;
             if self.keep(hold, &guard).await {
-                self.record(hold, HoldEvent::Releasing);
-                let outcome = match guard.release().await {
-                    Ok(()) => "ok".to_owned(),
-                    Err(error) => format!("{:?}", error.kind()),
-                };
-                return self.record(hold, HoldEvent::Released { outcome });
+                self.shared.record(hold, HoldEvent::Releasing);
+                let outcome = super::outcome(&guard.release().await);
+                return self.shared.record(hold, HoldEvent::Released { outcome });
             }
             if !self.again {
                 return;
@@ -129,21 +104,14 @@ impl Keeping {
 
     /// Acquires the lock, however long the nodes are away.
     async fn acquire(&self, hold: u64) -> Guard {
-        self.record(
-            hold,
-            HoldEvent::Requested {
-                name: self.name.clone(),
-                fixed: false,
-                reenters: None,
-            },
-        );
         let mutex = self.client.mutex(&self.name).unwrap();
         loop {
             match mutex.lock().await {
                 Err(error) if error.kind() == ErrorKind::Unreachable => {}
                 outcome => {
                     let guard = outcome.unwrap();
-                    self.record(hold, super::granted(&guard, self.shared.config.ttl_ms));
+                    self.shared
+                        .record(hold, super::granted(&guard, self.shared.config.ttl_ms));
                     return guard;
                 }
             }
@@ -162,36 +130,36 @@ impl Keeping {
             let notified = tokio::select! {
                 biased;
                 Some(state) = states.next() => Some(state),
-                _ = interval.tick(), if !self.quiet => None,
+                _ = interval.tick(), if !self.shared.quiet => None,
                 released = release.wait_for(|release| *release) => return released.is_ok(),
             };
             let before = clock::now();
             let state = notified.unwrap_or_else(|| guard.state());
             let state = self.shared.lease_state(state);
-            self.counts.change(last.as_ref(), &state);
+            let number = match state {
+                LeaseState::Held(_) => 0,
+                LeaseState::Jeopardy(..) | LeaseState::Paused => 1,
+                LeaseState::Lost(_) => 2,
+            };
+            self.counts.lock().unwrap().insert(hold, number);
             let gap = before - std::mem::replace(&mut read, before);
             if last.as_ref() != Some(&state) || gap >= GAP {
                 let state = state.clone();
-                let event = match notified.is_some() {
-                    true => HoldEvent::Notified(state),
-                    false => HoldEvent::Observed {
-                        before,
-                        state,
-                        step: false,
-                    },
+                let kind = match notified.is_some() {
+                    true => ObservationKind::Notification,
+                    false => ObservationKind::Check,
                 };
-                self.record(hold, event);
+                let event = HoldEvent::Observed {
+                    before,
+                    state,
+                    kind,
+                };
+                self.shared.record(hold, event);
             }
             if state.is_lost() {
                 return false;
             }
             last = Some(state);
-        }
-    }
-
-    fn record(&self, hold: u64, event: HoldEvent) {
-        if !self.quiet {
-            self.shared.record(hold, event);
         }
     }
 }

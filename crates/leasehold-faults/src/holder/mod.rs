@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cycle::CycleConfig;
 pub(crate) use self::keep::KeepConfig;
-use crate::clock;
-use crate::history::{Event, HoldEvent, Journal, LeaseState};
+use crate::clock::{self, Nanos};
+use crate::history::{Event, HoldEvent, Journal, LeaseState, ObservationKind, file_of};
 
 /// How long to wait before the next attempt to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -27,9 +27,10 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// The orders of the campaign to a holder process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HolderConfig {
+    /// The name of the process in the history, and the directory of that.
+    pub(crate) process: String,
+    pub(crate) directory: PathBuf,
     pub(crate) url: String,
-    /// The file of its events.
-    pub(crate) history: PathBuf,
     pub(crate) ttl_ms: u64,
     /// The number of threads that run its tasks.
     pub(crate) threads: usize,
@@ -59,16 +60,40 @@ pub(crate) enum Workload {
 struct Shared {
     config: HolderConfig,
     journal: Journal,
+    /// Whether no holds are recorded.
+    quiet: bool,
     holds: AtomicU64,
 }
 
 impl Shared {
-    fn next_hold(&self) -> u64 {
-        self.holds.fetch_add(1, Ordering::Relaxed)
+    /// Records that an acquisition begins. Returns the number of its hold.
+    fn request(&self, name: &str, fixed: bool, reenters: Option<u64>) -> u64 {
+        let hold = self.holds.fetch_add(1, Ordering::Relaxed);
+        let name = name.to_owned();
+        let requested = HoldEvent::Requested {
+            name,
+            fixed,
+            reenters,
+        };
+        self.record(hold, requested);
+        hold
     }
 
     fn record(&self, hold: u64, event: HoldEvent) {
-        self.journal.record_hold(hold, event);
+        if !self.quiet {
+            self.journal.record_hold(hold, event);
+        }
+    }
+
+    /// Records a state that was read after `before`.
+    fn observe(&self, hold: u64, before: Nanos, state: State, kind: ObservationKind) {
+        let state = self.lease_state(state);
+        let event = HoldEvent::Observed {
+            before,
+            state,
+            kind,
+        };
+        self.record(hold, event);
     }
 
     /// Connects, however long the store or the nodes are away.
@@ -106,6 +131,13 @@ impl Shared {
     }
 }
 
+impl HolderConfig {
+    /// The file of its events.
+    pub(crate) fn history(&self) -> PathBuf {
+        file_of(&self.directory, &self.process)
+    }
+}
+
 impl Nodes {
     /// Required, so that a node watches the process before it holds a lock.
     fn watchdog(&self) -> Option<Watchdog> {
@@ -129,7 +161,8 @@ pub(crate) fn run(config: HolderConfig, commands: Commands) {
     };
     let runtime = builder.worker_threads(config.threads).enable_all().build();
     let shared = Arc::new(Shared {
-        journal: Journal::open(&config.history),
+        journal: Journal::open(&config.history()),
+        quiet: matches!(&config.workload, Workload::Keep(keep) if keep.quiet),
         config,
         holds: AtomicU64::new(0),
     });
@@ -151,5 +184,13 @@ pub(crate) fn granted(guard: &Guard, ttl_ms: u64) -> HoldEvent {
         lease: guard.lease_id().to_string(),
         token: guard.token().get(),
         ttl_ms,
+    }
+}
+
+/// The outcome of a release.
+fn outcome(released: &Result<(), leasehold::Error>) -> String {
+    match released {
+        Ok(()) => "ok".to_owned(),
+        Err(error) => format!("{:?}", error.kind()),
     }
 }

@@ -4,7 +4,6 @@
 //! milliseconds whether it and the tasks of the runtime have run. Where the tasks have not, the system knows whether
 //! their threads waited for a processor.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -18,11 +17,8 @@ use crate::history::Event;
 const INTERVAL: Duration = Duration::from_millis(5);
 const GAP: Nanos = 25 * MILLI;
 
-/// Tasks that have not run since an instant, when their threads had waited so long for a processor.
-struct Standstill {
-    since: Nanos,
-    waited: u64,
-}
+/// An instant since which no task has run, and how long their threads had waited for a processor by then.
+type Standstill = (Nanos, u64);
 
 /// Detects for as long as the process lives.
 pub(super) fn detect(shared: &Arc<Shared>) {
@@ -58,15 +54,13 @@ pub(super) fn detect(shared: &Arc<Shared>) {
 fn check_tasks(shared: &Shared, heartbeat: Nanos, now: Nanos, standstill: &mut Option<Standstill>) {
     match standstill.take() {
         None if now.saturating_sub(heartbeat) > GAP => {
-            *standstill = Some(Standstill {
-                since: heartbeat,
-                waited: time_waited(),
-            });
+            *standstill = Some((heartbeat, clock::time_waited("self")));
         }
-        Some(begun) if begun.since == heartbeat => *standstill = Some(begun),
-        Some(Standstill { since, waited }) => {
+        Some(begun) if begun.0 == heartbeat => *standstill = Some(begun),
+        Some((since, waited)) => {
             // A thread's whole wait is counted when it comes to run.
-            let starved = time_waited().saturating_sub(waited) >= (heartbeat - since) / 2;
+            let starved =
+                clock::time_waited("self").saturating_sub(waited) >= (heartbeat - since) / 2;
             let event = match starved {
                 true => Event::Stalled { since },
                 false => Event::Blocked { since },
@@ -75,14 +69,4 @@ fn check_tasks(shared: &Shared, heartbeat: Nanos, now: Nanos, standstill: &mut O
         }
         None => {}
     }
-}
-
-/// How long the threads of this process have waited for a processor, in nanoseconds.
-fn time_waited() -> u64 {
-    let threads = fs::read_dir("/proc/self/task").into_iter().flatten();
-    let waited = |thread: fs::DirEntry| {
-        let stat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        stat.split_whitespace().nth(1)?.parse::<u64>().ok()
-    };
-    threads.flatten().filter_map(waited).sum()
 }

@@ -4,11 +4,12 @@
 //! some others and so has the smallest majority, and while the others do not reply. Each part of an episode is
 //! optional, and its time and kind are drawn.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use fastrand::Rng;
 
-use super::schedule::{CLOCK_STEP_MAX_MS, Sequence, Timed};
+use super::{CLOCK_STEP_MAX_MS, Sequence, Timed};
 use crate::history::Fault;
 
 /// The duration of an episode, and the longest time until the next.
@@ -28,10 +29,13 @@ pub(super) struct Masters {
 struct Episode<'a> {
     masters: Masters,
     rng: &'a mut Rng,
-    sequences: &'a mut [Sequence],
+    sequences: &'a mut Sequences,
     begin_ms: u64,
     forget_ms: u64,
 }
+
+/// The faults of each server, and of the connections of each holder to it.
+type Sequences = BTreeMap<(usize, Option<usize>), Vec<Timed>>;
 
 /// A fault and how long it lasts.
 type Drawn = (Fault, u64);
@@ -39,19 +43,7 @@ type Drawn = (Fault, u64);
 impl Masters {
     /// Draws the faults between two times.
     pub(super) fn draw(self, rng: &mut Rng, begin_ms: u64, end_ms: u64) -> Vec<Sequence> {
-        let mut sequences: Vec<_> = (0..self.servers)
-            .flat_map(|server| {
-                let holders = (0..self.holders).map(Some);
-                [None]
-                    .into_iter()
-                    .chain(holders)
-                    .map(move |holder| Sequence {
-                        server,
-                        holder,
-                        faults: Vec::new(),
-                    })
-            })
-            .collect();
+        let mut sequences = Sequences::new();
         let mut begin_ms = begin_ms + rng.u64(..GAP_MS);
         while begin_ms + EPISODE_MS <= end_ms {
             let episode = Episode {
@@ -64,10 +56,15 @@ impl Masters {
             episode.draw();
             begin_ms += EPISODE_MS + rng.u64(..GAP_MS);
         }
-        for sequence in &mut sequences {
-            sequence.faults.sort_by_key(|timed| timed.at_ms);
-        }
-        sequences
+        let sequence = |((server, holder), mut faults): (_, Vec<Timed>)| {
+            faults.sort_by_key(|timed| timed.at_ms);
+            Sequence {
+                server,
+                holder,
+                faults,
+            }
+        };
+        sequences.into_iter().map(sequence).collect()
     }
 
     fn minority(self) -> usize {
@@ -215,11 +212,7 @@ impl Episode<'_> {
             length_ms,
             name: 0,
         };
-        let mut sequences = self.sequences.iter_mut();
-        let found =
-            sequences.find(|sequence| sequence.server == server && sequence.holder == holder);
-        if let Some(sequence) = found {
-            sequence.faults.push(timed);
-        }
+        let sequence = self.sequences.entry((server, holder));
+        sequence.or_default().push(timed);
     }
 }

@@ -3,60 +3,42 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::history::{FencedWrite, Journal, Note};
 
 /// The largest token of each name.
-#[derive(Default)]
-struct Seen(Mutex<BTreeMap<String, u64>>);
+type Largest = Mutex<BTreeMap<String, u64>>;
 
 /// Starts a resource that records its decisions, and returns its port. It serves as long as the campaign runs.
 pub(super) fn start(journal: Arc<Journal>) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let seen = Arc::new(Seen::default());
+    let largest = Arc::<Largest>::default();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let (seen, journal) = (Arc::clone(&seen), Arc::clone(&journal));
+            let (largest, journal) = (Arc::clone(&largest), Arc::clone(&journal));
             // It ends with its connection, and the connection with the holder.
-            thread::spawn(move || seen.serve(stream, &journal));
+            thread::spawn(move || serve(stream, &largest, &journal));
         }
     });
     port
 }
 
-impl Seen {
-    fn serve(&self, stream: TcpStream, journal: &Journal) -> std::io::Result<()> {
-        stream.set_nodelay(true)?;
-        let mut replies = stream.try_clone()?;
-        for line in BufReader::new(stream).lines() {
-            let line = line?;
-            let Some(accepted) = self.decide(&line, journal) else {
-                return Ok(());
-            };
-            let reply: &[u8] = if accepted {
-                b"accepted\n"
-            } else {
-                b"rejected\n"
-            };
-            replies.write_all(reply)?;
-        }
-        Ok(())
-    }
-
-    /// Decides on `PROCESS HOLD NAME TOKEN`, and records that in the order of the decisions.
-    fn decide(&self, line: &str, journal: &Journal) -> Option<bool> {
-        let mut words = line.split(' ');
-        let process = words.next()?.to_owned();
-        let hold = words.next()?.parse().ok()?;
-        let name = words.next()?.to_owned();
-        let token: u64 = words.next()?.parse().ok()?;
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let largest = seen.entry(name.clone()).or_default();
-        let accepted = token >= *largest;
-        *largest = token.max(*largest);
+/// Decides on each request: a process, a hold, a name and a token.
+fn serve(stream: TcpStream, largest: &Largest, journal: &Journal) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut replies = stream.try_clone()?;
+    for line in BufReader::new(stream).lines() {
+        // A killed holder may leave a part of a line.
+        let request: (String, u64, String, u64) = serde_json::from_str(&line?)?;
+        let (process, hold, name, token) = request;
+        let mut largest = largest.lock().unwrap();
+        let seen = largest.entry(name.clone()).or_default();
+        let accepted = token >= *seen;
+        *seen = token.max(*seen);
+        // In the order of the decisions.
         journal.record(&Note::Wrote(FencedWrite {
             process,
             hold,
@@ -64,6 +46,12 @@ impl Seen {
             token,
             accepted,
         }));
-        Some(accepted)
+        drop(largest);
+        replies.write_all(if accepted {
+            b"accepted\n"
+        } else {
+            b"rejected\n"
+        })?;
     }
+    Ok(())
 }

@@ -1,13 +1,14 @@
 //! A holder process, those that replace it, and their faults.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use leasehold_testkit::within;
+
+use super::World;
 use super::plan::{HolderPlan, NAMES};
-use super::world::World;
 use crate::history::Fault;
 use crate::holder::{CycleConfig, HolderConfig, Nodes, Workload};
-use crate::holder_process::{HolderProcess, history_file};
+use crate::holder_process::HolderProcess;
 
 /// How long a holder may take to end. Its shutdown alone may take 5 s.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
@@ -50,16 +51,15 @@ impl HolderSlot<'_> {
     fn start(&mut self) -> HolderProcess {
         self.incarnation += 1;
         let (world, plan) = (self.world, self.plan);
-        let name = format!("{}-{}", self.number, self.incarnation);
         let config = HolderConfig {
+            process: format!("{}-{}", self.number, self.incarnation),
+            directory: world.directory.clone(),
             url: world.servers.url(self.number),
-            history: history_file(&world.directory, &name),
             ttl_ms: plan.ttl_ms,
             threads: plan.threads,
             handoff: plan.handoff,
             nodes: Nodes::default(),
             workload: Workload::Cycle(CycleConfig {
-                process: name.clone(),
                 names: NAMES.map(str::to_owned).to_vec(),
                 fence: world.fence,
                 seed: plan.seed ^ self.incarnation,
@@ -67,7 +67,7 @@ impl HolderSlot<'_> {
                 tasks: plan.tasks,
             }),
         };
-        HolderProcess::start(&name, &world.journal, &config)
+        HolderProcess::start(&world.journal, &config)
     }
 
     /// Replaces a process that has ended by itself, which is a violation.
@@ -81,13 +81,10 @@ impl HolderSlot<'_> {
 
 fn end(mut process: HolderProcess) {
     process.helper.close();
-    let start = Instant::now();
-    while start.elapsed() < END_TIMEOUT {
-        match process.helper.ended() {
-            None => thread::sleep(Duration::from_millis(5)),
-            Some(status) if status.success() => return,
-            Some(status) => return process.record_failure(&format!("it ended with {status}")),
-        }
+    within(END_TIMEOUT, || process.helper.ended().is_some());
+    match process.helper.ended() {
+        Some(status) if status.success() => {}
+        Some(status) => process.record_failure(&format!("it ended with {status}")),
+        None => process.record_failure("it did not end when it was requested to"),
     }
-    process.record_failure("it did not end when it was requested to");
 }

@@ -5,28 +5,29 @@ mod fence;
 mod holders;
 mod plan;
 mod sampler;
-mod schedule;
 mod server_faults;
 mod servers;
-mod world;
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
 
 use self::plan::Plan;
 use self::servers::Servers;
-use self::world::World;
 use crate::checker::{self, CheckReport};
 use crate::clock;
-use crate::history::{self, Journal, Note};
+use crate::history::{self, Fault, Journal, Note};
 
 /// How far the wall clock may drift from the other in a round without having been set.
 const WALL_DRIFT_MAX: u64 = clock::MILLI / 2;
+
+/// How far a clock is set at most, in milliseconds.
+const CLOCK_STEP_MAX_MS: u64 = 1500;
 
 /// The number of rounds, and of worlds in each.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,48 @@ pub(crate) struct Size {
     /// Worlds with many masters.
     pub(crate) masters: u64,
     pub(crate) round_ms: u64,
+}
+
+/// Faults one after the other: of a server, or of the connections of one holder to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sequence {
+    server: usize,
+    holder: Option<usize>,
+    faults: Vec<Timed>,
+}
+
+/// A fault and when it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Timed {
+    at_ms: u64,
+    fault: Fault,
+    /// How long it lasts, or how far a clock is set.
+    length_ms: u64,
+    /// The number of the name whose keys it hits, if it hits one.
+    name: usize,
+}
+
+/// The state that all threads of a world share.
+struct World {
+    plan: Plan,
+    directory: PathBuf,
+    servers: Servers,
+    /// The port of the fenced resource.
+    fence: u16,
+    begin: Instant,
+    journal: Arc<Journal>,
+}
+
+impl World {
+    fn note(&self, note: &Note) {
+        self.journal.record(note);
+    }
+
+    /// Sleeps until a time of the plan; not at all if it has passed.
+    fn sleep_until(&self, at_ms: u64) {
+        let at = self.begin + Duration::from_millis(at_ms);
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+    }
 }
 
 impl fmt::Display for Size {
@@ -77,9 +120,11 @@ pub(crate) fn run_round(
     let wall_moved = clock::wall_offset().abs_diff(wall) > WALL_DRIFT_MAX;
     let mut all = CheckReport::default();
     for (number, world) in (0..).zip(&worlds) {
-        if wall_moved {
-            world.note(&Note::WallMoved);
-        }
+        world.note(&Note::World(history::World {
+            wall: (!world.plan.clock && !wall_moved).then_some(wall),
+            servers: world.plan.servers,
+            watched: false,
+        }));
         let report = checker::check(&history::read(&world.directory));
         keep(&world.directory, number, &report);
         all.merge(report);
@@ -90,29 +135,24 @@ pub(crate) fn run_round(
 fn prepare(directory: PathBuf, plan: Plan) -> World {
     fs::create_dir_all(&directory).unwrap();
     let journal = Arc::new(Journal::open(&directory.join("campaign.jsonl")));
-    let world = World {
+    World {
         fence: fence::start(Arc::clone(&journal)),
         servers: Servers::start(&plan),
         begin: Instant::now(),
         plan,
         directory,
         journal,
-    };
-    world.note(&Note::World(history::World {
-        wall: (!world.plan.clock).then(clock::wall_offset),
-        servers: world.plan.servers,
-        watched: false,
-    }));
-    world
+    }
 }
 
 /// Runs the schedule of a world.
 fn run(world: &mut World) {
     world.begin = Instant::now();
     let world = &*world;
-    let stop = AtomicBool::new(false);
+    let stop = CancellationToken::new();
     thread::scope(|scope| {
-        let _stop = StopOnDrop(&stop);
+        // Also if a thread of the world panics.
+        let _stop = stop.clone().drop_guard();
         scope.spawn(|| sampler::run(world, &stop));
         thread::scope(|faults| {
             for number in 0..world.plan.holders.len() {
@@ -124,13 +164,4 @@ fn run(world: &mut World) {
         });
     });
     sampler::check_remaining(world);
-}
-
-/// Stops the sampler, also if a thread of the world panics.
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

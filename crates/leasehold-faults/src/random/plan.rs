@@ -2,8 +2,7 @@
 
 use fastrand::Rng;
 
-use super::episodes;
-use super::schedule::{CLOCK_STEP_MAX_MS, Sequence, Timed};
+use super::{CLOCK_STEP_MAX_MS, Sequence, Timed, episodes};
 use crate::history::Fault;
 
 /// The number of holder processes in a world.
@@ -219,6 +218,10 @@ mod tests {
 
     #[test]
     fn every_fault_is_drawn_and_none_at_the_end() {
+        // In a world with margins no clock is set.
+        let plan = Plan::draw(1, 0, 0, LONG_MS);
+        let set = |timed: &Timed| matches!(timed.fault, Fault::ClockForward | Fault::ClockBack);
+        assert!(!plan.clock && !plan.sequences[0].faults.iter().any(set));
         let plans = [
             Plan::draw(1, 0, 3, LONG_MS),
             Plan::draw_masters(1, 0, 2, LONG_MS),
@@ -241,32 +244,22 @@ mod tests {
     }
 
     #[test]
-    fn clocks_of_worlds_with_margins_are_not_set() {
-        let plan = Plan::draw(1, 0, 0, LONG_MS);
-        let set = |timed: &Timed| matches!(timed.fault, Fault::ClockForward | Fault::ClockBack);
-        assert!(!plan.clock && !plan.sequences[0].faults.iter().any(set));
-    }
-
-    #[test]
-    fn durable_masters_restart_with_their_data_and_others_with_a_snapshot() {
+    fn faults_that_masters_cannot_have_are_not_drawn() {
         for world in 0..4 {
             let plan = Plan::draw_masters(1, 0, world, LONG_MS);
-            let excluded = match plan.durable {
+            let restart = match plan.durable {
                 true => Fault::RestartSnapshot,
                 false => Fault::RestartKept,
             };
+            // Those of one master that cannot be detected.
+            let excluded = [
+                restart,
+                Fault::ClockForward,
+                Fault::DeleteRecord,
+                Fault::WrongRecord,
+            ];
             let mut drawn = plan.sequences.iter().flat_map(|sequence| &sequence.faults);
-            assert!(drawn.all(|timed| timed.fault != excluded));
-        }
-    }
-
-    #[test]
-    fn undetectable_faults_of_one_master_are_not_drawn() {
-        for world in 0..4 {
-            let plan = Plan::draw_masters(1, 0, world, LONG_MS);
-            let mut drawn = plan.sequences.iter().flat_map(|sequence| &sequence.faults);
-            let undetectable = [Fault::ClockForward, Fault::DeleteRecord, Fault::WrongRecord];
-            assert!(drawn.all(|timed| !undetectable.contains(&timed.fault)));
+            assert!(drawn.all(|timed| !excluded.contains(&timed.fault)));
         }
     }
 }

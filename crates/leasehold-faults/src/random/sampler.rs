@@ -1,16 +1,15 @@
 //! Observation of the records from outside.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{Connection, RedisResult};
+use tokio_util::sync::CancellationToken;
 
 use super::plan::NAMES;
-use super::schedule::CLOCK_STEP_MAX_MS;
 use super::servers::{ADMISSION_KEY, Slot};
-use super::world::World;
+use super::{CLOCK_STEP_MAX_MS, World};
 use crate::clock;
 use crate::history::{Note, Sample};
 
@@ -34,13 +33,13 @@ struct Observer<'a> {
 }
 
 /// Samples the records until it is to stop.
-pub(super) fn run(world: &World, stop: &AtomicBool) {
+pub(super) fn run(world: &World, stop: &CancellationToken) {
     let timeout = match world.plan.servers {
         1 => REPLY_TIMEOUT,
         _ => MASTERS_REPLY_TIMEOUT,
     };
     let mut observers = observers(world, timeout);
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.is_cancelled() {
         for name in NAMES {
             sample(world, &mut observers, name);
         }
@@ -141,7 +140,9 @@ impl Observer<'_> {
             let is_record = NAMES.iter().any(|name| key == key_of(name));
             let is_admission = world.plan.servers > 1 && key == ADMISSION_KEY;
             if (ttl_ms == -1 && !is_admission) || (is_record && ttl_ms != -2) {
-                world.note(&Note::LeftBehind { key, ttl_ms });
+                world.note(&Note::Violation(format!(
+                    "P8 the key {key} is there when every ttl has passed, with a ttl of {ttl_ms} ms"
+                )));
             }
         }
         Ok(())

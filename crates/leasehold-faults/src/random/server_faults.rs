@@ -6,10 +6,9 @@ use std::time::Duration;
 use leasehold_testkit::{Proxy, RedisServer, Restart, Way};
 
 use super::plan::NAMES;
-use super::schedule::{Sequence, Timed};
-use super::world::World;
+use super::{Sequence, Timed, World};
 use crate::clock;
-use crate::history::{Fault, FaultEvent};
+use crate::history::{Fault, FaultEvent, Note};
 
 /// Injects the faults of a sequence.
 pub(super) fn run(world: &World, sequence: &Sequence) {
@@ -35,12 +34,12 @@ pub(super) fn run(world: &World, sequence: &Sequence) {
             timed.fault,
             Fault::DeleteRecord | Fault::WrongRecord | Fault::WrongQueue | Fault::WrongCounter
         );
-        world.record_fault(FaultEvent {
+        world.note(&Note::Fault(FaultEvent {
             master: Some(sequence.server),
             holder: sequence.holder,
             name: hits_one.then(|| NAMES[timed.name].to_owned()),
             ..FaultEvent::new(timed.fault, None, (begin, clock::now()), inner)
-        });
+        }));
     }
 }
 

@@ -1,11 +1,10 @@
 //! The servers of a world: a single one, or many masters with a proxy between each holder and each master.
 
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::{Proxy, RedisOptions, RedisServer};
+use leasehold_testkit::{Proxy, RedisServer};
 use redis::{Connection, RedisResult};
 
 use super::plan::Plan;
@@ -54,7 +53,7 @@ impl Servers {
             options = options.started_ago(AGE_MS);
         }
         let count = plan.servers + usize::from(many);
-        let mut servers = start(count, &options);
+        let mut servers = options.start_many(count);
         let spare = many.then(|| servers.pop()).flatten();
         let links = if many { plan.holders.len() } else { 0 };
         let slot = |server: RedisServer| Slot {
@@ -97,7 +96,7 @@ impl Servers {
         if self.all.len() == 1 {
             return true;
         }
-        let mut forgotten = lock(&self.forgotten);
+        let mut forgotten = self.forgotten.lock().unwrap();
         for (slot, since) in self.all.iter().zip(forgotten.iter_mut()) {
             let over = |since: Instant| since.elapsed() > self.longest_ttl + DRIFT;
             if since.is_some_and(over) && slot.is_admitted().unwrap_or(false) {
@@ -115,12 +114,12 @@ impl Servers {
 
     /// A server has just forgotten.
     pub(super) fn has_forgotten(&self, nth: usize) {
-        lock(&self.forgotten)[nth] = Some(Instant::now());
+        self.forgotten.lock().unwrap()[nth] = Some(Instant::now());
     }
 
     /// Lets the spare server take over an address. The server that had it is emptied, and is the next spare.
     pub(super) fn replace(&self, nth: usize) {
-        let mut spare = lock(self.spare.as_ref().unwrap());
+        let mut spare = self.spare.as_ref().unwrap().lock().unwrap();
         let slot = &self.all[nth];
         let mut server = slot.server();
         std::mem::swap(&mut *server, &mut *spare);
@@ -135,7 +134,7 @@ impl Servers {
 impl Slot {
     /// The server that has the address now.
     pub(super) fn server(&self) -> MutexGuard<'_, RedisServer> {
-        lock(&self.server)
+        self.server.lock().unwrap()
     }
 
     /// Its port.
@@ -164,19 +163,4 @@ impl Slot {
         let run: Option<String> = info.get("master_replid");
         Ok(admitted.is_some() && admitted == run)
     }
-}
-
-fn start(count: usize, options: &RedisOptions) -> Vec<RedisServer> {
-    let starting: Vec<_> = (0..count)
-        .map(|_| {
-            let options = options.clone();
-            thread::spawn(|| options.start())
-        })
-        .collect();
-    let started = starting.into_iter().map(thread::JoinHandle::join);
-    started.map(Result::unwrap).collect()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,10 +7,16 @@ use super::world::{Node, TIMEOUT, Waiter, World, millis};
 use crate::clock::{self, Nanos};
 use crate::history::{Event, EventReader, HoldEvent, LeaseState};
 use crate::holder::{HolderConfig, KeepConfig, Nodes, Workload};
-use crate::holder_process::{HolderProcess, history_file};
+use crate::holder_process::HolderProcess;
 
 /// How often events are read while one is awaited.
 const INTERVAL: Duration = millis(1);
+
+/// The ttl of holders that are killed: a grant long before its end is due to the watchdog.
+pub(super) const TTL_LONG: Duration = millis(30_000);
+
+/// A later grant is too late, on however busy a machine.
+pub(super) const LATEST: Duration = millis(10_000);
 
 /// The holders of a scenario.
 #[derive(Clone, Debug, Default)]
@@ -36,8 +42,9 @@ impl HolderOptions {
 
     pub(super) fn config(&self, world: &World, process: &str, keep: KeepConfig) -> HolderConfig {
         HolderConfig {
-            url: world.url(),
-            history: history_file(world.directory.path(), process),
+            process: process.to_owned(),
+            directory: world.directory.path().to_owned(),
+            url: world.server.url(),
             ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap(),
             threads: 2,
             handoff: true,
@@ -49,7 +56,6 @@ impl HolderOptions {
     /// One lock, named after the process.
     fn one_lock(&self, world: &World, process: &str) -> HolderConfig {
         let keep = KeepConfig {
-            prefix: process.to_owned(),
             clients: 1,
             locks: 1,
             again: self.again,
@@ -67,19 +73,14 @@ pub(super) struct ContendedLock {
 }
 
 impl ContendedLock {
-    /// Starts a holder, and a waiter when it holds its lock.
-    pub(super) fn start(world: &World, options: &HolderOptions) -> Self {
-        Self::start_many(world, 1, options).remove(0)
-    }
-
-    /// The same for several locks side by side.
+    /// Starts holders side by side, and a waiter for each lock when it is held.
     pub(super) fn start_many(world: &World, count: usize, options: &HolderOptions) -> Vec<Self> {
         let starting: Vec<_> = (0..count)
             .map(|_| {
                 let name = format!("lock{}", world.next_number());
                 let config = options.one_lock(world, &name);
-                let events = EventReader::open(&config.history);
-                (HolderProcess::start(&name, &world.journal, &config), events)
+                let events = EventReader::open(&config.history());
+                (HolderProcess::start(&world.journal, &config), events)
             })
             .collect();
         let waiting = starting.into_iter().map(|(process, mut events)| {
@@ -105,8 +106,8 @@ impl ContendedLock {
     pub(super) fn exec(&mut self, world: &World, options: &HolderOptions) {
         let name = format!("{}-next", self.process.name);
         let config = options.one_lock(world, &name);
-        self.events = EventReader::open(&config.history);
-        self.process.exec(&name, &config);
+        self.events = EventReader::open(&config.history());
+        self.process.exec(&config);
         until(&mut self.events, |event| {
             matches!(event, HoldEvent::Granted { .. })
         });
@@ -115,7 +116,7 @@ impl ContendedLock {
     /// Stops the holder. Its events so far are not read again.
     pub(super) fn stop(&mut self) {
         self.process.stop();
-        while self.events.next().is_some() {}
+        while self.events.next::<Event>().is_some() {}
     }
 
     /// Resumes the holder, and waits until it knows the state of its lease. Returns all states on the way, and when it
@@ -124,7 +125,7 @@ impl ContendedLock {
         self.process.resume();
         let mut states = Vec::new();
         let at = until(&mut self.events, |event| {
-            let (HoldEvent::Observed { state, .. } | HoldEvent::Notified(state)) = event else {
+            let HoldEvent::Observed { state, .. } = event else {
                 return false;
             };
             states.push(state.clone());
@@ -165,6 +166,43 @@ impl ContendedLock {
         self.process.kill();
         self.expect_grant(since, timeout, outcome);
     }
+}
+
+/// Some locks side by side, with all that they need.
+pub(super) struct Batch<'a> {
+    pub(super) world: &'a World,
+    pub(super) options: &'a HolderOptions,
+    pub(super) node: &'a Node,
+    pub(super) outcome: &'a mut Outcome,
+    pub(super) locks: Vec<ContendedLock>,
+}
+
+/// Starts so many locks in all, at most `most` at a time, passes them on, and checks the history. Their holders are
+/// watched by one node, or by none.
+pub(super) fn in_batches(
+    ttl: Duration,
+    watched: bool,
+    (runs, most): (usize, usize),
+    mut each: impl FnMut(Batch<'_>),
+) -> Outcome {
+    let world = World::new(watched);
+    let node = world.node("node");
+    let nodes = [&node];
+    let options = HolderOptions::watched(ttl, &nodes[..usize::from(watched)]);
+    let mut outcome = Outcome::default();
+    while outcome.runs < runs {
+        let count = most.min(runs - outcome.runs);
+        each(Batch {
+            world: &world,
+            options: &options,
+            node: &node,
+            outcome: &mut outcome,
+            locks: ContendedLock::start_many(&world, count, &options),
+        });
+        outcome.runs += count;
+    }
+    world.check(&mut outcome);
+    outcome
 }
 
 /// The name of the only lock of a process.

@@ -1,49 +1,28 @@
 //! Holders that die, one after the other.
 
 use std::fs;
-use std::time::Duration;
 
 use leasehold_testkit::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::contended_lock::{ContendedLock, HolderOptions};
+use super::contended_lock::{ContendedLock, LATEST, TTL_LONG, in_batches};
 use super::outcome::Outcome;
-use super::world::{TIMEOUT, World, millis};
+use super::world::TIMEOUT;
 use crate::clock;
 
-/// The ttl of the leases: a grant long before its end is due to the watchdog.
-const TTL: Duration = millis(30_000);
-
-/// A later grant is too late, on however busy a machine.
-const LATEST: Duration = millis(10_000);
-
-/// Kills holders one after the other, by a function that gets their world.
-fn one_by_one(
-    runs: usize,
-    die: impl Fn(&World, &HolderOptions, &mut ContendedLock, &mut Outcome),
-) -> Outcome {
-    let world = World::new(true);
-    let node = world.node("node");
-    let options = HolderOptions::watched(TTL, &[&node]);
-    let mut outcome = Outcome::default();
-    for _ in 0..runs {
-        let mut lock = ContendedLock::start(&world, &options);
-        die(&world, &options, &mut lock, &mut outcome);
-        outcome.runs += 1;
-        if outcome.runs.is_multiple_of(500) {
-            eprintln!("  {} deaths", outcome.runs);
-        }
-    }
-    world.check(&mut outcome);
-    outcome
+/// Kills holders one after the other.
+fn one_by_one(runs: usize, die: impl Fn(&mut ContendedLock, &mut Outcome)) -> Outcome {
+    in_batches(TTL_LONG, true, (runs, 1), |mut batch| {
+        die(&mut batch.locks[0], batch.outcome);
+    })
 }
 
 pub(super) fn killed(runs: usize, _: bool) -> Outcome {
-    one_by_one(runs, |_, _, lock, outcome| lock.kill(LATEST, outcome))
+    one_by_one(runs, |lock, outcome| lock.kill(LATEST, outcome))
 }
 
 pub(super) fn zombie(runs: usize, _: bool) -> Outcome {
-    one_by_one(runs, |_, _, lock, outcome| {
+    one_by_one(runs, |lock, outcome| {
         let since = clock::now();
         lock.process.kill_unreaped();
         lock.expect_grant(since, LATEST, outcome);
@@ -54,9 +33,10 @@ pub(super) fn zombie(runs: usize, _: bool) -> Outcome {
 }
 
 pub(super) fn exec(runs: usize, _: bool) -> Outcome {
-    one_by_one(runs, |world, options, lock, outcome| {
+    in_batches(TTL_LONG, true, (runs, 1), |mut batch| {
+        let (lock, outcome) = (&mut batch.locks[0], batch.outcome);
         let since = clock::now();
-        lock.exec(world, options);
+        lock.exec(batch.world, batch.options);
         lock.expect_grant(since, LATEST, outcome);
         let (_, held) = lock.release();
         if !held {
@@ -66,7 +46,7 @@ pub(super) fn exec(runs: usize, _: bool) -> Outcome {
 }
 
 pub(super) fn forked_child(runs: usize, _: bool) -> Outcome {
-    one_by_one(runs, |_, _, lock, outcome| {
+    one_by_one(runs, |lock, outcome| {
         let child = lock.process.helper.request("fork");
         let child = child.parse().ok().and_then(Pid::from_raw).unwrap();
         lock.kill(LATEST, outcome);
@@ -80,13 +60,13 @@ pub(super) fn forked_child(runs: usize, _: bool) -> Outcome {
 
 /// The number of sockets of a process.
 fn sockets(pid: Pid) -> usize {
-    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else {
-        return 0;
-    };
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter();
     let links = files
         .flatten()
-        .filter_map(|file| fs::read_link(file.path()).ok());
+        .flatten()
+        .map(|file| fs::read_link(file.path()));
     links
+        .flatten()
         .filter(|link| link.to_string_lossy().starts_with("socket:"))
         .count()
 }

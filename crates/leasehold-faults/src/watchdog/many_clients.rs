@@ -4,11 +4,12 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::eventually;
+use leasehold_testkit::{eventually, within};
 
 use super::contended_lock::HolderOptions;
 use super::outcome::Outcome;
-use super::world::{Node, TIMEOUT, World, holds_within, millis, record};
+use super::world::{Node, TIMEOUT, World, millis};
+use crate::clock;
 use crate::holder::KeepConfig;
 use crate::holder_process::HolderProcess;
 
@@ -41,22 +42,12 @@ const SHORT: Size = Size {
 const MEMORY_MAX_MIB: f64 = 100.0;
 const PROCESSOR_MAX: f64 = 5.0;
 
-/// The number of records in one command.
-const RECORDS: usize = 1000;
+/// Returns the number of records. Other keys of a lock have a suffix.
+const COUNT_RECORDS: &str = "return #redis.call('KEYS', 'leasehold:{default:many*}')";
 
 impl Size {
     fn leases(&self) -> usize {
         self.processes * self.clients * self.locks
-    }
-
-    fn names(&self) -> Vec<String> {
-        let mut names = Vec::new();
-        for process in 0..self.processes {
-            for client in 0..self.clients {
-                names.extend((0..self.locks).map(|lock| format!("many{process}-{client}-{lock}")));
-            }
-        }
-        names
     }
 }
 
@@ -76,7 +67,7 @@ pub(super) fn many_clients(_: usize, short: bool) -> Outcome {
     for holder in &mut holders {
         let expected = size.clients * size.locks;
         let mut last = [0; 3];
-        let known = holds_within(TIMEOUT, || {
+        let known = within(TIMEOUT, || {
             last = count(holder);
             last[0] == expected || last[2] > 0
         });
@@ -96,14 +87,13 @@ fn start(world: &World, node: &Node, size: &Size) -> Vec<HolderProcess> {
     for number in 0..size.processes {
         let name = format!("many{number}");
         let keep = KeepConfig {
-            prefix: name.clone(),
             clients: size.clients,
             locks: size.locks,
             again: false,
             quiet: true,
         };
         let config = options.config(world, &name, keep);
-        let holder = HolderProcess::start(&name, &world.journal, &config);
+        let holder = HolderProcess::start(&world.journal, &config);
         eventually(TIMEOUT, || {
             thread::sleep(millis(50));
             count(&holder)[0] == size.clients * size.locks
@@ -144,14 +134,14 @@ fn measure(node: &Node, size: &Size, short: bool, outcome: &mut Outcome) {
 /// Checks that all records stay while all holders are stopped for longer than their ttl.
 fn observe_stopped(world: &World, node: &Node, size: &Size, outcome: &mut Outcome) {
     let before = processor_time(node);
-    let (names, leases) = (size.names(), size.leases());
+    let leases = size.leases();
     let duration = size.ttl + size.ttl / 3;
     let end = Instant::now() + duration;
     let mut reads = 0;
     while Instant::now() < end {
-        let kept = records(world, &names);
+        let kept = world.server.cli(&["EVAL", COUNT_RECORDS, "0"]);
         reads += 1;
-        if kept != leases {
+        if kept != leases.to_string() {
             outcome.miss(format!("{kept} of {leases} leases while all are stopped"));
         }
         thread::sleep(millis(250));
@@ -171,32 +161,12 @@ fn count(holder: &HolderProcess) -> [usize; 3] {
     [(); 3].map(|()| counts.next().unwrap())
 }
 
-/// The number of these records in the store.
-fn records(world: &World, names: &[String]) -> usize {
-    let client = redis::Client::open(world.url()).unwrap();
-    let mut connection = client.get_connection_with_timeout(TIMEOUT).unwrap();
-    let found = names.chunks(RECORDS).map(|names| {
-        let mut exists = redis::cmd("EXISTS");
-        for name in names {
-            exists.arg(record(name));
-        }
-        exists.query::<usize>(&mut connection).unwrap()
-    });
-    found.sum()
-}
-
 /// How long the node has run on a processor.
 fn processor_time(node: &Node) -> Duration {
-    let threads = fs::read_dir(format!("/proc/{}/task", node.helper.pid())).unwrap();
-    let time = |thread: fs::DirEntry| {
-        let stat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        stat.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    Duration::from_nanos(threads.flatten().filter_map(time).sum())
+    Duration::from_nanos(clock::time_run(&node.helper.pid().to_string()))
 }
 
 /// A number about the node's memory.
-#[expect(clippy::cast_precision_loss, reason = "kilobytes of a small process")]
 fn memory_mib(node: &Node, name: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{}/status", node.helper.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap();

@@ -1,16 +1,16 @@
 //! Nodes that are killed, stopped and cut off, while their clients are stopped and resumed at random.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use leasehold_testkit::{Certs, Proxy, Way, eventually, free_port};
+use leasehold_testkit::{Certs, Proxy, Way, eventually, free_port, within};
+use tokio_util::sync::CancellationToken;
 
 use super::contended_lock::HolderOptions;
 use super::outcome::Outcome;
 use super::paused_holder::{PausedHolder, TTL};
-use super::world::{Node, TIMEOUT, World, holds_within, millis};
+use super::world::{Node, TIMEOUT, World, millis};
 use crate::clock::{self, MILLI, Nanos};
-use crate::history::Fault;
+use crate::history::{Fault, FaultEvent, Note};
 use crate::holder::Nodes;
 
 /// The number of holders.
@@ -36,19 +36,20 @@ fn under_load(
         nodes,
         again: true,
     };
-    let holders = PausedHolder::start_many(world, holders(short), options);
-    let end = AtomicBool::new(false);
+    let holders = PausedHolder::start_many(world, holders(short), &options);
+    let end = CancellationToken::new();
     let counts: Vec<_> = thread::scope(|scope| {
         let running: Vec<_> = holders
             .into_iter()
             .map(|holder| scope.spawn(|| holder.run(&end)))
             .collect();
-        let _end = EndOnDrop(&end);
+        // Also if a fault cannot be injected.
+        let end_holders = end.clone().drop_guard();
         for _ in 0..runs {
             inject();
             outcome.runs += 1;
         }
-        drop(_end);
+        drop(end_holders);
         running
             .into_iter()
             .map(|holder| holder.join().unwrap())
@@ -62,15 +63,6 @@ fn under_load(
     ));
     world.check(&mut outcome);
     outcome
-}
-
-/// Ends the holders, also if a fault cannot be injected.
-struct EndOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for EndOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn holders(short: bool) -> usize {
@@ -152,8 +144,9 @@ pub(super) fn nodes_killed(runs: usize, short: bool) -> Outcome {
         for node in &mut nodes {
             node.restart();
         }
-        let until = clock::now() + REGISTERED_WITHIN;
-        world.record_fault(Fault::KillNodes, from, until);
+        let time = (from, clock::now() + REGISTERED_WITHIN);
+        let event = FaultEvent::new(Fault::KillNodes, None, time, time);
+        world.journal.record(&Note::Fault(event));
         rest(3000, 5000);
     })
 }
@@ -182,7 +175,7 @@ pub(super) fn client_node_partition(runs: usize, short: bool) -> Outcome {
         config.listen.push(format!("tcp://127.0.0.1:{port}"));
         let (cert, key) = (certs.server.clone(), certs.server_key.clone());
         config.tls = Some((cert, key, TOKEN.to_owned()));
-        (Node::start(world.socket(name), config), port)
+        (Node::start(config), port)
     };
     let ((_near, near), (far, behind)) = (remote("near"), remote("far"));
     let proxy = Proxy::before_port(behind);
@@ -196,7 +189,7 @@ pub(super) fn client_node_partition(runs: usize, short: bool) -> Outcome {
         cut_off(&proxy);
         rest(300, 1000);
     });
-    let sleeps = holds_within(TIMEOUT, || far.helper.state() == Some('S'));
+    let sleeps = within(TIMEOUT, || far.helper.state() == Some('S'));
     if !sleeps || proxy.tally().connections <= outcome.runs {
         outcome.miss("clients did not reconnect to the node that was cut off");
     }
@@ -209,7 +202,7 @@ pub(super) fn node_store_partition(runs: usize, short: bool) -> Outcome {
     let mut config = world.node_config("cut");
     config.url = proxy.url();
     config.store = Some(world.client.store().to_string());
-    let cut = Node::start(world.socket("cut"), config);
+    let cut = Node::start(config);
     let nodes = [cut, world.node("whole")];
     under_load(&world, local(&nodes), (runs, short), || {
         cut_off(&proxy);

@@ -1,10 +1,12 @@
 //! The outcome of a scenario.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Nanos;
+
+/// The limits of the latencies after a death.
+const MEDIAN_MAX_MS: f64 = 20.0;
+const P99_MAX_MS: f64 = 50.0;
 
 /// How many misses the report contains.
 const MISSES_REPORTED: usize = 20;
@@ -35,13 +37,6 @@ pub(crate) struct Row {
     pub(crate) reported_misses: Vec<String>,
 }
 
-/// The limits of median and 99th percentile.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) median: Duration,
-    pub(super) p99: Duration,
-}
-
 impl Outcome {
     /// The outcome of a scenario that failed.
     pub(super) fn failure(reason: &str) -> Self {
@@ -59,18 +54,10 @@ impl Outcome {
         self.notes.push(text.into());
     }
 
-    pub(super) fn row(
-        mut self,
-        name: &str,
-        description: &str,
-        aim: &str,
-        limits: Option<Limits>,
-    ) -> Row {
+    pub(super) fn row(mut self, name: &str, description: &str, aim: &str, limited: bool) -> Row {
         self.latencies.sort_unstable();
         let (median, p99) = (self.percentile_ms(50), self.percentile_ms(99));
-        let within = |latency: Option<f64>, limit: Duration| {
-            latency.is_none_or(|latency| latency <= limit.as_secs_f64() * 1e3)
-        };
+        let within = |latency: Option<f64>, limit| latency.is_none_or(|latency| latency <= limit);
         Row {
             scenario: name.to_owned(),
             description: description.to_owned(),
@@ -80,8 +67,7 @@ impl Outcome {
             p99_ms: p99,
             max_ms: self.percentile_ms(100),
             aim: aim.to_owned(),
-            in_time: limits
-                .is_none_or(|limits| within(median, limits.median) && within(p99, limits.p99)),
+            in_time: !limited || within(median, MEDIAN_MAX_MS) && within(p99, P99_MAX_MS),
             notes: self.notes,
             reported_misses: self.misses.into_iter().take(MISSES_REPORTED).collect(),
         }
@@ -90,7 +76,6 @@ impl Outcome {
     /// A percentile of the sorted latencies.
     fn percentile_ms(&self, percent: usize) -> Option<f64> {
         let at = (self.latencies.len() * percent).div_ceil(100).max(1) - 1;
-        #[expect(clippy::cast_precision_loss, reason = "latencies of seconds")]
         self.latencies.get(at).map(|latency| *latency as f64 / 1e6)
     }
 }

@@ -1,9 +1,9 @@
 //! A holder that is stopped and resumed at random, with a waiter for its lock at all times.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use tokio_util::sync::CancellationToken;
 
 use super::contended_lock::{ContendedLock, HolderOptions};
 use super::world::{World, millis};
@@ -37,13 +37,8 @@ pub(super) struct PausedHolder<'a> {
 }
 
 impl<'a> PausedHolder<'a> {
-    /// Starts holders, which acquire lost locks again.
-    pub(super) fn start_many(world: &'a World, count: usize, options: HolderOptions) -> Vec<Self> {
-        let options = HolderOptions {
-            again: true,
-            ..options
-        };
-        let locks = ContendedLock::start_many(world, count, &options).into_iter();
+    pub(super) fn start_many(world: &'a World, count: usize, options: &HolderOptions) -> Vec<Self> {
+        let locks = ContendedLock::start_many(world, count, options).into_iter();
         let holder = |lock| Self {
             world,
             lock,
@@ -54,9 +49,9 @@ impl<'a> PausedHolder<'a> {
     }
 
     /// Stops and resumes it until the end of the scenario.
-    pub(super) fn run(mut self, end: &AtomicBool) -> Counts {
+    pub(super) fn run(mut self, end: &CancellationToken) -> Counts {
         let mut rng = Rng::new();
-        while !end.load(Ordering::Relaxed) {
+        while !end.is_cancelled() {
             self.observe_for(millis(rng.u64(200..1000)), end);
             let pause = match rng.u8(..3) {
                 0 => rng.u64(100..1_500),
@@ -71,9 +66,9 @@ impl<'a> PausedHolder<'a> {
         self.counts
     }
 
-    fn observe_for(&mut self, duration: Duration, end: &AtomicBool) {
+    fn observe_for(&mut self, duration: Duration, end: &CancellationToken) {
         let until = Instant::now() + duration;
-        while Instant::now() < until && !end.load(Ordering::Relaxed) {
+        while Instant::now() < until && !end.is_cancelled() {
             self.observe();
         }
     }
@@ -81,7 +76,7 @@ impl<'a> PausedHolder<'a> {
     fn observe(&mut self) {
         while let Some((_, Event::Hold(_, event))) = self.lock.events.next() {
             match event {
-                HoldEvent::Observed { state, .. } | HoldEvent::Notified(state) => {
+                HoldEvent::Observed { state, .. } => {
                     self.counts.lost += usize::from(matches!(state, LeaseState::Lost(_)));
                 }
                 HoldEvent::Granted { .. } if !self.waiting => {

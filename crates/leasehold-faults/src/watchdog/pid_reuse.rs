@@ -3,17 +3,13 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::Pid;
 
-use super::contended_lock::{ContendedLock, HolderOptions};
+use super::contended_lock::{ContendedLock, HolderOptions, LATEST, TTL_LONG};
 use super::outcome::Outcome;
-use super::world::{World, millis};
+use super::world::World;
 use crate::clock;
-
-const TTL: Duration = millis(30_000);
-const LATEST: Duration = millis(10_000);
 
 /// The last process id of the kernel, which root may set.
 const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
@@ -29,11 +25,11 @@ pub(super) fn pid_reuse(runs: usize, _: bool) -> Outcome {
     }
     let world = World::new(true);
     let node = world.node("node");
-    let options = HolderOptions::watched(TTL, &[&node]);
+    let options = HolderOptions::watched(TTL_LONG, &[&node]);
     let mut attempts = 0;
     while outcome.runs < runs && attempts < 2 * runs {
         attempts += 1;
-        let mut lock = ContendedLock::start(&world, &options);
+        let mut lock = ContendedLock::start_many(&world, 1, &options).remove(0);
         node.helper.stop();
         let pid = lock.process.helper.pid();
         lock.process.kill();

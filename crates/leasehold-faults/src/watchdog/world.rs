@@ -1,6 +1,6 @@
 //! The world of a scenario: a server, nodes of the watchdog, and a client that waits for locks.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -16,9 +16,8 @@ use tokio::task::JoinHandle;
 use super::outcome::Outcome;
 use crate::checker;
 use crate::clock::{self, Nanos};
-use crate::history::{self, Event, Fault, FaultEvent, HoldEvent, Journal, LeaseState, Note};
+use crate::history::{self, Event, HoldEvent, Journal, LeaseState, Note, ObservationKind};
 use crate::holder;
-use crate::holder_process::history_file;
 use crate::node::NodeConfig;
 
 /// How long something may take on a machine that is busy with other scenarios.
@@ -54,7 +53,7 @@ impl World {
             servers: 1,
             watched,
         }));
-        let waiters = Journal::open(&history_file(directory.path(), "waiters"));
+        let waiters = Journal::open(&history::file_of(directory.path(), "waiters"));
         waiters.record(&Event::Started {
             ttl_ms: TTL_MS,
             handoff: true,
@@ -70,28 +69,21 @@ impl World {
         }
     }
 
-    pub(super) fn url(&self) -> String {
-        self.server.url()
-    }
-
     pub(super) fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Starts a node on this machine.
     pub(super) fn node(&self, name: &str) -> Node {
-        Node::start(self.socket(name), self.node_config(name))
+        Node::start(self.node_config(name))
     }
 
-    /// The socket of a node.
-    pub(super) fn socket(&self, name: &str) -> PathBuf {
-        self.directory.path().join(format!("{name}.sock"))
-    }
-
+    /// The settings of a node on this machine.
     pub(super) fn node_config(&self, name: &str) -> NodeConfig {
+        let directory = self.directory.path().display();
         NodeConfig {
-            listen: vec![format!("unix:{}", self.socket(name).display())],
-            url: self.url(),
+            listen: vec![format!("unix:{directory}/{name}.sock")],
+            url: self.server.url(),
             store: None,
             tls: None,
         }
@@ -123,25 +115,17 @@ impl World {
             let before = clock::now();
             let at = journal.record_hold(hold, holder::granted(&guard, TTL_MS));
             let state = LeaseState::Held(guard.deadline().as_nanos());
-            let step = false;
-            journal.record_hold(
-                hold,
-                HoldEvent::Observed {
-                    before,
-                    state,
-                    step,
-                },
-            );
+            let observed = HoldEvent::Observed {
+                before,
+                state,
+                kind: ObservationKind::Check,
+            };
+            journal.record_hold(hold, observed);
             let _ = sender.send(at);
             journal.record_hold(hold, HoldEvent::Releasing);
             let _ = guard.release().await;
         });
         Waiter { granted, task }
-    }
-
-    pub(super) fn record_fault(&self, fault: Fault, from: Nanos, until: Nanos) {
-        let event = FaultEvent::new(fault, None, (from, until), (from, until));
-        self.journal.record(&Note::Fault(event));
     }
 
     /// Checks the history so far, and adds its violations to an outcome.
@@ -182,19 +166,15 @@ impl Drop for Waiter {
 
 /// A node in a process of its own.
 pub(super) struct Node {
-    socket: PathBuf,
     config: NodeConfig,
     pub(super) helper: Helper,
 }
 
 impl Node {
-    /// Starts a node that listens at a socket, among others.
-    pub(super) fn start(socket: PathBuf, config: NodeConfig) -> Self {
-        Self {
-            helper: launch(&config),
-            socket,
-            config,
-        }
+    /// Starts a node that listens at a socket first.
+    pub(super) fn start(config: NodeConfig) -> Self {
+        let helper = launch(&config);
+        Self { config, helper }
     }
 
     /// Starts it again after its end.
@@ -204,16 +184,13 @@ impl Node {
 
     /// Its address for clients of this machine.
     pub(super) fn address(&self) -> String {
-        format!("unix:{}", self.socket.display())
-    }
-
-    pub(super) fn socket(&self) -> &Path {
-        &self.socket
+        self.config.listen[0].clone()
     }
 
     /// The clients that it monitors. None while it does not reply.
     pub(super) fn clients(&self) -> Vec<ClientStatus> {
-        let status = Observer::connect(self.socket()).and_then(|mut node| node.status());
+        let socket = self.config.listen[0].trim_start_matches("unix:");
+        let status = Observer::connect(Path::new(socket)).and_then(|mut node| node.status());
         status.unwrap_or_default()
     }
 
@@ -234,16 +211,4 @@ fn launch(config: &NodeConfig) -> Helper {
 /// A duration in milliseconds.
 pub(super) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
-}
-
-/// Waits until a condition holds. Returns whether it does in time.
-pub(super) fn holds_within(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let start = std::time::Instant::now();
-    while !condition() {
-        if start.elapsed() >= timeout {
-            return false;
-        }
-        std::thread::sleep(millis(1));
-    }
-    true
 }

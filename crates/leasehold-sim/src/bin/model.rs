@@ -32,10 +32,11 @@ fn main() -> ExitCode {
             violated => format!("**breaks**: {violated}"),
         };
         let states = grouped(report.states);
-        println!(
-            "| {} | {states} | {result} | {} |",
-            row.what, row.independent
-        );
+        let what = row.what;
+        match row.independent {
+            "" => println!("| {what} | {states} | {result} | |"),
+            independent => println!("| {what} | {states} | {result} | {independent} |"),
+        }
         if has("--traces") {
             eprintln!("{:#?}", report.violated);
         }

@@ -139,7 +139,8 @@ impl Model for Failover {
     }
 
     fn violations(&self, state: &State) -> Vec<Property> {
-        let winners = || state.attempts.iter().enumerate().filter(|(_, it)| it.won);
+        let attempts = || state.attempts.iter().enumerate();
+        let winners = || attempts().filter(|(_, attempt)| attempt.won);
         let pairs = winners().flat_map(|early| winners().map(move |late| (early, late)));
         let violated = pairs.flat_map(|((one, early), (other, late))| {
             let is_behind = |earlier: u8| earlier & 1 << one != 0 && late.token <= early.token;

@@ -89,3 +89,17 @@ fn permutation(mut number: usize, count: usize) -> [usize; ATTEMPTS] {
     }
     order
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_number_is_another_permutation() {
+        let orders: BTreeSet<_> = (0..6).map(|number| permutation(number, 3)).collect();
+        assert_eq!(orders.len(), 6);
+        assert!(orders.iter().all(|order| order[3] == 3));
+    }
+}

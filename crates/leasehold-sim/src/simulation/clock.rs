@@ -37,3 +37,21 @@ fn scale(time: u64, by: u64, of: u64) -> u64 {
     let scaled = u128::from(time) * u128::from(by) / u128::from(of);
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_is_never_early() {
+        for ppm in [-9_900, 0, 10_000, 250_000] {
+            let clock = DriftingClock::new(77, ppm);
+            for time in [0, 1, 999, 1_000_000_007, 86_400_000_000_000] {
+                let instant = clock.read(time);
+                let back = clock.simulation_time(instant);
+                assert!(clock.read(back) >= instant, "{ppm} ppm at {time}");
+                assert!(back <= time + 2, "{ppm} ppm: {back} for {time}");
+            }
+        }
+    }
+}

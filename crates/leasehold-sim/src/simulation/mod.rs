@@ -157,7 +157,8 @@ impl Simulation {
         self.note(|| format!("{event:?}"));
         self.check_unused()?;
         self.process(event)?;
-        let holders = self.machines.iter().filter_map(|it| it.hold(time));
+        let machines = self.machines.iter();
+        let holders = machines.filter_map(|machine| machine.hold(time));
         let holders = holders.map(|hold| (hold, hold.1.get()));
         self.holders.observe(holders).map_err(Violation::Holders)?;
         self.report.acquisitions = self.holders.acquisitions();

@@ -135,7 +135,7 @@ impl Setup {
 impl Mutation {
     /// Whether the store is changed. The checker of its replies would notice that at once. Here the waiters
     /// must suffer from it.
-    pub(super) const fn is_of_store(self) -> bool {
+    pub(super) const fn changes_store(self) -> bool {
         matches!(
             self,
             Self::NotifiesDeadHeads

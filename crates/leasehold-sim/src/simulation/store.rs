@@ -93,8 +93,8 @@ impl Simulation {
         }
         let now = self.store_now();
         let before = self.record.holder(now).map(|hold| hold.lease);
-        let open = self.machines.iter().filter(|it| it.store_open);
-        let open: Vec<ClientId> = open.map(|it| it.id).collect();
+        let open = self.machines.iter().filter(|machine| machine.store_open);
+        let open: Vec<ClientId> = open.map(|machine| machine.id).collect();
         let reaches = |client| open.contains(&client);
         let is_taken_for_living = |notice: &Notice| match self.setup.mutation {
             Some(Mutation::NotifiesDeadHeads) => true,
@@ -113,7 +113,7 @@ impl Simulation {
             reached
         });
         self.mutate_acceptance(&notices, now);
-        if !self.setup.mutation.is_some_and(Mutation::is_of_store) {
+        if !self.setup.mutation.is_some_and(Mutation::changes_store) {
             let observation = Observation {
                 op: &op,
                 reply: &outcome,
@@ -128,7 +128,7 @@ impl Simulation {
         self.observe_grant(before, &outcome, &notices, request);
         for notice in notices {
             let to = notice.lease().client;
-            if let Some(machine) = self.machines.iter().position(|it| it.id == to) {
+            if let Some(machine) = self.machines.iter().position(|machine| machine.id == to) {
                 self.send_message(machine, Message::Notice(notice));
             }
         }

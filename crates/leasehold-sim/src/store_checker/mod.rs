@@ -65,10 +65,11 @@ impl StoreChecker {
         observation: Observation<'_>,
         reaches: impl Fn(ClientId) -> bool,
     ) -> Result<(), Violation> {
+        let before = self.clone();
         self.check(observation, &reaches)
             .map_err(|promise| Violation {
                 promise,
-                what: format!("{observation:?}, {self:?}"),
+                what: format!("{observation:?}, {before:?}"),
             })
     }
 

@@ -57,7 +57,8 @@ impl Queue {
 
     /// Removes the dead waiters at the head. Returns the first living one.
     pub(super) fn pass_over(&mut self, is_dead: impl Fn(LeaseId) -> bool) -> Option<LeaseId> {
-        let living = self.waiters.iter().position(|it| !is_dead(it.lease));
+        let mut waiters = self.waiters.iter();
+        let living = waiters.position(|waiter| !is_dead(waiter.lease));
         self.waiters.drain(..living.unwrap_or(self.waiters.len()));
         self.waiters.first().map(|waiter| waiter.lease)
     }
@@ -73,7 +74,7 @@ impl Queue {
 
     /// How many are before a lease: all, if it does not wait.
     fn count_before(&self, lease: LeaseId) -> usize {
-        let position = self.waiters.iter().position(|it| it.lease == lease);
+        let position = self.waiters.iter().position(|waiter| waiter.lease == lease);
         position.unwrap_or(self.waiters.len())
     }
 }

@@ -164,6 +164,16 @@ fn mutations_of_holds_are_noticed() {
         }
         apply(record, op, now, notify)
     });
+    // A late request that shortens a lease.
+    assert_noticed(Promise::Exclusion, |record, op, now, notify| {
+        let outcome = apply(record, op, now, notify);
+        if let Outcome::Granted { .. } | Outcome::Entered { .. } | Outcome::Renewed = outcome
+            && let (Some(ttl), Some(hold)) = (op.ttl(), &mut record.hold)
+        {
+            hold.expires_at = now.after(ttl);
+        }
+        outcome
+    });
     // Counts that add up.
     assert_noticed_only(&[Promise::HoldCount], |record, op, now, notify| {
         let before = record.holder(now).copied();

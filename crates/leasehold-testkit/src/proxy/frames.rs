@@ -1,7 +1,7 @@
 //! Requests and replies in a stream of bytes.
 
 /// Cuts a stream into frames: whole requests, replies and messages of the Redis protocol.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Frames {
     bytes: Vec<u8>,
     /// Whether it is another protocol, whatever it looks like.
@@ -9,16 +9,9 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Of a stream of another protocol.
-    pub(super) fn plain() -> Self {
-        Self {
-            bytes: Vec::new(),
-            plain: true,
-        }
-    }
-
-    pub(super) fn are_plain(&self) -> bool {
-        self.plain
+    pub(super) fn new(plain: bool) -> Self {
+        let bytes = Vec::new();
+        Self { bytes, plain }
     }
 
     pub(super) fn add(&mut self, bytes: &[u8]) {
@@ -38,18 +31,17 @@ impl Frames {
         };
         Some(self.bytes.drain(..length).collect())
     }
+
+    /// Whether the server replies to a request. Messages confirm a subscription.
+    pub(super) fn expects_reply(&self, request: &[u8]) -> bool {
+        let verb = words(request).next().unwrap_or_default();
+        !self.plain && !verb.to_ascii_uppercase().ends_with(b"SUBSCRIBE")
+    }
 }
 
 /// Whether a frame comes by itself, and is no reply.
 pub(super) fn is_push(frame: &[u8]) -> bool {
     frame.first() == Some(&b'>')
-}
-
-/// How many replies a request has: messages confirm a subscription.
-pub(super) fn has_reply(request: &[u8]) -> bool {
-    let verb = words(request).next().unwrap_or_default();
-    let verb = verb.to_ascii_uppercase();
-    !verb.ends_with(b"SUBSCRIBE")
 }
 
 /// Whether one of a request's words is this one, or begins with it and a space.
@@ -120,7 +112,7 @@ mod tests {
     use super::*;
 
     fn frames(chunks: &[&[u8]]) -> Vec<String> {
-        let (mut frames, mut all) = (Frames::default(), Vec::new());
+        let (mut frames, mut all) = (Frames::new(false), Vec::new());
         for chunk in chunks {
             frames.add(chunk);
             while let Some(frame) = frames.next() {
@@ -158,7 +150,8 @@ mod tests {
         let request = b"*3\r\n$7\r\nEVALSHA\r\n$5\r\nrenew\r\n$1\r\n1\r\n";
         assert!(contains(request, "renew") && contains(request, "1"));
         assert!(!contains(request, "rene") && !contains(request, "7"));
-        assert!(has_reply(request) && !is_push(request));
-        assert!(!has_reply(b"*2\r\n$9\r\nsubscribe\r\n$1\r\na\r\n"));
+        let frames = Frames::new(false);
+        assert!(frames.expects_reply(request) && !is_push(request));
+        assert!(!frames.expects_reply(b"*2\r\n$9\r\nsubscribe\r\n$1\r\na\r\n"));
     }
 }

@@ -20,11 +20,329 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 
-mod client;
-mod guard;
-mod mutex;
 mod runtime;
 
-pub use self::client::Client;
-pub use self::guard::Guard;
-pub use self::mutex::Mutex;
+use std::fmt;
+use std::time::Duration;
+
+use self::runtime::Threads;
+use crate::{
+    Cause, ClientBuilder, Durability, Error, Instant, LeaseId, LockInfo, Owner, Result, Shutdown,
+    State, Token,
+};
+
+thread_local! {
+    /// The owner that stands for this thread.
+    static THREAD: Owner = Owner::new();
+}
+
+/// A process's connection to a store. See [`crate::Client`].
+#[derive(Clone, Debug)]
+pub struct Client {
+    threads: Threads,
+    client: crate::Client,
+}
+
+impl Client {
+    /// Connects with the default settings. See [`crate::Client::connect`]. For other settings see
+    /// [`ClientBuilder::connect_blocking`].
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect_blocking`].
+    pub fn connect(url: &str) -> Result<Self> {
+        ClientBuilder::default().connect_blocking(url)
+    }
+
+    /// The lock with this name. See [`crate::Client::mutex`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::mutex`].
+    pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
+        let mutex = self.client.mutex(name)?;
+        Ok(Mutex::new(self.threads.clone(), mutex))
+    }
+
+    /// The locks that are held. See [`crate::Client::locks`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::locks`].
+    pub fn locks(&self) -> Result<Vec<LockInfo>> {
+        self.threads.wait(self.client.locks())
+    }
+
+    /// The store, as its URL without a password.
+    #[must_use]
+    pub fn store(&self) -> &dyn fmt::Display {
+        self.client.store()
+    }
+
+    /// Releases every lease that is still held. See [`crate::Client::shutdown`].
+    ///
+    /// When the last client, mutex or guard is dropped, it waits for up to two seconds until the store has
+    /// confirmed all releases. A program that ends by [`std::process::exit`] does not.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::shutdown`].
+    pub fn shutdown(&self, timeout: Duration) -> Result<Shutdown> {
+        self.threads.wait(self.client.shutdown(timeout))
+    }
+}
+
+impl ClientBuilder {
+    /// Opens the store that the URL names, for a program without an async runtime. See [`blocking`](self).
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`], [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) inside an async
+    /// runtime, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if no threads can be started.
+    pub fn connect_blocking(self, url: &str) -> Result<Client> {
+        let threads = Threads::start()?;
+        let client = threads.wait(self.connect(url))?;
+        threads.serve(&client);
+        Ok(Client { threads, client })
+    }
+}
+
+/// A lock with a name. See [`crate::Mutex`]; its owner is the thread that acquires it.
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    threads: Threads,
+    mutex: crate::Mutex,
+}
+
+impl Mutex {
+    fn new(threads: Threads, mutex: crate::Mutex) -> Self {
+        Self { threads, mutex }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.mutex.name()
+    }
+
+    /// The same lock with another ttl. See [`crate::Mutex::ttl`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::ttl`].
+    pub fn ttl(&self, ttl: Duration) -> Result<Self> {
+        self.with(self.mutex.ttl(ttl))
+    }
+
+    /// The same lock with a longest hold. See [`crate::Mutex::max_hold`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::max_hold`].
+    pub fn max_hold(&self, max_hold: Duration) -> Result<Self> {
+        self.with(self.mutex.max_hold(max_hold))
+    }
+
+    /// The same lock with a fixed lease. See [`crate::Mutex::lease`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::lease`].
+    pub fn lease(&self, lease: Duration) -> Result<Self> {
+        self.with(self.mutex.lease(lease))
+    }
+
+    /// The same lock with another durability. See [`crate::Mutex::durability`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::durability`].
+    pub fn durability(&self, durability: Durability) -> Result<Self> {
+        self.with(self.mutex.durability(durability))
+    }
+
+    /// Acquires the lock, and waits without a limit. See [`crate::Mutex::lock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::lock`], and inside an async runtime.
+    pub fn lock(&self) -> Result<Guard> {
+        let guard = self.threads.wait(self.own().lock())?;
+        Ok(Guard::new(self.threads.clone(), guard))
+    }
+
+    /// The last error of the store, if tasks wait for this lock. See [`crate::Mutex::last_error`].
+    #[must_use]
+    pub fn last_error(&self) -> Option<Error> {
+        self.mutex.last_error()
+    }
+
+    /// Acquires the lock if it is free. See [`crate::Mutex::try_lock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::try_lock`], and inside an async runtime.
+    pub fn try_lock(&self) -> Result<Option<Guard>> {
+        let guard = self.threads.wait(self.own().try_lock())?;
+        Ok(guard.map(|guard| Guard::new(self.threads.clone(), guard)))
+    }
+
+    /// Acquires the lock, and waits no longer than `timeout`. See [`crate::Mutex::lock_timeout`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::lock_timeout`], and inside an async runtime.
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
+        let guard = self.threads.wait(self.own().lock_timeout(timeout))?;
+        Ok(guard.map(|guard| Guard::new(self.threads.clone(), guard)))
+    }
+
+    /// Acquires the lock, does the work on this thread and releases the lock.
+    ///
+    /// Work on a thread cannot be dropped when the lease is lost: check [`Guard::state`] or call
+    /// [`Guard::ensure`] before each step that matters.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::run`]: [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease was lost
+    /// before the work had ended, whose value is then dropped.
+    pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T> {
+        let guard = self.lock()?;
+        let value = work(&guard);
+        guard.still_held()?;
+        if let Err(error) = guard.release() {
+            tracing::debug!(%error, "after the work");
+        }
+        Ok(value)
+    }
+
+    /// Whether the lock is held at this moment. See [`crate::Mutex::is_locked`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::is_locked`].
+    pub fn is_locked(&self) -> Result<bool> {
+        self.threads.wait(self.mutex.is_locked())
+    }
+
+    /// The time until the lease of the holder expires. See [`crate::Mutex::time_left`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::time_left`].
+    pub fn time_left(&self) -> Result<Option<Duration>> {
+        self.threads.wait(self.mutex.time_left())
+    }
+
+    /// The holder of the lock at this moment. See [`crate::Mutex::holder`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::holder`].
+    pub fn holder(&self) -> Result<Option<LockInfo>> {
+        self.threads.wait(self.mutex.holder())
+    }
+
+    /// Frees the lock, whichever client holds it. See [`crate::Mutex::force_release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::force_release`].
+    pub fn force_release(&self) -> Result<Option<LockInfo>> {
+        self.threads.wait(self.mutex.force_release())
+    }
+
+    fn with(&self, mutex: Result<crate::Mutex>) -> Result<Self> {
+        Ok(Self::new(self.threads.clone(), mutex?))
+    }
+
+    fn own(&self) -> crate::Mutex {
+        THREAD.with(|owner| self.mutex.owned_by(owner))
+    }
+}
+
+/// A lock that is held. See [`crate::Guard`].
+#[derive(Debug)]
+#[must_use = "a guard that is dropped at once releases the lock at once"]
+pub struct Guard {
+    // Dropped first: the threads must exist for its release.
+    guard: crate::Guard,
+    threads: Threads,
+}
+
+impl Guard {
+    fn new(threads: Threads, guard: crate::Guard) -> Self {
+        Self { guard, threads }
+    }
+
+    /// The name of the lock.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.guard.name()
+    }
+
+    /// The fencing token. See [`crate::Guard::token`].
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.guard.token()
+    }
+
+    /// The id of the lease. See [`crate::Guard::lease_id`].
+    #[must_use]
+    pub fn lease_id(&self) -> LeaseId {
+        self.guard.lease_id()
+    }
+
+    /// Until when the store certainly keeps the lease. See [`crate::Guard::deadline`].
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.guard.deadline()
+    }
+
+    /// The time until [`Guard::deadline`].
+    #[must_use]
+    pub fn time_left(&self) -> Duration {
+        self.guard.time_left()
+    }
+
+    /// What the lease is worth at this instant. See [`crate::Guard::state`].
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.guard.state()
+    }
+
+    /// Waits until the lease is lost, and returns the cause. See [`crate::Guard::lost`].
+    ///
+    /// # Errors
+    ///
+    /// Inside an async runtime.
+    pub fn lost(&self) -> Result<Cause> {
+        self.threads.wait(async { Ok(self.guard.lost().await) })
+    }
+
+    /// Makes sure that the lease lasts for at least `duration` more. See [`crate::Guard::ensure`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Guard::ensure`].
+    pub fn ensure(&self, duration: Duration) -> Result<()> {
+        self.threads.wait(self.guard.ensure(duration))
+    }
+
+    /// Releases the lock and waits for the reply. See [`crate::Guard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Guard::release`].
+    pub fn release(self) -> Result<()> {
+        let Self { guard, threads } = self;
+        threads.wait(guard.release())
+    }
+
+    fn still_held(&self) -> Result<()> {
+        match self.guard.state() {
+            State::Lost(cause) => Err(self.guard.lost_error(cause)),
+            _ => Ok(()),
+        }
+    }
+}

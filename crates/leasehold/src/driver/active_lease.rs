@@ -14,7 +14,6 @@ use super::sync::{Mutex, MutexGuard, lock, report};
 use crate::store::{Key, Reply, Request};
 use crate::{Durability, ErrorKind};
 
-#[derive(Debug)]
 pub(crate) struct ActiveLease {
     pub(crate) key: Key,
     pub(crate) id: LeaseId,
@@ -29,7 +28,6 @@ pub(crate) struct ActiveLease {
 }
 
 /// What changes while the lease is held.
-#[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) lease: Lease,
     pub(crate) chain: Chain,

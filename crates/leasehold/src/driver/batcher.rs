@@ -8,7 +8,6 @@
 //! another operation arrives, a task takes the call over.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
@@ -31,7 +30,6 @@ pub(super) const BATCH_MAX: usize = 256;
 const CALLERS_MAX: usize = 16_384;
 
 /// The queues of operations of a client: one for each shard, and one for those that wait for replicas there.
-#[derive(Debug)]
 pub(crate) struct Batcher {
     context: Context,
     /// The queue of the first route, which is the only one of most clients.
@@ -43,14 +41,13 @@ pub(crate) struct Batcher {
 
 /// The queue of operations for one shard. Operations on a record that moves to another shard do not wait
 /// for those that are in flight to the first.
-#[derive(Debug)]
 struct ShardQueue {
     context: Context,
     pending: Mutex<PendingRequests>,
     callers: Semaphore,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct PendingRequests {
     /// Whether there is a [`Sender`].
     busy: bool,
@@ -279,12 +276,6 @@ impl Drop for Sender {
             drop(pending);
             self.queue.spawn_sender();
         }
-    }
-}
-
-impl fmt::Debug for Sender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").finish_non_exhaustive()
     }
 }
 

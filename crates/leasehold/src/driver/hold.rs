@@ -1,5 +1,6 @@
 //! One hold on a lease: the state behind a guard.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -18,7 +19,6 @@ use crate::store::{Reply, Request};
 use crate::{Error, ErrorKind, Result};
 
 /// A hold is left by `release` or by drop, whichever comes first.
-#[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) driver: Arc<Driver>,
     pub(crate) lease: Arc<ActiveLease>,
@@ -301,6 +301,12 @@ impl Hold {
     }
 }
 
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hold({})", self.lease.id)
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         if self.released {
@@ -373,7 +379,6 @@ fn is_last(release: &Request) -> bool {
 }
 
 /// A signal of a loss, and the task that triggers it, which ends with this.
-#[derive(Debug)]
 pub(crate) struct Loss {
     pub(crate) signal: watch::Receiver<bool>,
     task: Option<AbortHandle>,

@@ -25,6 +25,7 @@ mod sync;
 pub(crate) mod watchdog;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -53,7 +54,6 @@ use crate::{Error, ErrorKind, Result};
 const BACKOFFS_MAX: usize = 4_096;
 
 /// The driver of one client. It lives as long as the client or any of its guards.
-#[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) context: Context,
     pub(crate) batcher: Batcher,
@@ -75,7 +75,6 @@ pub(crate) struct Driver {
 }
 
 /// The kind of the queues for mutexes.
-#[derive(Debug)]
 pub(crate) struct MutexQueues;
 
 impl QueueKind for MutexQueues {
@@ -86,14 +85,13 @@ impl QueueKind for MutexQueues {
 }
 
 /// The state of the head of a queue.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum HeadState {
     Acquiring(Arc<SharedAcquisition>),
     Holding(Weak<ActiveLease>),
 }
 
 /// The turn of a waiting task.
-#[derive(Debug)]
 pub(crate) enum Turn {
     /// It acquires the lock from now on: the lease before it was lost.
     Head(Head<MutexQueues>),
@@ -230,6 +228,15 @@ impl Driver {
         self.renewer.detach();
         self.presence.detach();
         std::mem::forget((self.context.clone(), self.watchdog.clone()));
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("client", &self.client)
+            .field("queues", &self.queues)
+            .finish_non_exhaustive()
     }
 }
 

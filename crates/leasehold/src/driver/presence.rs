@@ -15,20 +15,18 @@ const INTERVAL: Duration = Duration::from_secs(30);
 /// How long the entry outlives the last lease: long enough to look it up afterwards.
 const RETENTION: Duration = Duration::from_secs(120);
 
-#[derive(Debug)]
 pub(crate) struct Presence {
     entry: Arc<PresenceEntry>,
     work: Mutex<Work>,
 }
 
-#[derive(Debug)]
 struct PresenceEntry {
     space: Keyspace,
     client: ClientId,
     info: ClientInfo,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Work {
     /// The longest ttl so far: the entry must outlive the longest lease.
     longest: Duration,

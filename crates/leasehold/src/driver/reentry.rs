@@ -11,13 +11,12 @@ use super::sync::{Mutex, lock};
 use crate::store::Key;
 
 /// The reentry slots of all owners. A slot exists as long as a task of its owner acquires or holds the lock.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ReentrySlots(Arc<Mutex<Slots>>);
 
 type Slots = HashMap<(Key, OwnerId), Weak<ReentrySlot>>;
 
 /// The lease of one owner on one lock: one task at a time acquires it, the others enter it.
-#[derive(Debug)]
 pub(crate) struct ReentrySlot {
     /// The lease, and how often it had been handed off when the owner got it.
     pub(crate) lease: AsyncMutex<Option<(Arc<ActiveLease>, u32)>>,

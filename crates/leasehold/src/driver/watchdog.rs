@@ -6,11 +6,11 @@
 mod session;
 mod transport;
 
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use leasehold_core::{Instant, Name};
 use ring::digest::{SHA256, digest};
 
@@ -24,10 +24,9 @@ use crate::watchdog::wire::{self, ClientSecret, Hello, Role};
 use crate::{Error, ErrorKind, Result};
 
 /// The nodes of the watchdog of a client. `None`: it has no watchdog.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct WatchdogClient(Option<Arc<Nodes>>);
 
-#[derive(Debug)]
 struct Nodes {
     nodes: Vec<Arc<NodeSession>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -40,7 +39,7 @@ struct Nodes {
 pub(super) type Processes = Mutex<Vec<Arc<OwnedFd>>>;
 
 /// A lease as a node has it registered.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct RegisteredLease {
     pub(super) name: Name,
     pub(super) lease: std::sync::Weak<ActiveLease>,
@@ -161,7 +160,7 @@ impl Nodes {
         let end = self.clock.now().after(timeout);
         let any = async {
             let waits = self.nodes.iter().map(|node| Box::pin(node.wait(&enough)));
-            first(waits.collect()).await;
+            select_all(waits).await;
         };
         tokio::select! {
             biased;
@@ -189,18 +188,6 @@ impl Drop for Nodes {
     }
 }
 
-/// Waits until one of the futures is ready.
-async fn first<F: Future<Output = ()> + Unpin>(mut futures: Vec<F>) {
-    std::future::poll_fn(|context| {
-        let done = |future: &mut F| std::pin::Pin::new(future).poll(context).is_ready();
-        match futures.iter_mut().any(done) {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
-        }
-    })
-    .await;
-}
-
 /// A number that distinguishes this program from another that replaced it in the same process.
 ///
 /// It is the hash of where the kernel has placed the program in memory, which is random for each. So all
@@ -211,24 +198,10 @@ fn process_nonce() -> Result<[u8; 16]> {
     if let Some(nonce) = NONCE.get() {
         return Ok(*nonce);
     }
-    let random = std::fs::read("/proc/self/auxv").unwrap_or_default();
-    let mut nonce = [0; 16];
-    match digest(&SHA256, &random).as_ref().first_chunk() {
-        Some(hash) if !random.is_empty() => nonce = *hash,
-        _ => getrandom::fill(&mut nonce).map_err(|error| {
-            let message = "the system has no random numbers for the watchdog";
-            Error::new(ErrorKind::Unsupported, message).with_source(error)
-        })?,
-    }
+    let auxv = std::fs::read("/proc/self/auxv").unwrap_or_default();
+    let nonce = match digest(&SHA256, &auxv).as_ref().first_chunk() {
+        Some(hash) if !auxv.is_empty() => *hash,
+        _ => crate::random::bytes("the watchdog")?,
+    };
     Ok(*NONCE.get_or_init(|| nonce))
-}
-
-impl fmt::Display for WatchdogClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, node) in self.0.iter().flat_map(|nodes| &nodes.nodes).enumerate() {
-            let comma = if nth == 0 { "" } else { ", " };
-            write!(f, "{comma}{node}")?;
-        }
-        Ok(())
-    }
 }

@@ -13,7 +13,7 @@ use super::api::{
 };
 use crate::{Durability, Result};
 
-/// A store around another one: each method forwards to it unless it is overridden. Every such type is a
+/// A store around another one: a method forwards to it unless it is overridden here. Every such type is a
 /// [`Store`]. For tests only; this is not part of the public API.
 pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// The store that is wrapped.
@@ -24,29 +24,14 @@ pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
         self.inner().apply(batch)
     }
 
-    /// As [`Store::capabilities`].
-    fn capabilities(&self) -> Capabilities {
-        self.inner().capabilities()
-    }
-
     /// As [`Store::shard`].
     fn shard(&self, key: &Key) -> Shard {
         self.inner().shard(key)
     }
 
-    /// As [`Store::leftover`].
-    fn leftover(&self, lease: LeaseId) -> Leftover {
-        self.inner().leftover(lease)
-    }
-
     /// As [`Store::listen`].
     fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
         self.inner().listen(space, client, listener);
-    }
-
-    /// As [`Store::forget`].
-    fn forget(&self, client: ClientId) {
-        self.inner().forget(client);
     }
 
     /// As [`Store::inspect`].
@@ -67,7 +52,7 @@ impl<W: ForwardingStore> Store for W {
     }
 
     fn capabilities(&self) -> Capabilities {
-        ForwardingStore::capabilities(self)
+        self.inner().capabilities()
     }
 
     fn shard(&self, key: &Key) -> Shard {
@@ -75,7 +60,7 @@ impl<W: ForwardingStore> Store for W {
     }
 
     fn leftover(&self, lease: LeaseId) -> Leftover {
-        ForwardingStore::leftover(self, lease)
+        self.inner().leftover(lease)
     }
 
     fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
@@ -83,7 +68,7 @@ impl<W: ForwardingStore> Store for W {
     }
 
     fn forget(&self, client: ClientId) {
-        ForwardingStore::forget(self, client);
+        self.inner().forget(client);
     }
 
     fn check(&self, durability: Durability) -> BoxFuture<'_, Result<()>> {

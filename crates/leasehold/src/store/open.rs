@@ -53,9 +53,9 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
         #[cfg(feature = "sqlite")]
         Scheme::Sqlite => Arc::new(SqliteStore::open(url, options).await?),
         #[cfg(feature = "redis")]
-        Scheme::Redis => match Deployment::parse(url)? {
-            Deployment::Masters(_) => Arc::new(RedlockStore::open(url, options).await?),
-            Deployment::Cluster(_) => Arc::new(ClusterStore::open(url, options).await?),
+        Scheme::Redis => match Deployment::of(url, options)? {
+            Deployment::Masters(masters) => Arc::new(RedlockStore::open(masters, options).await?),
+            Deployment::Cluster(seeds) => Arc::new(ClusterStore::open(seeds, options).await?),
             Deployment::Single(_) | Deployment::Sentinel(_) => {
                 Arc::new(RedisStore::open(url, options).await?)
             }

@@ -45,22 +45,11 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    pub(crate) fn new(
-        driver: Arc<Driver>,
-        key: Key,
-        policy: Policy,
-        durability: Durability,
-    ) -> Self {
+    pub(crate) fn new(driver: Arc<Driver>, key: Key, options: AcquireOptions) -> Self {
         Self {
             driver,
             key,
-            options: AcquireOptions {
-                lease: LeaseOptions {
-                    policy,
-                    fixed: None,
-                },
-                durability,
-            },
+            options,
             owner: None,
         }
     }
@@ -106,10 +95,8 @@ impl Mutex {
         checked.map_err(|error| config::invalid(error.to_string()).for_lock(&self.key.name))?;
         config::check_durability(self.options.durability, &policy)
             .map_err(|error| error.for_lock(&self.key.name))?;
-        Ok(self.with_lease(LeaseOptions {
-            policy,
-            fixed: None,
-        }))
+        let fixed = None;
+        Ok(self.with(LeaseOptions { policy, fixed }, self.options.durability))
     }
 
     /// The same lock with a fixed lease, from 100 ms to 24 h: it is never renewed, and lost when it expires.
@@ -119,18 +106,14 @@ impl Mutex {
     /// [`ErrorKind::InvalidConfig`] for a lease outside these bounds.
     pub fn lease(&self, lease: Duration) -> Result<Self> {
         let ttl = config::ttl("lease", lease).map_err(|error| error.for_lock(&self.key.name))?;
-        Ok(self.with_lease(LeaseOptions {
-            fixed: Some(ttl),
-            ..self.options.lease
-        }))
+        let policy = self.options.lease.policy;
+        let fixed = Some(ttl);
+        Ok(self.with(LeaseOptions { policy, fixed }, self.options.durability))
     }
 
-    fn with_lease(&self, lease: LeaseOptions) -> Self {
+    fn with(&self, lease: LeaseOptions, durability: Durability) -> Self {
         Self {
-            options: AcquireOptions {
-                lease,
-                ..self.options
-            },
+            options: AcquireOptions { lease, durability },
             ..self.clone()
         }
     }
@@ -151,13 +134,7 @@ impl Mutex {
             return Err(name(not_replicated(store)));
         }
         config::check_durability(durability, &self.options.lease.policy).map_err(name)?;
-        Ok(Self {
-            options: AcquireOptions {
-                durability,
-                ..self.options
-            },
-            ..self.clone()
-        })
+        Ok(self.with(self.options.lease, durability))
     }
 
     /// The same lock for an owner, which can enter it again. See [`Owner`].

@@ -134,17 +134,11 @@ impl Decoder {
 mod tests {
     use super::*;
 
-    fn frames(messages: &[&str]) -> Vec<u8> {
-        messages
-            .iter()
-            .flat_map(|message| encode(message).unwrap())
-            .collect()
-    }
-
     #[test]
     fn messages_are_decoded_from_chunks_of_any_size() {
         let messages = ["", "a", "a longer message"];
-        let bytes = frames(&messages);
+        let frames = messages.map(|message| encode(&message).unwrap());
+        let bytes = frames.concat();
         for step in 1..bytes.len() {
             let mut decoder = Decoder::default();
             let mut found = Vec::new();
@@ -161,31 +155,21 @@ mod tests {
 
     #[test]
     fn an_invalid_frame_is_refused_at_its_first_invalid_byte() {
-        let refused = |bytes: &[u8]| {
+        for (bytes, refused) in [
+            (&[0, 0, 0][..], Ok(None)),
+            (&[0, 0, 0, 0], Err(FrameError::Empty)),
+            (&[0, 1, 0, 1], Err(FrameError::TooLong(65_537))),
+            (&[0, 0, 0, 9, 1], Err(FrameError::Version(1))),
+            (b"GET /", Err(FrameError::TooLong(0x4745_5420))),
+            // A text of five bytes with only one of them, and a text with a byte too many.
+            (&[0, 0, 0, 3, VERSION, 5, 1], Err(FrameError::Message)),
+            (&[0, 0, 0, 4, VERSION, 1, 1, 2], Err(FrameError::Message)),
+        ] {
             let mut decoder = Decoder::default();
             decoder.push(bytes);
-            decoder.message::<String>()
-        };
-        assert_eq!(refused(&[0, 0, 0]), Ok(None));
-        assert_eq!(refused(&[0, 0, 0, 0]), Err(FrameError::Empty));
-        assert_eq!(refused(&[0, 1, 0, 1]), Err(FrameError::TooLong(65_537)));
-        assert_eq!(refused(&[0, 0, 0, 9, 1]), Err(FrameError::Version(1)));
-        assert_eq!(
-            refused(b"GET / HTTP/1.1"),
-            Err(FrameError::TooLong(0x4745_5420))
-        );
-        // A text of five bytes with only one of them, and a text with a byte too many.
-        assert_eq!(
-            refused(&[0, 0, 0, 3, VERSION, 5, b'a']),
-            Err(FrameError::Message)
-        );
-        assert_eq!(
-            refused(&[0, 0, 0, 4, VERSION, 1, b'a', b'b']),
-            Err(FrameError::Message)
-        );
-        assert_eq!(
-            encode(&"a".repeat(FRAME_MAX)),
-            Err(FrameError::TooLong(FRAME_MAX + 4))
-        );
+            assert_eq!(decoder.message::<String>(), refused);
+        }
+        let long = encode(&"a".repeat(FRAME_MAX));
+        assert_eq!(long, Err(FrameError::TooLong(FRAME_MAX + 4)));
     }
 }

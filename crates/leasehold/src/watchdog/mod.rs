@@ -34,7 +34,6 @@ pub(crate) mod frame;
 mod observer;
 pub(crate) mod wire;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub(crate) use self::address::Address;
@@ -43,7 +42,7 @@ pub use self::wire::{ClientStatus, Liveness};
 use crate::{Result, Secret};
 
 /// The nodes of the watchdog that monitor a client, and the credentials for them.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Watchdog {
     pub(crate) nodes: Vec<Address>,
     pub(crate) required: bool,
@@ -137,15 +136,6 @@ impl Watchdog {
             Address::Unix(path) => Some(&**path),
             Address::Tcp(..) => None,
         })
-    }
-}
-
-impl fmt::Debug for Watchdog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watchdog")
-            .field("nodes", &self.nodes)
-            .field("required", &self.required)
-            .finish_non_exhaustive()
     }
 }
 

@@ -8,13 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::MemoryStore;
-#[cfg(feature = "sqlite")]
-use leasehold::store::SqliteStore;
-#[cfg(feature = "redis")]
-use leasehold::store::{OpenOptions, RedisStore};
+use leasehold::store::{MemoryStore, OpenOptions, RedisStore, SqliteStore};
 use leasehold_sim::history::Shape;
-#[cfg(feature = "redis")]
 use leasehold_testkit::RedisServer;
 
 use self::compare::{Difference, Target, compare};
@@ -25,12 +20,10 @@ const HISTORIES: usize = 10_000;
 
 /// The tolerance for replies of the server: it reads its clock twice in a call, and may lose the
 /// processor in between. No request comes within half a second of the end of a lease.
-#[cfg(feature = "redis")]
 const REDIS_SLACK: Duration = Duration::from_millis(100);
 
 /// How long notices from another thread or process may take. Far more than they
 /// does: only what never comes is waited for as long.
-#[cfg(any(feature = "sqlite", feature = "redis"))]
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of histories in which a corrupting store must be detected.
@@ -41,16 +34,11 @@ fn the_memory_store_follows_the_rule() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(Arc::new(clock.clone()));
     play(compare(Target {
-        store: &store,
         step: &|step_ms| advance(&clock, step_ms),
-        shape: Shape::Standing,
-        slack: Duration::ZERO,
-        timeout: Duration::ZERO,
-        histories: HISTORIES,
+        ..Target::new(&store)
     }));
 }
 
-#[cfg(feature = "sqlite")]
 #[test]
 fn the_sqlite_store_follows_the_rule() {
     let clock = ManualClock::new();
@@ -61,31 +49,26 @@ fn the_sqlite_store_follows_the_rule() {
     play(async {
         let store = SqliteStore::open_with_clock(path, Arc::new(clock.clone()));
         compare(Target {
-            store: &store.await.unwrap(),
             step: &|step_ms| advance(&clock, step_ms),
-            shape: Shape::Standing,
-            slack: Duration::ZERO,
             timeout: TIMEOUT,
-            histories: HISTORIES,
+            ..Target::new(&store.await.unwrap())
         })
         .await
     });
 }
 
 /// The clock of the server is moved, also back, while it runs on.
-#[cfg(feature = "redis")]
 #[test]
 fn the_redis_store_follows_the_rule() {
     let server = RedisServer::options().clock_shim().start();
     let options = OpenOptions::default();
     play(async {
         compare(Target {
-            store: &RedisStore::open(&server.url(), &options).await.unwrap(),
             step: &|step_ms| server.step_clock(step_ms),
             shape: Shape::RunningBack,
             slack: REDIS_SLACK,
             timeout: TIMEOUT,
-            histories: HISTORIES,
+            ..Target::new(&RedisStore::open(&server.url(), &options).await.unwrap())
         })
         .await
     });
@@ -99,12 +82,11 @@ fn every_corruption_of_a_store_is_detected() {
         let store =
             CorruptingStore::new(MemoryStore::with_clock(Arc::new(clock.clone())), corruption);
         let found = block_on(compare(Target {
-            store: &store,
             step: &|step_ms| advance(&clock, step_ms),
             shape: Shape::Running,
             slack: Duration::from_millis(2),
-            timeout: Duration::ZERO,
             histories: HISTORIES_TO_DETECT,
+            ..Target::new(&store)
         }));
         assert!(found.is_err(), "{corruption:?} was not detected");
     }
@@ -116,13 +98,10 @@ fn a_clock_that_is_not_moved_is_detected() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(Arc::new(clock));
     let found = block_on(compare(Target {
-        store: &store,
-        step: &|_| {},
         shape: Shape::Running,
-        slack: Duration::ZERO,
-        timeout: Duration::ZERO,
         // The first one is always the same; its clock is moved.
         histories: 2,
+        ..Target::new(&store)
     }));
     assert!(found.is_err());
 }
@@ -134,11 +113,8 @@ fn play(comparison: impl Future<Output = Result<(), Difference>>) {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(future)
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap().block_on(future)
 }
 
 fn advance(clock: &ManualClock, step_ms: i64) {

@@ -23,7 +23,6 @@ mod network;
 mod partitions;
 mod runner;
 mod scenario;
-mod servers;
 
 /// Faults of the network. The schedules mostly wait, so they run side by side.
 #[test]
@@ -43,7 +42,6 @@ fn of_the_store() {
         clocks::SCHEDULES,
         forgotten_records::SCHEDULES,
         lost_replies::SCHEDULES,
-        servers::SCHEDULES,
     ];
     runner::run_all(&all.concat());
 }

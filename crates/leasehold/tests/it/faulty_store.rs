@@ -24,8 +24,6 @@ pub(crate) enum FaultMode {
     TimesOut,
     /// Requests are in flight forever.
     Silent,
-    /// The client gives up; requests are applied by [`FaultyStore::run_late_requests`].
-    Late,
 }
 
 #[derive(Debug)]
@@ -33,7 +31,6 @@ pub(crate) struct FaultyStore {
     inner: Arc<MemoryStore>,
     clock: Arc<dyn Clock>,
     fault_mode: Mutex<FaultMode>,
-    late: Mutex<Vec<Request>>,
     calls: AtomicUsize,
 }
 
@@ -47,7 +44,6 @@ impl FaultyStore {
             inner,
             clock,
             fault_mode: Mutex::new(FaultMode::None),
-            late: Mutex::default(),
             calls: AtomicUsize::new(0),
         }
     }
@@ -64,12 +60,6 @@ impl FaultyStore {
     /// The number of batches so far.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
-    }
-
-    pub(crate) async fn run_late_requests(&self) {
-        let late = std::mem::take(&mut *self.late.lock().unwrap());
-        assert!(!late.is_empty());
-        self.inner.apply(late).await;
     }
 }
 
@@ -101,10 +91,6 @@ impl ForwardingStore for FaultyStore {
                     unknown()
                 }
                 FaultMode::Silent => std::future::pending().await,
-                FaultMode::Late => {
-                    self.late.lock().unwrap().extend(batch);
-                    unknown()
-                }
             }
         })
     }

@@ -1,6 +1,7 @@
 //! The stores that every test of behaviour runs on.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use leasehold::store::{self, MemoryStore, OpenOptions, Store};
 use leasehold::{Client, ClientBuilder};
@@ -9,6 +10,9 @@ use tempfile::TempDir;
 
 use crate::doctor;
 use crate::recording_store::RecordingStore;
+
+/// How long a store may take to be closed after its last client was dropped.
+const CLOSED_MAX: Duration = Duration::from_secs(2);
 
 /// A store for one test, which several clients share.
 pub(crate) enum Fixture {
@@ -47,13 +51,8 @@ impl Fixture {
         static SERVER: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
         Self::Allowed(shared(&SERVER, || {
             let server = RedisServer::options().tls().start();
-            doctor::allow(&server, "");
             // The other namespaces of the tests.
-            let more = ["app", "other", "names", "list-*"];
-            let more = more.map(|namespace| [format!("~{namespace}:*"), format!("&{namespace}:*")]);
-            let more = more.iter().flatten().map(String::as_str);
-            let user = ["ACL", "SETUSER", "leasehold"];
-            server.cli(&user.into_iter().chain(more).collect::<Vec<_>>());
+            doctor::allow(&server, &["app", "other", "list-*"], "");
             server
         }))
     }
@@ -93,12 +92,14 @@ impl Fixture {
         }
     }
 
-    /// The server that keeps the locks.
-    pub(crate) fn server(&self) -> &RedisServer {
+    /// The Redis servers that keep the locks.
+    pub(crate) fn servers(&self) -> &[RedisServer] {
         match self {
-            Self::Redis(server) | Self::Allowed(server) => server,
-            Self::Sentinel(set) => &set.servers()[set.master()],
-            _ => unreachable!("there is none, or more than one"),
+            Self::Redis(server) | Self::Allowed(server) => std::slice::from_ref(server),
+            Self::Sentinel(set) => std::slice::from_ref(&set.servers()[set.master()]),
+            Self::Cluster(cluster) => cluster.nodes(),
+            Self::Masters(masters) => masters.servers(),
+            Self::Memory(_) | Self::Sqlite(_) | Self::Other(_) => &[],
         }
     }
 
@@ -116,6 +117,11 @@ impl Fixture {
         .unwrap()
     }
 
+    /// A lock with a fresh name, for another client.
+    pub(crate) async fn mutex(&self, name: &str) -> leasehold::Mutex {
+        self.client().await.mutex(fresh_name(name)).unwrap()
+    }
+
     /// Another client, whose operations are recorded.
     pub(crate) async fn recorded(&self, builder: ClientBuilder) -> (Client, Arc<RecordingStore>) {
         let recorder = RecordingStore::on(self.store().await);
@@ -129,6 +135,19 @@ impl Fixture {
             (Self::Memory(store), _) => Arc::clone(store) as Arc<dyn Store>,
             (_, Some(url)) => store::open(&url, &OpenOptions::default()).await.unwrap(),
             (_, None) => unreachable!("only memory has no URL that can be shared"),
+        }
+    }
+}
+
+impl Drop for Fixture {
+    /// A store that is still open would create its file again, so the last one has to be closed.
+    fn drop(&mut self) {
+        if let Self::Sqlite(directory) = self {
+            let log = directory.path().join("locks.db-wal");
+            let begun = Instant::now();
+            while log.exists() && begun.elapsed() < CLOSED_MAX {
+                std::thread::sleep(CLOSED_MAX / 1_000);
+            }
         }
     }
 }

@@ -65,8 +65,8 @@ impl Harness {
         self.another().mutex()
     }
 
-    pub(crate) async fn go_on(&self, span: Duration) {
-        self.clock.advance(span);
+    pub(crate) async fn advance(&self, duration: Duration) {
+        self.clock.advance(duration);
         settle().await;
     }
 
@@ -74,12 +74,9 @@ impl Harness {
     pub(crate) async fn until(&self, guard: &Guard, wanted: impl Fn(State) -> bool) -> Duration {
         let begun = self.clock.now();
         while !wanted(guard.state()) {
-            assert!(
-                self.clock.now().since(begun) < TTL * 2,
-                "{:?}",
-                guard.state()
-            );
-            self.go_on(SECOND / 10).await;
+            let waited = self.clock.now().since(begun);
+            assert!(waited < TTL * 2, "{:?}", guard.state());
+            self.advance(SECOND / 10).await;
         }
         self.clock.now().since(begun)
     }

@@ -3,7 +3,7 @@
 use leasehold::Client;
 use leasehold::store::{Key, Reply, Request, Store};
 use leasehold_core::{ClientId, Name, Outcome};
-use leasehold_testkit::{eventually, eventually_async};
+use leasehold_testkit::{RedisServer, eventually, eventually_async};
 use rusqlite::Connection;
 
 use crate::fixture::Fixture;
@@ -71,11 +71,11 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Cl
             let waiters = file.query_row(query, [key.name.as_str()], |row| row.get::<_, i64>(0));
             assert_eq!(waiters.unwrap(), 0);
         }
-        Fixture::Redis(_) | Fixture::Allowed(_) | Fixture::Sentinel(_) => {
-            assert_eq!(fixture.server().cli(&["EXISTS", &queue]), "0");
-        }
         Fixture::Cluster(cluster) => {
             assert_eq!(cluster.cli_at(&queue, &["EXISTS", &queue]), "0");
+        }
+        Fixture::Redis(_) | Fixture::Allowed(_) | Fixture::Sentinel(_) => {
+            assert_eq!(fixture.servers()[0].cli(&["EXISTS", &queue]), "0");
         }
         Fixture::Masters(masters) => {
             for server in masters.servers() {
@@ -88,25 +88,12 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Cl
 
 /// Whether a store can notify a client of its grants. Nothing shows that of the memory store.
 pub(crate) fn is_subscribed(fixture: &Fixture, namespace: &str, client: ClientId) -> bool {
-    let channel = format!("{namespace}:client:{client}");
-    let subscribed = format!("{channel}\n1");
-    match fixture {
-        Fixture::Redis(_) | Fixture::Allowed(_) | Fixture::Sentinel(_) => {
-            fixture.server().cli(&["PUBSUB", "NUMSUB", &channel]) == subscribed
-        }
-        Fixture::Sqlite(directory) => {
-            let sockets = directory.path().join("locks.db-wake");
-            sockets.join(client.to_string()).exists()
-        }
-        Fixture::Cluster(cluster) => {
-            let channels = ["PUBSUB", "CHANNELS", &format!("{channel}:*")];
-            let mut nodes = cluster.nodes().iter();
-            nodes.any(|node| !node.cli(&channels).is_empty())
-        }
-        Fixture::Masters(masters) => {
-            let mut servers = masters.servers().iter();
-            servers.any(|server| server.cli(&["PUBSUB", "NUMSUB", &channel]) == subscribed)
-        }
-        Fixture::Memory(_) | Fixture::Other(_) => false,
+    if let Fixture::Sqlite(directory) = fixture {
+        let sockets = directory.path().join("locks.db-wake");
+        return sockets.join(client.to_string()).exists();
     }
+    let channels = format!("{namespace}:client:{client}*");
+    let subscribed =
+        |server: &RedisServer| !server.cli(&["PUBSUB", "CHANNELS", &channels]).is_empty();
+    fixture.servers().iter().any(subscribed)
 }

@@ -3,7 +3,6 @@
 // Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod cancel;
 mod conformance;
 mod differential;
 mod doctor;
@@ -15,7 +14,6 @@ mod harness;
 mod isolation;
 mod leftovers;
 mod loss;
-mod old_grants;
 mod processes;
 mod recording_store;
 mod redis;

@@ -5,18 +5,15 @@
 /// Makes a test of each scenario and store that processes share.
 macro_rules! over_shared_stores {
     ($($scenario:ident),+ $(,)?) => {
-        over_shared_stores!(@store sqlite, $($scenario),+);
-        over_shared_stores!(@store redis, $($scenario),+);
+        over_shared_stores!(sqlite: $($scenario),+);
+        over_shared_stores!(redis: $($scenario),+);
     };
-    (@store $store:ident, $($scenario:ident),+) => {
+    ($store:ident: $($scenario:ident),+) => {
         mod $store {
             $(
                 #[test]
                 fn $scenario() {
-                    // As the test harness names it.
-                    let path = concat!(module_path!(), "::", stringify!($scenario));
-                    let (_, test) = path.split_once("::").unwrap();
-                    super::$scenario(test, crate::fixture::Fixture::$store);
+                    super::$scenario(&crate::fixture::Fixture::$store());
                 }
             )+
         }
@@ -25,6 +22,5 @@ macro_rules! over_shared_stores {
 
 pub(crate) mod child;
 mod deaths;
-mod ends;
-mod fork;
-mod many_waiters;
+pub(crate) mod ends;
+pub(crate) mod fork;

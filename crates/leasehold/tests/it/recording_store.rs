@@ -11,7 +11,7 @@ use leasehold_core::{ClientId, LeaseId, Op, Outcome};
 use leasehold_testkit::eventually_async;
 use tokio::sync::watch;
 
-const SOON: Duration = Duration::from_secs(20);
+use crate::waiters::SOON;
 
 /// Where batches are stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,8 @@ pub(crate) struct RecordingStore {
     inner: Arc<dyn Store>,
     recorded: Mutex<Recorded>,
     valve: watch::Sender<Valve>,
-    stopped: watch::Sender<usize>,
+    /// Whether a batch was stopped.
+    stopped: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +62,7 @@ impl RecordingStore {
             inner,
             recorded: Mutex::default(),
             valve: watch::Sender::new(Valve::Open),
-            stopped: watch::Sender::new(0),
+            stopped: watch::Sender::new(false),
         })
     }
 
@@ -72,7 +73,7 @@ impl RecordingStore {
     /// Waits until a batch is stopped at the valve.
     pub(crate) async fn until_stopped(&self) {
         let mut stopped = self.stopped.subscribe();
-        let arrived = stopped.wait_for(|stopped| *stopped > 0);
+        let arrived = stopped.wait_for(|stopped| *stopped);
         tokio::time::timeout(SOON, arrived).await.unwrap().unwrap();
     }
 
@@ -95,6 +96,25 @@ impl RecordingStore {
         let batches = self.batches();
         let verbs = |batch: &Batch| batch.ops.iter().map(verb).collect();
         batches.iter().map(verbs).collect()
+    }
+
+    /// The ttls of the renewals so far.
+    pub(crate) fn renewals(&self) -> Vec<Duration> {
+        let batches = self.all_batches().into_iter();
+        let ttl = |op| match op {
+            Op::Renew { ttl, .. } => Some(ttl.as_duration()),
+            _ => None,
+        };
+        batches
+            .flat_map(|batch| batch.ops)
+            .filter_map(ttl)
+            .collect()
+    }
+
+    /// Checks that no batch was sent but renewals.
+    #[track_caller]
+    pub(crate) fn assert_silent(&self) {
+        assert_eq!(self.operations(), Vec::<Vec<&str>>::new());
     }
 
     /// Forgets the batches so far.
@@ -141,7 +161,7 @@ impl RecordingStore {
         if *self.valve.borrow() != closed {
             return;
         }
-        let _stopped = Stopped::at(&self.stopped);
+        self.stopped.send_replace(true);
         let mut valve = self.valve.subscribe();
         valve.wait_for(|valve| *valve != closed).await.unwrap();
     }
@@ -177,41 +197,12 @@ impl Batch {
     /// The leases that joined the queue.
     pub(crate) fn queued(&self) -> impl Iterator<Item = LeaseId> {
         let answered = self.ops.iter().zip(&self.outcomes);
-        answered.filter_map(|(op, outcome)| match (op, outcome) {
-            (
-                Op::Acquire { lease, .. },
-                Outcome::Refused {
-                    queue_position: Some(_),
-                    ..
-                },
-            )
-            | (
-                Op::Acquire {
-                    lease, wait: true, ..
-                },
-                Outcome::Refused {
-                    queue_position: None,
-                    ..
-                },
-            ) => Some(*lease),
+        answered.filter_map(|(op, outcome)| match (*op, *outcome) {
+            (Op::Acquire { lease, wait, .. }, Outcome::Refused { queue_position, .. }) => {
+                (wait || queue_position.is_some()).then_some(lease)
+            }
             _ => None,
         })
-    }
-}
-
-/// One batch that is stopped, until this is dropped.
-struct Stopped<'a>(&'a watch::Sender<usize>);
-
-impl<'a> Stopped<'a> {
-    fn at(count: &'a watch::Sender<usize>) -> Self {
-        count.send_modify(|count| *count += 1);
-        Self(count)
-    }
-}
-
-impl Drop for Stopped<'_> {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
     }
 }
 

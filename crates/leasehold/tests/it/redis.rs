@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use leasehold::store::{OpenOptions, Reply, Request, Store};
 use leasehold::{Client, Error, Guard, State};
-use leasehold_core::{Loss, Outcome, Ttl};
+use leasehold_core::{Outcome, Ttl};
 use leasehold_testkit::{RedisServer, eventually_async};
 
 use crate::leftovers::default_key;
@@ -33,8 +33,11 @@ use crate::waiters::SOON;
 /// Longer than a failover takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-async fn try_open(url: &str) -> Result<Arc<dyn Store>, Error> {
-    leasehold::store::open(url, &OpenOptions::default()).await
+/// A server, and a store on it.
+async fn server_and_store() -> (RedisServer, Arc<dyn Store>) {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    (server, store)
 }
 
 /// The key of the record of a client with default settings.
@@ -50,6 +53,12 @@ async fn lock(client: &Client, name: &str) -> Guard {
     let mutex = client.mutex(name).unwrap();
     let locked = tokio::time::timeout(LONG, mutex.lock());
     locked.await.expect("the lock in time").unwrap()
+}
+
+/// The number of failovers in a test; `LEASEHOLD_FAILOVERS` changes it, to measure them.
+fn failovers() -> usize {
+    let failovers = std::env::var("LEASEHOLD_FAILOVERS").ok();
+    failovers.map_or(2, |failovers| failovers.parse().unwrap())
 }
 
 fn is_held(guard: &Guard) -> bool {
@@ -70,29 +79,19 @@ async fn eventually_applied(store: &dyn Store, request: Request) -> Outcome {
 /// The field of a section of `INFO`.
 fn info(server: &RedisServer, section: &str, field: &str) -> Option<String> {
     let info = server.cli(&["INFO", section]);
-    let mut lines = info.lines();
-    lines.find_map(|line| {
-        Some(
-            line.strip_prefix(field)?
-                .strip_prefix(':')?
-                .trim()
-                .to_owned(),
-        )
-    })
+    let field = format!("{field}:");
+    let value = info.lines().find_map(|line| line.strip_prefix(&field));
+    value.map(|value| value.trim().to_owned())
 }
 
 /// The number of calls of a command, also by scripts.
 fn calls(server: &RedisServer, command: &str) -> u64 {
     let stats = info(server, "commandstats", &format!("cmdstat_{command}"));
-    let count = |stats: String| {
-        stats
-            .strip_prefix("calls=")?
-            .split(',')
-            .next()?
-            .parse()
-            .ok()
-    };
-    stats.and_then(count).unwrap_or_default()
+    let stats = stats.unwrap_or_default();
+    let calls = stats.trim_start_matches("calls=").split(',').next();
+    calls
+        .and_then(|calls| calls.parse().ok())
+        .unwrap_or_default()
 }
 
 fn script_calls(server: &RedisServer) -> u64 {

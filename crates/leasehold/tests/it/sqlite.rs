@@ -9,18 +9,20 @@ mod notify_sockets;
 mod processes;
 mod restart;
 
+use std::fs;
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::clock::ManualClock;
+use leasehold::clock::{Clock, ManualClock};
 use leasehold::store::{self, OpenOptions, Reply, Request, SqliteStore, Store};
-use leasehold_core::{Loss, Outcome};
+use leasehold_core::Outcome;
+use leasehold_testkit::helper::Commands;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -37,6 +39,13 @@ impl FileFixture {
         Self {
             directory: TempDir::new().unwrap(),
         }
+    }
+
+    /// A fixture, and a store on its file.
+    async fn opened() -> (Self, Arc<dyn Store>) {
+        let fixture = Self::new();
+        let store = fixture.open().await;
+        (fixture, store)
     }
 
     fn path(&self) -> PathBuf {
@@ -56,18 +65,15 @@ impl FileFixture {
         open(&self.url()).await
     }
 
-    async fn open_with_clock(&self, clock: &ManualClock) -> SqliteStore {
-        let store = SqliteStore::open_with_clock(self.path(), Arc::new(clock.clone()));
+    /// A store that counts its transactions.
+    async fn open_with_clock(&self, clock: impl Clock) -> SqliteStore {
+        let store = SqliteStore::open_with_clock(self.path(), Arc::new(clock));
         store.await.unwrap()
     }
 
     /// A client of each of two stores on the file.
     async fn two_clients(&self) -> [StoreClient; 2] {
-        let (one, other) = (self.open().await, self.open().await);
-        [
-            StoreClient::listening(&one, 11).await,
-            StoreClient::listening(&other, 12).await,
-        ]
+        clients_of([&self.url(), &self.url()]).await
     }
 
     /// The file as SQLite sees it. It is opened through the same library as the store, so that closing
@@ -78,10 +84,8 @@ impl FileFixture {
 
     fn is_sound(&self) -> bool {
         let check = "PRAGMA integrity_check";
-        let checked = self
-            .database()
-            .query_row(check, [], |row| row.get::<_, String>(0));
-        checked.unwrap() == "ok"
+        let checked = self.database().query_row(check, [], |row| row.get(0));
+        checked == Ok("ok".to_owned())
     }
 
     /// Waits until no store of this process has the file open.
@@ -94,8 +98,8 @@ impl FileFixture {
     /// Whether the kernel lock shows that no process has the file open. Only after SQLite has closed it:
     /// closing it here would remove the locks of SQLite.
     fn is_unlocked(&self) -> bool {
-        let file = std::fs::File::open(self.path()).unwrap();
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+        let file = fs::File::open(self.path()).unwrap();
+        file.try_lock().is_ok()
     }
 
     fn count(&self, table: &str) -> i64 {
@@ -105,22 +109,24 @@ impl FileFixture {
     }
 }
 
-/// The sorted names in a directory. Empty if there is none.
-fn names_in(directory: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten();
+/// The sorted names in a directory. Empty if it does not exist.
+pub(crate) fn names_in(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.collect();
     names.sort();
     names
 }
 
-/// Waits until a lock passes from one client to another.
-async fn passes_on(holder: &StoreClient, waiter: &StoreClient) {
-    holder.acquire("a", 1).await;
-    assert_eq!(waiter.wait("a", 1).await, 0);
-    holder.release("a", 1).await;
-    waiter.granted("a", 1).await;
-    waiter.release("a", 1).await;
+/// Creates an empty file with these permissions.
+fn create(path: &Path, mode: u32) {
+    fs::write(path, "").unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// The permissions of a file or directory.
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 /// Sends requests until the store has deleted an unused record.
@@ -132,15 +138,28 @@ async fn until_collected(fixture: &FileFixture, store: &dyn Store, name: &str) {
     }
 }
 
-/// This test program, which runs one test only, as a child process.
-fn child(test: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]);
-    command
+/// A client of each of two stores.
+async fn clients_of(urls: [&str; 2]) -> [StoreClient; 2] {
+    let (one, other) = (open(urls[0]).await, open(urls[1]).await);
+    [
+        StoreClient::listening(&one, 11).await,
+        StoreClient::listening(&other, 12).await,
+    ]
 }
 
-/// A runtime in a child process.
-fn block_on<T>(work: impl Future<Output = T>) -> T {
+/// In a helper: executes a command with a file, or with its directory.
+pub(crate) fn execute(command: &str, path: &str, commands: Commands) {
+    match command {
+        "fill" => block_on(damage::fill(path)),
+        "few-files" => block_on(descriptors::open_with_few_files(path)),
+        "lock-for-ever" => block_on(processes::lock_for_ever(Path::new(path))),
+        "renew" => processes::renew_once(path, commands),
+        _ => panic!("{command}"),
+    }
+}
+
+/// A runtime in a helper.
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().unwrap().block_on(work)
 }

@@ -9,7 +9,8 @@ use leasehold::store::{
     self, Event, EventScope, Key, Keyspace, Listener, OpenOptions, Reply, Request, Store,
 };
 use leasehold_core::{
-    ClientId, Grant, LeaseId, Name, Notice, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl,
+    ClientId, Grant, LeaseId, Loss, Name, Notice, Op, Outcome, ScopeName, StoreTime, TokenCount,
+    Ttl,
 };
 use leasehold_testkit::eventually_async;
 
@@ -17,6 +18,11 @@ use crate::waiters::SOON;
 
 /// The ttl of a request, unless [`lasting`] changes it.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+// Outcomes of requests.
+pub(crate) const GONE: Outcome = Outcome::Lost(Loss::Gone);
+pub(crate) const TAKEN_OVER: Outcome = Outcome::Lost(Loss::TakenOver);
+pub(crate) const RELEASED: Outcome = Outcome::Released { count: 0 };
 
 pub(crate) fn keyspace(namespace: &str, tenant: &str) -> Keyspace {
     let scope = |text| ScopeName::parse(text).unwrap();
@@ -160,8 +166,16 @@ pub(crate) async fn granted(store: &dyn Store, request: Request) -> u64 {
 /// Acquires and releases a lock.
 pub(crate) async fn works(store: &dyn Store) {
     granted(store, acquire("works", 1)).await;
-    let released = applied(store, release("works", 1, 0)).await;
-    assert_eq!(released, Outcome::Released { count: 0 });
+    assert_eq!(applied(store, release("works", 1, 0)).await, RELEASED);
+}
+
+/// Waits until a lock passes from one client to another.
+pub(crate) async fn passes_on(holder: &StoreClient, waiter: &StoreClient, name: &str) {
+    holder.acquire(name, 1).await;
+    assert_eq!(waiter.wait(name, 1).await, 0);
+    holder.release(name, 1).await;
+    waiter.granted(name, 1).await;
+    waiter.release(name, 1).await;
 }
 
 /// The outcome in a reply, if the request was applied.
@@ -169,6 +183,32 @@ pub(crate) fn outcome(reply: &Reply) -> Option<Outcome> {
     match reply {
         Reply::Applied { outcome, .. } => Some(*outcome),
         Reply::Rejected(_) | Reply::Unknown(_) => None,
+    }
+}
+
+/// The outcome of each request, as a word.
+pub(crate) fn words(replies: &[Reply]) -> String {
+    let word = |reply: &Reply| match reply {
+        Reply::Applied { outcome, .. } => match outcome {
+            Outcome::Granted { .. } => "granted",
+            Outcome::Refused { .. } => "refused",
+            Outcome::Released { .. } => "released",
+            Outcome::Revoked { .. } => "revoked",
+            Outcome::Lost(_) => "lost",
+            _ => "applied",
+        },
+        Reply::Rejected(_) => "rejected",
+        Reply::Unknown(_) => "unknown",
+    };
+    replies.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// The error of a request that was rejected.
+#[track_caller]
+pub(crate) fn error(reply: &Reply) -> &Error {
+    match reply {
+        Reply::Rejected(error) => error,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -282,6 +322,19 @@ impl StoreClient {
         granted(&*self.store, self.own(acquire(name, number))).await
     }
 
+    /// Waits for the grant of a lease behind many dead waiters. A call passes over them for a limited time, and the
+    /// next request for the lock continues: on a busy machine, one of another client.
+    pub(crate) async fn granted_behind_dead(&self, name: &str, number: u64, other: &Self) -> Grant {
+        for _ in 0..SOON.as_secs() {
+            let granted = self.granted(name, number);
+            if let Ok(grant) = tokio::time::timeout(Duration::from_secs(1), granted).await {
+                return grant;
+            }
+            other.apply(renew(name, u64::MAX)).await;
+        }
+        panic!("{name} is not granted")
+    }
+
     /// Joins the queue of a lock. Returns the position.
     pub(crate) async fn wait(&self, name: &str, number: u64) -> u32 {
         self.join(wait(name, number)).await
@@ -289,31 +342,25 @@ impl StoreClient {
 
     /// Joins the queue with this request. Returns the position.
     pub(crate) async fn join(&self, request: Request) -> u32 {
-        match self.apply(request.clone()).await {
-            Outcome::Refused {
-                queue_position: Some(place),
-                ..
-            } => place,
-            other => panic!("{request:?}: {other:?}"),
-        }
+        let position = self.refused(request).await;
+        position.expect("a position in the queue")
     }
 
     /// Checks that a request is refused, and that it does not join the queue.
     pub(crate) async fn is_not_queued(&self, request: Request) {
-        let refused = self.apply(request).await;
-        let expected = matches!(
-            refused,
-            Outcome::Refused {
-                queue_position: None,
-                ..
-            }
-        );
-        assert!(expected, "{refused:?}");
+        assert_eq!(self.refused(request).await, None);
+    }
+
+    async fn refused(&self, request: Request) -> Option<u32> {
+        match self.apply(request.clone()).await {
+            Outcome::Refused { queue_position, .. } => queue_position,
+            other => panic!("{request:?}: {other:?}"),
+        }
     }
 
     pub(crate) async fn release(&self, name: &str, number: u64) {
         let released = self.apply(release(name, number, 0)).await;
-        assert_eq!(released, Outcome::Released { count: 0 }, "{name} {number}");
+        assert_eq!(released, RELEASED, "{name} {number}");
     }
 
     /// Takes the events so far.
@@ -323,11 +370,9 @@ impl StoreClient {
 
     /// Checks that no notice of the rule is among the events so far.
     pub(crate) fn no_notices(&self) {
-        let events = self.events();
-        let notice = events
-            .iter()
-            .find(|event| matches!(event, Event::Notice(..)));
-        assert_eq!(notice, None, "{events:?}");
+        let mut events = self.events();
+        events.retain(|event| matches!(event, Event::Notice(..)));
+        assert_eq!(events, []);
     }
 
     /// Waits for an event. Hints may come twice, and others beside them.

@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use leasehold::{Cause, Guard, Owner, State};
-use leasehold_core::Op;
 
 use crate::harness::{Harness, SECOND, TTL, poll_once};
 use crate::recording_store::Valve;
@@ -29,7 +28,7 @@ impl Length {
         let mutex = harness.mutex().owned_by(owner);
         let mutex = match self {
             Self::Renewed => mutex,
-            Self::Fixed(span) => mutex.lease(span).unwrap(),
+            Self::Fixed(duration) => mutex.lease(duration).unwrap(),
         };
         mutex.lock().await.unwrap()
     }
@@ -38,7 +37,7 @@ impl Length {
     fn left(self, age: Duration) -> Duration {
         match self {
             Self::Renewed => TTL - INTERVAL,
-            Self::Fixed(span) => span.saturating_sub(age),
+            Self::Fixed(duration) => duration.saturating_sub(age),
         }
     }
 }
@@ -51,17 +50,25 @@ struct Kept {
 }
 
 impl Kept {
+    async fn take(length: Length, harness: &Harness, owner: &Owner) -> Self {
+        Self {
+            length,
+            since: since_start(harness),
+            guard: length.take(harness, owner).await,
+        }
+    }
+
     fn is_as_it_should_be(&self, now: Duration) {
         let state = self.guard.state();
         match self.length {
             Length::Renewed => assert!(state.is_held(), "{state:?}"),
-            Length::Fixed(span) => {
+            Length::Fixed(duration) => {
                 // A hundredth of it is for the clocks' drift.
                 let age = now - self.since;
-                if age >= span {
+                if age >= duration {
                     assert_eq!(state, State::Lost(Cause::Expired));
-                } else if age + span / 50 < span {
-                    assert!(state.is_held(), "{state:?} at {age:?} of {span:?}");
+                } else if age + duration / 50 < duration {
+                    assert!(state.is_held(), "{state:?} at {age:?} of {duration:?}");
                 }
             }
         }
@@ -69,36 +76,35 @@ impl Kept {
 }
 
 fn renewals(harness: &Harness) -> usize {
-    let batches = harness.recorder.all_batches();
-    let ops = batches.iter().flat_map(|batch| &batch.ops);
-    ops.filter(|op| matches!(op, Op::Renew { .. })).count()
+    harness.recorder.renewals().len()
 }
 
 /// Lets time go on: each hold is what it should be, the lease is renewed if one of them wants it and
 /// never else, and the store keeps it for all of them.
-async fn goes_on(harness: &Harness, holds: &[&Kept], span: Duration) {
+async fn keeps_terms(harness: &Harness, holds: &[&Kept], duration: Duration) {
     let renewed = holds.iter().any(|kept| kept.length == Length::Renewed);
     let (begun, before) = (since_start(harness), renewals(harness));
-    while since_start(harness) < begun + span {
-        harness.go_on(STEP).await;
+    while since_start(harness) < begun + duration {
+        harness.advance(STEP).await;
         let now = since_start(harness);
         for kept in holds {
             kept.is_as_it_should_be(now);
         }
         let wanted = holds.iter().map(|kept| kept.length.left(now - kept.since));
         let wanted = wanted.max().unwrap_or_default();
-        let left = harness.stranger().time_left().await.unwrap();
-        assert!(
-            left.unwrap_or_default() + SECOND >= wanted,
-            "{left:?} left, {wanted:?} wanted"
-        );
+        let left = harness.stranger().time_left().await;
+        let left = left.unwrap().unwrap_or_default();
+        assert!(left + SECOND >= wanted, "{left:?}, not {wanted:?}");
     }
     let renewals = renewals(harness) - before;
     if renewed {
-        let least = (span.as_secs() / INTERVAL.as_secs()).saturating_sub(1);
-        assert!(renewals as u64 >= least, "{renewals} renewals in {span:?}");
+        let least = (duration.as_secs() / INTERVAL.as_secs()).saturating_sub(1);
+        assert!(
+            renewals as u64 >= least,
+            "{renewals} renewals in {duration:?}"
+        );
     } else {
-        assert_eq!(renewals, 0, "renewed although nobody wants it");
+        assert_eq!(renewals, 0, "renewed without need");
     }
 }
 
@@ -114,45 +120,37 @@ fn since_start(harness: &Harness) -> Duration {
 async fn release(kept: Kept, harness: &Harness) {
     let lost = kept.guard.state().is_lost();
     assert_eq!(kept.guard.release().await.is_err(), lost);
-    harness.go_on(Duration::ZERO).await;
+    harness.advance(Duration::ZERO).await;
 }
 
 async fn combination(outer: Length, inner: Length, inner_first: bool, early: bool) {
     let harness = Harness::new();
     let owner = Owner::new();
-    let outer = Kept {
-        length: outer,
-        since: since_start(&harness),
-        guard: outer.take(&harness, &owner).await,
-    };
+    let outer = Kept::take(outer, &harness, &owner).await;
     let apart = SECOND * 4;
-    goes_on(&harness, &[&outer], apart).await;
-    let inner = Kept {
-        length: inner,
-        since: since_start(&harness),
-        guard: inner.take(&harness, &owner).await,
-    };
+    keeps_terms(&harness, &[&outer], apart).await;
+    let inner = Kept::take(inner, &harness, &owner).await;
     assert_eq!(outer.guard.lease_id(), inner.guard.lease_id());
     // Both at work; then, or after the end of the short ones, one is left.
     let together = if early { SECOND * 3 } else { SECOND * 40 };
-    goes_on(&harness, &[&outer, &inner], together).await;
+    keeps_terms(&harness, &[&outer, &inner], together).await;
     let (first, second) = if inner_first {
         (inner, outer)
     } else {
         (outer, inner)
     };
     release(first, &harness).await;
-    goes_on(&harness, &[&second], SECOND * 25).await;
+    keeps_terms(&harness, &[&second], SECOND * 25).await;
     // To the end, and a while longer.
     if let Length::Fixed(_) = second.length {
-        goes_on(&harness, &[&second], LONG).await;
+        keeps_terms(&harness, &[&second], LONG).await;
         assert!(second.guard.state().is_lost());
         assert!(!harness.stranger().is_locked().await.unwrap());
     }
     let before = renewals(&harness);
     release(second, &harness).await;
     assert!(!harness.stranger().is_locked().await.unwrap());
-    harness.go_on(TTL).await;
+    harness.advance(TTL).await;
     assert_eq!(renewals(&harness), before, "renewed after the last release");
     assert!(harness.client.locks().await.unwrap().is_empty());
 }
@@ -168,7 +166,6 @@ async fn every_combination_of_terms_is_kept_as_each_hold_wants() {
                     if !early && over(outer) && over(inner) {
                         continue;
                     }
-                    println!("{outer:?}, {inner:?}, inner first: {inner_first}, early: {early}");
                     combination(outer, inner, inner_first, early).await;
                 }
             }
@@ -192,14 +189,10 @@ async fn a_cancelled_acquire_is_never_renewed() {
             let harness = Harness::new();
             let owner = Owner::new();
             let outer = match outer {
-                Some(length) => Some(Kept {
-                    length,
-                    since: since_start(&harness),
-                    guard: length.take(&harness, &owner).await,
-                }),
+                Some(length) => Some(Kept::take(length, &harness, &owner).await),
                 None => None,
             };
-            harness.go_on(SECOND * 4).await;
+            harness.advance(SECOND * 4).await;
             harness.recorder.set(valve);
             {
                 let mut cancelled = pin!(Length::Renewed.take(&harness, &owner));
@@ -210,17 +203,17 @@ async fn a_cancelled_acquire_is_never_renewed() {
                 }
             }
             harness.recorder.set(Valve::Open);
-            harness.go_on(SECOND).await;
+            harness.advance(SECOND).await;
             match outer {
                 Some(outer) => {
                     let holder = harness.stranger().holder().await.unwrap().unwrap();
                     assert_eq!(holder.count, 1);
-                    goes_on(&harness, &[&outer], LONG).await;
+                    keeps_terms(&harness, &[&outer], LONG).await;
                     assert!(outer.guard.state().is_lost());
                 }
                 None => assert!(!harness.stranger().is_locked().await.unwrap()),
             }
-            harness.go_on(TTL).await;
+            harness.advance(TTL).await;
             assert_eq!(renewals(&harness), 0, "{valve:?}");
             assert!(harness.client.locks().await.unwrap().is_empty());
         }

@@ -12,11 +12,10 @@ pub(crate) use self::tasks::serve;
 use self::tasks::{Share, Tasks};
 use crate::clock::Window;
 use crate::options::Settings;
-use crate::progress::Progress;
 use crate::report::Report;
 use crate::target::Target;
 use crate::workers::Workers;
-use crate::{Result, runtime};
+use crate::{Result, print_step, runtime};
 
 /// The part of a run's duration by which a warm-up precedes it.
 const WARM_UP: u32 = 10;
@@ -30,7 +29,7 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
         runtime(settings.threads)?.block_on(async {
             let tasks = Tasks::open(target, settings, 0).await?;
             let store = tasks.store();
-            let _progress = Progress::start("measuring");
+            print_step("measuring");
             Ok::<_, crate::Failure>((store, vec![tasks.run(window(settings)).await?]))
         })?
     } else {
@@ -44,7 +43,7 @@ async fn with_workers(settings: &Settings, target: &Target) -> Result<(String, V
     // Fails once and here if the store cannot be used.
     let store = target.open().await?.store();
     let mut workers = Workers::start(target, settings, settings.processes).await?;
-    let _progress = Progress::start("measuring");
+    print_step("measuring");
     let shares = workers.ask(&window(settings)).await?;
     workers.finish().await?;
     Ok((store, shares))

@@ -13,16 +13,13 @@ pub(super) struct Names {
 impl Names {
     /// At least one.
     pub(super) fn new(count: u32) -> Self {
-        let mut sum = 0.0;
-        let mut cumulative: Vec<_> = (1..=count.max(1))
-            .map(|rank| {
-                sum += 1.0 / f64::from(rank);
-                sum
-            })
-            .collect();
-        for part in &mut cumulative {
-            *part /= sum;
-        }
+        let sums = (1..=count.max(1)).scan(0.0, |sum, rank| {
+            *sum += 1.0 / f64::from(rank);
+            Some(*sum)
+        });
+        let mut cumulative: Vec<_> = sums.collect();
+        let all = cumulative[cumulative.len() - 1];
+        cumulative.iter_mut().for_each(|part| *part /= all);
         Self { cumulative }
     }
 

@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use super::tasks::Share;
-use crate::format::{count, fine, per, ratio, round};
+use crate::format::{fine, per, ratio, round};
 use crate::options::Settings;
 use crate::report::Report;
 
 pub(super) fn report(settings: &Settings, store: &str, shares: &[Share]) -> Report {
     let seconds = settings.duration.as_secs_f64();
-    let mut report = Report::new(settings.scenario, workload(settings), seconds, store);
+    let mut report = Report::new(settings.scenario, seconds, store);
     let total = Share::total(shares);
     report.add_all(total.figures(seconds));
     let by_process = shares.iter().map(|share| {
@@ -34,26 +34,12 @@ pub(super) fn report(settings: &Settings, store: &str, shares: &[Share]) -> Repo
         },
     }));
     if !total.observations.exclusive() {
-        report.fail(format!(
+        report.failure = Some(format!(
             "mutual exclusion was broken: {} holders at once, {} tokens out of order",
             total.observations.overlaps, total.observations.token_faults
         ));
     }
     report
-}
-
-fn workload(settings: &Settings) -> String {
-    let names = match settings.names {
-        1 => "one name".to_owned(),
-        names => count(names, "name"),
-    };
-    format!(
-        "{names}, {} of {} on {}{}",
-        count(settings.processes, "process"),
-        count(settings.tasks, "task"),
-        count(settings.threads, "thread"),
-        if settings.processes == 1 { "" } else { " each" },
-    )
 }
 
 /// The critical sections.

@@ -12,7 +12,7 @@ use super::names::Names;
 use crate::clock::{Moment, Window};
 use crate::exclusion::{ExclusionCheck, Observations};
 use crate::latencies::{Latencies, lock};
-use crate::metrics_recorder::{self, HANDOFFS};
+use crate::metrics_recorder::{self, HANDOFFS, total};
 use crate::options::Settings;
 use crate::scenario::LOCKS_IN_A_ROW;
 use crate::sleep::SleepTimer;
@@ -25,7 +25,7 @@ use crate::{Result, failed};
 const WAITS_KEPT: usize = 256;
 
 /// The share of one process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Share {
     pub(super) counts: Counts,
     /// The acquisitions of each task.
@@ -100,7 +100,7 @@ impl Tasks {
                 check: ExclusionCheck::new(settings.names),
                 locks: locks?,
                 section: settings.section,
-                waits: Mutex::new(Latencies::new()),
+                waits: Mutex::default(),
             }),
             tasks: tasks?,
             session,
@@ -115,7 +115,7 @@ impl Tasks {
     pub(super) async fn run(self, window: Window) -> Result<Share> {
         let start = |task: Task| tokio::spawn(task.run(Arc::clone(&self.shared), window));
         let tasks: Vec<_> = self.tasks.into_iter().map(start).collect();
-        let totals = || (self.session.calls(), HANDOFFS.value());
+        let totals = || (self.session.calls(), total(HANDOFFS));
         window.from.wait().await;
         let (calls, handoffs) = totals();
         window.until.wait().await;
@@ -130,7 +130,7 @@ impl Tasks {
         Ok(Share {
             counts,
             by_task,
-            waits: mem::replace(&mut lock(&self.shared.waits), Latencies::new()),
+            waits: mem::take(&mut lock(&self.shared.waits)),
             calls: calls.zip(calls_after).map(|(before, after)| after - before),
             handoffs: handoffs_after - handoffs,
             observations: self.shared.check.observations(),
@@ -217,12 +217,10 @@ impl Share {
     /// All shares as one.
     pub(super) fn total(shares: &[Self]) -> Self {
         let mut total = Self {
-            counts: Counts::default(),
-            by_task: Vec::new(),
-            waits: Latencies::new(),
             calls: shares.iter().map(|share| share.calls).sum(),
             handoffs: shares.iter().map(|share| share.handoffs).sum(),
             observations: Observations::merge(shares.iter().map(|share| &share.observations)),
+            ..Self::default()
         };
         for share in shares {
             total.counts += share.counts;
@@ -240,5 +238,36 @@ impl AddAssign for Counts {
         self.section_ns += other.section_ns;
         self.sections += other.sections;
         self.checked += other.checked;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Exact on a busy machine, too: both sides are from the same section.
+    #[tokio::test]
+    async fn a_section_counts_as_far_as_it_lies_in_the_window() {
+        let section = Duration::from_millis(2);
+        let mut task = Task::new(0).unwrap();
+        let from = Moment::default();
+        let granted = Moment::now();
+        let until = granted.after(Duration::from_secs(3_600));
+        let window = Window { from, until };
+        let ended = task.critical_section(section, granted, &window);
+        let length = ended.await.unwrap().nanos_since(granted);
+        assert!(length >= 2_000_000);
+        let counts = task.counts;
+        let counted = (counts.in_section_ns, counts.section_ns, counts.sections);
+        assert_eq!(counted, (length, length, 1));
+        // The window closes in the middle of the next section.
+        let granted = Moment::now();
+        let until = granted.after(section / 2);
+        let window = Window { from, until };
+        let ended = task.critical_section(section, granted, &window);
+        ended.await.unwrap();
+        let counts = task.counts;
+        let counted = (counts.in_section_ns, counts.section_ns, counts.sections);
+        assert_eq!(counted, (length + 1_000_000, length, 1));
     }
 }

@@ -10,7 +10,6 @@ use tokio::task::JoinSet;
 
 use crate::latencies::lock;
 use crate::options::Settings;
-use crate::progress::Progress;
 use crate::scenario::LOCKS_IN_A_ROW;
 use crate::target::{Session, Target};
 use crate::{Result, failed};
@@ -45,7 +44,6 @@ pub(super) async fn take_all(
         // As large as it will be: its growth would look like memory of the leases.
         guards: Arc::new(Mutex::new(Vec::with_capacity(settings.leases as usize))),
     };
-    let _progress = Progress::start("taking the locks");
     let start = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..settings.tasks {
@@ -75,10 +73,13 @@ pub(super) async fn release_all(
 
 /// Removes the counters of all locks: very many are nothing to leave behind for a day.
 pub(super) async fn remove_counters(session: &Session, leases: u32) -> Result<()> {
+    let Some(server) = session.baseline.server().await? else {
+        return Ok(());
+    };
     for first in (0..leases).step_by(COUNTERS as usize) {
         let numbers = first..leases.min(first + COUNTERS);
         let keys: Result<Vec<_>> = numbers.map(|number| session.key(name(number))).collect();
-        session.baseline.remove_counters(&keys?).await?;
+        server.remove_counters(&keys?).await?;
     }
     Ok(())
 }

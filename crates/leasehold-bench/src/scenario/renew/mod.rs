@@ -19,15 +19,13 @@ use std::time::Duration;
 
 use self::slices::Slices;
 use super::pairs::{Lock, Pairs};
-use crate::clock::Moment;
 use crate::latencies::Latencies;
-use crate::metrics_recorder::{self, JEOPARDY, LOST, RENEWAL_BATCHES, RENEWALS};
+use crate::metrics_recorder::{self, JEOPARDY, LOST, total};
 use crate::options::Settings;
-use crate::progress::Progress;
 use crate::report::Report;
-use crate::server_stats::ServerStats;
 use crate::target::{Session, Target};
-use crate::{Result, resources, runtime};
+use crate::usage::{Usage, resident};
+use crate::{Result, print_step, runtime};
 
 /// The part of the duration for pairs, before the locks are taken and after they are released.
 const PAIRS: u32 = 4;
@@ -59,20 +57,6 @@ struct Findings {
     still_held: usize,
 }
 
-/// What was used and done between two moments, or until one.
-#[derive(Clone, Copy, Debug)]
-struct Usage {
-    duration: Duration,
-    /// The processor time of this process.
-    cpu: Duration,
-    /// `None`: the store has no calls to count.
-    calls: Option<u64>,
-    /// `None`: there is no server, or it refuses.
-    server: Option<ServerStats>,
-    renewals: u64,
-    batches: u64,
-}
-
 /// Takes the locks, holds them and releases them.
 pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
     runtime(settings.threads)?.block_on(async {
@@ -85,35 +69,34 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
 }
 
 async fn findings(settings: &Settings, target: &Target, session: Session) -> Result<Findings> {
-    let progress = Progress::start("measuring");
     let warm_up = settings.duration / PAIRS / WARM_UP;
     let mut alone = Pairs::new(other_lock(&session)?);
     alone.run(warm_up, &session).await?;
     alone.reset();
     let duration = settings.duration / PAIRS - warm_up;
     alone.run(duration, &session).await?;
-    drop(progress);
 
-    let before = resources::resident();
-    let totals = || [JEOPARDY.value(), LOST.value()];
+    let before = resident();
+    let totals = || [total(JEOPARDY), total(LOST)];
     let totals_before = totals();
+    print_step("taking the locks");
     let (guards, taking) = leases::take_all(settings, &session).await?;
-    let taken = resources::resident();
+    let taken = resident();
 
-    let progress = Progress::start("measuring");
+    print_step("measuring");
     // The lags of the time before.
     metrics_recorder::take_renewal_lags();
     let start = Usage::now(&session).await?;
     tokio::time::sleep(settings.duration).await;
     let observed = Usage::now(&session).await?.since(&start);
     let lag = metrics_recorder::take_renewal_lags();
-    let renewed = resources::resident();
+    let renewed = resident();
     let slices = slices::run(&session, &guards, settings.ttl, settings.duration).await?;
-    drop(progress);
     let [jeopardy, lost] = totals();
     let held = guards.iter().filter(|guard| !guard.state().is_lost());
     let held = held.count();
 
+    print_step("releasing the locks");
     let (session, releasing) = leases::release_all(target, session, guards).await?;
     let still_held = session.held().await?;
     leases::remove_counters(&session, settings.leases).await?;
@@ -132,33 +115,6 @@ async fn findings(settings: &Settings, target: &Target, session: Session) -> Res
         releasing,
         still_held,
     })
-}
-
-impl Usage {
-    async fn now(session: &Session) -> Result<Self> {
-        let server = session.baseline.server_stats().await?;
-        Ok(Self {
-            duration: Moment::now().since_boot(),
-            cpu: resources::cpu(),
-            calls: session.calls(),
-            server,
-            renewals: RENEWALS.value(),
-            batches: RENEWAL_BATCHES.value(),
-        })
-    }
-
-    fn since(&self, earlier: &Self) -> Self {
-        let calls = self.calls.zip(earlier.calls);
-        let server = self.server.zip(earlier.server);
-        Self {
-            duration: self.duration.saturating_sub(earlier.duration),
-            cpu: self.cpu.saturating_sub(earlier.cpu),
-            calls: calls.map(|(after, before)| after - before),
-            server: server.map(|(after, before)| after.since(&before)),
-            renewals: self.renewals - earlier.renewals,
-            batches: self.batches - earlier.batches,
-        }
-    }
 }
 
 /// Pairs of another lock, which nobody else wants, by one task.

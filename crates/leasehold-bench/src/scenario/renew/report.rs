@@ -7,15 +7,13 @@ use serde_json::{Value, json};
 
 use super::slices::{Slices, Work};
 use super::{Findings, Pairs};
-use crate::format::{count, fine, per, ratio, round};
+use crate::format::{fine, per, ratio, round};
 use crate::options::Settings;
 use crate::report::Report;
 
 pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> Report {
-    let leases = count(settings.leases, "lease");
-    let workload = format!("{leases} with a ttl of {} s", settings.ttl.as_secs_f64());
     let seconds = round(findings.observed.duration.as_secs_f64());
-    let mut report = Report::new(settings.scenario, workload, seconds, store);
+    let mut report = Report::new(settings.scenario, seconds, store);
     let rate = |took: Duration| {
         let seconds = took.as_secs_f64();
         let per_second = round(f64::from(settings.leases) / seconds.max(1e-9));
@@ -44,7 +42,7 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
     }));
     let not_held = (settings.leases as usize).saturating_sub(held) as u64;
     if not_held > 0 || lost > 0 || still_held > 0 {
-        report.fail(format!(
+        report.failure = Some(format!(
             "leases were not held to their end: {} lost, and {still_held} still there after their \
              release",
             not_held.max(lost)

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use leasehold::Guard;
 
-use super::{Pairs, Usage, other_lock};
+use super::{Pairs, other_lock};
 use crate::Result;
 use crate::server_stats::ServerStats;
 use crate::target::Session;
+use crate::usage::Usage;
 
 /// The number of slices. In three rounds of three, each kind stands at each place once.
 const SLICES: u32 = 99;

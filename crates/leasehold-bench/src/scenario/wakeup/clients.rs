@@ -49,7 +49,7 @@ pub(super) struct Slice {
 }
 
 /// The result of a slice in one process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct SliceResult {
     pub(super) holds: Vec<Hold>,
     pub(super) round_trips: Latencies,
@@ -83,7 +83,13 @@ pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
             0 => first.clone(),
             _ => job.target.open_beside(&first).await?,
         };
-        clients.clients.push(Client::new(session, &name)?);
+        clients.clients.push(Client {
+            mutex: session.mutex(TO_AND_FRO)?,
+            bare: session.baseline_lock(name)?,
+            timer: SleepTimer::new().map_err(failed("no timer"))?,
+            ping: false,
+            session,
+        });
     }
     drop(first);
     reply(&())?;
@@ -127,13 +133,17 @@ impl Clients {
         self.clients.first()?.session.calls()
     }
 
+    fn calls_since(&self, before: Option<u64>) -> Option<u64> {
+        Some(self.calls()? - before?)
+    }
+
     async fn slice(&mut self, slice: Slice) -> Result<SliceResult> {
         let before = self.calls();
         let mut tasks = JoinSet::new();
         for client in self.clients.drain(..self.part_of(slice.clients)) {
             tasks.spawn(client.repeat(slice));
         }
-        let mut all = SliceResult::new();
+        let mut all = SliceResult::default();
         while let Some(task) = tasks.join_next().await {
             let (client, result) = task.map_err(failed("a task of the bench"))??;
             self.clients.push(client);
@@ -141,9 +151,7 @@ impl Clients {
             all.round_trips.add(&result.round_trips);
             all.pings.add(&result.pings);
         }
-        all.calls = before
-            .zip(self.calls())
-            .map(|(before, after)| after - before);
+        all.calls = self.calls_since(before);
         Ok(all)
     }
 
@@ -164,9 +172,7 @@ impl Clients {
                             busy to measure this".into());
             }
         }
-        let calls = before
-            .zip(self.calls())
-            .map(|(before, after)| after - before);
+        let calls = self.calls_since(before);
         tasks.shutdown().await;
         Ok(calls)
     }
@@ -180,19 +186,9 @@ impl Clients {
 }
 
 impl Client {
-    fn new(session: Session, bare: &str) -> Result<Self> {
-        Ok(Self {
-            mutex: session.mutex(TO_AND_FRO)?,
-            bare: session.baseline_lock(bare)?,
-            timer: SleepTimer::new().map_err(failed("no timer"))?,
-            ping: false,
-            session,
-        })
-    }
-
     /// Acquires and releases until the window closes.
     async fn repeat(mut self, slice: Slice) -> Result<(Self, SliceResult)> {
-        let mut result = SliceResult::new();
+        let mut result = SliceResult::default();
         slice.window.from.wait().await;
         loop {
             let requested = Moment::now();
@@ -220,23 +216,12 @@ impl Client {
     async fn call(&mut self, result: &mut SliceResult) -> Result<()> {
         self.ping = !self.ping;
         if self.ping
-            && let Some(time) = self.session.baseline.ping().await?
+            && let Some(server) = self.session.baseline.server().await?
         {
-            result.pings.record(time);
+            result.pings.record(server.ping().await?);
         } else {
             result.round_trips.record(self.bare.half().await?);
         }
         Ok(())
-    }
-}
-
-impl SliceResult {
-    fn new() -> Self {
-        Self {
-            holds: Vec::new(),
-            round_trips: Latencies::new(),
-            pings: Latencies::new(),
-            calls: None,
-        }
     }
 }

@@ -18,12 +18,12 @@ use crate::Result;
 use crate::clock::Window;
 use crate::latencies::Latencies;
 use crate::options::Settings;
-use crate::progress::Progress;
 use crate::report::Report;
-use crate::runtime;
 use crate::server_stats::ServerStats;
 use crate::target::{Session, Target};
+use crate::usage::Usage;
 use crate::workers::Workers;
+use crate::{print_step, runtime};
 
 /// The rounds of a run, each of some slices.
 const ROUNDS: u32 = 4;
@@ -55,7 +55,7 @@ fn part_of(number: u16, clients: u16) -> u16 {
 }
 
 /// The findings of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Findings {
     /// The time for which the lock is held at least.
     hold: Duration,
@@ -102,9 +102,8 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
             slice: settings.duration / (ROUNDS * SLICES),
             hold: HOLD_MIN.max(slowest * HOLD_ROUND_TRIPS),
         };
-        let progress = Progress::start("measuring");
+        print_step("measuring");
         let findings = run.findings(settings.waiters).await?;
-        drop(progress);
         run.workers.finish().await?;
         report::report(settings, &store, &findings)
     })
@@ -114,12 +113,7 @@ impl Run {
     async fn findings(&mut self, waiters: u16) -> Result<Findings> {
         let mut findings = Findings {
             hold: self.hold,
-            wake_ups: Latencies::new(),
-            round_trips: Latencies::new(),
-            pings: Latencies::new(),
-            one: Work::default(),
-            many: Work::default(),
-            requests: None,
+            ..Findings::default()
         };
         // The first only warms up.
         self.slice(2, true).await?;
@@ -153,10 +147,10 @@ impl Run {
 
     /// Lets the lock pass between several clients, and adds the work of the server.
     async fn work(&mut self, clients: u16, work: &mut Work) -> Result<()> {
-        let before = self.session.baseline.server_stats().await?;
+        let before = Usage::now(&self.session).await?;
         let results = self.slice(clients, false).await?;
-        let after = self.session.baseline.server_stats().await?;
-        work.add(&results, difference(before, after));
+        let used = Usage::now(&self.session).await?.since(&before);
+        work.add(&results, used.server);
         Ok(())
     }
 
@@ -178,15 +172,13 @@ impl Run {
         let session = &self.session;
         let observe = async {
             window.from.wait().await;
-            let before = (session.baseline.server_stats().await?, session.calls());
+            let before = Usage::now(session).await?;
             window.until.wait().await;
-            let after = (session.baseline.server_stats().await?, session.calls());
-            let of_holder = after.1.zip(before.1).map(|(after, before)| after - before);
-            Ok::<_, crate::Failure>((difference(before.0, after.0), of_holder))
+            Ok::<_, crate::Failure>(Usage::now(session).await?.since(&before))
         };
         let (of_waiters, observed) = tokio::join!(self.workers.ask(&order), observe);
-        let (server, of_holder) = observed?;
-        let requests = requests(&of_waiters?, server, of_holder);
+        let used = observed?;
+        let requests = requests(&of_waiters?, used.server, used.calls);
         guard.release().await?;
         Ok(requests)
     }
@@ -222,9 +214,4 @@ fn requests(
     let at_server = server.zip(of_holder);
     let at_server = at_server.map(|(stats, holder)| stats.script_calls.saturating_sub(holder));
     at_server.or(of_waiters.iter().copied().sum())
-}
-
-fn difference(before: Option<ServerStats>, after: Option<ServerStats>) -> Option<ServerStats> {
-    let (before, after) = before.zip(after)?;
-    Some(after.since(&before))
 }

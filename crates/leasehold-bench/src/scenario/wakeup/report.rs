@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Findings, TTL, TTLS, Work};
 use crate::Result;
-use crate::format::{count, fine, per, ratio, round};
+use crate::format::{fine, per, ratio, round};
 use crate::options::Settings;
 use crate::report::Report;
 
@@ -27,9 +27,8 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
     };
     let chances = u64::from(settings.waiters) * u64::from(TTLS);
     let requests = findings.requests;
-    let workload = format!("{} in 2 processes", count(settings.waiters + 1, "client"));
     let seconds = settings.duration.as_secs_f64();
-    let mut report = Report::new(settings.scenario, workload, seconds, store);
+    let mut report = Report::new(settings.scenario, seconds, store);
     report.add_all(json!({
         "waiters": settings.waiters,
         "pause_us": round(findings.hold.as_secs_f64() * 1e6),

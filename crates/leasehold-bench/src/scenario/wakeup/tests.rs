@@ -92,14 +92,10 @@ fn figures_that_were_not_counted_are_null() {
 }
 
 #[test]
-fn one_waiter_is_not_compared_with_many() {
-    let report = report(1, &findings()).unwrap();
-    report.check_unknown(&["many_waiters", "server_cpu_ratio"]);
-}
-
-#[test]
-fn a_run_without_a_wake_up_fails_with_advice() {
+fn one_waiter_is_not_compared_with_many_and_a_run_without_a_wake_up_fails() {
     let mut findings = findings();
+    let unknown = ["many_waiters", "server_cpu_ratio"];
+    report(1, &findings).unwrap().check_unknown(&unknown);
     findings.wake_ups = latencies([]);
     let failure = report(1, &findings).unwrap_err().to_string();
     assert!(failure.contains("--seconds"), "{failure}");

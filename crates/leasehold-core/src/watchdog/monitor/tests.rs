@@ -57,6 +57,24 @@ fn a_renewal_under_way_delays_no_release() {
 }
 
 #[test]
+fn a_lost_connection_proves_nothing() {
+    let mut near = monitor(Evidence::Processes);
+    near.disconnected();
+    assert_eq!(near.poll(at(10)), [(1, WatchdogAction::Renew(ttl()))]);
+    assert!(!near.is_finished(at(299)));
+    assert!(near.is_finished(at(300)));
+
+    let mut remote = monitor(Evidence::Connection);
+    remote.died(at(1));
+    assert_eq!(remote.liveness(at(1)), Liveness::Alive);
+    remote.disconnected();
+    assert_eq!(remote.liveness(at(10)), Liveness::Unknown);
+    assert_eq!(remote.poll(at(10)), []);
+    assert_eq!(remote.next_event(at(10)), None);
+    assert!(remote.is_finished(at(10)));
+}
+
+#[test]
 fn a_lease_that_is_over_is_forgotten() {
     let mut monitor = monitor(Evidence::Connection);
     let renew = WatchdogAction::Renew(ttl());

@@ -13,13 +13,13 @@ pub(super) fn rows() -> Vec<Row> {
     };
     vec![
         rule.row("a replica without the last grants is promoted; tokens by counter and clock"),
-        rule.with(|it| it.clock = false)
+        rule.with(|setup| setup.clock = false)
             .row("the same with tokens by the counter alone"),
-        rule.with(|it| it.gap = 0)
+        rule.with(|setup| setup.gap = 0)
             .row("tokens by counter and clock, but the promotion takes no time"),
-        rule.with(|it| it.behind = 3)
+        rule.with(|setup| setup.behind = 3)
             .row("the replica's clock is behind by a tick more than the promotion takes"),
-        rule.with(|it| it.split_brain = true)
+        rule.with(|setup| setup.split_brain = true)
             .row("the replica is promoted, and the old store goes on"),
     ]
 }

@@ -81,12 +81,13 @@ impl Row {
             }
         }
         let violated: Vec<_> = report.violated.keys().map(ToString::to_string).collect();
-        let breaks = self.breaks.as_ref();
-        if breaks.is_none_or(|breaks| *breaks != violated) {
-            faults.push(format!(
-                "{breaks:?} breaks, but found {:#?}",
+        match &self.breaks {
+            None => faults.push("it has no expected result in docs/model.md".into()),
+            Some(breaks) if *breaks != violated => faults.push(format!(
+                "expected to break: {breaks:?}, found: {:#?}",
                 report.violated
-            ));
+            )),
+            Some(_) => {}
         }
         faults
     }
@@ -111,7 +112,8 @@ fn expected(mut rows: Vec<Row>) -> Vec<Row> {
         let cells: Vec<_> = cells.unwrap_or("").split('|').map(str::trim).collect();
         if let [_, result, independent, _] = cells[..] {
             let properties = result.strip_prefix("**breaks**: ").unwrap_or("");
-            let properties = properties.split(", ").filter_map(|it| it.rsplit_once(' '));
+            let properties = properties.split(", ");
+            let properties = properties.filter_map(|property| property.rsplit_once(' '));
             row.breaks = Some(properties.map(|(property, _)| property).collect());
             row.independent = independent;
             lines = rest;

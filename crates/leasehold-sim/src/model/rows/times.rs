@@ -10,19 +10,19 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         Extent::Short => 2,
         Extent::Full => 3,
     };
-    let rule = Times::<3>::RULE.with(|it| it.attempts = attempts);
-    let one_store = Times::<1>::RULE.with(|it| it.attempts = attempts);
-    let by = |deadline| rule.with(|it| it.deadline = deadline);
-    let after = |fault| rule.with(|it| (it.faults, it.fault) = (1, fault));
+    let rule = Times::<3>::RULE.with(|setup| setup.attempts = attempts);
+    let one_store = Times::<1>::RULE.with(|setup| setup.attempts = attempts);
+    let by = |deadline| rule.with(|setup| setup.deadline = deadline);
+    let after = |fault| rule.with(|setup| (setup.faults, setup.fault) = (1, fault));
     // A master that may be empty is admitted by the replies of some others.
-    let admitted = |fault, admission| after(fault).with(|it| it.admission = admission);
-    let unused = |admission| admitted(Fault::Flush, admission).with(|it| it.unused = true);
+    let admitted = |fault, admission| after(fault).with(|setup| setup.admission = admission);
+    let unused = |admission| admitted(Fault::Flush, admission).with(|setup| setup.unused = true);
     // The allowance for drift is two ticks here, so a lease of four is relied on for two.
     let fast = |gain| {
         let tick = Duration::from_millis(1);
-        rule.with(|it| (it.tick, it.ttl, it.gain) = (tick, 4, gain))
+        rule.with(|setup| (setup.tick, setup.ttl, setup.gain) = (tick, 4, gain))
     };
-    let renewed = |it: Times<3>| it.with(|it| it.renewed = true);
+    let renewed = |setup: Times<3>| setup.with(|setup| setup.renewed = true);
     vec![
         one_store.row("one store, deadlines by the rule"),
         rule.row("three masters, deadlines by the rule"),
@@ -34,7 +34,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .row("a master is restarted empty and kept out for a tick less than the ttl"),
         after(Fault::Jump).row("the clock of a master jumps"),
         one_store
-            .with(|it| (it.faults, it.fault) = (1, Fault::RestartAtOnce))
+            .with(|setup| (setup.faults, setup.fault) = (1, Fault::RestartAtOnce))
             .row("one store is restarted empty and goes on at once"),
         admitted(Fault::Flush, Admission::Rule)
             .row("a master is flushed, or exchanged for a server that has run for long; admitted by the rule"),
@@ -56,11 +56,11 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .row("the same, but one is admitted by a decision from before it was flushed"),
         fast(2).row("every master's clock gains as much as the rule allows for"),
         fast(2)
-            .with(|it| it.faults = 1)
+            .with(|setup| setup.faults = 1)
             .row("the same, and a master is restarted empty and kept out by the rule"),
         fast(3).row("every master's clock gains a tick more than that"),
         fast(1)
-            .with(|it| it.deadline = Deadline::WithoutMargin)
+            .with(|setup| setup.deadline = Deadline::WithoutMargin)
             .row("every master's clock gains a tick, and deadlines do not allow for it"),
         renewed(rule).row("leases are renewed, and acquired again where they were lost"),
         renewed(after(Fault::Restart))

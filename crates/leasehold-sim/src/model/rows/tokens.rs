@@ -17,15 +17,15 @@ fn base<const N: usize>(extent: Extent) -> Tokens<N> {
 
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
     let rule = base::<3>(extent);
-    let without = |mutation| rule.with(|it| it.mutation = Some(mutation));
-    let fenced = |it: Tokens<3>| it.with(|it| it.resource = true);
+    let without = |mutation| rule.with(|setup| setup.mutation = Some(mutation));
+    let fenced = |setup: Tokens<3>| setup.with(|setup| setup.resource = true);
     // Fewer initial counters: an empty master makes them differ, too.
-    let restarted = rule.with(|it| (it.faults, it.counters) = (1, 1));
-    let after = |recovery| restarted.with(|it| it.recovery = recovery);
+    let restarted = rule.with(|setup| (setup.faults, setup.counters) = (1, 1));
+    let after = |recovery| restarted.with(|setup| setup.recovery = recovery);
     let mut rows = vec![
         base::<1>(extent).row("one store that keeps its data"),
         rule.row("three masters, by the rule"),
-        rule.with(|it| it.refill = true)
+        rule.with(|setup| setup.refill = true)
             .row("winners repeat their acquires on masters that do not have their lease"),
         fenced(rule).row("winners write to a resource that refuses older tokens"),
         // The second phase.
@@ -45,10 +45,10 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         without(Mutation::ReadBeforeOrEqual).row("the same with `>=` for `>`"),
         // Only a third attempt notices that the order in real time breaks.
         Tokens::RULE
-            .with(|it: &mut Tokens<3>| it.mutation = Some(Mutation::ReadBeforeOrAny))
+            .with(|setup: &mut Tokens<3>| setup.mutation = Some(Mutation::ReadBeforeOrAny))
             .row("the same, and the token is stored whatever the counter"),
         without(Mutation::IdTwice)
-            .with(|it| it.faults = 1)
+            .with(|setup| setup.faults = 1)
             .row("an acquire is repeated after its grant was over"),
         after(Recovery::WithData).row("a master is restarted with its data, kept out and admitted"),
         restarted.row("a master is restarted empty, kept out and admitted: by the rule"),
@@ -58,7 +58,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         after(Recovery::CaughtUp)
             .row("a master is restarted empty, and only admitted by the others"),
         after(Recovery::WithData)
-            .with(|it| (it.attempts, it.faults, it.together) = (2, 2, true))
+            .with(|setup| (setup.attempts, setup.faults, setup.together) = (2, 2, true))
             .row("two of three are restarted at once, with their data; two attempts"),
     ];
     if extent == Extent::Full {
@@ -68,25 +68,25 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
 }
 
 fn larger() -> Vec<Row> {
-    let five = Tokens::<5>::RULE.with(|it| it.attempts = 2);
+    let five = Tokens::<5>::RULE.with(|setup| setup.attempts = 2);
     // The smallest model that shows it: two of five are empty, and a third does not reply.
-    let minority = five.with(|it| (it.faults, it.counters, it.together) = (2, 0, true));
+    let minority = five.with(|setup| (setup.faults, setup.counters, setup.together) = (2, 0, true));
     let three = Tokens::<3>::RULE;
     vec![
         minority.row(
             "two of five are restarted empty together, by the rule; two attempts, counters from 0",
         ),
         minority
-            .with(|it| it.recovery = Recovery::AdmittedByAll)
+            .with(|setup| setup.recovery = Recovery::AdmittedByAll)
             .row("the same, but masters that are not admitted count among the others"),
         three
-            .with(|it| it.attempts = 4)
+            .with(|setup| setup.attempts = 4)
             .row("three masters, by the rule, four attempts"),
         three
-            .with(|it| (it.attempts, it.faults) = (2, 2))
+            .with(|setup| (setup.attempts, setup.faults) = (2, 2))
             .row("two masters are restarted empty, one after the other, by the rule; two attempts"),
         five.row("five masters, two attempts"),
-        five.with(|it| (it.faults, it.recovery) = (1, Recovery::AtOnce))
+        five.with(|setup| (setup.faults, setup.recovery) = (1, Recovery::AtOnce))
             .row("one of five is restarted empty and goes on at once"),
     ]
 }

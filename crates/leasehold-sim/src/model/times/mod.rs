@@ -33,8 +33,8 @@ impl<const N: usize> Model for Times<N> {
 
     fn violations(&self, state: &State<N>) -> Vec<Property> {
         let attempts = state.attempts.iter();
-        let holders = attempts.filter(|it| it.phase == Phase::Holding).count();
-        let shared = (holders > 1).then_some(Property::Exclusion);
+        let holders = attempts.filter(|attempt| attempt.phase == Phase::Holding);
+        let shared = (holders.count() > 1).then_some(Property::Exclusion);
         shared.into_iter().collect()
     }
 

@@ -16,7 +16,7 @@ impl<const N: usize> State<N> {
                 }
             }
             let masters = self.masters.iter();
-            let open = masters.filter(|it| it.cells[at].acquire != Acquire::Spent);
+            let open = masters.filter(|master| master.cells[at].acquire != Acquire::Spent);
             let hopeless = open.count() < N / 2 + 1;
             let attempt = self.attempts[at];
             let over = match attempt.phase {
@@ -30,7 +30,7 @@ impl<const N: usize> State<N> {
                 self.end(at);
             }
         }
-        let kept_out = self.masters.iter().any(|it| it.kept_out > 0);
+        let kept_out = self.masters.iter().any(|master| master.kept_out > 0);
         let inspected = setup.is_inspected() && (kept_out || self.rest.faults > 0);
         for master in &mut self.masters {
             if master.hold == 0 {

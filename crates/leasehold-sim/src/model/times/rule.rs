@@ -115,9 +115,9 @@ impl<const N: usize> Times<N> {
             }
             _ => None,
         };
-        let inspected = state.masters.iter().enumerate().map(|(nth, it)| {
+        let inspected = state.masters.iter().enumerate().map(|(nth, master)| {
             let replies = nth == at || others & 1 << nth != 0;
-            replies.then(|| self.observation(it)).or(silent)
+            replies.then(|| self.observation(master)).or(silent)
         });
         let inspected: Vec<_> = inspected.collect();
         let size = Size::new(N).ok()?;

@@ -75,13 +75,13 @@ impl<const N: usize> Times<N> {
 
     /// A client decides to admit a master by the replies of some others, and does so later.
     fn admit(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
-        let it = &state.masters[master];
-        if it.kept_out == 0 {
+        let target = &state.masters[master];
+        if target.kept_out == 0 {
             return;
         }
         let number = master + 1;
         let mut next = *state;
-        if it.decided {
+        if target.decided {
             next.masters[master].kept_out = 0;
             next.masters[master].decided = self.admission == Admission::Unchecked;
             take(&format_args!("{number} is admitted"), next);
@@ -108,8 +108,8 @@ impl<const N: usize> Times<N> {
             return;
         }
         let mut next = *state;
-        let it = &mut next.masters[master];
-        let outcome = self.apply(it, &core::acquire(at, self.ttl()));
+        let target = &mut next.masters[master];
+        let outcome = self.apply(target, &core::acquire(at, self.ttl()));
         if !matches!(outcome, Some(Outcome::Granted { .. })) {
             return;
         }
@@ -117,7 +117,7 @@ impl<const N: usize> Times<N> {
         if *phase == Phase::Idle {
             *phase = Phase::Acquiring;
         }
-        it.cells[at].acquire = match phase {
+        target.cells[at].acquire = match phase {
             Phase::Acquiring => Acquire::Granted,
             _ => Acquire::Spent,
         };
@@ -128,14 +128,14 @@ impl<const N: usize> Times<N> {
     fn store_token(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
         for majority in majorities(N) {
             let mut masters = state.masters.iter().enumerate();
-            let granted = masters.all(|(master, it)| {
-                majority & 1 << master == 0 || it.cells[at].acquire == Acquire::Granted
+            let granted = masters.all(|(index, master)| {
+                majority & 1 << index == 0 || master.cells[at].acquire == Acquire::Granted
             });
             let mut next = *state;
             if granted && self.write(&mut next, at, majority) {
                 next.attempts[at].phase = Phase::Written;
-                for it in &mut next.masters {
-                    let acquire = &mut it.cells[at].acquire;
+                for master in &mut next.masters {
+                    let acquire = &mut master.cells[at].acquire;
                     if *acquire == Acquire::Granted {
                         *acquire = Acquire::Spent;
                     }
@@ -206,9 +206,9 @@ impl<const N: usize> Times<N> {
         holder.remaining = holder.remaining.max(self.reliable_for(holder.renewing - 1));
         let remaining = holder.remaining;
         next.end_renewal(at);
-        for (master, it) in next.masters.iter_mut().enumerate() {
-            if lost & 1 << master != 0 {
-                it.cells[at].acquire = Acquire::Open;
+        for (index, master) in next.masters.iter_mut().enumerate() {
+            if lost & 1 << index != 0 {
+                master.cells[at].acquire = Acquire::Open;
             }
         }
         let step = format_args!("{} has renewed, for {remaining} ticks", name(at));
@@ -221,20 +221,20 @@ impl<const N: usize> Times<N> {
         }
         let mut next = *state;
         next.rest.faults -= 1;
-        let it = &mut next.masters[master];
-        (it.hold, it.remaining, it.used) = (0, 0, false);
+        let target = &mut next.masters[master];
+        (target.hold, target.remaining, target.used) = (0, 0, false);
         // The script admits only the run that was inspected.
-        it.decided &= self.admission == Admission::Unchecked;
+        target.decided &= self.admission == Admission::Unchecked;
         if !matches!(self.fault, Fault::Jump | Fault::RestartAtOnce) {
-            it.kept_out = 1;
+            target.kept_out = 1;
         }
         take(&format_args!("{}: {:?}", master + 1, self.fault), next);
     }
 
     /// The clock of a master is faster than those of the clients.
     fn gain(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
-        let it = state.masters[master];
-        if it.gained < self.gain && (it.hold != 0 || it.kept_out > 0) {
+        let target = state.masters[master];
+        if target.gained < self.gain && (target.hold != 0 || target.kept_out > 0) {
             let mut next = *state;
             next.masters[master].gained += 1;
             self.advance(&mut next.masters[master]);

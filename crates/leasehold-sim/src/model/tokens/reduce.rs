@@ -6,12 +6,9 @@ use super::state::{Acquire, Admission, Phase, State, Write};
 impl<const N: usize> State<N> {
     /// Removes what no step and no property can use any more.
     pub(super) fn reduce(&mut self, setup: &Tokens<N>) {
-        let kept_out = self
-            .masters
-            .iter()
-            .any(|it| it.admission == Admission::KeptOut);
-        let due = self.masters.iter().any(|it| it.admission == Admission::Due);
-        let due = due && !setup.together;
+        let mut states = self.masters.iter().map(|master| master.admission);
+        let kept_out = states.clone().any(|state| state == Admission::KeptOut);
+        let due = states.any(|state| state == Admission::Due) && !setup.together;
         let catching_up = due || (kept_out && setup.recovery == Recovery::CaughtUp);
         if !catching_up {
             self.rest.read = 0;
@@ -55,7 +52,7 @@ impl<const N: usize> State<N> {
             }
         }
         let masters = self.masters.iter();
-        let stored = masters.filter(|it| it.cells[at].write != Write::None);
+        let stored = masters.filter(|master| master.cells[at].write != Write::None);
         let hopeless =
             stored.count() < Self::majority() && setup.mutation != Some(Mutation::InDoubt);
         if writing && hopeless {

@@ -149,16 +149,16 @@ impl<const N: usize> State<N> {
         // The same round as the one that chose its token.
         let mut round = Round::new(Size::new(N).ok()?, TokenCount::MIN);
         let first = core::token(token.saturating_sub(1))?;
-        for (master, it) in self.masters.iter().enumerate() {
-            if it.cells[attempt].write != Write::None {
-                round.handle_reply(master, Some(Outcome::Granted { first }));
+        for (index, master) in self.masters.iter().enumerate() {
+            if master.cells[attempt].write != Write::None {
+                round.handle_reply(index, Some(Outcome::Granted { first }));
             }
         }
         let first = core::token(token)?;
         let mut masters = self.masters.iter().enumerate();
-        let won = masters.any(|(master, it)| {
-            it.cells[attempt].write == Write::Stored
-                && round.handle_token_reply(master, Some(Outcome::Fenced)) == Step::Won { first }
+        let won = masters.any(|(index, master)| {
+            master.cells[attempt].write == Write::Stored
+                && round.handle_token_reply(index, Some(Outcome::Fenced)) == Step::Won { first }
         });
         won.then_some(())
     }
@@ -167,15 +167,15 @@ impl<const N: usize> State<N> {
     pub(super) fn admit(&mut self, setup: &Tokens<N>, master: usize) -> Option<()> {
         let size = Size::new(N).ok()?;
         let inspected = self.masters.iter().enumerate();
-        let inspected = inspected.map(|(at, it)| match at == master {
-            true => Some(it.observation(it.counter)),
-            false => it.read.then(|| Observation {
+        let inspected = inspected.map(|(at, each)| match at == master {
+            true => Some(each.observation(each.counter)),
+            false => each.read.then(|| Observation {
                 run: match setup.recovery {
                     Recovery::AdmittedByAll => RUNS[0],
-                    _ => it.run(),
+                    _ => each.run(),
                 },
                 // Only the largest makes a difference.
-                ..it.observation(self.rest.read)
+                ..each.observation(self.rest.read)
             }),
         });
         let inspected: Vec<_> = inspected.collect();
@@ -208,7 +208,7 @@ impl<const N: usize> State<N> {
         // No lease of the model has this number.
         let newcomer = ATTEMPTS;
         let masters = state.masters.iter_mut().enumerate();
-        let grants = masters.filter_map(|(at, it)| Some((at, it.acquire(newcomer, None)?)));
+        let grants = masters.filter_map(|(at, master)| Some((at, master.acquire(newcomer, None)?)));
         let grants: Vec<_> = grants.take(Self::majority()).collect();
         let Some((token, to)) = Self::token_of(&grants) else {
             return N == 1 && !grants.is_empty();

@@ -58,11 +58,11 @@ impl<const N: usize> Tokens<N> {
     /// A master runs an acquire. A lease that holds the lock has expired: that may happen at any moment, and
     /// makes no difference before.
     fn grant(&self, state: &State<N>, at: usize, master: usize, take: Take<'_, N>) {
-        let it = &state.masters[master];
-        let cell = it.cells[at];
+        let target = &state.masters[master];
+        let cell = target.cells[at];
         let running = matches!(state.attempts[at].phase, Phase::Acquiring | Phase::Writing);
         let again = self.mutation == Some(Mutation::IdTwice) && running && state.rest.faults > 0;
-        let held = usize::from(it.hold) == at + 1;
+        let held = usize::from(target.hold) == at + 1;
         if (cell.acquire != Acquire::Open && !again) || held {
             return;
         }
@@ -71,9 +71,9 @@ impl<const N: usize> Tokens<N> {
             next.begin(at);
         }
         let phase = next.attempts[at].phase;
-        let it = &mut next.masters[master];
-        (it.hold, it.old) = (0, false);
-        let Some(first) = it.acquire(at, self.mutation) else {
+        let target = &mut next.masters[master];
+        (target.hold, target.old) = (0, false);
+        let Some(first) = target.acquire(at, self.mutation) else {
             return;
         };
         if cell.acquire != Acquire::Open {
@@ -108,12 +108,12 @@ impl<const N: usize> Tokens<N> {
                 continue;
             };
             let mut next = *state;
-            for (master, it) in next.masters.iter_mut().enumerate() {
-                let cell = &mut it.cells[at];
+            for (index, master) in next.masters.iter_mut().enumerate() {
+                let cell = &mut master.cells[at];
                 if cell.acquire != Acquire::Open {
                     cell.acquire = Acquire::Spent;
                 }
-                if to & 1 << master != 0 {
+                if to & 1 << index != 0 {
                     cell.write = Write::Sent;
                 }
             }
@@ -166,7 +166,7 @@ impl<const N: usize> Tokens<N> {
     /// An attempt receives the replies of a majority that has stored its token.
     fn win(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
         let masters = state.masters.iter();
-        let stored = masters.filter(|it| it.cells[at].write == Write::Stored);
+        let stored = masters.filter(|master| master.cells[at].write == Write::Stored);
         let stored = stored.count() >= State::<N>::majority();
         let won = match self.mutation {
             // The round has no record of these masters, or of this token.
@@ -209,7 +209,7 @@ impl<const N: usize> Tokens<N> {
     fn restart(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
         let mut masters = state.masters.iter();
         let twice = self.mutation == Some(Mutation::IdTwice);
-        let in_turn = self.together || masters.all(|it| it.admission == Admission::Admitted);
+        let in_turn = self.together || masters.all(|each| each.admission == Admission::Admitted);
         if twice
             || state.rest.faults == 0
             || !in_turn
@@ -219,8 +219,8 @@ impl<const N: usize> Tokens<N> {
         }
         let mut next = *state;
         next.rest.faults -= 1;
-        for it in &mut next.masters {
-            it.old = it.hold != 0;
+        for each in &mut next.masters {
+            each.old = each.hold != 0;
         }
         let restarted = &mut next.masters[master];
         if self.recovery != Recovery::WithData {
@@ -248,8 +248,8 @@ impl<const N: usize> Tokens<N> {
             }
             (Admission::KeptOut, recovery) => {
                 // Leases that were not won are not renewed.
-                for it in next.masters.iter_mut().filter(|it| it.old) {
-                    it.hold = 0;
+                for each in next.masters.iter_mut().filter(|each| each.old) {
+                    each.hold = 0;
                 }
                 next.masters[master].admission = match recovery {
                     Recovery::AfterTtl => Admission::Admitted,

@@ -202,7 +202,7 @@ impl Watchdog {
             if kind == Kind::Renew {
                 self.check_renewal(state, acquisition, node, monitor);
             }
-            let Some(free) = state.in_flight.iter_mut().find(|it| it.is_none()) else {
+            let Some(free) = state.in_flight.iter_mut().find(|flight| flight.is_none()) else {
                 return false;
             };
             *free = Some(InFlight {
@@ -218,7 +218,7 @@ impl Watchdog {
 
     /// The store applies an action, the node receives the reply, or the action fails.
     fn advance(&self, state: &State, at: usize, node: usize, take: Take<'_>) {
-        let Some(flight) = state.in_flight[at].filter(|it| it.is_of(node)) else {
+        let Some(flight) = state.in_flight[at].filter(|flight| flight.is_sent_by(node)) else {
             return;
         };
         let mut next = *state;
@@ -360,7 +360,7 @@ impl Watchdog {
             self.put_link(state, run, node, link);
         }
         for at in 0..state.in_flight.len() {
-            if let Some(flight) = state.in_flight[at].filter(|it| it.is_of(node)) {
+            if let Some(flight) = state.in_flight[at].filter(|flight| flight.is_sent_by(node)) {
                 state.in_flight[at] = None;
                 if flight.renewed.is_none() {
                     state.add_late(flight.acquisition, flight.kind);

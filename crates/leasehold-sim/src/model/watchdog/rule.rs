@@ -85,7 +85,9 @@ impl Setup {
     /// The acquisition of a run with this number.
     pub(super) fn numbered(self, state: &State, run: usize, number: u64) -> Option<u8> {
         let mut all = 0..state.acquired;
-        all.find(|it| state.run_of(*it) == run && self.number(state, *it) == number)
+        all.find(|acquisition| {
+            state.run_of(*acquisition) == run && self.number(state, *acquisition) == number
+        })
     }
 
     fn lease(self, state: &State, holder: u8) -> LeaseId {

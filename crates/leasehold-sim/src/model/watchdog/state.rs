@@ -100,7 +100,7 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub(super) fn is_of(&self, node: usize) -> bool {
+    pub(super) fn is_sent_by(&self, node: usize) -> bool {
         usize::from(self.node) == node
     }
 }
@@ -162,7 +162,7 @@ impl State {
 
     /// Gives up an action, if that may still happen. It may come late.
     pub(super) fn add_late(&mut self, acquisition: u8, kind: Kind) -> bool {
-        let free = self.late.iter_mut().find(|it| it.is_none());
+        let free = self.late.iter_mut().find(|late| late.is_none());
         let Some(free) = free.filter(|_| self.lates > 0) else {
             return false;
         };

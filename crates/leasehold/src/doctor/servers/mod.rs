@@ -10,8 +10,6 @@ mod memory;
 mod persistence;
 mod replicas;
 mod rights;
-#[cfg(test)]
-mod samples;
 mod sentinels;
 
 use std::time::Duration;
@@ -48,9 +46,10 @@ pub(super) fn check(servers: &ServerFacts, ttl: Ttl) -> Vec<Finding> {
 }
 
 fn check_node(node: &NodeFacts, servers: &ServerFacts) -> Vec<Finding> {
-    let mut findings = identity::check(node, &servers.topology);
-    let lost = |finding: &Finding| finding.severity == Severity::Danger;
-    if findings.iter().any(lost) {
+    let identity = identity::check(node, &servers.topology);
+    let is_lost = identity.severity == Severity::Danger;
+    let mut findings = vec![identity];
+    if is_lost {
         // The other checks are meaningless for a server that cannot keep locks.
         return findings;
     }
@@ -129,43 +128,4 @@ fn slow_failover(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_several_nodes_have_in_common_is_told_once() {
-        let same = || Finding::ok("memory", "no limit");
-        let other = Finding::note("version", "old");
-        let merged = merge(vec![
-            ("a", vec![same(), other.clone()]),
-            ("b", vec![same(), other]),
-            ("c", vec![same()]),
-        ]);
-        let names: Vec<_> = merged
-            .iter()
-            .map(|finding| finding.node.as_deref())
-            .collect();
-        assert_eq!(names, [None, Some("a, b")]);
-    }
-
-    #[test]
-    fn a_failover_must_fit_into_a_third_of_the_ttl() {
-        let ttl = Ttl::from_millis(30_000).unwrap();
-        let of = |millis| {
-            let fix = |left| format!("set {left}");
-            slow_failover("x", Duration::from_millis(millis), ttl, fix)
-        };
-        assert_eq!(of(8_000).severity, Severity::Ok);
-        let slow = of(30_000);
-        assert_eq!(slow.severity, Severity::Warning);
-        assert_eq!(
-            slow.fix.as_deref(),
-            Some("set 8000, or use a ttl of 96s or longer")
-        );
-        let short = Ttl::from_millis(3_000).unwrap();
-        let slow = slow_failover("x", Duration::from_secs(1), short, |left| {
-            format!("set {left}")
-        });
-        assert_eq!(slow.fix.as_deref(), Some("use a ttl of 9s or longer"));
-    }
-}
+mod tests;

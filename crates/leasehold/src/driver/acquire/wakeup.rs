@@ -10,14 +10,12 @@ use super::super::sync::{Mutex, MutexGuard, lock};
 use crate::Error;
 
 /// An acquisition, shared by the task that drives it and by those that receive events.
-#[derive(Debug)]
 pub(crate) struct SharedAcquisition {
     pub(crate) options: AcquireOptions,
     state: Mutex<AcquisitionState>,
     wakeup: Notify,
 }
 
-#[derive(Debug)]
 pub(crate) struct AcquisitionState {
     pub(crate) machine: Acquisition,
     /// What the store replied last.

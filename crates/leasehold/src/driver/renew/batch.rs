@@ -13,7 +13,6 @@ use super::Shared;
 use crate::store::{Reply, Request};
 
 /// A lease whose renewal is due.
-#[derive(Debug)]
 pub(super) struct DueLease {
     pub(super) lease: Arc<ActiveLease>,
     pub(super) due: Instant,

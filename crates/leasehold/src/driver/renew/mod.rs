@@ -34,14 +34,12 @@ const LEASES_PER_PASS: usize = 1_024;
 const RESTART: Duration = Duration::from_millis(100);
 
 /// The task that renews leases. It stops when this is dropped.
-#[derive(Debug)]
 pub(crate) struct Renewer {
     shared: Arc<Shared>,
     /// `None` only in a fork of the process.
     pub(super) task: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
 struct Shared {
     context: Context,
     watchdog: WatchdogClient,

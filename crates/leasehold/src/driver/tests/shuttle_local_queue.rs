@@ -11,6 +11,7 @@ use std::sync::Arc;
 use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex as ModelMutex;
+use tokio::sync::oneshot;
 
 use super::super::acquire::local_queue::{Entry, Head, LocalQueues, QueueKind};
 use super::poll_times;
@@ -23,9 +24,9 @@ const KEYS: u8 = 2;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mutation {
     None,
-    /// A returned turn, whose task has left, is forgotten instead of passed on.
+    /// The queue is forgotten when a turn is returned, because its task has left.
     ForgetsReturned,
-    /// The head is forgotten when the chain is over.
+    /// The head is forgotten instead of passed on.
     ForgetsHead,
 }
 
@@ -40,7 +41,8 @@ impl QueueKind for Toy {
 
 enum Turn {
     Head(Head<Toy>),
-    Baton(Baton),
+    /// The head stays with another task until this is dropped, as with a lease and its holds.
+    Handed(oneshot::Sender<()>),
 }
 
 impl From<Head<Toy>> for Turn {
@@ -49,60 +51,12 @@ impl From<Head<Toy>> for Turn {
     }
 }
 
-/// A hold that is handed from task to task while the head stays, as with a lease and its holds.
-struct Baton {
-    chain: Arc<ModelMutex<Chain>>,
-    world: Arc<World>,
-    spent: bool,
-}
-
-struct Chain {
-    head: Option<Head<Toy>>,
-    left: u8,
-}
-
 /// The queues, and what the checks need.
 struct World {
     queues: LocalQueues<Toy>,
     mutation: Mutation,
     inside: ModelMutex<[u8; KEYS as usize]>,
     served: ModelMutex<[Option<u64>; KEYS as usize]>,
-}
-
-impl Drop for Baton {
-    fn drop(&mut self) {
-        if self.spent {
-            return;
-        }
-        let mut chain = self.chain.lock().unwrap();
-        while chain.left > 0 {
-            chain.left -= 1;
-            let next = chain.head.as_ref().and_then(|head| head.next_if(|()| true));
-            let Some(next) = next else { break };
-            let baton = Self {
-                chain: Arc::clone(&self.chain),
-                world: Arc::clone(&self.world),
-                spent: false,
-            };
-            match next.give(Turn::Baton(baton)) {
-                Ok(()) => return,
-                Err(mut turn) => {
-                    if let Turn::Baton(baton) = &mut turn {
-                        baton.spent = true;
-                    }
-                    if self.world.mutation == Mutation::ForgetsReturned {
-                        std::mem::forget(chain.head.take());
-                        return;
-                    }
-                }
-            }
-        }
-        let head = chain.head.take();
-        drop(chain);
-        if self.world.mutation == Mutation::ForgetsHead {
-            std::mem::forget(head);
-        }
-    }
 }
 
 impl World {
@@ -149,19 +103,25 @@ impl World {
             }
         };
         self.inside(key).await;
-        let chain = match turn {
-            Turn::Baton(baton) => return drop(baton),
-            Turn::Head(head) if thread_rng().gen_bool(0.5) => return drop(head),
-            Turn::Head(head) => Chain {
-                head: Some(head),
-                left: 2,
-            },
+        let head = match turn {
+            Turn::Head(head) => head,
+            Turn::Handed(done) => return drop(done),
         };
-        drop(Baton {
-            chain: Arc::new(ModelMutex::new(chain)),
-            world: self,
-            spent: false,
-        });
+        while thread_rng().gen_bool(0.5)
+            && let Some(next) = head.next_if(|()| true)
+        {
+            let (handed, done) = oneshot::channel();
+            match next.give(Turn::Handed(handed)) {
+                Ok(()) => drop(done.await),
+                Err(_) if self.mutation == Mutation::ForgetsReturned => {
+                    return std::mem::forget(head);
+                }
+                Err(_) => {}
+            }
+        }
+        if self.mutation == Mutation::ForgetsHead {
+            std::mem::forget(head);
+        }
     }
 }
 
@@ -193,8 +153,6 @@ fn every_turn_comes_in_order_and_no_queue_stays() {
     shuttle::check_random(|| run(Mutation::None, KEYS), RUNS);
     shuttle::check_pct(|| run(Mutation::None, 1), RUNS, 3);
 }
-
-// A task waits for ever, which is a deadlock, or a queue stays behind.
 
 #[test]
 #[should_panic]

@@ -190,13 +190,16 @@ impl NodeSession {
         }
     }
 
+    fn gauge(&self) -> metrics::Gauge {
+        metrics::gauge!("leasehold_watchdog_connected", "node" => self.address.to_string())
+    }
+
     fn report(&self, ended: io::Error, was_connected: bool) {
         let error = Error::new(ErrorKind::Unreachable, format!("the watchdog at {self}"));
         let error = error.with_source(ended);
         let known = lock(&self.last_error).replace(error.clone()).is_some();
         report(|| {
-            metrics::gauge!("leasehold_watchdog_connected", "node" => self.address.to_string())
-                .set(0.0);
+            self.gauge().set(0.0);
             let source = std::error::Error::source(&error).map(ToString::to_string);
             let why = source.unwrap_or_default();
             if known && !was_connected {
@@ -233,8 +236,7 @@ impl NodeSession {
         // The node does not know the leases that were registered before.
         self.wakeup.notify_one();
         report(|| {
-            metrics::gauge!("leasehold_watchdog_connected", "node" => self.address.to_string())
-                .set(1.0);
+            self.gauge().set(1.0);
             tracing::info!(node = %self, name, "connected to a watchdog node");
         });
         self.joined.store(sent, Ordering::Release);
@@ -411,13 +413,5 @@ async fn within<T>(sent: impl Future<Output = io::Result<T>>) -> io::Result<T> {
 impl fmt::Display for NodeSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)
-    }
-}
-
-impl fmt::Debug for NodeSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeSession")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
     }
 }

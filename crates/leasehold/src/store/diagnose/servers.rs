@@ -72,13 +72,8 @@ pub(crate) struct NodeFacts {
     pub(crate) rights: Rights,
 }
 
-/// A report of a server, or its refusal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fact<T> {
-    Known(T),
-    /// The words of the server.
-    Unavailable(String),
-}
+/// A report of a server, or the words with which it refused one.
+pub(crate) type Fact<T> = Result<T, String>;
 
 /// The offset of the clock of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,9 +114,8 @@ pub(crate) enum Purpose {
 impl NodeFacts {
     /// Whether it reports to be a replica.
     pub(crate) fn is_replica(&self) -> bool {
-        self.info
-            .known()
-            .is_some_and(|info| info.is("role", "slave"))
+        let info = self.info.as_ref();
+        info.is_ok_and(|info| info.is("role", "slave"))
     }
 }
 
@@ -132,14 +126,5 @@ impl ClusterMember {
 
     pub(crate) fn name(&self) -> String {
         format!("{}:{}", self.host, self.port)
-    }
-}
-
-impl<T> Fact<T> {
-    pub(crate) fn known(&self) -> Option<&T> {
-        match self {
-            Self::Known(fact) => Some(fact),
-            Self::Unavailable(_) => None,
-        }
     }
 }

@@ -417,4 +417,38 @@ fn failed(value: &Value) -> Option<Error> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_and_the_rule_have_the_same_numbers() {
+        let script = include_str!("scripts/mutex.lua");
+        let (day, max) = (leasehold_core::token::RETENTION_MS, Token::MAX);
+        assert!(script.contains(&format!("RETENTION_MS, TOKEN_MAX = '{day}', {max}")));
+        let acceptance = leasehold_core::queue::ACCEPTANCE_MS;
+        assert!(script.contains(&format!("ACCEPTANCE_MS = {acceptance}")));
+        let ttl = Ttl::from_millis(7_000).unwrap();
+        let retention = leasehold_core::queue::retention(ttl);
+        assert_eq!(retention, 2 * ttl.as_duration() + Duration::from_secs(1));
+        assert!(script.contains("retention = run('PTTL', queue), 2 * ttl + 1000"));
+    }
+
+    #[test]
+    fn an_answer_names_what_was_not_renewed() {
+        let now = StoreTime::from_micros(7);
+        for (answer, open) in [
+            ("*1\r\n:7\r\n", Some((now, vec![]))),
+            ("*3\r\n:7\r\n:1\r\n:3\r\n", Some((now, vec![0, 2]))),
+            ("*0\r\n", None),
+            ("*1\r\n:-1\r\n", None),
+            ("*2\r\n:7\r\n:0\r\n", None),
+            ("*2\r\n:7\r\n:-1\r\n", None),
+            ("*2\r\n:7\r\n_\r\n", None),
+            ("*2\r\n$7\r\nPEXPIRE\r\n_\r\n", None),
+            ("_\r\n", None),
+        ] {
+            let value = redis::parse_redis_value(answer.as_bytes()).unwrap();
+            assert_eq!(decode_renewals(&value), open, "{answer:?}");
+        }
+    }
+}

@@ -262,33 +262,3 @@ pub(super) fn deadline(duration: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(duration).unwrap_or_else(|| now + FAR_AWAY)
 }
-
-#[cfg(test)]
-mod tests {
-    use leasehold_testkit::{RedisServer, eventually_async};
-    use redis::cmd;
-
-    use super::super::address::Address;
-    use super::*;
-
-    const SOON: Duration = Duration::from_secs(10);
-
-    async fn ping(manager: &ConnectionManager) -> Result<()> {
-        manager.query(cmd("PING")).await.map(drop)
-    }
-
-    /// A broken connection is noticed while it is idle, so the next request is not lost with it.
-    #[tokio::test(flavor = "multi_thread")]
-    async fn an_idle_connection_that_was_cut_costs_nothing() {
-        let server = RedisServer::start();
-        let address = Address::parse(&server.url()).unwrap();
-        let manager = ConnectionManager::new(address, &OpenOptions::default());
-        for _ in 0..3 {
-            ping(&manager).await.unwrap();
-            assert!(manager.usable().is_some());
-            server.cli(&["CLIENT", "KILL", "USER", "default"]);
-            eventually_async(SOON, async || manager.usable().is_none()).await;
-        }
-        ping(&manager).await.unwrap();
-    }
-}

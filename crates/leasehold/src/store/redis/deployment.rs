@@ -202,10 +202,8 @@ impl<'a> Parts<'a> {
     }
 
     fn masters(mut self) -> Result<Deployment> {
-        let longest_ttl = match self.take("longest-ttl")? {
-            Some(text) => Some(parse_ttl(&text)?),
-            None => None,
-        };
+        let longest_ttl = self.take("longest-ttl")?;
+        let longest_ttl = longest_ttl.as_deref().map(parse_ttl).transpose()?;
         let nodes = self.addresses(None, self.path)?;
         Ok(Deployment::Masters(Masters { nodes, longest_ttl }))
     }

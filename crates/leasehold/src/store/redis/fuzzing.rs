@@ -8,6 +8,8 @@ use leasehold_core::{ClientId, Name, Op, Outcome, Token, TokenCount, Ttl};
 use redis::{PushInfo, Value};
 
 use super::address::Address;
+use super::cluster::check_slots;
+use super::deployment::Deployment;
 use super::inspect::Unreadable;
 use super::keys::{client_key, parse_record, record_key};
 use super::notifications::Notifications;
@@ -26,15 +28,27 @@ pub fn address(data: &[u8]) {
         address.password = None;
         assert_eq!(Address::parse(&address.to_string()).ok(), Some(address));
     }
+    if let Ok(deployment) = Deployment::parse(&text).map(|parsed| parsed.to_string()) {
+        let again = Deployment::parse(&deployment).map(|parsed| parsed.to_string());
+        assert_eq!(again.ok(), Some(deployment));
+    }
     let (before, after) = text.split_once('|').unwrap_or(("", &text));
-    let message = match Address::parse(&format!("redis://{before}:{PASSWORD}{after}@host")) {
-        Ok(address) => format!("{address} {address:?}"),
-        Err(error) => format!("{error} {error:?}"),
-    };
-    assert!(!message.contains(PASSWORD), "{message}");
+    for url in [
+        format!("redis://{before}:{PASSWORD}{after}@host"),
+        format!("redis+sentinel://user:{PASSWORD}{after}"),
+        format!("rediss+cluster://user:{PASSWORD}{after}"),
+        format!("redlock://user:{PASSWORD}{after}"),
+    ] {
+        let message = match Deployment::parse(&url) {
+            Ok(deployment) => format!("{deployment} {deployment:?}"),
+            Err(error) => format!("{error} {error:?}"),
+        };
+        assert!(!message.contains(PASSWORD), "{message}");
+    }
 }
 
-/// Bytes as the answer of a server to a batch of the script, and to the queries of a listing.
+/// Bytes as the answer of a server to a batch of the script, to the queries of a listing, and to
+/// `CLUSTER SLOTS`.
 pub fn answer(data: &[u8]) {
     if let Some((choice, bytes)) = data.split_first()
         && let Ok(value) = redis::parse_redis_value(bytes)
@@ -55,6 +69,7 @@ fn check_answer(choice: u8, value: Value) {
         }
     }
     let _ = inspect::client_info(&value);
+    check_slots(&value);
     if let Value::Array(answers) = value
         && let Err(Unreadable::Foreign(error) | Unreadable::Refused(error)) =
             inspect::entry(&requests[0].key, &answers)
@@ -184,58 +199,4 @@ fn check_message(error: &crate::Error) {
     let message = error.to_string();
     assert!(!message.contains(char::is_control), "{message:?}");
     assert!(message.len() < 2_000, "{message:?}");
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    pub(in super::super) fn any_value() -> impl Strategy<Value = Value> {
-        let text = prop::sample::select(vec!["00000000000000000000000000000000:1", "1", "pid"]);
-        let leaf = prop_oneof![
-            4 => (-2_i64..9).prop_map(Value::Int),
-            1 => (0..20_000_i64).prop_map(Value::Int),
-            1 => any::<i64>().prop_map(Value::Int),
-            1 => text.prop_map(|text| Value::BulkString(text.into())),
-            1 => any::<String>().prop_map(|text| Value::BulkString(text.into())),
-            1 => any::<Vec<u8>>().prop_map(Value::BulkString),
-            1 => any::<String>().prop_map(Value::SimpleString),
-            1 => Just(Value::Nil),
-            1 => Just(Value::Okay),
-            1 => any::<f64>().prop_map(Value::Double),
-            1 => any::<bool>().prop_map(Value::Boolean),
-        ];
-        leaf.prop_recursive(3, 24, 9, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..10).prop_map(Value::Array),
-                prop::collection::vec((inner.clone(), inner.clone()), 0..3).prop_map(Value::Map),
-                prop::collection::vec(inner, 0..3).prop_map(Value::Set),
-            ]
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn no_answer_breaks_the_client(
-            choice in any::<u8>(),
-            value in prop_oneof![
-                any_value(),
-                prop::collection::vec(any_value(), 9).prop_map(Value::Array),
-            ],
-        ) {
-            check_answer(choice, value);
-        }
-
-        /// Bytes as they may come from anything that listens on a port.
-        #[test]
-        fn no_bytes_break_the_client(mut bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            answer(&bytes);
-            push(&bytes);
-            key(&bytes);
-            bytes.splice(0..0, *b"\x03*9\r\n:1\r\n:1\r\n");
-            answer(&bytes);
-        }
-    }
 }

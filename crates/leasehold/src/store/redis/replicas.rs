@@ -84,16 +84,8 @@ impl Replicas {
 
     /// Counts the replicas, if these requests need all of them and the last count is too old.
     pub(super) async fn count_for(&self, requests: &[Request]) -> Result<()> {
-        let all = |request: &Request| {
-            matches!(
-                request.durability,
-                Durability::Replicas {
-                    count: ReplicaCount::All,
-                    ..
-                }
-            )
-        };
-        if !requests.iter().any(all) {
+        let mut counts = requests.iter().map(|request| request.durability.count());
+        if counts.all(|count| count != Some(ReplicaCount::All)) {
             return Ok(());
         }
         let mut last = self.last_count.lock().await;

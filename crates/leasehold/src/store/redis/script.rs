@@ -46,14 +46,17 @@ impl RuleScripts {
     pub(super) fn new(one_of_many: bool) -> Self {
         Self {
             mutex: Script::new(MUTEX),
-            renew: RenewScript::new(),
+            renew: RenewScript {
+                script: Script::new(RENEW),
+                fast_path: FastPath::default(),
+            },
             one_of_many,
         }
     }
 
     /// The number of script calls sent so far.
     pub(super) fn calls(&self) -> u64 {
-        self.mutex.calls() + self.renew.calls()
+        self.mutex.calls() + self.renew.script.calls()
     }
 
     /// Applies requests, and returns one reply per request. A batch of only renewals uses the fast path first;
@@ -136,18 +139,6 @@ impl FastPath {
 }
 
 impl RenewScript {
-    pub(super) fn new() -> Self {
-        Self {
-            script: Script::new(RENEW),
-            fast_path: FastPath::default(),
-        }
-    }
-
-    /// The number of calls sent so far.
-    pub(super) fn calls(&self) -> u64 {
-        self.script.calls()
-    }
-
     /// Applies the renewals that the script can. Those without a reply afterwards need the rule.
     pub(super) async fn apply(
         &self,

@@ -2,12 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Waker};
 
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use leasehold_core::ClientId;
 use redis::aio::{MultiplexedConnection, PubSubSink};
 use redis::{Client, Cmd, Pipeline, RedisError, RedisResult, Value};
@@ -281,12 +279,13 @@ impl Subscriptions {
                 let mut cmd = redis::cmd("UNSUBSCRIBE");
                 cmd.arg(channel).set_no_response(true);
                 let mut connection = connection.clone();
-                poll_once(async move { connection.send_packed_command(&cmd).await })
+                let sent = async move { connection.send_packed_command(&cmd).await };
+                sent.now_or_never().is_some()
             }),
             Transport::Separate(pubsub) => {
                 let (mut sink, channels) = (pubsub.sink.clone(), channels.clone());
                 // The first poll sends it; the rest waits for the answer.
-                poll_once(async move { sink.unsubscribe(channels).await });
+                let _ = async move { sink.unsubscribe(channels).await }.now_or_never();
                 true
             }
         };
@@ -413,10 +412,4 @@ fn denied(refused: &[Refused]) -> HashMap<String, Refusal> {
         }
     }
     denied
-}
-
-/// Polls a future once, and returns whether it is ready.
-fn poll_once(future: impl Future) -> bool {
-    let mut context = Context::from_waker(Waker::noop());
-    pin!(future).poll(&mut context).is_ready()
 }

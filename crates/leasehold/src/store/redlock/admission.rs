@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::quorum::{Decision, Observation, Size, decide};
-use leasehold_core::{ScopeName, Token, Ttl};
+use leasehold_core::{ScopeName, Ttl};
 use tokio::time::Instant;
 
 use super::fan_out::{WaitLimits, fan_out};
@@ -190,7 +190,15 @@ impl Admission {
         match (decision, inspected) {
             (Decision::Admitted, _) => Status::Admitted,
             (Decision::Admit { floor }, Some(candidate)) => {
-                self.admit(master, namespace, candidate, floor).await
+                match store.admit(namespace, candidate, floor).await {
+                    Ok(inspected) if inspected.observation.is_admitted() => {
+                        tracing::info!(master = %store, %namespace, ?floor, "admitted");
+                        return Status::Admitted;
+                    }
+                    Ok(_) => {}
+                    Err(error) => tracing::debug!(master = %store, %error, "not admitted"),
+                }
+                Status::Unknown
             }
             (Decision::KeepOut { remaining }, _) => {
                 tracing::info!(
@@ -208,27 +216,6 @@ impl Admission {
                 Status::Unknown
             }
             (Decision::TooFewAnswers | Decision::Admit { .. }, _) => Status::Unknown,
-        }
-    }
-
-    async fn admit(
-        &self,
-        master: usize,
-        namespace: &ScopeName,
-        candidate: &Inspection,
-        floor: Option<Token>,
-    ) -> Status {
-        let store = &self.nodes[master].store;
-        match store.admit(namespace, candidate, floor).await {
-            Ok(inspected) if inspected.observation.is_admitted() => {
-                tracing::info!(master = %store, %namespace, ?floor, "admitted");
-                Status::Admitted
-            }
-            Ok(_) => Status::Unknown,
-            Err(error) => {
-                tracing::debug!(master = %store, %error, "not admitted");
-                Status::Unknown
-            }
         }
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use leasehold_core::Op;
 use leasehold_core::quorum::{Masters, Size};
 use tokio::time::{Instant, sleep_until};
@@ -64,7 +64,7 @@ impl Broadcast<'_> {
             }
             tally.note(self.leftovers);
         }
-        finish_in_background(calls).await;
+        finish_in_background(calls);
         let replies = tallies.into_iter();
         replies
             .map(|tally| tally.into_reply(|namespace| self.admission.kept_out(namespace)))
@@ -165,13 +165,11 @@ fn among(nodes: &[Arc<Master>], some: Masters) -> impl Iterator<Item = (usize, &
 }
 
 /// Finishes calls in the background. Each is polled once first, so that it is sent before all later calls.
-async fn finish_in_background(mut calls: Calls) {
+fn finish_in_background(mut calls: Calls) {
     if calls.is_empty() {
         return;
     }
-    let polled =
-        std::future::poll_fn(|context| std::task::Poll::Ready(calls.poll_next_unpin(context)));
-    let _ = polled.await;
+    let _ = calls.next().now_or_never();
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(async move { while calls.next().await.is_some() {} });
     }

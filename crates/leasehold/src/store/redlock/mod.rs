@@ -88,19 +88,8 @@ impl RedlockStore {
     /// are one server, and for one that is a replica or a node of a cluster;
     /// [`ErrorKind::NoQuorum`] if fewer than a majority can be reached; otherwise as for
     /// [`open`](super::open()).
-    pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        let deployment = Deployment::of(url, options)?;
-        let url = deployment.to_string();
-        let Deployment::Masters(masters) = deployment else {
-            let message = "the URL of many masters must start with redlock:// or redlocks://";
-            return Err(Error::new(ErrorKind::InvalidConfig, message));
-        };
-        let store = Self::over(masters, url, options)?;
-        store.meet().await.map_err(|error| error.at_store(&store))?;
-        Ok(store)
-    }
-
-    fn over(masters: Masters, url: String, options: &OpenOptions) -> Result<Self> {
+    pub(super) async fn open(masters: Masters, options: &OpenOptions) -> Result<Self> {
+        let url = Deployment::Masters(masters.clone()).to_string();
         let size = Size::new(masters.nodes.len()).map_err(|error| {
             let message = format!(
                 "the store URL names {} masters: {error}",
@@ -112,7 +101,7 @@ impl RedlockStore {
         let longest = masters.longest_ttl.unwrap_or_else(default);
         let node = |address| Arc::new(Master::new(RedisStore::one_of_many(address, options)));
         let nodes: Vec<_> = masters.nodes.into_iter().map(node).collect();
-        Ok(Self {
+        let store = Self {
             admission: Arc::new(Admission::new(nodes.clone(), size, longest)),
             leftovers: Leftovers::new(size, longest.as_duration()),
             nodes,
@@ -120,7 +109,9 @@ impl RedlockStore {
             longest,
             url,
             listeners: Mutex::default(),
-        })
+        };
+        store.meet().await.map_err(|error| error.at_store(&store))?;
+        Ok(store)
     }
 
     /// Connects to the masters, and checks that they are independent.

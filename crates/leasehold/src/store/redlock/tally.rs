@@ -5,7 +5,7 @@ use std::iter::repeat_n;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step, Verdict, Vote};
-use leasehold_core::{LeaseId, Loss, Op, Outcome, ScopeName, StoreTime, Token};
+use leasehold_core::{LeaseId, Loss, Op, Outcome, ScopeName, StoreTime};
 
 use super::leftovers::{Leftovers, Replies};
 use crate::error::Retry;
@@ -245,7 +245,17 @@ impl Tally {
     fn step(&mut self, step: Step) -> Option<(Masters, Request)> {
         let outcome = match step {
             Step::Wait => return None,
-            Step::Write { first, to } => return Some((to, self.fence(first)?)),
+            Step::Write { first, to } => {
+                let Op::Acquire { lease, tokens, .. } = self.request.op else {
+                    return None;
+                };
+                let op = Op::SetToken {
+                    lease,
+                    first,
+                    tokens,
+                };
+                return Some((to, self.again(op)));
+            }
             Step::Won { first } => Outcome::Granted { first },
             Step::Lost(Defeat::Held { left, split }) => Outcome::Refused {
                 // If no lease has a majority, the first to try again may win.
@@ -308,17 +318,6 @@ impl Tally {
         let had = |lease: &LeaseId| cut_off.iter().filter(|other| *other == lease).count();
         let cut_off = cut_off.iter().max_by_key(|lease| had(lease)).copied();
         self.applied(Outcome::Revoked { cut_off });
-    }
-
-    fn fence(&self, first: Token) -> Option<Request> {
-        let Op::Acquire { lease, tokens, .. } = self.request.op else {
-            return None;
-        };
-        Some(self.again(Op::SetToken {
-            lease,
-            first,
-            tokens,
-        }))
     }
 
     fn again(&self, op: Op) -> Request {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Instant, Notice, Op, Outcome, Record, StoreTime, mutex};
+use leasehold_core::{ClientId, Instant, Notice, Op, Outcome, StoreTime, mutex};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::error::Fault;
 use super::notify::Outbox;
 use super::records;
-use crate::store::api::{ClientInfo, Key, Reply, Request};
+use crate::store::api::{ClientInfo, Reply, Request};
 use crate::{Error, Result};
 
 /// A change, when it was sent, and the channel for its result.
@@ -82,7 +82,7 @@ impl Write {
     }
 }
 
-/// Applies one request, and adds its notifications to the outbox.
+/// Applies one request by the rule, inside a transaction, and adds its notifications to the outbox.
 fn answer(
     db: &Connection,
     request: &Request,
@@ -94,38 +94,28 @@ fn answer(
         // A client that cannot be notified must not delay those behind it in the queue.
         *wait &= !outbox.is_unreachable();
     }
-    let outcome = apply(db, key, &op, now, |notice| outbox.add(key, notice))?;
-    if let Outcome::Refused {
-        queue_position: Some(_),
-        ..
-    } = outcome
-    {
+    let before = match records::load(db, key) {
+        // A forced release repairs a damaged record: tokens keep growing by the clock.
+        Err(Fault::Unreadable(_)) if op == Op::Revoke => None,
+        loaded => Some(loaded?),
+    };
+    let loaded = before.as_ref().map(|before| &before.record);
+    let mut record = loaded.cloned().unwrap_or_default();
+    let notify = |notice: &Notice| outbox.add(key, notice);
+    let outcome = mutex::apply(&mut record, &op, now, notify);
+    if loaded != Some(&record) {
+        records::save(db, key, before.as_ref(), &record)?;
+    }
+    let queued = matches!(
+        outcome,
+        Outcome::Refused {
+            queue_position: Some(_),
+            ..
+        }
+    );
+    if queued {
         outbox.add_waiter();
     }
     let now = Some(now);
     Ok(Reply::Applied { outcome, now })
-}
-
-/// Applies one operation inside a transaction, by the rule.
-pub(super) fn apply(
-    db: &Connection,
-    key: &Key,
-    op: &Op,
-    now: StoreTime,
-    notify: impl FnMut(&Notice) -> bool,
-) -> Result<Outcome, Fault> {
-    let before = match records::load(db, key) {
-        // A forced release repairs a damaged record: tokens keep growing by the clock.
-        Err(Fault::Unreadable(_)) if *op == Op::Revoke => None,
-        loaded => Some(loaded?),
-    };
-    let mut record = match &before {
-        Some(before) => before.record.clone(),
-        None => Record::default(),
-    };
-    let outcome = mutex::apply(&mut record, op, now, notify);
-    if before.as_ref().map(|before| &before.record) != Some(&record) {
-        records::save(db, key, before.as_ref(), &record)?;
-    }
-    Ok(outcome)
 }

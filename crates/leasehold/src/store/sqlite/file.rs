@@ -245,28 +245,6 @@ mod tests {
     use crate::clock::BootClock;
 
     #[test]
-    fn a_log_that_was_written_back_is_used_again() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("locks.db");
-        let machine = Machine::with_clock(Arc::new(BootClock)).unwrap();
-        let file = File::open(&path, &machine).unwrap();
-        let length = || {
-            std::fs::metadata(path::beside(&path, "-wal"))
-                .unwrap()
-                .len()
-        };
-        let change = || file.db.execute_batch("UPDATE meta SET high = high + 1");
-        change().unwrap();
-        let short = length();
-        change().unwrap();
-        let long = length();
-        assert!(long > short);
-        file.write_log_back();
-        change().unwrap();
-        assert_eq!(length(), long);
-    }
-
-    #[test]
     fn what_was_acknowledged_survives_a_power_failure() {
         let directory = tempfile::tempdir().unwrap();
         let machine = Machine::with_clock(Arc::new(BootClock)).unwrap();

@@ -52,6 +52,7 @@ impl GarbageCollector {
 /// Checks the next records after those of the last run of any process, in a cycle.
 fn collect(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
     let now = signed(now.as_micros());
+    let behind = now.saturating_sub(AHEAD);
     let start: [String; 3] = db
         .prepare_cached("SELECT swept_namespace, swept_tenant, swept_name FROM meta")?
         .query_row([], key)?;
@@ -74,14 +75,7 @@ fn collect(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
                AND (queue_until IS NULL OR queue_until <= ?5)
                AND (last_token IS NULL OR last_token < ?6)",
         )?
-        .execute(params![
-            start[0],
-            start[1],
-            start[2],
-            CHUNK,
-            now,
-            now.saturating_sub(AHEAD)
-        ])?;
+        .execute(params![start[0], start[1], start[2], CHUNK, now, behind])?;
     remove_queues(db, &start, end.as_ref(), now)?;
     let [namespace, tenant, name] = end.unwrap_or_default();
     db.prepare_cached("UPDATE meta SET swept_namespace = ?1, swept_tenant = ?2, swept_name = ?3")?
@@ -101,8 +95,7 @@ fn remove_queues(
     end: Option<&[String; 3]>,
     now: i64,
 ) -> Result<(), Fault> {
-    let [namespace, tenant, name] = start;
-    let last = end.map(|[namespace, tenant, name]| (namespace, tenant, name));
+    let [namespace, tenant, name] = [0, 1, 2].map(|column| end.map(|end| &end[column]));
     db.prepare_cached(
         "DELETE FROM waiters
          WHERE (namespace, tenant, name) > (?1, ?2, ?3)
@@ -113,13 +106,7 @@ fn remove_queues(
                  AND r.name = waiters.name AND r.queue_until > ?7)",
     )?
     .execute(params![
-        namespace,
-        tenant,
-        name,
-        last.map(|last| last.0),
-        last.map(|last| last.1),
-        last.map(|last| last.2),
-        now
+        start[0], start[1], start[2], namespace, tenant, name, now
     ])?;
     Ok(())
 }

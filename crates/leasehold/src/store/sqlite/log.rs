@@ -19,16 +19,6 @@ pub(super) struct LogMonitor {
     reported: bool,
 }
 
-/// A log that is too large and cannot be checkpointed.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct LogReport {
-    pub(super) bytes: u64,
-    /// The number of its pages.
-    pub(super) pages: i64,
-    /// The number of pages that were written back.
-    pub(super) written_back: i64,
-}
-
 impl LogMonitor {
     /// Counts a transaction. Logs a warning if the size is due to be checked and too large.
     pub(super) fn committed(&mut self, file: &File) {
@@ -37,35 +27,34 @@ impl LogMonitor {
             return;
         }
         self.transactions = 0;
-        if let Some(report) = self.check(file) {
+        self.check(file);
+    }
+
+    /// Whether it logged a warning.
+    fn check(&mut self, file: &File) -> bool {
+        let Some(bytes) = size(&file.path) else {
+            return false;
+        };
+        if bytes <= LOG_MAX {
+            self.reported = false;
+        }
+        if bytes <= LOG_MAX || self.reported {
+            return false;
+        }
+        let Some((pages, written_back)) = file.write_log_back() else {
+            return false;
+        };
+        // If all pages were written back, the next transaction resets the log.
+        self.reported = written_back < pages;
+        if self.reported {
             tracing::warn!(
-                path = %file.path.display(),
-                bytes = report.bytes,
-                pages = report.pages,
-                written_back = report.written_back,
+                path = %file.path.display(), bytes, pages, written_back,
                 "the log of the store grows, because a reader keeps a transaction open (PRAGMA \
                  wal_checkpoint could not write all pages back); `fuser` on the file shows the \
                  processes that have it open, end the one that reads"
             );
         }
-    }
-
-    fn check(&mut self, file: &File) -> Option<LogReport> {
-        let bytes = size(&file.path)?;
-        if bytes <= LOG_MAX {
-            self.reported = false;
-        }
-        if bytes <= LOG_MAX || self.reported {
-            return None;
-        }
-        let (pages, written_back) = file.write_log_back()?;
-        // If all pages were written back, the next transaction resets the log.
-        self.reported = written_back < pages;
-        self.reported.then_some(LogReport {
-            bytes,
-            pages,
-            written_back,
-        })
+        self.reported
     }
 }
 
@@ -97,15 +86,14 @@ mod tests {
         let mut monitor = LogMonitor::default();
         for _ in 0..2 {
             reader.execute_batch("BEGIN; SELECT * FROM filler").unwrap();
-            assert_eq!(monitor.check(&file), None);
+            assert!(!monitor.check(&file));
             let fill = "INSERT INTO filler VALUES (zeroblob(4194304)); DELETE FROM filler";
             while size(&path).unwrap() <= LOG_MAX {
                 file.db.execute_batch(fill).unwrap();
             }
-            let report = monitor.check(&file).unwrap();
-            assert!(report.bytes > LOG_MAX && report.written_back < report.pages);
+            assert!(monitor.check(&file));
             file.db.execute_batch(fill).unwrap();
-            assert_eq!(monitor.check(&file), None, "reported twice");
+            assert!(!monitor.check(&file), "reported twice");
             // The log is truncated when it is reset.
             reader.execute_batch("COMMIT").unwrap();
             file.write_log_back().unwrap();

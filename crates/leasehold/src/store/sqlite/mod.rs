@@ -279,20 +279,12 @@ impl Drop for SqliteStore {
 
 /// The URL of a store as its `Display`.
 pub(super) fn redacted_url(url: &str) -> Result<String> {
-    Ok(Url(&path::parse(url)?).to_string())
-}
-
-struct Url<'a>(&'a Path);
-
-impl fmt::Display for Url<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sqlite:{}", self.0.display())
-    }
+    Ok(format!("sqlite:{}", path::parse(url)?.display()))
 }
 
 impl fmt::Display for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Url(&self.path).fmt(f)
+        write!(f, "sqlite:{}", self.path.display())
     }
 }
 

@@ -199,13 +199,8 @@ fn hold(row: &Row<'_>) -> Result<Option<RecordHolder>, Fault> {
 }
 
 fn last_token(row: &Row<'_>) -> Result<Option<Token>, Fault> {
-    match unsigned(row, "last_token")? {
-        Some(value) => match Token::new(value) {
-            Some(token) => Ok(Some(token)),
-            None => Err(Fault::Unreadable("last_token")),
-        },
-        None => Ok(None),
-    }
+    let token = |value| Token::new(value).ok_or(Fault::Unreadable("last_token"));
+    unsigned(row, "last_token")?.map(token).transpose()
 }
 
 /// `None` also for a row that cannot be read: no rule depends on it.

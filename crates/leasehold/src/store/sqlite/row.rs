@@ -23,13 +23,8 @@ pub(super) fn columns(key: &Key) -> (&str, &str, &str) {
 
 /// A number that leasehold wrote with [`signed`].
 pub(super) fn unsigned(row: &Row<'_>, column: &'static str) -> Result<Option<u64>, Fault> {
-    match get::<Option<i64>>(row, column)? {
-        Some(value) => match u64::try_from(value) {
-            Ok(value) => Ok(Some(value)),
-            Err(_) => Err(Fault::Unreadable(column)),
-        },
-        None => Ok(None),
-    }
+    let value = get::<Option<i64>>(row, column)?.map(u64::try_from);
+    value.transpose().map_err(|_| Fault::Unreadable(column))
 }
 
 /// A value that leasehold wrote is of the right type and in its range.

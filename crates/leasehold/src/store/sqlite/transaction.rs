@@ -65,49 +65,29 @@ fn roll_back(db: &Connection) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use rusqlite::params;
-
     use super::*;
-    use crate::clock::BootClock;
-    use crate::store::sqlite::boot::Machine;
-    use crate::store::sqlite::file::File;
     use crate::{Error, ErrorKind};
 
-    /// A limit on the pages of the file simulates a full disk.
+    /// A limit on the pages simulates a full disk.
     #[test]
     fn a_full_disk_undoes_the_transaction_and_is_reported() {
-        let directory = tempfile::tempdir().unwrap();
-        let machine = Machine::with_clock(Arc::new(BootClock)).unwrap();
-        let file = File::open(&directory.path().join("locks.db"), &machine).unwrap();
-        let db = &file.db;
-        let pages = |limit: u32| {
-            let limit = format!("PRAGMA max_page_count = {limit}");
-            db.query_row(&limit, [], |row| row.get::<_, u32>(0))
-                .unwrap()
-        };
-        let until = Instant::default();
-        let fill = |rows: u32| {
-            run(db, until, |db| {
-                for number in 0..rows {
-                    let mut insert = db.prepare_cached(
-                        "INSERT INTO records (namespace, tenant, name) VALUES ('n', 't', ?1)",
-                    )?;
-                    insert.execute(params![format!("{number:0500}")])?;
-                }
-                Ok(())
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch("CREATE TABLE filler (x)").unwrap();
+        let number = |sql: &str| db.query_row(sql, [], |row| row.get::<_, u32>(0));
+        let fill = || {
+            run(&db, Instant::default(), |db| {
+                let fill = "INSERT INTO filler VALUES (1), (zeroblob(100000))";
+                Ok(db.execute_batch(fill)?)
             })
         };
-        pages(1);
-        let failed = fill(100).unwrap_err();
+        number("PRAGMA max_page_count = 1").unwrap();
+        let failed = fill().unwrap_err();
         assert!(!failed.undetermined);
         let error = Error::from(failed.fault);
         assert_eq!(error.kind(), ErrorKind::Store);
         assert_eq!(error.to_string(), "the disk is full; make room on it");
-        pages(1_000_000);
-        fill(100).unwrap();
-        let count = "SELECT count(*) FROM records";
-        assert_eq!(db.query_row(count, [], |row| row.get(0)), Ok(100));
+        number("PRAGMA max_page_count = 1000000").unwrap();
+        fill().unwrap();
+        assert_eq!(number("SELECT count(*) FROM filler"), Ok(2));
     }
 }

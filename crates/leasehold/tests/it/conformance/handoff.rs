@@ -11,7 +11,7 @@ use crate::recording_store::Valve;
 use crate::waiters::{SOON, poll_once, soon, spawn_waiter};
 
 /// A client that hands its leases off however long that takes.
-fn patient() -> ClientBuilder {
+fn unlimited() -> ClientBuilder {
     Client::builder().handoff_time(SOON)
 }
 
@@ -27,35 +27,32 @@ async fn followed(mutex: &Mutex, waiters: &[&Mutex]) -> (Guard, Vec<JoinHandle<G
     (soon(next).await, waiters)
 }
 
+/// The next holder, whose token is larger. Returns whether it has the same lease.
+async fn next_holder(guard: Guard, waiter: JoinHandle<Guard>) -> (bool, Guard) {
+    let (lease, token) = (guard.lease_id(), guard.token());
+    guard.release().await.unwrap();
+    let next = soon(waiter).await;
+    assert!(next.token() > token);
+    (next.lease_id() == lease, next)
+}
+
 pub(super) async fn a_lease_is_handed_off_without_the_store(fixture: Fixture) {
-    let (client, recorder) = fixture.recorded(patient()).await;
+    let (client, recorder) = fixture.recorded(unlimited()).await;
     let mutex = client.mutex(fresh_name("handoff")).unwrap();
     let (mut guard, waiters) = followed(&mutex, &[&mutex; 20]).await;
-    assert_eq!(
-        recorder.operations(),
-        [vec!["acquire"], vec!["release", "acquire"]]
-    );
+    let expected = [vec!["acquire"], vec!["release", "acquire"]];
+    assert_eq!(recorder.operations(), expected);
     recorder.clear();
     for waiter in waiters {
-        let (lease, token) = (guard.lease_id(), guard.token());
-        guard.release().await.unwrap();
-        guard = soon(waiter).await;
-        assert_eq!(guard.lease_id(), lease);
-        assert!(guard.token() > token);
-        assert!(guard.state().is_held());
+        let same;
+        (same, guard) = next_holder(guard, waiter).await;
+        assert!(same && guard.state().is_held());
     }
-    assert!(
-        recorder.operations().is_empty(),
-        "{:?}",
-        recorder.operations()
-    );
+    recorder.assert_silent();
     // What the store believes is the same all the time.
     let holder = mutex.holder().await.unwrap().unwrap();
     assert_eq!((holder.lease, holder.count), (guard.lease_id(), 1));
-    assert!(
-        holder.token.unwrap() > guard.token(),
-        "the block was used up"
-    );
+    assert!(holder.token > Some(guard.token()), "no token is left");
     guard.release().await.unwrap();
     assert_eq!(recorder.operations(), [["release"]]);
     assert!(!mutex.is_locked().await.unwrap());
@@ -69,7 +66,7 @@ pub(super) async fn after_the_limit_of_handoffs_the_process_joins_the_queue_agai
     fixture: Fixture,
 ) {
     let name = fresh_name("turns");
-    let (client, recorder) = fixture.recorded(patient().handoff_max(3)).await;
+    let (client, recorder) = fixture.recorded(unlimited().handoff_max(3)).await;
     let (rival, rival_recorder) = fixture.recorded(Client::builder()).await;
     let mutex = client.mutex(&name).unwrap();
     let rival = rival.mutex(&name).unwrap();
@@ -82,11 +79,7 @@ pub(super) async fn after_the_limit_of_handoffs_the_process_joins_the_queue_agai
             guard.release().await.unwrap();
             guard = soon(waiters.remove(0)).await;
         }
-        assert!(
-            recorder.operations().is_empty(),
-            "{:?}",
-            recorder.operations()
-        );
+        recorder.assert_silent();
         let token = guard.token();
         guard.release().await.unwrap();
         let competitor = soon(competing).await;
@@ -105,7 +98,7 @@ pub(super) async fn after_the_limit_of_handoffs_the_process_joins_the_queue_agai
 
 pub(super) async fn it_can_be_switched_off(fixture: Fixture) {
     let off = [
-        patient().handoff_max(0),
+        unlimited().handoff_max(0),
         Client::builder().handoff_time(Duration::ZERO),
     ];
     for builder in off {
@@ -114,11 +107,9 @@ pub(super) async fn it_can_be_switched_off(fixture: Fixture) {
         let (mut guard, waiters) = followed(&mutex, &[&mutex; 3]).await;
         for waiter in waiters {
             recorder.clear();
-            let (lease, token) = (guard.lease_id(), guard.token());
-            guard.release().await.unwrap();
-            guard = soon(waiter).await;
-            assert_ne!(guard.lease_id(), lease);
-            assert!(guard.token() > token);
+            let same;
+            (same, guard) = next_holder(guard, waiter).await;
+            assert!(!same);
             travelled_together(&fixture, &recorder.operations());
         }
         guard.release().await.unwrap();
@@ -136,7 +127,7 @@ fn travelled_together(fixture: &Fixture, batches: &[Vec<&'static str>]) {
 pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_same(
     fixture: Fixture,
 ) {
-    let (client, recorder) = fixture.recorded(patient()).await;
+    let (client, recorder) = fixture.recorded(unlimited()).await;
     let ttl = Duration::from_secs(20);
     let renewed = client.mutex(fresh_name("alike")).unwrap();
     let fixed = renewed.lease(ttl).unwrap();
@@ -150,13 +141,11 @@ pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_
     ];
     for (first, second) in pairs {
         let (mut guard, waiters) = followed(first, &[second, first]).await;
-        let (lease, token) = (guard.lease_id(), guard.token());
         for waiter in waiters {
             recorder.clear();
-            guard.release().await.unwrap();
-            guard = soon(waiter).await;
-            assert_ne!(guard.lease_id(), lease);
-            assert!(guard.token() > token);
+            let same;
+            (same, guard) = next_holder(guard, waiter).await;
+            assert!(!same);
             travelled_together(&fixture, &recorder.operations());
         }
         guard.release().await.unwrap();
@@ -178,7 +167,7 @@ pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_
 }
 
 pub(super) async fn a_lease_is_handed_off_after_its_last_hold(fixture: Fixture) {
-    let client = fixture.client_with(patient()).await;
+    let client = fixture.client_with(unlimited()).await;
     let stranger = client.mutex(fresh_name("last")).unwrap();
     let owned = stranger.owned_by(&Owner::new());
     let count = async || stranger.holder().await.unwrap().unwrap().count;
@@ -222,7 +211,7 @@ pub(super) async fn a_lease_is_handed_off_after_its_last_hold(fixture: Fixture) 
 
 /// A task of the owner is about to enter, and has its turn when the lease is another's.
 pub(super) async fn a_lease_that_was_handed_off_is_not_entered_again(fixture: Fixture) {
-    let (client, recorder) = fixture.recorded(patient()).await;
+    let (client, recorder) = fixture.recorded(unlimited()).await;
     let stranger = client.mutex(fresh_name("late")).unwrap();
     let owned = stranger.owned_by(&Owner::new());
     let (outer, mut waiters) = followed(&owned, &[&stranger]).await;
@@ -254,7 +243,7 @@ pub(super) async fn a_lease_that_was_handed_off_is_not_entered_again(fixture: Fi
 /// The lease is deleted while it is on its way through the tasks of a process.
 pub(super) async fn a_forced_release_ends_the_chain(fixture: Fixture) {
     let name = fresh_name("chain");
-    let client = fixture.client_with(patient()).await;
+    let client = fixture.client_with(unlimited()).await;
     let (rival, rival_recorder) = fixture.recorded(Client::builder()).await;
     let mutex = client.mutex(&name).unwrap();
     let (guard, mut waiters) = followed(&mutex, &[&mutex; 4]).await;

@@ -1,55 +1,46 @@
 //! Acquisition, re-entry and release.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::{Cause, Client, ErrorKind, Owner, State, StateKind};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::harness::poll_once;
+use crate::waiters::{SOON, spawn_waiter};
 
-const SOON: Duration = Duration::from_secs(10);
-
-/// 32 tasks on two clients add to a number that only the lock protects.
+/// 32 tasks on two clients.
 pub(super) async fn tasks_on_two_clients_exclude_each_other(fixture: Fixture) {
     let name = fresh_name("counter");
     let inside = Arc::new(AtomicBool::new(false));
-    let sum = Arc::new(AtomicU64::new(0));
     let clients = [fixture.client().await, fixture.client().await];
-    let mut tasks = Vec::new();
-    for task in 0..32 {
+    let tasks = (0..32).map(|task| {
         let mutex = clients[task % 2].mutex(&name).unwrap();
-        let (inside, sum) = (Arc::clone(&inside), Arc::clone(&sum));
-        tasks.push(tokio::spawn(async move {
+        let inside = Arc::clone(&inside);
+        tokio::spawn(async move {
             for _ in 0..5 {
                 let guard = mutex.lock().await.unwrap();
                 assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
-                let before = sum.load(Ordering::SeqCst);
                 tokio::task::yield_now().await;
-                sum.store(before + 1, Ordering::SeqCst);
                 inside.store(false, Ordering::SeqCst);
                 guard.release().await.unwrap();
             }
-        }));
-    }
-    for task in tasks {
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
         task.await.unwrap();
     }
-    assert_eq!(sum.load(Ordering::SeqCst), 32 * 5);
 }
 
 pub(super) async fn a_refusal_has_the_remaining_time(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("left")).unwrap();
+    let mutex = fixture.mutex("left").await;
     assert_eq!(mutex.time_left().await.unwrap(), None);
     let ttl = Duration::from_secs(20);
     let guard = mutex.ttl(ttl).unwrap().lock().await.unwrap();
     let left = mutex.time_left().await.unwrap().unwrap();
-    assert!(
-        left <= ttl && left > ttl - Duration::from_secs(5),
-        "{left:?}"
-    );
+    assert!(left <= ttl && left > ttl * 3 / 4, "{left:?}");
     assert!(mutex.is_locked().await.unwrap());
     guard.release().await.unwrap();
     assert!(!mutex.is_locked().await.unwrap());
@@ -94,16 +85,8 @@ pub(super) async fn tasks_of_one_owner_share_one_lease(fixture: Fixture) {
         .mutex(fresh_name("meet"))
         .unwrap()
         .owned_by(&Owner::new());
-    let tasks: Vec<_> = (0..8)
-        .map(|_| {
-            let mutex = mutex.clone();
-            tokio::spawn(async move { mutex.lock().await.unwrap() })
-        })
-        .collect();
-    let mut guards = Vec::new();
-    for task in tasks {
-        guards.push(task.await.unwrap());
-    }
+    let guards = join_all((0..8).map(|_| spawn_waiter(&mutex))).await;
+    let guards: Vec<_> = guards.into_iter().map(Result::unwrap).collect();
     assert_eq!(mutex.holder().await.unwrap().unwrap().count, 8);
     assert!(guards.iter().all(|guard| guard.state().is_held()));
     drop(guards);
@@ -111,11 +94,7 @@ pub(super) async fn tasks_of_one_owner_share_one_lease(fixture: Fixture) {
 }
 
 pub(super) async fn without_an_owner_there_is_no_re_entry(fixture: Fixture) {
-    let mutex = fixture
-        .client()
-        .await
-        .mutex(fresh_name("stranger"))
-        .unwrap();
+    let mutex = fixture.mutex("stranger").await;
     let guard = mutex.lock().await.unwrap();
     assert!(mutex.try_lock().await.unwrap().is_none());
     let scoped = Owner::new()
@@ -127,7 +106,7 @@ pub(super) async fn without_an_owner_there_is_no_re_entry(fixture: Fixture) {
 
 /// The release is sent first, so the request is not refused.
 pub(super) async fn a_drop_releases_before_the_next_request(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("drop")).unwrap();
+    let mutex = fixture.mutex("drop").await;
     for _ in 0..50 {
         let guard = mutex.try_lock().await.unwrap();
         assert!(guard.is_some());
@@ -172,7 +151,7 @@ pub(super) async fn a_forced_release_makes_the_holder_lost(fixture: Fixture) {
 }
 
 pub(super) async fn run_releases_after_a_value_and_after_a_panic(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("run")).unwrap();
+    let mutex = fixture.mutex("run").await;
     let token = mutex.run(async |lease| lease.token()).await.unwrap();
     assert!(!mutex.is_locked().await.unwrap());
 
@@ -194,7 +173,7 @@ pub(super) async fn run_drops_the_work_when_the_lease_is_lost(fixture: Fixture) 
             self.0.store(true, Ordering::SeqCst);
         }
     }
-    let mutex = fixture.client().await.mutex(fresh_name("cut")).unwrap();
+    let mutex = fixture.mutex("cut").await;
     let dropped = Arc::new(AtomicBool::new(false));
     let mark = Dropped(Arc::clone(&dropped));
     let short = mutex.lease(Duration::from_millis(150)).unwrap();
@@ -224,41 +203,14 @@ pub(super) async fn shutdown_releases_everything(fixture: Fixture) {
     }
 }
 
-pub(super) async fn shutdown_ends_all_waiting(fixture: Fixture) {
-    let (client, other) = (fixture.client().await, fixture.client().await);
-    let name = fresh_name("shutdown");
-    let mutex = client.mutex(&name).unwrap();
-    let guard = other.mutex(&name).unwrap().lock().await.unwrap();
-    // The first is the head, the others wait in the local queue.
-    let mut waiters: Vec<_> = (0..3).map(|_| Box::pin(mutex.lock())).collect();
-    for waiter in &mut waiters {
-        poll_once(waiter.as_mut()).await;
-    }
-    client.shutdown(SOON).await.unwrap();
-    for waiter in waiters {
-        let error = waiter.await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ShutDown, "{error}");
-        assert!(error.to_string().contains(&name), "{error}");
-    }
-    assert_eq!(
-        mutex.try_lock().await.unwrap_err().kind(),
-        ErrorKind::ShutDown
-    );
-    guard.release().await.unwrap();
-    let guard = other.mutex(&name).unwrap().lock().await.unwrap();
-    guard.release().await.unwrap();
-}
-
 pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(fixture: Fixture) {
     let ttl = Duration::from_secs(3);
     let client = fixture.client_with(Client::builder().ttl(ttl)).await;
     let other = fixture.client().await;
     let name = fresh_name("long");
     let mutex = client.mutex(&name).unwrap();
-    assert_eq!(
-        mutex.max_hold(ttl / 2).unwrap_err().kind(),
-        ErrorKind::InvalidConfig
-    );
+    let error = mutex.max_hold(ttl / 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     let guard = mutex.max_hold(ttl * 2).unwrap().lock().await.unwrap();
     let mut states = guard.states();
     let mut kinds = Vec::new();
@@ -266,14 +218,8 @@ pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(fixture: Fixture
         kinds.push(state.kind());
     }
     // A busy machine may add others.
-    assert_eq!(
-        kinds[kinds.len() - 2..],
-        [
-            StateKind::Jeopardy(Cause::HeldTooLong),
-            StateKind::Lost(Cause::HeldTooLong)
-        ],
-        "{kinds:?}"
-    );
+    let last = [StateKind::Jeopardy, StateKind::Lost].map(|kind| kind(Cause::HeldTooLong));
+    assert!(kinds.ends_with(&last), "{kinds:?}");
     let next = other.mutex(&name).unwrap().lock().await.unwrap();
     assert!(next.token() > guard.token());
 }

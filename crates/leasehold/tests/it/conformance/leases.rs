@@ -13,22 +13,24 @@ const SHORT: Duration = Duration::from_millis(300);
 const TTL: Duration = Duration::from_secs(4);
 
 pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("fixed")).unwrap();
-    let (begun, asked) = (Instant::now(), BootClock.now());
+    let mutex = fixture.mutex("fixed").await;
+    let (begun, requested) = (Instant::now(), BootClock.now());
     let guard = mutex.lease(SHORT).unwrap().lock().await.unwrap();
-    assert!(
-        guard.deadline() < BootClock.now().after(SHORT),
-        "the drift is taken off"
-    );
-    assert_eq!(guard.lost().await, Cause::Expired);
-    assert!(BootClock.now() >= guard.deadline(), "told before its time");
-    assert!(guard.deadline() >= asked.after(SHORT * 9 / 10));
+    // The drift is taken off.
+    assert!(guard.deadline() < BootClock.now().after(SHORT));
+    let signal = guard.loss_signal();
+    let mut states = guard.states();
+    assert!(states.next().await.unwrap().is_held());
+    let (lost, ()) = tokio::join!(guard.lost(), signal.lost());
+    assert_eq!(lost, Cause::Expired);
+    assert_eq!(states.next().await, Some(State::Lost(Cause::Expired)));
+    assert_eq!(states.next().await, None);
+    assert!(signal.is_lost());
+    assert!(BootClock.now() >= guard.deadline(), "notified too early");
+    assert!(guard.deadline() >= requested.after(SHORT * 9 / 10));
     // The store ends it, too: the next one is served without any release.
     let next = mutex.lock().await.unwrap();
-    assert!(
-        begun.elapsed() >= SHORT,
-        "nobody had it before it had ended"
-    );
+    assert!(begun.elapsed() >= SHORT, "granted too early");
     next.release().await.unwrap();
     drop(guard);
 }
@@ -88,7 +90,7 @@ pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(fixture: Fixtur
 }
 
 pub(super) async fn ensure_renews_or_fails_with_the_reason(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("ensure")).unwrap();
+    let mutex = fixture.mutex("ensure").await;
     let guard = mutex.lock().await.unwrap();
     guard.ensure(Duration::from_secs(1)).await.unwrap();
     let before = guard.deadline();
@@ -111,7 +113,7 @@ pub(super) async fn ensure_renews_or_fails_with_the_reason(fixture: Fixture) {
 }
 
 pub(super) async fn ttls_outside_the_bounds_are_refused(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("bounds")).unwrap();
+    let mutex = fixture.mutex("bounds").await;
     let day = Duration::from_secs(24 * 60 * 60);
     for bad in [
         Duration::ZERO,
@@ -127,16 +129,4 @@ pub(super) async fn ttls_outside_the_bounds_are_refused(fixture: Fixture) {
     }
     let guard = mutex.lease(day).unwrap().lock().await.unwrap();
     guard.release().await.unwrap();
-}
-
-pub(super) async fn the_states_are_reported_in_their_order(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("states")).unwrap();
-    let guard = mutex.lease(SHORT).unwrap().lock().await.unwrap();
-    let signal = guard.loss_signal();
-    let mut states = guard.states();
-    assert!(matches!(states.next().await, Some(State::Held { .. })));
-    assert_eq!(states.next().await, Some(State::Lost(Cause::Expired)));
-    assert_eq!(states.next().await, None);
-    signal.lost().await;
-    assert!(signal.is_lost());
 }

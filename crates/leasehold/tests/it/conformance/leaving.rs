@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{Cause, Client, ErrorKind, Guard, Mutex, State};
+use leasehold_core::ClientId;
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
@@ -93,7 +94,6 @@ pub(super) async fn a_head_that_times_out_passes_its_position_on(fixture: Fixtur
 
 /// A lock that another client holds, and a client that waits for it.
 struct Scenario {
-    name: String,
     guard: Guard,
     client: Client,
     recorder: Arc<RecordingStore>,
@@ -101,14 +101,13 @@ struct Scenario {
 }
 
 impl Scenario {
-    async fn set(fixture: &Fixture) -> Self {
+    async fn new(fixture: &Fixture) -> Self {
         let name = fresh_name("scenario");
         let holder = fixture.client().await.mutex(&name).unwrap();
         let (client, recorder) = fixture.recorded(Client::builder()).await;
         let mutex = client.mutex(&name).unwrap();
         let guard = holder.lock().await.unwrap();
         Self {
-            name,
             guard,
             client,
             recorder,
@@ -118,9 +117,10 @@ impl Scenario {
 
     /// The remaining waiters are served, and leave nothing.
     async fn finish(self, fixture: &Fixture, waiters: impl IntoIterator<Item = JoinHandle<Guard>>) {
+        let key = default_key(self.guard.name());
         self.guard.release().await.unwrap();
         all_are_served(waiters).await;
-        nothing_is_left(fixture, &default_key(&self.name), &[&self.client]).await;
+        nothing_is_left(fixture, &key, &[&self.client]).await;
     }
 }
 
@@ -128,7 +128,7 @@ pub(super) async fn a_cancelled_waiter_affects_no_other(fixture: Fixture) {
     // The head, while its request or the reply is under way.
     for valve in [Valve::ClosedBefore, Valve::ClosedAfter] {
         for behind in [0, 3] {
-            let scenario = Scenario::set(&fixture).await;
+            let scenario = Scenario::new(&fixture).await;
             scenario.recorder.set(valve);
             let front = spawn_waiter(&scenario.mutex);
             let waiters: Vec<_> = (0..behind).map(|_| spawn_waiter(&scenario.mutex)).collect();
@@ -140,14 +140,14 @@ pub(super) async fn a_cancelled_waiter_affects_no_other(fixture: Fixture) {
     }
     // The head with a position in the queue, and tasks behind it.
     for place in 0..4 {
-        let scenario = Scenario::set(&fixture).await;
+        let scenario = Scenario::new(&fixture).await;
         let mut waiters: Vec<_> = (0..4).map(|_| spawn_waiter(&scenario.mutex)).collect();
         scenario.recorder.until_queued(1).await;
         cancel(waiters.remove(place)).await;
         scenario.finish(&fixture, waiters).await;
     }
     // All of them.
-    let scenario = Scenario::set(&fixture).await;
+    let scenario = Scenario::new(&fixture).await;
     let waiters: Vec<_> = (0..4).map(|_| spawn_waiter(&scenario.mutex)).collect();
     scenario.recorder.until_queued(1).await;
     for waiter in waiters {
@@ -189,11 +189,7 @@ pub(super) async fn a_waiter_that_is_cancelled_at_its_turn_passes_it_on(fixture:
         let lease = next.lease_id();
         recorder.clear();
         next.release().await.unwrap();
-        assert!(
-            recorder.operations().is_empty(),
-            "not handed off: {:?}",
-            recorder.operations()
-        );
+        recorder.assert_silent();
         drop(sleepers);
         for waiter in waiters {
             let guard = soon(waiter).await;
@@ -257,16 +253,10 @@ pub(super) async fn many_cancellations_leave_nothing_behind(fixture: Fixture) {
         .map(|(_, recorder)| recorder.client())
         .collect();
     let memory = matches!(fixture, Fixture::Memory(_));
-    assert!(
-        ids.iter()
-            .all(|id| memory || is_subscribed(&fixture, "leasehold", *id))
-    );
+    let subscribed = |id: &ClientId| is_subscribed(&fixture, "leasehold", *id);
+    assert!(memory || ids.iter().all(subscribed));
     drop(clients);
-    eventually_async(SOON, async || {
-        !ids.iter()
-            .any(|id| is_subscribed(&fixture, "leasehold", *id))
-    })
-    .await;
+    eventually_async(SOON, async || !ids.iter().any(subscribed)).await;
 }
 
 /// A waiter that holds the lock for a moment and counts itself.
@@ -289,51 +279,37 @@ async fn leave_one_by_one<T>(leavers: &[JoinHandle<T>]) {
     }
 }
 
-/// Its tasks are cancelled, the client is dropped: as if it had never been there.
-pub(super) async fn the_waiters_of_a_dropped_client_are_passed_over(fixture: Fixture) {
-    let name = fresh_name("gone");
-    let holder = fixture.client().await.mutex(&name).unwrap();
-    let guard = holder.lock().await.unwrap();
-    let (gone, recorder) = fixture.recorded(Client::builder()).await;
-    let waiters = [(); 3].map(|()| spawn_waiter(&gone.mutex(&name).unwrap()));
-    recorder.until_queued(1).await;
-    let (other, recorder) = fixture.recorded(Client::builder()).await;
-    let waiter = spawn_waiter(&other.mutex(&name).unwrap());
-    recorder.until_queued(1).await;
-    drop(gone);
-    for waiter in waiters {
-        cancel(waiter).await;
-    }
-    let begun = Instant::now();
-    guard.release().await.unwrap();
-    soon(waiter).await.release().await.unwrap();
-    // Without the time that a client is given to take its grant.
-    assert!(begun.elapsed() < Duration::from_secs(2));
-    nothing_is_left(&fixture, &default_key(&name), &[&other]).await;
-}
-
-/// A client that is shut down releases what it holds, and its own waiters do not stand in the way of
-/// others.
+/// A client that is shut down releases what it holds, and its own waiters, for its own lock and for that of another,
+/// delay no other client.
 pub(super) async fn a_shutdown_delays_no_other_client(fixture: Fixture) {
-    let name = fresh_name("shutdown");
     let client = fixture.client().await;
-    let mutex = client.mutex(&name).unwrap();
+    let (other, recorder) = fixture.recorded(Client::builder()).await;
+    let [name, elsewhere] = [fresh_name("shutdown"), fresh_name("elsewhere")];
+    let [mutex, wanted] = [&name, &elsewhere].map(|name| client.mutex(name).unwrap());
     let guard = mutex.lock().await.unwrap();
-    let mut own = [(); 3].map(|()| Box::pin(mutex.lock()));
-    for waiter in &mut own {
+    let held = other.mutex(&elsewhere).unwrap().lock().await.unwrap();
+    let mut own = [&mutex, &mutex, &wanted, &wanted].map(|mutex| (mutex, Box::pin(mutex.lock())));
+    for (_, waiter) in &mut own {
         assert!(poll_once(waiter).is_pending());
     }
-    let (other, recorder) = fixture.recorded(Client::builder()).await;
     let competing = spawn_waiter(&other.mutex(&name).unwrap());
     recorder.until_queued(1).await;
     client.shutdown(SOON).await.unwrap();
     assert_eq!(guard.state(), State::Lost(Cause::Released));
     let competitor = soon(competing).await;
     assert!(competitor.token() > guard.token());
-    for waiter in own {
-        let error = waiter.await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ShutDown);
+    for (mutex, waiter) in own {
+        for error in [
+            waiter.await.unwrap_err(),
+            mutex.try_lock().await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::ShutDown);
+            assert!(error.to_string().contains(mutex.name()), "{error}");
+        }
     }
     competitor.release().await.unwrap();
-    nothing_is_left(&fixture, &default_key(&name), &[&client, &other]).await;
+    held.release().await.unwrap();
+    for name in [name, elsewhere] {
+        nothing_is_left(&fixture, &default_key(&name), &[&client, &other]).await;
+    }
 }

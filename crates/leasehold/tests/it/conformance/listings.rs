@@ -1,15 +1,15 @@
-//! Inspection and listings.
+//! Names, inspection and listings.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::Client;
 use leasehold::store::{ClientInfo, Request};
-use leasehold_core::{LeaseId, Name};
+use leasehold::{Client, ErrorKind};
+use leasehold_core::Name;
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::store_client::{
-    TTL, acquire, applied, client_id, granted, key, keyspace, lease, release, space,
+    StoreClient, TTL, acquire, applied, client_id, granted, key, keyspace, lease, release, space,
 };
 use crate::waiters::SOON;
 
@@ -30,14 +30,14 @@ pub(super) async fn a_holder_is_described(fixture: Fixture) {
     let since = info.since.unwrap();
     let slack = Duration::from_secs(2);
     assert!(since + slack > begun && since < SystemTime::now() + slack);
-    let who = info.client.unwrap();
-    assert_eq!(who.pid, std::process::id());
+    let client = info.client.unwrap();
+    assert_eq!(client.pid, std::process::id());
     assert_eq!(
-        (who.program.as_str(), who.label.as_str()),
+        (client.program.as_str(), client.label.as_str()),
         ("report.sh", "nightly")
     );
-    assert!(!who.host.is_empty());
-    assert!(who.since + slack > begun);
+    assert!(!client.host.is_empty());
+    assert!(client.since + slack > begun);
     guard.release().await.unwrap();
 }
 
@@ -47,18 +47,46 @@ pub(super) async fn held_locks_are_listed_by_name(fixture: Fixture) {
         .client_with(Client::builder().namespace(namespace))
         .await;
     assert!(client.locks().await.unwrap().is_empty());
+    let long = "n".repeat(512);
+    let mut names = [
+        "b",
+        "a",
+        "c:token",
+        "ä",
+        "orders/42",
+        "Aufträge: Zürich",
+        "昼 夜 🔒",
+        " spaces at the ends ",
+        "*?[a-z]\\",
+        "%00",
+        "'; DROP TABLE records; --",
+        ":token",
+        &long,
+    ];
     let mut guards = Vec::new();
-    for name in ["b", "a", "c:token", "ä"] {
-        guards.push(client.mutex(name).unwrap().lock().await.unwrap());
+    for name in names {
+        let guard = client.mutex(name).unwrap().lock().await.unwrap();
+        assert_eq!(guard.name(), name);
+        guards.push(guard);
     }
     let free = client.mutex("free").unwrap().lock().await.unwrap();
     free.release().await.unwrap();
     let listed = client.locks().await.unwrap();
-    let names: Vec<_> = listed.iter().map(|info| info.name.as_str()).collect();
-    assert_eq!(names, ["a", "b", "c:token", "ä"]);
+    names.sort_unstable();
+    let listed_names: Vec<_> = listed.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(listed_names, names);
     assert!(listed.iter().all(|info| info.token.is_some()));
     client.shutdown(SOON).await.unwrap();
     assert!(client.locks().await.unwrap().is_empty());
+}
+
+pub(super) async fn invalid_names_are_refused_before_the_store(fixture: Fixture) {
+    let client = fixture.client().await;
+    let long = "n".repeat(513);
+    for name in ["", "a{b}", "}", "a\nb", "\u{7f}", "a\0", &long] {
+        let error = client.mutex(name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidName, "{name:?}");
+    }
 }
 
 pub(super) async fn namespaces_and_tenants_are_separate(fixture: Fixture) {
@@ -123,29 +151,20 @@ pub(super) async fn a_long_list_is_complete_ordered_and_has_the_client_info(fixt
     let [space, other] =
         [tenant, fresh_name("other").replace('/', "-")].map(|tenant| keyspace("app", &tenant));
     let client = |number: u64| client_id(u8::try_from(100 + number % 3).unwrap());
-    let request = |number: u64, mut request: Request| {
-        let lease = LeaseId {
-            client: client(number),
-            number,
-        };
-        match &mut request.op {
-            leasehold_core::Op::Acquire { lease: own, .. }
-            | leasehold_core::Op::Release { lease: own, .. } => *own = lease,
-            _ => {}
-        }
-        Request::new(
-            space.key(Name::parse(&format!("{number:04}")).unwrap()),
-            request.op,
-        )
+    let request = |number: u64, request: Request| {
+        let mut own = StoreClient::silent(&store, 0);
+        own.id = client(number);
+        let key = space.key(Name::parse(&format!("{number:04}")).unwrap());
+        Request::new(key, own.own(request).op)
     };
     let mut numbers: Vec<_> = (0..2_500).collect();
     fastrand::shuffle(&mut numbers);
     let all = numbers
         .iter()
-        .map(|number| request(*number, acquire("any", 0)));
+        .map(|number| request(*number, acquire("any", *number)));
     store.apply(all.collect()).await;
     let free = numbers.iter().filter(|number| *number % 4 == 0);
-    let free = free.map(|number| request(*number, release("any", 0, 0)));
+    let free = free.map(|number| request(*number, release("any", *number, 0)));
     store.apply(free.collect()).await;
     let elsewhere = Request::new(
         other.key(Name::parse("0001").unwrap()),

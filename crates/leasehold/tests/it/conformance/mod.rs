@@ -3,12 +3,12 @@
 //! The list below is turned into one test per behaviour and store. A server that is missing fails
 //! its tests.
 
+mod cancelling;
 mod handoff;
 mod holding;
 mod leases;
 mod leaving;
 mod listings;
-mod names;
 mod operations;
 mod order;
 mod queue;
@@ -55,23 +55,20 @@ conformance! {
         holding::run_releases_after_a_value_and_after_a_panic,
         holding::run_drops_the_work_when_the_lease_is_lost,
         holding::shutdown_releases_everything,
-        holding::shutdown_ends_all_waiting,
         holding::a_lease_held_too_long_is_lost_and_passes_on,
         leases::a_fixed_lease_ends_on_time_and_is_not_renewed,
         leases::a_renewed_lease_outlives_five_ttls,
         leases::fixed_and_renewed_holds_keep_their_own_terms,
         leases::ensure_renews_or_fails_with_the_reason,
         leases::ttls_outside_the_bounds_are_refused,
-        leases::the_states_are_reported_in_their_order,
         leaving::a_timeout_in_the_local_queue_affects_no_other_waiter,
         leaving::a_cancelled_waiter_affects_no_other,
         leaving::a_waiter_that_is_cancelled_at_its_turn_passes_it_on,
         leaving::a_shutdown_delays_no_other_client,
         listings::a_holder_is_described,
         listings::held_locks_are_listed_by_name,
+        listings::invalid_names_are_refused_before_the_store,
         listings::namespaces_and_tenants_are_separate,
-        names::valid_names_are_locked_and_listed,
-        names::invalid_names_are_refused_before_the_store,
         operations::the_same_operation_twice_equals_once,
         operations::another_lease_changes_nothing,
         threads::threads_enter_again_and_exclude_each_other,
@@ -95,9 +92,9 @@ conformance! {
     }
     // Where the records of a name are in one place, which keeps a queue and the order of a batch.
     one_place {
+        cancelling::a_dropped_acquisition_leaves_nothing,
         leaving::a_head_that_times_out_passes_its_position_on,
         leaving::many_cancellations_leave_nothing_behind,
-        leaving::the_waiters_of_a_dropped_client_are_passed_over,
         listings::an_entry_has_the_hold_and_the_client_info,
         listings::a_long_list_is_complete_ordered_and_has_the_client_info,
         operations::the_replies_to_a_batch_are_in_its_order,
@@ -108,11 +105,9 @@ conformance! {
         queue::a_release_grants_to_the_head_and_notifies_the_next,
         queue::the_queue_is_served_in_its_order,
         queue::any_operation_on_a_free_lock_grants_it_to_the_head,
-        queue::a_release_with_an_acquisition_joins_behind_the_waiters,
         queue::a_grant_has_the_block_and_at_most_the_ttl_of_its_waiter,
         queue::a_revocation_notifies_the_holder_and_the_head,
         queue::waiters_that_cannot_be_notified_are_passed_over,
-        queue::a_request_that_does_not_wait_is_not_queued,
         trying::try_lock_overtakes_no_waiter,
     }
 }

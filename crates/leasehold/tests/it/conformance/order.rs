@@ -1,13 +1,11 @@
 //! First come, first served.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::task::Poll;
 
-use leasehold::{Client, Guard, LeaseId, Mutex, Result};
+use leasehold::{Client, LeaseId, Mutex};
 use leasehold_core::Op;
 
 use crate::fixture::{Fixture, fresh_name};
@@ -27,23 +25,15 @@ struct LocalOrder {
     served: AtomicUsize,
 }
 
-type Locking = Pin<Box<dyn Future<Output = Result<Guard>> + Send>>;
-
 impl LocalOrder {
-    /// Enters the local queue. The future was polled once, with this result.
-    fn join(&self, mutex: &Mutex) -> (usize, Locking, Poll<Result<Guard>>) {
-        let mutex = mutex.clone();
-        let mut locking: Locking = Box::pin(async move { mutex.lock().await });
-        let mut next = self.next.lock().unwrap();
-        let number = *next;
-        *next += 1;
-        let first = poll_once(&mut locking);
-        (number, locking, first)
-    }
-
     /// Enters the local queue, and is served after all tasks before it.
     async fn pass(&self, mutex: &Mutex) {
-        let (number, locking, first) = self.join(mutex);
+        let mut locking = Box::pin(mutex.lock());
+        let (number, first) = {
+            let mut next = self.next.lock().unwrap();
+            *next += 1;
+            (*next - 1, poll_once(&mut locking))
+        };
         let guard = match first {
             Poll::Ready(guard) => guard,
             Poll::Pending => locking.await,
@@ -56,7 +46,7 @@ impl LocalOrder {
 
 /// 50 tasks acquire the lock repeatedly, always in the order of the local queue.
 pub(super) async fn tasks_of_a_client_are_served_in_their_order(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("order")).unwrap();
+    let mutex = fixture.mutex("order").await;
     let order = Arc::new(LocalOrder::default());
     let tasks = (0..50).map(|_| {
         let (mutex, order) = (mutex.clone(), Arc::clone(&order));
@@ -130,16 +120,14 @@ fn requests(recorders: &[Arc<RecordingStore>]) -> Requests {
 /// Checks that no lease was served before one that had its position before the first was requested. Returns the
 /// number of leases with a position.
 fn check_order(served: &[LeaseId], requests: &Requests) -> usize {
-    let mut first_position_of_the_later = u64::MAX;
+    // The first position of a later lease.
+    let mut later = u64::MAX;
     let mut queued = 0;
     for lease in served.iter().rev() {
         let (came, position) = requests[lease];
-        assert!(
-            came < first_position_of_the_later,
-            "{lease} overtook another"
-        );
+        assert!(came < later, "{lease} overtook another");
         queued += usize::from(position.is_some());
-        first_position_of_the_later = first_position_of_the_later.min(position.unwrap_or(u64::MAX));
+        later = later.min(position.unwrap_or(u64::MAX));
     }
     queued
 }

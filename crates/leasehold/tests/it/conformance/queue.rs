@@ -9,8 +9,8 @@ use leasehold_testkit::eventually_async;
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::{is_subscribed, nothing_is_left};
 use crate::store_client::{
-    StoreClient, acquire, applied_at, block, granted, is_refused, key, lasting, release, renew,
-    revoke, space, wait,
+    RELEASED, StoreClient, TAKEN_OVER, acquire, applied_at, block, granted, key, lasting, release,
+    renew, revoke, space, wait,
 };
 use crate::waiters::SOON;
 
@@ -28,17 +28,14 @@ pub(super) async fn a_release_grants_to_the_head_and_notifies_the_next(fixture: 
         let name = fresh_name("grant");
         let first = holder.acquire(&name, 1).await;
         for _ in 0..2 {
-            assert_eq!(
-                waiter.wait(&name, 1).await,
-                0,
-                "a repetition keeps its place"
-            );
+            // A repetition keeps its position.
+            assert_eq!(waiter.wait(&name, 1).await, 0);
         }
         assert_eq!(waiter.wait(&name, 2).await, 1);
         waiter.no_notices();
         let request = holder.own(release(&name, 1, 0));
         let (released, now) = applied_at(&*holder.store, request).await;
-        assert_eq!(released, Outcome::Released { count: 0 });
+        assert_eq!(released, RELEASED);
         let grant = waiter.granted(&name, 1).await;
         assert_eq!((grant.ttl.as_duration(), grant.now), (ACCEPTANCE, now));
         assert!(grant.first.get() > first);
@@ -83,8 +80,7 @@ pub(super) async fn the_queue_is_served_in_its_order(fixture: Fixture) {
         release(&name, 60, 2),
     ];
     for (number, request) in (20..).step_by(20).zip(leaving) {
-        let outcome = client(number).apply(request).await;
-        assert_eq!(outcome, Outcome::Lost(Loss::TakenOver));
+        assert_eq!(client(number).apply(request).await, TAKEN_OVER);
     }
     clients[0].release(&name, 1_000).await;
     let mut last = 0;
@@ -143,29 +139,12 @@ pub(super) async fn any_operation_on_a_free_lock_grants_it_to_the_head(fixture: 
     nothing_is_left(&fixture, &key(&name), &[]).await;
 }
 
-pub(super) async fn a_release_with_an_acquisition_joins_behind_the_waiters(fixture: Fixture) {
-    let [a, _, b] = clients(&fixture).await;
-    let name = fresh_name("behind");
-    a.acquire(&name, 1).await;
-    b.wait(&name, 1).await;
-    let batch = vec![a.own(release(&name, 1, 0)), a.own(wait(&name, 2))];
-    let replies = a.store.apply(batch).await;
-    assert!(is_refused(&replies[1]), "{replies:?}");
-    b.granted(&name, 1).await;
-    b.release(&name, 1).await;
-    a.granted(&name, 2).await;
-    a.release(&name, 2).await;
-}
-
 pub(super) async fn a_grant_has_the_block_and_at_most_the_ttl_of_its_waiter(fixture: Fixture) {
     let [a, _, b] = clients(&fixture).await;
     let name = fresh_name("block");
     let first = granted_block(&a, &name).await;
-    assert_eq!(
-        granted_block(&a, &name).await,
-        first,
-        "a repetition reserves nothing"
-    );
+    // A repetition reserves nothing.
+    assert_eq!(granted_block(&a, &name).await, first);
     let short = Duration::from_millis(700);
     b.join(lasting(block(wait(&name, 1), 256), short)).await;
     a.release(&name, 1).await;
@@ -185,8 +164,10 @@ pub(super) async fn a_revocation_notifies_the_holder_and_the_head(fixture: Fixtu
         assert_eq!(waiter.wait(&name, 1).await, 0);
         let lease = holder.lease(1);
         let cut_off = Some(lease);
-        let revoked = waiter.apply(revoke(&name)).await;
-        assert_eq!(revoked, Outcome::Revoked { cut_off });
+        assert_eq!(
+            waiter.apply(revoke(&name)).await,
+            Outcome::Revoked { cut_off }
+        );
         let notice = Event::Notice(key(&name), Notice::Revoked { lease });
         holder.until_event(&notice).await;
         waiter.granted(&name, 1).await;
@@ -223,17 +204,6 @@ pub(super) async fn waiters_that_cannot_be_notified_are_passed_over(fixture: Fix
         }
         nothing_is_left(&fixture, &key(&name), &[]).await;
     }
-}
-
-pub(super) async fn a_request_that_does_not_wait_is_not_queued(fixture: Fixture) {
-    let [holder, other, _] = clients(&fixture).await;
-    let name = fresh_name("no-wait");
-    holder.acquire(&name, 1).await;
-    other.is_not_queued(acquire(&name, 1)).await;
-    assert_eq!(other.wait(&name, 2).await, 0);
-    other.apply(release(&name, 2, 0)).await;
-    holder.release(&name, 1).await;
-    nothing_is_left(&fixture, &key(&name), &[]).await;
 }
 
 async fn granted_block(client: &StoreClient, name: &str) -> u64 {

@@ -1,7 +1,6 @@
 //! The blocking API.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::blocking::Client;
@@ -10,14 +9,9 @@ use leasehold::{ClientBuilder, ErrorKind};
 use crate::fixture::{Fixture, fresh_name};
 
 /// Runs blocking code on a plain thread, as a program without a runtime would.
-async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, outcome) = tokio::sync::oneshot::channel();
-    let thread = std::thread::spawn(move || done.send(work()).ok());
-    let outcome = outcome.await;
-    match outcome {
-        Ok(value) => value,
-        Err(_) => std::panic::resume_unwind(thread.join().unwrap_err()),
-    }
+fn on_thread(work: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(work);
+    tokio::task::block_in_place(|| thread.join()).unwrap();
 }
 
 fn connect(fixture: &Fixture, builder: ClientBuilder) -> Client {
@@ -40,25 +34,22 @@ pub(super) async fn threads_enter_again_and_exclude_each_other(fixture: Fixture)
         inner.release().unwrap();
         outer.release().unwrap();
 
-        let sum = Arc::new(AtomicU64::new(0));
+        let inside = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..10 {
-                        mutex
-                            .run(|_| {
-                                let before = sum.load(Ordering::SeqCst);
-                                std::thread::yield_now();
-                                sum.store(before + 1, Ordering::SeqCst);
-                            })
-                            .unwrap();
+                        let work = mutex.run(|_| {
+                            assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
+                            std::thread::yield_now();
+                            inside.store(false, Ordering::SeqCst);
+                        });
+                        work.unwrap();
                     }
                 });
             }
         });
-        assert_eq!(sum.load(Ordering::SeqCst), 40);
-    })
-    .await;
+    });
 }
 
 pub(super) async fn a_lease_is_renewed_while_its_thread_is_busy(fixture: Fixture) {
@@ -73,8 +64,7 @@ pub(super) async fn a_lease_is_renewed_while_its_thread_is_busy(fixture: Fixture
         }
         assert!(!guard.state().is_lost(), "{:?}", guard.state());
         guard.release().unwrap();
-    })
-    .await;
+    });
 }
 
 pub(super) async fn the_blocking_api_refuses_to_block_a_runtime(fixture: Fixture) {

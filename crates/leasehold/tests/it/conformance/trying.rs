@@ -35,21 +35,13 @@ pub(super) async fn a_lock_of_this_process_is_refused_without_the_store(fixture:
     for _ in 0..100 {
         assert!(mutex.try_lock().await.unwrap().is_none());
     }
-    assert!(
-        recorder.operations().is_empty(),
-        "{:?}",
-        recorder.operations()
-    );
+    recorder.assert_silent();
     guard.release().await.unwrap();
     for waiter in waiters {
         let guard = soon(waiter).await;
         recorder.clear();
         assert!(mutex.try_lock().await.unwrap().is_none());
-        assert!(
-            recorder.operations().is_empty(),
-            "{:?}",
-            recorder.operations()
-        );
+        recorder.assert_silent();
         guard.release().await.unwrap();
     }
 }

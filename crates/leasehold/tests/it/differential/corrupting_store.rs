@@ -143,27 +143,22 @@ impl Corruption {
         Some(answer)
     }
 
-    fn corrupt_outcome(self, outcome: Outcome) -> Outcome {
-        match outcome {
-            Outcome::Granted { first } if self == Self::Token => Outcome::Granted {
-                first: one_more(first),
-            },
-            Outcome::Refused {
-                time_left: left,
-                queue_position: place,
-            } if self == Self::Left => Outcome::Refused {
-                time_left: left + Duration::from_millis(10),
-                queue_position: place,
-            },
-            Outcome::Refused {
-                time_left: left,
-                queue_position: place,
-            } if self == Self::QueuePosition => Outcome::Refused {
-                time_left: left,
-                queue_position: place.map(|place| place + 1),
-            },
-            _ => outcome,
+    fn corrupt_outcome(self, mut outcome: Outcome) -> Outcome {
+        match (self, &mut outcome) {
+            (Self::Token, Outcome::Granted { first }) => *first = one_more(*first),
+            (Self::Left, Outcome::Refused { time_left, .. }) => {
+                *time_left += Duration::from_millis(10);
+            }
+            (
+                Self::QueuePosition,
+                Outcome::Refused {
+                    queue_position: Some(position),
+                    ..
+                },
+            ) => *position += 1,
+            _ => {}
         }
+        outcome
     }
 }
 

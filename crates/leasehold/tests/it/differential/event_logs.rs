@@ -1,13 +1,13 @@
 //! The notices of a store to its clients, beside those of the rule.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::store::{Event, Key, Keyspace, Listener, Store};
 use leasehold_core::{ClientId, Notice};
 use leasehold_sim::history::Histories;
-use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The clients of a history that can be notified.
 pub(super) struct EventLogs<'a> {
@@ -16,34 +16,23 @@ pub(super) struct EventLogs<'a> {
     timeout: Duration,
 }
 
-/// A client, and the notices of the rule to it since the last comparison.
+/// A client, its notices since the last comparison, and those of the rule.
 struct Log {
     client: ClientId,
-    received: Arc<EventLog>,
+    /// Listens as long as it lives.
+    _listener: Arc<dyn Listener>,
+    received: UnboundedReceiver<(Key, Notice)>,
     expected: RefCell<Vec<(Key, Notice)>>,
 }
 
-/// The notices that a client has received since the last comparison.
-#[derive(Debug, Default)]
-struct EventLog {
-    notices: Mutex<Vec<(Key, Notice)>>,
-    arrived: Notify,
-}
+/// Passes notices on. All other events are hints, which are optional.
+#[derive(Debug)]
+struct NoticeListener(UnboundedSender<(Key, Notice)>);
 
-impl Listener for EventLog {
+impl Listener for NoticeListener {
     fn notify(&self, event: Event) {
-        // All other events are hints, which are optional.
         if let Event::Notice(key, notice) = event {
-            self.notices.lock().unwrap().push((key, notice));
-            self.arrived.notify_one();
-        }
-    }
-}
-
-impl EventLog {
-    async fn until_received(&self, count: usize) {
-        while self.notices.lock().unwrap().len() < count {
-            self.arrived.notified().await;
+            let _ = self.0.send((key, notice));
         }
     }
 }
@@ -58,11 +47,12 @@ impl<'a> EventLogs<'a> {
     ) -> Self {
         let reachable = histories.clients.iter().filter(|client| client.reachable);
         let logs = reachable.map(|client| {
-            let received = Arc::new(EventLog::default());
-            let listener = Arc::downgrade(&received) as Weak<dyn Listener>;
-            store.listen(space, client.id, listener);
+            let (sender, received) = unbounded_channel();
+            let listener: Arc<dyn Listener> = Arc::new(NoticeListener(sender));
+            store.listen(space, client.id, Arc::downgrade(&listener));
             Log {
                 client: client.id,
+                _listener: listener,
                 received,
                 expected: RefCell::default(),
             }
@@ -89,13 +79,18 @@ impl<'a> EventLogs<'a> {
     }
 
     /// Compares received and expected notices, once all should have arrived. The error is a name and its difference.
-    pub(super) async fn compare(&self) -> Result<(), (Key, String)> {
-        for log in &self.logs {
+    pub(super) async fn compare(&mut self) -> Result<(), (Key, String)> {
+        for log in &mut self.logs {
             let expected = log.expected.take();
-            let arrival = log.received.until_received(expected.len());
+            let mut received = Vec::new();
+            let arrival = async {
+                while received.len() < expected.len() {
+                    received.extend(log.received.recv().await);
+                }
+            };
             // Missing notices are found below.
             let _ = tokio::time::timeout(self.timeout, arrival).await;
-            let received = std::mem::take(&mut *log.received.notices.lock().unwrap());
+            received.extend(std::iter::from_fn(|| log.received.try_recv().ok()));
             for nth in 0..received.len().max(expected.len()) {
                 let (received, expected) = (received.get(nth), expected.get(nth));
                 if let (true, Some((key, _))) = (received != expected, expected.or(received)) {

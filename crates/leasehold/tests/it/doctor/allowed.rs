@@ -41,10 +41,7 @@ impl Scenario {
         })
         .await;
         let held = a.locks().await.unwrap();
-        assert!(
-            held.iter().any(|lock| lock.lease == guard.lease_id()),
-            "{held:?}"
-        );
+        assert!(held.iter().any(|lock| lock.lease == guard.lease_id()));
         let mutex = a.mutex(guard.name()).unwrap();
         guard.release().await.unwrap();
         let guard = soon(waiter).await;

@@ -14,10 +14,11 @@ fn wrong(report: &Report) -> Vec<&Finding> {
     findings.filter(|f| f.severity > Severity::Ok).collect()
 }
 
-/// Whether a check found something whose words contain these.
-fn says(report: &Report, check: &str, severity: Severity, words: &str) -> bool {
-    let mut findings = report.findings.iter();
-    findings.any(|f| f.check == check && f.severity == severity && f.seen.contains(words))
+/// Checks that a check found something whose words contain these.
+#[track_caller]
+fn assert_seen(report: &Report, check: &str, severity: Severity, words: &str) {
+    let seen = |f: &Finding| f.check == check && f.severity == severity && f.seen.contains(words);
+    assert!(report.findings.iter().any(seen), "{report:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,7 +30,7 @@ async fn a_sentinel_set() {
         .start();
     in_step(&set.servers()[set.master()], 2);
     let report = diagnose(&set.url()).await;
-    // That replication is asynchronous is all that is left to say.
+    // Only asynchronous replication remains.
     let finding = only(&report, "replicas", Severity::Warning);
     let master = format!("127.0.0.1:{}", set.servers()[set.master()].port());
     assert_eq!(finding.node.as_deref(), Some(&*master));
@@ -45,29 +46,18 @@ async fn a_sentinel_set() {
     assert!(fix.contains("down-after-milliseconds 2000"), "{fix}");
 
     let all = set.url();
-    let (_, rest) = all.split_once("://").unwrap();
-    let (first, _) = rest.split_once(',').unwrap();
-    let (_, path) = rest.split_once('/').unwrap();
-    let report = diagnose(&format!("redis+sentinel://{first}/{path}")).await;
-    assert!(
-        says(&report, "sentinels", Severity::Note, "1 of 3"),
-        "{report:#?}"
-    );
+    let port = set.sentinels()[0].port();
+    let report = diagnose(&format!("redis+sentinel://127.0.0.1:{port}/mymaster")).await;
+    assert_seen(&report, "sentinels", Severity::Note, "1 of 3");
 
     set.sentinel_mut(2).kill9();
     let report = diagnose(&all).await;
-    assert!(
-        says(&report, "sentinels", Severity::Warning, "nobody listens"),
-        "{report:#?}"
-    );
+    assert_seen(&report, "sentinels", Severity::Warning, "nobody listens");
 
     let master = set.master();
     set.server_mut((master + 1) % 3).kill9();
     let report = diagnose(&all).await;
-    assert!(
-        says(&report, "node", Severity::Warning, "nobody listens"),
-        "{report:#?}"
-    );
+    assert_seen(&report, "node", Severity::Warning, "nobody listens");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,13 +66,8 @@ async fn a_sentinel_by_the_url_of_a_server_and_the_reverse() {
     let sentinel = &set.sentinels()[0];
     let report = diagnose(&sentinel.url()).await;
     let finding = only(&report, "mode", Severity::Danger);
-    assert!(
-        finding
-            .fix
-            .as_deref()
-            .unwrap()
-            .contains("redis+sentinel://")
-    );
+    let fix = finding.fix.as_deref().unwrap();
+    assert!(fix.contains("redis+sentinel://"), "{fix}");
 
     let port = set.servers()[0].port();
     let url = format!("redis+sentinel://127.0.0.1:{port}/mymaster");
@@ -90,19 +75,19 @@ async fn a_sentinel_by_the_url_of_a_server_and_the_reverse() {
     assert!(error.to_string().contains("no sentinels"), "{error}");
     let url = set.url().replace("mymaster", "other");
     let error = Client::builder().diagnose(&url).await.unwrap_err();
-    assert!(
-        error.to_string().contains("no master of the name"),
-        "{error}"
-    );
+    let words = "no master of the name";
+    assert!(error.to_string().contains(words), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster() {
     let options = healthy().config("cluster-require-full-coverage no");
     let cluster = Cluster::start_with(&options);
-    let masters = cluster.nodes().iter();
-    let masters = masters.filter(|node| node.cli(&["ROLE"]).starts_with("master"));
-    masters.for_each(|master| in_step(master, 1));
+    for node in cluster.nodes() {
+        if node.cli(&["ROLE"]).starts_with("master") {
+            in_step(node, 1);
+        }
+    }
     let report = diagnose(&cluster.url()).await;
     let ended: Vec<_> = wrong(&report).iter().map(|f| f.check).collect();
     assert_eq!(ended, ["replicas"], "{report:#?}");
@@ -123,10 +108,7 @@ async fn a_cluster() {
     let single = RedisServer::start();
     let url = format!("redis+cluster://127.0.0.1:{}", single.port());
     let report = diagnose(&url).await;
-    assert!(
-        says(&report, "cluster", Severity::Danger, "single server"),
-        "{report:#?}"
-    );
+    assert_seen(&report, "cluster", Severity::Danger, "single server");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,8 +123,8 @@ async fn many_masters() {
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
     assert_eq!(found(&report, "masters").seen, "3 nodes, 1 may be away");
     // Common findings are reported once.
-    let told = report.findings.iter().filter(|f| f.check == "eviction");
-    assert_eq!(told.count(), 1);
+    let evictions = report.findings.iter().filter(|f| f.check == "eviction");
+    assert_eq!(evictions.count(), 1);
 
     nodes[1].cli(&["CONFIG", "SET", "appendfsync", "everysec"]);
     let report = diagnose(&url).await;
@@ -151,10 +133,7 @@ async fn many_masters() {
 
     let away = "127.0.0.1:1,127.0.0.1:2";
     let report = diagnose(&format!("redlock://127.0.0.1:{a},{away}")).await;
-    assert!(
-        says(&report, "masters", Severity::Danger, "1 of 3 nodes answer"),
-        "{report:#?}"
-    );
+    assert_seen(&report, "masters", Severity::Danger, "1 of 3 nodes answer");
     let error = Client::builder()
         .diagnose(&format!("redlock://{away},127.0.0.1:3"))
         .await;
@@ -162,10 +141,7 @@ async fn many_masters() {
 
     let twice = format!("redlock://127.0.0.1:{a},127.0.0.1:{b},localhost:{a}");
     let report = diagnose(&twice).await;
-    assert!(
-        says(&report, "masters", Severity::Danger, "one server"),
-        "{report:#?}"
-    );
+    assert_seen(&report, "masters", Severity::Danger, "one server");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -179,6 +155,6 @@ async fn clocks_that_differ() {
     for (delta, severity) in [(800, Severity::Warning), (15_000, Severity::Danger)] {
         nodes[2].step_clock(delta);
         let report = diagnose(&url).await;
-        assert!(says(&report, "clock", severity, "apart"), "{report:#?}");
+        assert_seen(&report, "clock", severity, "apart");
     }
 }

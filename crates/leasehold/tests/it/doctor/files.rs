@@ -2,12 +2,22 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 
 use leasehold::Client;
 use leasehold::doctor::Severity;
 use rusqlite::Connection;
+use tempfile::TempDir;
 
 use super::{diagnose, found, only};
+
+/// A directory, a path in it, and the URL of the store there.
+fn file() -> (TempDir, PathBuf, String) {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("locks.db");
+    let url = format!("sqlite:{}", path.display());
+    (directory, path, url)
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_missing_is_not_made() {
@@ -23,9 +33,7 @@ async fn a_file_that_is_missing_is_not_made() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_diagnosed_without_changes() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
-    let url = format!("sqlite:{}", path.display());
+    let (directory, path, url) = file();
     let client = Client::connect(&url).await.unwrap();
     let guard = client.mutex("held").unwrap().lock().await.unwrap();
     let report = diagnose(&url).await;
@@ -57,9 +65,7 @@ async fn a_file_in_memory_is_noted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_two_names_is_a_danger() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
-    let url = format!("sqlite:{}", path.display());
+    let (directory, path, url) = file();
     drop(Client::connect(&url).await.unwrap());
     fs::hard_link(&path, directory.path().join("link.db")).unwrap();
     let report = diagnose(&url).await;
@@ -71,14 +77,9 @@ async fn a_file_with_two_names_is_a_danger() {
 /// The reader is another program in the middle of a transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_a_reader_lets_grow_is_warned_of() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
-    let url = format!("sqlite:{}", path.display());
+    let (_directory, path, url) = file();
     let _client = Client::connect(&url).await.unwrap();
-    let (writer, reader) = (
-        Connection::open(&path).unwrap(),
-        Connection::open(&path).unwrap(),
-    );
+    let [writer, reader] = [(); 2].map(|()| Connection::open(&path).unwrap());
     let read = "BEGIN; SELECT count(*) FROM records";
     reader.execute_batch(read).unwrap();
     writer

@@ -1,24 +1,28 @@
-//! Rights, and the line that gives them.
+//! Permissions, and the line that grants them.
 //!
 //! The whole conformance suite runs for a user with exactly this line: `conformance::allowed`.
 
 use leasehold::doctor::{Report, Severity};
 use leasehold::{Client, Durability, ErrorKind, ReplicaCount};
-use leasehold_testkit::{RedisOptions, RedisServer};
+use leasehold_testkit::{RedisOptions, RedisServer, eventually_async};
 
-use super::{diagnose, found, healthy};
+use super::{SOON, diagnose, found, healthy};
 
 /// The password of the user in the line.
 pub(crate) const PASSWORD: &str = "no-more-than-need-be";
 
-/// Makes the user of the line that `doctor` names, without one of its words.
-pub(crate) fn allow(server: &RedisServer, without: &str) {
+/// Creates the user of the line that `doctor` names, without one of its words, also for these namespaces.
+pub(crate) fn allow(server: &RedisServer, namespaces: &[&str], without: &str) {
     let line = line(&server.url()).replace("PASSWORD", PASSWORD);
-    let words: Vec<_> = line.split(' ').filter(|word| *word != without).collect();
-    server.cli(&words);
+    let words = line.split(' ').filter(|word| *word != without);
+    let more = namespaces
+        .iter()
+        .flat_map(|name| [format!("~{name}:*"), format!("&{name}:*")]);
+    let words: Vec<_> = words.map(str::to_owned).chain(more).collect();
+    server.cli(&words.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// Makes the user of a line on servers that belong together.
+/// Creates the user of a line on servers that belong together.
 pub(super) fn allow_line<'a>(servers: impl IntoIterator<Item = &'a RedisServer>, line: &str) {
     let line = line.replace("PASSWORD", PASSWORD);
     let words: Vec<_> = line.split(' ').collect();
@@ -31,12 +35,12 @@ pub(super) fn allow_line<'a>(servers: impl IntoIterator<Item = &'a RedisServer>,
 /// On a thread of its own, because some callers have a runtime already.
 pub(super) fn line(url: &str) -> String {
     std::thread::scope(|scope| {
-        let asked = scope.spawn(|| {
+        let line = scope.spawn(|| {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             let report = runtime.block_on(diagnose(url));
             report.acl.unwrap()
         });
-        asked.join().unwrap()
+        line.join().unwrap()
     })
 }
 
@@ -48,7 +52,7 @@ async fn diagnose_allowed(server: &RedisServer) -> Report {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
     let server = healthy().start();
-    allow(&server, "");
+    allow(&server, &[], "");
     let report = diagnose_allowed(&server).await;
     assert_eq!(report.severity(), Severity::Note, "{report:#?}");
     assert_eq!(found(&report, "rights").severity, Severity::Ok);
@@ -57,21 +61,15 @@ async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
         assert_eq!(finding.severity, Severity::Note);
         assert!(finding.fix.as_deref().unwrap().contains(right));
     }
-    server.cli(&[
-        "ACL",
-        "SETUSER",
-        "leasehold",
-        "+info",
-        "+config|get",
-        "+acl|whoami",
-    ]);
+    let more = ["+info", "+config|get", "+acl|whoami"];
+    server.cli(&[&["ACL", "SETUSER", "leasehold"], &more[..]].concat());
     let report = diagnose_allowed(&server).await;
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
     let seen = &found(&report, "rights").seen;
     assert!(seen.contains("user leasehold"), "{seen}");
 }
 
-/// Each word of the line is needed: without it `doctor` says so, and something is not done.
+/// Each word of the line is needed: `doctor` finds that it is missing, and an operation fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_right_less_is_found_and_is_needed() {
     let server = healthy().start();
@@ -80,7 +78,7 @@ async fn one_right_less_is_found_and_is_needed() {
         .split(' ')
         .filter(|word| word.starts_with(['+', '~', '&']));
     for right in rights {
-        allow(&server, right);
+        allow(&server, &[], right);
         // With the script in the server's cache, `EVAL` is not needed.
         server.cli(&["SCRIPT", "FLUSH"]);
         let report = diagnose_allowed(&server).await;
@@ -92,7 +90,7 @@ async fn one_right_less_is_found_and_is_needed() {
         if finding.severity == Severity::Danger && right != "+pexpire" {
             assert!(!is_granted(&server).await, "{right}");
         }
-        allow(&server, "");
+        allow(&server, &[], "");
         let words: Vec<_> = fix.split(' ').collect();
         server.cli(&words);
         let finding = found(&diagnose_allowed(&server).await, "rights").severity;
@@ -108,7 +106,7 @@ async fn is_granted(server: &RedisServer) -> bool {
     let granted = async {
         let client = Client::connect(&url).await?;
         let Some(guard) = client.mutex("rights")?.try_lock().await? else {
-            panic!("nobody else is there");
+            panic!("another holds it");
         };
         guard.ensure(std::time::Duration::from_secs(1)).await?;
         guard.release().await
@@ -154,24 +152,22 @@ async fn a_durability_needs_another_right() {
         let finding = found(&report, "rights");
         assert_eq!(finding.severity, severity, "{report:#?}");
         let fix = finding.fix.as_deref();
-        assert_eq!(
-            fix.is_some_and(|fix| fix.ends_with(" +wait")),
-            line == &plain
-        );
+        let named = fix.is_some_and(|fix| fix.ends_with(" +wait"));
+        assert_eq!(named, line == &plain);
         // Without a durability the right is not needed.
         let report = diagnose_allowed(&server).await;
         assert_eq!(found(&report, "rights").severity, Severity::Ok);
     }
-    let mut client = replicated().connect(&url).await;
-    for _ in 0..10 {
-        // A replica on a busy machine may be late now and then.
-        if client
-            .as_ref()
-            .is_err_and(|error| error.kind() == ErrorKind::NotReplicated)
-        {
-            client = replicated().connect(&url).await;
+    let mut client = None;
+    // A replica on a busy machine may be late now and then.
+    eventually_async(SOON, async || {
+        match replicated().connect(&url).await {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}"),
+            Ok(connected) => client = Some(connected),
         }
-    }
+        client.is_some()
+    })
+    .await;
     let client = client.unwrap();
     let guard = client.mutex("replicated").unwrap().lock().await.unwrap();
     guard.release().await.unwrap();

@@ -1,6 +1,6 @@
 //! Single servers, each with one thing that is wrong.
 
-use leasehold::doctor::Severity;
+use leasehold::doctor::Severity::{self, Danger, Note, Warning};
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::{RedisServer, eventually};
 
@@ -19,16 +19,8 @@ async fn a_healthy_server_is_healthy_and_not_changed() {
     drop(client);
     server.cli(&["FLUSHALL"]);
     diagnose(&server.url()).await;
-    for check in [
-        "version",
-        "eviction",
-        "memory",
-        "persistence",
-        "replicas",
-        "rights",
-        "protocol",
-        "clock",
-    ] {
+    let checks = "version eviction memory persistence replicas rights protocol clock";
+    for check in checks.split(' ') {
         found(&report, check);
     }
     assert_eq!(server.cli(&["KEYS", "*"]), "");
@@ -36,41 +28,34 @@ async fn a_healthy_server_is_healthy_and_not_changed() {
     assert_eq!(server.cli(&["ACL", "LOG"]), "");
 }
 
-/// Settings, the check that finds them, its severity, and the fix.
-type Case = (
-    &'static [(&'static str, &'static str)],
-    &'static str,
-    Severity,
-    &'static str,
-);
+/// Settings that let the server evict locks, and their severity.
+const EVICTION: [(&str, Severity); 3] = [
+    ("maxmemory=100mb; maxmemory-policy=allkeys-lru", Danger),
+    ("maxmemory=100mb; maxmemory-policy=volatile-ttl", Danger),
+    ("maxmemory-policy=volatile-lru", Note),
+];
 
-#[rustfmt::skip]
-const CASES: [Case; 9] = [
-    (&[("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")],
-        "eviction", Severity::Danger, "maxmemory-policy noeviction"),
-    (&[("maxmemory", "100mb"), ("maxmemory-policy", "volatile-ttl")],
-        "eviction", Severity::Danger, "maxmemory-policy noeviction"),
-    (&[("maxmemory-policy", "volatile-lru")],
-        "eviction", Severity::Note, "maxmemory-policy noeviction"),
-    (&[("appendfsync", "everysec")],
-        "persistence", Severity::Warning, "appendfsync always"),
-    (&[("appendfsync", "no")],
-        "persistence", Severity::Danger, "appendfsync always"),
-    (&[("no-appendfsync-on-rewrite", "yes")],
-        "persistence", Severity::Warning, "no-appendfsync-on-rewrite no"),
-    (&[("aof-load-truncated", "yes")],
-        "persistence", Severity::Note, "aof-load-truncated no"),
-    (&[("appendonly", "no")],
-        "persistence", Severity::Danger, "appendonly yes"),
-    (&[("appendonly", "no"), ("save", "3600 1")],
-        "persistence", Severity::Danger, "appendonly yes"),
+/// Settings with which a restart forgets locks, their severity, and the fix.
+const PERSISTENCE: [(&str, Severity, &str); 6] = [
+    ("appendfsync=everysec", Warning, "appendfsync always"),
+    ("appendfsync=no", Danger, "appendfsync always"),
+    ("no-appendfsync-on-rewrite=yes", Warning, "on-rewrite no"),
+    ("aof-load-truncated=yes", Note, "aof-load-truncated no"),
+    ("appendonly=no", Danger, "appendonly yes"),
+    ("appendonly=no; save=3600 1", Danger, "appendonly yes"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_lose_locks() {
     let server = healthy().start();
-    for (settings, check, severity, fix) in CASES {
-        let before = set(&server, settings);
+    let noeviction = "maxmemory-policy noeviction";
+    let eviction = |(settings, severity)| ("eviction", (settings, severity, noeviction));
+    let persistence = PERSISTENCE.map(|case| ("persistence", case));
+    for (check, (settings, severity, fix)) in EVICTION.map(eviction).into_iter().chain(persistence)
+    {
+        let settings = settings.split("; ");
+        let settings: Vec<_> = settings.map(|text| text.split_once('=').unwrap()).collect();
+        let before = set(&server, &settings);
         let report = diagnose(&server.url()).await;
         let helps = only(&report, check, severity).fix.as_deref().unwrap();
         assert!(helps.contains(fix), "{helps}");
@@ -121,8 +106,8 @@ fn set(server: &RedisServer, settings: &[(&str, &str)]) -> Vec<String> {
 }
 
 fn value(server: &RedisServer, name: &str) -> String {
-    let answer = server.cli(&["CONFIG", "GET", name]);
-    answer.lines().nth(1).unwrap_or_default().to_owned()
+    let reply = server.cli(&["CONFIG", "GET", name]);
+    reply.lines().nth(1).unwrap_or_default().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,11 +138,11 @@ async fn a_replica_that_is_stopped_lags() {
     });
     let report = diagnose(&master.url()).await;
     replica.cont();
-    let words: Vec<_> = report.findings.iter().map(|f| f.seen.as_str()).collect();
     let named = format!("127.0.0.1:{} was last heard of", replica.port());
+    let mut findings = report.findings.iter();
     assert!(
-        words.iter().any(|words| words.contains(&named)),
-        "{words:?}"
+        findings.any(|finding| finding.seen.contains(&named)),
+        "{report:#?}"
     );
 }
 

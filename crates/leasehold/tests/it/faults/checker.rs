@@ -1,17 +1,14 @@
 //! A checker of all grants of one lock, and the resource that it protects.
 
-use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
-use leasehold::clock::{BootClock, Clock};
-use leasehold::{Cause, Guard, Instant, LeaseId, Result, State};
+use futures_util::future::join_all;
+use leasehold::{Cause, Guard, LeaseId, Result, State, StateKind};
 use leasehold_checker::{Sequence, Violation};
-use tokio::task::JoinHandle;
 
-use crate::waiters::{SOON, soon};
+use crate::waiters::SOON;
 
 /// Checks all grants of one lock.
 #[derive(Clone, Debug, Default)]
@@ -34,9 +31,6 @@ pub(super) struct HeldLock {
     checker: Checker,
     guard: Option<Arc<Guard>>,
 }
-
-/// When a holder was notified of the loss of its lease.
-pub(super) struct LossNotification(JoinHandle<Instant>);
 
 impl Checker {
     /// Takes in a grant. The holder before it must have released the lock, or know that it is lost.
@@ -87,30 +81,8 @@ impl Checker {
 /// Checks that a lease is lost, for one of these reasons.
 #[track_caller]
 pub(super) fn lost(state: State, causes: &[Cause]) {
-    assert!(
-        matches!(state, State::Lost(cause) if causes.contains(&cause)),
-        "{state:?}, not lost by {causes:?}"
-    );
-}
-
-/// Checks that a lease is in jeopardy, for one of these reasons.
-#[track_caller]
-pub(super) fn in_jeopardy(state: State, causes: &[Cause]) {
-    assert!(
-        matches!(state, State::Jeopardy { cause, .. } if causes.contains(&cause)),
-        "{state:?}, not in jeopardy by {causes:?}"
-    );
-}
-
-/// Whether a holder is in jeopardy only because it was late itself, as on a busy machine.
-fn is_late_itself(state: &State) -> bool {
-    matches!(
-        state,
-        State::Jeopardy {
-            cause: Cause::Paused,
-            ..
-        }
-    )
+    let lost = matches!(state, State::Lost(cause) if causes.contains(&cause));
+    assert!(lost, "{state:?}, not lost by {causes:?}");
 }
 
 impl HeldLock {
@@ -139,10 +111,21 @@ impl HeldLock {
         }
     }
 
-    /// Waits until the lease is in jeopardy or lost, for another reason than a busy machine.
-    #[track_caller]
-    pub(super) fn until_in_doubt(&self) -> impl Future<Output = State> {
-        self.until(|state| !state.is_held() && !is_late_itself(state))
+    pub(super) async fn until_held(&self) {
+        self.until(State::is_held).await;
+    }
+
+    /// Waits until the lease is lost, for one of these reasons.
+    pub(super) async fn until_lost(&self, causes: &[Cause]) {
+        lost(self.until(State::is_lost).await, causes);
+    }
+
+    /// Waits until the lease is in jeopardy because the store cannot be reached. A busy machine may pause the holder
+    /// before.
+    pub(super) async fn until_in_jeopardy(&self) {
+        let others = [StateKind::Held, StateKind::Jeopardy(Cause::Paused)];
+        let state = self.until(|state| !others.contains(&state.kind()));
+        assert_eq!(state.await.kind(), StateKind::Jeopardy(Cause::Unreachable));
     }
 
     /// Checks that the lease is not lost for a duration, and held after it. A busy machine may put it into jeopardy.
@@ -152,7 +135,7 @@ impl HeldLock {
         async move {
             let lost = tokio::time::timeout(duration, self.lost()).await;
             assert!(lost.is_err(), "{lost:?}, {caller}");
-            self.until(State::is_held).await;
+            self.until_held().await;
         }
     }
 
@@ -163,15 +146,6 @@ impl HeldLock {
         assert!(first.is_held(), "{first:?}");
         let change = tokio::time::timeout(duration, states.next()).await;
         assert!(change.is_err(), "{change:?}");
-    }
-
-    /// Observes when the holder is notified of the loss of its lease.
-    pub(super) fn loss_notification(&self) -> LossNotification {
-        let lost = self.loss_signal();
-        LossNotification(tokio::spawn(async move {
-            lost.lost().await;
-            BootClock.now()
-        }))
     }
 
     pub(super) async fn release(mut self) -> Result<()> {
@@ -187,34 +161,7 @@ impl HeldLock {
 
 /// As [`HeldLock::assert_stays_held`], of all at the same time.
 pub(super) async fn assert_all_stay_held(all: &[HeldLock], duration: Duration) {
-    let mut staying: Vec<_> = all
-        .iter()
-        .map(|held| Box::pin(held.assert_stays_held(duration)))
-        .collect();
-    poll_fn(|context| {
-        staying.retain_mut(|held| held.as_mut().poll(context).is_pending());
-        match staying.is_empty() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    })
-    .await;
-}
-
-impl LossNotification {
-    /// Checks that it came before the lock was granted to another.
-    #[track_caller]
-    pub(super) fn before(self, granted: Instant) -> impl Future<Output = ()> {
-        let caller = std::panic::Location::caller();
-        async move {
-            let notified = soon(self.0).await;
-            assert!(notified < granted, "notified too late, {caller}");
-            println!(
-                "notified {:?} before the next grant",
-                granted.since(notified)
-            );
-        }
-    }
+    join_all(all.iter().map(|held| held.assert_stays_held(duration))).await;
 }
 
 impl Deref for HeldLock {

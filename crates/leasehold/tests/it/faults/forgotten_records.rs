@@ -2,20 +2,30 @@
 //! is notified; the resource excludes the first.
 
 use leasehold::{Cause, Owner};
-use leasehold_testkit::{RedisServer, eventually_async};
+use leasehold_testkit::{RedisServer, Restart, eventually_async};
 
-use super::checker::{assert_all_stay_held, in_jeopardy, lost};
-use super::scenario::{Scenario, TTL, acquire_each, client, key};
+use super::checker::{assert_all_stay_held, lost};
+use super::scenario::{Contended, Scenario, TTL, acquire_each, client, key};
 use crate::waiters::SOON;
 
 /// The server notifies the holder, long before its next renewal.
 async fn flushall() {
-    let scenario = Scenario::start().await;
-    scenario.checker.store_forgets();
-    let held = scenario.acquire(&scenario.a).await;
-    let waiter = scenario.enqueue(&scenario.b).await;
-    scenario.server.cli(&["FLUSHALL"]);
-    let (next, _) = waiter.granted().await;
+    let contended = Contended::start().await;
+    contended.checker.store_forgets();
+    contended.server.cli(&["FLUSHALL"]);
+    let (scenario, held, next) = contended.granted().await;
+    scenario.assert_superseded(held, next).await;
+}
+
+/// Two holders, until the first is notified. The resource excludes the first.
+async fn killed_and_back_without_its_data() {
+    let options = RedisServer::options().append_only();
+    let mut contended = Contended::start_with(options, TTL).await;
+    contended.checker.store_forgets();
+    contended.scenario.server.kill9();
+    contended.held.until_in_jeopardy().await;
+    contended.scenario.server.restart(Restart::Empty);
+    let (scenario, held, next) = contended.granted().await;
     scenario.assert_superseded(held, next).await;
 }
 
@@ -27,22 +37,19 @@ async fn eviction() {
     let filling = "x".repeat(16 << 10);
     for n in 0.. {
         assert!(n < 10_000, "nothing is evicted");
-        scenario
-            .server
-            .cli(&["SET", &format!("filling/{n}"), &filling]);
+        let key = format!("filling/{n}");
+        scenario.server.cli(&["SET", &key, &filling]);
         if scenario.record().is_empty() {
             break;
         }
     }
-    let state = held.until(|state| state.is_lost()).await;
-    lost(state, &[Cause::Deleted]);
+    held.until_lost(&[Cause::Deleted]).await;
     // The record of the next grant needs no free memory: something else is evicted.
     let next = scenario.acquire(&scenario.b).await;
     assert!(next.write() && !held.write());
     scenario.server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    next.release().await.unwrap();
     drop(held);
-    scenario.assert_clean_end().await;
+    scenario.assert_ends(next).await;
 }
 
 /// Only that lease is affected: in jeopardy, as it cannot be renewed, and then lost.
@@ -53,10 +60,8 @@ async fn a_wrong_type_under_one_of_several_keys() {
     let record = key(spoilt.name(), "");
     scenario.server.cli(&["SET", &record, "theirs"]);
     let outcome = async {
-        let state = spoilt.until_in_doubt().await;
-        in_jeopardy(state, &[Cause::Unreachable]);
-        let state = spoilt.until(|state| state.is_lost()).await;
-        lost(state, &[Cause::Unreachable]);
+        spoilt.until_in_jeopardy().await;
+        spoilt.until_lost(&[Cause::Unreachable]).await;
     };
     tokio::join!(outcome, assert_all_stay_held(&all, TTL * 3 / 2));
     assert!(spoilt.release().await.is_err());
@@ -96,6 +101,7 @@ async fn a_re_entry_into_a_lease_that_is_forgotten() {
 schedules! {
     a_re_entry_into_a_lease_that_is_forgotten,
     flushall,
+    killed_and_back_without_its_data,
     eviction,
     a_wrong_type_under_one_of_several_keys,
 }

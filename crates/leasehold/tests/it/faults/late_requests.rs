@@ -1,16 +1,14 @@
-//! Requests that run late, after whoever sent them gave them up.
+//! Requests that are applied late, after their client has given them up.
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{Cause, Client, ErrorKind, Owner};
+use leasehold::{Cause, Client, ErrorKind};
 use leasehold_testkit::eventually_async;
 
-use super::checker::{HeldLock, lost};
-use super::runner::run;
-use super::scenario::{Scenario, TTL, client};
+use super::scenario::{Contended, Scenario, TTL, client};
 use crate::waiters::SOON;
 
-/// Asks for a lock that another holds. The question is held back and asked again on another
-/// connection; then the client gives up, and leaves the queue.
+/// Sends a request for a lock that another holds. It is held back and repeated on another connection; then the client
+/// gives up, and leaves the queue.
 async fn gives_up(scenario: &Scenario, client: Client) {
     scenario.proxy.hold_requests("queue", 1);
     let mutex = scenario.mutex(&client);
@@ -26,125 +24,60 @@ async fn gives_up(scenario: &Scenario, client: Client) {
     eventually_async(SOON, async || scenario.queue() == 0).await;
 }
 
-/// Lets a request run late, and looks that its lease does not stay for a ttl from then on.
-async fn is_given_back(scenario: &Scenario) {
+/// The client lives, so it releases the dead id again after the last instant at which its request may be applied.
+async fn an_acquire_that_was_given_up() {
+    let scenario = Scenario::start().await;
+    let held = scenario.acquire(&scenario.b).await;
+    gives_up(&scenario, scenario.a.clone()).await;
+    held.release().await.unwrap();
+    // The lease does not last for a ttl after the late request.
     tokio::time::sleep(TTL / 2).await;
     assert_eq!(scenario.record(), "");
     scenario.proxy.deliver();
     eventually_async(SOON, async || !scenario.record().is_empty()).await;
     let soon = TTL * 3 / 4;
     eventually_async(soon, async || scenario.record().is_empty()).await;
-}
-
-/// The server was stopped, and its client gave up and went. It runs what it had received, with a full
-/// ttl from then on, for nobody.
-async fn an_acquire_of_a_client_that_is_gone() {
-    let scenario = Scenario::start().await;
-    let goes = async || {
-        let ghost = client(&scenario.server.url(), TTL).await;
-        scenario.acquire(&ghost).await.release().await.unwrap();
-        scenario.server.stop();
-        let error = scenario.mutex(&ghost).try_lock().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unreachable);
-    };
-    // As with a process, all that it began ends with its runtime.
-    std::thread::scope(|threads| {
-        threads.spawn(|| run(goes())).join().unwrap();
-    });
-    scenario.server.cont();
-    eventually_async(SOON, async || !scenario.record().is_empty()).await;
-    let begun = BootClock.now();
-    assert!(scenario.ttl_left() <= TTL);
-    let (next, at) = scenario.wait(&scenario.b).granted().await;
-    let took = at.since(begun);
-    assert!(took < TTL * 3 / 2, "{took:?}");
-    assert!(next.write());
-    next.release().await.unwrap();
     scenario.assert_clean_end().await;
 }
 
-/// The client lives, so it releases the dead id again when nothing of it can come any more.
-async fn an_acquire_that_was_given_up() {
-    let scenario = Scenario::start().await;
-    let held = scenario.acquire(&scenario.b).await;
-    gives_up(&scenario, scenario.a.clone()).await;
-    held.release().await.unwrap();
-    is_given_back(&scenario).await;
-    scenario.assert_clean_end().await;
+/// The late request puts the dead id into the queue. It is granted the lock in its turn, and released at once, if its
+/// client lives. Otherwise it cannot be notified, and is passed over.
+async fn a_waiter_that_has_given_up() {
+    for lives in [true, false] {
+        let scenario = Scenario::start().await;
+        let held = scenario.acquire(&scenario.b).await;
+        let client = match lives {
+            true => scenario.a.clone(),
+            false => client(&scenario.proxy.url(), TTL).await,
+        };
+        gives_up(&scenario, client).await;
+        scenario.proxy.deliver();
+        eventually_async(SOON, async || scenario.queue() == 1).await;
+        let waiter = scenario.enqueue(&scenario.another_client().await).await;
+        let released = BootClock.now();
+        held.release().await.unwrap();
+        let (next, at) = waiter.granted().await;
+        let took = at.since(released);
+        assert!(took < TTL / 2, "{took:?}");
+        next.assert_stays_held(TTL).await;
+        scenario.assert_ends(next).await;
+    }
 }
 
-/// The question puts the dead id into the queue. It is granted the lock in its turn, and gives it
-/// back at once.
-async fn a_question_that_was_given_up() {
-    let scenario = Scenario::start().await;
-    let held = scenario.acquire(&scenario.b).await;
-    gives_up(&scenario, scenario.a.clone()).await;
-    passes_a_ghost_over(&scenario, held).await;
-    scenario.assert_clean_end().await;
-}
-
-/// As the one before, but the client has gone: nobody waits for somebody who cannot be notified.
-async fn a_question_of_a_client_that_is_gone() {
-    let scenario = Scenario::start().await;
-    let held = scenario.acquire(&scenario.b).await;
-    gives_up(&scenario, client(&scenario.proxy.url(), TTL).await).await;
-    passes_a_ghost_over(&scenario, held).await;
-    scenario.assert_clean_end().await;
-}
-
-async fn passes_a_ghost_over(scenario: &Scenario, held: HeldLock) {
-    scenario.proxy.deliver();
-    eventually_async(SOON, async || scenario.queue() == 1).await;
-    let waiter = scenario.enqueue(&scenario.another_client().await).await;
-    let released = BootClock.now();
-    held.release().await.unwrap();
-    let (next, at) = waiter.granted().await;
-    let took = at.since(released);
-    assert!(took < TTL / 2, "{took:?}");
-    next.assert_stays_held(TTL).await;
-    assert!(next.write());
-    next.release().await.unwrap();
-}
-
-async fn a_renewal() {
-    let scenario = Scenario::start().await;
-    let held = scenario.acquire(&scenario.a).await;
-    let waiter = scenario.enqueue(&scenario.b).await;
-    let notified = held.loss_notification();
-    scenario
-        .proxy
-        .hold_requests(&scenario.renewals(), usize::MAX);
-    let (next, at) = waiter.granted().await;
-    notified.before(at).await;
-    lost(held.state(), &[Cause::Unreachable]);
-    scenario.proxy.deliver();
-    next.assert_stays_held(TTL).await;
-    scenario.assert_recorded(&next, 1);
-    assert!(next.write() && !held.write());
-    assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    scenario.assert_recorded(&next, 1);
-    next.release().await.unwrap();
-    scenario.assert_clean_end().await;
-}
-
-/// It makes the store keep a lease for longer that its holder has given up, and no longer than a ttl.
+/// It makes the store keep a lease for longer that its holder has given up, and no longer than a ttl. Renewals after
+/// the end of the lease are in `partitions`.
 async fn a_renewal_of_a_lease_that_is_lost_and_not_over() {
-    let scenario = Scenario::start().await;
-    let held = scenario.acquire(&scenario.a).await;
-    let waiter = scenario.enqueue(&scenario.b).await;
-    scenario
-        .proxy
-        .hold_requests(&scenario.renewals(), usize::MAX);
-    held.until(|state| state.is_lost()).await;
-    scenario.proxy.deliver();
+    let contended = Contended::start().await;
+    let renewals = contended.renewals();
+    contended.proxy.hold_requests(&renewals, usize::MAX);
+    contended.held.until_lost(&[Cause::Unreachable]).await;
+    contended.proxy.deliver();
     let late = BootClock.now();
-    eventually_async(SOON, async || scenario.ttl_left() > TTL / 2).await;
-    let (next, at) = waiter.granted().await;
-    let took = at.since(late);
+    eventually_async(SOON, async || contended.ttl_left() > TTL / 2).await;
+    let (scenario, _held, next) = contended.lost().await;
+    let took = BootClock.now().since(late);
     assert!(took < TTL * 3 / 2, "{took:?}");
-    assert!(next.write() && !held.write());
-    next.release().await.unwrap();
-    scenario.assert_clean_end().await;
+    scenario.assert_ends(next).await;
 }
 
 async fn a_release() {
@@ -153,63 +86,53 @@ async fn a_release() {
     scenario.proxy.hold_requests("release", 1);
     let error = held.release().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    // It was notified again in the background.
+    // It was repeated in the background.
     let next = scenario.acquire(&scenario.a).await;
     scenario.proxy.deliver();
     next.assert_stays_held(TTL).await;
     scenario.assert_recorded(&next, 1);
-    next.release().await.unwrap();
-    scenario.assert_clean_end().await;
+    scenario.assert_ends(next).await;
 }
 
-/// A hold that came and went while the other stayed: its late request gives the lease a hold that
-/// nobody has, and the last release ends that, too.
+/// A hold that began and ended while the other remained: its late request gives the lease a hold without a guard, and
+/// the last release ends that, too.
 async fn a_re_entry() {
     let scenario = Scenario::start().await;
-    let mutex = scenario.mutex(&scenario.a).owned_by(&Owner::new());
-    let outer = scenario.checker.granted(mutex.lock().await.unwrap());
+    let (mutex, outer) = scenario.owned().await;
     scenario.proxy.hold_requests("enter", 1);
     scenario.proxy.count("release");
     let error = mutex.lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    outer.until(|state| state.is_held()).await;
-    // The hold is left again. What is answered after that says that it was.
+    outer.until_held().await;
+    // The hold is released again. A later reply shows that.
     eventually_async(SOON, async || scenario.proxy.counted("release") > 0).await;
     assert!(mutex.is_locked().await.unwrap());
     scenario.until_recorded(&outer, 1).await;
     scenario.proxy.deliver();
     scenario.until_recorded(&outer, 2).await;
     outer.assert_stays_held(TTL).await;
-    outer.release().await.unwrap();
-    assert_eq!(scenario.record(), "");
-    scenario.assert_clean_end().await;
+    scenario.assert_ends(outer).await;
 }
 
-/// The same, after the lease was released: it takes nothing that is not held.
+/// The same, after the lease was released: it acquires nothing that is not held.
 async fn a_re_entry_after_the_last_release() {
     let scenario = Scenario::start().await;
-    let mutex = scenario.mutex(&scenario.a).owned_by(&Owner::new());
-    let outer = scenario.checker.granted(mutex.lock().await.unwrap());
+    let (mutex, outer) = scenario.owned().await;
     scenario.proxy.hold_requests("enter", 1);
     let error = mutex.lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    outer.until(|state| state.is_held()).await;
+    outer.until_held().await;
     outer.release().await.unwrap();
     scenario.proxy.deliver();
     let next = scenario.acquire(&scenario.b).await;
     scenario.assert_recorded(&next, 1);
-    next.release().await.unwrap();
-    assert_eq!(scenario.record(), "");
-    scenario.assert_clean_end().await;
+    scenario.assert_ends(next).await;
 }
 
 schedules! {
     a_re_entry_after_the_last_release,
-    an_acquire_of_a_client_that_is_gone,
     an_acquire_that_was_given_up,
-    a_question_that_was_given_up,
-    a_question_of_a_client_that_is_gone,
-    a_renewal,
+    a_waiter_that_has_given_up,
     a_renewal_of_a_lease_that_is_lost_and_not_over,
     a_release,
     a_re_entry,

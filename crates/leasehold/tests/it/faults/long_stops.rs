@@ -1,4 +1,4 @@
-//! A server that stands still under leases of the default ttl. It starts early, for it takes longest.
+//! A server that is stopped while leases of the default ttl are held. It starts early, because it takes longest.
 
 use std::time::Duration;
 
@@ -6,113 +6,70 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::{Cause, ErrorKind, Instant};
 use leasehold_testkit::RedisServer;
 
-use super::checker::{HeldLock, lost};
-use super::scenario::{Scenario, Waiter};
+use super::scenario::{Contended, Scenario};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
-/// A holder, a waiter, and when the lease was granted.
-struct Harness {
-    scenario: Scenario,
-    held: HeldLock,
-    waiter: Waiter,
-    begun: Instant,
+/// A contended lock, and the instant before its grant.
+async fn contended() -> (Contended, Instant) {
+    let scenario = Scenario::start_with(RedisServer::options(), TTL).await;
+    let begun = BootClock.now();
+    (Contended::new(scenario).await, begun)
 }
 
-impl Harness {
-    async fn start() -> Self {
-        let scenario = Scenario::start_with(RedisServer::options(), TTL).await;
-        let begun = BootClock.now();
-        let held = scenario.acquire(&scenario.a).await;
-        let waiter = scenario.enqueue(&scenario.b).await;
-        Self {
-            scenario,
-            held,
-            waiter,
-            begun,
-        }
-    }
-
-    async fn at(&self, seconds: u32) {
-        let end = self.begun.after(SECOND * seconds);
-        BootClock.sleep_until(end).await;
-    }
-
-    /// Stops the server from one second to another.
-    async fn stop(&self, from: u32, to: u32) {
-        self.at(from).await;
-        self.scenario.server.stop();
-        self.at(to).await;
-        self.scenario.server.cont();
-    }
-
-    /// Releases the lock, and the other has it.
-    async fn end(self) {
-        assert!(self.waiter.is_waiting() && self.held.write());
-        self.scenario.assert_recorded(&self.held, 1);
-        self.held.release().await.unwrap();
-        let (next, _) = self.waiter.granted().await;
-        assert!(next.write());
-        next.release().await.unwrap();
-        self.scenario.assert_clean_end().await;
-    }
+/// Stops the server between two instants.
+async fn stop(contended: &Contended, from: Instant, to: Instant) {
+    BootClock.sleep_until(from).await;
+    contended.server.stop();
+    BootClock.sleep_until(to).await;
+    contended.server.cont();
 }
 
-/// Over the time of a renewal, which is answered late enough.
+/// Over the time of a renewal, whose reply is in time: the renewal is due at 10 s, and has 2 s.
 async fn of_1_s() {
-    let harness = Harness::start().await;
-    // A renewal is due at 10 s, and has 2 s.
-    let stop = async {
-        BootClock
-            .sleep_until(harness.begun.after(SECOND * 19 / 2))
-            .await;
-        harness.scenario.server.stop();
-        tokio::time::sleep(SECOND).await;
-        harness.scenario.server.cont();
-    };
-    tokio::join!(stop, harness.held.assert_never_in_doubt(SECOND * 12));
-    harness.end().await;
+    let (contended, begun) = contended().await;
+    let [from, to] = [19, 21].map(|half| begun.after(SECOND * half / 2));
+    let stop = stop(&contended, from, to);
+    tokio::join!(stop, contended.held.assert_never_in_doubt(SECOND * 12));
+    let (scenario, next) = contended.release_to_waiter().await;
+    scenario.assert_ends(next).await;
 }
 
 /// The first renewal fails, and the second is in time.
 async fn of_12_s() {
-    let harness = Harness::start().await;
+    let (contended, begun) = contended().await;
     let jeopardy = async {
-        harness.held.until_in_doubt().await;
-        BootClock.now().since(harness.begun)
+        contended.held.until_in_jeopardy().await;
+        BootClock.now().since(begun)
     };
-    let (jeopardy, ()) = tokio::join!(jeopardy, harness.stop(5, 17));
-    assert!(
-        (SECOND * 10..SECOND * 13).contains(&jeopardy),
-        "{jeopardy:?}"
-    );
-    harness.held.until(|state| state.is_held()).await;
-    harness.held.assert_stays_held(SECOND * 5).await;
-    harness.end().await;
+    let [from, to] = [5, 17].map(|second| begun.after(SECOND * second));
+    let (jeopardy, ()) = tokio::join!(jeopardy, stop(&contended, from, to));
+    let expected = SECOND * 10..SECOND * 13;
+    assert!(expected.contains(&jeopardy), "{jeopardy:?}");
+    contended.held.until_held().await;
+    contended.held.assert_stays_held(SECOND * 5).await;
+    let (scenario, next) = contended.release_to_waiter().await;
+    scenario.assert_ends(next).await;
 }
 
-/// The holder is notified with a third of the ttl left, and the lease ends while the server stands.
+/// The holder is notified with a third of the ttl left, and the lease ends while the server is stopped.
 async fn of_40_s() {
-    let harness = Harness::start().await;
-    let notified = harness.held.loss_notification();
+    let (contended, begun) = contended().await;
     let loss = async {
-        harness.held.until(|state| state.is_lost()).await;
-        BootClock.now().since(harness.begun)
+        contended.held.until_lost(&[Cause::Unreachable]).await;
+        BootClock.now().since(begun)
     };
-    let (loss, ()) = tokio::join!(loss, harness.stop(1, 41));
+    let [from, to] = [1, 41].map(|second| begun.after(SECOND * second));
+    let (loss, ()) = tokio::join!(loss, stop(&contended, from, to));
     assert!((SECOND * 19..SECOND * 21).contains(&loss), "{loss:?}");
-    lost(harness.held.state(), &[Cause::Unreachable]);
-    let (next, at) = harness.waiter.granted().await;
-    notified.before(at).await;
-    assert!(next.write() && !harness.held.write());
-    let error = harness.held.release().await.unwrap_err();
+    let (scenario, held, next) = contended.lost().await;
+    let error = held.release().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
-    // What the holder had sent meanwhile has run by now.
+    // The requests of the holder from this time have been applied.
     next.assert_stays_held(SECOND).await;
-    harness.scenario.assert_recorded(&next, 1);
-    next.release().await.unwrap();
-    harness.scenario.assert_clean_end().await;
+    scenario.assert_recorded(&next, 1);
+    scenario.assert_ends(next).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

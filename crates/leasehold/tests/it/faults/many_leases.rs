@@ -6,7 +6,7 @@ use leasehold::Cause;
 use leasehold::clock::{BootClock, Clock};
 use leasehold_testkit::{RedisServer, Restart, eventually_async};
 
-use super::checker::{HeldLock, assert_all_stay_held, in_jeopardy, lost};
+use super::checker::assert_all_stay_held;
 use super::runner::{run, run_all};
 use super::scenario::{Scenario, acquire_each};
 use crate::waiters::SOON;
@@ -24,12 +24,6 @@ fn records(scenario: &Scenario) -> (usize, usize) {
     (keys.lines().count(), odd.count())
 }
 
-async fn all_held(all: &[HeldLock]) {
-    for held in all {
-        held.until(|state| state.is_held()).await;
-    }
-}
-
 #[test]
 fn many_leases() {
     run_all(&[("in_time_and_too_late", || run(in_time_and_too_late()))]);
@@ -42,20 +36,18 @@ async fn in_time_and_too_late() {
     assert_eq!(records(&scenario), (COUNT, 0));
     scenario.server.kill9();
     for held in &all {
-        let state = held.until_in_doubt().await;
-        in_jeopardy(state, &[Cause::Unreachable]);
+        held.until_in_jeopardy().await;
     }
     scenario.server.restart(Restart::Kept);
-    all_held(&all).await;
+    for held in &all {
+        held.until_held().await;
+    }
     assert_all_stay_held(&all, TTL / 2).await;
     assert_eq!(records(&scenario), (COUNT, 0));
 
     scenario.server.kill9();
     for held in &all {
-        lost(
-            held.until(|state| state.is_lost()).await,
-            &[Cause::Unreachable],
-        );
+        held.until_lost(&[Cause::Unreachable]).await;
     }
     let notified = BootClock.now();
     // All were notified before the store could pass on any of them.

@@ -1,9 +1,11 @@
 //! A server, two clients that want one lock, and a proxy between one of them and the server.
 
+use std::ops::Deref;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{Cause, Client, ErrorKind, Instant, Mutex};
+use leasehold::{Cause, Client, ErrorKind, Instant, Mutex, Owner};
 use leasehold_testkit::{Proxy, RedisOptions, RedisServer, eventually_async};
 use tokio::task::JoinHandle;
 
@@ -68,6 +70,13 @@ impl Scenario {
         self.checker.granted(guard)
     }
 
+    /// Acquires the lock for an owner.
+    pub(super) async fn owned(&self) -> (Mutex, HeldLock) {
+        let mutex = self.mutex(&self.a).owned_by(&Owner::new());
+        let held = self.checker.granted(mutex.lock().await.unwrap());
+        (mutex, held)
+    }
+
     /// Lets a client wait for the lock.
     pub(super) fn wait(&self, client: &Client) -> Waiter {
         let (mutex, checker) = (self.mutex(client), self.checker.clone());
@@ -123,12 +132,18 @@ impl Scenario {
     /// holder, which notices its loss, and the new one keeps the lock.
     pub(super) async fn assert_superseded(&self, held: HeldLock, next: HeldLock) {
         assert!(next.write() && !held.write());
-        let state = held.until(|state| state.is_lost()).await;
-        lost(state, &[Cause::Deleted, Cause::TakenOver]);
+        held.until_lost(&[Cause::Deleted, Cause::TakenOver]).await;
         assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);
         next.assert_stays_held(TTL).await;
         self.assert_recorded(&next, 1);
-        next.release().await.unwrap();
+        self.assert_ends(next).await;
+    }
+
+    /// Checks that a holder uses the resource and releases the lock, and that nothing remains.
+    pub(super) async fn assert_ends(&self, held: HeldLock) {
+        assert!(held.write());
+        held.release().await.unwrap();
+        assert_eq!(self.record(), "");
         self.assert_clean_end().await;
     }
 
@@ -152,6 +167,70 @@ impl Scenario {
     }
 }
 
+/// A scenario in which A holds the lock, and B waits for it.
+pub(super) struct Contended {
+    pub(super) scenario: Scenario,
+    pub(super) held: HeldLock,
+    pub(super) waiter: Waiter,
+    /// The instant at which the holder is notified of the loss of its lease.
+    notified: JoinHandle<Instant>,
+}
+
+impl Contended {
+    pub(super) async fn start() -> Self {
+        Self::start_with(RedisServer::options(), TTL).await
+    }
+
+    pub(super) async fn start_with(options: RedisOptions, ttl: Duration) -> Self {
+        Self::new(Scenario::start_with(options, ttl).await).await
+    }
+
+    pub(super) async fn new(scenario: Scenario) -> Self {
+        let held = scenario.acquire(&scenario.a).await;
+        let lost = held.loss_signal();
+        Self {
+            notified: tokio::spawn(async move {
+                lost.lost().await;
+                BootClock.now()
+            }),
+            waiter: scenario.enqueue(&scenario.b).await,
+            held,
+            scenario,
+        }
+    }
+
+    /// Waits until the lock is granted to the waiter. Returns the old and the new holder.
+    pub(super) async fn granted(self) -> (Scenario, HeldLock, HeldLock) {
+        (self.scenario, self.held, self.waiter.granted().await.0)
+    }
+
+    /// Waits until the lock passes to the waiter because the holder cannot reach the store. The holder was notified
+    /// before, and the resource refuses it. Returns the old and the new holder.
+    pub(super) async fn lost(self) -> (Scenario, HeldLock, HeldLock) {
+        let (next, granted) = self.waiter.granted().await;
+        assert!(soon(self.notified).await < granted, "notified too late");
+        lost(self.held.state(), &[Cause::Unreachable]);
+        assert!(next.write() && !self.held.write());
+        (self.scenario, self.held, next)
+    }
+
+    /// Checks that the lease is still held, and that its release passes the lock on. Returns the new holder.
+    pub(super) async fn release_to_waiter(self) -> (Scenario, HeldLock) {
+        self.assert_recorded(&self.held, 1);
+        assert!(self.waiter.is_waiting() && self.held.write());
+        self.held.release().await.unwrap();
+        (self.scenario, self.waiter.granted().await.0)
+    }
+}
+
+impl Deref for Contended {
+    type Target = Scenario;
+
+    fn deref(&self) -> &Scenario {
+        &self.scenario
+    }
+}
+
 /// A client. On a busy machine its first reply may be too late.
 pub(super) async fn client(url: &str, ttl: Duration) -> Client {
     let mut client = None;
@@ -170,18 +249,12 @@ pub(super) fn key(name: &str, suffix: &str) -> String {
 
 /// Acquires so many uncontended locks at once, each named by its number.
 pub(super) async fn acquire_each(client: &Client, count: usize, ttl: Duration) -> Vec<HeldLock> {
-    let acquiring: Vec<_> = (0..count)
-        .map(|number| {
-            let mutex = client.mutex(number.to_string()).unwrap();
-            let mutex = mutex.ttl(ttl).unwrap();
-            tokio::spawn(async move { mutex.lock().await.unwrap() })
-        })
-        .collect();
-    let mut all = Vec::new();
-    for guard in acquiring {
-        all.push(Checker::default().granted(soon(guard).await));
-    }
-    all
+    let acquiring = (0..count).map(async |number| {
+        let mutex = client.mutex(number.to_string()).unwrap();
+        let guard = mutex.ttl(ttl).unwrap().lock().await;
+        Checker::default().granted(guard.unwrap())
+    });
+    join_all(acquiring).await
 }
 
 impl Waiter {

@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// A session that stays open.
 struct Session {
     psql: Child,
-    answers: OutputLines,
+    replies: OutputLines,
 }
 
 impl Session {
@@ -23,8 +23,8 @@ impl Session {
         let mut psql = server.psql();
         let psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut psql = psql.spawn().unwrap();
-        let answers = OutputLines::read(psql.stdout.take().unwrap());
-        let mut session = Self { psql, answers };
+        let replies = OutputLines::read(psql.stdout.take().unwrap());
+        let mut session = Self { psql, replies };
         for (name, types, statement) in [
             (
                 "ship",
@@ -38,7 +38,7 @@ impl Session {
             ),
         ] {
             session.send(&format!("PREPARE {name} ({types}) AS {statement};"));
-            assert_eq!(session.answer(), "PREPARE");
+            assert_eq!(session.reply(), "PREPARE");
         }
         session
     }
@@ -47,13 +47,13 @@ impl Session {
         writeln!(self.psql.stdin.as_ref().unwrap(), "{statement}").unwrap();
     }
 
-    fn answer(&mut self) -> String {
-        self.answers.next_line().unwrap().trim().to_owned()
+    fn reply(&mut self) -> String {
+        self.replies.next_line().unwrap().trim().to_owned()
     }
 
     fn run(&mut self, statement: &str) -> String {
         self.send(statement);
-        self.answer()
+        self.reply()
     }
 }
 
@@ -82,14 +82,12 @@ fn a_late_holder_changes_nothing_before_another_has_committed() {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
         eventually(SOON, || server.run(&[waits]) == "1");
         next.run("COMMIT;");
-        assert_eq!(rows(&late.answer()), 0);
+        assert_eq!(rows(&late.reply()), 0);
         late.run("ROLLBACK;");
     }
     assert_eq!(server.run(&["SELECT state, fence FROM orders"]), "8|8");
-    assert_eq!(
-        server.run(&["SELECT name, token FROM fences"]),
-        "orders/42|18"
-    );
+    let fences = server.run(&["SELECT name, token FROM fences"]);
+    assert_eq!(fences, "orders/42|18");
 }
 
 /// Another time, if the next holder gave up: then the one before it is not late.
@@ -102,6 +100,6 @@ fn a_rollback_admits_the_holder_before() {
     assert_eq!(rows(&next.run("EXECUTE ship (8, 42, 'next');")), 1);
     early.send("EXECUTE ship (7, 42, 'early');");
     next.run("ROLLBACK;");
-    assert_eq!(rows(&early.answer()), 1);
+    assert_eq!(rows(&early.reply()), 1);
     assert_eq!(server.run(&["SELECT state, fence FROM orders"]), "early|7");
 }

@@ -7,7 +7,7 @@ mod stock;
 
 use tokio::net::TcpListener;
 
-use super::resources::{ask, http};
+use super::resources::{exchange, http};
 
 /// Starts the service and gives its address.
 pub(super) async fn start() -> String {
@@ -20,9 +20,9 @@ pub(super) async fn start() -> String {
 /// What is written.
 pub(super) async fn read(address: &str) -> String {
     let request = "GET /stock HTTP/1.1\r\nHost: stock\r\nConnection: close\r\n\r\n";
-    let (status, answer) = ask(address, request).await;
+    let (status, response) = exchange(address, request).await;
     assert_eq!(status, 200);
-    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    response.split_once("\r\n\r\n").unwrap().1.to_owned()
 }
 
 #[tokio::test]
@@ -37,8 +37,8 @@ async fn every_refusal_has_a_remedy() {
         (&["-7"], 400, "decimal number"),
         (&["7", "8"], 400, "more than once"),
     ] {
-        let (answered, text) = http(&address, tokens, "wrong").await;
-        assert_eq!(answered, status, "{tokens:?}: {text}");
+        let (replied, text) = http(&address, tokens, "wrong").await;
+        assert_eq!(replied, status, "{tokens:?}: {text}");
         assert!(text.contains(words), "{tokens:?}: {text}");
         assert_eq!(read(&address).await, "5");
     }

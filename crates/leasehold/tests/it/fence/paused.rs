@@ -8,9 +8,10 @@ use leasehold_testkit::{PostgresServer, RedisServer};
 use rusqlite::Connection;
 
 use super::http;
-use super::resources::{Wrote, write};
+use super::resources::write;
 use crate::fixture::{Fixture, fresh_name};
 use crate::processes::child::Child;
+use crate::waiters::SOON;
 
 /// The ttl of the stopped holder.
 const TTL: Duration = Duration::from_secs(1);
@@ -27,23 +28,20 @@ async fn with_a_lock_over_many_masters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_a_row_of_sqlite() {
-    by_sqlite("sqlite_row").await;
+async fn by_a_row_or_a_name_in_sqlite() {
+    for kind in ["sqlite_row", "sqlite_name"] {
+        by_sqlite(kind).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_a_name_in_sqlite() {
-    by_sqlite("sqlite_name").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_row_of_postgres() {
-    by_postgres("postgres_row").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_name_in_postgres() {
-    by_postgres("postgres_name").await;
+async fn by_a_row_or_a_name_in_postgres() {
+    for kind in ["postgres_row", "postgres_name"] {
+        let server = PostgresServer::start();
+        set_up(&server);
+        let read = async || server.run(&["SELECT state FROM orders"]);
+        is_refused(Fixture::redis(), kind, &server.place(), read).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,9 +55,9 @@ async fn by_a_service_over_http() {
 async fn is_refused(fixture: Fixture, kind: &str, place: &str, read: impl AsyncFn() -> String) {
     let name = fresh_name("fence");
     let child = Child::start_with_ttl(&fixture, &name, TTL);
-    let early = child.locks();
-    child.tell(&format!("write {kind} {place} early"));
-    assert_eq!(child.says("wrote"), Wrote::Done.to_string());
+    let early = child.acquire();
+    let wrote = child.execute(&format!("write {kind} {place} early"), "wrote");
+    assert_eq!(wrote, "true");
     assert_eq!(read().await, "early");
 
     child.stop();
@@ -68,16 +66,15 @@ async fn is_refused(fixture: Fixture, kind: &str, place: &str, read: impl AsyncF
     let token = guard.token();
     assert!(token.get() > early);
     for value in ["next", "again"] {
-        assert_eq!(write(kind, place, token, value).await, Wrote::Done);
+        assert!(write(kind, place, token, value).await);
     }
-    child.tell(&format!("write {kind} {place} late"));
-    child.signal(rustix::process::Signal::CONT);
-    assert_eq!(child.says("wrote"), Wrote::Late.to_string());
+    child.send(&format!("write {kind} {place} late"));
+    child.resume();
+    assert_eq!(child.expect("wrote", SOON), "false");
     assert_eq!(read().await, "again");
-    child.tell("state");
-    assert!(child.says("is").starts_with("Lost"));
+    assert!(child.execute("state", "state").starts_with("Lost"));
 
-    assert_eq!(write(kind, place, token, "last").await, Wrote::Done);
+    assert!(write(kind, place, token, "last").await);
     assert_eq!(read().await, "last");
     guard.release().await.unwrap();
 }
@@ -104,13 +101,6 @@ async fn by_sqlite(kind: &str) {
         state.unwrap()
     };
     is_refused(Fixture::redis(), kind, path.to_str().unwrap(), read).await;
-}
-
-async fn by_postgres(kind: &str) {
-    let server = PostgresServer::start();
-    set_up(&server);
-    let read = async || server.run(&["SELECT state FROM orders"]);
-    is_refused(Fixture::redis(), kind, &server.place(), read).await;
 }
 
 /// A table without a column for fencing.

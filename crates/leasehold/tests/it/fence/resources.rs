@@ -1,67 +1,34 @@
-//! What holders write to, from whatever process.
-
-use std::fmt;
+//! Resources that holders write to, from any process.
 
 use leasehold::Token;
 use leasehold::fence::sql::Dialect;
-use leasehold::fence::{self, Stale, header};
+use leasehold::fence::{self, header};
 use leasehold_testkit::PostgresServer;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// What came of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wrote {
-    /// It is written.
-    Done,
-    /// It is not: the holder is late.
-    Late,
-}
-
-impl fmt::Display for Wrote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-impl From<Result<(), Stale>> for Wrote {
-    fn from(admitted: Result<(), Stale>) -> Self {
-        admitted.map_or(Self::Late, |()| Self::Done)
-    }
-}
-
-impl Wrote {
-    pub(super) fn of_rows(rows: usize) -> Self {
-        match rows {
-            0 => Self::Late,
-            1 => Self::Done,
-            more => panic!("{more} rows"),
-        }
-    }
-}
-
-/// Writes a value under a token to the resource of that kind at that place.
-pub(crate) async fn write(kind: &str, place: &str, token: Token, value: &str) -> Wrote {
+/// Writes a value under a token to the resource of that kind at that place. Returns whether it was accepted.
+pub(crate) async fn write(kind: &str, place: &str, token: Token, value: &str) -> bool {
     match kind {
         "redis" => {
             let client = redis::Client::open(place).unwrap();
             let mut connection = client.get_multiplexed_async_connection().await.unwrap();
             let wrote = fence::redis::write(&mut connection, "stock", token, value.as_bytes());
-            wrote.await.unwrap().into()
+            wrote.await.unwrap().is_ok()
         }
         "sqlite_row" => {
             let ship = Dialect::Sqlite.update("orders", &["state"], "id");
             let db = Connection::open(place).unwrap();
             let rows = db.execute(&ship, (i64::from(token), 42, value));
-            Wrote::of_rows(rows.unwrap())
+            rows.unwrap() == 1
         }
         "sqlite_name" => sqlite_name(place, token, value),
-        "postgres_row" => Wrote::of_rows(postgres_row(place, token, value)),
-        "postgres_name" => Wrote::of_rows(postgres_name(place, token, value)),
+        "postgres_row" => postgres_row(place, token, value) == 1,
+        "postgres_name" => postgres_name(place, token, value) == 1,
         "http" => match http(place, &[&header::format(token)], value).await {
-            (200, _) => Wrote::Done,
-            (412, _) => Wrote::Late,
+            (200, _) => true,
+            (412, _) => false,
             other => panic!("{other:?}"),
         },
         _ => panic!("{kind}"),
@@ -69,36 +36,36 @@ pub(crate) async fn write(kind: &str, place: &str, token: Token, value: &str) ->
 }
 
 /// A transaction that is fenced as a whole.
-fn sqlite_name(path: &str, token: Token, value: &str) -> Wrote {
+fn sqlite_name(path: &str, token: Token, value: &str) -> bool {
     let mut db = Connection::open(path).unwrap();
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate);
     let transaction = transaction.unwrap();
     let admit = transaction.execute(Dialect::Sqlite.admit(), ("orders/42", i64::from(token)));
-    if Wrote::of_rows(admit.unwrap()) == Wrote::Late {
-        return Wrote::Late;
+    if admit.unwrap() == 0 {
+        return false;
     }
     let written = transaction.execute("UPDATE orders SET state = ?1 WHERE id = 42", [value]);
     assert_eq!(written, Ok(1));
     transaction.commit().unwrap();
-    Wrote::Done
+    true
 }
 
 /// The statement as it is, with parameters that the server fills in.
 fn postgres_row(place: &str, token: Token, value: &str) -> usize {
     let ship = Dialect::Postgres.update("orders", &["state"], "id");
-    let answer = PostgresServer::run_at(
+    let output = PostgresServer::run_at(
         place,
         &[
             &format!("PREPARE ship (bigint, bigint, text) AS {ship}"),
             &format!("EXECUTE ship ({token}, 42, '{value}')"),
         ],
     );
-    rows(answer.lines().last().unwrap())
+    rows(output.lines().last().unwrap())
 }
 
 fn postgres_name(place: &str, token: Token, value: &str) -> usize {
     let admit = Dialect::Postgres.admit();
-    let answer = PostgresServer::run_at(
+    let output = PostgresServer::run_at(
         place,
         &[
             &format!("PREPARE admit (text, bigint) AS {admit}"),
@@ -112,7 +79,7 @@ fn postgres_name(place: &str, token: Token, value: &str) -> usize {
             "COMMIT",
         ],
     );
-    let admitted = answer.lines().find(|line| line.starts_with("INSERT"));
+    let admitted = output.lines().find(|line| line.starts_with("INSERT"));
     rows(admitted.unwrap())
 }
 
@@ -132,14 +99,14 @@ pub(super) async fn http(address: &str, tokens: &[&str], value: &str) -> (u16, S
         "PUT /stock HTTP/1.1\r\nHost: stock\r\nConnection: close\r\n{headers}\
          Content-Length: {length}\r\n\r\n{value}"
     );
-    ask(address, &request).await
+    exchange(address, &request).await
 }
 
-pub(super) async fn ask(address: &str, request: &str) -> (u16, String) {
+pub(super) async fn exchange(address: &str, request: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let status = response.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, response)
 }

@@ -10,10 +10,29 @@ use leasehold_core::Instant;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tracing::span;
 
-/// Panics at every metric.
-pub(crate) struct PanickingRecorder;
+/// Counts, or panics at every metric.
+#[derive(Default)]
+pub(crate) struct Metrics {
+    counts: Mutex<HashMap<String, Arc<AtomicU64>>>,
+    panics: bool,
+}
 
-impl Recorder for PanickingRecorder {
+impl Metrics {
+    pub(crate) fn panicking() -> Self {
+        Self {
+            panics: true,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        let counts = self.counts.lock().unwrap();
+        let count = counts.get(name);
+        count.map_or(0, |count| count.load(Ordering::SeqCst))
+    }
+}
+
+impl Recorder for Metrics {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -21,15 +40,20 @@ impl Recorder for PanickingRecorder {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        panic!("no counter {key}")
+        assert!(!self.panics, "no counter {key}");
+        let mut counts = self.counts.lock().unwrap();
+        let count = counts.entry(key.name().to_owned()).or_default();
+        Counter::from_arc(Arc::clone(count))
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        panic!("no gauge {key}")
+        assert!(!self.panics, "no gauge {key}");
+        Gauge::noop()
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        panic!("no histogram {key}")
+        assert!(!self.panics, "no histogram {key}");
+        Histogram::noop()
     }
 }
 
@@ -58,41 +82,6 @@ impl tracing::Subscriber for PanickingSubscriber {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Counts.
-#[derive(Default)]
-pub(crate) struct Counts(Mutex<HashMap<String, Arc<AtomicU64>>>);
-
-impl Counts {
-    pub(crate) fn of(&self, name: &str) -> u64 {
-        let counts = self.0.lock().unwrap();
-        counts
-            .get(name)
-            .map_or(0, |count| count.load(Ordering::SeqCst))
-    }
-}
-
-impl Recorder for Counts {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        let mut counts = self.0.lock().unwrap();
-        let count = counts.entry(key.name().to_owned()).or_default();
-        Counter::from_arc(Arc::clone(count))
-    }
-
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
-    }
-
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::noop()
-    }
-}
-
 /// A clock that panics at certain calls.
 #[derive(Debug)]
 pub(crate) struct ShakyClock {
@@ -116,15 +105,10 @@ impl ShakyClock {
     fn panics(&self) -> bool {
         let mut panics = self.panics.lock().unwrap();
         let (before, count) = &mut *panics;
-        if *count == 0 {
-            return false;
-        }
-        if *before > 0 {
-            *before -= 1;
-            return false;
-        }
-        *count -= 1;
-        true
+        let panics = *before == 0 && *count > 0;
+        *before = before.saturating_sub(1);
+        *count -= u64::from(panics);
+        panics
     }
 }
 

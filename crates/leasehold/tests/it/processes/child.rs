@@ -1,36 +1,55 @@
-//! A helper that acquires and releases one lock.
+//! A helper that acquires and releases one lock, or does something else in a process of its own.
 //!
 //! | command | effect | replies |
 //! |---|---|---|
-//! | `client URL NAME MILLIS` | connects, for a lock with this ttl; always the first | |
-//! | `lock` | acquires the lock | `queued` if it waits, `holds TOKEN` |
+//! | `client URL NAME MILLIS` | connects, for a lock with this ttl; before the next four | |
+//! | `lock` | acquires the lock | `queued` if it waits, `acquired TOKEN` |
 //! | `release` | releases it | `released Ok`, or the kind of the error |
-//! | `state` | | `is STATE` of its lease |
+//! | `state` | | `state STATE` of its lease |
 //! | `write KIND PLACE VALUE` | writes to a fenced resource | `wrote OUTCOME` |
-//! | `many COUNT FILE` | so many tasks acquire the lock once each and record that in a file | `queued`, `done` |
+//! | `end URL NAME WAY` | ends the program with locks held, see [`ends`] | |
+//! | `fork URL NAME WAY`, `connect URL` | forks, see [`fork`] | |
+//! | the rest | see [`sqlite`] | |
 
-use std::fs::OpenOptions;
-use std::future::Future;
-use std::io::Write as _;
-use std::path::Path;
+use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold::{Client, Guard, Mutex};
-use leasehold_testkit::Helper;
 use leasehold_testkit::helper::{self, Commands};
-use rustix::process::Signal;
+use leasehold_testkit::{Helper, eventually};
 
-use crate::fence;
+use super::{ends, fork};
 use crate::fixture::Fixture;
 use crate::recording_store::RecordingStore;
-use crate::waiters::{SOON, spawn_polled, spawn_waiter};
+use crate::waiters::SOON;
+use crate::{fence, sqlite};
 
 /// The ttl of leases unless a test needs another.
 const TTL: Duration = Duration::from_secs(30);
 
-/// A child as its test sees it. It is killed when it is dropped.
+/// Longer than any program takes on a busy machine.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Executes one command in a helper, which has to end without an error.
+#[track_caller]
+pub(crate) fn run(command: &str) {
+    let mut helper = Helper::command();
+    // The test runs in the main thread.
+    helper.env("RUST_TEST_THREADS", "1");
+    finish(Helper::spawn(helper), command);
+}
+
+/// Sends the last command to a helper, which has to end without an error.
+#[track_caller]
+pub(crate) fn finish(mut helper: Helper, command: &str) {
+    helper.send(command);
+    eventually(LONG, || helper.ended().is_some());
+    assert!(helper.ended().unwrap().success(), "{command}");
+}
+
+/// A client in a process of its own, which is killed when this is dropped.
 pub(crate) struct Child(Helper);
 
 impl Child {
@@ -47,89 +66,79 @@ impl Child {
         Self(helper)
     }
 
-    pub(crate) fn tell(&self, order: &str) {
-        self.0.send(order);
-    }
-
-    /// The next that it says, which must begin with this word; and the rest of it.
+    /// The rest of the next reply, which must begin with this word.
     #[track_caller]
-    pub(crate) fn says(&self, word: &str) -> String {
-        self.says_within(word, SOON)
+    pub(crate) fn expect(&self, word: &str, timeout: Duration) -> String {
+        let reply = self.reply_within(timeout);
+        let reply = reply.unwrap_or_else(|| panic!("not {word} within {timeout:?}"));
+        let rest = reply.strip_prefix(word);
+        let rest = rest.unwrap_or_else(|| panic!("{reply}, not {word}"));
+        rest.trim().to_owned()
     }
 
+    /// Sends a command, and returns the rest of its reply.
     #[track_caller]
-    pub(crate) fn says_within(&self, word: &str, span: Duration) -> String {
-        let said = self.0.reply_within(span);
-        let said = said.unwrap_or_else(|| panic!("not {word} within {span:?}"));
-        let rest = said.strip_prefix(word);
-        rest.unwrap_or_else(|| panic!("{said}, not {word}"))
-            .trim()
-            .to_owned()
+    pub(crate) fn execute(&self, command: &str, word: &str) -> String {
+        self.send(command);
+        self.expect(word, SOON)
     }
 
-    /// Takes the lock, which must be free, and returns the token.
+    /// Acquires the lock, which must be free. Returns the token.
     #[track_caller]
-    pub(crate) fn locks(&self) -> u64 {
-        self.tell("lock");
-        self.holds(SOON)
+    pub(crate) fn acquire(&self) -> u64 {
+        self.send("lock");
+        self.acquired(SOON)
     }
 
-    /// Comes to the queue of the store.
+    /// Waits until it holds the lock. Returns the token.
     #[track_caller]
-    pub(super) fn waits(&self) {
-        self.tell("lock");
-        self.says("queued");
+    pub(super) fn acquired(&self, timeout: Duration) -> u64 {
+        self.expect("acquired", timeout).parse().unwrap()
     }
 
-    /// Waits until it holds the lock, and returns the token.
-    #[track_caller]
-    pub(super) fn holds(&self, span: Duration) -> u64 {
-        self.says_within("holds", span).parse().unwrap()
-    }
-
-    /// Says nothing, which would be that it holds the lock.
-    pub(super) fn still_waits(&self) {
-        assert_eq!(self.0.reply_within(Duration::ZERO), None);
+    /// Checks that it still waits.
+    pub(super) fn assert_waiting(&self) {
+        assert_eq!(self.reply_within(Duration::ZERO), None);
     }
 
     #[track_caller]
-    pub(super) fn releases(&self) {
-        self.tell("release");
-        assert_eq!(self.says("released"), "Ok");
+    pub(super) fn release(&self) {
+        assert_eq!(self.execute("release", "released"), "Ok");
     }
+}
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        self.0.signal(signal);
+impl Deref for Child {
+    type Target = Helper;
+
+    fn deref(&self) -> &Helper {
+        &self.0
     }
+}
 
-    /// Stops it, and waits until it is stopped.
-    pub(crate) fn stop(&self) {
-        self.0.stop();
-    }
-
-    pub(super) fn kill(mut self) {
-        self.0.kill();
+impl DerefMut for Child {
+    fn deref_mut(&mut self) -> &mut Helper {
+        &mut self.0
     }
 }
 
 /// In the helper: executes the commands of a test.
 pub(crate) fn serve() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime.unwrap().block_on(async {
-        let mut commands = helper::commands();
-        let Some(first) = commands.next().await else {
-            return;
-        };
-        let words: Vec<_> = first.split(' ').collect();
-        let ["client", url, name, millis] = words[..] else {
-            panic!("{first}");
-        };
-        let builder = Client::builder().ttl(Duration::from_millis(millis.parse().unwrap()));
-        let (client, recorder) = Fixture::Other(url.to_owned()).recorded(builder).await;
-        obey(&client.mutex(name).unwrap(), &recorder, commands).await;
-    });
+    let mut commands = helper::commands();
+    let Some(first) = commands.blocking_next() else {
+        return;
+    };
+    match first.splitn(4, ' ').collect::<Vec<_>>()[..] {
+        ["client", url, name, millis] => sqlite::block_on(async {
+            let builder = Client::builder().ttl(Duration::from_millis(millis.parse().unwrap()));
+            let (client, recorder) = Fixture::Other(url.to_owned()).recorded(builder).await;
+            obey(&client.mutex(name).unwrap(), &recorder, commands).await;
+        }),
+        ["end", url, name, way] => ends::end(url, name, way),
+        ["fork", url, name, way] => fork::fork_with_locks(url, name, way),
+        ["connect", url] => fork::fork_and_connect(url),
+        [command, path] => sqlite::execute(command, path, commands),
+        _ => panic!("{first}"),
+    }
 }
 
 async fn obey(mutex: &Mutex, recorder: &Arc<RecordingStore>, mut commands: Commands) {
@@ -145,75 +154,32 @@ async fn obey(mutex: &Mutex, recorder: &Arc<RecordingStore>, mut commands: Comma
                 helper::reply(format!("released {outcome}"));
             }
             ["state"] => {
-                helper::reply(format!("is {:?}", guard.as_ref().unwrap().state()));
+                helper::reply(format!("state {:?}", guard.as_ref().unwrap().state()));
             }
             ["write", resource, place, value] => {
                 let token = guard.as_ref().unwrap().token();
                 let wrote = fence::write(resource, place, token, value).await;
                 helper::reply(format!("wrote {wrote}"));
             }
-            ["many", count, journal] => {
-                many(mutex, recorder, count.parse().unwrap(), Path::new(journal)).await;
-            }
             _ => panic!("{command}"),
         }
     }
 }
 
-/// Takes the lock; says when it waits, and when it holds.
+/// Acquires the lock. Replies when it waits, and when it holds it.
 async fn lock(mutex: &Mutex, recorder: &Arc<RecordingStore>) -> Guard {
     recorder.clear();
     let mut locking = pin!(mutex.lock());
-    let guard = with_notice(recorder, locking.as_mut()).await.unwrap();
-    helper::reply(format!("holds {}", guard.token()));
-    guard
-}
-
-/// Says when the lock is waited for, while it is.
-async fn with_notice<T>(recorder: &Arc<RecordingStore>, locking: impl Future<Output = T>) -> T {
     let queued = async {
         recorder.until_queued(1).await;
         helper::reply("queued");
-        std::future::pending::<()>().await;
     };
-    tokio::select! {
+    let guard = tokio::select! {
         biased;
-        outcome = locking => outcome,
-        () = queued => unreachable!("it never ends"),
-    }
-}
-
-/// So many tasks that each take the lock once and write into the journal that they hold it. Says
-/// when they all wait, and when all are done.
-async fn many(mutex: &Mutex, recorder: &Arc<RecordingStore>, count: usize, journal: &Path) {
-    recorder.clear();
-    let waiters: Vec<_> = (0..count).map(|_| spawn_waiter(mutex)).collect();
-    let journal = journal.to_owned();
-    let all = spawn_polled(async move {
-        let pid = std::process::id();
-        let options = OpenOptions::new().append(true).create(true).open(journal);
-        let mut journal = options.unwrap();
-        for (task, waiter) in waiters.into_iter().enumerate() {
-            let guard = waiter.await.unwrap();
-            let token = guard.token();
-            let enter = format!("enter {pid} {task} {token}\n");
-            journal.write_all(enter.as_bytes()).unwrap();
-            tokio::task::yield_now().await;
-            let leave = format!("leave {pid} {task} {token}\n");
-            journal.write_all(leave.as_bytes()).unwrap();
-            guard.release().await.unwrap();
-        }
-    });
-    with_notice(recorder, all).await.unwrap();
-    helper::reply("done");
-}
-
-/// How long something took that must not take longer.
-#[track_caller]
-pub(super) fn within<T>(span: Duration, work: impl FnOnce() -> T) -> (T, Duration) {
-    let begun = Instant::now();
-    let outcome = work();
-    let took = begun.elapsed();
-    assert!(took < span, "{took:?}");
-    (outcome, took)
+        guard = &mut locking => guard,
+        () = queued => locking.await,
+    };
+    let guard = guard.unwrap();
+    helper::reply(format!("acquired {}", guard.token()));
+    guard
 }

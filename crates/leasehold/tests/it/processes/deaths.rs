@@ -1,16 +1,18 @@
-//! Holders and waiters that release, die and stand still.
+//! Holders and waiters that release, die and are stopped.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use leasehold::Mutex;
+use tokio::runtime::Runtime;
 
-use super::child::{Child, within};
+use super::child::Child;
 use crate::fixture::{Fixture, fresh_name};
+use crate::waiters::SOON;
 
 /// Less than the acceptance ttl.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// How long a waiter has a grant that it does not take.
+/// The time in which a waiter has to accept its grant.
 const ACCEPTANCE: Duration = Duration::from_secs(3);
 
 /// What timers and a busy machine may add.
@@ -18,118 +20,107 @@ const SPARE: Duration = Duration::from_secs(4);
 
 /// Processes that want one lock, and an operator.
 struct Scenario {
-    runtime: tokio::runtime::Runtime,
-    operator: leasehold::Mutex,
+    runtime: Runtime,
+    operator: Mutex,
     children: Vec<Child>,
+    /// The last token.
+    last: u64,
 }
 
 impl Scenario {
-    fn set(fixture: &Fixture, children: usize) -> Self {
+    /// The first child holds the lock, the others wait in their order.
+    fn start(fixture: &Fixture, children: usize) -> Self {
         let name = fresh_name("deaths");
-        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let runtime = Runtime::new().unwrap();
         let operator = runtime.block_on(async { fixture.client().await.mutex(&name).unwrap() });
         let children = (0..children).map(|_| Child::start(fixture, &name));
+        let children: Vec<_> = children.collect();
+        let last = children[0].acquire();
+        for child in &children[1..] {
+            child.execute("lock", "queued");
+        }
         Self {
-            children: children.collect(),
-            operator,
             runtime,
+            operator,
+            children,
+            last,
         }
     }
 
-    /// The first of them holds the lock, the others wait in their order.
-    fn queue_up(&self) -> u64 {
-        let token = self.children[0].locks();
-        for child in &self.children[1..] {
-            child.waits();
-        }
-        token
+    fn kill(&mut self, child: usize) {
+        self.children.remove(child).kill();
+    }
+
+    /// Waits until a child holds the lock.
+    #[track_caller]
+    fn acquired(&mut self, child: usize, timeout: Duration) {
+        let token = self.children[child].acquired(timeout);
+        assert!(token > self.last, "{token} after {}", self.last);
+        self.last = token;
+    }
+
+    /// The last holder releases the lock, which is free then.
+    fn end(self, holder: usize) {
+        self.children[holder].release();
+        let locked = self.runtime.block_on(self.operator.is_locked());
+        assert!(!locked.unwrap());
     }
 }
 
-/// Waits until a child holds the lock. Returns the token, which must be larger than the last.
-#[track_caller]
-fn holds_next(child: &Child, last: u64, span: Duration) -> u64 {
-    let token = child.holds(span);
-    assert!(token > last, "{token} after {last}");
-    token
-}
+/// The next process is granted a lock that is released, whose holder has died, or that an operator has released.
+fn the_next_is_served(fixture: &Fixture) {
+    let mut scenario = Scenario::start(fixture, 5);
+    scenario.children[0].release();
+    scenario.acquired(1, AT_ONCE);
+    scenario.children[2].assert_waiting();
 
-/// Each way in which a lock comes free lets the next process in: a release, the death of the holder,
-/// an operator.
-fn the_next_is_served(_: &str, fixture: impl FnOnce() -> Fixture) {
-    let fixture = fixture();
-    let mut scenario = Scenario::set(&fixture, 5);
-    let mut last = scenario.queue_up();
-    scenario.children[0].releases();
-    last = holds_next(&scenario.children[1], last, AT_ONCE);
-    scenario.children[2].still_waits();
-
-    // It has not renewed yet, so its time is that of a waiter that was granted the lock.
-    scenario.children.remove(1).kill();
-    let children = &scenario.children;
-    last = holds_next(&children[1], last, ACCEPTANCE + SPARE);
-    children[2].still_waits();
+    // The holder has not renewed yet, so its lease has the ttl for acceptance.
+    scenario.kill(1);
+    scenario.acquired(1, ACCEPTANCE + SPARE);
+    scenario.children[2].assert_waiting();
 
     let freed = scenario.runtime.block_on(scenario.operator.force_release());
-    assert_eq!(freed.unwrap().unwrap().token.unwrap().get(), last);
-    last = holds_next(&children[2], last, AT_ONCE);
-    children[1].tell("release");
-    assert_eq!(children[1].says("released"), "Lost");
-    children[3].still_waits();
+    assert_eq!(freed.unwrap().unwrap().token.unwrap().get(), scenario.last);
+    scenario.acquired(2, AT_ONCE);
+    let outcome = scenario.children[1].execute("release", "released");
+    assert_eq!(outcome, "Lost");
+    scenario.children[3].assert_waiting();
 
-    children[2].releases();
-    holds_next(&children[3], last, AT_ONCE);
-    children[3].releases();
-    let locked = scenario.runtime.block_on(scenario.operator.is_locked());
-    assert!(!locked.unwrap());
+    scenario.children[2].release();
+    scenario.acquired(3, AT_ONCE);
+    scenario.end(3);
 }
 
-/// A killed waiter is passed over. A stopped one costs the others three seconds, and notices its loss when it
-/// continues.
-fn dead_and_stopped_waiters_are_passed_over(_: &str, fixture: impl FnOnce() -> Fixture) {
-    let fixture = fixture();
-    let mut scenario = Scenario::set(&fixture, 5);
-    let first = scenario.queue_up();
-    scenario.children.remove(1).kill();
-    scenario.children.remove(1).kill();
-    let [holder, stopped, last] = &scenario.children[..] else {
-        unreachable!();
-    };
-    stopped.stop();
-    holder.releases();
-    let (second, took) = within(ACCEPTANCE + SPARE, || last.holds(ACCEPTANCE + SPARE));
+/// A stopped waiter delays the others by three seconds, and notices its loss when it is resumed.
+fn a_stopped_waiter_is_passed_over(fixture: &Fixture) {
+    let mut scenario = Scenario::start(fixture, 3);
+    scenario.children[1].stop();
+    scenario.children[0].release();
+    let begun = Instant::now();
+    scenario.acquired(2, ACCEPTANCE + SPARE);
+    let took = begun.elapsed();
     assert!(took >= ACCEPTANCE - SPARE / 40, "{took:?}");
-    assert!(second > first);
-    stopped.signal(Signal::CONT);
-    // It had the lock for three seconds while it was stopped, and comes to the queue anew.
-    last.tell("state");
-    assert!(last.says("is").starts_with("Held"));
-    stopped.still_waits();
-    last.releases();
-    let third = stopped.holds(AT_ONCE + SPARE);
-    assert!(third > second);
-    stopped.releases();
-    let locked = scenario.runtime.block_on(scenario.operator.is_locked());
-    assert!(!locked.unwrap());
+    scenario.children[1].resume();
+    // It had the lock for three seconds while it was stopped, and joins the queue again.
+    let state = scenario.children[2].execute("state", "state");
+    assert!(state.starts_with("Held"), "{state}");
+    scenario.children[1].assert_waiting();
+    scenario.children[2].release();
+    scenario.acquired(1, SOON);
+    scenario.end(1);
 }
 
-fn a_killed_waiter_is_passed_over_at_once(_: &str, fixture: impl FnOnce() -> Fixture) {
-    let fixture = fixture();
-    let mut scenario = Scenario::set(&fixture, 4);
-    let first = scenario.queue_up();
-    scenario.children.remove(1).kill();
-    scenario.children.remove(1).kill();
-    let [holder, last] = &scenario.children[..] else {
-        unreachable!();
-    };
-    holder.releases();
-    let (second, _) = within(AT_ONCE, || last.holds(AT_ONCE));
-    assert!(second > first);
-    last.releases();
+fn killed_waiters_are_passed_over_at_once(fixture: &Fixture) {
+    let mut scenario = Scenario::start(fixture, 4);
+    scenario.kill(1);
+    scenario.kill(1);
+    scenario.children[0].release();
+    scenario.acquired(1, AT_ONCE);
+    scenario.end(1);
 }
 
 over_shared_stores! {
     the_next_is_served,
-    dead_and_stopped_waiters_are_passed_over,
-    a_killed_waiter_is_passed_over_at_once,
+    a_stopped_waiter_is_passed_over,
+    killed_waiters_are_passed_over_at_once,
 }

@@ -1,17 +1,13 @@
 //! Programs that return from `main` while releases are under way: nothing stays held.
 
-use std::process::Command;
 use std::time::Duration;
 
 use leasehold::Client;
-use leasehold_testkit::RunToEnd as _;
 use tokio::runtime::{Builder, Runtime};
 
+use super::child::run;
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::{default_key, nothing_is_left};
-
-/// The variable with the URL and the name of the locks, and the way to end.
-const PLACE: &str = "LEASEHOLD_TEST_END";
 
 /// How a program ends.
 const WAYS: [&str; 6] = [
@@ -23,40 +19,26 @@ const WAYS: [&str; 6] = [
     "a blocking client was dropped before its guard",
 ];
 
-fn a_program_that_returns_from_main_leaves_nothing_held(
-    test: &str,
-    fixture: impl FnOnce() -> Fixture,
-) {
-    if let Ok(place) = std::env::var(PLACE) {
-        let mut words = place.splitn(3, ' ');
-        let [url, name, way] = [(); 3].map(|()| words.next().unwrap().to_owned());
-        return end(&url, &name, &way);
-    }
-    let fixture = fixture();
+fn a_program_that_returns_from_main_leaves_nothing_held(fixture: &Fixture) {
     let url = fixture.url().expect("a store that processes share");
     for way in WAYS {
         for threads in ["one", "many"] {
             let name = fresh_name("ends");
-            let child = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", test, "--nocapture", "--test-threads", "1"])
-                .env(PLACE, format!("{url} {name} {threads} {way}"))
-                .run_to_end();
-            assert!(child.status.success(), "{way}: {child:?}");
-            let runtime = Runtime::new().unwrap();
-            runtime.block_on(async {
-                let client = fixture.client_with(Client::builder()).await;
+            run(&format!("end {url} {name} {threads} {way}"));
+            Runtime::new().unwrap().block_on(async {
+                let client = fixture.client().await;
                 for name in [name.clone(), format!("{name}/other")] {
                     let mutex = client.mutex(&name).unwrap();
                     assert!(!mutex.is_locked().await.unwrap(), "{threads} {way}");
                 }
-                nothing_is_left(&fixture, &default_key(&name), &[&client]).await;
+                nothing_is_left(fixture, &default_key(&name), &[&client]).await;
             });
         }
     }
 }
 
-/// In a child: takes locks and returns.
-fn end(url: &str, name: &str, way: &str) {
+/// In a helper: acquires locks and returns.
+pub(super) fn end(url: &str, name: &str, way: &str) {
     let (threads, way) = way.split_once(' ').unwrap();
     if way.contains("blocking") {
         return end_blocking(url, name, way);

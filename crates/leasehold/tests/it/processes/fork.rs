@@ -3,75 +3,49 @@
 // The only way to fork.
 #![allow(unsafe_code)]
 
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-#[cfg(target_os = "linux")]
 use std::path::Path;
-use std::path::PathBuf;
-use std::pin::pin;
-use std::process::Command;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use leasehold::{Cause, Client, ErrorKind, StateKind, blocking};
-use leasehold_testkit::{RunToEnd as _, eventually};
+use leasehold_testkit::eventually;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use tokio::runtime::{Builder, Runtime};
 
+use super::child::run;
 use crate::fixture::{Fixture, fresh_name};
+use crate::sqlite::names_in;
+
+/// How long a child may take to end.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// SQLite keeps what locks a process has in memory. A fork has a copy of that, and not the locks: others would
 /// delete the log that it writes to.
-fn a_forked_child_connects_anew_if_its_parent_has_not_the_file_open(
-    test: &str,
-    fixture: impl FnOnce() -> Fixture,
-) {
-    if let Ok(url) = std::env::var(PLACE) {
-        return fork_and_connect(&url);
-    }
-    let fixture = fixture();
-    let process = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture", "--test-threads", "1"])
-        .env(PLACE, fixture.url().expect("a store that processes share"))
-        .output()
-        .unwrap();
-    assert!(process.status.success(), "{process:?}");
+fn a_forked_child_connects_anew_if_its_parent_has_not_the_file_open(fixture: &Fixture) {
+    let url = fixture.url().expect("a store that processes share");
+    run(&format!("connect {url}"));
 }
 
-/// The variable with the URL and the name of the lock, and the way in which the child ends.
-const PLACE: &str = "LEASEHOLD_TEST_FORK";
-
-/// How long a child may take to end.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The ways in which a child ends.
-const WAYS: [&str; 4] = ["drops", "exits", "blocking-drops", "blocking-exits"];
-
-fn a_forked_child_leaves_the_locks_to_its_parent(test: &str, fixture: impl FnOnce() -> Fixture) {
-    if let Ok(place) = std::env::var(PLACE) {
-        let mut words = place.splitn(3, ' ');
-        let [url, name, way] = [(); 3].map(|()| words.next().unwrap().to_owned());
-        return match way.strip_prefix("blocking-") {
-            Some(way) => fork_blocking(&url, &name, way),
-            None => fork_async(&url, &name, &way),
-        };
-    }
-    let fixture = fixture();
+fn a_forked_child_leaves_the_locks_to_its_parent(fixture: &Fixture) {
     let url = fixture.url().expect("a store that processes share");
-    for way in WAYS {
-        let name = fresh_name("fork");
-        let process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture", "--test-threads", "1"])
-            .env(PLACE, format!("{url} {name} {way}"))
-            .run_to_end();
-        assert!(process.status.success(), "{way}: {process:?}");
+    for way in ["drops", "exits", "blocking-drops", "blocking-exits"] {
+        run(&format!("fork {url} {} {way}", fresh_name("fork")));
     }
 }
 
 over_shared_stores! {
     a_forked_child_connects_anew_if_its_parent_has_not_the_file_open,
     a_forked_child_leaves_the_locks_to_its_parent,
+}
+
+/// In a helper: forks with locks held. The child ends in the given way.
+pub(super) fn fork_with_locks(url: &str, name: &str, way: &str) {
+    match way.strip_prefix("blocking-") {
+        Some(way) => fork_blocking(url, name, way),
+        None => fork_async(url, name, way),
+    }
 }
 
 /// Forks with a lock held and another waited for, on a runtime of the caller's.
@@ -130,7 +104,7 @@ fn fork_async(url: &str, name: &str, way: &str) {
         waited_for.release().await.unwrap();
     });
     runtime.block_on(async {
-        let waited = tokio::time::timeout(PATIENCE, waiter).await.unwrap();
+        let waited = tokio::time::timeout(TIMEOUT, waiter).await.unwrap();
         drop(waited);
         // A copy of the runtime that ends takes its connections out of what the parent polls.
         let released = guard.release().await;
@@ -165,8 +139,8 @@ fn fork_blocking(url: &str, name: &str, way: &str) {
     guard.release().unwrap();
 }
 
-/// Connects in a fork, while the parent is connected and after it has left.
-fn fork_and_connect(url: &str) {
+/// In a helper: connects in a fork, while the parent is connected and after it has left.
+pub(super) fn fork_and_connect(url: &str) {
     let name = fresh_name("fork");
     let lock = || {
         let client = blocking::Client::connect(url)?;
@@ -185,7 +159,7 @@ fn fork_and_connect(url: &str) {
     }));
     drop(client);
     // The file is closed by its thread, a moment later.
-    eventually(PATIENCE, || {
+    eventually(TIMEOUT, || {
         let child = in_child(|| lock().unwrap());
         waitpid(child, None).unwrap() == WaitStatus::Exited(child, 0)
     });
@@ -206,12 +180,12 @@ fn assert_lock_the_file_each(url: &str, file: &Path) {
         let of_file = |line: &&str| line.contains(" FLOCK ") && line.contains(&inode);
         locks.lines().filter(of_file).count()
     };
-    eventually(PATIENCE, || locks() == 0);
+    eventually(TIMEOUT, || locks() == 0);
     let child = in_child(|| {
         let _client = blocking::Client::connect(url).unwrap();
-        std::thread::sleep(PATIENCE * 2);
+        std::thread::sleep(TIMEOUT * 2);
     });
-    eventually(PATIENCE, || locks() == 1);
+    eventually(TIMEOUT, || locks() == 1);
     let client = blocking::Client::connect(url).unwrap();
     let both = locks();
     let pid = rustix::process::Pid::from_raw(child.as_raw()).unwrap();
@@ -236,7 +210,7 @@ fn in_child(work: impl FnOnce()) -> Pid {
 
 /// Waits until a child has ended as it should.
 fn ends_well(child: Pid) {
-    eventually(PATIENCE, || {
+    eventually(TIMEOUT, || {
         match waitpid(child, Some(WaitPidFlag::WNOHANG)).unwrap() {
             WaitStatus::StillAlive => false,
             status => {
@@ -249,10 +223,7 @@ fn ends_well(child: Pid) {
 
 /// The output of a future without a runtime.
 fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("it waits"),
-    }
+    future.now_or_never().expect("it waits")
 }
 
 fn assert_is_of_other_process(error: &leasehold::Error) {
@@ -261,13 +232,11 @@ fn assert_is_of_other_process(error: &leasehold::Error) {
 }
 
 /// The notify sockets beside a file.
-fn sockets(url: &str) -> Vec<PathBuf> {
+fn sockets(url: &str) -> Vec<String> {
     let Some(file) = url.strip_prefix("sqlite:") else {
         return Vec::new();
     };
-    let directory = std::fs::read_dir(format!("{file}-wake")).unwrap();
-    let mut sockets: Vec<_> = directory.map(|entry| entry.unwrap().path()).collect();
-    sockets.sort();
+    let sockets = names_in(Path::new(&format!("{file}-wake")));
     assert!(!sockets.is_empty());
     sockets
 }

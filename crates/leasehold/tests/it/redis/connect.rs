@@ -4,8 +4,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_tcp_and_into_a_database() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     works(&*store).await;
     assert_eq!(store.to_string(), server.url());
 
@@ -25,14 +24,12 @@ async fn over_a_unix_socket() {
     works(&*open(&server.url()).await).await;
     works(&*open(&server.url().replace("unix:", "unix://")).await).await;
 
-    let store = open_as(&format!("{}?db=2&user=alice", server.url()), "wonder").await;
+    let url = format!("{}?db=2&user=alice", server.url());
+    let store = open_as(&url, "wonder").await;
     granted(&*store, acquire("here", 1)).await;
     assert!(server.cli(&["INFO", "keyspace"]).contains("db2:"));
     assert!(server.cli(&["CLIENT", "LIST"]).contains("user=alice"));
-    assert_eq!(
-        store.to_string(),
-        format!("{}?db=2&user=alice", server.url())
-    );
+    assert_eq!(store.to_string(), url);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,10 +42,8 @@ async fn with_a_password_from_the_url_or_beside_it() {
     let store = open_as(&wrong, "s3cret").await;
     works(&*store).await;
     for text in [store.to_string(), format!("{store:?}")] {
-        assert!(
-            !text.contains("s3cret") && !text.contains("wrong"),
-            "{text}"
-        );
+        let secret = text.contains("s3cret") || text.contains("wrong");
+        assert!(!secret, "{text}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Replies while connections and servers fail, and recovery afterwards.
 
+use futures_util::future::join_all;
 use leasehold::ErrorKind;
 use leasehold_testkit::Restart;
 
@@ -7,21 +8,21 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_that_the_server_has_forgotten_is_sent_again() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
+    granted(&*store, acquire("held", 1)).await;
     for _ in 0..2 {
         server.cli(&["SCRIPT", "FLUSH"]);
+        assert_eq!(applied(&*store, renew("held", 1)).await, Outcome::Renewed);
         works(&*store).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_cut_under_a_request_leaves_it_unknown() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     works(&*store).await;
     server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    let asked = tokio::spawn({
+    let request = tokio::spawn({
         let store = Arc::clone(&store);
         async move { unknown(&*store, acquire("a", 1)).await }
     });
@@ -29,7 +30,7 @@ async fn a_connection_that_is_cut_under_a_request_leaves_it_unknown() {
         async || info(&server, "clients", "blocked_clients").is_some_and(|count| count == "1");
     eventually_async(SOON, blocked).await;
     cut(&server);
-    let error = asked.await.unwrap();
+    let error = request.await.unwrap();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     let lock = r#"lock "a" at redis://"#;
     assert!(error.to_string().contains(lock), "{error}");
@@ -71,10 +72,7 @@ async fn a_stopped_server_leaves_requests_unknown_and_may_run_them_later() {
     let error = rejected(&*store, acquire("never", 1)).await.to_string();
     assert!(error.contains("no connection within 400ms"), "{error}");
     server.cont();
-    assert_eq!(
-        eventually_applied(&*store, renew("never", 1)).await,
-        Outcome::Lost(Loss::Gone)
-    );
+    assert_eq!(eventually_applied(&*store, renew("never", 1)).await, GONE);
     works(&*store).await;
     // The server applies what it had received, long after the client gave it up.
     let late = applied(&*store, acquire("late", 2)).await;
@@ -83,8 +81,7 @@ async fn a_stopped_server_leaves_requests_unknown_and_may_run_them_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_callers_share_one_new_connection() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     let before = connections(&server);
     cut(&server);
     for reply in send_at_once(&store, 100).await {
@@ -105,7 +102,7 @@ async fn all_callers_share_one_failed_attempt() {
     cut(&server);
     // It accepts connections and does not reply.
     server.stop();
-    // May still go to the old connection; after it there is none.
+    // May be sent over the old connection, the last one.
     let reply = send(&*store, renew("a", 1)).await;
     assert!(!matches!(reply, Reply::Applied { .. }), "{reply:?}");
     for reply in send_at_once(&store, 20).await {
@@ -120,14 +117,13 @@ async fn all_callers_share_one_failed_attempt() {
 /// A caller that gives up while it connects leaves the connecting to the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_gives_up_affects_no_other() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     cut(&server);
     server.stop();
     for _ in 0..3 {
-        let asked = send(&*store, acquire("a", 1));
-        let answer = tokio::time::timeout(Duration::from_millis(20), asked).await;
-        assert!(!matches!(answer, Ok(Reply::Applied { .. })), "{answer:?}");
+        let request = send(&*store, acquire("a", 1));
+        let reply = tokio::time::timeout(Duration::from_millis(20), request).await;
+        assert!(!matches!(reply, Ok(Reply::Applied { .. })), "{reply:?}");
     }
     server.cont();
     eventually_applied(&*store, renew("a", 1)).await;
@@ -135,17 +131,12 @@ async fn a_caller_that_gives_up_affects_no_other() {
 }
 
 async fn send_at_once(store: &Arc<dyn Store>, callers: u64) -> Vec<Reply> {
-    let asked: Vec<_> = (0..callers)
-        .map(|number| {
-            let store = Arc::clone(store);
-            tokio::spawn(async move { send(&*store, renew("a", number)).await })
-        })
-        .collect();
-    let mut replies = Vec::new();
-    for reply in asked {
-        replies.push(reply.await.unwrap());
-    }
-    replies
+    let requests = (0..callers).map(|number| {
+        let store = Arc::clone(store);
+        tokio::spawn(async move { send(&*store, renew("a", number)).await })
+    });
+    let replies = join_all(requests).await;
+    replies.into_iter().map(Result::unwrap).collect()
 }
 
 /// The number of connections that a server has accepted, with that of this query.

@@ -8,8 +8,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_without_counter_or_expiry_is_shown_and_a_foreign_one_is_an_error() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     granted(&*store, acquire("a", 1)).await;
     let info = ClientInfo::default();
     let space = space();
@@ -35,8 +34,7 @@ async fn a_record_without_counter_or_expiry_is_shown_and_a_foreign_one_is_an_err
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyspace_is_listed_by_name_and_without_foreign_keys() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     let names = ["b", "a", "a:token", "x", "[*?]\\", "昼/夜"];
     let mut batch: Vec<_> = names.iter().map(|name| acquire(name, 1)).collect();
     for tenant in ["u", "tt"] {

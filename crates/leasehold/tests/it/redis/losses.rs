@@ -12,10 +12,15 @@ async fn holder(server: &RedisServer) -> StoreClient {
     holder
 }
 
+async fn held() -> (RedisServer, StoreClient) {
+    let server = RedisServer::start();
+    let holder = holder(&server).await;
+    (server, holder)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn any_change_of_a_record_is_notified() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     for (number, command) in (2..).zip([
         &["DEL", RECORD][..],
         &["UNLINK", RECORD],
@@ -47,8 +52,7 @@ async fn any_change_of_a_record_is_notified() {
 /// Each operation that leaves a holder its lock has the key tracked.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_each_operation_of_a_holder() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     for (request, outcome) in [
         (renew("a", 1), Outcome::Renewed),
         (release("a", 1, 2), Outcome::Released { count: 2 }),
@@ -62,6 +66,15 @@ async fn after_each_operation_of_a_holder() {
     a.acquire("a", 1).await;
     server.cli(&["DEL", RECORD]);
     a.until_changed("a").await;
+    // Also after a grant by a message.
+    let b = StoreClient::connect(&server.url(), 2).await;
+    a.acquire("a", 2).await;
+    b.wait("a", 1).await;
+    a.release("a", 2).await;
+    b.granted("a", 1).await;
+    until_tracked(&server, 1).await;
+    server.cli(&["DEL", RECORD]);
+    b.until_changed("a").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,22 +91,9 @@ async fn a_lock_that_is_taken_over() {
     b.until_changed("a").await;
 }
 
-/// The server does not report changes over the same connection.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_revoked_over_the_same_connection() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
-    let [a, b] = [1, 2].map(|client| StoreClient::on(&store, client));
-    a.acquire("a", 1).await;
-    let cut_off = Some(a.lease(1));
-    assert_eq!(b.apply(revoke("a")).await, Outcome::Revoked { cut_off });
-    a.until_changed("a").await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_that_is_deleted() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     for command in [&["FLUSHALL"][..], &["FLUSHDB", "ASYNC"]] {
         server.cli(command);
         a.until_interrupted().await;
@@ -124,14 +124,13 @@ async fn with_a_server_that_can_track_one_key_only() {
     let hint = |event: &Event| matches!(event, Event::Changed(_));
     assert!(events.iter().all(hint), "{events:?}");
     for name in ["a", "b", "c"] {
-        assert_eq!(a.apply(renew(name, 1)).await, Outcome::Lost(Loss::Gone));
+        assert_eq!(a.apply(renew(name, 1)).await, GONE);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn own_changes_are_not_notified() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     for number in 2..5 {
         for request in [
             renew("a", number - 1),
@@ -158,8 +157,7 @@ async fn own_changes_are_not_notified() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_any_size_is_tracked() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     let batch: Vec<_> = (0..600)
         .map(|n| a.own(acquire(&format!("{n:03}"), n)))
         .collect();
@@ -179,8 +177,7 @@ async fn a_batch_of_any_size_is_tracked() {
 /// A lock that is held for a moment is not worth the requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn short_locks_are_not_tracked() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     until_tracked(&server, 1).await;
     server.cli(&["CONFIG", "RESETSTAT"]);
     for number in 0..500 {
@@ -191,24 +188,10 @@ async fn short_locks_are_not_tracked() {
     assert!(requests < 250, "{requests}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_was_granted_by_a_message() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
-    let b = StoreClient::connect(&server.url(), 2).await;
-    b.wait("a", 1).await;
-    a.release("a", 1).await;
-    b.granted("a", 1).await;
-    until_tracked(&server, 1).await;
-    server.cli(&["DEL", RECORD]);
-    b.until_changed("a").await;
-}
-
 /// A loss before the key is tracked is found when tracking begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_lost_at_once() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     let b = open(&server.url()).await;
     for number in 2..20 {
         let batch = vec![revoke("a"), acquire("a", number)];
@@ -221,8 +204,7 @@ async fn a_lock_that_is_lost_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inspections_and_listings_are_not_tracked() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     let others = open(&server.url()).await;
     for number in 0..100 {
         granted(&*others, acquire(&format!("{number}"), number)).await;
@@ -235,8 +217,7 @@ async fn inspections_and_listings_are_not_tracked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_an_idle_connection_is_reported_once() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     server.cli(&["CLIENT", "KILL", "USER", "default"]);
     a.until_interrupted().await;
     assert_eq!(a.apply(renew("a", 1)).await, Outcome::Renewed);

@@ -2,7 +2,6 @@
 
 mod admission;
 mod clocks;
-mod contended;
 mod far;
 mod forgotten;
 mod kept_out;
@@ -18,6 +17,7 @@ use leasehold::ErrorKind;
 use leasehold_testkit::{Masters, Proxy, Restart};
 
 use super::*;
+use crate::waiters::spawn_waiter;
 
 /// Not so short that a busy machine lets it end, and so much shorter than [`LONG`].
 const TTL: Duration = Duration::from_secs(6);
@@ -46,13 +46,17 @@ impl Proxied {
     }
 
     fn url(&self) -> String {
-        let host = |proxy: &Proxy| {
-            let url = proxy.url();
-            let host = url.trim_start_matches("redis://");
-            host.split('/').next().unwrap().to_owned()
-        };
-        let hosts: Vec<_> = self.proxies.iter().map(host).collect();
+        let hosts = self.proxies.iter();
+        let hosts: Vec<_> = hosts
+            .map(|proxy| format!("127.0.0.1:{}", proxy.port()))
+            .collect();
         format!("redlock://{}", hosts.join(","))
+    }
+
+    /// Acquires and releases the lock `a`, and waits until it is free.
+    async fn lock_and_release(&self, client: &Client) {
+        lock(client, "a").await.release().await.unwrap();
+        self.until_free("a").await;
     }
 
     /// Waits until no master has a record of a lock, long before it would expire.
@@ -113,8 +117,6 @@ enum Failure {
 }
 
 impl Failure {
-    const ALL: [Self; 2] = [Self::Killed, Self::Stopped];
-
     fn begin(self, masters: &mut Masters, nth: usize) {
         match self {
             Self::Killed => masters.server_mut(nth).kill9(),

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 
 use leasehold::{ErrorKind, store};
-use leasehold_testkit::{eventually, free_port};
+use leasehold_testkit::free_port;
 
 use super::*;
 
@@ -12,27 +12,19 @@ pub(super) const SECRET: &str = "s3cret-w0rd";
 
 /// Checks that a store cannot be opened, and the error: its kind, a part of its message, and that no secret is in it.
 pub(super) async fn refused(url: &str, kind: ErrorKind, advice: &str) {
-    check(try_open(url).await, kind, advice);
+    let limit = OpenOptions::default().connect_timeout;
+    refused_within(limit, url, kind, advice).await;
 }
 
 /// The same with a limit for connecting.
 pub(super) async fn refused_within(limit: Duration, url: &str, kind: ErrorKind, advice: &str) {
     let options = OpenOptions::default().connect_timeout(limit);
-    check(store::open(url, &options).await, kind, advice);
-}
-
-fn check(opened: Result<Arc<dyn Store>, Error>, kind: ErrorKind, advice: &str) {
-    let error = match opened {
-        Err(error) => error,
-        Ok(store) => panic!("{store} was opened"),
-    };
+    let error = store::open(url, &options).await.unwrap_err();
     let message = error.to_string();
     assert_eq!(error.kind(), kind, "{message}");
     assert!(message.contains(advice), "{advice:?}: {message}");
-    assert!(
-        !message.contains('\n') && !message.ends_with('.'),
-        "{message}"
-    );
+    let one_phrase = !message.contains('\n') && !message.ends_with('.');
+    assert!(one_phrase, "{message}");
     let mut cause: Option<&dyn std::error::Error> = Some(&error);
     while let Some(error) = cause {
         let text = format!("{error} {error:?}");
@@ -67,7 +59,7 @@ async fn something_else_that_replies() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("redis://:{SECRET}@{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
-        for answer in [
+        for reply in [
             "HTTP/1.1 400 Bad Request\r\n\r\n",
             "",
             "+OK\r\n+OK\r\n",
@@ -76,11 +68,12 @@ async fn something_else_that_replies() {
             let (mut stream, _) = listener.accept().unwrap();
             use std::io::{Read as _, Write as _};
             let _ = stream.read(&mut [0; 512]);
-            let _ = stream.write_all(answer.as_bytes());
+            let _ = stream.write_all(reply.as_bytes());
         }
     });
     for advice in ["could not be reached", "closed the connection", "", ""] {
-        let error = try_open(&url).await.unwrap_err();
+        let error = store::open(&url, &OpenOptions::default()).await;
+        let error = error.unwrap_err();
         assert!(error.to_string().contains(advice), "{error}");
         assert!(!format!("{error} {error:?}").contains(SECRET));
     }
@@ -88,29 +81,24 @@ async fn something_else_that_replies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_and_missing_passwords() {
-    let server = RedisServer::options()
-        .requirepass("right")
-        .acl("alice", "wonder", "~app:* +@all")
-        .start();
-    let nameless = format!("redis://127.0.0.1:{}", server.port());
-    refused(&nameless, ErrorKind::Unauthorized, "wants a password").await;
-    let wrong = server.url().replace("right", SECRET);
-    refused(&wrong, ErrorKind::Unauthorized, "check both").await;
+    let options =
+        RedisServer::options()
+            .requirepass("right")
+            .acl("alice", "wonder", "~app:* +@all");
+    let old = options.clone().config("rename-command HELLO \"\"").start();
+    let server = options.start();
+    for server in [&old, &server] {
+        let nameless = format!("redis://127.0.0.1:{}", server.port());
+        refused(&nameless, ErrorKind::Unauthorized, "wants a password").await;
+        let wrong = server.url().replace("right", SECRET);
+        refused(&wrong, ErrorKind::Unauthorized, "check both").await;
+    }
     for user in ["alice", "nobody"] {
         let wrong = server.url_of(user, SECRET);
         refused(&wrong, ErrorKind::Unauthorized, "check both").await;
     }
     let none = server.url_of("alice", "").replace(":@", "@");
     refused(&none, ErrorKind::Unauthorized, "check both").await;
-
-    let old = RedisServer::options()
-        .requirepass("right")
-        .config("rename-command HELLO \"\"")
-        .start();
-    let wrong = old.url().replace("right", SECRET);
-    refused(&wrong, ErrorKind::Unauthorized, "check both").await;
-    let nameless = format!("redis://127.0.0.1:{}", old.port());
-    refused(&nameless, ErrorKind::Unauthorized, "wants a password").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,67 +168,6 @@ async fn certificates_that_are_missing_or_broken() {
     refused(&url("ca"), ErrorKind::InvalidConfig, "cannot be used").await;
     let pair = format!("{}&key={}", url("cert"), file.display());
     refused(&pair, ErrorKind::InvalidConfig, "holds no").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_full() {
-    let server = RedisServer::start();
-    server.cli(&["CONFIG", "SET", "maxclients", "1"]);
-    // The administrator's own connection may not have gone yet.
-    let mut opened = None;
-    eventually_async(SOON, async || {
-        opened = try_open(&server.url()).await.ok();
-        opened.is_some()
-    })
-    .await;
-    let store = opened.unwrap();
-    refused(&server.url(), ErrorKind::Store, "raise its maxclients").await;
-    works(&*store).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_loading() {
-    let server = server_that_loads_slowly();
-    let store = open(&server.url()).await;
-    while_loading(&server, async || {
-        refused(&server.url(), ErrorKind::Store, "still loading").await;
-        let error = rejected(&*store, acquire("a", 1)).await;
-        assert_eq!(error.kind(), ErrorKind::Store);
-        server.cli(&["CONFIG", "SET", "key-load-delay", "0"]);
-    });
-    works(&*store).await;
-}
-
-/// A server whose data can be loaded slowly.
-pub(super) fn server_that_loads_slowly() -> RedisServer {
-    RedisServer::options()
-        .config("loading-process-events-interval-bytes 1024")
-        .config("key-load-delay 2000")
-        .start()
-}
-
-/// Does something while the server loads its data, which it does until `key-load-delay` is 0.
-pub(super) fn while_loading(server: &RedisServer, work: impl AsyncFnOnce()) {
-    server.cli(&["DEBUG", "POPULATE", "3000", "key", "100"]);
-    std::thread::scope(|scope| {
-        let reload = scope.spawn(|| server.cli(&["DEBUG", "RELOAD"]));
-        until_refused(server, "LOADING");
-        block_on(work());
-        reload.join().unwrap();
-    });
-}
-
-/// Waits until the server refuses commands with an error of this code.
-pub(super) fn until_refused(server: &RedisServer, code: &str) {
-    eventually(LONG, || {
-        let pong = server.try_cli(&["PING"]);
-        pong.is_err_and(|error| error.starts_with(code))
-    });
-}
-
-/// Drives a future from blocking code in a runtime.
-pub(super) fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(work))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,14 +1,14 @@
 //! Grants and renewals that count when replicas have them.
 
-use leasehold::store::MemoryStore;
 use leasehold::{Cause, Durability, ErrorKind, Mutex, StateKind};
 use leasehold_testkit::{SentinelSet, eventually};
 
 use super::*;
-use crate::waiters::soon;
+use crate::fixture::Fixture;
+use crate::waiters::{soon, spawn_waiter};
 
 /// Longer than any acknowledgement takes.
-const PATIENT: Duration = Duration::from_secs(10);
+const AMPLE: Duration = Duration::from_secs(10);
 
 /// Too short for an acknowledgement that does not come.
 const BRIEF: Duration = Duration::from_millis(200);
@@ -72,6 +72,12 @@ fn has(server: &RedisServer, key: &str) -> bool {
     server.cli(&["EXISTS", key]) == "1"
 }
 
+#[track_caller]
+fn assert_not_replicated(error: &Error, words: &str) {
+    assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
+    assert!(error.to_string().contains(words), "{error}");
+}
+
 async fn until(guard: &Guard, wanted: StateKind) {
     eventually_async(SOON, async || guard.state().kind() == wanted).await;
 }
@@ -83,15 +89,13 @@ async fn a_grant_counts_when_so_many_replicas_have_it() {
     for (count, least) in [("1", 1), ("2", 2), ("all", 2)] {
         for number in 0..20 {
             let name = format!("{count}/{number}");
-            let request = durable(acquire(&name, 1), by(count, PATIENT));
+            let request = durable(acquire(&name, 1), by(count, AMPLE));
             granted(&*store, request).await;
             let key = format!("app:{{t:{name}}}");
-            let with_it = replicated
-                .replicas
-                .iter()
-                .filter(|replica| has(replica, &key));
-            assert!(with_it.count() >= least, "{name}");
-            let renewed = applied(&*store, durable(renew(&name, 1), by(count, PATIENT))).await;
+            let replicas = replicated.replicas.iter();
+            let with_it = replicas.filter(|replica| has(replica, &key)).count();
+            assert!(with_it >= least, "{name}");
+            let renewed = applied(&*store, durable(renew(&name, 1), by(count, AMPLE))).await;
             assert_eq!(renewed, Outcome::Renewed);
         }
     }
@@ -102,10 +106,10 @@ async fn a_grant_counts_when_so_many_replicas_have_it() {
 async fn counts_are_honoured_exactly() {
     let replicated = Replicated::start(2);
     let store = open(&replicated.master.url()).await;
-    granted(&*store, durable(acquire("first", 1), by("all", PATIENT))).await;
+    granted(&*store, durable(acquire("first", 1), by("all", AMPLE))).await;
     replicated.replicas[0].stop();
     let batch = [
-        durable(acquire("one", 1), by("1", PATIENT)),
+        durable(acquire("one", 1), by("1", AMPLE)),
         durable(acquire("two", 1), by("2", BRIEF)),
         acquire("none", 1),
         durable(acquire("all", 1), by("all", BRIEF)),
@@ -114,22 +118,14 @@ async fn counts_are_honoured_exactly() {
     ];
     let replies = store.apply(batch.to_vec()).await;
     let not_replicated = |nth: usize, message: &str| match &replies[nth] {
-        Reply::Unknown(error) => {
-            assert_eq!(error.kind(), ErrorKind::NotReplicated);
-            assert!(error.to_string().contains(message), "{error}");
-        }
+        Reply::Unknown(error) => assert_not_replicated(error, message),
         other => panic!("{nth}: {other:?}"),
     };
-    assert!(
-        is_granted(&replies[0]) && is_granted(&replies[2]),
-        "{replies:?}"
-    );
+    // Refusals and releases do not wait.
+    let expected = "granted unknown granted unknown refused released";
+    assert_eq!(words(&replies), expected);
     not_replicated(1, "1 of 2 replicas acknowledged within 200ms");
     not_replicated(3, "1 of 2 replicas");
-    // Refusals and releases do not wait.
-    assert!(is_refused(&replies[4]), "{replies:?}");
-    let released = Some(Outcome::Released { count: 0 });
-    assert_eq!(outcome(&replies[5]), released);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,24 +133,22 @@ async fn a_grant_that_too_few_acknowledge_is_released() {
     let replicated = Replicated::start(2);
     let client = replicated.client(by("all", BRIEF)).await;
     let mutex = client.mutex("a").unwrap();
-    lock_and_release(&mutex, by("all", PATIENT)).await;
+    lock_and_release(&mutex, by("all", AMPLE)).await;
     replicated.replicas[1].stop();
     for attempt in 0..3 {
         let error = match attempt {
             0 => mutex.lock().await.unwrap_err(),
             1 => mutex.try_lock().await.unwrap_err(),
-            _ => mutex.lock_timeout(PATIENT).await.unwrap_err(),
+            _ => mutex.lock_timeout(AMPLE).await.unwrap_err(),
         };
-        assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
-        let lock = r#"lock "a" at redis://"#;
-        assert!(error.to_string().contains(lock), "{error}");
+        assert_not_replicated(&error, r#"lock "a" at redis://"#);
         eventually_async(SOON, async || !replicated.has(&record("a"))).await;
     }
     // One replica replies, and other durabilities of this client do not wait for the other.
-    lock_and_release(&mutex, by("1", PATIENT)).await;
+    lock_and_release(&mutex, by("1", AMPLE)).await;
     lock_and_release(&mutex, Durability::None).await;
     replicated.replicas[1].cont();
-    lock_and_release(&mutex, by("all", PATIENT)).await;
+    lock_and_release(&mutex, by("all", AMPLE)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,14 +178,11 @@ async fn a_renewal_that_too_few_acknowledge_has_failed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pushed_grant_counts_when_the_replicas_have_it() {
     let replicated = Replicated::start(2);
-    let all = by("all", PATIENT);
+    let all = by("all", AMPLE);
     let (a, b) = (replicated.client(all).await, replicated.client(all).await);
     for _ in 0..10 {
         let guard = lock(&a, "a").await;
-        let waiter = tokio::spawn({
-            let mutex = b.mutex("a").unwrap();
-            async move { mutex.lock().await.unwrap() }
-        });
+        let waiter = spawn_waiter(&b.mutex("a").unwrap());
         let queue = format!("{}:queue", record("a"));
         eventually_async(SOON, async || replicated.has(&queue)).await;
         replicated.master.cli(&["CONFIG", "RESETSTAT"]);
@@ -211,7 +202,7 @@ async fn a_pushed_grant_counts_when_the_replicas_have_it() {
 async fn own_changes_are_not_notified() {
     let replicated = Replicated::start(1);
     let client = StoreClient::connect(&replicated.master.url(), 1).await;
-    let own = |request| client.own(durable(request, by("1", PATIENT)));
+    let own = |request| client.own(durable(request, by("1", AMPLE)));
     for _ in 0..5 {
         client.apply(own(acquire("a", 1))).await;
         until_tracked(&replicated.master, 1).await;
@@ -253,11 +244,11 @@ async fn without_durability_there_is_no_further_connection_or_command() {
     assert_eq!(calls(&replicated.master, "wait"), 0);
     assert_eq!(connections() - before, 1);
     // A durability needs one more connection.
-    lock_and_release(&mutex, by("1", PATIENT)).await;
+    lock_and_release(&mutex, by("1", AMPLE)).await;
     assert_eq!(connections() - before, 2);
     // The grant waits, the release does not.
     replicated.master.cli(&["CONFIG", "RESETSTAT"]);
-    lock_and_release(&mutex, by("1", PATIENT)).await;
+    lock_and_release(&mutex, by("1", AMPLE)).await;
     assert_eq!(calls(&replicated.master, "wait"), 1);
     assert_eq!(calls(&replicated.master, "evalsha"), 2);
 }
@@ -265,9 +256,9 @@ async fn without_durability_there_is_no_further_connection_or_command() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_replicas_are_as_many_as_were_ever_seen() {
     let mut replicated = Replicated::start(1);
-    let client = replicated.client(by("all", PATIENT)).await;
+    let client = replicated.client(by("all", AMPLE)).await;
     let mutex = client.mutex("a").unwrap();
-    lock_and_release(&mutex, by("all", PATIENT)).await;
+    lock_and_release(&mutex, by("all", AMPLE)).await;
     replicated.add();
     // The store queries them every two seconds.
     replicated.replicas[1].stop();
@@ -285,32 +276,26 @@ async fn all_replicas_are_as_many_as_were_ever_seen() {
         replicas.as_deref() == Some("1")
     });
     let error = brief.lock().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NotReplicated);
-    assert!(error.to_string().contains("1 of 2 replicas"), "{error}");
+    assert_not_replicated(&error, "1 of 2 replicas");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_impossible_durability_is_refused_at_connect() {
     let connect = async |url: &str, durability: Durability| {
-        Client::builder()
-            .durability(durability)
-            .connect(url)
-            .await
-            .unwrap_err()
+        let builder = Client::builder().durability(durability);
+        builder.connect(url).await.unwrap_err()
     };
     let replicated = Replicated::start(1);
     let url = replicated.master.url();
     let error = connect(&url, by("2", BRIEF)).await;
-    assert_eq!(error.kind(), ErrorKind::NotReplicated);
     let words = "has 1 replicas that are online, and 2 must acknowledge";
-    assert!(error.to_string().contains(words), "{error}");
+    assert_not_replicated(&error, words);
     let alone = RedisServer::start();
     let error = connect(&alone.url(), by("all", BRIEF)).await;
-    assert_eq!(error.kind(), ErrorKind::NotReplicated);
-    assert!(error.to_string().contains("no replica"), "{error}");
-    replicated.master.cli(&[
-        "ACL", "SETUSER", "bob", "on", ">pw", "~*", "&*", "+@all", "-wait",
-    ]);
+    assert_not_replicated(&error, "no replica");
+    let bob = ["on", ">pw", "~*", "&*", "+@all", "-wait"];
+    let user = [&["ACL", "SETUSER", "bob"], &bob[..]].concat();
+    replicated.master.cli(&user);
     let error = connect(&replicated.master.url_of("bob", "pw"), by("1", BRIEF)).await;
     assert_eq!(error.kind(), ErrorKind::Unauthorized);
     assert!(error.to_string().contains("+wait"), "{error}");
@@ -318,28 +303,19 @@ async fn an_impossible_durability_is_refused_at_connect() {
         let error = connect(&url, by("1", timeout)).await;
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     }
-    let error = connect("memory:", by("1", BRIEF)).await;
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_without_replicas_refuse_a_durability() {
-    let directory = tempfile::tempdir().unwrap();
-    let sqlite = open(&format!("sqlite:{}/locks.db", directory.path().display())).await;
-    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    for store in [sqlite, memory] {
-        let error = rejected(&*store, durable(acquire("a", 1), by("1", BRIEF))).await;
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    for fixture in [Fixture::sqlite(), Fixture::memory()] {
+        let store = fixture.store().await;
+        let unsupported =
+            |error: Error| assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        unsupported(rejected(&*store, durable(acquire("a", 1), by("1", BRIEF))).await);
         let builder = Client::builder().durability(by("all", BRIEF));
-        let error = builder.build(Arc::clone(&store)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        let client = Client::builder().build(store).unwrap();
-        let error = client
-            .mutex("a")
-            .unwrap()
-            .durability(by("1", BRIEF))
-            .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        unsupported(builder.build(store).unwrap_err());
+        let mutex = fixture.client().await.mutex("a").unwrap();
+        unsupported(mutex.durability(by("1", BRIEF)).unwrap_err());
     }
 }
 
@@ -376,23 +352,19 @@ async fn no_failover_forgets_grants_that_all_replicas_acknowledged() {
         let lease = set.servers()[new].cli(&["GET", &record(guard.name())]);
         assert_eq!(lease, guard.lease_id().to_string(), "{}", guard.name());
     }
-    // One replica fewer remains.
-    let brief = by("all", BRIEF);
-    let mutex = client.mutex("new").unwrap().durability(brief).unwrap();
-    let mut error = None;
-    eventually_async(SOON * 2, async || {
-        error = mutex.try_lock().await.err();
-        error
-            .as_ref()
-            .is_some_and(|error| error.kind() == ErrorKind::NotReplicated)
-    })
-    .await;
-    assert!(error.unwrap().to_string().contains("of 2 replicas"));
-    let one = mutex.durability(by("1", PATIENT)).unwrap();
-    eventually_async(SOON * 2, async || {
-        one.try_lock().await.is_ok_and(|guard| guard.is_some())
-    })
-    .await;
+    // One replica fewer remains, and `all` are still as many as before.
+    let new = client.mutex("new").unwrap();
+    for (count, expected) in [("all", Some("of 2 replicas")), ("1", None)] {
+        let mutex = new.durability(by(count, BRIEF)).unwrap();
+        eventually_async(SOON * 2, async || {
+            match (mutex.try_lock().await, expected) {
+                (Err(error), Some(words)) => error.to_string().contains(words),
+                (Ok(guard), None) => guard.is_some(),
+                _ => false,
+            }
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

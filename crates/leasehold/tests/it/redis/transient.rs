@@ -1,10 +1,10 @@
-//! A server that refuses for a while is waited for; one that refuses for good is not.
+//! A server that refuses for a while is waited for; one that refuses for good is not. No store can be opened meanwhile.
 
 use leasehold::{ErrorKind, Mutex};
-use leasehold_testkit::fill_connections;
+use leasehold_testkit::{eventually, fill_connections};
 use tokio::task::JoinHandle;
 
-use super::refused::{block_on, server_that_loads_slowly, until_refused, while_loading};
+use super::refused::refused;
 use super::*;
 
 async fn mutex(server: &RedisServer) -> Mutex {
@@ -25,10 +25,9 @@ async fn refused_waiter(mutex: &Mutex, reason: &str) -> JoinHandle<Result<Guard,
     .await;
     let error = last.unwrap();
     assert!(error.to_string().contains(reason), "{error}");
-    assert!(
-        error.is_transient() && error.retry_after().is_none(),
-        "{error}"
-    );
+    assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+    assert!(error.is_transient(), "{error}");
+    assert_eq!(error.retry_after(), None);
     waiter
 }
 
@@ -37,48 +36,65 @@ async fn granted(waiter: JoinHandle<Result<Guard, Error>>) {
     guard.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Does something while the server runs a script, which it does until the script is killed.
-fn while_busy(server: &RedisServer, work: impl AsyncFnOnce()) {
-    server.cli(&["CONFIG", "SET", "busy-reply-threshold", "50"]);
+/// Runs blocking code beside a future that is driven while the server refuses commands with an error of this code.
+pub(super) fn while_refused(
+    server: &RedisServer,
+    code: &str,
+    block: impl FnOnce() + Send,
+    work: impl AsyncFnOnce(),
+) {
     std::thread::scope(|scope| {
-        scope.spawn(|| server.try_cli(&["EVAL", "while true do end", "0"]));
-        until_refused(server, "BUSY");
-        block_on(work());
+        scope.spawn(block);
+        eventually(LONG, || {
+            let pong = server.try_cli(&["PING"]);
+            pong.is_err_and(|error| error.starts_with(code))
+        });
+        let runtime = tokio::runtime::Handle::current();
+        tokio::task::block_in_place(|| runtime.block_on(work()));
     });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_slow_script_is_waited_for() {
-    let server = RedisServer::start();
-    let mutex = mutex(&server).await;
-    while_busy(&server, async || {
-        let error = mutex.try_lock().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Store, "{error}");
-        let waiter = refused_waiter(&mutex, "busy with a slow script").await;
-        server.cli(&["SCRIPT", "KILL"]);
-        granted(waiter).await;
-    });
+/// Does something while the server runs a script, which it does until the script is killed.
+pub(super) fn while_busy(server: &RedisServer, work: impl AsyncFnOnce()) {
+    server.cli(&["CONFIG", "SET", "busy-reply-threshold", "50"]);
+    let block = || drop(server.try_cli(&["EVAL", "while true do end", "0"]));
+    while_refused(server, "BUSY", block, work);
 }
 
 /// The release is repeated until it is applied.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_survives_a_slow_script() {
-    let server = RedisServer::start();
-    let mutex = mutex(&server).await;
-    let guard = mutex.lock().await.unwrap();
-    while_busy(&server, async || {
-        drop(guard);
-        let waiter = refused_waiter(&mutex, "busy with a slow script").await;
-        server.cli(&["SCRIPT", "KILL"]);
-        granted(waiter).await;
-    });
+async fn a_slow_script_is_waited_for() {
+    for held in [false, true] {
+        let server = RedisServer::start();
+        let mutex = mutex(&server).await;
+        let guard = mutex.lock().await.unwrap();
+        let guard = held.then_some(guard);
+        // The release has been applied.
+        eventually_async(SOON, async || mutex.is_locked().await.unwrap() == held).await;
+        while_busy(&server, async || {
+            drop(guard);
+            if !held {
+                let error = mutex.try_lock().await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+            }
+            let waiter = refused_waiter(&mutex, "busy with a slow script").await;
+            server.cli(&["SCRIPT", "KILL"]);
+            granted(waiter).await;
+        });
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_loads_its_data_is_waited_for() {
-    let server = server_that_loads_slowly();
+    let server = RedisServer::options()
+        .config("loading-process-events-interval-bytes 1024")
+        .config("key-load-delay 2000")
+        .start();
     let mutex = mutex(&server).await;
-    while_loading(&server, async || {
+    server.cli(&["DEBUG", "POPULATE", "3000", "key", "100"]);
+    let reload = || drop(server.cli(&["DEBUG", "RELOAD"]));
+    while_refused(&server, "LOADING", reload, async || {
+        refused(&server.url(), ErrorKind::Store, "still loading").await;
         let waiter = refused_waiter(&mutex, "still loading").await;
         server.cli(&["CONFIG", "SET", "key-load-delay", "0"]);
         granted(waiter).await;
@@ -103,7 +119,9 @@ async fn a_server_that_is_full_is_waited_for() {
     server.cli(&["CLIENT", "KILL", "USER", "default"]);
     // The server accepts the first to connect.
     let others = fill_connections(server.port(), LONG);
-    let waiter = refused_waiter(&mutex, "raise its maxclients").await;
+    let full = "raise its maxclients";
+    let waiter = refused_waiter(&mutex, full).await;
+    refused(&server.url(), ErrorKind::Store, full).await;
     drop(others);
     granted(waiter).await;
 }

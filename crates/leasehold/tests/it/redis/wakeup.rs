@@ -1,8 +1,9 @@
 //! How refused clients are notified where a server lacks commands or a user lacks rights.
 
 use leasehold::store::WakeupMode;
-use leasehold_testkit::{RedisOptions, eventually};
+use leasehold_testkit::RedisOptions;
 
+use super::transient::while_busy;
 use super::*;
 
 /// Longer than a store waits before it has keys tracked.
@@ -34,11 +35,7 @@ async fn check_grants(server: &RedisServer) {
 
 async fn check_grants_to([a, b]: [StoreClient; 2]) {
     assert_eq!(b.store.capabilities().wakeup, WakeupMode::Grants);
-    a.acquire("a", 1).await;
-    assert_eq!(b.wait("a", 1).await, 0);
-    a.release("a", 1).await;
-    b.granted("a", 1).await;
-    b.release("a", 1).await;
+    passes_on(&a, &b, "a").await;
 }
 
 /// A refused client does not join the queue, and is notified when the lock is free.
@@ -208,25 +205,10 @@ async fn rights_that_are_revoked_and_restored_are_noticed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_server_is_tried_again() {
     let server = server(RedisServer::options(), EVERYTHING);
-    server.cli(&["CONFIG", "SET", "busy-reply-threshold", "1"]);
     let a = StoreClient::connect(&server.url_of("alice", "pw"), 1).await;
-    std::thread::scope(|scope| {
-        scope.spawn(|| server.try_cli(&["EVAL", "while true do end", "0"]));
-        eventually(SOON, || server.try_cli(&["PING"]).is_err());
-        let handle = tokio::runtime::Handle::current();
-        tokio::task::block_in_place(|| {
-            handle.block_on(async {
-                let mut message = String::new();
-                eventually_async(SOON, async || {
-                    if let Reply::Rejected(error) = send(&*a.store, renew("a", 1)).await {
-                        message = error.to_string();
-                    }
-                    !message.is_empty()
-                })
-                .await;
-                assert!(message.contains("busy with a slow script"), "{message}");
-            });
-        });
+    while_busy(&server, async || {
+        let error = a.rejected(renew("a", 1)).await.to_string();
+        assert!(error.contains("busy with a slow script"), "{error}");
         server.cli(&["SCRIPT", "KILL"]);
     });
     works(&*a.store).await;

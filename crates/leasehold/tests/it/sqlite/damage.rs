@@ -1,11 +1,13 @@
 //! Damaged records and files, and disks that refuse to write.
 
 use std::fs::OpenOptions as FileOptions;
+use std::process::Command;
 
-use leasehold_testkit::RunToEnd as _;
+use leasehold_testkit::Helper;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
+use crate::processes::child::finish;
 
 #[tokio::test]
 async fn a_damaged_record_is_an_error_of_that_lock_only() {
@@ -21,8 +23,7 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         "last_token = -5",
         "last_token = 9223372036854775807",
     ];
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     for value in values {
         applied(&*store, acquire("bad", 1)).await;
         let damage = format!("UPDATE records SET {value} WHERE name = 'bad'");
@@ -33,11 +34,8 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         }
         let batch = vec![acquire("good", 1), acquire("bad", 1), release("good", 1, 0)];
         let replies = store.apply(batch).await;
-        assert!(matches!(replies[0], Reply::Applied { .. }), "{value}");
-        assert!(matches!(replies[2], Reply::Applied { .. }), "{value}");
-        let Reply::Rejected(error) = &replies[1] else {
-            panic!("{value}: {replies:?}");
-        };
+        assert!(outcome(&replies[0]).is_some() && outcome(&replies[2]).is_some());
+        let error = error(&replies[1]);
         assert_eq!(error.kind(), ErrorKind::Store);
         let text = error.to_string();
         let start = format!(r#"lock "bad" at {}: its record is damaged"#, fixture.url());
@@ -46,8 +44,10 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         assert!(list.to_string().starts_with(&start), "{value}: {list}");
 
         // A revocation repairs it.
-        let revoked = applied(&*store, revoke("bad")).await;
-        assert_eq!(revoked, Outcome::Revoked { cut_off: None });
+        assert_eq!(
+            applied(&*store, revoke("bad")).await,
+            Outcome::Revoked { cut_off: None }
+        );
         granted(&*store, acquire("bad", 2)).await;
         applied(&*store, release("bad", 2, 0)).await;
         assert_eq!(store.list(&space()).await.unwrap(), []);
@@ -65,8 +65,7 @@ async fn a_damaged_queue_is_an_error_of_that_lock_only() {
         "UPDATE waiters SET position = position - 10 WHERE name = 'bad'",
         "UPDATE waiters SET position = 9223372036854775807 - position WHERE name = 'bad'",
     ];
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     let client = StoreClient::listening(&store, 11).await;
     for damage in damages {
         for name in ["bad", "good"] {
@@ -82,23 +81,20 @@ async fn a_damaged_queue_is_an_error_of_that_lock_only() {
         ];
         let replies = store.apply(batch).await;
         assert!(matches!(replies[1], Reply::Applied { .. }), "{damage}");
-        let Reply::Rejected(error) = &replies[0] else {
-            panic!("{damage}: {replies:?}");
-        };
+        let error = error(&replies[0]);
         let words = "its record is damaged";
         assert!(error.to_string().contains(words), "{damage}: {error}");
-        assert_eq!(
-            client.next_events(2).await.len(),
-            2,
-            "the grant and the notice to the next"
-        );
+        // The grant and the notice to the next.
+        client.next_events(2).await;
         for number in [2, 3] {
             client.release("good", number).await;
         }
         client.next_events(1).await;
 
-        let revoked = applied(&*store, revoke("bad")).await;
-        assert_eq!(revoked, Outcome::Revoked { cut_off: None });
+        assert_eq!(
+            applied(&*store, revoke("bad")).await,
+            Outcome::Revoked { cut_off: None }
+        );
         assert_eq!(fixture.count("waiters"), 0, "{damage}");
     }
 }
@@ -106,8 +102,7 @@ async fn a_damaged_queue_is_an_error_of_that_lock_only() {
 /// Rows without a queue do not become part of a new one.
 #[tokio::test]
 async fn waiters_without_a_queue_are_deleted() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     let client = StoreClient::listening(&store, 11).await;
     client.acquire("a", 1).await;
     for number in 2..6 {
@@ -130,8 +125,7 @@ async fn waiters_without_a_queue_are_deleted() {
 
 #[tokio::test]
 async fn a_damaged_file_is_an_error_and_its_store_survives() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     let names = (0..3_000).map(|number| format!("n{number}"));
     let batch = names.map(|name| acquire(&name, 1));
     store.apply(batch.collect()).await;
@@ -192,31 +186,21 @@ async fn a_truncated_file_is_an_error() {
     refusal(&fixture.path(), ErrorKind::Store, "the file is damaged").await;
 }
 
-/// A limit on the size of files makes the disk refuse to write in the middle of a commit. It is one
-/// of the process, so the test runs in a child.
+/// A limit on the size of files makes the disk refuse to write in the middle of a commit. It is one of the process, so
+/// a helper has it.
 #[test]
 fn a_commit_that_fails_is_unknown_and_the_store_survives() {
-    const PATH: &str = "LEASEHOLD_TEST_LIMITED";
-    if let Ok(path) = std::env::var(PATH) {
-        return block_on(fill(Path::new(&path)));
-    }
     let fixture = FileFixture::new();
-    let test = "sqlite::damage::a_commit_that_fails_is_unknown_and_the_store_survives";
     // The signal that goes with the limit would kill the process; ignored it is inherited.
-    let child = child(test);
-    let output = Command::new("sh")
-        .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
-        .arg(child.get_program())
-        .args(child.get_args())
-        .env(PATH, fixture.path())
-        .run_to_end();
-    assert!(output.status.success(), "{output:?}");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#]);
+    let helper = Helper::spawn_through(shell);
+    finish(helper, &format!("fill {}", fixture.url()));
     assert!(fixture.is_sound());
 }
 
-async fn fill(path: &Path) {
-    let url = format!("sqlite:{}", path.display());
-    let store = open(&url).await;
+pub(super) async fn fill(url: &str) {
+    let store = open(url).await;
     let holder = StoreClient::listening(&store, 11).await;
     let first = holder.acquire("before", 1).await;
     assert_eq!(holder.wait("before", 2).await, 0);

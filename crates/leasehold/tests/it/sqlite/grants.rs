@@ -1,27 +1,44 @@
 //! Grants through the file. The rules of the queue are in `conformance::queue`.
 
+use std::fs;
+
 use leasehold::store::{Event, EventScope};
 use leasehold_core::Notice;
 
 use super::*;
 
 #[tokio::test]
-async fn clients_are_notified_that_the_file_was_deleted() {
+async fn a_deleted_file_has_lost_its_locks_and_clients_are_notified() {
     let fixture = FileFixture::new();
     let [holder, waiter] = fixture.two_clients().await;
-    holder.acquire("a", 1).await;
+    let first = holder.acquire("a", 1).await;
     assert_eq!(waiter.wait("a", 1).await, 0);
-    std::fs::remove_file(fixture.path()).unwrap();
+    // Only the file itself: the files that SQLite keeps beside it do not belong to the new one.
+    fs::remove_file(fixture.path()).unwrap();
     // Each store notices it at its next request, of whatever kind.
     assert_eq!(holder.store.inspect(&key("a")).await.unwrap(), None);
     let interrupted = [Event::Interrupted(EventScope::Store)];
     assert_eq!(holder.next_events(1).await, interrupted);
     assert_eq!(waiter.events(), []);
-    let lost = waiter.apply(renew("b", 2)).await;
-    assert_eq!(lost, Outcome::Lost(Loss::Gone));
+    assert!(waiter.acquire("a", 2).await > first);
     assert_eq!(waiter.next_events(1).await, interrupted);
+    let lost = holder.apply(renew("a", 1)).await;
+    assert_eq!(lost, TAKEN_OVER);
+
+    // All files are deleted, and none was created again.
+    for name in fixture
+        .files()
+        .iter()
+        .filter(|name| !name.ends_with("-wake"))
+    {
+        fs::remove_file(fixture.directory.path().join(name)).unwrap();
+    }
+    for client in [&holder, &waiter] {
+        assert_eq!(client.apply(renew("a", 2)).await, GONE);
+        assert_eq!(client.next_events(1).await, interrupted);
+    }
     // The new file has a queue of its own, and the same notify sockets.
-    passes_on(&waiter, &holder).await;
+    passes_on(&waiter, &holder, "a").await;
 }
 
 #[tokio::test]
@@ -49,7 +66,7 @@ async fn many_grants_of_one_transaction_are_all_notified() {
 async fn a_queue_is_deleted_after_its_end_and_not_before() {
     let fixture = FileFixture::new();
     let clock = ManualClock::new();
-    let store = Arc::new(fixture.open_with_clock(&clock).await) as Arc<dyn Store>;
+    let store = Arc::new(fixture.open_with_clock(clock.clone()).await) as Arc<dyn Store>;
     let waiter = StoreClient::listening(&store, 12).await;
     let short = Duration::from_secs(1);
     for name in ["long", "short"] {

@@ -1,23 +1,16 @@
 //! Many requests: common commits, deletion of unused records, fairness.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
-
+use futures_util::future::join_all;
 use leasehold::clock::BootClock;
 use leasehold::store::ClientInfo;
+use leasehold_testkit::eventually_async;
 
 use super::*;
-
-/// A store that counts its transactions.
-async fn open_counting(fixture: &FileFixture) -> SqliteStore {
-    let store = SqliteStore::open_with_clock(fixture.path(), Arc::new(BootClock));
-    store.await.unwrap()
-}
 
 #[tokio::test]
 async fn a_batch_is_one_transaction() {
     let fixture = FileFixture::new();
-    let store = open_counting(&fixture).await;
+    let store = fixture.open_with_clock(BootClock).await;
     let name = |number: u64| format!("n{}", number % 500);
     // Each name twice: the second time it is taken.
     let batch = (0..1_000).map(|number| acquire(&name(number), number));
@@ -33,7 +26,7 @@ async fn a_batch_is_one_transaction() {
 #[tokio::test]
 async fn requests_that_wait_together_are_committed_together() {
     let fixture = FileFixture::new();
-    let store = open_counting(&fixture).await;
+    let store = fixture.open_with_clock(BootClock).await;
     let blocker = fixture.database();
     blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut waiting: Vec<_> = (0..64)
@@ -53,7 +46,7 @@ async fn requests_that_wait_together_are_committed_together() {
 #[tokio::test]
 async fn dropping_the_store_applies_pending_requests_without_waiting() {
     let fixture = FileFixture::new();
-    let store = open_counting(&fixture).await;
+    let store = fixture.open_with_clock(BootClock).await;
     let blocker = fixture.database();
     blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
     let names: Vec<_> = (0..10).map(|number| format!("n{number}")).collect();
@@ -64,49 +57,41 @@ async fn dropping_the_store_applies_pending_requests_without_waiting() {
     drop(store);
     blocker.execute_batch("COMMIT").unwrap();
 
-    let store = open_counting(&fixture).await;
-    let deadline = Instant::now() + SOON;
+    let store = fixture.open_with_clock(BootClock).await;
     for name in &names {
-        while store.inspect(&key(name)).await.unwrap().is_none() {
-            assert!(Instant::now() < deadline, "{name} was not acquired");
-        }
+        let key = key(name);
+        eventually_async(SOON, async || store.inspect(&key).await.unwrap().is_some()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_store_does_not_starve_another() {
-    let fixture = FileFixture::new();
-    let busy = Arc::new(open_counting(&fixture).await);
-    let stop = Arc::new(AtomicBool::new(false));
-    let tasks: Vec<_> = (0..64)
-        .map(|number| {
-            let (store, stop) = (Arc::clone(&busy), Arc::clone(&stop));
-            tokio::spawn(async move {
-                while !stop.load(Ordering::Relaxed) {
-                    let name = format!("n{number}");
-                    granted(&*store, acquire(&name, number)).await;
-                    applied(&*store, release(&name, number, 0)).await;
-                }
-            })
-        })
-        .collect();
+    let (fixture, busy) = FileFixture::opened().await;
+    let load = tokio::spawn(async move {
+        join_all((0..64).map(async |number| {
+            let name = format!("n{number}");
+            loop {
+                granted(&*busy, acquire(&name, number)).await;
+                applied(&*busy, release(&name, number, 0)).await;
+            }
+        }))
+        .await
+    });
     // A request that waits too long is rejected, and then this panics.
     let other = fixture.open().await;
     for number in 100..130 {
         granted(&*other, acquire("other", number)).await;
         applied(&*other, release("other", number, 0)).await;
     }
-    stop.store(true, Ordering::Relaxed);
-    for task in tasks {
-        task.await.unwrap();
-    }
+    assert!(!load.is_finished());
+    load.abort();
 }
 
 #[tokio::test]
 async fn records_of_names_that_are_used_once_are_deleted() {
     let fixture = FileFixture::new();
     let clock = ManualClock::new();
-    let store = fixture.open_with_clock(&clock).await;
+    let store = fixture.open_with_clock(clock.clone()).await;
     let ten_thousand = || (0..10_000).map(|number| format!("once {number}"));
     let take = ten_thousand().map(|name| acquire(&name, 1));
     store.apply(take.collect()).await;
@@ -130,8 +115,10 @@ async fn records_of_names_that_are_used_once_are_deleted() {
     }
     assert_eq!(fixture.count("records"), 2);
     assert_eq!(fixture.count("clients"), 0);
-    let next = granted(&store, acquire("ahead", 3)).await;
-    assert_eq!(next, first + u64::from(u32::MAX));
+    assert_eq!(
+        granted(&store, acquire("ahead", 3)).await,
+        first + u64::from(u32::MAX)
+    );
 }
 
 /// Programs with few operations, such as cron jobs, delete unused records for each other, each rarely and by chance.
@@ -141,7 +128,7 @@ async fn short_lived_stores_delete_unused_records_together() {
     let fixture = FileFixture::new();
     let clock = ManualClock::new();
     for job in 0..300 {
-        let store = fixture.open_with_clock(&clock).await;
+        let store = fixture.open_with_clock(clock.clone()).await;
         let names: Vec<_> = (0..10).map(|part| format!("job {job} {part}")).collect();
         let take = names.iter().map(|name| acquire(name, 1));
         let free = names.iter().map(|name| release(name, 1, 0));

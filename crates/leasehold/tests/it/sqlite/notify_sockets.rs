@@ -1,9 +1,9 @@
 //! The notify sockets beside the file.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixDatagram;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::Command;
 use std::sync::mpsc;
 
 use leasehold::store::{Event, EventScope, Listener, WakeupMode};
@@ -24,41 +24,18 @@ fn socket_of(fixture: &FileFixture, client: ClientId) -> PathBuf {
     directory(fixture).join(client.to_string())
 }
 
-fn mode(path: &Path) -> u32 {
-    fs::metadata(path).unwrap().permissions().mode() & 0o777
-}
-
 /// Creates the socket of a killed process.
-fn stale_socket(fixture: &FileFixture, client: ClientId) -> PathBuf {
-    let socket = socket_of(fixture, client);
-    drop(UnixDatagram::bind(&socket).unwrap());
-    socket
-}
-
-fn age(socket: &Path) {
-    // Some day in 2023.
-    let time = rustix::fs::Timespec {
-        tv_sec: 1_700_000_000,
-        tv_nsec: 0,
-    };
-    let times = rustix::fs::Timestamps {
-        last_access: time,
-        last_modification: time,
-    };
-    let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-    rustix::fs::utimensat(rustix::fs::CWD, socket, &times, flags).unwrap();
+fn stale_socket(socket: &Path) {
+    drop(UnixDatagram::bind(socket).unwrap());
 }
 
 #[tokio::test]
 async fn a_socket_exists_as_long_as_its_client_listens() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     granted(&*store, acquire("a", 1)).await;
     assert!(!directory(&fixture).exists(), "no client listens");
-    let (one, other) = (
-        StoreClient::listening(&store, 11).await,
-        StoreClient::listening(&store, 12).await,
-    );
+    let one = StoreClient::listening(&store, 11).await;
+    let other = StoreClient::listening(&store, 12).await;
     let name = |client: &StoreClient| client.id.to_string();
     assert_eq!(sockets(&fixture), [name(&one), name(&other)]);
     one.unsubscribe();
@@ -72,8 +49,7 @@ async fn a_socket_exists_as_long_as_its_client_listens() {
 async fn sockets_have_the_permissions_of_the_file() {
     for (file, expected) in [(0o600, 0o700), (0o660, 0o770), (0o640, 0o750)] {
         let fixture = FileFixture::new();
-        fs::write(fixture.path(), "").unwrap();
-        fs::set_permissions(fixture.path(), fs::Permissions::from_mode(file)).unwrap();
+        create(&fixture.path(), file);
         let client = StoreClient::listening(&fixture.open().await, 11).await;
         assert_eq!(mode(&directory(&fixture)), expected);
         let socket = socket_of(&fixture, client.id);
@@ -81,37 +57,50 @@ async fn sockets_have_the_permissions_of_the_file() {
     }
 }
 
-#[tokio::test]
-async fn a_stale_socket_is_removed_when_it_is_found() {
-    let fixture = FileFixture::new();
-    let (one, other) = (fixture.open().await, fixture.open().await);
-    let (holder, waiter) = (
-        StoreClient::listening(&one, 11).await,
-        StoreClient::listening(&one, 12).await,
-    );
+/// A lock passes over a waiter with this in the place of its socket, which is returned.
+async fn passes_over(fixture: &FileFixture, replace: impl FnOnce(&Path)) -> PathBuf {
+    let [holder, waiter] = fixture.two_clients().await;
+    let dead = StoreClient::silent(&waiter.store, 21);
     holder.acquire("a", 1).await;
-    let dead = StoreClient::silent(&other, 21);
     dead.wait("a", 1).await;
-    let socket = stale_socket(&fixture, dead.id);
+    let socket = socket_of(fixture, dead.id);
+    replace(&socket);
     assert_eq!(waiter.wait("a", 1).await, 1);
     holder.release("a", 1).await;
     waiter.granted("a", 1).await;
+    socket
+}
+
+#[tokio::test]
+async fn a_stale_socket_is_removed_when_it_is_found() {
+    let fixture = FileFixture::new();
+    let socket = passes_over(&fixture, stale_socket).await;
     assert!(!socket.exists());
+}
+
+/// The link may lead to the socket of another program, which takes notices for something else.
+#[tokio::test]
+async fn a_notice_does_not_follow_a_link() {
+    let fixture = FileFixture::new();
+    let elsewhere = fixture.directory.path().join("elsewhere");
+    let stranger = UnixDatagram::bind(&elsewhere).unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    passes_over(&fixture, |socket| symlink(&elsewhere, socket).unwrap()).await;
+    assert!(stranger.recv(&mut [0; 16]).is_err());
 }
 
 #[tokio::test]
 async fn old_stale_sockets_are_removed() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     let living = StoreClient::listening(&store, 11).await;
-    let stale: Vec<_> = (100..150)
-        .map(|number| stale_socket(&fixture, client_id(number)))
-        .collect();
+    let stale = [100, 101, 102, 103, 104].map(|number| socket_of(&fixture, client_id(number)));
+    stale.iter().for_each(|socket| stale_socket(socket));
     let (young, old) = stale.split_first().unwrap();
-    for socket in old {
-        age(socket);
-    }
-    age(&socket_of(&fixture, living.id));
+    let mut aged = Command::new("touch");
+    aged.args(["--no-dereference", "--date=2023-01-01"])
+        .args(old)
+        .arg(socket_of(&fixture, living.id));
+    assert!(aged.status().unwrap().success());
     let foreign = directory(&fixture).join("README");
     fs::write(&foreign, "not a socket").unwrap();
     for turn in 0.. {
@@ -126,10 +115,7 @@ async fn old_stale_sockets_are_removed() {
     assert!(foreign.exists());
     // The living client is still notified.
     let other = StoreClient::listening(&fixture.open().await, 13).await;
-    other.acquire("a", 1).await;
-    assert_eq!(living.wait("a", 1).await, 0);
-    other.release("a", 1).await;
-    living.granted("a", 1).await;
+    passes_on(&other, &living, "a").await;
 }
 
 #[tokio::test]
@@ -162,29 +148,22 @@ async fn a_client_that_subscribes_again_is_notified_at_its_new_listener() {
 #[tokio::test]
 async fn the_file_may_be_reached_through_a_link() {
     let fixture = FileFixture::new();
-    let one = fixture.open().await;
     let link = fixture.directory.path().join("link.db");
-    std::os::unix::fs::symlink(fixture.path(), &link).unwrap();
-    let url = format!("sqlite:{}", link.display());
-    let other = store::open(&url, &OpenOptions::default()).await.unwrap();
-    let (holder, waiter) = (
-        StoreClient::listening(&one, 11).await,
-        StoreClient::listening(&other, 12).await,
-    );
-    passes_on(&holder, &waiter).await;
+    symlink(fixture.path(), &link).unwrap();
+    let linked = format!("sqlite:{}", link.display());
+    let [holder, waiter] = clients_of([&fixture.url(), &linked]).await;
+    passes_on(&holder, &waiter, "a").await;
 
     // The link leads elsewhere now, and so do the sockets.
     let elsewhere = FileFixture::new();
     let third = elsewhere.open().await;
     fs::remove_file(&link).unwrap();
-    std::os::unix::fs::symlink(elsewhere.path(), &link).unwrap();
+    symlink(elsewhere.path(), &link).unwrap();
     let holder = StoreClient::listening(&third, 13).await;
     holder.acquire("a", 1).await;
     assert_eq!(waiter.wait("a", 1).await, 0);
-    assert_eq!(
-        waiter.next_events(1).await,
-        [Event::Interrupted(EventScope::Store)]
-    );
+    let interrupted = [Event::Interrupted(EventScope::Store)];
+    assert_eq!(waiter.next_events(1).await, interrupted);
     holder.release("a", 1).await;
     waiter.granted("a", 1).await;
 }
@@ -209,125 +188,46 @@ async fn root_creates_sockets_for_the_owner_of_the_file() {
     }
 }
 
-/// Another user, who owns the directory and replaces sockets by links as fast as it can.
-struct LinkPlanter {
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<usize>>,
-}
-
-impl LinkPlanter {
-    fn start(directory: PathBuf, target: PathBuf) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            let mut planted = 0;
-            while !stopped.load(Ordering::Relaxed) {
-                let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
-                for entry in entries.filter(|entry| !entry.path().is_symlink()) {
-                    let _ = fs::remove_file(entry.path());
-                    planted += usize::from(symlink(&target, entry.path()).is_ok());
-                }
-            }
-            planted
-        });
-        Self {
-            stop,
-            thread: Some(thread),
-        }
-    }
-
-    /// Stops it. Returns the number of links.
-    fn finish(mut self) -> usize {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().unwrap().join().unwrap()
-    }
-}
-
-impl Drop for LinkPlanter {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Owner and mode of the file are for the socket, not for what a link in its fixture leads to.
+/// Another user owns the directory, and replaces sockets by links all the time. Owner and mode of the file are for the
+/// socket, not for what such a link leads to.
 #[tokio::test]
 async fn a_link_in_the_place_of_a_socket_changes_nothing_elsewhere() {
     let fixture = FileFixture::new();
-    fs::write(fixture.path(), "").unwrap();
-    fs::set_permissions(fixture.path(), fs::Permissions::from_mode(0o660)).unwrap();
+    create(&fixture.path(), 0o660);
     let target = fixture.directory.path().join("target");
-    fs::write(&target, "not for others").unwrap();
-    fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
+    create(&target, 0o600);
     let store = fixture.open().await;
-    drop(StoreClient::listening(&store, 11).await);
-    let planter = LinkPlanter::start(directory(&fixture), target.clone());
+    let living = StoreClient::listening(&store, 11).await;
+    let (directory, link) = (directory(&fixture), target.clone());
+    let ended = Arc::downgrade(&living.event_log);
+    let planter = std::thread::spawn(move || {
+        let mut planted = 0;
+        while ended.strong_count() > 0 {
+            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+            for entry in entries.filter(|entry| !entry.path().is_symlink()) {
+                let _ = fs::remove_file(entry.path());
+                planted += usize::from(symlink(&link, entry.path()).is_ok());
+            }
+        }
+        planted
+    });
     for turn in 0..1_000 {
-        let client = client_id((turn % 100) as u8 + 100);
-        let event_log: Arc<dyn Listener> = Arc::new(SlowListener::ignored());
-        store.listen(&space(), client, Arc::downgrade(&event_log));
-        applied(&*store, renew("nothing", 0)).await;
-        store.forget(client);
+        let client = StoreClient::listening(&store, (turn % 100) as u8 + 100).await;
+        client.unsubscribe();
         assert_eq!(mode(&target), 0o600, "after {turn} sockets");
     }
-    assert!(planter.finish() > 0, "it never found a socket");
-}
-
-#[tokio::test]
-async fn a_link_in_the_place_of_the_directory_is_refused() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
-    let elsewhere = TempDir::new().unwrap();
-    symlink(elsewhere.path(), directory(&fixture)).unwrap();
-    let without = StoreClient::listening(&store, 11).await;
-    assert_eq!(store.capabilities().wakeup, WakeupMode::Nothing);
-    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
-    without.acquire("a", 1).await;
-    without.is_not_queued(wait("a", 2)).await;
-}
-
-/// The link may lead to the socket of another program, which takes notices for something else.
-#[tokio::test]
-async fn a_notice_does_not_follow_a_link() {
-    let fixture = FileFixture::new();
-    let (one, other) = (fixture.open().await, fixture.open().await);
-    let (holder, waiter) = (
-        StoreClient::listening(&one, 11).await,
-        StoreClient::listening(&one, 12).await,
-    );
-    holder.acquire("a", 1).await;
-    let linked = StoreClient::silent(&other, 21);
-    linked.wait("a", 1).await;
-    let elsewhere = fixture.directory.path().join("elsewhere");
-    let stranger = UnixDatagram::bind(&elsewhere).unwrap();
-    stranger.set_nonblocking(true).unwrap();
-    symlink(&elsewhere, socket_of(&fixture, linked.id)).unwrap();
-    assert_eq!(waiter.wait("a", 1).await, 1);
-    holder.release("a", 1).await;
-    waiter.granted("a", 1).await;
-    assert!(
-        stranger.recv(&mut [0; 16]).is_err(),
-        "a notice was sent there"
-    );
+    drop(living);
+    assert!(planter.join().unwrap() > 0, "it never found a socket");
 }
 
 /// A listener that takes an event only when the test receives it.
 #[derive(Debug)]
-struct SlowListener {
-    events: mpsc::SyncSender<Event>,
-}
-
-impl SlowListener {
-    /// Without a receiver.
-    fn ignored() -> Self {
-        let (events, _) = mpsc::sync_channel(0);
-        Self { events }
-    }
-}
+struct SlowListener(mpsc::SyncSender<Event>);
 
 impl Listener for SlowListener {
     fn notify(&self, event: Event) {
         // The test may have ended.
-        let _ = self.events.send(event);
+        let _ = self.0.send(event);
     }
 }
 
@@ -335,12 +235,12 @@ impl Listener for SlowListener {
 #[tokio::test]
 async fn a_slow_listener_is_notified_of_lost_notices() {
     let fixture = FileFixture::new();
-    let (one, other) = (fixture.open().await, fixture.open().await);
-    let holder = StoreClient::listening(&one, 11).await;
-    let slow = StoreClient::silent(&other, 12);
+    let [holder, other] = fixture.two_clients().await;
+    let slow = StoreClient::silent(&other.store, 21);
     let (sender, events) = mpsc::sync_channel(0);
-    let event_log: Arc<dyn Listener> = Arc::new(SlowListener { events: sender });
-    other.listen(&space(), slow.id, Arc::downgrade(&event_log));
+    let listener: Arc<dyn Listener> = Arc::new(SlowListener(sender));
+    slow.store
+        .listen(&space(), slow.id, Arc::downgrade(&listener));
     let names: Vec<_> = (0..100).map(|number| format!("n{number}")).collect();
     for (number, name) in (0..).zip(&names) {
         holder.acquire(name, number).await;
@@ -365,43 +265,41 @@ async fn a_slow_listener_is_notified_of_lost_notices() {
 #[tokio::test]
 async fn the_path_of_the_file_may_be_long() {
     let fixture = FileFixture::new();
-    let deep = ["a".repeat(200), "b".repeat(200)];
-    let path = fixture
-        .directory
-        .path()
-        .join(deep.join("/"))
-        .join("locks.db");
+    let path = ["a".repeat(200), "b".repeat(200)].join("/");
+    let path = fixture.directory.path().join(path).join("locks.db");
     let url = format!("sqlite:{}", path.display());
-    let open = async || store::open(&url, &OpenOptions::default()).await.unwrap();
-    let (one, other) = (open().await, open().await);
-    let (holder, waiter) = (
-        StoreClient::listening(&one, 11).await,
-        StoreClient::listening(&other, 12).await,
-    );
-    assert_eq!(other.capabilities().wakeup, WakeupMode::Grants);
-    passes_on(&holder, &waiter).await;
+    let [holder, waiter] = clients_of([&url, &url]).await;
+    assert_eq!(waiter.store.capabilities().wakeup, WakeupMode::Grants);
+    passes_on(&holder, &waiter, "a").await;
 }
 
-/// Another file is in the place of the directory.
+/// Another file is in the place of the directory, or a link.
 #[tokio::test]
 async fn without_sockets_no_client_joins_the_queue() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
-    fs::write(directory(&fixture), "").unwrap();
-    let without = StoreClient::listening(&store, 11).await;
-    assert_eq!(store.capabilities().wakeup, WakeupMode::Nothing);
-    without.acquire("a", 1).await;
-    without.is_not_queued(wait("a", 2)).await;
-    assert_eq!(fixture.count("waiters"), 0);
+    for link in [false, true] {
+        let fixture = FileFixture::new();
+        let store = fixture.open().await;
+        let elsewhere = TempDir::new().unwrap();
+        match link {
+            true => symlink(elsewhere.path(), directory(&fixture)).unwrap(),
+            false => fs::write(directory(&fixture), "").unwrap(),
+        }
+        let without = StoreClient::listening(&store, 11).await;
+        assert_eq!(store.capabilities().wakeup, WakeupMode::Nothing);
+        assert_eq!(names_in(elsewhere.path()), [""; 0]);
+        without.acquire("a", 1).await;
+        without.is_not_queued(wait("a", 2)).await;
+        assert_eq!(fixture.count("waiters"), 0);
 
-    // It is tried again with the next client.
-    fs::remove_file(directory(&fixture)).unwrap();
-    let with = StoreClient::listening(&store, 12).await;
-    assert_eq!(store.capabilities().wakeup, WakeupMode::Grants);
-    assert_eq!(without.wait("a", 2).await, 0);
-    assert_eq!(with.wait("a", 1).await, 1);
-    without.release("a", 1).await;
-    without.granted("a", 2).await;
+        // It is tried again with the next client.
+        fs::remove_file(directory(&fixture)).unwrap();
+        let with = StoreClient::listening(&store, 12).await;
+        assert_eq!(store.capabilities().wakeup, WakeupMode::Grants);
+        assert_eq!(without.wait("a", 2).await, 0);
+        assert_eq!(with.wait("a", 1).await, 1);
+        without.release("a", 1).await;
+        without.granted("a", 2).await;
+    }
 }
 
 #[tokio::test]
@@ -414,5 +312,5 @@ async fn invalid_messages_at_a_socket_are_ignored() {
     for message in [&[][..], &[0], &[1, 1], &[2, 3, 4], &noise] {
         stranger.send_to(message, &socket).unwrap();
     }
-    passes_on(&holder, &waiter).await;
+    passes_on(&holder, &waiter, "a").await;
 }

@@ -4,17 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold::store::Machine;
-use leasehold::{Cause, Client};
+use leasehold::{Cause, Client, Error};
 
 use super::*;
-
-/// A machine whose clocks are ours.
-#[derive(Clone)]
-struct Lab {
-    boot_id: Option<&'static str>,
-    clock: ManualClock,
-    wall: Arc<AtomicU64>,
-}
 
 const HOUR: u64 = 3_600;
 /// Half of a ttl, in seconds.
@@ -23,12 +15,55 @@ const LONG: Duration = Duration::from_secs(HOUR);
 /// Some day in 2024, in seconds.
 const TODAY: u64 = 1_710_000_000;
 
-impl Lab {
-    fn new(boot_id: Option<&'static str>, wall: u64) -> Self {
+/// The outcome of an acquisition of a lock that was acquired at the same instant.
+const REFUSED: Outcome = Outcome::Refused {
+    time_left: TTL,
+    queue_position: None,
+};
+
+/// A file on a machine whose clocks the test moves.
+#[derive(Clone)]
+struct TestMachine {
+    fixture: Arc<FileFixture>,
+    boot_id: Option<&'static str>,
+    clock: ManualClock,
+    wall: Arc<AtomicU64>,
+}
+
+impl TestMachine {
+    fn new(boot_id: Option<&'static str>) -> Self {
+        Self::started(Arc::new(FileFixture::new()), boot_id, TODAY, 500)
+    }
+
+    /// The machine after its next start, when all stores are closed.
+    fn restarted(&self, boot_id: &'static str, wall: u64) -> Self {
+        self.fixture.wait_until_closed();
+        Self::started(Arc::clone(&self.fixture), Some(boot_id), wall, 20)
+    }
+
+    fn started(
+        fixture: Arc<FileFixture>,
+        boot_id: Option<&'static str>,
+        wall: u64,
+        uptime: u64,
+    ) -> Self {
+        let clock = ManualClock::new();
+        clock.advance(Duration::from_secs(uptime));
+        let wall = Arc::new(wall.into());
+        Self {
+            fixture,
+            boot_id,
+            clock,
+            wall,
+        }
+    }
+
+    /// A container may have a boot id of its own. Its clock is that of the machine.
+    fn container(&self, boot_id: &'static str) -> Self {
+        let boot_id = Some(boot_id);
         Self {
             boot_id,
-            clock: ManualClock::new(),
-            wall: Arc::new(AtomicU64::new(wall)),
+            ..self.clone()
         }
     }
 
@@ -41,217 +76,164 @@ impl Lab {
         self.wall.store(wall, Ordering::Relaxed);
     }
 
-    async fn open(&self, fixture: &FileFixture) -> SqliteStore {
-        let options = OpenOptions::default();
-        let opened = SqliteStore::open_on(fixture.path(), self.machine(), &options);
-        opened.await.unwrap()
+    async fn open(&self) -> Arc<dyn Store> {
+        self.try_open(LONG).await.unwrap()
     }
 
-    fn machine(&self) -> Machine {
+    async fn try_open(&self, timeout: Duration) -> Result<Arc<dyn Store>, Error> {
         let wall = Arc::clone(&self.wall);
-        Machine {
+        let machine = Machine {
             boot_id: self.boot_id.map(str::to_owned),
             clock: Arc::new(self.clock.clone()),
             skew: 0,
             wall: Arc::new(move || -> SystemTime {
                 UNIX_EPOCH + Duration::from_secs(wall.load(Ordering::Relaxed))
             }),
-        }
+        };
+        let options = OpenOptions::default().connect_timeout(timeout);
+        let opened = SqliteStore::open_on(self.fixture.path(), machine, &options).await;
+        opened.map(|store| Arc::new(store) as Arc<dyn Store>)
     }
 }
 
-/// The outcome of an acquisition of a lock that was acquired at the same instant.
-const REFUSED: Outcome = Outcome::Refused {
-    time_left: TTL,
-    queue_position: None,
-};
-
-async fn left(store: &SqliteStore, name: &str) -> Option<Duration> {
+async fn left(store: &dyn Store, name: &str) -> Option<Duration> {
     let entry = store.inspect(&key(name)).await.unwrap();
     entry.map(|entry| entry.time_left)
 }
 
 #[tokio::test]
 async fn setting_the_wall_clock_moves_no_lease() {
-    let fixture = FileFixture::new();
-    let lab = Lab::new(Some("one"), TODAY);
-    lab.advance(500);
-    let store = lab.open(&fixture).await;
-    granted(&store, acquire("a", 1)).await;
+    let machine = TestMachine::new(Some("one"));
+    let store = machine.open().await;
+    granted(&*store, acquire("a", 1)).await;
     for wall in [TODAY + 24 * HOUR, TODAY - 24 * HOUR, 0] {
-        lab.set_wall(wall);
+        machine.set_wall(wall);
         // Neither for a store that has the file open nor for a new one.
-        for store in [&store, &lab.open(&fixture).await] {
-            assert_eq!(left(store, "a").await, Some(TTL));
-            let refused = applied(store, acquire("a", 2)).await;
-            assert_eq!(refused, REFUSED);
+        for store in [&store, &machine.open().await] {
+            assert_eq!(left(&**store, "a").await, Some(TTL));
+            assert_eq!(applied(&**store, acquire("a", 2)).await, REFUSED);
         }
     }
-    lab.advance(TTL.as_secs() - 1);
-    assert_eq!(left(&store, "a").await, Some(Duration::from_secs(1)));
-    lab.advance(1);
-    assert_eq!(left(&store, "a").await, None);
-    granted(&store, acquire("a", 2)).await;
+    machine.advance(TTL.as_secs() - 1);
+    assert_eq!(left(&*store, "a").await, Some(Duration::from_secs(1)));
+    machine.advance(1);
+    assert_eq!(left(&*store, "a").await, None);
+    granted(&*store, acquire("a", 2)).await;
 }
 
 #[tokio::test]
 async fn a_restart_of_the_machine_frees_every_lock_and_keeps_time_and_tokens_growing() {
-    let fixture = FileFixture::new();
-    let before = Lab::new(Some("one"), TODAY);
-    before.advance(5 * HOUR);
-    let store = before.open(&fixture).await;
+    let machine = TestMachine::new(Some("one"));
+    let client = StoreClient::listening(&machine.open().await, 11).await;
     let names = ["a", "b", "c"];
     let mut tokens = Vec::new();
     for name in names {
-        tokens.push(granted(&store, acquire(name, 1)).await);
+        tokens.push(client.acquire(name, 1).await);
     }
-    applied(&store, release("c", 1, 0)).await;
-    before.advance(HALF);
-    let (_, stopped) = applied_at(&store, renew("a", 1)).await;
-    drop(store);
-    fixture.wait_until_closed();
+    client.release("c", 1).await;
+    assert_eq!(client.wait("a", 2).await, 0);
+    machine.advance(HALF);
+    let (_, stopped) = applied_at(&*client.store, client.own(renew("a", 1))).await;
+    drop(client);
 
     // The battery of the clock was empty.
-    let after = Lab::new(Some("two"), 0);
-    after.advance(20);
-    let store = after.open(&fixture).await;
-    assert_eq!(store.list(&space()).await.unwrap(), []);
-    let (lost, started) = applied_at(&store, renew("a", 1)).await;
-    assert_eq!(lost, Outcome::Lost(Loss::Gone));
+    let machine = machine.restarted("two", 20);
+    let client = StoreClient::listening(&machine.open().await, 11).await;
+    assert_eq!(client.store.list(&space()).await.unwrap(), []);
+    assert_eq!(machine.fixture.count("waiters"), 0);
+    let (lost, started) = applied_at(&*client.store, client.own(renew("a", 1))).await;
+    assert_eq!(lost, GONE);
     assert!(started > stopped);
     for (name, old) in names.iter().zip(&mut tokens) {
-        let new = granted(&store, acquire(name, 2)).await;
+        let new = client.acquire(name, 2).await;
         assert!(new > *old);
         *old = new;
     }
+    assert_eq!(client.wait("a", 3).await, 0);
     // The second store finds the restart handled.
-    let second = after.open(&fixture).await;
-    assert_eq!(left(&second, "a").await, Some(TTL));
-    drop((store, second));
-    fixture.wait_until_closed();
+    let second = machine.open().await;
+    assert_eq!(left(&*second, "a").await, Some(TTL));
+    drop((client, second));
 
     // The clock is right again after the next start.
-    let right = Lab::new(Some("three"), TODAY + 12 * HOUR);
-    let store = right.open(&fixture).await;
-    let (_, now) = applied_at(&store, renew("a", 2)).await;
+    let machine = machine.restarted("three", TODAY + 12 * HOUR);
+    let store = machine.open().await;
+    let (_, now) = applied_at(&*store, renew("a", 2)).await;
     assert_eq!(now.as_micros(), (TODAY + 12 * HOUR) * 1_000_000);
-    assert!(granted(&store, acquire("a", 3)).await > tokens[0]);
-}
-
-#[tokio::test]
-async fn a_restart_of_the_machine_empties_the_queues() {
-    let fixture = FileFixture::new();
-    let before = Lab::new(Some("one"), TODAY);
-    let store = Arc::new(before.open(&fixture).await) as Arc<dyn Store>;
-    let client = StoreClient::listening(&store, 11).await;
-    client.acquire("a", 1).await;
-    assert_eq!(client.wait("a", 2).await, 0);
-    assert_eq!(fixture.count("waiters"), 1);
-    drop((store, client));
-    fixture.wait_until_closed();
-
-    let after = Lab::new(Some("two"), TODAY + 60);
-    let store = Arc::new(after.open(&fixture).await) as Arc<dyn Store>;
-    assert_eq!(fixture.count("waiters"), 0);
-    let client = StoreClient::listening(&store, 12).await;
-    client.acquire("a", 1).await;
-    assert_eq!(client.wait("a", 2).await, 0);
+    assert!(granted(&*store, acquire("a", 3)).await > tokens[0]);
 }
 
 /// Without the counter, which is deleted after some time without use, the clock alone keeps tokens growing, also over
 /// a restart with a wrong clock.
 #[tokio::test]
 async fn tokens_grow_over_a_restart_after_their_counter_was_deleted() {
-    let fixture = FileFixture::new();
-    let before = Lab::new(Some("one"), TODAY);
-    let store = before.open(&fixture).await;
-    let old = granted(&store, acquire("once", 1)).await;
-    applied(&store, release("once", 1, 0)).await;
-    before.advance(60);
-    until_collected(&fixture, &store, "once").await;
+    let machine = TestMachine::new(Some("one"));
+    let store = machine.open().await;
+    let old = granted(&*store, acquire("once", 1)).await;
+    applied(&*store, release("once", 1, 0)).await;
+    machine.advance(60);
+    until_collected(&machine.fixture, &*store, "once").await;
     drop(store);
-    fixture.wait_until_closed();
-    let store = Lab::new(Some("two"), 0).open(&fixture).await;
-    let new = granted(&store, acquire("once", 2)).await;
+    let store = machine.restarted("two", 0).open().await;
+    let new = granted(&*store, acquire("once", 2)).await;
     assert!(new > old);
-}
-
-/// A container may have a boot id of its own. Its clock is that of the machine.
-fn in_a_container(lab: &Lab, boot_id: &'static str) -> Lab {
-    Lab {
-        boot_id: Some(boot_id),
-        ..lab.clone()
-    }
 }
 
 #[tokio::test]
 async fn containers_with_boot_ids_of_their_own_share_the_locks() {
-    let fixture = FileFixture::new();
-    let host = Lab::new(Some("one"), TODAY);
-    host.advance(500);
-    let first = host.open(&fixture).await;
-    granted(&first, acquire("a", 1)).await;
-    let container = in_a_container(&host, "two");
-    let second = container.open(&fixture).await;
-    let refused = applied(&second, acquire("a", 2)).await;
-    assert_eq!(refused, REFUSED);
-    granted(&second, acquire("b", 2)).await;
+    let machine = TestMachine::new(Some("one"));
+    let first = machine.open().await;
+    granted(&*first, acquire("a", 1)).await;
+    let second = machine.container("two").open().await;
+    assert_eq!(applied(&*second, acquire("a", 2)).await, REFUSED);
+    granted(&*second, acquire("b", 2)).await;
     for (store, name, number) in [(&first, "a", 1), (&second, "b", 2)] {
-        let renewed = applied(store, renew(name, number)).await;
-        assert_eq!(renewed, Outcome::Renewed);
+        assert_eq!(
+            applied(&**store, renew(name, number)).await,
+            Outcome::Renewed
+        );
     }
-    // The one that came first leaves, and the others go on.
+    // The first one leaves, and the others continue.
     drop(first);
-    let third = in_a_container(&host, "three").open(&fixture).await;
+    let third = machine.container("three").open().await;
     for store in [&second, &third] {
-        assert_eq!(left(store, "a").await, Some(TTL));
-        assert_eq!(left(store, "b").await, Some(TTL));
+        assert_eq!(left(&**store, "a").await, Some(TTL));
+        assert_eq!(left(&**store, "b").await, Some(TTL));
     }
-    applied(&second, release("b", 2, 0)).await;
-    granted(&third, acquire("b", 3)).await;
+    applied(&*second, release("b", 2, 0)).await;
+    granted(&*third, acquire("b", 3)).await;
 }
 
 /// The processes of a killed runner may live a little longer than the runner.
 #[tokio::test]
 async fn a_single_container_waits_for_the_leases_of_dead_ones() {
-    let fixture = FileFixture::new();
-    let host = Lab::new(Some("one"), TODAY);
-    host.advance(500);
-    let store = host.open(&fixture).await;
-    granted(&store, acquire("a", 1)).await;
+    let machine = TestMachine::new(Some("one"));
+    granted(&*machine.open().await, acquire("a", 1)).await;
+    machine.fixture.wait_until_closed();
+    machine.advance(HALF);
+    let store = machine.container("two").open().await;
+    assert_eq!(left(&*store, "a").await, Some(TTL / 2));
     drop(store);
-    fixture.wait_until_closed();
-    host.advance(HALF);
-    let container = in_a_container(&host, "two");
-    let store = container.open(&fixture).await;
-    assert_eq!(left(&store, "a").await, Some(TTL / 2));
-    drop(store);
-    fixture.wait_until_closed();
 
     // After a restart of the machine no holder lives, although a container may have its old boot id again.
-    let restarted = Lab::new(Some("two"), TODAY + HOUR);
-    let store = restarted.open(&fixture).await;
-    assert_eq!(left(&store, "a").await, None);
-    granted(&store, acquire("a", 2)).await;
+    let store = machine.restarted("two", TODAY + HOUR).open().await;
+    assert_eq!(left(&*store, "a").await, None);
+    granted(&*store, acquire("a", 2)).await;
 }
 
 /// It does not show that a holder lives.
 #[tokio::test]
 async fn a_lock_of_another_program_keeps_the_file_from_being_opened() {
-    let fixture = FileFixture::new();
-    let before = Lab::new(Some("one"), TODAY);
-    before.advance(500);
-    drop(before.open(&fixture).await);
-    fixture.wait_until_closed();
-    let file = std::fs::File::open(fixture.path()).unwrap();
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockShared).unwrap();
-    let after = Lab::new(Some("two"), TODAY + HOUR);
-    let options = OpenOptions::default().connect_timeout(Duration::from_millis(500));
-    let refused = SqliteStore::open_on(fixture.path(), after.machine(), &options).await;
+    let machine = TestMachine::new(Some("one"));
+    drop(machine.open().await);
+    let machine = machine.restarted("two", TODAY + HOUR);
+    let file = std::fs::File::open(machine.fixture.path()).unwrap();
+    file.lock_shared().unwrap();
+    let refused = machine.try_open(Duration::from_millis(500)).await;
     let error = refused.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock).unwrap();
-    after.open(&fixture).await;
+    file.unlock().unwrap();
+    machine.open().await;
 }
 
 /// A second kernel does not see the locks of the first, and regards all its holders as dead.
@@ -264,15 +246,15 @@ fn open_under_another_kernel(fixture: &FileFixture) {
 #[tokio::test]
 async fn a_second_kernel_on_the_file_is_noticed_by_the_first() {
     let fixture = FileFixture::new();
-    let first = Lab::new(Some("one"), TODAY).open(&fixture).await;
-    granted(&first, acquire("a", 1)).await;
+    let first = fixture.open().await;
+    granted(&*first, acquire("a", 1)).await;
     open_under_another_kernel(&fixture);
     for (request, kind) in [
         (renew("a", 1), ErrorKind::Lost),
         (release("a", 1, 0), ErrorKind::Lost),
         (acquire("b", 3), ErrorKind::Store),
     ] {
-        let error = rejected(&first, request).await;
+        let error = rejected(&*first, request).await;
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains("virtual machine"), "{error}");
     }
@@ -302,30 +284,26 @@ fn a_holder_notices_that_a_second_kernel_has_freed_its_lock() {
 
 #[tokio::test]
 async fn without_a_boot_id_leases_follow_the_wall_clock_and_tokens_still_grow() {
-    let fixture = FileFixture::new();
-    let lab = Lab::new(None, TODAY);
-    let store = lab.open(&fixture).await;
-    let mut last = granted(&store, acquire("a", 1)).await;
-    drop(store);
-    let store = lab.open(&fixture).await;
-    assert_eq!(left(&store, "a").await, Some(TTL));
-    lab.set_wall(TODAY + HALF);
-    assert_eq!(left(&store, "a").await, Some(TTL / 2));
-    lab.set_wall(TODAY + 2 * HOUR);
-    assert_eq!(left(&store, "a").await, None);
+    let machine = TestMachine::new(None);
+    let mut last = granted(&*machine.open().await, acquire("a", 1)).await;
+    let store = machine.open().await;
+    assert_eq!(left(&*store, "a").await, Some(TTL));
+    machine.set_wall(TODAY + HALF);
+    assert_eq!(left(&*store, "a").await, Some(TTL / 2));
+    machine.set_wall(TODAY + 2 * HOUR);
+    assert_eq!(left(&*store, "a").await, None);
     for wall in [TODAY + 2 * HOUR, TODAY + HOUR, 0] {
-        lab.set_wall(wall);
-        let new = granted(&store, acquire("a", wall)).await;
+        machine.set_wall(wall);
+        let new = granted(&*store, acquire("a", wall)).await;
         assert!(new > last);
         last = new;
-        applied(&store, release("a", wall, 0)).await;
+        applied(&*store, release("a", wall, 0)).await;
     }
 }
 
 #[tokio::test]
 async fn the_real_clock_is_near_the_wall_clock() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (_fixture, store) = FileFixture::opened().await;
     let (_, now) = applied_at(&*store, renew("a", 1)).await;
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let apart = wall.abs_diff(Duration::from_micros(now.as_micros()));

@@ -26,7 +26,10 @@ use tokio::time::Instant;
 
 use self::call::{Call, Work};
 use self::router::CallResult;
+#[cfg(any(test, feature = "__fuzz"))]
+pub(super) use self::slot_map::check_slots;
 use self::topology::Topology;
+use super::address::Address;
 use super::client_info::{self, REGISTER, Registration, registered};
 use super::deployment::Deployment;
 use super::errors;
@@ -59,13 +62,8 @@ pub(in crate::store) struct ClusterStore {
 }
 
 impl ClusterStore {
-    /// Connects to the cluster that a URL names.
-    pub(in crate::store) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        let Deployment::Cluster(seeds) = Deployment::of(url, options)? else {
-            let message =
-                "the URL of a cluster must start with redis+cluster:// or rediss+cluster://";
-            return Err(Error::new(ErrorKind::InvalidConfig, message));
-        };
+    /// Connects to the cluster that any of these nodes belongs to.
+    pub(in crate::store) async fn open(seeds: Vec<Address>, options: &OpenOptions) -> Result<Self> {
         let store = Self {
             seeds: Deployment::Cluster(seeds.clone()),
             topology: Topology::new(seeds, options.clone()),
@@ -208,36 +206,6 @@ impl ClusterStore {
             }
         }
     }
-
-    async fn list_all(&self, space: &Keyspace) -> Result<Vec<Entry>> {
-        let map = self.topology.map();
-        let servers = map.nodes().iter().map(|node| &node.manager).collect();
-        inspect::list(self, servers, space).await
-    }
-
-    async fn write_client_info(
-        &self,
-        space: &Keyspace,
-        client: ClientId,
-        info: &ClientInfo,
-        ttl: Duration,
-    ) -> Result<()> {
-        // This is also the moment to subscribe at nodes that were added.
-        self.topology.refresh(None).await;
-        let map = self.topology.map();
-        let settled = map
-            .nodes()
-            .iter()
-            .map(|node| node.manager.settled(Duration::ZERO));
-        drop(join_all(settled).await);
-        let key = &*client_key(space, client).to_string();
-        let registration = Registration { key, info, ttl };
-        let cmd = client_info::encode("EVAL", REGISTER, &registration);
-        let answers = self.read(vec![(key.to_owned(), cmd)]).await?;
-        let answer = answers.into_iter().next();
-        let result = registered(key, answer.unwrap_or(Value::Nil));
-        result.map_err(|error| error.at_store(self))
-    }
 }
 
 impl Reader for ClusterStore {
@@ -300,7 +268,11 @@ impl Store for ClusterStore {
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        Box::pin(self.list_all(space))
+        Box::pin(async move {
+            let map = self.topology.map();
+            let servers = map.nodes().iter().map(|node| &node.manager).collect();
+            inspect::list(self, servers, space).await
+        })
     }
 
     fn register_client<'a>(
@@ -310,6 +282,20 @@ impl Store for ClusterStore {
         info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.write_client_info(space, client, info, ttl))
+        Box::pin(async move {
+            // This is also the moment to subscribe at nodes that were added.
+            self.topology.refresh(None).await;
+            let map = self.topology.map();
+            let nodes = map.nodes().iter();
+            let settled = nodes.map(|node| node.manager.settled(Duration::ZERO));
+            drop(join_all(settled).await);
+            let key = &*client_key(space, client).to_string();
+            let registration = Registration { key, info, ttl };
+            let cmd = client_info::encode("EVAL", REGISTER, &registration);
+            let answers = self.read(vec![(key.to_owned(), cmd)]).await?;
+            let answer = answers.into_iter().next();
+            let result = registered(key, answer.unwrap_or(Value::Nil));
+            result.map_err(|error| error.at_store(self))
+        })
     }
 }

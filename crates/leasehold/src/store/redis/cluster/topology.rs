@@ -17,10 +17,10 @@ use super::super::errors;
 use super::node::{ClusterNode, NodeAddr};
 use super::slot_map::{SlotMap, SlotsReply};
 use super::slots;
+use crate::Result;
 use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Shard, WakeupMode};
 use crate::store::options::OpenOptions;
 use crate::store::sync::lock;
-use crate::{Error, Result};
 
 /// How long a node may take to return its slot map before another is asked.
 const QUERY_LIMIT: Duration = Duration::from_millis(250);
@@ -137,7 +137,7 @@ impl Topology {
         nodes.sort_by_key(|node| first != Some(&node.addr));
         let (ill, well): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.is_doubtful());
         for node in &well {
-            if let Some(reply) = within_limit(query_slots(&node.manager, &node.addr)).await {
+            if let Some(reply) = query_within_limit(&node.manager, &node.addr).await {
                 return Some(reply);
             }
         }
@@ -152,13 +152,13 @@ impl Topology {
                     .connect_timeout(QUERY_LIMIT)
                     .response_timeout(QUERY_LIMIT);
                 let manager = ConnectionManager::new(address, &options);
-                if let Some(reply) = within_limit(query_slots(&manager, &addr)).await {
+                if let Some(reply) = query_within_limit(&manager, &addr).await {
                     return Some(reply);
                 }
             }
         }
         for node in &ill {
-            if let Some(reply) = within_limit(query_slots(&node.manager, &node.addr)).await {
+            if let Some(reply) = query_within_limit(&node.manager, &node.addr).await {
                 return Some(reply);
             }
         }
@@ -413,10 +413,9 @@ async fn query(manager: &ConnectionManager, words: &[&str]) -> Result<Value> {
 }
 
 /// The reply, if it arrives in time.
-async fn within_limit(
-    reply: impl Future<Output = Result<SlotsReply, Error>>,
-) -> Option<SlotsReply> {
-    timeout(QUERY_LIMIT, reply).await.ok()?.ok()
+async fn query_within_limit(manager: &ConnectionManager, addr: &NodeAddr) -> Option<SlotsReply> {
+    let reply = timeout(QUERY_LIMIT, query_slots(manager, addr)).await;
+    reply.ok()?.ok()
 }
 
 fn addr_of(address: &Address) -> Option<NodeAddr> {

@@ -73,16 +73,15 @@ mod tests {
 
     #[test]
     fn a_time_is_read() {
-        let text = |text: &str| Value::BulkString(text.into());
-        let time = Value::Array(vec![text("1763700000"), text("250001")]);
-        assert_eq!(parse(&time), Some(1_763_700_000_250_001));
-        for wrong in [
-            Value::Nil,
-            Value::Array(vec![text("1")]),
-            Value::Array(vec![text("x"), text("1")]),
-            Value::Array(vec![text("9223372036854775807"), text("1")]),
+        for (reply, time) in [
+            ("*2\r\n+17\r\n+250001\r\n", Some(17_250_001)),
+            ("_\r\n", None),
+            ("*1\r\n+1\r\n", None),
+            ("*2\r\n+x\r\n+1\r\n", None),
+            ("*2\r\n+9223372036854775807\r\n+1\r\n", None),
         ] {
-            assert_eq!(parse(&wrong), None);
+            let reply = redis::parse_redis_value(reply.as_bytes()).unwrap();
+            assert_eq!(parse(&reply), time);
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) async fn collect(
     for seed in &seeds {
         let manager = ConnectionManager::new(seed.clone(), options);
         match one(&manager).await {
-            Ok(Fact::Known(facts)) if !facts.members.is_empty() => {
+            Ok(Ok(facts)) if !facts.members.is_empty() => {
                 let members = facts.members.iter().filter(|member| member.port != 0);
                 let nodes = members.map(|member| match member.host.as_str() {
                     // A single node may not know its own address.
@@ -32,7 +32,7 @@ pub(super) async fn collect(
                     host => seed.at(host, member.port),
                 });
                 let nodes = nodes.collect();
-                return Ok((Fact::Known(facts), nodes));
+                return Ok((Ok(facts), nodes));
             }
             Ok(facts) => return Ok((facts, seeds)),
             Err(error) => failure = error,
@@ -45,10 +45,10 @@ async fn one(manager: &ConnectionManager) -> Result<Fact<ClusterFacts>> {
     let ask = |what: &str| words(&["CLUSTER", what]);
     let answers = send(manager, [ask("INFO"), ask("NODES")]).await?;
     if let Some(refusal) = answers.iter().find_map(errors::refusal) {
-        return Ok(Fact::Unavailable(refusal.words));
+        return Ok(Err(refusal.words));
     }
     let [info, nodes] = [0, 1].map(|at| answers.get(at).and_then(text).unwrap_or_default());
-    Ok(Fact::Known(ClusterFacts {
+    Ok(Ok(ClusterFacts {
         info: Fields::of_lines(&info),
         members: nodes.lines().filter_map(member).collect(),
     }))
@@ -81,16 +81,13 @@ mod tests {
     fn a_line_is_a_node() {
         let line = "07c3 127.0.0.1:30004@31004,host4 slave,fail? e7d1 0 14262388 4 connected";
         let node = member(line).unwrap();
-        assert_eq!((node.host.as_str(), node.port), ("127.0.0.1", 30_004));
-        assert!(node.is("slave") && node.is("fail?") && !node.is("fail"));
-        assert_eq!(
-            (node.follows.as_deref(), node.has_slots),
-            (Some("e7d1"), false)
-        );
+        assert_eq!(node.name(), "127.0.0.1:30004");
+        assert!(node.is("slave") && node.is("fail?") && !node.is("fail") && !node.has_slots);
+        assert_eq!(node.follows.as_deref(), Some("e7d1"));
         let line = "e7d1 ::1:30001@31001 myself,master - 0 0 1 connected 0-5460 [93->-292f]";
         let node = member(line).unwrap();
-        assert_eq!((node.host.as_str(), node.port), ("::1", 30_001));
-        assert_eq!((node.follows, node.has_slots), (None, true));
+        assert_eq!((node.name(), node.follows), ("::1:30001".into(), None));
+        assert!(node.has_slots);
         assert_eq!(member("vars currentEpoch 6 lastVoteEpoch 0"), None);
     }
 }

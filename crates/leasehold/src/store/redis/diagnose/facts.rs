@@ -48,8 +48,8 @@ fn protocol(hello: &Value) -> u8 {
 
 fn parse_info(answer: &Value) -> Fact<Fields> {
     match errors::refusal(answer) {
-        Some(refusal) => Fact::Unavailable(refusal.words),
-        None => Fact::Known(Fields::of_lines(&text(answer).unwrap_or_default())),
+        Some(refusal) => Err(refusal.words),
+        None => Ok(Fields::of_lines(&text(answer).unwrap_or_default())),
     }
 }
 
@@ -57,7 +57,7 @@ fn parse_settings(answers: &[Value]) -> Fact<Fields> {
     let mut known = Fields::default();
     for answer in answers {
         if let Some(refusal) = errors::refusal(answer) {
-            return Fact::Unavailable(refusal.words);
+            return Err(refusal.words);
         }
         for (name, value) in fields(answer).unwrap_or_default() {
             if let (Some(name), Some(value)) = (text(name), text(value)) {
@@ -65,5 +65,5 @@ fn parse_settings(answers: &[Value]) -> Fact<Fields> {
             }
         }
     }
-    Fact::Known(known)
+    Ok(known)
 }

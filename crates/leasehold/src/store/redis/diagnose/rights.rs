@@ -17,32 +17,15 @@ use crate::store::redis::keys::{client_key, queue_key, record_key, record_patter
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// The commands by their purpose, in the order of the command that creates a user.
-const RIGHTS: [(Purpose, &[&str]); 5] = [
-    (
-        Purpose::Lock,
-        &["eval", "evalsha", "time", "get", "set", "del", "pexpire"],
-    ),
-    (Purpose::Renew, &["mget"]),
+const RIGHTS: [(Purpose, &str); 5] = [
+    (Purpose::Lock, "eval evalsha time get set del pexpire"),
+    (Purpose::Renew, "mget"),
     (
         Purpose::Wait,
-        &[
-            "pttl",
-            "lindex",
-            "lpos",
-            "rpush",
-            "lrem",
-            "ltrim",
-            "publish",
-            "pubsub|numsub",
-            "subscribe",
-            "unsubscribe",
-        ],
+        "pttl lindex lpos rpush lrem ltrim publish pubsub|numsub subscribe unsubscribe",
     ),
-    (
-        Purpose::Losses,
-        &["client|tracking", "client|caching", "exists"],
-    ),
-    (Purpose::Inspect, &["scan", "hset", "hgetall"]),
+    (Purpose::Losses, "client|tracking client|caching exists"),
+    (Purpose::Inspect, "scan hset hgetall"),
 ];
 
 /// Tries the commands that can be called in a script. Returns pairs of command and error.
@@ -62,11 +45,12 @@ pub(super) fn line(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -
     };
     let db = any.map_or(0, |any| any.db);
     let namespace = space.namespace();
-    let commands = RIGHTS.iter().flat_map(|(_, commands)| commands.iter());
+    let commands = RIGHTS.iter().flat_map(|(_, commands)| commands.split(' '));
     let mut line =
         format!("ACL SETUSER leasehold reset on >PASSWORD ~{namespace}:* &{namespace}:*");
     // Another database than the first has to be selected.
-    for command in commands.chain(extras).chain((db != 0).then_some(&"select")) {
+    let extras = extras.iter().copied();
+    for command in commands.chain(extras).chain((db != 0).then_some("select")) {
         line.push_str(" +");
         line.push_str(command);
     }
@@ -102,11 +86,7 @@ pub(super) async fn collect(
         Some(Value::Array(pairs)) => {
             for pair in pairs.chunks_exact(2) {
                 if let (Some(command), Some(words)) = (text(&pair[0]), text(&pair[1])) {
-                    rights.note(
-                        &command.to_lowercase(),
-                        errors::refused_words(&words),
-                        &words,
-                    );
+                    rights.note(&command.to_lowercase(), &words);
                 }
             }
         }
@@ -138,6 +118,7 @@ pub(super) async fn collect(
             &["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"],
         );
         try_out("client|caching", &["CLIENT", "CACHING", "YES"]);
+        try_out("exists", &["EXISTS", &record]);
         try_out("subscribe", &["SUBSCRIBE", &channel]);
         try_out("unsubscribe", &["UNSUBSCRIBE", &channel]);
     }
@@ -180,12 +161,7 @@ async fn user(manager: &ConnectionManager) -> Result<Option<String>> {
 
 /// The key of a lock that does not exist, and the id of a client that does not exist.
 fn unused_names(space: &Keyspace) -> Result<(Key, ClientId)> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        let message = "the system has no random numbers for a name";
-        Error::new(ErrorKind::Unsupported, message).with_source(error)
-    })?;
-    let client = ClientId::from_random(bytes);
+    let client = ClientId::from_random(crate::random::bytes("a name")?);
     let name = Name::parse(&format!("doctor/{client}"));
     let name = name.map_err(|error| Error::new(ErrorKind::InvalidName, error.to_string()))?;
     Ok((space.key(name), client))
@@ -195,18 +171,17 @@ impl Rights {
     fn note_answer(&mut self, command: &str, answer: &Value) {
         if let Value::ServerError(error) = answer {
             let (code, details) = (error.code(), error.details().unwrap_or_default());
-            let words = format!("{code} {details}");
-            self.note(command, errors::refused_words(&words), &words);
+            self.note(command, &format!("{code} {details}"));
         }
     }
 
     /// Adds the result of a command.
-    fn note(&mut self, command: &str, refused: Option<Refused>, words: &str) {
+    fn note(&mut self, command: &str, words: &str) {
         let purpose = RIGHTS
             .iter()
-            .find(|(_, commands)| commands.contains(&command))
+            .find(|(_, commands)| commands.split(' ').any(|known| known == command))
             .map_or(Purpose::Lock, |(purpose, _)| *purpose);
-        let rule = match refused {
+        let rule = match errors::refused_words(words) {
             Some(Refused::Command) => format!("+{command}"),
             Some(Refused::Keys) => "~".to_owned(),
             Some(Refused::Channels) => "&".to_owned(),
@@ -226,35 +201,26 @@ impl Rights {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::collections::BTreeSet;
 
     use super::*;
-    use crate::ReplicaCount;
     use crate::store::api::fixture;
 
     #[test]
     fn the_line_names_every_right_once() {
-        let space = fixture::space("app", "t");
-        let line_of = |url: &str, durability| {
+        for (url, end) in [
+            ("redis://host/3", " +del +select"),
+            ("redis+sentinel://host/m/3", " +del +select"),
+            ("redis+cluster://host", " +cluster|myid +asking"),
+            ("redlock://a,b,c", " +hmget +info"),
+        ] {
             let deployment = Deployment::parse(url).unwrap();
-            line(&space, &deployment, &extras(&deployment, durability))
-        };
-        let of = |url: &str| line_of(url, Durability::None);
-        let line = of("redis://host");
-        assert!(line.contains(" ~app:* &app:* +eval "), "{line}");
-        let mut words: Vec<_> = line.split(' ').collect();
-        let count = words.len();
-        words.sort_unstable();
-        words.dedup();
-        assert_eq!(words.len(), count);
-        assert!(of("redis://host/3").ends_with(" +select"));
-        assert!(of("redis+sentinel://host/m/3").ends_with(" +select"));
-        assert!(of("redis+cluster://host").ends_with(" +cluster|myid +asking"));
-        assert!(of("redlock://a,b,c").ends_with(" +hmget +info"));
-        let replicated = Durability::Replicas {
-            count: ReplicaCount::All,
-            timeout: Duration::from_secs(1),
-        };
-        assert!(line_of("redis://host", replicated).ends_with(" +wait"));
+            let extras = extras(&deployment, Durability::None);
+            let line = line(&fixture::space("app", "t"), &deployment, &extras);
+            assert!(line.contains(" ~app:* &app:* +eval ") && line.ends_with(end));
+            let words: Vec<_> = line.split(' ').collect();
+            let distinct: BTreeSet<_> = words.iter().collect();
+            assert_eq!(distinct.len(), words.len(), "{line}");
+        }
     }
 }

@@ -32,16 +32,16 @@ pub(super) async fn collect(
         let name = sentinel.server();
         let manager = ConnectionManager::new(sentinel, options);
         let master = match one(&manager, &set.master).await {
-            Ok((Fact::Known(master), replicas)) => {
+            Ok((Ok(master), replicas)) => {
                 let epoch = master.number("config-epoch");
                 if newest.is_none_or(|newest| newest < epoch) {
                     newest = Some(epoch);
                     servers = addresses(&master, &replicas, &set);
                 }
-                Fact::Known(master)
+                Ok(master)
             }
             Ok((hidden, _)) => hidden,
-            Err(error) => Fact::Unavailable(error.to_string()),
+            Err(error) => Err(error.to_string()),
         };
         reports.push(SentinelFacts { name, master });
     }
@@ -72,13 +72,13 @@ async fn one(manager: &ConnectionManager, master: &str) -> Result<(Fact<Fields>,
         return Err(errors::strange_answer());
     };
     if let Some(refusal) = errors::refusal(about) {
-        return Ok((Fact::Unavailable(refusal.words), Vec::new()));
+        return Ok((Err(refusal.words), Vec::new()));
     }
     let replicas = match replicas {
         Value::Array(replicas) => replicas.iter().map(fields).collect(),
         _ => Vec::new(),
     };
-    Ok((Fact::Known(fields(about)), replicas))
+    Ok((Ok(fields(about)), replicas))
 }
 
 fn fields(answer: &Value) -> Fields {

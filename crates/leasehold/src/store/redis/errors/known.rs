@@ -114,6 +114,8 @@ pub(super) fn find(code: &str, words: &str) -> Option<&'static Known> {
         .find(|known| (known.code.is_empty() || known.code == code) && words.contains(known.words))
 }
 
-pub(super) fn is_code(word: &str) -> bool {
-    word.bytes().all(|byte| byte.is_ascii_uppercase())
+/// The code of an error, which may be absent, and its words.
+pub(super) fn code_and_words(text: &str) -> (&str, &str) {
+    let is_code = |(code, _): &(&str, &str)| code.bytes().all(|byte| byte.is_ascii_uppercase());
+    text.split_once(' ').filter(is_code).unwrap_or(("", text))
 }

@@ -1,6 +1,6 @@
 //! What a server refuses, by its words.
 
-use super::known::{NO_CHANNEL, NO_KEY, find, is_code};
+use super::known::{NO_CHANNEL, NO_KEY, code_and_words, find};
 use crate::ErrorKind;
 
 /// What a server refuses.
@@ -26,10 +26,7 @@ const UNKNOWN: [&str; 3] = [
 /// What an error refuses, by its words. `None` if it has another cause, such as the type of a value: then the
 /// command was allowed.
 pub(in crate::store::redis) fn refused_words(text: &str) -> Option<Refused> {
-    let (code, words) = match text.split_once(' ') {
-        Some((code, words)) if is_code(code) => (code, words),
-        _ => ("", text),
-    };
+    let (code, words) = code_and_words(text);
     // The words differ in scripts.
     let lower = words.to_lowercase();
     if UNKNOWN.iter().any(|unknown| lower.contains(unknown)) {

@@ -75,6 +75,9 @@
 -- INFO. A user without one of the first four is granted nothing, so it holds no lock that it cannot release. The
 -- next three are not tried before a grant: their refusal shows at the first renewal, or where a lease waits.
 
+-- A day, and the largest whole number that a Lua number and JSON hold exactly.
+local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
+
 -- Plain operations come first, before any function of the rule is created: what they cost is the number of
 -- commands, values and tables. `open` has, for each record with an operation that is not plain, the position of
 -- the first one in KEYS: it and later operations on the record are left to the rule. At this position it has the
@@ -103,14 +106,14 @@ for i = 1, size, 3 do
                 end
                 -- Times and tokens of 16 digits have the same order as text.
                 local counter = keys[i + 1]
-                local last = #stamp ~= 16 or run('SET', counter, stamp, 'PX', '86400000', 'GET')
+                local last = #stamp ~= 16 or run('SET', counter, stamp, 'PX', RETENTION_MS, 'GET')
                 if not last or type(last) == 'string' and #last == 16 and last < stamp then
                     -- Deletes nothing. It proves that the lock can be released.
                     proven = proven or run('DEL', record) == 0
                     done = proven and run('SET', record, lease, 'PX', argv[at + 2]).ok
                 elseif type(last) == 'string' then
                     -- Ahead of the clock, or not one of ours.
-                    run('SET', counter, last, 'PX', '86400000')
+                    run('SET', counter, last, 'PX', RETENTION_MS)
                 end
             end
         end
@@ -131,9 +134,6 @@ open = open or {}
 
 local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, FENCED, OUTDATED =
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9
-
--- A day, and the largest whole number that a Lua number and JSON hold exactly.
-local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
 
 -- Behind the client id of a lease, and before a hold count.
 local COLON, SPACE = 58, 32

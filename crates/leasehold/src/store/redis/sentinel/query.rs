@@ -104,46 +104,37 @@ fn refusal(error: &Error) -> QueryError {
 mod tests {
     use super::*;
 
-    fn bulk(text: &str) -> Value {
-        Value::BulkString(text.into())
+    fn master(epoch: u64, port: u16) -> View {
+        let host = "::1".to_owned();
+        View { epoch, host, port }
     }
 
     #[test]
     fn an_invalid_answer_names_no_master() {
-        let flat = |words: &[&str]| Value::Array(words.iter().map(|word| bulk(word)).collect());
-        let about = flat(&["name", "m", "config-epoch", "7"]);
-        let address = flat(&["::1", "6379"]);
-        let found = view(&about, &address).unwrap();
-        assert_eq!(
-            (found.epoch, found.host.as_str(), found.port),
-            (7, "::1", 6379)
-        );
+        let value = |reply: &str| redis::parse_redis_value(reply.as_bytes()).unwrap();
+        let [about, address] = ["*2\r\n+config-epoch\r\n+7\r\n", "*2\r\n+::1\r\n+6379\r\n"];
+        let found = view(&value(about), &value(address)).unwrap();
+        assert_eq!(found, master(7, 6379));
         for (about, address) in [
-            (&about, &flat(&["::1", "70000"])),
-            (&about, &flat(&["::1"])),
-            (&about, &Value::Int(1)),
-            (&flat(&["config-epoch"]), &address),
-            (&flat(&["config-epoch", "-1"]), &address),
-            (&Value::Nil, &address),
+            (about, "*2\r\n+::1\r\n+70000\r\n"),
+            (about, "*1\r\n+::1\r\n"),
+            (about, ":1\r\n"),
+            ("*1\r\n+config-epoch\r\n", address),
+            ("*2\r\n+config-epoch\r\n+-1\r\n", address),
+            ("_\r\n", address),
         ] {
-            assert!(matches!(view(about, address), Err(QueryError::Refused(_))));
+            let found = view(&value(about), &value(address));
+            assert!(matches!(found, Err(QueryError::Refused(_))));
         }
-        assert!(matches!(
-            view(&about, &Value::Nil),
-            Err(QueryError::NoSuchMaster)
-        ));
+        let found = view(&value(about), &Value::Nil);
+        assert!(matches!(found, Err(QueryError::NoSuchMaster)));
     }
 
     #[test]
     fn an_older_view_replaces_nothing() {
-        let view = |epoch, port| View {
-            epoch,
-            host: "a".to_owned(),
-            port,
-        };
-        assert!(view(2, 2).replaces(&view(1, 1)));
-        assert!(view(1, 2).replaces(&view(1, 1)));
-        assert!(!view(1, 2).replaces(&view(2, 1)));
-        assert!(!view(2, 1).replaces(&view(1, 1)));
+        assert!(master(2, 2).replaces(&master(1, 1)));
+        assert!(master(1, 2).replaces(&master(1, 1)));
+        assert!(!master(1, 2).replaces(&master(2, 1)));
+        assert!(!master(2, 1).replaces(&master(1, 1)));
     }
 }

@@ -139,45 +139,49 @@ mod tests {
 
     const CLIENT: ClientId = ClientId::from_random([0; 16]);
 
-    fn events() -> Vec<Event> {
-        let ttl = |millis| Ttl::from_millis(millis).unwrap();
+    fn revoked(name: &str, number: u64) -> Event {
+        let lease = lease(number);
+        Event::Notice(key(name), Notice::Revoked { lease })
+    }
+
+    /// No input causes a panic, and the events before the damage are read.
+    #[test]
+    fn a_message_is_read_as_far_as_it_is_undamaged() {
+        let (ttl, now) = (Ttl::USER_MIN, StoreTime::from_micros(u64::MAX));
+        let (lease, first) = (lease(u64::MAX), Token::MAX);
         let grant = Grant {
-            lease: lease(u64::MAX),
-            ttl: ttl(3_000),
-            first: Token::MAX,
-            now: StoreTime::from_micros(u64::MAX),
+            lease,
+            ttl,
+            first,
+            now,
         };
-        let next = Notice::Next {
-            lease: lease(0),
-            ttl: ttl(100),
-        };
-        vec![
+        let next = Notice::Next { lease, ttl };
+        let events = [
             Event::Notice(key("a"), Notice::Granted(grant)),
             Event::Notice(key(&"ü".repeat(256)), next),
-            Event::Notice(key("c d"), revoked(7)),
-        ]
-    }
-
-    fn revoked(number: u64) -> Notice {
-        Notice::Revoked {
-            lease: lease(number),
-        }
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
+            revoked("c d", 7),
+        ];
         let mut messages = Vec::new();
-        for event in events() {
-            write(&mut messages, &event);
+        events.iter().for_each(|event| write(&mut messages, event));
+        let [message] = &messages[..] else {
+            panic!("{messages:?}")
+        };
+        assert_eq!(read(message, CLIENT), events);
+        for length in 0..message.len() {
+            let found = read(&message[..length], CLIENT);
+            assert!(found.len() < 3 && found == events[..found.len()]);
         }
-        assert_eq!(messages.len(), 1);
-        assert_eq!(read(&messages[0], CLIENT), events());
+        for _ in 0..20_000 {
+            let mut message = message.clone();
+            let at = fastrand::usize(..message.len());
+            message[at] = fastrand::u8(..);
+            read(&message, CLIENT);
+        }
     }
 
     #[test]
     fn many_events_take_several_messages_in_their_order_and_too_many_none() {
-        let event =
-            |number: u32| Event::Notice(key(&format!("{number:0500}")), revoked(number.into()));
+        let event = |number: u32| revoked(&format!("{number:0500}"), number.into());
         let mut messages = Vec::new();
         for number in 0..200 {
             write(&mut messages, &event(number));
@@ -189,30 +193,7 @@ mod tests {
         for number in 0..1_000 {
             write(&mut messages, &event(number));
         }
-        let found: Vec<_> = messages
-            .iter()
-            .map(|message| read(message, CLIENT))
-            .collect();
-        assert_eq!(found, [[Event::Interrupted(EventScope::Store)]]);
-    }
-
-    /// No input causes a panic, and the events before the damage are read.
-    #[test]
-    fn a_damaged_message_is_read_as_far_as_it_goes() {
-        let mut messages = Vec::new();
-        for event in events() {
-            write(&mut messages, &event);
-        }
-        let message = &messages[0];
-        for length in 0..message.len() {
-            let found = read(&message[..length], CLIENT);
-            assert!(found.len() < 3 && found == events()[..found.len()]);
-        }
-        for _ in 0..20_000 {
-            let mut message = message.clone();
-            let at = fastrand::usize(..message.len());
-            message[at] = fastrand::u8(..);
-            read(&message, CLIENT);
-        }
+        let found = messages.iter().flat_map(|message| read(message, CLIENT));
+        assert!(found.eq([Event::Interrupted(EventScope::Store)]));
     }
 }

@@ -2,34 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::*;
+use futures_util::future::join_all;
 
-/// Leases in slots all over the cluster are renewed side by side, three times each.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_leases_in_all_slots_are_renewed() {
-    const LEASES: usize = 3_000;
-    let ttl = Duration::from_secs(12);
-    let cluster = Cluster::start();
-    let client = client_at(&cluster.url(), ttl).await;
-    let tasks = (0..LEASES).map(|nth| {
-        let mutex = client.mutex(format!("many/{nth}")).unwrap();
-        tokio::spawn(async move { mutex.lock().await.unwrap() })
-    });
-    let mut guards = Vec::with_capacity(LEASES);
-    for task in tasks.collect::<Vec<_>>() {
-        guards.push(task.await.unwrap());
-    }
-    let first: Vec<_> = guards.iter().map(Guard::deadline).collect();
-    eventually_async(LONG, async || {
-        let mut pairs = guards.iter().zip(&first);
-        pairs.all(|(guard, first)| guard.deadline() > first.after(ttl))
-    })
-    .await;
-    assert!(guards.iter().all(is_held));
-    assert_eq!(client.locks().await.unwrap().len(), LEASES);
-    client.shutdown(SOON).await.unwrap();
-    assert!(client.locks().await.unwrap().is_empty());
-}
+use super::*;
 
 /// Slots are migrated while locks in them are held, acquired and released. No lease is lost, no two clients hold a
 /// lock, and no lock is at two nodes.
@@ -44,20 +19,12 @@ async fn slots_move_under_load_and_no_lease_is_lost() {
     for nth in 0..HELD {
         guards.push(lock(&a, &format!("held/{nth}")).await);
     }
-    let (stop, turns, inside) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-        Arc::new([const { AtomicBool::new(false) }; BUSY]),
-    );
-    let load = (0..2 * BUSY).map(|nth| {
-        let client = if nth < BUSY { &a } else { &b };
-        let (nth, mutex) = (
-            nth % BUSY,
-            client.mutex(format!("busy/{}", nth % BUSY)).unwrap(),
-        );
-        let (stop, turns, inside) = (Arc::clone(&stop), Arc::clone(&turns), Arc::clone(&inside));
-        tokio::spawn(async move {
-            while !stop.load(Ordering::SeqCst) {
+    let turns = AtomicU64::new(0);
+    let inside = [const { AtomicBool::new(false) }; BUSY];
+    let load = [&a, &b].map(|client| {
+        join_all((0..BUSY).map(async |nth| {
+            let mutex = client.mutex(format!("busy/{nth}")).unwrap();
+            loop {
                 let guard = mutex.lock().await.unwrap();
                 assert!(!inside[nth].swap(true, Ordering::SeqCst), "two at once");
                 tokio::task::yield_now().await;
@@ -67,30 +34,29 @@ async fn slots_move_under_load_and_no_lease_is_lost() {
                 drop(guard);
                 turns.fetch_add(1, Ordering::SeqCst);
             }
-        })
+        }))
     });
-    let load: Vec<_> = load.collect();
-    let movers = {
+    let moving = tokio::task::spawn_blocking({
         let cluster = Arc::clone(&cluster);
-        tokio::task::spawn_blocking(move || {
+        move || {
             let held = (0..HELD).map(|nth| format!("held/{nth}"));
             let names = held.chain((0..BUSY).map(|nth| format!("busy/{nth}")));
             for name in names {
                 let slot = cluster.slot_of(&record(&name));
                 cluster.move_slot(slot, (cluster.master_of(slot) + 1) % 3);
             }
-        })
+        }
+    });
+    let migration = async {
+        moving.await.unwrap();
+        // The load goes on after the migration.
+        let moved = turns.load(Ordering::SeqCst);
+        let enough = async || turns.load(Ordering::SeqCst) > moved + 10 * BUSY as u64;
+        eventually_async(LONG, enough).await;
     };
-    movers.await.unwrap();
-    let moved = turns.load(Ordering::SeqCst);
-    // The load goes on after the migration.
-    eventually_async(LONG, async || {
-        turns.load(Ordering::SeqCst) > moved + 10 * BUSY as u64
-    })
-    .await;
-    stop.store(true, Ordering::SeqCst);
-    for task in load {
-        task.await.unwrap();
+    tokio::select! {
+        _ = join_all(load) => unreachable!("it never ends"),
+        () = migration => {}
     }
     eventually_async(LONG, async || guards.iter().all(is_held)).await;
     for (nth, guard) in guards.iter().enumerate() {

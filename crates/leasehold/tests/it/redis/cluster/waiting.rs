@@ -42,16 +42,6 @@ impl Scenario {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_passes_on_on_every_shard() {
-    let scenario = Scenario::start().await;
-    for (_, name) in names_on_each(&scenario.cluster, 2) {
-        for _ in 0..3 {
-            scenario.passes_on(&name, async |_| {}).await;
-        }
-    }
-}
-
 /// The message of a node comes over one of the connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_is_notified_once() {
@@ -133,7 +123,7 @@ async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
     assert_eq!(b.wait("a", 1).await, 3_000);
     node.cli(&["CONFIG", "RESETSTAT"]);
     a.release("a", 1).await;
-    b.granted("a", 1).await;
+    b.granted_behind_dead("a", 1, &a).await;
     let calls = script_calls(node);
     assert!((10..30).contains(&calls), "{calls}");
     b.release("a", 1).await;

@@ -2,7 +2,9 @@
 
 use leasehold_testkit::free_port;
 
-use super::forgotten::{eventually_acquire, eventually_admitted, try_acquire, works_again};
+use super::forgotten::{
+    eventually_acquire, eventually_admitted, kept_out, try_acquire, url, works_again,
+};
 use super::*;
 
 /// The longest ttl: several times what the steps of a test take on a busy machine.
@@ -14,16 +16,10 @@ fn inspection() -> String {
     redis::Script::new(script).get_hash().to_owned()
 }
 
-fn url(ports: [u16; 3]) -> String {
-    let [a, b, c] = ports;
-    let longest = LONGEST.as_millis();
-    format!("redlock://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}?longest-ttl={longest}ms")
-}
-
 /// Acquires the lock `a` at the first two masters, for the longest ttl. Returns the instant before the request.
 async fn hold_at_two(masters: &Masters) -> Instant {
     let [a, b] = [0, 1].map(|nth| masters.server(nth).port());
-    let holder = open(&url([a, b, free_port()])).await;
+    let holder = open(&url([a, b, free_port()], LONGEST)).await;
     let begun = Instant::now();
     let request = move || lasting(acquire("a", 1), LONGEST);
     eventually_async(LONG, async || {
@@ -39,19 +35,19 @@ async fn until_linked(replica: &RedisServer) {
     eventually_async(LONG, async || link().as_deref() == Some("up")).await;
 }
 
-/// No other client is granted the lock `a`, and the first master is not admitted, until the lease has ended.
+/// The first master is kept out until the lease has ended. Then it is admitted, and the lock is granted.
 async fn is_kept_out(store: &dyn Store, masters: &Masters, held_since: Instant) {
-    let over = || held_since.elapsed() >= LONGEST;
-    let mut number = 1_000;
-    while !over() {
-        number += 1;
-        let other = try_acquire(store, lasting(acquire("a", number), LONGEST)).await;
-        assert!(other.is_none() || over(), "two holders: {other:?}");
-        drop(send(store, release("a", number, 0)).await);
-        assert!(!is_admitted(masters.server(0), "app") || over());
-    }
+    kept_out(store, masters.server(0), held_since, LONGEST).await;
     eventually_acquire(store, "a", LONGEST).await;
     eventually_admitted(store, masters.server(0), LONGEST).await;
+}
+
+/// Masters with a store that has used them.
+async fn used(masters: &Masters) -> Arc<dyn Store> {
+    let ports = [0, 1, 2].map(|nth| masters.server(nth).port());
+    let store = open(&url(ports, LONGEST)).await;
+    works_again(&*store, LONGEST).await;
+    store
 }
 
 /// The silent ones know that it was used before.
@@ -59,7 +55,7 @@ async fn is_kept_out(store: &dyn Store, masters: &Masters, held_since: Instant) 
 async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
     let far = Proxied::start(3);
     let ports = [0, 1, 2].map(|nth| far.proxies[nth].port());
-    let store = open(&url(ports)).await;
+    let store = open(&url(ports, LONGEST)).await;
     works_again(&*store, LONGEST).await;
     let held_since = hold_at_two(&far.masters).await;
     let [first, others @ ..] = &far.proxies[..] else {
@@ -71,8 +67,10 @@ async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
         proxy.hold_requests(&inspection, 1);
     }
     far.masters.server(0).cli(&["FLUSHALL"]);
-    let refused = try_acquire(&*store, lasting(acquire("a", 2), LONGEST)).await;
-    assert_eq!(refused, None);
+    assert_eq!(
+        try_acquire(&*store, lasting(acquire("a", 2), LONGEST)).await,
+        None
+    );
     // One inspection to which only the first replies, and then one to which all reply.
     eventually_async(LONG, async || first.counted(&inspection) >= 2).await;
     for proxy in others {
@@ -86,9 +84,7 @@ async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_setting_of_now_says_nothing_about_what_was_kept() {
     let mut masters = Masters::aged(3);
-    let ports = [0, 1, 2].map(|nth| masters.server(nth).port());
-    let store = open(&url(ports)).await;
-    works_again(&*store, LONGEST).await;
+    let store = used(&masters).await;
     let first = masters.server(0);
     first.cli(&["CONFIG", "SET", "appendonly", "no"]);
     let held_since = hold_at_two(&masters).await;
@@ -103,9 +99,7 @@ async fn a_setting_of_now_says_nothing_about_what_was_kept() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_master_that_was_a_replica_of_an_old_copy_is_kept_out() {
     let masters = Masters::aged(3);
-    let ports = [0, 1, 2].map(|nth| masters.server(nth).port());
-    let store = open(&url(ports)).await;
-    works_again(&*store, LONGEST).await;
+    let store = used(&masters).await;
     let first = masters.server(0);
     let copy = RedisServer::options().replica_of(first).start();
     // With its first replica a server changes its replication id, and has to be admitted again.

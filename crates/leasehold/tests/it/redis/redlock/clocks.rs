@@ -4,6 +4,11 @@ use super::*;
 
 const HOUR_MS: i64 = 3_600_000;
 
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_three_or_five() {
+    tokio::join!(one_clock_jumps(3), one_clock_jumps(5));
+}
+
 async fn one_clock_jumps(count: usize) {
     let masters = Masters::aged(count);
     let [a, b] = two_clients(&masters.url()).await;
@@ -35,14 +40,4 @@ async fn one_clock_jumps(count: usize) {
             guard.release().await.unwrap();
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_of_three() {
-    one_clock_jumps(3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_of_five() {
-    one_clock_jumps(5).await;
 }

@@ -10,17 +10,17 @@ fn url(masters: &Masters) -> String {
     format!("{}?longest-ttl={}s", masters.url(), LONGEST.as_secs())
 }
 
-/// The words of an error that says how long masters are not admitted.
+/// Part of an error with the time for which masters are not admitted.
 const KEPT_OUT: &str = "kept out for another ";
 
-/// Checks such an error.
-fn says_how_long(error: &Error, longest: Duration) {
+/// Checks such an error, whose end is known.
+fn assert_known_end(error: &Error, longest: Duration) {
     assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
     assert!(error.is_transient());
     let left = error.retry_after().expect("a known end");
     assert!(left <= longest + longest / 10, "{left:?}");
     let message = error.to_string();
-    for part in [KEPT_OUT, " s: redis://127.0.0.1:", "\"a\""] {
+    for part in [KEPT_OUT, "not long ago", " s: redis://127.0.0.1:", "\"a\""] {
         assert!(message.contains(part), "{part}: {message}");
     }
 }
@@ -42,7 +42,7 @@ async fn a_waiter_waits_for_new_masters_beyond_its_ttl() {
         refusal.is_some()
     })
     .await;
-    says_how_long(&refusal.unwrap(), LONGEST);
+    assert_known_end(&refusal.unwrap(), LONGEST);
     // A later waiter waits for the same.
     let second = mutex.lock_timeout(LONG);
     let guard = task.await.unwrap().unwrap();
@@ -67,7 +67,7 @@ async fn an_end_of_the_waiting_leaves_nothing_to_release() {
         if known == [true, true] {
             for error in [tried, timed_out] {
                 // Of the default longest ttl.
-                says_how_long(&error, LONG);
+                assert_known_end(&error, LONG);
             }
         }
         known == [true, true] && client.shutdown(Duration::ZERO).await.is_ok()
@@ -100,11 +100,14 @@ fn the_admission_goes_on_in_another_runtime() {
 async fn a_master_that_is_away_at_the_first_use_is_named() {
     let mut masters = Masters::start(3);
     masters.server_mut(2).kill9();
-    let client = client_at(&url(&masters), SHORT).await;
+    let client = client_at(&masters.url(), Duration::from_secs(30)).await;
     let mutex = client.mutex("a").unwrap();
-    let message = mutex.try_lock().await.unwrap_err().to_string();
     let dead = format!(":{}", masters.server(2).port());
-    for part in ["for at least another ", &dead, "until all masters answer"] {
-        assert!(message.contains(part), "{part}: {message}");
-    }
+    let parts = ["for at least another ", &dead, "until all masters answer"];
+    // On a busy machine, others may reply too late at first.
+    eventually_async(LONG / 2, async || {
+        let message = mutex.try_lock().await.unwrap_err().to_string();
+        parts.iter().all(|part| message.contains(part))
+    })
+    .await;
 }

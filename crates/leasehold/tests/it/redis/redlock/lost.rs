@@ -11,10 +11,7 @@ async fn goes_on_without(count: usize, failed: &[usize], failure: Failure) {
     let [a, b] = two_clients(&short(&masters)).await;
     let held = lock(&a, "held").await;
     let wanted = lock(&a, "wanted").await;
-    let waiting = tokio::spawn({
-        let mutex = b.mutex("wanted").unwrap();
-        async move { mutex.lock().await.unwrap() }
-    });
+    let waiting = spawn_waiter(&b.mutex("wanted").unwrap());
     for nth in failed {
         failure.begin(&mut masters, *nth);
     }
@@ -71,11 +68,6 @@ async fn two_of_five_are_killed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_of_five_are_stopped() {
     goes_on_without(5, &[1, 2], Failure::Stopped).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_of_five_is_killed() {
-    goes_on_without(5, &[3], Failure::Killed).await;
 }
 
 /// They have kept what they acknowledged. No client can know that, so they are admitted after the same wait.

@@ -23,11 +23,15 @@ fn ports(masters: &Masters) -> Vec<u16> {
 
 /// The URL alone is refused, without a connection.
 #[tokio::test]
-async fn too_few_or_an_even_number() {
+async fn too_few_masters_an_even_number_or_an_invalid_ttl() {
     let ports: Vec<_> = (0..4).map(|_| free_port()).collect();
     invalid(&at(&ports[..1]), "fewer than three").await;
     invalid(&at(&ports[..2]), "fewer than three").await;
     invalid(&at(&ports), "even number").await;
+    let three = at(&ports[..3]);
+    for text in ["", "1", "50ms", "25h", "9s9", "99999999999999999999h"] {
+        invalid(&format!("{three}?longest-ttl={text}"), "longest-ttl").await;
+    }
 }
 
 #[tokio::test]
@@ -88,12 +92,4 @@ async fn a_ttl_longer_than_the_longest() {
     let client = client_at(&masters.url(), Duration::from_secs(61)).await;
     let error = client.mutex("a").unwrap().try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-}
-
-#[tokio::test]
-async fn an_invalid_longest_ttl() {
-    let ports: Vec<_> = (0..3).map(|_| free_port()).collect();
-    for text in ["", "1", "50ms", "25h", "9s9", "99999999999999999999h"] {
-        invalid(&format!("{}?longest-ttl={text}", at(&ports)), "longest-ttl").await;
-    }
 }

@@ -6,14 +6,12 @@
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
 
 use leasehold::{Client, Mutex};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
-
-const SOON: Duration = Duration::from_secs(10);
+use crate::waiters::SOON;
 
 /// Polls `future` at most `polls` times. `true`: it has ended.
 async fn poll_times(future: impl Future, polls: usize) -> bool {
@@ -41,12 +39,12 @@ async fn is_free(client: &Client, name: &str) {
 }
 
 async fn dropped_at_every_poll<F: Future>(fixture: &Fixture, acquire: impl Fn(Mutex) -> F) {
-    let (client, looker) = (fixture.client().await, fixture.client().await);
+    let (client, observer) = (fixture.client().await, fixture.client().await);
     for polls in 0.. {
         assert!(polls < 1_000, "the future never ends");
         let name = fresh_name("cancel");
         let ended = poll_times(acquire(client.mutex(&name).unwrap()), polls).await;
-        is_free(&looker, &name).await;
+        is_free(&observer, &name).await;
         if ended {
             return;
         }
@@ -66,7 +64,7 @@ async fn dropped_while_waiting(fixture: &Fixture) {
     }
 }
 
-async fn a_dropped_acquisition_leaves_nothing(fixture: Fixture) {
+pub(super) async fn a_dropped_acquisition_leaves_nothing(fixture: Fixture) {
     dropped_at_every_poll(&fixture, async |mutex: Mutex| mutex.lock().await.unwrap()).await;
     dropped_at_every_poll(&fixture, async |mutex: Mutex| {
         mutex.try_lock().await.unwrap()
@@ -90,19 +88,4 @@ async fn a_dropped_acquisition_leaves_nothing(fixture: Fixture) {
     })
     .await;
     dropped_while_waiting(&fixture).await;
-}
-
-#[tokio::test]
-async fn memory() {
-    a_dropped_acquisition_leaves_nothing(Fixture::memory()).await;
-}
-
-#[tokio::test]
-async fn sqlite() {
-    a_dropped_acquisition_leaves_nothing(Fixture::sqlite()).await;
-}
-
-#[tokio::test]
-async fn redis() {
-    a_dropped_acquisition_leaves_nothing(Fixture::redis()).await;
 }

@@ -1,0 +1,73 @@
+//! The resources and the work of this process and its server.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::Result;
+use crate::clock::Moment;
+use crate::metrics_recorder::{RENEWAL_BATCHES, RENEWALS, total};
+use crate::server_stats::ServerStats;
+use crate::target::Session;
+
+/// The resources and the work between two moments, or until one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    pub(crate) duration: Duration,
+    /// The processor time of this process.
+    pub(crate) cpu: Duration,
+    /// `None`: the store has no calls to count.
+    pub(crate) calls: Option<u64>,
+    /// `None`: there is no server, or it refuses.
+    pub(crate) server: Option<ServerStats>,
+    pub(crate) renewals: u64,
+    pub(crate) batches: u64,
+}
+
+impl Usage {
+    /// That of this process so far, and of the server for all its clients.
+    pub(crate) async fn now(session: &Session) -> Result<Self> {
+        let server = session.baseline.server_stats().await?;
+        Ok(Self {
+            duration: Moment::now().since_boot(),
+            cpu: cpu(),
+            calls: session.calls(),
+            server,
+            renewals: total(RENEWALS),
+            batches: total(RENEWAL_BATCHES),
+        })
+    }
+
+    /// The part since an earlier moment.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let calls = self.calls.zip(earlier.calls);
+        let server = self.server.zip(earlier.server);
+        Self {
+            duration: self.duration.saturating_sub(earlier.duration),
+            cpu: self.cpu.saturating_sub(earlier.cpu),
+            calls: calls.map(|(after, before)| after - before),
+            server: server.map(|(after, before)| after.since(&before)),
+            renewals: self.renewals - earlier.renewals,
+            batches: self.batches - earlier.batches,
+        }
+    }
+}
+
+/// The processor time of all its threads so far, their own and the kernel's on their behalf.
+fn cpu() -> Duration {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    // Neither is ever negative on this clock.
+    let seconds = u64::try_from(used.tv_sec).unwrap_or(0);
+    let nanos = u32::try_from(used.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanos)
+}
+
+/// The bytes that it has in memory at this moment. `None`: the system does not say.
+pub(crate) fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    Some(kibibytes * 1_024)
+}
