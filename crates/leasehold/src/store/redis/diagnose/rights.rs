@@ -209,8 +209,8 @@ mod tests {
     #[test]
     fn the_line_names_every_right_once() {
         for (url, end) in [
-            ("redis://host/3", " +del +select"),
-            ("redis+sentinel://host/m/3", " +del +select"),
+            ("redis://host/3", " +hgetall +select"),
+            ("redis+sentinel://host/m/3", " +hgetall +select"),
             ("redis+cluster://host", " +cluster|myid +asking"),
             ("redlock://a,b,c", " +hmget +info"),
         ] {
