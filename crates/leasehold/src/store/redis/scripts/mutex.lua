@@ -46,9 +46,9 @@
 --
 --       Then, in a cluster, the id of this node.
 --
--- An operation is plain if it acquires a free lock without a queue, with one token and one hold, or releases the
--- only hold of a lock without a queue. If all operations are plain, and each token is the time, the call returns
--- the server's time in microseconds as text, or nil if it only releases: this time is the token of each grant.
+-- An operation is plain if it acquires a free lock without a queue, with one hold and the time as its one token, or
+-- releases the only hold of a lock without a queue. If all operations are plain, the call returns the server's time in
+-- microseconds as text, which is the token of each grant; or nil if all are releases, for which no time is read.
 --
 -- Otherwise it returns a flat list: the server's time in microseconds, then for each operation a code and a value:
 --
@@ -78,10 +78,9 @@
 -- A day, and the largest whole number that a Lua number and JSON hold exactly.
 local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
 
--- Plain operations come first, before any function of the rule is created: what they cost is the number of
--- commands, values and tables. `open` has, for each record with an operation that is not plain, the position of
--- the first one in KEYS: it and later operations on the record are left to the rule. At this position it has the
--- value of the record, if that was read.
+-- Plain operations come first, before the functions of the rule are created: each command, value and table counts.
+-- `open` has the records with operations that are not plain, and for each the position of its first one in KEYS; that
+-- one and all later ones are left to the rule. At the position it has the value of the record, if that was read.
 
 local run, keys, argv = redis.pcall, KEYS, ARGV
 local size, at, stamp, proven, open = #keys, 1, nil, false, nil
@@ -117,11 +116,9 @@ for i = 1, size, 3 do
                 end
             end
         end
-        if done then
-            -- Nothing is left of it.
-        elseif open then
+        if not done and open then
             open[record], open[i] = i, held
-        else
+        elseif not done then
             open = {[record] = i, [i] = held}
         end
     end
