@@ -263,10 +263,8 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
             tokens,
             wait,
         } => {
-            let (verb, ttl) = (
-                if *wait && queued { "queue" } else { "acquire" },
-                ttl.as_millis(),
-            );
+            let verb = if *wait && queued { "queue" } else { "acquire" };
+            let ttl = ttl.as_millis();
             match is_plain(*count, *tokens) {
                 true => args(format_args!("{verb}"), lease, &ttl),
                 false => args(format_args!("{verb} {tokens} {count}"), lease, &ttl),
