@@ -100,7 +100,7 @@ pub(crate) struct RunArgs {
     /// Do not wait: exit with 75 if another client holds the lock
     #[arg(short = 'n', long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// Wait at most this time, then exit with 124; 0 is one attempt
+    /// Wait at most this time, then exit with 124; at least one attempt is made
     #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
     /// The exit code if the lock was not acquired, instead of 75 and 124

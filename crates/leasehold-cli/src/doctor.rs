@@ -2,7 +2,7 @@
 
 use leasehold::doctor::{Finding, Report, Severity};
 use leasehold::{Client, Durability};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::args::{DoctorArgs, StoreArgs};
 use crate::exit::Failure;
@@ -31,7 +31,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
         .diagnose(&connect::url(store)?)
         .await?;
     if args.json {
-        output::json(&as_json(&report))?;
+        output::json(&Json::from(&report))?;
     } else {
         output::line(&text(&report))?;
     }
@@ -42,24 +42,42 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
     })
 }
 
-/// The report in JSON. Its field names are stable.
-fn as_json(report: &Report) -> Value {
-    let findings = report.findings.iter().map(|finding| {
-        json!({
-            "severity": finding.severity.as_str(),
-            "check": finding.check,
-            "node": finding.node,
-            "seen": finding.seen,
-            "consequence": finding.consequence,
-            "fix": finding.fix,
-        })
-    });
-    json!({
-        "store": report.store,
-        "severity": report.severity().as_str(),
-        "findings": findings.collect::<Vec<_>>(),
-        "acl": report.acl,
-    })
+/// The report in JSON. Its field names and their order are stable.
+#[derive(Debug, Serialize)]
+struct Json<'a> {
+    store: &'a str,
+    severity: &'static str,
+    findings: Vec<JsonFinding<'a>>,
+    acl: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonFinding<'a> {
+    severity: &'static str,
+    check: &'static str,
+    node: Option<&'a str>,
+    seen: &'a str,
+    consequence: Option<&'a str>,
+    fix: Option<&'a str>,
+}
+
+impl<'a> From<&'a Report> for Json<'a> {
+    fn from(report: &'a Report) -> Self {
+        let findings = report.findings.iter().map(|finding| JsonFinding {
+            severity: finding.severity.as_str(),
+            check: finding.check,
+            node: finding.node.as_deref(),
+            seen: &finding.seen,
+            consequence: finding.consequence.as_deref(),
+            fix: finding.fix.as_deref(),
+        });
+        Self {
+            store: &report.store,
+            severity: report.severity().as_str(),
+            findings: findings.collect(),
+            acl: report.acl.as_deref(),
+        }
+    }
 }
 
 fn text(report: &Report) -> String {

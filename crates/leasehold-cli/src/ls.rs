@@ -11,7 +11,8 @@ pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> 
     let client = connect(store, Client::builder()).await?;
     let locks = client.locks().await?;
     if args.json {
-        output::json(&locks.iter().map(output::lock).collect())?;
+        let locks: Vec<_> = locks.iter().map(output::Lock::from).collect();
+        output::json(&locks)?;
     } else if locks.is_empty() {
         note!("no locks are held at {}", client.store());
     } else {

@@ -8,32 +8,52 @@ use std::time::{Duration, SystemTime};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use leasehold::LockInfo;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::duration;
 use crate::exit::Failure;
 
-/// A held lock in JSON. Its field names and units are stable.
-pub(crate) fn lock(info: &LockInfo) -> Value {
-    let holder = info.client.as_ref().map(|client| {
-        json!({
-            "host": client.host,
-            "pid": client.pid,
-            "program": client.program,
-            "label": client.label,
-            "connected": rfc3339(client.since),
-        })
-    });
-    json!({
-        "name": info.name,
-        "lease": info.lease.to_string(),
-        // Below 2^53, exact in every JSON reader.
-        "token": info.token.map(|token| token.get()),
-        "count": info.count,
-        "time_left_ms": u64::try_from(info.time_left.as_millis()).unwrap_or(u64::MAX),
-        "since": info.since.map(rfc3339),
-        "holder": holder,
-    })
+/// A held lock in JSON. Its field names, their order and units are stable.
+#[derive(Debug, Serialize)]
+pub(crate) struct Lock {
+    name: String,
+    lease: String,
+    /// A number below 2^53, exact in every JSON reader.
+    token: Option<u64>,
+    count: u32,
+    time_left_ms: u64,
+    since: Option<String>,
+    holder: Option<Holder>,
+}
+
+/// The holder of a lock in JSON.
+#[derive(Debug, Serialize)]
+struct Holder {
+    host: String,
+    pid: u32,
+    program: String,
+    label: String,
+    connected: String,
+}
+
+impl From<&LockInfo> for Lock {
+    fn from(info: &LockInfo) -> Self {
+        Self {
+            name: info.name.clone(),
+            lease: info.lease.to_string(),
+            token: info.token.map(|token| token.get()),
+            count: info.count,
+            time_left_ms: u64::try_from(info.time_left.as_millis()).unwrap_or(u64::MAX),
+            since: info.since.map(rfc3339),
+            holder: info.client.as_ref().map(|client| Holder {
+                host: client.host.clone(),
+                pid: client.pid,
+                program: client.program.clone(),
+                label: client.label.clone(),
+                connected: rfc3339(client.since),
+            }),
+        }
+    }
 }
 
 /// The holder of a lock in one line.
@@ -117,7 +137,7 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
     Timestamp::try_from(time).map_or_else(|_| String::new(), |time| format!("{time:.3}"))
 }
 
-pub(crate) fn json(value: &Value) -> Result<(), Failure> {
+pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let mut text = serde_json::to_vec_pretty(value)
         .map_err(|error| Failure::own("the output cannot be written as JSON", error))?;
     text.push(b'\n');

@@ -24,7 +24,7 @@ pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8,
     let name = output::printable(&args.name);
     match (&cut_off, args.json) {
         (Some(info), true) => {
-            output::json(&json!({ "released": true, "cut_off": output::lock(info) }))?;
+            output::json(&json!({ "released": true, "cut_off": output::Lock::from(info) }))?;
         }
         (None, true) => {
             output::json(&json!({ "released": false, "cut_off": null, "name": args.name }))?;

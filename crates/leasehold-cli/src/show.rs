@@ -17,7 +17,7 @@ pub(crate) async fn show(args: &ShowArgs, store: &StoreArgs) -> Result<u8, Failu
     let held = mutex.holder().await?;
     match (&held, args.json) {
         (Some(info), true) => {
-            output::json(&json!({ "held": true, "lock": output::lock(info) }))?;
+            output::json(&json!({ "held": true, "lock": output::Lock::from(info) }))?;
         }
         (None, true) => {
             output::json(&json!({ "held": false, "lock": null, "name": args.name }))?;

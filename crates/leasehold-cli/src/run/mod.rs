@@ -29,6 +29,9 @@ pub(crate) use self::guardian::guard;
 /// How long an exit waits for the release of a cancelled acquisition.
 const SETTLE: Duration = Duration::from_secs(3);
 
+/// How long the store may take for its first reply, even if the limit of the wait is shorter.
+const FIRST_REPLY: Duration = Duration::from_secs(2);
+
 pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
     let watchdog = args.watchdog.settings()?;
@@ -211,7 +214,14 @@ async fn wait(args: &RunArgs, mutex: &Mutex, begun: Instant) -> leasehold::Resul
     match args.wait {
         Some(limit) => {
             let left = limit.saturating_sub(begun.elapsed());
-            mutex.lock_timeout(left).await
+            match mutex.lock_timeout(left).await {
+                // Perhaps without a reply so far. One attempt shows whether the lock is held.
+                Err(error) if error.kind() == ErrorKind::Unreachable && left < FIRST_REPLY => {
+                    let attempt = tokio::time::timeout(FIRST_REPLY, mutex.try_lock()).await;
+                    attempt.unwrap_or(Err(error))
+                }
+                waited => waited,
+            }
         }
         None => mutex.lock().await.map(Some),
     }

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::process::Stdio;
 
 use crate::tools::{Fixture, RunToEnd, SOON, code, finish, stderr, stdout};
-use leasehold_testkit::eventually;
+use leasehold_testkit::{Proxy, RedisServer, eventually};
 use rustix::fs::{FlockOperation, fcntl_lock};
 
 /// So many that they compete.
@@ -73,6 +73,30 @@ fn a_held_lock_refuses_or_times_out() {
     holder.signal("TERM");
     holder.ends_with(143);
     assert_eq!(stdout(&run(&["-n", "job"])), "ran\n");
+}
+
+/// The limit is over before the store has replied for the first time.
+#[test]
+fn a_short_wait_is_one_attempt() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let others = Fixture::with_store(server.url());
+    let holder = others.hold(&["job"]);
+    let fixture = Fixture::with_store(proxy.url());
+    let record = "leasehold:{default:job}";
+    proxy.hold_requests(record, 1);
+    proxy.count(record);
+    let mut run = fixture.run_script(&["-w", "500ms", "job"], "true");
+    run.stdout(Stdio::null()).stderr(Stdio::piped());
+    let run = run.spawn().unwrap();
+    // The first request has timed out, and is followed by others.
+    eventually(SOON, || proxy.counted(record) > 1);
+    proxy.deliver();
+    let output = finish(run);
+    assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
+    assert!(stderr(&output).contains("held elsewhere"));
+    holder.signal("TERM");
+    holder.ends_with(143);
 }
 
 /// All are refused while another process creates the file, and then open it at the same time.

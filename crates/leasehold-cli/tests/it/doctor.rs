@@ -3,7 +3,7 @@
 use leasehold_testkit::{Masters, RedisOptions, RedisServer};
 use serde_json::Value;
 
-use crate::tools::{Fixture, RunToEnd, code, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, code, has_in_order, stderr, stdout};
 
 /// A server with which nothing is wrong.
 fn healthy() -> RedisOptions {
@@ -46,7 +46,12 @@ fn the_exit_code_shows_the_severity() {
 fn the_json_has_every_field() {
     let server = healthy().config("appendfsync everysec").start();
     let fixture = Fixture::with_store(server.url());
-    let (_, report) = json(&fixture);
+    let text = stdout(&fixture.leasehold(["doctor", "--json"]).run_to_end());
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let fields = ["store", "severity", "findings", "check", "node", "seen"];
+    assert!(has_in_order(&text, &fields), "{text}");
+    let fields = ["seen", "consequence", "fix", "acl"];
+    assert!(has_in_order(&text, &fields), "{text}");
     assert_eq!(report["store"], server.url());
     let acl = report["acl"].as_str().unwrap();
     assert!(acl.starts_with("ACL SETUSER leasehold "), "{acl}");
@@ -98,6 +103,17 @@ fn the_default_store_and_memory() {
     assert!(text.contains("it can be read and written"), "{text}");
     let mut memory = fixture.leasehold(["doctor", "--store", "memory:"]);
     assert_eq!(code(&mut memory), 1);
+}
+
+#[test]
+fn a_store_that_cannot_be_diagnosed_is_a_failure() {
+    let server = healthy().requirepass("secret").start();
+    let fixture = Fixture::with_store(server.url().replace("secret", "wrong"));
+    let output = fixture.leasehold(["doctor", "--json"]).run_to_end();
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(stdout(&output), "");
+    let text = stderr(&output);
+    assert!(text.contains("check both"), "{text}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use leasehold_testkit::{Masters, eventually};
 
-use crate::tools::{Fixture, RunToEnd, SOON, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, SOON, has_in_order, stderr, stdout};
 
 fn check(fixture: &Fixture) {
     let list = |args: &[&str]| {
@@ -40,6 +40,10 @@ fn check(fixture: &Fixture) {
     ] {
         assert!(block.lines().any(|line| line.starts_with(part)), "{block}");
     }
+    let fields = ["name", "lease", "token", "count", "time_left_ms", "since"];
+    let of_holder = ["holder", "host", "pid", "program", "label", "connected"];
+    let text = list(&["ls", "--json"]).1;
+    assert!(has_in_order(&text, &[fields, of_holder].concat()), "{text}");
     let shown = &mut json(&["show", "--json", "job"])["lock"];
     let listed = &mut json(&["ls", "--json"])[0];
     let left = shown["time_left_ms"].take().as_u64().unwrap();

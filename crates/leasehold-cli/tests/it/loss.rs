@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_testkit::eventually;
+use leasehold_testkit::{OutputLines, eventually};
 
 use crate::tools::{Fixture, RunToEnd, Running, SOON, lives, stderr, stdout};
 
@@ -103,6 +103,29 @@ fn a_loss_that_shows_at_the_end_is_a_loss_all_the_same() {
     fixture.write("go-on");
     let output = run.ends_with(122);
     assert!(stderr(&output).contains("lost"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_lease_in_jeopardy_is_renewed_and_its_command_goes_on() {
+    let (server, fixture) = Fixture::redis();
+    let mut run = fixture.run_script(
+        &["--ttl", "24s", "job"],
+        "echo in; until test -e go-on; do sleep 0.02; done",
+    );
+    run.env("LEASEHOLD_LOG", "leasehold=warn");
+    let mut run = Running::start(run);
+    let log = OutputLines::read(run.process.stderr.take().unwrap());
+    server.stop();
+    log.after("lease in jeopardy");
+    server.cont();
+    // More than a renewal before the jeopardy has left.
+    eventually(SOON, || {
+        let left = server.cli(&["PTTL", "leasehold:{default:job}"]);
+        left.parse::<u64>().unwrap() > 20_000
+    });
+    fixture.write("go-on");
+    run.ends_with(0);
+    assert!(!fixture.is_held("job"));
 }
 
 /// Forks one process after the other, so that one is always forked while the others are looked for.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::{Masters, RedisServer, eventually};
 
-use crate::tools::{Fixture, SOON, finish, kill, stderr};
+use crate::tools::{Fixture, RunToEnd, SOON, finish, kill, stderr};
 
 /// Starts a run, and waits for its first line on stderr. Returns the stream, the line and the process.
 fn first_message(mut run: Command) -> (BufReader<ChildStderr>, String, Child) {
@@ -15,6 +15,19 @@ fn first_message(mut run: Command) -> (BufReader<ChildStderr>, String, Child) {
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
     (lines, line, run)
+}
+
+#[test]
+fn without_a_majority_the_reason_is_printed() {
+    let mut masters = Masters::aged(3);
+    let fixture = Fixture::with_store(masters.url());
+    for nth in 0..2 {
+        masters.server_mut(nth).kill9();
+    }
+    let output = fixture.run_script(&["job"], "true").run_to_end();
+    assert_eq!(output.status.code(), Some(125));
+    let text = stderr(&output);
+    assert!(text.contains("no majority of 3 masters"), "{text}");
 }
 
 /// How long new masters are kept out: several ttls.
@@ -81,6 +94,11 @@ fn masters_that_load_their_data_are_waited_for() {
                 pong.is_err_and(|error| error.starts_with("LOADING"))
             });
         }
+        let mut once = fixture.run_script(&["--no-wait", "job"], "true");
+        let refused = once.run_to_end();
+        assert_eq!(refused.status.code(), Some(125));
+        let text = stderr(&refused);
+        assert!(text.contains("still loading its data"), "{text}");
         let run = fixture.run_script(&["-v", "-w", "60s", "job"], "true");
         let (_lines, line, mut run) = first_message(run);
         for server in loading {

@@ -23,6 +23,11 @@ fn wait_for_processes(fixture: &Fixture, client: u128, processes: u32) {
     });
 }
 
+fn wait_until_disconnected(fixture: &Fixture, client: u128) {
+    let mut observer = Peer::observer(fixture);
+    eventually(SOON, || !observer.status_of(client).unwrap().connected);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_killed_right_after_a_registration_frees_its_locks() {
     let (fixture, _node) = Fixture::with_node().await;
@@ -36,17 +41,34 @@ async fn a_client_that_is_killed_right_after_a_registration_frees_its_locks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_is_replaced_by_another_program_is_dead() {
+    let (fixture, _node) = Fixture::with_node().await;
+    let mut actor = fixture.holder("lock", LONG).await;
+    let before = actor.client;
+    assert_eq!(actor.helper().request("exec"), "executed");
+    wait_until_disconnected(&fixture, before);
+    // The process lives, and has not yet proven that it executes another program.
+    fixture.assert_held_for(before, "lock", TTL / 4).await;
+    actor.client = fastrand::u128(..);
+    fixture.acquire(actor.client, 1, "another", LONG).await;
+    actor.connect(&fixture, |info| info.process_nonce = [2; 16]);
+    actor.register(1, "another", LONG);
+    fixture.wait_until_free("lock").await;
+    assert!(fixture.is_held(actor.client, 1, "another").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_same_program_with_another_nonce_is_not_another_program() {
     let (fixture, _node) = Fixture::with_node().await;
     let mut actor = fixture.holder("lock", TTL).await;
     let before = actor.client;
     actor.helper().send("close");
-    let mut observer = Peer::observer(&fixture);
-    eventually(SOON, || !observer.status_of(before).unwrap().connected);
+    wait_until_disconnected(&fixture, before);
     // As two copies of the library in one process would.
     actor.client = fastrand::u128(..);
     actor.connect(&fixture, |info| info.process_nonce = [2; 16]);
-    assert_eq!(observer.status_of(before).unwrap().processes, 1);
+    let status = Peer::observer(&fixture).status_of(before).unwrap();
+    assert_eq!(status.processes, 1);
     fixture.assert_held_for(before, "lock", TTL * 2).await;
     actor.signal(Signal::KILL);
     fixture.wait_until_free("lock").await;

@@ -6,13 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use leasehold::__private::frame::encode;
-use leasehold::__private::wire::{Liveness, ToNode};
+use leasehold::__private::wire::{Changes, Liveness, Role, ToNode};
 use leasehold_testkit::eventually;
 use rustix::process::Signal;
 
 use crate::actor::{self, memory};
 use crate::fixture::{Fixture, LONG, SOON};
-use crate::peer::{Peer, changes, hello, registration, role};
+use crate::peer::{Peer, client_id, hello, registration, role};
 
 const SEED: u64 = 20_261_121;
 /// How many connections there are in a round: more rounds by `LEASEHOLD_TEST_ROUNDS`.
@@ -25,19 +25,35 @@ const GROWTH_MAX: u64 = 40 * 1024 * 1024;
 /// A limit on open files that no test reaches.
 const FILES: u32 = 1_024;
 
-/// A frame, which may be damaged. The tests of the session send it any messages.
-fn frame(fixture: &Fixture, random: &mut fastrand::Rng) -> Vec<u8> {
-    let mut frame = encode(&match random.u8(0..5) {
-        0 => hello(role(fixture, random.u128(1_000..1_050))),
-        1 => ToNode::Status,
-        2 => ToNode::Process,
+/// A valid message.
+fn message(fixture: &Fixture, random: &mut fastrand::Rng) -> ToNode {
+    let client = random.u128(1_000..1_050);
+    match random.u8(0..9) {
+        0 => hello(Role::Observer),
+        1 => hello(role(fixture, client)),
+        2 => ToNode::Heartbeat,
+        3 => ToNode::Process,
+        4 => ToNode::Disconnect,
+        5 => ToNode::LeaseQuery {
+            client: client_id(client).to_bytes(),
+            number: random.u64(..),
+        },
+        6 => ToNode::Status,
         _ => {
-            let lease = |number| registration(number, "flood/lock", LONG);
-            let leases = (0..random.u64(0..40)).map(lease);
-            changes(random.u64(0..50), leases.collect())
+            let ttl = Duration::from_millis(random.u64(0..100_000));
+            let lease = |number| registration(number, "flood/lock", ttl);
+            ToNode::Changes(Changes {
+                batch: random.u64(0..50),
+                register: (0..random.u64(0..40)).map(lease).collect(),
+                unregister: (0..random.u64(0..9)).collect(),
+            })
         }
-    })
-    .unwrap();
+    }
+}
+
+/// A frame, which may be damaged.
+fn frame(fixture: &Fixture, random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut frame = encode(&message(fixture, random)).unwrap();
     match random.u8(0..12) {
         0 => frame.truncate(random.usize(0..frame.len())),
         1 => frame[..4].copy_from_slice(&random.u32(..).to_be_bytes()),
@@ -49,6 +65,10 @@ fn frame(fixture: &Fixture, random: &mut fastrand::Rng) -> Vec<u8> {
             frame.resize(random.usize(5..65_540), 0);
         }
         4 => frame = frame.repeat(2),
+        5 => {
+            let damaged = random.usize(0..frame.len());
+            frame[damaged] ^= 1 << random.u8(0..8);
+        }
         _ => {}
     }
     frame

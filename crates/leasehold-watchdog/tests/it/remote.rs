@@ -26,7 +26,7 @@ type Tls = StreamOwned<ClientConnection, TcpStream>;
 struct RemoteNode {
     fixture: Fixture,
     certs: Certs,
-    _node: Node,
+    node: Node,
     port: u16,
 }
 
@@ -48,7 +48,7 @@ impl RemoteNode {
         Self {
             fixture,
             certs,
-            _node: node,
+            node,
             port,
         }
     }
@@ -144,6 +144,20 @@ async fn a_connection_without_tls_is_refused() {
     assert!(reply.len() <= 7, "{reply:?}");
     assert_eq!(Peer::observer(&node.fixture).status_of(1), None);
     let _ = node.client(1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_port_of_a_stopped_node_is_free_at_once() {
+    let remote = RemoteNode::new().await;
+    let _client = remote.client(1);
+    let certs = &remote.certs;
+    let address = format!("tcp://localhost:{}", remote.port);
+    let mut settings = remote.fixture.settings();
+    settings.listen = vec![Listen::parse(&address).unwrap()];
+    settings.tls = Some(TlsFiles::new(&certs.server, &certs.server_key));
+    Node::start(settings.clone()).await.unwrap_err();
+    remote.node.stop().await;
+    Node::start(settings).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -114,6 +114,34 @@ async fn registrations_end_with_a_message_and_not_with_the_connection() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_are_retried_until_a_stuck_store_replies() {
+    const TTL: Duration = Duration::from_secs(15);
+    let fixture = Fixture::new().await;
+    let proxy = Proxy::before(&fixture.redis);
+    let mut settings = fixture.settings();
+    settings.stores[0].url = proxy.url();
+    let _node = Node::start(settings).await.unwrap();
+    let role = role_with(&fixture, 1, |info| info.store = "main".into());
+    let mut client = Peer::with_role(&fixture, role);
+    fixture.acquire(1, 1, "lock", TTL).await;
+    let silent_soon = Registration {
+        silence_timeout_ms: 100,
+        ..registration(1, "lock", TTL)
+    };
+    assert_eq!(client.register([silent_soon]), []);
+    let mut observer = Peer::observer(&fixture);
+    eventually(SOON, || observer.renewed_until(1, 1).is_some());
+    proxy.swallow(Way::Both);
+    let (before, connections) = (observer.renewed_until(1, 1), proxy.tally().connections);
+    // A renewal has failed, and its connection is replaced.
+    eventually(SOON, || proxy.tally().connections > connections);
+    assert_eq!(observer.renewed_until(1, 1), before);
+    proxy.go_on();
+    eventually(SOON, || observer.renewed_until(1, 1) > before);
+    assert!(fixture.is_held(1, 1, "lock").await);
+}
+
 /// An overloaded machine, or a store far away. Each client falls due by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_clients_are_renewed_in_time_if_every_reply_is_late() {

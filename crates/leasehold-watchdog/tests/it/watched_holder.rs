@@ -10,11 +10,12 @@ use std::time::Duration;
 use leasehold::clock::ManualClock;
 use leasehold::watchdog::Watchdog;
 use leasehold::{Cause, Client, ErrorKind, Mutex, State, StateKind};
-use leasehold_testkit::{eventually_async, kill};
+use leasehold_testkit::{eventually, eventually_async, kill};
 use leasehold_watchdog::Node;
 
 use crate::actor::Sleeper;
 use crate::fixture::{Fixture, SOON};
+use crate::peer::Peer;
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -131,7 +132,7 @@ async fn a_required_watchdog_must_be_there() {
 }
 
 /// A node that does not watch all processes of a client does not keep its leases.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_with_too_many_processes_is_not_watched_and_knows_the_reason() {
     let (fixture, _node) = Fixture::with_node().await;
     let builder = Client::builder().ttl(TTL).watchdog(watchdog(&fixture));
@@ -155,4 +156,10 @@ async fn a_client_with_too_many_processes_is_not_watched_and_knows_the_reason() 
     // One that has ended needs no watching.
     children.pop();
     client.watched(SOON).await.unwrap();
+    // The node forgets a client that ends, although its process lives.
+    let mut observer = Peer::observer(&fixture);
+    assert_eq!(observer.status()[0].leases, 1);
+    guard.release().await.unwrap();
+    drop(client);
+    eventually(SOON, || observer.status().is_empty());
 }

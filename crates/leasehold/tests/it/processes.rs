@@ -24,3 +24,4 @@ pub(crate) mod child;
 mod deaths;
 pub(crate) mod ends;
 pub(crate) mod fork;
+mod many_waiters;

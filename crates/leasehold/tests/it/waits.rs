@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::clock::Clock as _;
-use leasehold::{Cause, ErrorKind, Guard, Result, State};
+use leasehold::{Cause, ErrorKind, Guard, Result, State, Token};
 use tokio::task::JoinHandle;
 
 use crate::faulty_store::{FaultMode, TIMEOUT};
@@ -109,10 +109,12 @@ async fn a_waiter_repeats_its_request_once_in_a_ttl() {
     let harness = Harness::new();
     let guard = harness.mutex().lock().await.unwrap();
     let clients: Vec<_> = (0..CLIENTS).map(|_| harness.another()).collect();
-    let mut waiters = Vec::new();
-    for client in &clients {
-        waiters.push(spawn_waiter(&client.mutex()));
+    let (mut heads, mut others) = (Vec::new(), Vec::new());
+    for (number, client) in clients.iter().enumerate() {
+        heads.push(brief_hold(client));
         client.recorder.until_queued(1).await;
+        // Some have further tasks in their local queues, which send nothing.
+        others.extend((0..number % 3).map(|_| brief_hold(client)));
         harness.advance(TTL / 150).await;
     }
     for client in &clients {
@@ -127,15 +129,28 @@ async fn a_waiter_repeats_its_request_once_in_a_ttl() {
     assert!(requests.iter().all(|count| *count <= most), "{requests:?}");
     let all: usize = requests.iter().sum();
     assert!(all <= CLIENTS * most - CLIENTS / 2, "{all}");
-    // They still have their positions, in their order.
+    // They still have their positions, in their order, and the others come after them.
     let mut last = guard.token();
     guard.release().await.unwrap();
-    for waiter in waiters {
-        let guard = soon(waiter).await;
-        assert!(guard.token() > last);
-        last = guard.token();
-        guard.release().await.unwrap();
+    for head in heads {
+        let token = soon(head).await;
+        assert!(token > last);
+        last = token;
     }
+    for other in others {
+        assert!(soon(other).await > last);
+    }
+}
+
+/// A waiter that releases the lock at once, and returns its token.
+fn brief_hold(harness: &Harness) -> JoinHandle<Token> {
+    let mutex = harness.mutex();
+    spawn_polled(async move {
+        let guard = mutex.lock().await.unwrap();
+        let token = guard.token();
+        guard.release().await.unwrap();
+        token
+    })
 }
 
 /// The number of acquisitions that each client has sent.

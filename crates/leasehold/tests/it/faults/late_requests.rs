@@ -4,6 +4,7 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::{Cause, Client, ErrorKind};
 use leasehold_testkit::eventually_async;
 
+use super::runner::run;
 use super::scenario::{Contended, Scenario, TTL, client};
 use crate::waiters::SOON;
 
@@ -22,6 +23,31 @@ async fn gives_up(scenario: &Scenario, client: Client) {
     assert_eq!(scenario.proxy.tally().requests_held, 1);
     drop((mutex, client));
     eventually_async(SOON, async || scenario.queue() == 0).await;
+}
+
+/// The server was stopped, and its client failed and ended. The server then applies the request that it had received,
+/// with a full ttl from then on, for nobody.
+async fn an_acquire_of_a_client_that_is_gone() {
+    let scenario = Scenario::start().await;
+    let fails = async || {
+        let gone = client(&scenario.server.url(), TTL).await;
+        scenario.acquire(&gone).await.release().await.unwrap();
+        scenario.server.stop();
+        let error = scenario.mutex(&gone).try_lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+    };
+    // As with a process, the end of its runtime ends all that it began.
+    std::thread::scope(|threads| {
+        threads.spawn(|| run(fails())).join().unwrap();
+    });
+    scenario.server.cont();
+    eventually_async(SOON, async || !scenario.record().is_empty()).await;
+    let begun = BootClock.now();
+    assert!(scenario.ttl_left() <= TTL);
+    let (next, at) = scenario.wait(&scenario.b).granted().await;
+    let took = at.since(begun);
+    assert!(took < TTL * 3 / 2, "{took:?}");
+    scenario.assert_ends(next).await;
 }
 
 /// The client lives, so it releases the dead id again after the last instant at which its request may be applied.
@@ -131,6 +157,7 @@ async fn a_re_entry_after_the_last_release() {
 
 schedules! {
     a_re_entry_after_the_last_release,
+    an_acquire_of_a_client_that_is_gone,
     an_acquire_that_was_given_up,
     a_waiter_that_has_given_up,
     a_renewal_of_a_lease_that_is_lost_and_not_over,

@@ -2,6 +2,7 @@
 
 mod admission;
 mod clocks;
+mod contended;
 mod far;
 mod forgotten;
 mod kept_out;

@@ -1,10 +1,31 @@
-//! Slots move while leases are held in them.
+//! Leases in many slots, and slots that move while leases are held in them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::future::join_all;
 
 use super::*;
+
+/// All leases are renewed several times, listed, and released with their client.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_leases_in_all_slots_are_renewed() {
+    const LEASES: usize = 1_000;
+    let ttl = Duration::from_secs(12);
+    let cluster = Cluster::start();
+    let client = client_at(&cluster.url(), ttl).await;
+    let locking = (0..LEASES).map(async |nth| lock(&client, &format!("many/{nth}")).await);
+    let guards = join_all(locking).await;
+    let first: Vec<_> = guards.iter().map(Guard::deadline).collect();
+    eventually_async(LONG, async || {
+        let mut pairs = guards.iter().zip(&first);
+        pairs.all(|(guard, first)| guard.deadline() > first.after(ttl))
+    })
+    .await;
+    assert!(guards.iter().all(is_held));
+    assert_eq!(client.locks().await.unwrap().len(), LEASES);
+    client.shutdown(SOON).await.unwrap();
+    assert!(client.locks().await.unwrap().is_empty());
+}
 
 /// Slots are migrated while locks in them are held, acquired and released. No lease is lost, no two clients hold a
 /// lock, and no lock is at two nodes.

@@ -75,6 +75,40 @@ async fn while_two_of_three_are_stopped() {
     while_two_of_three_fail(Failure::Stopped).await;
 }
 
+/// How many clients want one lock, how often it is granted, and how many requests a master may get for each
+/// grant. With pauses that do not grow it gets more than a hundred.
+const CONTENDERS: usize = 50;
+const GRANTS: u64 = 60;
+const SCRIPTS_EACH_MAX: u64 = 50;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_contenders_is_bounded_for_each_grant() {
+    let masters = Masters::aged(3);
+    let granted = Arc::new(AtomicU64::new(0));
+    let mut contenders = tokio::task::JoinSet::new();
+    for _ in 0..CONTENDERS {
+        let client = client_at(&masters.url(), Duration::from_secs(30)).await;
+        let granted = Arc::clone(&granted);
+        contenders.spawn(async move {
+            loop {
+                lock(&client, "a").await.release().await.unwrap();
+                granted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    let reach = async |grants: u64| {
+        eventually_async(LONG * 2, async || granted.load(Ordering::Relaxed) >= grants).await;
+        let scripts = script_calls(masters.server(0));
+        (granted.load(Ordering::Relaxed), scripts)
+    };
+    // First they learn how many they are.
+    let before = reach(GRANTS).await;
+    let after = reach(before.0 + GRANTS).await;
+    let each = (after.1 - before.1) / (after.0 - before.0);
+    assert!(each <= SCRIPTS_EACH_MAX, "{each} scripts for each grant");
+    contenders.shutdown().await;
+}
+
 /// How many tasks of each of two clients want one lock, how long they hold it, and how often each client is
 /// to get it at least.
 const TASKS: usize = 3;
