@@ -109,7 +109,8 @@ for i = 1, size, 3 do
                 if not last or type(last) == 'string' and #last == 16 and last < stamp then
                     -- Deletes nothing. It proves that the lock can be released.
                     proven = proven or run('DEL', record) == 0
-                    done = proven and run('SET', record, lease, 'PX', argv[at + 2]).ok
+                    -- Without a value before, its reply is cheaper than a status.
+                    done = proven and run('SET', record, lease, 'PX', argv[at + 2], 'GET') == false
                 elseif type(last) == 'string' then
                     -- Ahead of the clock, or not one of ours.
                     run('SET', counter, last, 'PX', RETENTION_MS)
