@@ -56,8 +56,9 @@ enum Task {
     },
     /// Visits every state of small models of the lock.
     ///
-    /// Options are those of the program: --short, --traces, and a part of a model's key. The complete run takes
-    /// minutes and two gigabytes of memory, and writes the table into the documentation.
+    /// Options are those of the program: --short, --traces, and a part of a variant's description. The complete run
+    /// takes minutes and two gigabytes of memory. It replaces the table in docs/model.md if every result has the
+    /// expected properties. The row of a new variant is first added by hand.
     Model {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,

@@ -10,7 +10,8 @@ const DOCUMENT: &str = "docs/model.md";
 const BEGIN: &str = "<!-- model: begin, written by cargo xtask model -->\n";
 const END: &str = "<!-- model: end -->\n";
 
-/// Explores the models with these options. The complete run writes the table.
+/// Explores the models with these options. The complete run replaces the table if every result has the expected
+/// properties. The row of a new variant is first added by hand.
 pub(crate) fn explore(args: &[String]) -> Result<(), String> {
     let package = ["run", "--quiet", "--release", "--package", "leasehold-sim"];
     let mut program = cargo();

@@ -28,7 +28,7 @@ pub(crate) fn check_descendants() -> Result<(), String> {
     if running.is_empty() {
         return Ok(());
     }
-    for (pid, _, command) in &running {
+    for Process { pid, command, .. } in &running {
         println!("still running: {pid} {command}");
         if let Some(pid) = Pid::from_raw(*pid) {
             let _ = kill_process(pid, Signal::KILL);
@@ -40,8 +40,12 @@ pub(crate) fn check_descendants() -> Result<(), String> {
     ))
 }
 
-/// The id of a process, that of its parent, and its command.
-type Process = (i32, i32, String);
+#[derive(Debug, PartialEq, Eq)]
+struct Process {
+    pid: i32,
+    parent: i32,
+    command: String,
+}
 
 /// The running descendants of this process. Empty where there is no `/proc`.
 fn descendants() -> Vec<Process> {
@@ -49,9 +53,9 @@ fn descendants() -> Vec<Process> {
     let mut parents = vec![getpid().as_raw_nonzero().get()];
     let mut found = Vec::new();
     while let Some(parent) = parents.pop() {
-        let children = others.extract_if(.., |process| process.1 == parent);
+        let children = others.extract_if(.., |process| process.parent == parent);
         for child in children {
-            parents.push(child.0);
+            parents.push(child.pid);
             found.push(child);
         }
     }
@@ -79,7 +83,11 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
     let mut fields = tail.split_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
-    (!ended).then(|| (pid, parent, command.to_owned()))
+    (!ended).then(|| Process {
+        pid,
+        parent,
+        command: command.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -91,13 +99,18 @@ mod tests {
     #[test]
     fn the_state_of_a_process_is_read_whatever_its_name() {
         let process = parse(7, "7 (a) Z 1 (b)) S 42 7 7 0");
-        assert_eq!(process, Some((7, 42, "a) Z 1 (b)".into())));
+        let expected = Process {
+            pid: 7,
+            parent: 42,
+            command: "a) Z 1 (b)".into(),
+        };
+        assert_eq!(process, Some(expected));
         assert!(parse(7, "7 (redis-server) Z 42 7").is_none());
         assert!(parse(7, "").is_none());
     }
 
     fn is_running(pid: i32) -> bool {
-        descendants().iter().any(|process| process.0 == pid)
+        descendants().iter().any(|process| process.pid == pid)
     }
 
     #[cfg(target_os = "linux")]

@@ -47,7 +47,7 @@ const SCENARIOS_OF: [(&str, &[Scenario]); 9] = [
 
 /// Measure what a lock costs at a store.
 ///
-/// Acquires only locks under its own names. Uncontended scenarios alternate with bare calls that do the
+/// Acquires only locks under its own names. Uncontended scenarios alternate with baseline calls that do the
 /// same to the store without leasehold: in the same process and in short slices, so that other load on
 /// the machine affects both. Contended scenarios also check mutual exclusion, and renew checks that no
 /// lease is lost.
@@ -151,7 +151,7 @@ pub(crate) enum Scenario {
     /// Many tasks in one process or several want the same lock: how often it changes hands, and how
     /// fairly
     Contended,
-    /// A lock passes to and fro between processes: the time from a release to the next acquisition,
+    /// A lock passes back and forth between processes: the time from a release to the next acquisition,
     /// and what waiting costs the server
     Wakeup,
     /// Many tasks and many locks, some wanted more often than others

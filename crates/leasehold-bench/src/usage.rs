@@ -25,7 +25,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// That of this process so far, and of the server for all its clients.
+    /// Measures this process since its start, and the server for all its clients.
     pub(crate) async fn now(session: &Session) -> Result<Self> {
         let server = session.baseline.server_stats().await?;
         Ok(Self {
@@ -53,7 +53,7 @@ impl Usage {
     }
 }
 
-/// The processor time of all its threads so far, their own and the kernel's on their behalf.
+/// The processor time of this process since its start: user and system time of all threads.
 fn cpu() -> Duration {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     // Neither is ever negative on this clock.
@@ -62,7 +62,7 @@ fn cpu() -> Duration {
     Duration::new(seconds, nanos)
 }
 
-/// The bytes that it has in memory at this moment. `None`: the system does not say.
+/// Resident memory in bytes. `None`: `/proc` is not readable.
 pub(crate) fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

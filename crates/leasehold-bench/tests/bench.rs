@@ -83,8 +83,8 @@ fn held(store: &str) -> Vec<String> {
     locks.into_iter().map(|lock| lock.name).collect()
 }
 
-/// A pair alone costs two calls on either side. With many tasks ours travel together and bare calls
-/// do not.
+/// A pair of a single task costs two calls on either side. With many tasks ours travel together, and baseline
+/// calls do not.
 #[test]
 fn calls_are_counted_and_ours_travel_together() {
     let server = RedisServer::start();
@@ -149,7 +149,7 @@ fn the_critical_section_is_as_long_as_requested() {
     // Two threads, so that holders could overlap if the lock let them.
     let args = ["contended", "--threads", "2", "--section", "2ms"];
     let report = check_contention(&server.url(), &args, 1);
-    assert_eq!(number(&report, "section.asked_us"), 2_000.0);
+    assert_eq!(number(&report, "section.requested_us"), 2_000.0);
     assert!(number(&report, "section.mean_us") >= 2_000.0);
     let in_use = number(&report, "section.in_use");
     assert!(in_use > 0.0 && in_use <= 1.0, "{report}");
@@ -159,7 +159,7 @@ fn the_critical_section_is_as_long_as_requested() {
 fn wakeup_measures_the_server_and_leaves_no_lock() {
     let server = RedisServer::start();
     let report = report(&server.url(), &["wakeup", "--waiters", "3"]);
-    for name in ["wake_up", "round_trip", "ping"] {
+    for name in ["wakeup", "round_trip", "ping"] {
         assert!(number(&report[name], "count") > 0.0, "{name}");
         assert!(number(&report[name], "p50_us") > 0.0, "{name}");
     }
@@ -172,8 +172,8 @@ fn wakeup_measures_the_server_and_leaves_no_lock() {
         assert!(number(work, "script_us_per_release") > 0.0);
     }
     assert!(number(&report, "server_cpu_ratio") > 0.0);
-    assert_eq!(report["asleep"]["waiters"], 3);
-    assert!(number(&report, "asleep.requests") >= 0.0);
+    assert_eq!(report["while_waiting"]["waiters"], 3);
+    assert!(number(&report, "while_waiting.requests") >= 0.0);
     // The waiters have left, and the holder has released.
     assert!(held(&server.url()).is_empty());
 }
@@ -182,9 +182,9 @@ fn wakeup_measures_the_server_and_leaves_no_lock() {
 fn wakeup_needs_no_server() {
     let (directory, file) = sqlite();
     let report = report(&file, &["wakeup"]);
-    assert!(number(&report, "wake_up.count") > 0.0);
+    assert!(number(&report, "wakeup.count") > 0.0);
     assert!(number(&report, "round_trip.p50_us") > 0.0);
-    assert!(number(&report, "asleep.requests_per_waiter_and_ttl") >= 0.0);
+    assert!(number(&report, "while_waiting.requests_per_waiter_and_ttl") >= 0.0);
     for name in ["ping", "many_waiters", "server_cpu_ratio"] {
         assert!(report[name].is_null(), "{name}");
     }
@@ -207,9 +207,9 @@ fn check_renew(store: &str, leases: u32) -> Value {
     assert!(number(&report, "held.process_cpu") > 0.0);
     assert_eq!(number(&report, "trouble.lost"), 0.0);
     assert_eq!(number(&report, "trouble.held"), leases);
-    assert_eq!(report["left"], 0);
+    assert_eq!(report["still_held"], 0);
     assert!(number(&report, "memory.renewed") > number(&report, "memory.before"));
-    for side in ["alone", "beside"] {
+    for side in ["without_renewals", "with_renewals"] {
         assert!(number(&report["pairs"][side], "count") > 0.0, "{side}");
     }
     report
@@ -227,7 +227,7 @@ fn renew_measures_the_server_and_leaves_nothing() {
     );
     // All may fall between the slices that are compared.
     if !report["renewal"].is_null() {
-        assert!(number(&report, "renewal.bare.renewals") > 0.0);
+        assert!(number(&report, "renewal.baseline.renewals") > 0.0);
     }
     // Not even the counters of all those names.
     assert!(self::held(&server.url()).is_empty());

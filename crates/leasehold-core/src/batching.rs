@@ -38,8 +38,8 @@ impl Batching {
         share.clamp(self.size, Self::MAX)
     }
 
-    /// A batch of so many leases was answered after this time, or given up.
-    pub(crate) fn answered(&mut self, leases: usize, took: Duration) {
+    /// Adjusts the size after a batch of `leases`, whose reply came after `took`, or that was given up then.
+    pub(crate) fn replied(&mut self, leases: usize, took: Duration) {
         if took >= Self::SLOW {
             self.size = (self.size / 2).max(Self::MIN);
         } else if took <= Self::QUICK && leases >= self.size {
@@ -55,27 +55,27 @@ mod tests {
     #[test]
     fn a_quick_node_gets_larger_batches_and_a_slow_one_smaller() {
         let mut batching = Batching::default();
-        batching.answered(200, Duration::from_millis(1));
+        batching.replied(200, Duration::from_millis(1));
         assert_eq!(batching.size(0), 256, "not full");
         for _ in 0..5 {
-            batching.answered(batching.size(0), Duration::from_millis(1));
+            batching.replied(batching.size(0), Duration::from_millis(1));
         }
         assert_eq!(batching.size(0), Batching::MAX);
-        batching.answered(batching.size(0), Duration::from_millis(3));
+        batching.replied(batching.size(0), Duration::from_millis(3));
         assert_eq!(batching.size(0), Batching::MAX);
         for _ in 0..9 {
-            batching.answered(1, Duration::from_millis(50));
+            batching.replied(1, Duration::from_millis(50));
         }
         assert_eq!(batching.size(0), Batching::MIN);
     }
 
     /// Each reply is late, however small the batch: an overloaded machine, or a store far away.
     #[test]
-    fn a_backlog_is_renewed_in_time_where_every_answer_is_late() {
+    fn a_backlog_is_renewed_in_time_where_every_reply_is_late() {
         const LATE: Duration = Duration::from_millis(300);
         let mut batching = Batching::default();
         for _ in 0..9 {
-            batching.answered(1, LATE);
+            batching.replied(1, LATE);
         }
         let (mut backlog, mut took) = (20_000, Duration::ZERO);
         while backlog > 0 {
@@ -83,7 +83,7 @@ mod tests {
             for _ in 0..2 {
                 let batch = batching.size(backlog).min(backlog);
                 backlog -= batch;
-                batching.answered(batch, LATE);
+                batching.replied(batch, LATE);
             }
             took += LATE;
         }

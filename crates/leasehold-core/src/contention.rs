@@ -102,7 +102,7 @@ pub fn retry_in_queue_after(time_left: Duration, queue_position: u32, ttl: Ttl) 
 const RETRY_MIN: Duration = Duration::from_millis(4);
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// The retry interval at a store that has failed for `failing`: it did not answer, or refused requests for a
+/// The retry interval at a store that has failed for `failing`: it did not reply, or refused requests for a
 /// while.
 ///
 /// A quarter of the time that it has failed. So a short failure costs little time, and a long one little

@@ -349,7 +349,7 @@ impl Lease {
 
     /// Until when a reply to a renewal that is sent now is of use.
     #[must_use]
-    pub fn answer_by(&self, now: Instant) -> Instant {
+    pub fn reply_deadline(&self, now: Instant) -> Instant {
         match self.is_open(now) {
             true => now.after(self.ttl.as_duration()),
             false => self.deadline,

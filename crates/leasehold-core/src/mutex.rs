@@ -176,8 +176,8 @@ pub enum Outcome {
 /// The state of the lock of a lease that does not hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// It is free.
-    Gone,
+    /// No lease holds it.
+    Free,
     /// Another lease holds it.
     TakenOver,
 }
@@ -228,7 +228,7 @@ impl Notice {
 
 /// Applies one operation to a record at the store's time `now`.
 ///
-/// `notify` sends a notice to the client that it is for, and answers whether that client is alive: whether its own
+/// `notify` sends a notice to the client that it is for, and returns whether that client is alive: whether its own
 /// connection can be reached. A waiter that is not alive is passed over: when its turn comes, or when it is the next
 /// behind a grant, which a living one must watch. A notice is valid only if the record is stored: a store that may
 /// still fail delays its notices until it cannot.
@@ -378,7 +378,7 @@ fn pass_on_without(
     pass_on(record, now, None, notify);
     outcome.unwrap_or(Outcome::Lost(match record.hold {
         Some(_) => Loss::TakenOver,
-        None => Loss::Gone,
+        None => Loss::Free,
     }))
 }
 

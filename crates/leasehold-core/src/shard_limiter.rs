@@ -71,7 +71,7 @@ impl<K: Copy + Ord, T> ShardLimiter<K, T> {
         };
         shard.in_flight = shard.in_flight.saturating_sub(1);
         if let Some((entries, took)) = round_trip {
-            shard.batching.answered(entries, took);
+            shard.batching.replied(entries, took);
         }
     }
 
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_never_answers_does_not_delay_the_others() {
+    fn a_shard_that_never_replies_does_not_delay_the_others() {
         let mut limiter = limiter(&[('a', 2_000), ('b', 1)]);
         let sent: Vec<_> = std::iter::from_fn(|| limiter.next_batch()).collect();
         let shards: Vec<_> = sent.iter().map(|(shard, _)| *shard).collect();

@@ -72,7 +72,7 @@ pub enum Cause {
     Deleted,
     /// An operator freed the lock.
     Revoked,
-    /// The store could not be reached, or did not answer, or could not renew.
+    /// The store could not be reached, or did not reply, or could not renew.
     Unreachable,
     /// Too few replicas acknowledged a renewal in time.
     NotReplicated,

@@ -25,12 +25,12 @@ pub(crate) fn wall_offset() -> Nanos {
 }
 
 /// How long the threads of a process have run on a processor, in nanoseconds.
-pub(crate) fn time_run(process: &str) -> Nanos {
+pub(crate) fn cpu_time(process: &str) -> Nanos {
     sum_of_threads(process, 0)
 }
 
 /// How long the threads of a process have waited for a processor, in nanoseconds.
-pub(crate) fn time_waited(process: &str) -> Nanos {
+pub(crate) fn run_queue_wait(process: &str) -> Nanos {
     sum_of_threads(process, 1)
 }
 

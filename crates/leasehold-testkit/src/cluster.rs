@@ -25,7 +25,7 @@ pub struct Cluster {
 
 /// A node in the reply to `CLUSTER NODES`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct NodeEntry {
     id: String,
     /// The port for other nodes. With TLS the other port in the reply depends on the client.
     bus_port: u16,
@@ -36,7 +36,7 @@ struct Seen {
     slots: Vec<String>,
 }
 
-impl Seen {
+impl NodeEntry {
     fn serves(&self) -> bool {
         !self.slots.is_empty()
     }
@@ -85,7 +85,7 @@ impl Cluster {
         eventually(SETTLED_WITHIN, || {
             self.nodes
                 .iter()
-                .all(|node| seen(node).len() == self.nodes.len())
+                .all(|node| cluster_nodes(node).len() == self.nodes.len())
         });
         for (replica, master) in replicas.iter().zip(masters) {
             let master = id(master);
@@ -135,7 +135,7 @@ impl Cluster {
     /// The slot of a key, by the server's own count.
     #[must_use]
     pub fn slot_of(&self, key: &str) -> u16 {
-        let slot = self.living().cli(&["CLUSTER", "KEYSLOT", key]);
+        let slot = self.any_running_node().cli(&["CLUSTER", "KEYSLOT", key]);
         slot.parse().expect("a slot")
     }
 
@@ -152,8 +152,8 @@ impl Cluster {
             let bounds = first.parse::<u16>().ok().zip(last.parse::<u16>().ok());
             bounds.is_some_and(|(first, last)| (first..=last).contains(&slot))
         };
-        let nodes = seen(self.living());
-        let owner = nodes.iter().find(|seen| seen.slots.iter().any(includes));
+        let nodes = cluster_nodes(self.any_running_node());
+        let owner = nodes.iter().find(|entry| entry.slots.iter().any(includes));
         self.nth(&owner.expect("a slot that is served").id)
     }
 
@@ -183,14 +183,14 @@ impl Cluster {
         // A node that was restarted is a master for itself and for others until they receive a newer
         // configuration.
         let agrees = |node: &RedisServer| {
-            let mut seen = seen(node);
-            seen.retain(|seen| !seen.flags.contains("fail"));
-            let clear = seen
+            let mut entries = cluster_nodes(node);
+            entries.retain(|entry| !entry.flags.contains("fail"));
+            let clear = entries
                 .iter()
-                .all(|seen| seen.serves() || seen.master.is_some())
-                && seen.len() == living.len();
-            let serving = seen.into_iter().filter(Seen::serves);
-            clear && serving.map(|seen| seen.id).collect::<BTreeSet<_>>() == masters
+                .all(|entry| entry.serves() || entry.master.is_some())
+                && entries.len() == living.len();
+            let serving = entries.into_iter().filter(NodeEntry::serves);
+            clear && serving.map(|entry| entry.id).collect::<BTreeSet<_>>() == masters
         };
         living.iter().all(|node| ok(node) && agrees(node))
     }
@@ -205,7 +205,7 @@ impl Cluster {
         let is_master = || replica.cli(&["ROLE"]).starts_with("master");
         let mut requested: Option<Instant> = None;
         eventually(SETTLED_WITHIN, || {
-            // It is refused while a busy master seems to have failed, and an accepted one may time out.
+            // The server refuses the failover while it suspects the master, and an accepted failover may time out.
             let due = requested.is_none_or(|at| at.elapsed() > Duration::from_secs(6));
             if due && !is_master() && replica.try_cli(&["CLUSTER", "FAILOVER"]).is_ok() {
                 requested = Some(Instant::now());
@@ -218,10 +218,10 @@ impl Cluster {
     #[must_use]
     pub fn replica_of(&self, master: usize) -> usize {
         let master = id(&self.nodes[master]);
-        let nodes = seen(self.living());
+        let nodes = cluster_nodes(self.any_running_node());
         let replica = nodes
             .iter()
-            .find(|seen| seen.master.as_ref() == Some(&master));
+            .find(|entry| entry.master.as_ref() == Some(&master));
         self.nth(&replica.expect("a replica").id)
     }
 
@@ -257,34 +257,34 @@ impl Cluster {
             let epoch = info
                 .lines()
                 .find(|line| line.starts_with("cluster_current_epoch"));
-            let mut slots: Vec<_> = seen(node)
+            let mut slots: Vec<_> = cluster_nodes(node)
                 .into_iter()
-                .filter(Seen::serves)
-                .map(|seen| (seen.id, seen.epoch, seen.slots))
+                .filter(NodeEntry::serves)
+                .map(|entry| (entry.id, entry.epoch, entry.slots))
                 .collect();
             slots.sort();
             (epoch.map(str::to_owned), slots)
         };
         eventually(SETTLED_WITHIN, || {
-            let mut living = self.running().map(view);
+            let mut living = self.running_nodes().map(view);
             let first = living.next();
             living.all(|other| Some(&other) == first.as_ref())
         });
     }
 
-    fn running(&self) -> impl Iterator<Item = &RedisServer> {
+    fn running_nodes(&self) -> impl Iterator<Item = &RedisServer> {
         let runs = |node: &&RedisServer| node.is_alive() && !node.is_stopped();
         self.nodes.iter().filter(runs)
     }
 
-    fn living(&self) -> &RedisServer {
-        self.running().next().expect("a living node")
+    fn any_running_node(&self) -> &RedisServer {
+        self.running_nodes().next().expect("a running node")
     }
 
     fn nth(&self, id: &str) -> usize {
-        let nodes = seen(self.living());
-        let seen = nodes.iter().find(|seen| seen.id == id);
-        let port = seen.map(|seen| seen.bus_port);
+        let nodes = cluster_nodes(self.any_running_node());
+        let entry = nodes.iter().find(|entry| entry.id == id);
+        let port = entry.map(|entry| entry.bus_port);
         let mut nodes = self.nodes.iter();
         nodes
             .position(|node| Some(node.bus_port()) == port)
@@ -292,7 +292,7 @@ impl Cluster {
     }
 }
 
-/// A slot that moves. Until its end it stays open.
+/// A slot under migration, until `end` is called.
 pub struct Move<'a> {
     cluster: &'a Cluster,
     slot: String,
@@ -348,15 +348,15 @@ fn id(node: &RedisServer) -> String {
     node.cli(&["CLUSTER", "MYID"])
 }
 
-/// All nodes that a node knows and has shaken hands with. None if it does not reply.
-fn seen(node: &RedisServer) -> Vec<Seen> {
+/// All nodes that a node knows and has shaken hands with. Empty if the node does not reply.
+fn cluster_nodes(node: &RedisServer) -> Vec<NodeEntry> {
     let nodes = node.try_cli(&["CLUSTER", "NODES"]).unwrap_or_default();
     let parse = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();
         let (_, bus_port) = words.get(1)?.split_once('@')?;
         // A slot that moves is in brackets.
         let slots = words.get(8..)?.iter().filter(|word| !word.starts_with('['));
-        Some(Seen {
+        Some(NodeEntry {
             id: words[0].to_owned(),
             bus_port: bus_port.split(',').next()?.parse().ok()?,
             master: (words[3] != "-").then(|| words[3].to_owned()),
@@ -367,6 +367,6 @@ fn seen(node: &RedisServer) -> Vec<Seen> {
     };
     let nodes = nodes.lines().filter_map(parse);
     nodes
-        .filter(|seen| !seen.flags.contains("handshake") && !seen.flags.contains("noaddr"))
+        .filter(|entry| !entry.flags.contains("handshake") && !entry.flags.contains("noaddr"))
         .collect()
 }

@@ -26,7 +26,7 @@ pub use self::helper::Helper;
 pub use self::masters::Masters;
 pub use self::postgres::PostgresServer;
 pub use self::process::{OutputLines, RunToEnd, finish, kill, within_deadline};
-pub use self::proxy::{Proxy, Tally, Then, Way};
+pub use self::proxy::{AfterLoss, Proxy, ProxyStats, Way};
 pub use self::redis::{RedisOptions, RedisServer, Restart};
 pub use self::sentinel::{SentinelOptions, SentinelSet};
 pub use self::wait::{eventually, eventually_async, fill_connections, free_port, within};

@@ -77,23 +77,23 @@ impl PostgresServer {
     /// A command that runs SQL against this server, one statement for each `-c` that is added.
     #[must_use]
     pub fn psql(&self) -> Command {
-        Self::psql_at(&self.place())
+        Self::psql_at(&self.address())
     }
 
     /// Where the server is, for [`PostgresServer::run_at`].
     #[must_use]
-    pub fn place(&self) -> String {
+    pub fn address(&self) -> String {
         let (programs, directory) = (self.programs.display(), self.directory.path().display());
         format!("{programs}:{directory}")
     }
 
-    /// As [`PostgresServer::psql`], for a process that received the place.
+    /// As [`PostgresServer::psql`], for a process that received the address.
     ///
     /// # Panics
     ///
-    /// If it is not a place.
-    fn psql_at(place: &str) -> Command {
-        let (programs, directory) = place.split_once(':').expect("the place of a server");
+    /// If the address is invalid.
+    fn psql_at(address: &str) -> Command {
+        let (programs, directory) = address.split_once(':').expect("the address of a server");
         let mut psql = Command::new(Path::new(programs).join("psql"));
         psql.args(["-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", USER])
             .args(["-d", "postgres", "-h", directory])
@@ -107,16 +107,16 @@ impl PostgresServer {
     ///
     /// If one of them fails.
     pub fn run(&self, statements: &[&str]) -> String {
-        Self::run_at(&self.place(), statements)
+        Self::run_at(&self.address(), statements)
     }
 
-    /// As [`PostgresServer::run`], for a process that received the place.
+    /// As [`PostgresServer::run`], for a process that received the address.
     ///
     /// # Panics
     ///
     /// If one of them fails.
-    pub fn run_at(place: &str, statements: &[&str]) -> String {
-        let mut psql = Self::psql_at(place);
+    pub fn run_at(address: &str, statements: &[&str]) -> String {
+        let mut psql = Self::psql_at(address);
         for statement in statements {
             psql.args(["-c", statement]);
         }

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
+pub use self::rules::{AfterLoss, ProxyStats, Way};
 use self::rules::{Flow, Plan, Rules, State};
-pub use self::rules::{Tally, Then, Way};
 use crate::redis::RedisServer;
 
 /// A TCP proxy in front of a [`RedisServer`], on a port and a thread of its own.
@@ -137,7 +137,7 @@ impl Proxy {
 
     /// Resets all connections.
     pub fn cut(&self) {
-        let reset = |state: &mut State| state.reset_up_to = state.tally.connections;
+        let reset = |state: &mut State| state.reset_up_to = state.stats.connections;
         self.rules.update(reset);
     }
 
@@ -153,8 +153,8 @@ impl Proxy {
 
     /// Lets the next `count` requests that contain `word` run, and their replies get lost. After that
     /// the connection is silent towards the client, or is reset.
-    pub fn lose_replies(&self, word: &str, count: usize, then: Then) {
-        self.plan(word, count, Some(then));
+    pub fn lose_replies(&self, word: &str, count: usize, after_loss: AfterLoss) {
+        self.plan(word, count, Some(after_loss));
     }
 
     /// Holds back the next `count` requests that contain `word`, each with all that is behind it on its
@@ -163,7 +163,7 @@ impl Proxy {
         self.plan(word, count, None);
     }
 
-    fn plan(&self, word: &str, count: usize, lose: Option<Then>) {
+    fn plan(&self, word: &str, count: usize, lose: Option<AfterLoss>) {
         let word = word.to_owned();
         let plan = Plan { word, count, lose };
         self.rules.update(|state| state.plans.push(plan));
@@ -189,8 +189,8 @@ impl Proxy {
 
     /// What was done so far.
     #[must_use]
-    pub fn tally(&self) -> Tally {
-        self.rules.state().tally
+    pub fn stats(&self) -> ProxyStats {
+        self.rules.state().stats
     }
 }
 

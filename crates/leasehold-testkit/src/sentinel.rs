@@ -136,16 +136,16 @@ impl SentinelSet {
     }
 
     /// One of the servers, to restart it.
-    pub fn server_mut(&mut self, place: usize) -> &mut RedisServer {
-        &mut self.servers[place]
+    pub fn server_mut(&mut self, index: usize) -> &mut RedisServer {
+        &mut self.servers[index]
     }
 
     /// One of the sentinels, to kill it.
-    pub fn sentinel_mut(&mut self, place: usize) -> &mut RedisServer {
-        &mut self.sentinels[place]
+    pub fn sentinel_mut(&mut self, index: usize) -> &mut RedisServer {
+        &mut self.sentinels[index]
     }
 
-    /// The place among the servers of the one that is the master for all sentinels that run.
+    /// The index of the server that all running sentinels name as master.
     /// `None`: they do not agree.
     #[must_use]
     pub fn agreed_master(&self) -> Option<usize> {
@@ -161,7 +161,7 @@ impl SentinelSet {
             .then(|| self.servers.iter().position(found))?
     }
 
-    /// The place among the servers of the master.
+    /// The index of the master among the servers.
     ///
     /// # Panics
     ///
@@ -176,14 +176,14 @@ impl SentinelSet {
         master.expect("the sentinels agree")
     }
 
-    /// Kills the master, as a crash would, and returns its place.
+    /// Kills the master, as a crash would, and returns its index.
     pub fn kill_master(&mut self) -> usize {
         let master = self.failing_master();
         self.servers[master].kill9();
         master
     }
 
-    /// Stops the master, which keeps its connections and replies to nothing, and returns its place.
+    /// Stops the master, which keeps its connections and replies to nothing, and returns its index.
     pub fn stop_master(&self) -> usize {
         let master = self.failing_master();
         self.servers[master].stop();
@@ -195,7 +195,7 @@ impl SentinelSet {
         self.master()
     }
 
-    /// Orders a failover and returns the place of the old master.
+    /// Orders a failover and returns the index of the old master.
     ///
     /// # Panics
     ///
@@ -207,7 +207,7 @@ impl SentinelSet {
         master
     }
 
-    /// Waits until another server is the master for all sentinels and for itself, and returns its place.
+    /// Waits until another server is the master for all sentinels and for itself, and returns its index.
     ///
     /// # Panics
     ///
@@ -227,16 +227,16 @@ impl SentinelSet {
         let millis = silence.as_millis().to_string();
         let set = ["SENTINEL", "SET", NAME, "down-after-milliseconds", &millis];
         for sentinel in &self.sentinels {
-            // One that does not run does not matter.
+            // A stopped sentinel is skipped.
             let _ = sentinel.try_cli(&set);
         }
     }
 
     /// Restarts a server that was killed, without its data, as a replica of the master.
-    pub fn revive(&mut self, place: usize) {
-        self.servers[place].restart(Restart::Empty);
+    pub fn revive(&mut self, index: usize) {
+        self.servers[index].restart(Restart::Empty);
         let port = self.servers[self.master()].port().to_string();
-        self.servers[place].cli(&["REPLICAOF", "127.0.0.1", &port]);
+        self.servers[index].cli(&["REPLICAOF", "127.0.0.1", &port]);
     }
 
     /// Waits until every other server follows the master and has all that it has, and the sentinels
@@ -256,9 +256,9 @@ impl SentinelSet {
             offset.is_some()
                 && info.contains("role:master")
                 && info.matches("state=online").count() == self.servers.len() - 1
-                && self.servers.iter().enumerate().all(|(place, server)| {
+                && self.servers.iter().enumerate().all(|(index, server)| {
                     let info = server.try_cli(&["INFO", "replication"]).unwrap_or_default();
-                    place == master
+                    index == master
                         || info.contains("master_link_status:up")
                             && field(&info, "slave_repl_offset") == offset.as_deref()
                 })

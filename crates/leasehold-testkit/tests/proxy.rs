@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::{Proxy, RedisServer, Then, Way, eventually};
+use leasehold_testkit::{AfterLoss, Proxy, RedisServer, Way, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -79,8 +79,8 @@ fn connections(server: &RedisServer) -> usize {
 fn everything_passes_in_order_and_with_the_delay() {
     let (_server, proxy, mut connection) = start();
     let delay = Duration::from_millis(40);
-    proxy.delay(Way::There, delay..=delay * 2);
-    proxy.delay(Way::Back, delay..=delay);
+    proxy.delay(Way::ToServer, delay..=delay * 2);
+    proxy.delay(Way::ToClient, delay..=delay);
     let begin = Instant::now();
     (1..=20).for_each(|_| connection.send("INCR a"));
     (2..=21).for_each(|n| connection.receives(&format!(":{n}\r\n")));
@@ -92,13 +92,13 @@ fn everything_passes_in_order_and_with_the_delay() {
 #[test]
 fn held_bytes_arrive_later() {
     let (server, proxy, mut connection) = start();
-    proxy.hold(Way::Back);
+    proxy.hold(Way::ToClient);
     connection.send("SET a 2");
     eventually(SOON, || server.cli(&["GET", "a"]) == "2");
     connection.receives_nothing();
     proxy.go_on();
     connection.receives("+OK\r\n");
-    proxy.hold(Way::There);
+    proxy.hold(Way::ToServer);
     connection.send("SET a 3");
     connection.receives_nothing();
     assert_eq!(server.cli(&["GET", "a"]), "2");
@@ -118,7 +118,7 @@ fn swallowed_bytes_never_arrive_and_no_side_is_notified() {
     let (server, proxy, mut connection) = start();
     let mut idle = Connection::to(&proxy);
     idle.request("PING", "+PONG\r\n");
-    proxy.swallow(Way::Back);
+    proxy.swallow(Way::ToClient);
     let mut one_way = Connection::to(&proxy);
     one_way.send("SET b 1");
     eventually(SOON, || server.cli(&["GET", "b"]) == "1");
@@ -139,7 +139,7 @@ fn swallowed_bytes_never_arrive_and_no_side_is_notified() {
     assert_eq!(connections(&server), 1);
     proxy.cut();
     eventually(SOON, || connections(&server) == 0);
-    assert_eq!(proxy.tally().open, 0);
+    assert_eq!(proxy.stats().open, 0);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn connections_are_reset_and_refused() {
     connection.is_reset();
     proxy.go_on();
     Connection::to(&proxy).request("PING", "+PONG\r\n");
-    assert_eq!(proxy.tally().connections, 3);
+    assert_eq!(proxy.stats().connections, 3);
     server.kill9();
     Connection::to(&proxy).is_reset();
 }
@@ -164,7 +164,7 @@ fn a_connection_is_reset_in_the_middle_of_a_request() {
     other.request("PING", "+PONG\r\n");
     // All of the first, and all but the end of the second.
     let length = "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n2\r\n".len() as u64;
-    proxy.cut_after(Way::There, 2 * length - 1);
+    proxy.cut_after(Way::ToServer, 2 * length - 1);
     connection.request("SET a 2", "+OK\r\n");
     connection.send("SET a 3");
     connection.is_reset();
@@ -176,18 +176,18 @@ fn a_connection_is_reset_in_the_middle_of_a_request() {
 #[test]
 fn a_request_runs_and_its_reply_is_lost() {
     let (server, proxy, mut connection) = start();
-    proxy.lose_replies("b", 2, Then::Silent);
+    proxy.lose_replies("b", 2, AfterLoss::Silent);
     connection.request("INCR a", ":2\r\n");
     connection.send("ECHO b");
-    eventually(SOON, || proxy.tally().replies_lost == 1);
+    eventually(SOON, || proxy.stats().replies_lost == 1);
     // The server still receives requests.
     connection.send("INCR a");
     eventually(SOON, || server.cli(&["GET", "a"]) == "3");
     connection.receives_nothing();
     // The second plan applies when the first is done.
-    proxy.lose_replies("b", 1, Then::Cut);
+    proxy.lose_replies("b", 1, AfterLoss::Cut);
     Connection::to(&proxy).send("ECHO b");
-    eventually(SOON, || proxy.tally().replies_lost == 2);
+    eventually(SOON, || proxy.stats().replies_lost == 2);
     let mut cut = Connection::to(&proxy);
     cut.send("ECHO b");
     cut.is_reset();
@@ -208,11 +208,11 @@ fn the_right_reply_is_lost() {
         received.extend(byte);
     }
     connection.request("ECHO a", "$1\r\na\r\n");
-    proxy.lose_replies("ECHO", 1, Then::Silent);
+    proxy.lose_replies("ECHO", 1, AfterLoss::Silent);
     server.cli(&["PUBLISH", "c", "x"]);
     connection.receives(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n");
     connection.send("ECHO b");
-    eventually(SOON, || proxy.tally().replies_lost == 1);
+    eventually(SOON, || proxy.stats().replies_lost == 1);
     connection.receives_nothing();
 }
 
@@ -223,7 +223,7 @@ fn a_request_is_held_back_until_it_is_late() {
     connection.request("SET a early", "+OK\r\n");
     connection.send("SET a late");
     connection.send("SET b behind");
-    eventually(SOON, || proxy.tally().requests_held == 1);
+    eventually(SOON, || proxy.stats().requests_held == 1);
     drop(connection);
     Connection::to(&proxy).request("SET a late", "+OK\r\n");
     server.cli(&["SET", "a", "new"]);

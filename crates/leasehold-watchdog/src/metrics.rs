@@ -74,7 +74,7 @@ fn describe() {
     describe_gauge!("leasehold_watchdog_connections", "open connections");
     describe_counter!(
         "leasehold_watchdog_actions_total",
-        "renewals and releases that were answered, or failed"
+        "renewals and releases that got a reply, or failed"
     );
     describe_counter!(
         "leasehold_watchdog_deaths_total",

@@ -45,9 +45,9 @@ impl Settings {
     /// The default settings of a node that listens at these addresses and serves these stores.
     #[must_use]
     pub fn new(listen: Vec<Listen>, stores: Vec<StoreSettings>) -> Self {
-        let host_name = rustix::system::uname();
+        let system = rustix::system::uname();
         Self {
-            name: host_name.nodename().to_string_lossy().into_owned(),
+            name: system.nodename().to_string_lossy().into_owned(),
             listen,
             stores,
             tls: None,

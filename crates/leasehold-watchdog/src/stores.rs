@@ -138,7 +138,7 @@ impl ServedStore {
         }
         match error {
             Some(error) => tracing::warn!(store = self.redacted_url, %error, "a store fails"),
-            None => tracing::info!(store = self.redacted_url, "a store answers again"),
+            None => tracing::info!(store = self.redacted_url, "a store replies again"),
         }
         *logged = LoggedError {
             kind,

@@ -32,8 +32,8 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
     Never,
-    /// The store did not answer.
-    Unanswered,
+    /// The store did not reply.
+    NoReply,
     /// The store replied that it refuses requests for a while.
     #[cfg_attr(
         not(any(feature = "redis", feature = "sqlite")),
@@ -49,11 +49,11 @@ pub(crate) enum Retry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The store could not be reached or did not answer in time.
+    /// The store could not be reached or did not reply in time.
     Unreachable,
     /// The store refused the credentials or the permissions of the client.
     Unauthorized,
-    /// The store answered with an error of its own.
+    /// The store replied with an error of its own.
     Store,
     /// The name, namespace or tenant is invalid.
     InvalidName,
@@ -81,7 +81,7 @@ impl Error {
             store: None,
             source: None,
             retry: match kind {
-                ErrorKind::Unreachable | ErrorKind::NoQuorum => Retry::Unanswered,
+                ErrorKind::Unreachable | ErrorKind::NoQuorum => Retry::NoReply,
                 _ => Retry::Never,
             },
         }))
@@ -135,7 +135,7 @@ impl Error {
         self.0.kind
     }
 
-    /// Whether the same request may succeed later without any change: the store did not answer, or it
+    /// Whether the same request may succeed later without any change: the store did not reply, or it
     /// [refuses requests for a while](Self::is_transient_refusal). A client that waits for a lock waits through
     /// such errors for a whole ttl, and returns any other at once.
     #[must_use]
@@ -158,7 +158,7 @@ impl Error {
     pub fn retry_after(&self) -> Option<Duration> {
         match self.0.retry {
             Retry::Refused { after } => after,
-            Retry::Never | Retry::Unanswered => None,
+            Retry::Never | Retry::NoReply => None,
         }
     }
 }
@@ -218,11 +218,11 @@ mod tests {
 
     #[test]
     fn an_error_names_the_lock_and_the_store_once() {
-        let error = Error::new(ErrorKind::Unreachable, "no answer")
+        let error = Error::new(ErrorKind::Unreachable, "no reply")
             .at_store("redis://db:6379/0")
             .at_store("elsewhere")
             .for_lock(&Name::parse("a").unwrap());
-        let message = r#"lock "a" at redis://db:6379/0: no answer"#;
+        let message = r#"lock "a" at redis://db:6379/0: no reply"#;
         assert_eq!(error.to_string(), message);
     }
 }

@@ -76,13 +76,13 @@ mod durability;
 mod error;
 #[cfg(feature = "fence")]
 pub mod fence;
+mod fork;
 #[cfg(all(feature = "redis", any(test, feature = "__fuzz")))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod guard;
 mod info;
 mod owner;
-mod process;
 mod random;
 mod secret;
 pub mod store;

@@ -23,29 +23,37 @@ pub(super) struct ProcessResult {
 pub(super) type Figures = BTreeMap<&'static str, f64>;
 
 /// The figures of a run: its processes, and the calls that the server counted meanwhile.
-pub(super) fn of(parts: &[ProcessResult], (scripts, commands): (u64, u64)) -> Figures {
-    let all: f64 = parts.iter().map(|part| part.acquisitions).sum();
-    let rates = parts.iter().map(|part| part.acquisitions / part.seconds);
+pub(super) fn from_processes(
+    processes: &[ProcessResult],
+    (scripts, commands): (u64, u64),
+) -> Figures {
+    let acquisitions: f64 = processes.iter().map(|process| process.acquisitions).sum();
+    let rates = processes
+        .iter()
+        .map(|process| process.acquisitions / process.seconds);
     let mut waits: BTreeMap<u32, u64> = BTreeMap::new();
-    for (bucket, count) in parts.iter().flat_map(|part| &part.wait_us) {
+    for (bucket, count) in processes.iter().flat_map(|process| &process.wait_us) {
         *waits.entry(*bucket).or_default() += count;
     }
-    let equal = all / parts.len().max(1) as f64;
-    let off = |part: &ProcessResult| (part.acquisitions / equal.max(1.0) - 1.0).abs();
-    let each = |count: u64| count as f64 / all.max(1.0);
-    let changes = changes(parts);
+    let equal = acquisitions / processes.len().max(1) as f64;
+    let deviation = |process: &ProcessResult| (process.acquisitions / equal.max(1.0) - 1.0).abs();
+    let per_acquisition = |count: u64| count as f64 / acquisitions.max(1.0);
+    let changes = changes(processes);
     let figures = [
         ("acquisitions_per_second", Some(rates.sum::<f64>().round())),
         ("wait_p50_us", quantile(&waits, 0.5)),
         ("wait_p99_us", quantile(&waits, 0.99)),
         (
             "wait_max_us",
-            most(parts.iter().map(|part| part.wait_max_us)),
+            max(processes.iter().map(|process| process.wait_max_us)),
         ),
         // The largest deviation of a process from an equal share: 0.05 is 5 %.
-        ("off_equal_share", most(parts.iter().map(off))),
-        ("script_calls_per_acquisition", Some(each(scripts))),
-        ("commands_per_acquisition", Some(each(commands))),
+        ("share_deviation", max(processes.iter().map(deviation))),
+        (
+            "script_calls_per_acquisition",
+            Some(per_acquisition(scripts)),
+        ),
+        ("commands_per_acquisition", Some(per_acquisition(commands))),
         // From the release in one process to the acquisition in another.
         ("release_to_acquisition_p50_us", nth(&changes, 0.5)),
         ("release_to_acquisition_p99_us", nth(&changes, 0.99)),
@@ -69,10 +77,10 @@ pub(super) fn median(rounds: &[Figures]) -> Figures {
 }
 
 /// How long each change of hands between processes took, in microseconds, in order.
-fn changes(parts: &[ProcessResult]) -> Vec<f64> {
-    let events = parts.iter().enumerate().flat_map(|(process, part)| {
-        let events = part.events.iter();
-        events.map(move |(from, to)| (*from, *to, process))
+fn changes(processes: &[ProcessResult]) -> Vec<f64> {
+    let events = processes.iter().enumerate().flat_map(|(index, process)| {
+        let events = process.events.iter();
+        events.map(move |(from, to)| (*from, *to, index))
     });
     let mut events: Vec<_> = events.collect();
     events.sort_unstable();
@@ -103,7 +111,7 @@ fn quantile(waits: &BTreeMap<u32, u64>, quantile: f64) -> Option<f64> {
     None
 }
 
-fn most(values: impl Iterator<Item = f64>) -> Option<f64> {
+fn max(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.reduce(f64::max)
 }
 

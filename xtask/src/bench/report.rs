@@ -60,7 +60,7 @@ pub(super) fn document(report: &Value) -> String {
         let _ = write!(document, "\n## {name}\n\n{what}.\n\n{HEAD}");
         for figures in &results {
             let rate = number(figures, RATE);
-            let unequal = Some(number(figures, "off_equal_share")).filter(|share| *share > 0.0);
+            let unequal = Some(number(figures, "share_deviation")).filter(|share| *share > 0.0);
             let change = figures["release_to_acquisition_p50_us"].as_f64();
             let _ = writeln!(
                 document,

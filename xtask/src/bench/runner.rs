@@ -115,7 +115,10 @@ pub(super) fn run(
     let (results, after) = (results?, Calls::of(servers)?);
     let calls = (after.locks - before.locks, after.all - before.all);
     let version = results.first().map(|result| result.version.clone());
-    Ok((figures::of(&results, calls), version.unwrap_or_default()))
+    Ok((
+        figures::from_processes(&results, calls),
+        version.unwrap_or_default(),
+    ))
 }
 
 /// One process of a peer. It ends with this.

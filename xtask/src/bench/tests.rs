@@ -5,7 +5,7 @@ use serde_json::json;
 use super::figures::ProcessResult;
 use super::*;
 
-fn part(acquisitions: u64, waits: &[(u32, u64)], events: &[(u64, u64)]) -> ProcessResult {
+fn process(acquisitions: u64, waits: &[(u32, u64)], events: &[(u64, u64)]) -> ProcessResult {
     let result = json!({
         "version": "1",
         "acquisitions": acquisitions,
@@ -18,11 +18,11 @@ fn part(acquisitions: u64, waits: &[(u32, u64)], events: &[(u64, u64)]) -> Proce
 }
 
 fn figures() -> Figures {
-    let parts = [
-        part(300, &[(20, 200), (40, 97)], &[(0, 1_000), (9_000, 10_000)]),
-        part(100, &[(60, 3)], &[(3_000, 4_000)]),
+    let processes = [
+        process(300, &[(20, 200), (40, 97)], &[(0, 1_000), (9_000, 10_000)]),
+        process(100, &[(60, 3)], &[(3_000, 4_000)]),
     ];
-    super::figures::of(&parts, (800, 4_000))
+    super::figures::from_processes(&processes, (800, 4_000))
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn results_of_processes_are_merged() {
         ("acquisitions_per_second", 200.0..=200.0),
         ("wait_p50_us", 9.0..=11.0),
         ("wait_p99_us", 95.0..=110.0),
-        ("off_equal_share", 0.5..=0.5),
+        ("share_deviation", 0.5..=0.5),
         ("script_calls_per_acquisition", 2.0..=2.0),
         ("commands_per_acquisition", 10.0..=10.0),
         ("release_to_acquisition_p99_us", 5.0..=5.0),

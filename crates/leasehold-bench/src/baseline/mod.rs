@@ -20,10 +20,10 @@ use self::sqlite::SqliteBaseline;
 use crate::Result;
 use crate::server_stats::ServerStats;
 
-/// The ttl of a bare acquisition.
+/// The ttl of a baseline acquisition.
 const TTL: Duration = Duration::from_secs(30);
 
-/// Bare calls to a store. Connects when it is first used.
+/// Baseline calls to a store. Connects when it is first used.
 #[derive(Debug)]
 pub(crate) struct Baseline {
     url: String,
@@ -111,7 +111,7 @@ impl Baseline {
     }
 }
 
-/// A lock by bare calls, acquired and released by one task.
+/// A lock by baseline calls, acquired and released by one task.
 #[derive(Debug)]
 pub(crate) struct BaselineLock {
     baseline: Arc<Baseline>,
@@ -208,7 +208,7 @@ async fn apply_pair(store: &dyn Store, key: &Key, lease: LeaseId) -> Result<()> 
                 ..
             }) => {}
             Some(Reply::Rejected(error) | Reply::Unknown(error)) => return Err(error.into()),
-            _ => return Err("a bare call was refused".into()),
+            _ => return Err("a baseline call was refused".into()),
         }
     }
     Ok(())

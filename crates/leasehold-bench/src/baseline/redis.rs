@@ -46,7 +46,7 @@ impl RedisBaseline {
         let connection = client.get_multiplexed_async_connection_with_config(&config);
         let hash = |script| Script::new(script).get_hash().to_owned();
         Ok(Self {
-            connection: connection.await.map_err(failed("no bare connection"))?,
+            connection: connection.await.map_err(failed("no baseline connection"))?,
             mutex: hash(MUTEX),
             renew: hash(RENEW),
         })
@@ -179,7 +179,7 @@ fn client(url: &str, password: Option<&Secret>) -> Result<Client> {
 
 fn unexpected(reply: &Value) -> Failure {
     match reply {
-        Value::ServerError(error) => format!("a bare call failed: {error}").into(),
-        _ => "the server's reply to a bare call is invalid".into(),
+        Value::ServerError(error) => format!("a baseline call failed: {error}").into(),
+        _ => "the server's reply to a baseline call is invalid".into(),
     }
 }

@@ -57,7 +57,7 @@ async fn a_server_may_refuse_its_stats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bare_renewal_extends_the_lease() {
+async fn a_baseline_renewal_extends_the_lease() {
     let server = RedisServer::start();
     let session = session(&server.url()).await;
     let mutex = session.mutex("a").unwrap();
@@ -69,8 +69,11 @@ async fn a_bare_renewal_extends_the_lease() {
     // The server learns the script from the library's first renewal.
     eventually_async(Duration::from_secs(20), async || renewals().await.is_ok()).await;
     assert_eq!(renewals().await.unwrap(), 1);
-    let left = server.cli(&["PTTL", &redis::record(&leases[0].0)]);
-    assert!(left.parse::<u64>().unwrap() > 70_000, "{left}");
+    let remaining_ms = server.cli(&["PTTL", &redis::record(&leases[0].0)]);
+    assert!(
+        remaining_ms.parse::<u64>().unwrap() > 70_000,
+        "{remaining_ms}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,7 +26,7 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
         let (mut ours, mut other) = (Vec::new(), Vec::new());
         for task in 0..settings.tasks {
             ours.push(Lock::Ours(session.mutex(task)?));
-            let name = format!("bare/{task}");
+            let name = format!("baseline/{task}");
             other.push(match &settings.watchdog {
                 Some(_) => Lock::Ours(plain.mutex(name)?),
                 None => Lock::Baseline(plain.baseline_lock(name)?),

@@ -191,9 +191,9 @@ impl Guardian {
     /// Waits until there is nothing to guard, or the runner dies or is silent for too long.
     fn watch(&mut self) -> End {
         loop {
-            let left = self.left();
+            let time_left = self.time_left();
             // The timer stands still while the machine sleeps: look at the clock now and then.
-            match self.events.recv_timeout(self.interval(left)) {
+            match self.events.recv_timeout(self.interval(time_left)) {
                 Ok(Event::Message(ToGuardian::Dismiss) | Event::Empty) => return End::Done,
                 Ok(Event::Message(ToGuardian::Allow { until_ns, reserve })) => {
                     self.until = Some(Instant::from_nanos(until_ns));
@@ -204,10 +204,10 @@ impl Guardian {
                     return End::RunnerEnded;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if self.left() <= self.reserve {
+                    if self.time_left() <= self.reserve {
                         self.query_watchdog();
                     }
-                    if self.left().is_zero() {
+                    if self.time_left().is_zero() {
                         return End::RunnerEnded;
                     }
                 }
@@ -215,16 +215,16 @@ impl Guardian {
         }
     }
 
-    fn left(&self) -> Duration {
+    fn time_left(&self) -> Duration {
         self.until
             .map_or(Duration::MAX, |until| BootClock.now().until(until))
     }
 
-    fn interval(&self, left: Duration) -> Duration {
+    fn interval(&self, time_left: Duration) -> Duration {
         match &self.socket {
-            Some(_) if left <= self.reserve => left.min(QUERY_INTERVAL),
-            Some(_) => (left - self.reserve).min(CLOCK_INTERVAL),
-            None => left.min(CLOCK_INTERVAL),
+            Some(_) if time_left <= self.reserve => time_left.min(QUERY_INTERVAL),
+            Some(_) => (time_left - self.reserve).min(CLOCK_INTERVAL),
+            None => time_left.min(CLOCK_INTERVAL),
         }
     }
 

@@ -68,13 +68,13 @@ impl Supervisor<'_> {
             if !self.args.wait_all {
                 // The last ones may have ended meanwhile.
                 if left > 0 {
-                    self.say(format_args!(
+                    self.print_message(format_args!(
                         "{left} background processes of the command run on without the lock"
                     ));
                 }
             } else {
                 if self.args.verbose {
-                    self.say(format_args!("waiting for {left} background processes"));
+                    self.print_message(format_args!("waiting for {left} background processes"));
                 }
                 if let Err(code) = self.wait_for(WaitTarget::AllProcesses).await {
                     return code;
@@ -104,7 +104,7 @@ impl Supervisor<'_> {
                 cause = over(self.guard, self.args), if !ignore => return Err(self.stop(cause).await),
                 cause = self.guard.lost(), if ignore && !self.warned => {
                     self.warned = true;
-                    self.say(format_args!("the lock is lost: {cause}; the command runs on without it"));
+                    self.print_message(format_args!("the lock is lost: {cause}; the command runs on without it"));
                 }
                 () = ended => return Ok(()),
                 signal = self.signals.any() => self.pass_on(signal).await,
@@ -117,20 +117,20 @@ impl Supervisor<'_> {
         self.args.on_lost == OnLost::Ignore
     }
 
-    fn say(&self, text: std::fmt::Arguments<'_>) {
+    fn print_message(&self, text: std::fmt::Arguments<'_>) {
         note!("leasehold: {}: {text}", self.guard.name());
     }
 
     /// Reports the processes that did not get a signal.
     fn report(&self, sent: &Sent) {
         for denied in &sent.report {
-            self.say(format_args!("{denied}"));
+            self.print_message(format_args!("{denied}"));
         }
     }
 
     /// Stops every process of the command before the lock can pass on.
     async fn stop(&mut self, cause: Cause) -> u8 {
-        self.say(format_args!(
+        self.print_message(format_args!(
             "the lock is lost: {cause}; stopping the command"
         ));
         let now = BootClock.now();
@@ -146,7 +146,7 @@ impl Supervisor<'_> {
 
     /// Stops the command after the death of its guardian: only the runner is left to find its processes.
     async fn without_guardian(&mut self) -> u8 {
-        self.say(format_args!(
+        self.print_message(format_args!(
             "the guardian of the command was killed; stopping the command"
         ));
         self.end_all(BootClock.now()).await;
@@ -175,10 +175,10 @@ impl Supervisor<'_> {
                 _ if sent.reached > 0 => {}
                 // Those of other users may be hidden in /proc. Those that are seen may have just ended.
                 0 if interval < KILL_INTERVAL_MAX => {}
-                0 => return self.say(format_args!(
+                0 => return self.print_message(format_args!(
                     "the command may run on without the lock: some of its processes are not visible"
                 )),
-                denied => return self.say(format_args!(
+                denied => return self.print_message(format_args!(
                     "the command runs on without the lock: {denied} of its processes could not be stopped"
                 )),
             }

@@ -228,7 +228,7 @@ fn orphans_are_reaped() {
 
 /// Its request is under way at the timeout, and would be granted without a holder.
 #[test]
-fn a_wait_that_times_out_leaves_no_question_behind() {
+fn a_wait_that_times_out_leaves_no_request_behind() {
     let (server, fixture) = Fixture::redis();
     let record = "leasehold:{default:job}";
     let stranger = format!("{}:1", "0".repeat(32));

@@ -82,7 +82,7 @@ fn a_refusal_is_final_only_for_a_caller_that_does_not_wait() {
 }
 
 #[test]
-fn an_unanswered_request_is_repeated_under_the_same_id() {
+fn a_request_without_a_reply_is_repeated_under_the_same_id() {
     let mut host = Host::new(options());
     host.sends(0);
     host.unknown(2_000);
@@ -135,7 +135,7 @@ fn a_grant_that_came_too_late_is_released_and_counts_as_silence() {
     assert_eq!(host.expired_grants, 1);
     assert_eq!(host.released.len(), 1);
     assert_eq!(host.released[0].lease, lease(1));
-    assert_eq!(host.released[0].late, None, "every request is answered");
+    assert_eq!(host.released[0].late, None, "every request has a reply");
     let retry = host.next_timeout();
     assert_eq!(host.sends(retry), lease(2));
 }

@@ -67,7 +67,7 @@ fn one_failed_renewal_is_jeopardy_and_a_success_ends_it() {
 }
 
 #[test]
-fn an_unanswered_renewal_is_jeopardy_when_overdue() {
+fn a_renewal_without_a_reply_is_jeopardy_when_overdue() {
     let mut lease = renewed();
     lease.poll(at(10.0));
     assert!(lease.state(at(14.9)).is_held());
@@ -82,7 +82,7 @@ fn an_unanswered_renewal_is_jeopardy_when_overdue() {
 }
 
 #[test]
-fn a_process_that_was_stopped_reads_lost_and_no_answer_revives_it() {
+fn a_process_that_was_stopped_reads_lost_and_no_reply_revives_it() {
     let mut lease = renewed();
     assert_eq!(lease.state(at(40.0)), State::Lost(Cause::Paused));
     lease.confirmed(at(0.1), ttl(30), at(40.0));
@@ -92,7 +92,7 @@ fn a_process_that_was_stopped_reads_lost_and_no_answer_revives_it() {
 }
 
 #[test]
-fn a_renewal_answered_after_the_margin_is_too_late() {
+fn a_reply_to_a_renewal_after_the_margin_is_too_late() {
     let mut lease = renewed();
     lease.poll(at(10.0));
     lease.renewed(at(10.0), ttl(30), at(19.9));
@@ -144,7 +144,7 @@ fn a_fixed_hold_outlives_renewals_that_fail_inside_of_it() {
     assert_eq!(now, given_up);
     assert!(lease.hold_state(inner, now).is_lost());
     assert!(!lease.hold_state(outer, now).is_lost());
-    // A late answer helps the lease, and does not revive the hold.
+    // A late reply helps the lease, and does not revive the hold.
     lease.confirmed(at(49.0), ttl(60), at(50.0));
     assert!(lease.hold_state(inner, at(50.0)).is_lost());
     assert!(lease.hold_state(outer, at(50.0)).is_held());
@@ -228,9 +228,9 @@ fn a_hint_asks_the_store_at_once_but_not_over_and_over() {
     assert!(lease.state(at(4.0)).is_lost());
 }
 
-/// The answer to a renewal that was sent before the hint says nothing about what it hinted at.
+/// The reply to a renewal that was sent before the hint proves nothing about what it hinted at.
 #[test]
-fn an_earlier_answer_does_not_end_a_doubt() {
+fn an_earlier_reply_does_not_end_a_doubt() {
     let mut lease = renewed();
     lease.poll(at(10.0));
     lease.check(at(10.1));

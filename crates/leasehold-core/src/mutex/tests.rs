@@ -97,7 +97,7 @@ fn released(count: u32) -> Outcome {
 #[test]
 fn each_operation_has_its_reply() {
     const TAKEN_OVER: Outcome = Outcome::Lost(Loss::TakenOver);
-    const GONE: Outcome = Outcome::Lost(Loss::Gone);
+    const FREE: Outcome = Outcome::Lost(Loss::Free);
     let entered = Outcome::Entered { count: number(3) };
     let history = [
         (0, acquire(1, 1, false), granted(START)),
@@ -130,15 +130,15 @@ fn each_operation_has_its_reply() {
         (90, Op::Revoke, revoked(Some(2))),
         (100, Op::Revoke, revoked(Some(4))),
         (110, Op::Revoke, revoked(None)),
-        (110, renew(4), GONE),
+        (110, renew(4), FREE),
         (110, acquire(5, 1, false), granted(FAR + 12)),
         // Exactly at the end of its ttl.
-        (210, renew(5), GONE),
-        (210, enter(5, 1), GONE),
+        (210, renew(5), FREE),
+        (210, enter(5, 1), FREE),
         (210, acquire(6, 1, false), granted(FAR + 13)),
         (220, set_token(6, END, 1), Outcome::Fenced),
         (230, release(6, 0), released(0)),
-        (230, enter(6, 1), GONE),
+        (230, enter(6, 1), FREE),
         (230, acquire(7, 1, false), Outcome::Exhausted),
     ];
     let mut record = Record::default();

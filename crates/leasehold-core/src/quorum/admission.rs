@@ -12,7 +12,7 @@
 //! The data of a master and the settings of its server prove nothing about what it has forgotten. A forgotten
 //! renewal changes no token, so its tokens can be as large as those of the others. A setting may have been
 //! different at the time of the writes, and a record of its change can be lost with them. So nothing shortens
-//! the wait, except that all masters answer and none has ever granted anything.
+//! the wait, except that all masters reply and none has ever granted anything.
 
 use std::time::Duration;
 
@@ -54,8 +54,8 @@ pub enum Decision {
         /// How much of the wait remains.
         remaining: Duration,
     },
-    /// It did not answer, or too few others did.
-    TooFewAnswers,
+    /// It did not reply, or too few others did.
+    TooFewReplies,
 }
 
 impl Observation {
@@ -88,7 +88,7 @@ impl Observation {
     }
 }
 
-/// Decides about the master of an index by an inspection of all: `None` did not answer. `before` is the state of
+/// Decides about the master of an index by an inspection of all: `None` did not reply. `before` is the state of
 /// that master in an inspection that had ended before this one began.
 ///
 /// It must have been the same candidate, and its wait over, before the others were inspected. Then they know all
@@ -102,7 +102,7 @@ pub fn decide(
     inspected: &[Option<Observation>],
 ) -> Decision {
     let Some(master) = inspected.get(index).copied().flatten() else {
-        return Decision::TooFewAnswers;
+        return Decision::TooFewReplies;
     };
     if master.is_admitted() {
         return Decision::Admitted;
@@ -119,11 +119,11 @@ pub fn decide(
         return Decision::KeepOut { remaining };
     }
     // A master that is not admitted may have forgotten, too, and does not count here. If fewer than a majority
-    // are admitted, all must have answered; and if more than a minority has forgotten, only the clocks keep the
+    // are admitted, all must have replied; and if more than a minority has forgotten, only the clocks keep the
     // tokens growing.
     let admitted = others.iter().filter(|other| other.is_admitted()).count();
     if !all && admitted < size.majority() {
-        return Decision::TooFewAnswers;
+        return Decision::TooFewReplies;
     }
     let floor = others.iter().filter_map(|other| other.high).max();
     Decision::Admit { floor }
@@ -207,13 +207,13 @@ mod tests {
         assert!(is_kept_out_in_full([new, new, new, new, None]));
         // The wait is over by the clock of all that reply. But the silent one may know a token.
         let waited = Some(after(LONG, unused()));
-        assert_eq!(decided([waited, None, None]), Decision::TooFewAnswers);
-        assert_eq!(decided([waited, waited, None]), Decision::TooFewAnswers);
+        assert_eq!(decided([waited, None, None]), Decision::TooFewReplies);
+        assert_eq!(decided([waited, waited, None]), Decision::TooFewReplies);
         let four = [waited, waited, waited, waited, None];
-        assert_eq!(decided(four), Decision::TooFewAnswers);
+        assert_eq!(decided(four), Decision::TooFewReplies);
         let size = Size::new(3).unwrap();
         let silent = decide(size, longest(), 0, new.as_ref(), &[None; 3]);
-        assert_eq!(silent, Decision::TooFewAnswers);
+        assert_eq!(silent, Decision::TooFewReplies);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::token::{self, Token, TokenCount};
 pub struct Round {
     size: Size,
     tokens: TokenCount,
-    /// The masters that failed or did not answer.
+    /// The masters that failed or did not reply.
     failed: Masters,
     /// The masters that refused, and how long the lock is held there.
     refused: Vec<(usize, Duration)>,
@@ -72,7 +72,7 @@ pub enum Defeat {
         /// Whether some masters had granted it: then perhaps no lease has a majority.
         split: bool,
     },
-    /// Too few masters have answered.
+    /// Too few masters have replied.
     NoQuorum,
     /// A master granted it, but there is no larger token.
     Exhausted,
@@ -93,12 +93,12 @@ impl Round {
         }
     }
 
-    /// Takes in the reply of a master to the acquire. `None`: it failed, or did not answer in time. A request
+    /// Takes in the reply of a master to the acquire. `None`: it failed, or did not reply in time. A request
     /// without a reply may have been granted; it does not count.
     ///
     /// A reply in the second phase, or after the end, changes nothing.
     pub fn handle_reply(&mut self, master: usize, reply: Option<Outcome>) -> Step {
-        if self.phase != Phase::Acquiring || self.has_answered(master) {
+        if self.phase != Phase::Acquiring || self.has_replied(master) {
             return Step::Wait;
         }
         match reply {
@@ -116,7 +116,7 @@ impl Round {
             _ => self.failed.insert(master),
         }
         if self.granted.len() >= self.size.majority() {
-            return self.write();
+            return self.choose_token();
         }
         let lost = self.refused.len() + self.failed.len();
         if self.size.masters() - lost < self.size.majority() {
@@ -150,13 +150,13 @@ impl Round {
         Step::Wait
     }
 
-    fn has_answered(&self, master: usize) -> bool {
+    fn has_replied(&self, master: usize) -> bool {
         self.granted.contains(master)
             || self.failed.contains(master)
             || self.refused.iter().any(|(refused, _)| *refused == master)
     }
 
-    fn write(&mut self) -> Step {
+    fn choose_token(&mut self) -> Step {
         // Larger than every counter that was read, and so than every token that any of these masters knows.
         let first = self.last.and_then(|last| Token::new(last.get() + 1));
         let Some(first) = first.filter(|first| token::block_last(*first, self.tokens).is_some())
@@ -172,11 +172,11 @@ impl Round {
     }
 
     fn give_up(&mut self) -> Step {
-        let answered = self.refused.len() + self.granted.len();
-        if answered < self.size.majority() {
+        let replied = self.refused.len() + self.granted.len();
+        if replied < self.size.majority() {
             // The round cannot be won any more. The reason is not known yet.
-            let open = self.size.masters() - answered - self.failed.len();
-            return match answered + open < self.size.majority() {
+            let open = self.size.masters() - replied - self.failed.len();
+            return match replied + open < self.size.majority() {
                 true => self.lose(Defeat::NoQuorum),
                 false => Step::Wait,
             };

@@ -9,11 +9,11 @@ pub struct Vote {
     size: Size,
     /// The masters that applied it.
     done: Masters,
-    /// The masters where nobody holds the lock.
-    gone: Masters,
+    /// The masters where no lease holds the lock.
+    free: Masters,
     /// The masters where another lease holds it.
     taken: Masters,
-    /// The masters that failed or did not answer.
+    /// The masters that failed or did not reply.
     failed: Masters,
     decided: bool,
 }
@@ -25,7 +25,7 @@ pub enum Verdict {
     Done,
     /// The lease does not hold a majority any more.
     Lost(Loss),
-    /// Too few masters have answered.
+    /// Too few masters have replied.
     NoQuorum,
 }
 
@@ -36,25 +36,25 @@ impl Vote {
         Self {
             size,
             done: Masters::default(),
-            gone: Masters::default(),
+            free: Masters::default(),
             taken: Masters::default(),
             failed: Masters::default(),
             decided: false,
         }
     }
 
-    /// Takes in the reply of a master. `None`: it failed, or did not answer in time.
+    /// Takes in the reply of a master. `None`: it failed, or did not reply in time.
     ///
-    /// Answers the verdict once, as soon as it is certain.
+    /// Returns the verdict once, as soon as it is certain.
     pub fn handle_reply(&mut self, master: usize, reply: Option<Outcome>) -> Option<Verdict> {
-        if self.answered().contains(master) {
+        if self.replied().contains(master) {
             return None;
         }
         let side = match reply {
             Some(Outcome::Renewed | Outcome::Released { .. } | Outcome::Entered { .. }) => {
                 &mut self.done
             }
-            Some(Outcome::Lost(Loss::Gone)) => &mut self.gone,
+            Some(Outcome::Lost(Loss::Free)) => &mut self.free,
             Some(Outcome::Lost(Loss::TakenOver)) => &mut self.taken,
             _ => &mut self.failed,
         };
@@ -67,25 +67,25 @@ impl Vote {
         verdict
     }
 
-    /// The masters that have no record of the lock, also by replies after the verdict.
+    /// The masters where no lease holds the lock, also by replies after the verdict.
     #[must_use]
-    pub fn gone(&self) -> Masters {
-        self.gone
+    pub fn free(&self) -> Masters {
+        self.free
     }
 
     fn verdict(&self) -> Option<Verdict> {
         let majority = self.size.majority();
-        let open = self.size.masters() - self.answered().len();
-        let lost = self.gone.len() + self.taken.len();
+        let open = self.size.masters() - self.replied().len();
+        let lost = self.free.len() + self.taken.len();
         if self.done.len() >= majority {
             return Some(Verdict::Done);
         }
         if lost >= majority {
             // Another lease without a known majority may not hold the lock, but does keep this one from it.
-            let taken = self.taken.len() >= majority || self.gone.is_empty();
+            let taken = self.taken.len() >= majority || self.free.is_empty();
             return Some(Verdict::Lost(match taken {
                 true => Loss::TakenOver,
-                false => Loss::Gone,
+                false => Loss::Free,
             }));
         }
         // Neither is possible, whatever the other masters reply.
@@ -93,8 +93,8 @@ impl Vote {
         decided.then_some(Verdict::NoQuorum)
     }
 
-    fn answered(&self) -> Masters {
-        Masters(self.done.0 | self.gone.0 | self.taken.0 | self.failed.0)
+    fn replied(&self) -> Masters {
+        Masters(self.done.0 | self.free.0 | self.taken.0 | self.failed.0)
     }
 }
 
@@ -102,16 +102,16 @@ impl Vote {
 mod tests {
     use super::*;
 
-    const GONE: Option<Outcome> = Some(Outcome::Lost(Loss::Gone));
+    const FREE: Option<Outcome> = Some(Outcome::Lost(Loss::Free));
     const TAKEN: Option<Outcome> = Some(Outcome::Lost(Loss::TakenOver));
     const RENEWED: Option<Outcome> = Some(Outcome::Renewed);
 
-    fn verdict(masters: usize, answers: &[Option<Outcome>]) -> Option<Verdict> {
+    fn verdict(masters: usize, replies: &[Option<Outcome>]) -> Option<Verdict> {
         let mut vote = Vote::new(Size::new(masters).unwrap());
-        let verdicts = answers
+        let verdicts = replies
             .iter()
             .enumerate()
-            .filter_map(|(master, answer)| vote.handle_reply(master, *answer));
+            .filter_map(|(master, reply)| vote.handle_reply(master, *reply));
         let verdicts: Vec<_> = verdicts.collect();
         assert!(verdicts.len() < 2, "{verdicts:?}");
         verdicts.first().copied()
@@ -130,39 +130,38 @@ mod tests {
     /// Also a reply after the decision counts.
     #[test]
     fn masters_without_a_record_are_known() {
-        for (answers, forgotten) in [
-            ([GONE, RENEWED, RENEWED], &[0][..]),
-            ([RENEWED, RENEWED, GONE], &[2]),
+        for (replies, forgotten) in [
+            ([FREE, RENEWED, RENEWED], &[0][..]),
+            ([RENEWED, RENEWED, FREE], &[2]),
             // Another holds it there.
             ([TAKEN, RENEWED, RENEWED], &[]),
         ] {
             let mut vote = Vote::new(Size::new(3).unwrap());
-            let verdicts = answers.iter().enumerate();
-            let verdicts =
-                verdicts.filter_map(|(master, answer)| vote.handle_reply(master, *answer));
+            let verdicts = replies.iter().enumerate();
+            let verdicts = verdicts.filter_map(|(master, reply)| vote.handle_reply(master, *reply));
             assert_eq!(verdicts.collect::<Vec<_>>(), [Verdict::Done]);
-            assert_eq!(vote.gone().iter().collect::<Vec<_>>(), forgotten);
+            assert_eq!(vote.free().iter().collect::<Vec<_>>(), forgotten);
         }
     }
 
     #[test]
     fn a_lost_majority_is_certainly_lost() {
-        assert_eq!(verdict(3, &[GONE, GONE]), Some(Verdict::Lost(Loss::Gone)));
+        assert_eq!(verdict(3, &[FREE, FREE]), Some(Verdict::Lost(Loss::Free)));
         let taken = Some(Verdict::Lost(Loss::TakenOver));
         assert_eq!(verdict(3, &[TAKEN, TAKEN]), taken);
         assert_eq!(
-            verdict(5, &[TAKEN, GONE, RENEWED, TAKEN]),
-            Some(Verdict::Lost(Loss::Gone))
+            verdict(5, &[TAKEN, FREE, RENEWED, TAKEN]),
+            Some(Verdict::Lost(Loss::Free))
         );
     }
 
     #[test]
     fn too_few_replies_prove_nothing() {
         assert_eq!(verdict(3, &[None, None]), Some(Verdict::NoQuorum));
-        assert_eq!(verdict(3, &[RENEWED, None, GONE]), Some(Verdict::NoQuorum));
+        assert_eq!(verdict(3, &[RENEWED, None, FREE]), Some(Verdict::NoQuorum));
         assert_eq!(verdict(3, &[RENEWED, None]), None);
         assert_eq!(
-            verdict(5, &[RENEWED, RENEWED, GONE, GONE, None]),
+            verdict(5, &[RENEWED, RENEWED, FREE, FREE, None]),
             Some(Verdict::NoQuorum)
         );
     }

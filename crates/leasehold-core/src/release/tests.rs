@@ -77,7 +77,7 @@ fn the_releases_of_a_shard_are_repeated_together_and_those_of_another_by_themsel
 }
 
 #[test]
-fn a_request_that_was_never_answered_is_followed_by_a_late_release() {
+fn a_request_without_a_reply_is_followed_by_a_late_release() {
     let late = |single| {
         Some(LateRelease {
             at: at(30_000),

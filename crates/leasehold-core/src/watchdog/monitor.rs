@@ -20,7 +20,7 @@ use crate::time::{Instant, Ttl};
 pub enum Evidence {
     /// The node watches the processes themselves: their end is noticed at once, and proves the death.
     Processes,
-    /// The connection exists: the machine at its other end answers. Its end proves nothing.
+    /// The connection exists: the machine at its other end responds. Its end proves nothing.
     Connection,
 }
 

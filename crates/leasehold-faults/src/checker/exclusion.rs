@@ -9,7 +9,7 @@ use crate::clock::Nanos;
 use crate::history::{ObservationKind, Sample};
 
 /// An interval of one hold. Holds of one owner share their lease and their token, so they are one holder.
-type Interval<'a> = (HoldInterval<(&'a str, u64)>, &'a Hold);
+type Interval<'a> = (HoldInterval<(&'a str, Option<u64>)>, &'a Hold);
 
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
     for (name, holds) in facts.holds_by_name() {

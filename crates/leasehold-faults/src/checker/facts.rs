@@ -64,8 +64,8 @@ pub(super) struct Hold {
     reenters: Option<u64>,
     pub(super) granted: Nanos,
     pub(super) lease: String,
-    /// 0: it was not granted.
-    pub(super) token: u64,
+    /// `None`: it was not granted.
+    pub(super) token: Option<u64>,
     pub(super) ttl: Nanos,
     pub(super) observations: Vec<Observation>,
     pub(super) releasing: Option<Nanos>,
@@ -94,9 +94,12 @@ impl Facts {
         }
         facts.holds.sort_by_key(|hold| hold.requested);
         for hold in &facts.holds {
+            let Some(token) = hold.token else {
+                continue;
+            };
             let first = facts.first_tokens.entry(hold.lease.clone());
-            let first = first.or_insert(hold.token);
-            *first = hold.token.min(*first);
+            let first = first.or_insert(token);
+            *first = token.min(*first);
         }
         facts
     }
@@ -154,7 +157,7 @@ impl Facts {
         self.requested += holds.len() as u64;
         let reentry = |hold: &Hold| Some((hold.process, hold.reenters?, hold.requested));
         self.reentries.extend(holds.values().filter_map(reentry));
-        let granted = holds.into_values().filter(|hold| hold.token > 0);
+        let granted = holds.into_values().filter(|hold| hold.token.is_some());
         self.holds.extend(granted);
     }
 
@@ -291,7 +294,7 @@ impl Hold {
                 ttl_ms,
             } => {
                 (self.granted, self.ttl) = (at, ttl_ms * MILLI);
-                (self.lease, self.token) = (lease, token);
+                (self.lease, self.token) = (lease, Some(token));
             }
             HoldEvent::Observed {
                 before,

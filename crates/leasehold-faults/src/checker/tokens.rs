@@ -38,7 +38,7 @@ fn disorder<'a>(
         let grant = Grant {
             requested,
             granted,
-            token: hold.token,
+            token: hold.token?,
             holder: &hold.lease,
         };
         Some((*hold, grant))
@@ -57,9 +57,9 @@ fn check_pair(facts: &Facts, earlier: &Hold, later: &Hold, report: &mut CheckRep
     report.violation(format!(
         "P5 {} has token {}, {} before it had {}",
         facts.describe(later),
-        later.token,
+        later.token.unwrap_or_default(),
         facts.describe(earlier),
-        earlier.token,
+        earlier.token.unwrap_or_default(),
     ));
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::fence::Fence;
-use super::hold::{Hold, LeaseOptions, rest};
+use super::hold::{Hold, LeaseOptions, sleep_up_to};
 use super::{Shared, stalls};
 use crate::history::{Event, HoldEvent};
 
@@ -86,9 +86,9 @@ impl Cycle {
         while !self.stop.is_cancelled() {
             if self.turn().await.is_err() {
                 // The server may be away: use no processor time meanwhile.
-                rest(&mut self.rng, 20).await;
+                sleep_up_to(&mut self.rng, 20).await;
             }
-            rest(&mut self.rng, 30).await;
+            sleep_up_to(&mut self.rng, 30).await;
         }
     }
 
@@ -131,7 +131,7 @@ impl Cycle {
         outer.work(&mut self.fence, &mut self.rng, half).await;
         if outer.is_lost() && self.rng.bool() {
             // A holder that does not even release leaves it to the store to pass the lock on.
-            rest(&mut self.rng, 2 * self.shared.config.ttl_ms).await;
+            sleep_up_to(&mut self.rng, 2 * self.shared.config.ttl_ms).await;
         }
         self.release(hold, guard).await;
         reentered

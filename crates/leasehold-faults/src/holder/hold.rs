@@ -76,14 +76,14 @@ impl<'a> Hold<'a> {
             let (hold, guard) = (self.number, self.guard);
             // A stop of the process in here makes the write late.
             if rng.bool() {
-                rest(rng, STEP_MAX_MS).await;
+                sleep_up_to(rng, STEP_MAX_MS).await;
             }
             let outcome = fence.write(hold, guard.name(), guard.token()).await;
             if rng.bool() {
-                rest(rng, STEP_MAX_MS).await;
+                sleep_up_to(rng, STEP_MAX_MS).await;
             }
             self.shared.record(hold, HoldEvent::Stepped(outcome));
-            rest(rng, 20).await;
+            sleep_up_to(rng, 20).await;
             if tokio::time::Instant::now() >= end || self.stop.is_cancelled() {
                 // What follows happens in the knowledge of this state.
                 self.observe(false);
@@ -121,8 +121,8 @@ impl<'a> Hold<'a> {
     }
 }
 
-/// Sleeps for a random time.
-pub(super) async fn rest(rng: &mut Rng, max_ms: u64) {
+/// Sleeps for a random time, at most so long.
+pub(super) async fn sleep_up_to(rng: &mut Rng, max_ms: u64) {
     let micros = rng.u64(..max_ms * 1000);
     tokio::time::sleep(Duration::from_micros(micros)).await;
 }

@@ -33,15 +33,22 @@ pub(crate) struct KeepConfig {
     pub(crate) quiet: bool,
 }
 
-/// The state of each hold: 0 held, 1 in jeopardy, 2 lost.
-type Counts = Mutex<BTreeMap<u64, usize>>;
+/// The state of each hold.
+type HoldStates = Mutex<BTreeMap<u64, HoldState>>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HoldState {
+    Held,
+    Jeopardy,
+    Lost,
+}
 
 /// A lock, its client, and what all of them share.
 struct Keeping {
     shared: Arc<Shared>,
     client: Client,
     name: String,
-    counts: Arc<Counts>,
+    hold_states: Arc<HoldStates>,
     release: watch::Receiver<bool>,
     again: bool,
 }
@@ -49,7 +56,7 @@ struct Keeping {
 /// Keeps all locks until they are lost or released. The end of the commands ends the process at once.
 pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands: Commands) {
     let (release, released) = watch::channel(false);
-    let counts = Arc::<Counts>::default();
+    let hold_states = Arc::<HoldStates>::default();
     let mut locks = JoinSet::new();
     for client in 0..config.clients {
         let connected = shared.connect().await;
@@ -58,7 +65,7 @@ pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands:
                 shared: Arc::clone(shared),
                 client: connected.clone(),
                 name: format!("{}-{client}-{lock}", shared.config.process),
-                counts: Arc::clone(&counts),
+                hold_states: Arc::clone(&hold_states),
                 release: released.clone(),
                 again: config.again,
             };
@@ -71,11 +78,10 @@ pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands:
             match &*command {
                 "release" => drop(release.send_replace(true)),
                 _ => {
-                    let mut numbers = [0; 3];
-                    for state in counts.lock().unwrap().values() {
-                        numbers[*state] += 1;
-                    }
-                    helper::reply(numbers.map(|number| number.to_string()).join(" "));
+                    let states = hold_states.lock().unwrap();
+                    let count = |wanted| states.values().filter(|state| **state == wanted).count();
+                    let counts = [HoldState::Held, HoldState::Jeopardy, HoldState::Lost].map(count);
+                    helper::reply(counts.map(|count| count.to_string()).join(" "));
                 }
             }
         }
@@ -136,12 +142,12 @@ impl Keeping {
             let before = clock::now();
             let state = notified.unwrap_or_else(|| guard.state());
             let state = self.shared.lease_state(state);
-            let number = match state {
-                LeaseState::Held(_) => 0,
-                LeaseState::Jeopardy(..) | LeaseState::Paused => 1,
-                LeaseState::Lost(_) => 2,
+            let hold_state = match state {
+                LeaseState::Held(_) => HoldState::Held,
+                LeaseState::Jeopardy(..) | LeaseState::Paused => HoldState::Jeopardy,
+                LeaseState::Lost(_) => HoldState::Lost,
             };
-            self.counts.lock().unwrap().insert(hold, number);
+            self.hold_states.lock().unwrap().insert(hold, hold_state);
             let gap = before - std::mem::replace(&mut read, before);
             if last.as_ref() != Some(&state) || gap >= GAP {
                 let state = state.clone();

@@ -17,8 +17,12 @@ use crate::history::Event;
 const INTERVAL: Duration = Duration::from_millis(5);
 const GAP: Nanos = 25 * MILLI;
 
-/// An instant since which no task has run, and how long their threads had waited for a processor by then.
-type Standstill = (Nanos, u64);
+/// A time in which no task runs.
+struct Standstill {
+    since: Nanos,
+    /// How long the threads had waited for a processor when it was detected.
+    run_queue_wait: Nanos,
+}
 
 /// Detects for as long as the process lives.
 pub(super) fn detect(shared: &Arc<Shared>) {
@@ -54,13 +58,19 @@ pub(super) fn detect(shared: &Arc<Shared>) {
 fn check_tasks(shared: &Shared, heartbeat: Nanos, now: Nanos, standstill: &mut Option<Standstill>) {
     match standstill.take() {
         None if now.saturating_sub(heartbeat) > GAP => {
-            *standstill = Some((heartbeat, clock::time_waited("self")));
+            *standstill = Some(Standstill {
+                since: heartbeat,
+                run_queue_wait: clock::run_queue_wait("self"),
+            });
         }
-        Some(begun) if begun.0 == heartbeat => *standstill = Some(begun),
-        Some((since, waited)) => {
+        Some(current) if current.since == heartbeat => *standstill = Some(current),
+        Some(Standstill {
+            since,
+            run_queue_wait,
+        }) => {
             // A thread's whole wait is counted when it comes to run.
-            let starved =
-                clock::time_waited("self").saturating_sub(waited) >= (heartbeat - since) / 2;
+            let waited = clock::run_queue_wait("self").saturating_sub(run_queue_wait);
+            let starved = waited >= (heartbeat - since) / 2;
             let event = match starved {
                 true => Event::Stalled { since },
                 false => Event::Blocked { since },

@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn every_fault_is_drawn_and_none_at_the_end() {
-        // In a world with margins no clock is set.
+        // The clock of this plan cannot be set.
         let plan = Plan::draw(1, 0, 0, LONG_MS);
         let set = |timed: &Timed| matches!(timed.fault, Fault::ClockForward | Fault::ClockBack);
         assert!(!plan.clock && !plan.sequences[0].faults.iter().any(set));

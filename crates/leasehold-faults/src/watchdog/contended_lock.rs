@@ -168,8 +168,8 @@ impl ContendedLock {
     }
 }
 
-/// Some locks side by side, with all that they need.
-pub(super) struct Batch<'a> {
+/// Contended locks that run at the same time, and their world.
+pub(super) struct LockGroup<'a> {
     pub(super) world: &'a World,
     pub(super) options: &'a HolderOptions,
     pub(super) node: &'a Node,
@@ -177,13 +177,14 @@ pub(super) struct Batch<'a> {
     pub(super) locks: Vec<ContendedLock>,
 }
 
-/// Starts so many locks in all, at most `most` at a time, passes them on, and checks the history. Their holders are
-/// watched by one node, or by none.
-pub(super) fn in_batches(
+/// Starts so many locks in all, at most `group_max` at a time, passes each group to `run_group`, and checks the
+/// history. One node watches their holders if `watched` is true.
+pub(super) fn run_in_groups(
     ttl: Duration,
     watched: bool,
-    (runs, most): (usize, usize),
-    mut each: impl FnMut(Batch<'_>),
+    runs: usize,
+    group_max: usize,
+    mut run_group: impl FnMut(LockGroup<'_>),
 ) -> Outcome {
     let world = World::new(watched);
     let node = world.node("node");
@@ -191,8 +192,8 @@ pub(super) fn in_batches(
     let options = HolderOptions::watched(ttl, &nodes[..usize::from(watched)]);
     let mut outcome = Outcome::default();
     while outcome.runs < runs {
-        let count = most.min(runs - outcome.runs);
-        each(Batch {
+        let count = group_max.min(runs - outcome.runs);
+        run_group(LockGroup {
             world: &world,
             options: &options,
             node: &node,

@@ -5,15 +5,15 @@ use std::fs;
 use leasehold_testkit::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::contended_lock::{ContendedLock, LATEST, TTL_LONG, in_batches};
+use super::contended_lock::{ContendedLock, LATEST, TTL_LONG, run_in_groups};
 use super::outcome::Outcome;
 use super::world::TIMEOUT;
 use crate::clock;
 
 /// Kills holders one after the other.
 fn one_by_one(runs: usize, die: impl Fn(&mut ContendedLock, &mut Outcome)) -> Outcome {
-    in_batches(TTL_LONG, true, (runs, 1), |mut batch| {
-        die(&mut batch.locks[0], batch.outcome);
+    run_in_groups(TTL_LONG, true, runs, 1, |mut group| {
+        die(&mut group.locks[0], group.outcome);
     })
 }
 
@@ -33,10 +33,10 @@ pub(super) fn zombie(runs: usize, _: bool) -> Outcome {
 }
 
 pub(super) fn exec(runs: usize, _: bool) -> Outcome {
-    in_batches(TTL_LONG, true, (runs, 1), |mut batch| {
-        let (lock, outcome) = (&mut batch.locks[0], batch.outcome);
+    run_in_groups(TTL_LONG, true, runs, 1, |mut group| {
+        let (lock, outcome) = (&mut group.locks[0], group.outcome);
         let since = clock::now();
-        lock.exec(batch.world, batch.options);
+        lock.exec(group.world, group.options);
         lock.expect_grant(since, LATEST, outcome);
         let (_, held) = lock.release();
         if !held {

@@ -163,7 +163,7 @@ fn count(holder: &HolderProcess) -> [usize; 3] {
 
 /// How long the node has run on a processor.
 fn processor_time(node: &Node) -> Duration {
-    Duration::from_nanos(clock::time_run(&node.helper.pid().to_string()))
+    Duration::from_nanos(clock::cpu_time(&node.helper.pid().to_string()))
 }
 
 /// A number about the node's memory.

@@ -78,7 +78,7 @@ fn local(nodes: &[Node; 2]) -> Nodes {
 }
 
 /// Sleeps for a random time.
-fn rest(from_ms: u64, to_ms: u64) {
+fn sleep_between(from_ms: u64, to_ms: u64) {
     thread::sleep(millis(fastrand::u64(from_ms..to_ms)));
 }
 
@@ -105,14 +105,14 @@ fn one_of_two(runs: usize, short: bool, mut inject: impl FnMut(&mut Node)) -> Ou
         }
         inject(&mut nodes[usize::from(run >= runs / 2)]);
         run += 1;
-        rest(300, 1000);
+        sleep_between(300, 1000);
     })
 }
 
 pub(super) fn node_killed(runs: usize, short: bool) -> Outcome {
     one_of_two(runs, short, |node| {
         node.helper.kill();
-        rest(50, 500);
+        sleep_between(50, 500);
         node.restart();
     })
 }
@@ -127,7 +127,7 @@ pub(super) fn node_restarted(runs: usize, short: bool) -> Outcome {
 pub(super) fn node_stopped(runs: usize, short: bool) -> Outcome {
     one_of_two(runs, short, |node| {
         node.helper.stop();
-        rest(200, 3000);
+        sleep_between(200, 3000);
         node.helper.resume();
     })
 }
@@ -140,14 +140,14 @@ pub(super) fn nodes_killed(runs: usize, short: bool) -> Outcome {
         for node in &mut nodes {
             node.helper.kill();
         }
-        rest(50, 300);
+        sleep_between(50, 300);
         for node in &mut nodes {
             node.restart();
         }
         let time = (from, clock::now() + REGISTERED_WITHIN);
         let event = FaultEvent::new(Fault::KillNodes, None, time, time);
         world.journal.record(&Note::Fault(event));
-        rest(3000, 5000);
+        sleep_between(3000, 5000);
     })
 }
 
@@ -155,11 +155,11 @@ pub(super) fn nodes_killed(runs: usize, short: bool) -> Outcome {
 fn cut_off(proxy: &Proxy) {
     if fastrand::bool() {
         proxy.swallow(Way::Both);
-        rest(300, 3000);
+        sleep_between(300, 3000);
     } else {
         proxy.refuse();
         proxy.cut();
-        rest(100, 2000);
+        sleep_between(100, 2000);
     }
     proxy.go_on();
     // A connection that has lost something is useless.
@@ -187,10 +187,10 @@ pub(super) fn client_node_partition(runs: usize, short: bool) -> Outcome {
     };
     let mut outcome = under_load(&world, nodes, (runs, short), || {
         cut_off(&proxy);
-        rest(300, 1000);
+        sleep_between(300, 1000);
     });
     let sleeps = within(TIMEOUT, || far.helper.state() == Some('S'));
-    if !sleeps || proxy.tally().connections <= outcome.runs {
+    if !sleeps || proxy.stats().connections <= outcome.runs {
         outcome.miss("clients did not reconnect to the node that was cut off");
     }
     outcome
@@ -206,6 +206,6 @@ pub(super) fn node_store_partition(runs: usize, short: bool) -> Outcome {
     let nodes = [cut, world.node("whole")];
     under_load(&world, local(&nodes), (runs, short), || {
         cut_off(&proxy);
-        rest(300, 1000);
+        sleep_between(300, 1000);
     })
 }

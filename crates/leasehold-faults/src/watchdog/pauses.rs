@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::__private::wire::Liveness;
 use leasehold_testkit::{eventually, within};
 
-use super::contended_lock::{ContendedLock, LATEST, TTL_LONG, in_batches};
+use super::contended_lock::{ContendedLock, LATEST, TTL_LONG, run_in_groups};
 use super::outcome::Outcome;
 use super::world::{TIMEOUT, millis};
 use crate::clock;
@@ -20,11 +20,11 @@ const TTL_MIDDLE: Duration = millis(6_000);
 
 pub(super) fn stopped(runs: usize, _: bool) -> Outcome {
     let mut doubted = 0;
-    let mut outcome = in_batches(TTL, true, (runs, 20), |mut batch| {
-        batch.locks.iter_mut().for_each(ContendedLock::stop);
+    let mut outcome = run_in_groups(TTL, true, runs, 20, |mut group| {
+        group.locks.iter_mut().for_each(ContendedLock::stop);
         thread::sleep(3 * TTL);
-        for lock in &mut batch.locks {
-            doubted += usize::from(resume_and_release(lock, batch.outcome));
+        for lock in &mut group.locks {
+            doubted += usize::from(resume_and_release(lock, group.outcome));
         }
     });
     outcome.note(format!(
@@ -53,61 +53,61 @@ fn resume_and_release(lock: &mut ContendedLock, outcome: &mut Outcome) -> bool {
 }
 
 pub(super) fn unwatched(runs: usize, _: bool) -> Outcome {
-    in_batches(TTL, false, (runs, 20), |mut batch| {
-        batch.locks.iter_mut().for_each(ContendedLock::stop);
+    run_in_groups(TTL, false, runs, 20, |mut group| {
+        group.locks.iter_mut().for_each(ContendedLock::stop);
         thread::sleep(3 * TTL);
-        for lock in &mut batch.locks {
+        for lock in &mut group.locks {
             let name = lock.name();
             if lock.waiter.granted_within(LATEST).is_none() {
                 let text = format!("{name} was not granted after its ttl");
-                batch.outcome.miss(text);
+                group.outcome.miss(text);
             }
             let (states, _) = lock.resume();
             if !matches!(states[..], [LeaseState::Lost(_)]) {
                 let text = format!("the holder of {name} read {states:?}");
-                batch.outcome.miss(text);
+                group.outcome.miss(text);
             }
         }
     })
 }
 
 pub(super) fn killed_while_stopped(runs: usize, _: bool) -> Outcome {
-    in_batches(TTL_LONG, true, (runs, 100), |mut batch| {
-        batch.locks.iter_mut().for_each(ContendedLock::stop);
+    run_in_groups(TTL_LONG, true, runs, 100, |mut group| {
+        group.locks.iter_mut().for_each(ContendedLock::stop);
         eventually(TIMEOUT, || {
-            let clients = batch.node.clients();
+            let clients = group.node.clients();
             let silent = clients
                 .iter()
                 .filter(|client| client.liveness == Liveness::Silent);
-            silent.count() == batch.locks.len()
+            silent.count() == group.locks.len()
         });
-        for lock in &mut batch.locks {
-            lock.kill(LATEST, batch.outcome);
+        for lock in &mut group.locks {
+            lock.kill(LATEST, group.outcome);
         }
     })
 }
 
 pub(super) fn main_thread_gone(runs: usize, _: bool) -> Outcome {
-    in_batches(TTL_MIDDLE, true, (runs, 50), |mut batch| {
-        for lock in &mut batch.locks {
+    run_in_groups(TTL_MIDDLE, true, runs, 50, |mut group| {
+        for lock in &mut group.locks {
             assert_eq!(lock.process.helper.request("end-main"), "ok");
             eventually(TIMEOUT, || lock.process.helper.state() == Some('Z'));
             lock.stop();
         }
         thread::sleep(TTL_MIDDLE + TTL_MIDDLE / 6);
-        for lock in &mut batch.locks {
+        for lock in &mut group.locks {
             let (states, _) = lock.resume();
             if !matches!(states.last(), Some(LeaseState::Held(_))) {
                 let text = format!("the holder of {} read {states:?}", lock.name());
-                batch.outcome.miss(text);
+                group.outcome.miss(text);
             }
             // Later its lease expires anyway.
-            lock.kill(TTL_MIDDLE / 2, batch.outcome);
+            lock.kill(TTL_MIDDLE / 2, group.outcome);
         }
-        drop(batch.locks);
-        // The next batch has the node for itself.
-        if !within(LATEST, || batch.node.clients().is_empty()) {
-            batch
+        drop(group.locks);
+        // The next group has the node for itself.
+        if !within(LATEST, || group.node.clients().is_empty()) {
+            group
                 .outcome
                 .miss("the node still has clients that are dead");
         }

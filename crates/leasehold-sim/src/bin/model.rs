@@ -23,7 +23,7 @@ fn main() -> ExitCode {
             continue;
         }
         let began = Instant::now();
-        let report = row.explore(0);
+        let report = row.explore(None);
         eprintln!("{}: {:.1?}", row.what, began.elapsed());
         let violated = report.violated.iter();
         let violated = violated.map(|(property, trace)| format!("{property} {}", trace.len()));

@@ -101,8 +101,9 @@ pub(super) const NOT_FOUND: &str = "a step that is not found again";
 
 /// Visits every state of a model, breadth first: so every trace is a shortest one.
 ///
-/// It stops early when `until` properties are violated and two acquisitions have succeeded. 0: it does not.
-pub(crate) fn explore<M: Model>(model: &M, until: usize) -> Report {
+/// It stops early when `stop_after` properties are violated and two acquisitions have succeeded. `None`: visits all
+/// states.
+pub(crate) fn explore<M: Model>(model: &M, stop_after: Option<usize>) -> Report {
     let mut report = Report::default();
     // The states by their numbers, each with the number of its predecessor.
     let mut states = IndexMap::<_, u32, _>::with_hasher(FixedState::default());
@@ -117,7 +118,8 @@ pub(crate) fn explore<M: Model>(model: &M, until: usize) -> Report {
             let trace = report.violated.entry(property);
             trace.or_insert_with(|| trace_of(model, &states, number));
         }
-        if until > 0 && report.violated.len() >= until && report.successes > 1 {
+        let is_enough = |count| report.violated.len() >= count && report.successes > 1;
+        if stop_after.is_some_and(is_enough) {
             break;
         }
         model.steps(&state, &mut |_, next| {
@@ -217,13 +219,13 @@ mod tests {
 
     #[test]
     fn every_state_is_visited_and_the_trace_is_a_shortest_one() {
-        let report = explore(&Sums, 0);
+        let report = explore(&Sums, None);
         assert_eq!((report.states, report.successes), (20, 20));
         let trace = ["add 2", "add 3", "add 3", "add 3"].map(String::from);
         assert_eq!(
             report.violated,
             BTreeMap::from([(Property::Unique, trace.into())])
         );
-        assert!(explore(&Sums, 1).states < 20);
+        assert!(explore(&Sums, Some(1)).states < 20);
     }
 }

@@ -45,7 +45,7 @@ impl<const N: usize, M: MasterState, A: AttemptState, R: Copy + Ord> State<N, M,
     pub(super) fn canonical(self, attempts: usize) -> Self {
         let keys: [_; ATTEMPTS] = array::from_fn(|at| self.key(at));
         let orders = (0..(1..=attempts).product()).map(|number| permutation(number, attempts));
-        // There are several if keys are equal.
+        // Attempts with equal keys leave several orders.
         let sorted = orders.filter(|order| order[..attempts].is_sorted_by_key(|at| keys[*at]));
         let renamed = sorted.map(|order| self.renamed(&order));
         renamed.min().unwrap_or(self)

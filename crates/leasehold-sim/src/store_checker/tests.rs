@@ -251,7 +251,7 @@ fn mutations_of_replies_are_noticed() {
     // A loss of a held lease.
     assert_noticed(Promise::Loss, |record, op, now, notify| {
         match apply(record, op, now, notify) {
-            Outcome::Renewed => Outcome::Lost(Loss::Gone),
+            Outcome::Renewed => Outcome::Lost(Loss::Free),
             outcome => outcome,
         }
     });

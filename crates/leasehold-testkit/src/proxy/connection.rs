@@ -11,12 +11,12 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::frames::{self, Frames};
-use super::rules::{Action, Flow, Rules, Then, Way};
+use super::rules::{AfterLoss, Flow, RequestAction, Rules, Way};
 
 /// The replies that the server owes, in their order.
 #[derive(Default)]
-struct Owed {
-    replies: Mutex<VecDeque<Action>>,
+struct PendingReplies {
+    actions: Mutex<VecDeque<RequestAction>>,
     reset: Notify,
 }
 
@@ -26,19 +26,19 @@ struct Direction<'a> {
     from: ReadHalf<'a>,
     to: WriteHalf<'a>,
     rules: &'a Rules,
-    owed: &'a Owed,
+    pending_replies: &'a PendingReplies,
     frames: Frames,
     queue: VecDeque<Item>,
     /// Whether the sender has ended.
     ended: bool,
-    /// Whether something was swallowed, and so everything after it.
-    mute: bool,
+    /// Whether something was swallowed: so everything after it is discarded.
+    discarding: bool,
 }
 
 /// A frame on its way. `None`: the end of the stream.
 struct Item {
     due: Instant,
-    frame: Option<(Vec<u8>, Action)>,
+    frame: Option<(Vec<u8>, RequestAction)>,
 }
 
 /// What to do with the head of the queue.
@@ -58,8 +58,8 @@ pub(super) async fn run(
     rules: &Rules,
 ) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    rules.update(|state| state.tally.open += 1);
-    let owed = Owed::default();
+    rules.update(|state| state.stats.open += 1);
+    let pending_replies = PendingReplies::default();
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let direction = |way, from, to| Direction {
@@ -67,23 +67,23 @@ pub(super) async fn run(
         from,
         to,
         rules,
-        owed: &owed,
+        pending_replies: &pending_replies,
         frames: Frames::new(rules.state().plain),
         queue: VecDeque::new(),
         ended: false,
-        mute: false,
+        discarding: false,
     };
-    let there = direction(Way::There, from_client, to_server);
-    let back = direction(Way::Back, from_server, to_client);
+    let to_server_direction = direction(Way::ToServer, from_client, to_server);
+    let to_client_direction = direction(Way::ToClient, from_server, to_client);
     let reset = tokio::select! {
-        _ = async { tokio::join!(there.run(), back.run()) } => false,
+        _ = async { tokio::join!(to_server_direction.run(), to_client_direction.run()) } => false,
         () = rules.wait_for(|state| state.reset_up_to >= number || state.closed) => true,
-        () = owed.reset.notified() => true,
+        () = pending_replies.reset.notified() => true,
     };
     if reset {
         let _ = (client.set_zero_linger(), server.set_zero_linger());
     }
-    rules.update(|state| state.tally.open -= 1);
+    rules.update(|state| state.stats.open -= 1);
 }
 
 impl Direction<'_> {
@@ -95,12 +95,12 @@ impl Direction<'_> {
             let due = match self.next() {
                 Next::Wait(due) => due,
                 next => {
-                    self.mute |= next == Next::Swallow;
+                    self.discarding |= next == Next::Swallow;
                     match self.queue.pop_front().and_then(|item| item.frame) {
-                        Some(_) if self.mute => {}
+                        Some(_) if self.discarding => {}
                         Some((frame, action)) => self.deliver(&frame, action).await,
                         // The receiver is not notified.
-                        None if self.mute => return,
+                        None if self.discarding => return,
                         // The receiver may have gone before.
                         None => return drop(self.to.shutdown().await),
                     }
@@ -123,13 +123,13 @@ impl Direction<'_> {
         }
     }
 
-    /// Takes in bytes of the sender. None: it has ended.
+    /// Queues received bytes. An empty slice is the end of the stream.
     fn receive(&mut self, bytes: &[u8]) {
         self.frames.add(bytes);
         while let Some(frame) = self.frames.next() {
             let action = match self.way {
-                Way::There | Way::Both => self.rules.decide(&frame),
-                Way::Back => Action::Pass,
+                Way::ToServer | Way::Both => self.rules.decide(&frame),
+                Way::ToClient => RequestAction::Pass,
             };
             self.enqueue(Some((frame, action)));
         }
@@ -139,7 +139,7 @@ impl Direction<'_> {
         }
     }
 
-    fn enqueue(&mut self, frame: Option<(Vec<u8>, Action)>) {
+    fn enqueue(&mut self, frame: Option<(Vec<u8>, RequestAction)>) {
         let (least, most) = self.rules.state().direction(self.way).delay;
         let delay = least + most.saturating_sub(least).mul_f64(fastrand::f64());
         let due = Instant::now() + delay;
@@ -153,11 +153,11 @@ impl Direction<'_> {
         };
         let state = self.rules.state();
         let held = match frame {
-            Some((_, Action::Hold(deliveries))) => state.deliveries <= *deliveries,
+            Some((_, RequestAction::Hold(deliveries))) => state.deliveries <= *deliveries,
             _ => false,
         };
         match state.direction(self.way).flow {
-            _ if self.mute => Next::Swallow,
+            _ if self.discarding => Next::Swallow,
             _ if held => Next::Wait(None),
             Flow::Held => Next::Wait(None),
             _ if *due > Instant::now() => Next::Wait(Some(*due)),
@@ -166,25 +166,29 @@ impl Direction<'_> {
         }
     }
 
-    async fn deliver(&mut self, frame: &[u8], action: Action) {
+    async fn deliver(&mut self, frame: &[u8], action: RequestAction) {
         match self.way {
-            Way::There | Way::Both if self.frames.expects_reply(frame) => {
-                self.owed.replies.lock().unwrap().push_back(action);
+            Way::ToServer | Way::Both if self.frames.expects_reply(frame) => {
+                self.pending_replies
+                    .actions
+                    .lock()
+                    .unwrap()
+                    .push_back(action);
             }
-            Way::Back if !frames::is_push(frame) => {
-                let owed = self.owed.replies.lock().unwrap().pop_front();
-                if let Some(Action::LoseReply(then)) = owed {
-                    self.mute = true;
-                    self.rules.update(|state| state.tally.replies_lost += 1);
-                    if then == Then::Cut {
-                        self.owed.reset.notify_one();
+            Way::ToClient if !frames::is_push(frame) => {
+                let action = self.pending_replies.actions.lock().unwrap().pop_front();
+                if let Some(RequestAction::LoseReply(after_loss)) = action {
+                    self.discarding = true;
+                    self.rules.update(|state| state.stats.replies_lost += 1);
+                    if after_loss == AfterLoss::Cut {
+                        self.pending_replies.reset.notify_one();
                     }
                     return;
                 }
             }
             _ => {}
         }
-        let allowed = self.rules.spend(self.way, frame.len());
+        let allowed = self.rules.take_bytes(self.way, frame.len());
         // A receiver that has gone receives nothing; the sender is not disturbed.
         let _ = self.to.write_all(&frame[..allowed]).await;
     }

@@ -11,16 +11,16 @@ use super::frames;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// From the client to the server.
-    There,
+    ToServer,
     /// From the server to the client.
-    Back,
+    ToClient,
     /// Both.
     Both,
 }
 
 /// What happens to a connection after a reply of it was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum AfterLoss {
     /// The client receives nothing more.
     Silent,
     /// It is reset.
@@ -29,7 +29,7 @@ pub enum Then {
 
 /// What a proxy did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ProxyStats {
     /// Connections that arrived, those that were refused included.
     pub connections: usize,
     /// Connections that are open, on at least one side.
@@ -46,8 +46,8 @@ pub(super) struct Rules(watch::Sender<State>);
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    there: DirectionRules,
-    back: DirectionRules,
+    to_server: DirectionRules,
+    to_client: DirectionRules,
     pub(super) plans: Vec<Plan>,
     /// The number of requests that contained each of these words.
     pub(super) counts: BTreeMap<String, usize>,
@@ -59,7 +59,7 @@ pub(super) struct State {
     pub(super) reset_up_to: usize,
     /// How often requests that were held back were delivered.
     pub(super) deliveries: u64,
-    pub(super) tally: Tally,
+    pub(super) stats: ProxyStats,
 }
 
 /// The rules of one direction.
@@ -82,10 +82,10 @@ pub(super) enum Flow {
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum RequestAction {
     Pass,
     /// It runs, and its reply is lost.
-    LoseReply(Then),
+    LoseReply(AfterLoss),
     /// It is held back until there were more deliveries than this.
     Hold(u64),
 }
@@ -96,14 +96,14 @@ pub(super) struct Plan {
     pub(super) word: String,
     pub(super) count: usize,
     /// `None`: they are held back.
-    pub(super) lose: Option<Then>,
+    pub(super) lose: Option<AfterLoss>,
 }
 
 impl State {
     pub(super) fn direction(&self, way: Way) -> DirectionRules {
         match way {
-            Way::There | Way::Both => self.there.clone(),
-            Way::Back => self.back.clone(),
+            Way::ToServer | Way::Both => self.to_server.clone(),
+            Way::ToClient => self.to_client.clone(),
         }
     }
 }
@@ -119,11 +119,11 @@ impl Rules {
 
     pub(super) fn set(&self, way: Way, change: impl Fn(&mut DirectionRules)) {
         self.update(|state| {
-            if way != Way::Back {
-                change(&mut state.there);
+            if way != Way::ToClient {
+                change(&mut state.to_server);
             }
-            if way != Way::There {
-                change(&mut state.back);
+            if way != Way::ToServer {
+                change(&mut state.to_client);
             }
         });
     }
@@ -134,20 +134,20 @@ impl Rules {
     }
 
     pub(super) async fn wait_for(&self, wanted: impl FnMut(&State) -> bool) {
-        // It fails only without a sender, and that is this.
+        // It fails only after the sender was dropped, and `self` owns the sender.
         let _ = self.0.subscribe().wait_for(wanted).await;
     }
 
     /// A connection has arrived. Returns its number, unless it is refused.
     pub(super) fn accepted(&self) -> Option<usize> {
-        self.update(|state| state.tally.connections += 1);
+        self.update(|state| state.stats.connections += 1);
         let state = self.state();
-        (!state.refusing).then_some(state.tally.connections)
+        (!state.refusing).then_some(state.stats.connections)
     }
 
     /// Decides what happens to a request that has just arrived.
-    pub(super) fn decide(&self, request: &[u8]) -> Action {
-        let mut action = Action::Pass;
+    pub(super) fn decide(&self, request: &[u8]) -> RequestAction {
+        let mut action = RequestAction::Pass;
         self.0.send_if_modified(|state| {
             for (word, requests) in &mut state.counts {
                 *requests += usize::from(frames::contains(request, word));
@@ -159,10 +159,10 @@ impl Rules {
             };
             plan.count -= 1;
             action = match plan.lose {
-                Some(then) => Action::LoseReply(then),
+                Some(after_loss) => RequestAction::LoseReply(after_loss),
                 None => {
-                    state.tally.requests_held += 1;
-                    Action::Hold(state.deliveries)
+                    state.stats.requests_held += 1;
+                    RequestAction::Hold(state.deliveries)
                 }
             };
             true
@@ -171,12 +171,12 @@ impl Rules {
     }
 
     /// Takes what may still pass of so many bytes. If that is not all, every connection is reset.
-    pub(super) fn spend(&self, way: Way, bytes: usize) -> usize {
+    pub(super) fn take_bytes(&self, way: Way, bytes: usize) -> usize {
         let mut allowed = bytes;
         self.0.send_if_modified(|state| {
             let direction = match way {
-                Way::There | Way::Both => &mut state.there,
-                Way::Back => &mut state.back,
+                Way::ToServer | Way::Both => &mut state.to_server,
+                Way::ToClient => &mut state.to_client,
             };
             let Some(left) = direction.bytes_left else {
                 return false;
@@ -186,7 +186,7 @@ impl Rules {
             let exceeded = allowed < bytes;
             if exceeded {
                 direction.bytes_left = None;
-                state.reset_up_to = state.tally.connections;
+                state.reset_up_to = state.stats.connections;
             }
             exceeded
         });

@@ -89,12 +89,12 @@ impl Batch {
         sent: Instant,
         now: Instant,
     ) {
-        let answered = self.actions.len().min(replies.len());
-        if answered == 0 {
+        let replied = self.actions.len().min(replies.len());
+        if replied == 0 {
             return;
         }
         let mut failed = None;
-        let finished = self.actions.drain(..answered).zip(replies);
+        let finished = self.actions.drain(..replied).zip(replies);
         let finished = finished.map(|(pending, reply)| {
             let result = match reply {
                 Reply::Applied { outcome, .. } => result(outcome),

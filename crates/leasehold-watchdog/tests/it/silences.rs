@@ -133,9 +133,9 @@ async fn renewals_are_retried_until_a_stuck_store_replies() {
     let mut observer = Peer::observer(&fixture);
     eventually(SOON, || observer.renewed_until(1, 1).is_some());
     proxy.swallow(Way::Both);
-    let (before, connections) = (observer.renewed_until(1, 1), proxy.tally().connections);
+    let (before, connections) = (observer.renewed_until(1, 1), proxy.stats().connections);
     // A renewal has failed, and its connection is replaced.
-    eventually(SOON, || proxy.tally().connections > connections);
+    eventually(SOON, || proxy.stats().connections > connections);
     assert_eq!(observer.renewed_until(1, 1), before);
     proxy.go_on();
     eventually(SOON, || observer.renewed_until(1, 1) > before);
@@ -163,7 +163,7 @@ async fn many_clients_are_renewed_in_time_if_every_reply_is_late() {
         let role = role_with(&fixture, id, |info| info.store = "main".into());
         clients.push(Peer::with_role(&fixture, role));
     }
-    proxy.delay(Way::Back, LATE..=LATE);
+    proxy.delay(Way::ToClient, LATE..=LATE);
     let start = Instant::now();
     for (client, id) in clients.iter_mut().zip(0..) {
         let leases = (0..LEASES).map(|number| registration(number, &name(id, number), TTL));

@@ -33,7 +33,7 @@ use crate::{
 
 thread_local! {
     /// The owner that stands for this thread.
-    static THREAD: Owner = Owner::new();
+    static THREAD_OWNER: Owner = Owner::new();
 }
 
 /// A process's connection to a store. See [`crate::Client`].
@@ -131,7 +131,7 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::ttl`].
     pub fn ttl(&self, ttl: Duration) -> Result<Self> {
-        self.with(self.mutex.ttl(ttl))
+        self.wrap(self.mutex.ttl(ttl))
     }
 
     /// The same lock with a longest hold. See [`crate::Mutex::max_hold`].
@@ -140,7 +140,7 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::max_hold`].
     pub fn max_hold(&self, max_hold: Duration) -> Result<Self> {
-        self.with(self.mutex.max_hold(max_hold))
+        self.wrap(self.mutex.max_hold(max_hold))
     }
 
     /// The same lock with a fixed lease. See [`crate::Mutex::lease`].
@@ -149,7 +149,7 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::lease`].
     pub fn lease(&self, lease: Duration) -> Result<Self> {
-        self.with(self.mutex.lease(lease))
+        self.wrap(self.mutex.lease(lease))
     }
 
     /// The same lock with another durability. See [`crate::Mutex::durability`].
@@ -158,7 +158,7 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::durability`].
     pub fn durability(&self, durability: Durability) -> Result<Self> {
-        self.with(self.mutex.durability(durability))
+        self.wrap(self.mutex.durability(durability))
     }
 
     /// Acquires the lock, and waits without a limit. See [`crate::Mutex::lock`].
@@ -167,7 +167,7 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::lock`], and inside an async runtime.
     pub fn lock(&self) -> Result<Guard> {
-        let guard = self.threads.wait(self.own().lock())?;
+        let guard = self.threads.wait(self.owned_by_thread().lock())?;
         Ok(Guard::new(self.threads.clone(), guard))
     }
 
@@ -183,7 +183,7 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::try_lock`], and inside an async runtime.
     pub fn try_lock(&self) -> Result<Option<Guard>> {
-        let guard = self.threads.wait(self.own().try_lock())?;
+        let guard = self.threads.wait(self.owned_by_thread().try_lock())?;
         Ok(guard.map(|guard| Guard::new(self.threads.clone(), guard)))
     }
 
@@ -193,7 +193,9 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::lock_timeout`], and inside an async runtime.
     pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
-        let guard = self.threads.wait(self.own().lock_timeout(timeout))?;
+        let guard = self
+            .threads
+            .wait(self.owned_by_thread().lock_timeout(timeout))?;
         Ok(guard.map(|guard| Guard::new(self.threads.clone(), guard)))
     }
 
@@ -209,9 +211,9 @@ impl Mutex {
     pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T> {
         let guard = self.lock()?;
         let value = work(&guard);
-        guard.still_held()?;
+        guard.check_held()?;
         if let Err(error) = guard.release() {
-            tracing::debug!(%error, "after the work");
+            tracing::debug!(%error, "the lock could not be released after the work");
         }
         Ok(value)
     }
@@ -252,12 +254,12 @@ impl Mutex {
         self.threads.wait(self.mutex.force_release())
     }
 
-    fn with(&self, mutex: Result<crate::Mutex>) -> Result<Self> {
+    fn wrap(&self, mutex: Result<crate::Mutex>) -> Result<Self> {
         Ok(Self::new(self.threads.clone(), mutex?))
     }
 
-    fn own(&self) -> crate::Mutex {
-        THREAD.with(|owner| self.mutex.owned_by(owner))
+    fn owned_by_thread(&self) -> crate::Mutex {
+        THREAD_OWNER.with(|owner| self.mutex.owned_by(owner))
     }
 }
 
@@ -339,7 +341,7 @@ impl Guard {
         threads.wait(guard.release())
     }
 
-    fn still_held(&self) -> Result<()> {
+    fn check_held(&self) -> Result<()> {
         match self.guard.state() {
             State::Lost(cause) => Err(self.guard.lost_error(cause)),
             _ => Ok(()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::process::Process;
+use crate::fork::Process;
 use crate::{Error, ErrorKind, Result};
 
 /// Threads that run between calls, unlike a current-thread runtime, on which no lease would be renewed

@@ -102,6 +102,7 @@ fn rights(facts: &FileFacts) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::super::Severity::{self, Danger, Note, Warning};
+    use super::FileSystem::{Foreign, Network};
     use super::*;
     use crate::doctor::finding::worst;
 
@@ -112,11 +113,11 @@ mod tests {
     fn each_fact_of_a_file_has_its_severity() {
         let changes: [(Severity, Change); 6] = [
             (Severity::Ok, |_| {}),
-            (Danger, |f| f.file_system = FileSystem::Network("NFS")),
-            (Note, |f| f.file_system = FileSystem::Foreign("FUSE")),
-            (Danger, |f| f.directory_writable = false),
-            (Warning, |f| f.free = Some(1024)),
-            (Note, |f| f.other_boot_id = true),
+            (Danger, |facts| facts.file_system = Network("NFS")),
+            (Note, |facts| facts.file_system = Foreign("FUSE")),
+            (Danger, |facts| facts.directory_writable = false),
+            (Warning, |facts| facts.free = Some(1024)),
+            (Note, |facts| facts.other_boot_id = true),
         ];
         for (severity, change) in changes {
             let mut facts = FileFacts {

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::MutexQueues;
 use super::acquire::local_queue::Head;
 use super::clock::Clock;
-use super::sync::{Mutex, MutexGuard, lock, report};
+use super::primitives::{Mutex, MutexGuard, lock, report};
 use crate::store::{Key, Reply, Request};
 use crate::{Durability, ErrorKind};
 
@@ -245,7 +245,7 @@ impl ActiveLease {
         if lease.holds().count() == 0 || lease.state(now).is_lost() {
             return None;
         }
-        let (ttl, end) = (lease.ttl(now), lease.answer_by(now));
+        let (ttl, end) = (lease.ttl(now), lease.reply_deadline(now));
         inner.renewing = true;
         drop(inner);
         Some((self.renewal(ttl), end))

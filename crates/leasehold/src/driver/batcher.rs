@@ -16,7 +16,7 @@ use tokio::sync::oneshot::error::{RecvError, TryRecvError};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::context::{Context, Route};
-use super::sync::{Mutex, MutexGuard, lock, report};
+use super::primitives::{Mutex, MutexGuard, lock, report};
 use crate::store::{BoxFuture, Reply, Request};
 use crate::{Error, ErrorKind};
 
@@ -29,19 +29,20 @@ pub(super) const BATCH_MAX: usize = 256;
 /// they are mostly releases, which free a lock.
 const CALLERS_MAX: usize = 16_384;
 
-/// The queues of operations of a client: one for each shard, and one for those that wait for replicas there.
+/// The queues of operations of a client: one for each route, which is a shard, with or without waiting for its
+/// replicas.
 pub(crate) struct Batcher {
     context: Context,
     /// The queue of the first route, which is the only one of most clients.
-    first: Arc<ShardQueue>,
-    others: Mutex<HashMap<Route, Arc<ShardQueue>>>,
+    first: Arc<RouteQueue>,
+    others: Mutex<HashMap<Route, Arc<RouteQueue>>>,
     /// The queues of releases that may overtake earlier operations.
-    unordered: Mutex<HashMap<Route, Arc<ShardQueue>>>,
+    unordered: Mutex<HashMap<Route, Arc<RouteQueue>>>,
 }
 
-/// The queue of operations for one shard. Operations on a record that moves to another shard do not wait
+/// The queue of operations of one route. Operations on a record that moves to another shard do not wait
 /// for those that are in flight to the first.
-struct ShardQueue {
+struct RouteQueue {
     context: Context,
     pending: Mutex<PendingRequests>,
     callers: Semaphore,
@@ -59,14 +60,14 @@ struct PendingRequests {
 /// The right to send the operations of a queue. When it is dropped, also by a panic or a cancelled caller, it
 /// passes on.
 struct Sender {
-    queue: Arc<ShardQueue>,
+    queue: Arc<RouteQueue>,
     /// The call that a caller has begun for its own operation.
     call: Option<(BoxFuture<'static, Vec<Reply>>, oneshot::Sender<Reply>)>,
 }
 
 /// An operation that a caller waits for.
 struct SubmittedCall {
-    queue: Arc<ShardQueue>,
+    queue: Arc<RouteQueue>,
     reply: oneshot::Receiver<Reply>,
     /// Whether the caller polls the call itself, unless a task takes it over.
     inline: bool,
@@ -75,7 +76,7 @@ struct SubmittedCall {
 impl Batcher {
     pub(crate) fn new(context: &Context) -> Self {
         Self {
-            first: ShardQueue::new(context),
+            first: RouteQueue::new(context),
             others: Mutex::default(),
             unordered: Mutex::default(),
             context: context.clone(),
@@ -145,7 +146,7 @@ impl Batcher {
         replies
     }
 
-    fn queue(&self, request: &Request) -> Arc<ShardQueue> {
+    fn queue(&self, request: &Request) -> Arc<RouteQueue> {
         match self.context.route_of(request) {
             Route::FIRST => Arc::clone(&self.first),
             route => self.queue_in(&self.others, route),
@@ -154,23 +155,23 @@ impl Batcher {
 
     fn queue_in(
         &self,
-        queues: &Mutex<HashMap<Route, Arc<ShardQueue>>>,
+        queues: &Mutex<HashMap<Route, Arc<RouteQueue>>>,
         route: Route,
-    ) -> Arc<ShardQueue> {
-        let new = || ShardQueue::new(&self.context);
+    ) -> Arc<RouteQueue> {
+        let new = || RouteQueue::new(&self.context);
         Arc::clone(lock(queues).entry(route).or_insert_with(new))
     }
 }
 
 /// Waits for the reply to a posted operation.
 pub(crate) async fn reply_to(posted: impl Future<Output = Result<Reply, RecvError>>) -> Reply {
-    posted.await.unwrap_or_else(|_| unanswered())
+    posted.await.unwrap_or_else(|_| no_reply())
 }
 
-fn unanswered() -> Reply {
+fn no_reply() -> Reply {
     Reply::Unknown(Error::new(
         ErrorKind::Unreachable,
-        "the request was given up before the store answered",
+        "the request was given up before the store replied",
     ))
 }
 
@@ -186,7 +187,7 @@ impl PendingRequests {
     }
 }
 
-impl ShardQueue {
+impl RouteQueue {
     fn new(context: &Context) -> Arc<Self> {
         Arc::new(Self {
             context: context.clone(),
@@ -242,15 +243,15 @@ impl Sender {
             self.reply(replies);
         }
         loop {
-            let (requests, replies) = self.queue.next_batch();
+            let (requests, callers) = self.queue.next_batch();
             if requests.is_empty() {
                 return;
             }
             count_round_trip();
-            let answers = self.queue.context.store.apply(requests).await;
-            for (reply, answer) in replies.into_iter().zip(answers) {
+            let replies = self.queue.context.store.apply(requests).await;
+            for (caller, reply) in callers.into_iter().zip(replies) {
                 // The caller may have left; its operation was applied all the same.
-                let _ = reply.send(answer);
+                let _ = caller.send(reply);
             }
         }
     }
@@ -287,7 +288,7 @@ impl Future for SubmittedCall {
             let call = &mut *self;
             let mut pending = call.queue.pending();
             if let Poll::Ready(reply) = Pin::new(&mut call.reply).poll(context) {
-                return Poll::Ready(reply.unwrap_or_else(|_| unanswered()));
+                return Poll::Ready(reply.unwrap_or_else(|_| no_reply()));
             }
             // As long as the reply is outstanding, an idle sender has this caller's call.
             pending.idle.take_if(|_| call.inline)
@@ -299,7 +300,7 @@ impl Future for SubmittedCall {
             return Poll::Pending;
         };
         if let Poll::Ready(mut replies) = call.as_mut().poll(context) {
-            return Poll::Ready(replies.pop().unwrap_or_else(unanswered));
+            return Poll::Ready(replies.pop().unwrap_or_else(no_reply));
         }
         let mut pending = self.queue.pending();
         if pending.waiting.is_empty() {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use leasehold_core::LeaseOptions;
 
 use super::clock::Clock;
-use super::sync::Runtime;
-use crate::process::Process;
+use super::primitives::Runtime;
+use crate::fork::Process;
 use crate::store::{EventScope, Key, Request, Shard, Store};
 use crate::{Durability, Error};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::acquisition::AcquireNotice;
 use leasehold_core::{AbandonedLease, Cause, Grant, Notice, ReleaseOrder};
 
-use super::sync::report;
+use super::primitives::report;
 use super::{Driver, HeadState, release};
 use crate::Durability;
 use crate::store::{Event, EventScope, Key};

@@ -11,10 +11,10 @@ use tokio::sync::{oneshot, watch};
 
 use super::active_lease::{ActiveLease, Inner};
 use super::context::AcquireOptions;
+use super::primitives::{AbortHandle, report};
 use super::reentry::ReentrySlot;
-use super::sync::{AbortHandle, report};
 use super::{Driver, Turn, batcher, release};
-use crate::process::Process;
+use crate::fork::Process;
 use crate::store::{Reply, Request};
 use crate::{Error, ErrorKind, Result};
 
@@ -357,7 +357,7 @@ fn hand_off(
     while let Some(next) = head.next_if(|options| suits(state, options)) {
         let id = state.hand_on(next.info.lease.policy, now);
         let hold = Hold::new(driver, Arc::clone(lease), id, chain.token());
-        match next.give(Turn::Hold(hold)) {
+        match next.wake(Turn::Hold(hold)) {
             Ok(()) => {
                 report(|| metrics::counter!("leasehold_handoffs_total").increment(1));
                 return true;

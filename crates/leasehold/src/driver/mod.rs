@@ -16,11 +16,11 @@ mod events;
 mod flush;
 pub(crate) mod hold;
 mod presence;
+mod primitives;
 mod reentry;
 mod release;
 mod renew;
 pub(crate) mod shutdown;
-mod sync;
 #[cfg_attr(not(feature = "watchdog"), path = "watchdog_disabled.rs")]
 pub(crate) mod watchdog;
 
@@ -41,11 +41,11 @@ use self::context::AcquireOptions;
 pub(crate) use self::context::Context;
 use self::hold::Hold;
 use self::presence::Presence;
+use self::primitives::{Mutex, lock};
+pub(crate) use self::primitives::{Runtime, report};
 use self::reentry::ReentrySlots;
 use self::release::Releases;
 use self::renew::Renewer;
-use self::sync::{Mutex, lock};
-pub(crate) use self::sync::{Runtime, report};
 use self::watchdog::WatchdogClient;
 use crate::store::{ClientInfo, Event, Key, Keyspace, Listener};
 use crate::{Error, ErrorKind, Result};

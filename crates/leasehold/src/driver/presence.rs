@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::ClientId;
 
 use super::context::Context;
-use super::sync::{JoinHandle, Mutex, lock, report};
+use super::primitives::{JoinHandle, Mutex, lock, report};
 use crate::store::{ClientInfo, Keyspace};
 
 /// How often the entry is written again while the client lives.

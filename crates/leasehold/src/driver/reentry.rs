@@ -7,7 +7,7 @@ use leasehold_core::OwnerId;
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::active_lease::ActiveLease;
-use super::sync::{Mutex, lock};
+use super::primitives::{Mutex, lock};
 use crate::store::Key;
 
 /// The reentry slots of all owners. A slot exists as long as a task of its owner acquires or holds the lock.

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use super::Driver;
 use super::batcher;
 use super::context::Route;
-use super::sync::{Mutex, lock, report};
+use super::primitives::{Mutex, lock, report};
 use crate::store::{Key, Leftover, Reply, Request};
 use crate::{Durability, Error};
 

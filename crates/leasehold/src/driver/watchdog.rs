@@ -17,7 +17,7 @@ use ring::digest::{SHA256, digest};
 use self::session::NodeSession;
 use super::active_lease::ActiveLease;
 use super::clock::Clock;
-use super::sync::{JoinHandle, Mutex, Runtime, lock};
+use super::primitives::{JoinHandle, Mutex, Runtime, lock};
 use crate::store::{ClientInfo, Keyspace, Store};
 use crate::watchdog::Watchdog;
 use crate::watchdog::wire::{self, ClientSecret, Hello, Role};

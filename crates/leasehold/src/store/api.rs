@@ -55,7 +55,7 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
         Shard(0)
     }
 
-    /// What may remain of a lease whose acquisition was answered without a grant and is not repeated.
+    /// What may remain of a lease whose acquisition got a reply without a grant and is not repeated.
     fn leftover(&self, lease: LeaseId) -> Leftover {
         let _ = lease;
         Leftover::Unknown

@@ -14,7 +14,7 @@ use crate::store::api::{
     BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Reply, Request,
     Store, WakeupMode, refuse_replicated,
 };
-use crate::store::sync::lock;
+use crate::store::lock::lock;
 use crate::{Error, ErrorKind, Result};
 
 /// The number of records from which free ones are removed.

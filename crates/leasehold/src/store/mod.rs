@@ -13,6 +13,7 @@ mod entry;
 mod event;
 mod forwarding;
 mod key;
+mod lock;
 mod memory;
 mod open;
 mod options;
@@ -22,7 +23,6 @@ pub(crate) mod redis;
 mod redlock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-mod sync;
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{

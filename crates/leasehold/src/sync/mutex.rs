@@ -96,7 +96,7 @@ impl Mutex {
         config::check_durability(self.options.durability, &policy)
             .map_err(|error| error.for_lock(&self.key.name))?;
         let fixed = None;
-        Ok(self.with(LeaseOptions { policy, fixed }, self.options.durability))
+        Ok(self.with_options(LeaseOptions { policy, fixed }, self.options.durability))
     }
 
     /// The same lock with a fixed lease, from 100 ms to 24 h: it is never renewed, and lost when it expires.
@@ -108,10 +108,10 @@ impl Mutex {
         let ttl = config::ttl("lease", lease).map_err(|error| error.for_lock(&self.key.name))?;
         let policy = self.options.lease.policy;
         let fixed = Some(ttl);
-        Ok(self.with(LeaseOptions { policy, fixed }, self.options.durability))
+        Ok(self.with_options(LeaseOptions { policy, fixed }, self.options.durability))
     }
 
-    fn with(&self, lease: LeaseOptions, durability: Durability) -> Self {
+    fn with_options(&self, lease: LeaseOptions, durability: Durability) -> Self {
         Self {
             options: AcquireOptions { lease, durability },
             ..self.clone()
@@ -134,7 +134,7 @@ impl Mutex {
             return Err(name(not_replicated(store)));
         }
         config::check_durability(durability, &self.options.lease.policy).map_err(name)?;
-        Ok(self.with(self.options.lease, durability))
+        Ok(self.with_options(self.options.lease, durability))
     }
 
     /// The same lock for an owner, which can enter it again. See [`Owner`].
@@ -178,7 +178,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`], but a transient error at once, or after one retry if the store did not answer.
+    /// As [`Mutex::lock`], but a transient error at once, or after one retry if the store did not reply.
     ///
     /// # Cancel safety
     ///
@@ -192,7 +192,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`]; [`ErrorKind::Unreachable`] also if the store did not answer in that time.
+    /// As [`Mutex::lock`]; [`ErrorKind::Unreachable`] also if the store did not reply in that time.
     ///
     /// # Cancel safety
     ///
@@ -294,7 +294,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As the store replies. [`ErrorKind::NoQuorum`] if that depends on masters that did not answer.
+    /// As the store replies. [`ErrorKind::NoQuorum`] if that depends on masters that did not reply.
     ///
     /// # Cancel safety
     ///

@@ -77,7 +77,7 @@ impl ForwardingStore for FaultyStore {
         let fault_mode = *self.fault_mode.lock().unwrap();
         Box::pin(async move {
             let count = batch.len();
-            let unknown = || vec![Reply::Unknown(error("no answer")); count];
+            let unknown = || vec![Reply::Unknown(error("no reply")); count];
             match fault_mode {
                 FaultMode::None => self.inner.apply(batch).await,
                 FaultMode::Unreachable => vec![Reply::Rejected(error("unreachable")); count],

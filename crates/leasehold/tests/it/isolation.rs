@@ -189,7 +189,7 @@ async fn a_bad_reply_affects_one_lease() {
     let expected = [
         (ShardFault::Rejected, jeopardy),
         (ShardFault::Unknown, jeopardy),
-        (ShardFault::Gone, StateKind::Lost(Cause::Deleted)),
+        (ShardFault::Free, StateKind::Lost(Cause::Deleted)),
         (ShardFault::TakenOver, StateKind::Lost(Cause::TakenOver)),
         (ShardFault::Refused, StateKind::Lost(Cause::TakenOver)),
         (ShardFault::Granted, StateKind::Lost(Cause::Deleted)),

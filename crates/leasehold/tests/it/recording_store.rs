@@ -31,7 +31,7 @@ pub(crate) struct Batch {
     pub(crate) outcomes: Vec<Outcome>,
     /// When it arrived and when its reply was sent, in the order of all events at all recorders.
     pub(crate) came: u64,
-    pub(crate) answered: u64,
+    pub(crate) replied: u64,
 }
 
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl RecordingStore {
                 ops: requests.iter().map(|request| request.op).collect(),
                 outcomes: Vec::new(),
                 came: stamp(),
-                answered: u64::MAX,
+                replied: u64::MAX,
             });
             recorded.batches.len() - 1
         };
@@ -186,7 +186,7 @@ impl RecordingStore {
         {
             let batch = &mut self.recorded().batches[at];
             batch.outcomes = outcomes.collect::<Option<_>>().unwrap_or_default();
-            batch.answered = stamp();
+            batch.replied = stamp();
         }
         self.pass(Valve::ClosedAfter).await;
         replies
@@ -196,8 +196,8 @@ impl RecordingStore {
 impl Batch {
     /// The leases that joined the queue.
     pub(crate) fn queued(&self) -> impl Iterator<Item = LeaseId> {
-        let answered = self.ops.iter().zip(&self.outcomes);
-        answered.filter_map(|(op, outcome)| match (*op, *outcome) {
+        let replied = self.ops.iter().zip(&self.outcomes);
+        replied.filter_map(|(op, outcome)| match (*op, *outcome) {
             (Op::Acquire { lease, wait, .. }, Outcome::Refused { queue_position, .. }) => {
                 (wait || queue_position.is_some()).then_some(lease)
             }

@@ -20,7 +20,7 @@ use crate::waiters::SOON;
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 // Outcomes of requests.
-pub(crate) const GONE: Outcome = Outcome::Lost(Loss::Gone);
+pub(crate) const FREE: Outcome = Outcome::Lost(Loss::Free);
 pub(crate) const TAKEN_OVER: Outcome = Outcome::Lost(Loss::TakenOver);
 pub(crate) const RELEASED: Outcome = Outcome::Released { count: 0 };
 

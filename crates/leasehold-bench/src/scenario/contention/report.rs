@@ -47,7 +47,7 @@ fn section(settings: &Settings, total: &Share) -> Value {
     let counts = &total.counts;
     let duration_ns = settings.duration.as_secs_f64() * 1e9;
     json!({
-        "asked_us": round(settings.section.as_secs_f64() * 1e6),
+        "requested_us": round(settings.section.as_secs_f64() * 1e6),
         "mean_us": round(per(counts.section_ns, counts.sections) / 1e3),
         "in_use": fine(per(counts.in_section_ns, 1) / duration_ns),
     })

@@ -58,7 +58,7 @@ fn figures_are_what_was_counted() {
         ("fairness.task_per_second_min", 100.0),
         ("fairness.task_per_second_median", 180.0),
         ("fairness.task_per_second_max", 180.0),
-        ("section.asked_us", 1_000.0),
+        ("section.requested_us", 1_000.0),
         ("section.mean_us", 1_000.0),
         // 1,200 sections of a millisecond in 2 s.
         ("section.in_use", 0.6),

@@ -2,7 +2,7 @@
 //! becomes slower meanwhile.
 //!
 //! ```text
-//! pairs    take   observe renewals   slices: renewals, bare ones, pairs   release   pairs
+//! pairs    take   observe renewals   slices: renewals, baseline, pairs    release   pairs
 //! |-1/4-|  |---|  |-------1--------| |----------------1----------------| |-----|   |-1/4-|
 //! ```
 //!
@@ -46,7 +46,7 @@ struct Findings {
     lag: Latencies,
     slices: Slices,
     /// Pairs while no locks are held.
-    alone: Pairs,
+    pairs_without_renewals: Pairs,
     /// From the first lock to its release.
     jeopardy: u64,
     lost: u64,
@@ -70,11 +70,11 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
 
 async fn findings(settings: &Settings, target: &Target, session: Session) -> Result<Findings> {
     let warm_up = settings.duration / PAIRS / WARM_UP;
-    let mut alone = Pairs::new(other_lock(&session)?);
-    alone.run(warm_up, &session).await?;
-    alone.reset();
+    let mut pairs_without_renewals = Pairs::new(other_lock(&session)?);
+    pairs_without_renewals.run(warm_up, &session).await?;
+    pairs_without_renewals.reset();
     let duration = settings.duration / PAIRS - warm_up;
-    alone.run(duration, &session).await?;
+    pairs_without_renewals.run(duration, &session).await?;
 
     let before = resident();
     let totals = || [total(JEOPARDY), total(LOST)];
@@ -100,15 +100,17 @@ async fn findings(settings: &Settings, target: &Target, session: Session) -> Res
     let (session, releasing) = leases::release_all(target, session, guards).await?;
     let still_held = session.held().await?;
     leases::remove_counters(&session, settings.leases).await?;
-    alone.locks = other_lock(&session)?;
-    alone.run(settings.duration / PAIRS, &session).await?;
+    pairs_without_renewals.locks = other_lock(&session)?;
+    pairs_without_renewals
+        .run(settings.duration / PAIRS, &session)
+        .await?;
     Ok(Findings {
         taking,
         resident: [before, taken, renewed],
         observed,
         lag,
         slices,
-        alone,
+        pairs_without_renewals,
         jeopardy: jeopardy - totals_before[0],
         lost: lost - totals_before[1],
         held,

@@ -36,9 +36,9 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
         "trouble": {"jeopardy": jeopardy, "lost": lost, "held": held},
         "memory": memory(settings, findings.resident),
         "renewal": renewal(&findings.slices),
-        "pairs": pairs(&findings.alone, &findings.slices.pairs),
+        "pairs": pairs(&findings.pairs_without_renewals, &findings.slices.pairs),
         "released": rate(findings.releasing),
-        "left": still_held,
+        "still_held": still_held,
     }));
     let not_held = (settings.leases as usize).saturating_sub(held) as u64;
     if not_held > 0 || lost > 0 || still_held > 0 {
@@ -91,9 +91,9 @@ fn memory(settings: &Settings, resident: [Option<u64>; 3]) -> Option<Value> {
     }))
 }
 
-/// What a renewal costs the server, ours and bare.
+/// What a renewal costs the server: by Leasehold, and by the baseline.
 ///
-/// While bare renewals are done, ours go on. Their cost is known from the slices without others.
+/// While baseline renewals are done, ours go on. Their cost is known from the slices without others.
 fn renewal(slices: &Slices) -> Option<Value> {
     let cost = |work: &Work, renewals: u64, others: [f64; 2]| {
         let stats = work.server.filter(|_| renewals > 0)?;
@@ -107,22 +107,27 @@ fn renewal(slices: &Slices) -> Option<Value> {
         ])
     };
     let ours = cost(&slices.ours, slices.ours.due, [0.0; 2])?;
-    let due = per(slices.bare.due, 1);
-    let bare = cost(&slices.bare, slices.bare.bare, ours.map(|us| us * due))?;
+    let due = per(slices.baseline.due, 1);
+    let baseline = cost(
+        &slices.baseline,
+        slices.baseline.by_baseline,
+        ours.map(|us| us * due),
+    )?;
     let figures = |cost: [f64; 2], renewals: u64| json!({"renewals": renewals, "server_cpu_us": cost[0], "script_us": cost[1]});
     Some(json!({
         "ours": figures(ours, slices.ours.due),
-        "bare": figures(bare, slices.bare.bare),
-        "ratio": {"server_cpu": ratio(ours[0], bare[0]), "script": ratio(ours[1], bare[1])},
+        "baseline": figures(baseline, slices.baseline.by_baseline),
+        "ratio": {"server_cpu": ratio(ours[0], baseline[0]), "script": ratio(ours[1], baseline[1])},
     }))
 }
 
-/// Another lock and its release, while no leases are held and beside their renewals.
-fn pairs(alone: &Pairs, beside: &Pairs) -> Value {
-    let ratio_of = |figure: &dyn Fn(&Pairs) -> f64| ratio(figure(beside), figure(alone));
+/// Another lock and its release, while no leases are held and during their renewals.
+fn pairs(without_renewals: &Pairs, with_renewals: &Pairs) -> Value {
+    let ratio_of =
+        |figure: &dyn Fn(&Pairs) -> f64| ratio(figure(with_renewals), figure(without_renewals));
     json!({
-        "alone": pair_figures(alone),
-        "beside": pair_figures(beside),
+        "without_renewals": pair_figures(without_renewals),
+        "with_renewals": pair_figures(with_renewals),
         "ratio": {
             "throughput": ratio_of(&Pairs::per_second),
             "p50": ratio_of(&|pairs| pairs.quantile_us(0.5)),

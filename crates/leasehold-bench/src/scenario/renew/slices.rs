@@ -14,7 +14,7 @@ use crate::usage::Usage;
 /// The number of slices. In three rounds of three, each kind stands at each place once.
 const SLICES: u32 = 99;
 
-/// The number of bare renewals in flight at once.
+/// The number of baseline renewals in flight at once.
 const IN_FLIGHT: usize = 100;
 
 /// The results of the slices of each kind.
@@ -22,9 +22,9 @@ const IN_FLIGHT: usize = 100;
 pub(super) struct Slices {
     /// Nothing but the renewals that are due.
     pub(super) ours: Work,
-    /// The same leases renewed by bare calls as fast as can be, beside those that are due.
-    pub(super) bare: Work,
-    /// Another lock and its release, beside the renewals that are due.
+    /// The same leases renewed by baseline calls as fast as possible, in addition to those that are due.
+    pub(super) baseline: Work,
+    /// Another lock and its release, in addition to the renewals that are due.
     pub(super) pairs: Pairs,
 }
 
@@ -33,8 +33,8 @@ pub(super) struct Slices {
 pub(super) struct Work {
     /// The renewals that were due.
     pub(super) due: u64,
-    /// The bare ones.
-    pub(super) bare: u64,
+    /// The renewals by baseline calls.
+    pub(super) by_baseline: u64,
     /// `None`: there is no server, or it refuses.
     pub(super) server: Option<ServerStats>,
 }
@@ -48,7 +48,7 @@ pub(super) async fn run(
 ) -> Result<Slices> {
     let mut slices = Slices {
         ours: Work::default(),
-        bare: Work::default(),
+        baseline: Work::default(),
         pairs: Pairs::new(other_lock(session)?),
     };
     if session.baseline.server_stats().await?.is_none() {
@@ -70,15 +70,15 @@ pub(super) async fn run(
             let used = Usage::now(session).await?.since(&before);
             slices.ours.add(0, &used);
         } else {
-            let bare = renew_each(session, &mut guards, ttl, length).await?;
+            let renewals = renew_each(session, &mut guards, ttl, length).await?;
             let used = Usage::now(session).await?.since(&before);
-            slices.bare.add(bare, &used);
+            slices.baseline.add(renewals, &used);
         }
     }
     Ok(slices)
 }
 
-/// Renews one lease after the other by bare calls. Returns the number of calls.
+/// Renews one lease after the other by baseline calls. Returns the number of calls.
 async fn renew_each(
     session: &Session,
     guards: &mut impl Iterator<Item = &Guard>,
@@ -98,9 +98,9 @@ async fn renew_each(
 }
 
 impl Work {
-    fn add(&mut self, bare: u64, used: &Usage) {
+    fn add(&mut self, by_baseline: u64, used: &Usage) {
         self.due += used.renewals;
-        self.bare += bare;
+        self.by_baseline += by_baseline;
         if let Some(stats) = used.server {
             self.server = Some(self.server.unwrap_or_default() + stats);
         }

@@ -32,17 +32,17 @@ fn findings() -> Findings {
         slices: Slices {
             ours: Work {
                 due: 100,
-                bare: 0,
+                by_baseline: 0,
                 server: stats(300, 1, 200),
             },
-            bare: Work {
+            baseline: Work {
                 due: 50,
-                bare: 1_000,
+                by_baseline: 1_000,
                 server: stats(10_150, 1, 5_100),
             },
             pairs: pairs(10, [90, 100, 110, 120, 130]),
         },
-        alone: pairs(8, [80, 90, 100, 110, 120]),
+        pairs_without_renewals: pairs(8, [80, 90, 100, 110, 120]),
         jeopardy: 0,
         lost: 0,
         held: 1_000,
@@ -79,15 +79,15 @@ fn figures_are_what_was_counted() {
         ("renewal.ours.server_cpu_us", 3.0),
         ("renewal.ours.script_us", 2.0),
         // Without the 50 that were due meanwhile.
-        ("renewal.bare.server_cpu_us", 10.0),
-        ("renewal.bare.script_us", 5.0),
+        ("renewal.baseline.server_cpu_us", 10.0),
+        ("renewal.baseline.script_us", 5.0),
         ("renewal.ratio.server_cpu", 0.3),
         ("renewal.ratio.script", 0.4),
-        ("pairs.alone.per_second", 625.0),
-        ("pairs.beside.per_second", 500.0),
+        ("pairs.without_renewals.per_second", 625.0),
+        ("pairs.with_renewals.per_second", 500.0),
         ("pairs.ratio.throughput", 0.8),
         ("pairs.ratio.p50", 1.1),
-        ("left", 0.0),
+        ("still_held", 0.0),
     ]);
     assert_eq!(report.failure, None);
 }
@@ -102,7 +102,7 @@ fn figures_that_were_not_counted_are_null() {
     findings.lag = latencies([]);
     findings.resident[0] = None;
     findings.slices.ours = Work::default();
-    findings.slices.bare = Work::default();
+    findings.slices.baseline = Work::default();
     let report = report(&findings);
     report.check_unknown(&[
         "held.server_cpu",

@@ -17,10 +17,10 @@ use crate::worker::{Orders, reply};
 use crate::workers::Job;
 use crate::{Result, failed};
 
-/// The lock that passes to and fro.
-const TO_AND_FRO: &str = "to-and-fro";
+/// The lock that passes back and forth.
+const PING_PONG_LOCK: &str = "ping-pong";
 
-/// The number of bare calls that show how long a round trip is: connections are warm by then.
+/// The number of baseline calls that show how long a round trip is: connections are warm by then.
 const TRIALS: u64 = 40;
 
 /// An order of the run.
@@ -41,9 +41,9 @@ pub(super) enum Order {
 pub(super) struct Slice {
     /// The number of clients that take part, in both processes.
     pub(super) clients: u16,
-    /// Whether each holder also makes a bare call.
+    /// Whether each holder also makes a baseline call.
     pub(super) calls: bool,
-    /// The time for which the lock is held; twice that with a bare call.
+    /// The time for which the lock is held; twice that with a baseline call.
     pub(super) hold: Duration,
     pub(super) window: Window,
 }
@@ -62,9 +62,9 @@ pub(super) struct SliceResult {
 struct Client {
     session: Session,
     mutex: Mutex,
-    bare: BaselineLock,
+    baseline: BaselineLock,
     timer: SleepTimer,
-    /// Bare calls and pings in turn.
+    /// Baseline calls and pings in turn.
     ping: bool,
 }
 
@@ -73,19 +73,19 @@ pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
     let first = job.target.open().await?;
     // One more than waiters, as one holds while all others wait.
     let count = part_of(job.number, job.settings.waiters + 1);
-    let mut clients = Clients {
+    let mut process = Clients {
         number: job.number,
         clients: Vec::with_capacity(count.into()),
     };
     for number in 0..count {
-        let name = format!("bare/{}/{number}", job.number);
+        let name = format!("baseline/{}/{number}", job.number);
         let session = match number {
             0 => first.clone(),
             _ => job.target.open_beside(&first).await?,
         };
-        clients.clients.push(Client {
-            mutex: session.mutex(TO_AND_FRO)?,
-            bare: session.baseline_lock(name)?,
+        process.clients.push(Client {
+            mutex: session.mutex(PING_PONG_LOCK)?,
+            baseline: session.baseline_lock(name)?,
             timer: SleepTimer::new().map_err(failed("no timer"))?,
             ping: false,
             session,
@@ -95,10 +95,10 @@ pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
     reply(&())?;
     while let Some(order) = orders.next().await? {
         match order {
-            Order::RoundTrip => reply(&clients.round_trip().await?)?,
-            Order::Slice(slice) => reply(&clients.slice(slice).await?)?,
-            Order::Wait(waiters, window) => reply(&clients.wait(waiters, window).await?)?,
-            Order::Close => reply(&clients.close().await?)?,
+            Order::RoundTrip => reply(&process.round_trip().await?)?,
+            Order::Slice(slice) => reply(&process.slice(slice).await?)?,
+            Order::Wait(waiters, window) => reply(&process.wait(waiters, window).await?)?,
+            Order::Close => reply(&process.close().await?)?,
         }
     }
     Ok(())
@@ -111,12 +111,12 @@ struct Clients {
 }
 
 impl Clients {
-    /// The median of a few bare calls.
+    /// The median of a few baseline calls.
     async fn round_trip(&mut self) -> Result<Duration> {
         let mut times = Vec::new();
         for client in self.clients.iter_mut().take(1) {
             for _ in 0..TRIALS {
-                times.push(client.bare.half().await?);
+                times.push(client.baseline.half().await?);
             }
         }
         times.sort_unstable();
@@ -179,7 +179,7 @@ impl Clients {
 
     async fn close(&mut self) -> Result<()> {
         for mut client in self.clients.drain(..) {
-            client.bare.close().await?;
+            client.baseline.close().await?;
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl Client {
         }
     }
 
-    /// Makes a bare call, or a ping.
+    /// Makes a baseline call, or a ping.
     async fn call(&mut self, result: &mut SliceResult) -> Result<()> {
         self.ping = !self.ping;
         if self.ping
@@ -220,7 +220,7 @@ impl Client {
         {
             result.pings.record(server.ping().await?);
         } else {
-            result.round_trips.record(self.bare.half().await?);
+            result.round_trips.record(self.baseline.half().await?);
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ pub(super) struct Hold {
 ///
 /// The first, not the last: a waiter that is passed over was not woken. Releases in the first half of
 /// a hold's length after the request do not count, as it may not have been at the store by then.
-pub(super) fn wake_ups(processes: &[&[Hold]], length: Duration) -> Vec<u64> {
+pub(super) fn wakeups(processes: &[&[Hold]], length: Duration) -> Vec<u64> {
     let mut found = Vec::new();
     for (own, holds) in processes.iter().enumerate() {
         let others = processes
@@ -32,8 +32,8 @@ pub(super) fn wake_ups(processes: &[&[Hold]], length: Duration) -> Vec<u64> {
             .collect();
         releases.sort_unstable();
         for hold in *holds {
-            let asleep = hold.requested.after(length / 2);
-            let first = releases.partition_point(|released| *released < asleep);
+            let waiting = hold.requested.after(length / 2);
+            let first = releases.partition_point(|released| *released < waiting);
             if let Some(released) = releases.get(first)
                 && *released < hold.acquired
             {
@@ -64,7 +64,7 @@ mod tests {
     fn a_waiter_is_woken_by_the_release_of_the_other() {
         let one = holds(&[(0, 10, 110), (120, 230, 330)]);
         let other = holds(&[(0, 117, 220), (235, 339, 440)]);
-        let mut found = wake_ups(&[&one, &other], LENGTH);
+        let mut found = wakeups(&[&one, &other], LENGTH);
         found.sort_unstable();
         assert_eq!(found, [7, 9, 10]);
     }
@@ -73,10 +73,10 @@ mod tests {
     fn a_free_lock_wakes_nobody() {
         let one = holds(&[(0, 10, 110)]);
         let other = holds(&[(500, 510, 600)]);
-        assert!(wake_ups(&[&one, &other], LENGTH).is_empty());
+        assert!(wakeups(&[&one, &other], LENGTH).is_empty());
         // It was released while the request was on its way.
         let other = holds(&[(105, 115, 600)]);
-        assert!(wake_ups(&[&one, &other], LENGTH).is_empty());
+        assert!(wakeups(&[&one, &other], LENGTH).is_empty());
     }
 
     /// A lock that the releaser takes again at once is not a fast one.
@@ -84,6 +84,6 @@ mod tests {
     fn a_waiter_that_is_passed_over_waits_since_the_first_release() {
         let one = holds(&[(0, 10, 110), (111, 115, 215), (216, 220, 320)]);
         let other = holds(&[(0, 325, 400)]);
-        assert_eq!(wake_ups(&[&one, &other], LENGTH), [215]);
+        assert_eq!(wakeups(&[&one, &other], LENGTH), [215]);
     }
 }

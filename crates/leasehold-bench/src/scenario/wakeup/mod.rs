@@ -32,10 +32,10 @@ const SLICES: u32 = 3;
 /// The time for an order to arrive.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// The shortest time for which a lock is held. The other must be asleep when it is released.
+/// The shortest time for which a lock is held. The other must be waiting when it is released.
 const HOLD_MIN: Duration = Duration::from_micros(500);
 
-/// The number of round trips until the other is asleep at least: that of the release, that of the
+/// The number of round trips until the other is waiting at least: that of the release, that of the
 /// request, and as much again to be sure.
 const HOLD_ROUND_TRIPS: u32 = 4;
 
@@ -59,7 +59,7 @@ fn part_of(number: u16, clients: u16) -> u16 {
 struct Findings {
     /// The time for which the lock is held at least.
     hold: Duration,
-    wake_ups: Latencies,
+    wakeups: Latencies,
     round_trips: Latencies,
     pings: Latencies,
     /// With one waiter, and with many.
@@ -87,7 +87,7 @@ struct Run {
     hold: Duration,
 }
 
-/// Lets the lock pass to and fro.
+/// Lets the lock pass back and forth.
 pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
     // Beside holding one lock it only waits for the others.
     runtime(1)?.block_on(async {
@@ -131,12 +131,12 @@ impl Run {
         Ok(findings)
     }
 
-    /// Lets the lock pass to and fro between two clients, with bare calls in between.
+    /// Lets the lock pass back and forth between two clients, with baseline calls in between.
     async fn wake(&mut self, findings: &mut Findings) -> Result<()> {
         let results = self.slice(2, true).await?;
         let holds: Vec<_> = results.iter().map(|result| &result.holds[..]).collect();
-        for nanos in holds::wake_ups(&holds, self.hold) {
-            findings.wake_ups.record_nanos(nanos, 1);
+        for nanos in holds::wakeups(&holds, self.hold) {
+            findings.wakeups.record_nanos(nanos, 1);
         }
         for result in &results {
             findings.round_trips.add(&result.round_trips);

@@ -1,4 +1,4 @@
-//! The figures of waking up.
+//! The figures of wakeups.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::options::Settings;
 use crate::report::Report;
 
 pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> Result<Report> {
-    let (wake_ups, round_trips) = (&findings.wake_ups, &findings.round_trips);
-    if wake_ups.count() == 0 || round_trips.count() == 0 {
+    let (wakeups, round_trips) = (&findings.wakeups, &findings.round_trips);
+    if wakeups.count() == 0 || round_trips.count() == 0 {
         return Err("no client was woken in that time; measure for longer with --seconds".into());
     }
     let (one, many) = (&findings.one, &findings.many);
@@ -21,7 +21,7 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
     let cpu_ratio = many.and_then(cpu).zip(cpu(one));
     let ratio_at = |quantile| {
         ratio(
-            wake_ups.quantile_us(quantile),
+            wakeups.quantile_us(quantile),
             round_trips.quantile_us(quantile),
         )
     };
@@ -31,15 +31,15 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
     let mut report = Report::new(settings.scenario, seconds, store);
     report.add_all(json!({
         "waiters": settings.waiters,
-        "pause_us": round(findings.hold.as_secs_f64() * 1e6),
-        "wake_up": wake_ups.spread(),
+        "hold_us": round(findings.hold.as_secs_f64() * 1e6),
+        "wakeup": wakeups.spread(),
         "round_trip": round_trips.spread(),
         "ping": findings.pings.spread(),
         "ratio": {"p50": ratio_at(0.5), "p99": ratio_at(0.99)},
         "one_waiter": one.figures(1),
         "many_waiters": many.map(|work| work.figures(settings.waiters)),
         "server_cpu_ratio": cpu_ratio.map(|(many, one)| ratio(many, one)),
-        "asleep": {
+        "while_waiting": {
             "waiters": settings.waiters,
             "ttl_ms": TTL.as_secs_f64() * 1e3,
             "ttls": TTLS,

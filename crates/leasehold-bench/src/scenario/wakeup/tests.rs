@@ -29,7 +29,7 @@ fn findings() -> Findings {
     many.add(&[result(30), result(20)], stats(6_000, 100, 2_500));
     Findings {
         hold: Duration::from_micros(500),
-        wake_ups: latencies(60..=160),
+        wakeups: latencies(60..=160),
         round_trips: latencies([100; 10]),
         pings: latencies([50; 10]),
         one,
@@ -50,12 +50,12 @@ fn report(waiters: u16, findings: &Findings) -> Result<Report> {
 fn figures_are_what_was_counted() {
     let report = report(4, &findings()).unwrap();
     report.check(&[
-        ("wake_up.count", 101.0),
-        ("wake_up.p50_us", 110.0),
-        ("wake_up.max_us", 160.0),
+        ("wakeup.count", 101.0),
+        ("wakeup.p50_us", 110.0),
+        ("wakeup.max_us", 160.0),
         ("ratio.p50", 1.1),
         ("ping.p50_us", 50.0),
-        ("pause_us", 500.0),
+        ("hold_us", 500.0),
         ("one_waiter.waiters", 1.0),
         ("one_waiter.releases", 100.0),
         ("one_waiter.commands_per_release", 2.0),
@@ -66,8 +66,8 @@ fn figures_are_what_was_counted() {
         ("many_waiters.server_cpu_us_per_release", 120.0),
         ("server_cpu_ratio", 1.2),
         // The server ran 17 scripts, 9 of them for the holder.
-        ("asleep.requests", 8.0),
-        ("asleep.requests_per_waiter_and_ttl", 1.0),
+        ("while_waiting.requests", 8.0),
+        ("while_waiting.requests_per_waiter_and_ttl", 1.0),
     ]);
 }
 
@@ -87,7 +87,7 @@ fn figures_that_were_not_counted_are_null() {
     report.check(&[
         ("many_waiters.commands_per_release", 2.0),
         // By the clients' own count.
-        ("asleep.requests_per_waiter_and_ttl", 1.0),
+        ("while_waiting.requests_per_waiter_and_ttl", 1.0),
     ]);
 }
 
@@ -96,7 +96,7 @@ fn one_waiter_is_not_compared_with_many_and_a_run_without_a_wake_up_fails() {
     let mut findings = findings();
     let unknown = ["many_waiters", "server_cpu_ratio"];
     report(1, &findings).unwrap().check_unknown(&unknown);
-    findings.wake_ups = latencies([]);
+    findings.wakeups = latencies([]);
     let failure = report(1, &findings).unwrap_err().to_string();
     assert!(failure.contains("--seconds"), "{failure}");
 }

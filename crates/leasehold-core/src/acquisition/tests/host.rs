@@ -119,7 +119,7 @@ impl Host {
         next.as_nanos().div_ceil(1_000_000)
     }
 
-    /// Joins the queue with a request sent and answered at the same instant.
+    /// Joins the queue with a request whose reply comes at the same instant.
     pub(super) fn queued(&mut self, now: u64) {
         self.sends(now);
         self.applied(refused(20_000, Some(0)), now);

@@ -27,7 +27,7 @@ fn after_a_pause_only_the_store_says_whether_it_is_held() {
     wake(&mut lease, at(95.0));
     assert!(is_open(&lease, at(95.1)));
     assert_eq!(lease.poll(at(95.1)), Action::Renew(ttl(30)));
-    assert!(lease.answer_by(at(95.1)) > at(120.0));
+    assert!(lease.reply_deadline(at(95.1)) > at(120.0));
     assert_eq!(lease.poll(at(95.2)), Action::Wait);
     lease.renewed(at(95.1), ttl(30), at(95.3));
     assert!(lease.state(at(95.4)).is_held());
@@ -50,7 +50,7 @@ fn nobody_watched_is_lost_after_a_pause() {
 }
 
 #[test]
-fn an_answer_to_what_was_asked_before_the_pause_says_nothing() {
+fn a_reply_to_a_request_before_the_pause_proves_nothing() {
     let mut lease = watched();
     assert!(matches!(lease.poll(at(10.0)), Action::Renew(_)));
     wake(&mut lease, at(95.0));
@@ -81,7 +81,7 @@ fn nor_does_its_failure() {
 }
 
 #[test]
-fn who_gets_no_answer_for_an_interval_loses_it() {
+fn a_lease_without_a_reply_for_an_interval_is_lost() {
     let mut lease = watched();
     wake(&mut lease, at(95.0));
     let mut now = at(95.0);
@@ -121,7 +121,7 @@ fn who_runs_and_does_not_reach_the_store_loses_it_in_time() {
     assert_eq!(lease.state(now), State::Lost(Cause::Unreachable));
     assert!(now < at(20.0));
 
-    // The same with a renewal that is never answered.
+    // The same with a renewal without a reply.
     let mut lease = watched();
     lease.poll(at(10.0));
     let mut now = at(10.0);
@@ -175,7 +175,7 @@ fn a_pause_that_ends_before_the_margin_does_not_shorten_the_margin() {
     assert_eq!(lease.poll(at(19.5)), Action::Renew(ttl(30)));
     lease.poll(at(20.0));
     assert!(lease.state(at(20.0)).is_lost());
-    // Answered by then it is held.
+    // With a reply by then it is held.
     let mut lease = watched();
     wake(&mut lease, at(19.5));
     lease.poll(at(19.5));

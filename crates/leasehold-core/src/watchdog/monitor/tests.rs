@@ -24,7 +24,7 @@ fn monitor(evidence: Evidence) -> ClientMonitor<()> {
 }
 
 #[test]
-fn who_is_heard_of_renews_by_itself() {
+fn a_client_that_sends_messages_renews_by_itself() {
     let mut monitor = monitor(Evidence::Processes);
     for second in 0..100 {
         monitor.message_received(at(second * 5));

@@ -18,7 +18,7 @@ fn connected() -> Registrations<&'static str> {
 }
 
 #[test]
-fn what_comes_and_goes_between_two_batches_is_never_told() {
+fn a_lease_released_before_its_batch_is_not_sent() {
     let mut registrations = connected();
     registrations.register(1, terms(2_000), "a");
     registrations.unregister(1);
@@ -27,7 +27,7 @@ fn what_comes_and_goes_between_two_batches_is_never_told() {
 }
 
 #[test]
-fn changes_are_told_once_and_acknowledged() {
+fn changes_are_sent_once_and_acknowledged() {
     let mut registrations = connected();
     registrations.register(1, terms(2_000), "a");
     registrations.register(2, terms(2_000), "b");

@@ -21,7 +21,7 @@ pub struct Row {
     reaches: &'static [Milestone],
     /// The row of an independent model of the same, and its number of states.
     pub independent: &'static str,
-    explore: Box<dyn Fn(usize) -> Report>,
+    explore: Box<dyn Fn(Option<usize>) -> Report>,
 }
 
 /// The size of the models.
@@ -49,7 +49,7 @@ trait Variant: Sized {
             breaks: None,
             reaches: &[],
             independent: "",
-            explore: Box::new(move |until| explore(&self, until)),
+            explore: Box::new(move |stop_after| explore(&self, stop_after)),
         }
     }
 }
@@ -62,10 +62,11 @@ impl Row {
         self
     }
 
-    /// Visits its states, or stops when `until` properties are violated and two acquisitions have succeeded. 0: all.
+    /// Visits its states, or stops when `stop_after` properties are violated and two acquisitions have succeeded.
+    /// `None`: visits all states.
     #[must_use]
-    pub fn explore(&self, until: usize) -> Report {
-        (self.explore)(until)
+    pub fn explore(&self, stop_after: Option<usize>) -> Report {
+        (self.explore)(stop_after)
     }
 
     /// How a report differs from the expected result.
@@ -103,7 +104,7 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     expected(rows)
 }
 
-/// Adds the expected results. The table has the same order, and some descriptions are alike.
+/// Adds the expected results. Searches each row behind the previous one, because descriptions repeat.
 fn expected(mut rows: Vec<Row>) -> Vec<Row> {
     let mut lines = DOCUMENT.lines();
     for row in &mut rows {

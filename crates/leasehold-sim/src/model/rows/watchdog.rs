@@ -2,7 +2,7 @@
 
 use super::{Extent, Row, Variant};
 use crate::model::watchdog::{
-    DeathProof, Guard, Milestone, Nodes, Renewal, Restart, Setup, Watchdog,
+    DeathProof, Milestone, Nodes, ReleaseCondition, Renewal, Restart, Setup, Watchdog,
 };
 
 impl Setup {
@@ -18,7 +18,7 @@ fn once() -> Setup {
 
 /// Actions fail, and come late nevertheless.
 fn late(setup: Setup) -> Setup {
-    setup.with(|setup| (setup.slack, setup.late) = (1, 1))
+    setup.with(|setup| (setup.failed_actions, setup.late_actions) = (1, 1))
 }
 
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
@@ -38,15 +38,15 @@ fn shipped() -> Vec<Row> {
         twice
             .row("watchdog on the host; the program runs twice")
             .reaches(&[Milestone::WentOn, Milestone::Released, Milestone::Abandoned]),
-        once.with(|setup| setup.ends = 2)
+        once.with(|setup| setup.lost_connections = 2)
             .row("the same, the program runs once, and a connection ends twice"),
-        once.with(|setup| (setup.ends, setup.gives_up) = (2, true))
+        once.with(|setup| (setup.lost_connections, setup.abandons_leases) = (2, true))
             .row("the same, and the client gives up leases that it cannot release"),
-        once.with(|setup| setup.stops = 1)
+        once.with(|setup| setup.node_restarts = 1)
             .row("the node is restarted without its data"),
-        once.with(|setup| setup.slow = 1)
+        once.with(|setup| setup.slow_nodes = 1)
             .row("the node may be slow, without a limit"),
-        once.with(|setup| (setup.slack, setup.late) = (2, 2))
+        once.with(|setup| (setup.failed_actions, setup.late_actions) = (2, 2))
             .row("actions fail and come late")
             .reaches(&[Milestone::LateWithoutEffect]),
         once.with(|setup| setup.child = true)
@@ -64,26 +64,31 @@ fn shipped() -> Vec<Row> {
 /// Released without a proof of the death, or without a guard.
 fn released_wrongly() -> Vec<Row> {
     let once = once();
-    let lost = |proof, release| {
-        once.with(|setup| (setup.ends, setup.death_proof, setup.release) = (1, proof, release))
+    let lost = |proof, condition| {
+        once.with(|setup| {
+            setup.lost_connections = 1;
+            setup.death_proof = proof;
+            setup.release_condition = condition;
+        })
     };
     let restarted = |restart| late(Setup::RULE).with(|setup| setup.restart = restart);
     vec![
-        lost(DeathProof::Connection, Guard::Nothing)
+        lost(DeathProof::Connection, ReleaseCondition::Nothing)
             .row("a node releases when a connection ends, whatever lease holds the lock"),
-        lost(DeathProof::Connection, Guard::Client)
+        lost(DeathProof::Connection, ReleaseCondition::Client)
             .row("the same, if a lease of this client holds it"),
-        lost(DeathProof::Connection, Guard::Lease).row("the same, if this lease holds it"),
-        lost(DeathProof::Connection, Guard::Lease)
+        lost(DeathProof::Connection, ReleaseCondition::Lease)
+            .row("the same, if this lease holds it"),
+        lost(DeathProof::Connection, ReleaseCondition::Lease)
             .with(|setup| setup.nodes = Nodes::Remote)
             .row("a remote node does the same"),
         once.with(|setup| (setup.child, setup.death_proof) = (true, DeathProof::MainProcess))
             .row("a client counts as dead when its first process is"),
         late(once)
-            .with(|setup| setup.release = Guard::Nothing)
+            .with(|setup| setup.release_condition = ReleaseCondition::Nothing)
             .row("a node releases for a dead client, whatever lease holds the lock"),
         restarted(Restart::SameClient)
-            .with(|setup| setup.release = Guard::Client)
+            .with(|setup| setup.release_condition = ReleaseCondition::Client)
             .row("the same, if a lease of this client holds it; the next run keeps the client id"),
         restarted(Restart::SameLease).row("the next run keeps the client id and counts from one"),
     ]
@@ -106,13 +111,13 @@ fn renewed_wrongly() -> Vec<Row> {
             .row("a remote node renews the leases of a silent client for ever"),
         once.with(|setup| setup.renews_late = true)
             .row("nodes wait for a ttl before they renew"),
-        once.with(|setup| (setup.slow, setup.from_reply) = (1, true))
+        once.with(|setup| (setup.slow_nodes, setup.from_reply) = (1, true))
             .row("a node counts the ttl from the arrival of the reply"),
         once.with(|setup| setup.skips_check = true)
             .row("a holder goes on after a pause without a renewal"),
         once.with(|setup| setup.claims_health = true)
             .row("a client that cannot renew sends heartbeats nevertheless"),
-        once.with(|setup| (setup.ends, setup.gives_up) = (2, true))
+        once.with(|setup| (setup.lost_connections, setup.abandons_leases) = (2, true))
             .with(|setup| setup.registers_current_only = true)
             .row("a new connection does not report leases that were given up before it"),
     ]
@@ -126,21 +131,21 @@ fn larger() -> Vec<Row> {
         a connection ends, and the node is restarted without its data";
     vec![
         both.row("a node on the host and a remote one"),
-        both.with(|setup| setup.ends = 1)
+        both.with(|setup| setup.lost_connections = 1)
             .row("the same, and a connection ends"),
-        both.with(|setup| setup.stops = 1)
+        both.with(|setup| setup.node_restarts = 1)
             .row("the same, and a node is restarted without its data"),
-        both.with(|setup| setup.slow = 1).row(slow).reaches(&[
+        both.with(|setup| setup.slow_nodes = 1).row(slow).reaches(&[
             Milestone::KeptByOne,
             Milestone::WentOn,
             Milestone::Released,
         ]),
         late(twice).row("a node on the host, actions come late, the program runs twice"),
         twice
-            .with(|setup| (setup.ends, setup.stops) = (1, 1))
+            .with(|setup| (setup.lost_connections, setup.node_restarts) = (1, 1))
             .row(restarted),
         twice
-            .with(|setup| (setup.runs, setup.slow) = (1, 1))
+            .with(|setup| (setup.runs, setup.slow_nodes) = (1, 1))
             .row("the program acquires twice in one run, and the node may be slow"),
         late(twice)
             .with(|setup| setup.restart = Restart::SameClient)

@@ -163,7 +163,7 @@ impl<const N: usize> Times<N> {
         };
         match self.apply(master, &op)? {
             Outcome::Renewed => Some(Renew::Renewed),
-            Outcome::Lost(Loss::Gone) => Some(Renew::Lost),
+            Outcome::Lost(Loss::Free) => Some(Renew::Lost),
             _ => None,
         }
     }
@@ -181,12 +181,12 @@ impl<const N: usize> Times<N> {
         let mut verdicts = lost.chain(renewed).map(|(master, renew)| {
             let reply = match renew {
                 Renew::Renewed => Outcome::Renewed,
-                _ => Outcome::Lost(Loss::Gone),
+                _ => Outcome::Lost(Loss::Free),
             };
             vote.handle_reply(*master, Some(reply))
         });
         let verdict = verdicts.find_map(|verdict| verdict)?;
-        let lost = || vote.gone().iter().fold(0, |all, master| all | 1 << master);
+        let lost = || vote.free().iter().fold(0, |all, master| all | 1 << master);
         (verdict == Verdict::Done).then(lost)
     }
 }

@@ -99,7 +99,7 @@ impl Watchdog {
         setup.release(&mut next, state.current());
         self.leave(&mut next);
         take(&"the client releases", next);
-        if over && setup.gives_up {
+        if over && setup.abandons_leases {
             let mut next = *state;
             self.leave(&mut next);
             take(&"the client gives up its lease", next);
@@ -135,9 +135,9 @@ impl Watchdog {
         let run = usize::from(state.run);
         let link = self.link(state, run, node);
         let now = Setup::client_now();
-        let mut to = |step: &str, link: Link, ends: u8| {
+        let mut to = |step: &str, link: Link, lost: u8| {
             let mut next = *state;
-            next.ends -= ends;
+            next.lost_connections -= lost;
             self.put_link(&mut next, run, node, link);
             take(&format_args!("{step} {label}"), next);
         };
@@ -160,12 +160,12 @@ impl Watchdog {
             }
         }
         // To notice the end is no further fault.
-        let ends = u8::from(!link.severed);
-        if ends <= state.ends {
+        let lost = u8::from(!link.severed);
+        if lost <= state.lost_connections {
             let mut link = link;
             link.close();
             link.registrations.disconnected();
-            to("the client loses its connection to", link, ends);
+            to("the client loses its connection to", link, lost);
         }
     }
 
@@ -174,7 +174,7 @@ impl Watchdog {
         let now = Setup::client_now();
         if !link.registrations.has_changes() {
             // A client that gives up has other leases, or it would be silent.
-            let beats = link.registrations.heartbeat(now) || self.setup.gives_up;
+            let beats = link.registrations.heartbeat(now) || self.setup.abandons_leases;
             return beats.then_some(Message::Heartbeat);
         }
         let changes = link.registrations.next_changes(usize::MAX, now)?;

@@ -25,7 +25,7 @@ use leasehold_core::watchdog::ClientMonitor;
 
 use self::checks::Violated;
 use self::setup::MAX_PAUSE;
-pub(crate) use self::setup::{DeathProof, Guard, Nodes, Renewal, Restart, Setup};
+pub(crate) use self::setup::{DeathProof, Nodes, ReleaseCondition, Renewal, Restart, Setup};
 pub(crate) use self::state::State;
 use self::state::{FREE, HOST, Link, NODES, RUNS, UNLIMITED};
 pub(crate) use self::steps::Milestone;
@@ -34,7 +34,7 @@ use super::explore::{Model, Property};
 /// The monitor of one client at one node.
 type Monitor = ClientMonitor<()>;
 
-/// Values that are too large to be in every state. Their indices are.
+/// Values that states refer to by index, because they are too large to copy.
 type Pool<T> = RefCell<IndexSet<T, FixedState>>;
 
 /// A client's program, a rival, a store, and nodes.
@@ -99,11 +99,11 @@ impl Model for Watchdog {
             links: [[link; NODES]; RUNS],
             timely: u8::MAX,
             silent: [MAX_PAUSE; NODES],
-            ends: self.setup.ends,
-            slow: self.setup.slow,
-            stops: self.setup.stops,
-            slack: self.setup.slack,
-            lates: self.setup.late,
+            lost_connections: self.setup.lost_connections,
+            slow_nodes: self.setup.slow_nodes,
+            node_restarts: self.setup.node_restarts,
+            failed_actions: self.setup.failed_actions,
+            late_actions: self.setup.late_actions,
             ..State::default()
         }]
     }

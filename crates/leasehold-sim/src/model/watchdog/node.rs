@@ -43,10 +43,13 @@ impl Watchdog {
             self.receive(&mut next, run, node, message);
             take(&format_args!("{label} receives a message"), next);
         }
-        if state.ends > 0 && link.open && !link.severed && self.monitor(state, run, node).is_some()
+        if state.lost_connections > 0
+            && link.open
+            && !link.severed
+            && self.monitor(state, run, node).is_some()
         {
             let mut next = *state;
-            next.ends -= 1;
+            next.lost_connections -= 1;
             let link = Link {
                 severed: true,
                 messages: Vec::new(),
@@ -148,14 +151,14 @@ impl Watchdog {
         for at in 0..state.in_flight.len() {
             self.advance(state, at, node, take);
         }
-        if state.stops > 0 {
+        if state.node_restarts > 0 {
             let mut next = *state;
-            next.stops -= 1;
+            next.node_restarts -= 1;
             self.stop(&next, node, take);
         }
-        if state.slow > 0 && state.is_timely(node) {
+        if state.slow_nodes > 0 && state.is_timely(node) {
             let mut next = *state;
-            next.slow -= 1;
+            next.slow_nodes -= 1;
             next.timely &= !(1 << node);
             take(&format_args!("{label} is slow from now on"), next);
         }
@@ -257,17 +260,17 @@ impl Watchdog {
     /// An action fails. If the node gives it up, it may come late.
     fn fail(&self, mut next: State, flight: InFlight, take: Take<'_>) {
         let node = usize::from(flight.node);
-        let slack = u8::from(next.is_timely(node));
-        if slack > next.slack {
+        let failed = u8::from(next.is_timely(node));
+        if failed > next.failed_actions {
             return;
         }
-        next.slack -= slack;
+        next.failed_actions -= failed;
         self.handle_reply(&mut next, flight, ActionResult::Failed);
-        if !self.setup.has_slack() {
+        if !self.setup.survives_failed_action() {
             next.healthy &= !(1 << node);
         }
         let (label, kind) = (label(node), flight.kind);
-        if slack > 0 {
+        if failed > 0 {
             take(&format_args!("{label}: {kind:?} fails"), next);
         }
         if next.add_late(flight.acquisition, kind) {

@@ -10,7 +10,7 @@ use leasehold_core::token::TokenCount;
 use leasehold_core::watchdog::{Evidence, Terms};
 
 use super::Monitor;
-use super::setup::{DeathProof, Guard, INTERVAL, MAX_PAUSE, Renewal, Restart, Setup};
+use super::setup::{DeathProof, INTERVAL, MAX_PAUSE, ReleaseCondition, Renewal, Restart, Setup};
 use super::state::{FREE, HOST, Kind, RIVAL, State, UNLIMITED};
 
 /// A tick.
@@ -51,7 +51,7 @@ impl Setup {
     }
 
     /// Whether a lease survives a failed action.
-    pub(super) fn has_slack(self) -> bool {
+    pub(super) fn survives_failed_action(self) -> bool {
         let silence = self.terms(UNLIMITED, self.node_now()).silence_timeout;
         let silence = silence.as_nanos().div_ceil(TICK.as_nanos()) as u8;
         INTERVAL + silence + 1 < self.ttl
@@ -177,9 +177,9 @@ impl Setup {
                 self.apply(state, &Op::Renew { lease, ttl }, of) == Outcome::Renewed
             }
             Kind::Release => {
-                let lease = match (self.release, held) {
-                    (Guard::Client, Some(held)) if held.client == own.client => held,
-                    (Guard::Nothing, Some(held)) => held,
+                let lease = match (self.release_condition, held) {
+                    (ReleaseCondition::Client, Some(held)) if held.client == own.client => held,
+                    (ReleaseCondition::Nothing, Some(held)) => held,
                     _ => own,
                 };
                 self.apply(state, &released(lease, self.ttl()), of);

@@ -17,23 +17,23 @@ pub(crate) struct Setup {
     pub(crate) ttl: u8,
     /// For how many ticks a lease may be renewed.
     pub(crate) max_hold: Option<u8>,
-    /// How many connections end, on either side first.
-    pub(crate) ends: u8,
+    /// How many connections are lost, on either side first.
+    pub(crate) lost_connections: u8,
     /// How many nodes may become slow.
-    pub(crate) slow: u8,
+    pub(crate) slow_nodes: u8,
     /// How many times a node is restarted without its data.
-    pub(crate) stops: u8,
+    pub(crate) node_restarts: u8,
     /// How many actions a node gives up before their replies.
-    pub(crate) late: u8,
+    pub(crate) late_actions: u8,
     /// How many actions of a timely node may fail.
-    pub(crate) slack: u8,
-    /// Whether a client may give up a lease without a release, as it does not reach the store. It has leases
+    pub(crate) failed_actions: u8,
+    /// Whether a client may abandon a lease without a release, as it does not reach the store. It has leases
     /// of other locks, and so sends heartbeats.
-    pub(crate) gives_up: bool,
+    pub(crate) abandons_leases: bool,
     /// What proves the death of a client to a node.
     pub(crate) death_proof: DeathProof,
-    /// The guard of a node's release.
-    pub(crate) release: Guard,
+    /// What the store checks before a node's release.
+    pub(crate) release_condition: ReleaseCondition,
     /// The effect of a node's renewal.
     pub(crate) renewal: Renewal,
     /// Nodes unregister the leases that a client has unregistered.
@@ -85,14 +85,14 @@ pub(crate) enum DeathProof {
     MainProcess,
 }
 
-/// What a release must know of the lease that it ends.
+/// What the store checks before a release: which leases it may end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guard {
-    /// Its id: the rule.
+pub(crate) enum ReleaseCondition {
+    /// This lease: the rule.
     Lease,
-    /// The id of its client.
+    /// Any lease of its client.
     Client,
-    /// Nothing.
+    /// Any lease.
     Nothing,
 }
 
@@ -123,14 +123,14 @@ impl Setup {
         child: false,
         ttl: 3,
         max_hold: None,
-        ends: 0,
-        slow: 0,
-        stops: 0,
-        late: 0,
-        slack: 0,
-        gives_up: false,
+        lost_connections: 0,
+        slow_nodes: 0,
+        node_restarts: 0,
+        late_actions: 0,
+        failed_actions: 0,
+        abandons_leases: false,
         death_proof: DeathProof::AllProcesses,
-        release: Guard::Lease,
+        release_condition: ReleaseCondition::Lease,
         renewal: Renewal::Own,
         unregisters: true,
         max_pause: Some(MAX_PAUSE),

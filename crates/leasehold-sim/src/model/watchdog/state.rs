@@ -61,11 +61,11 @@ pub(crate) struct State {
     /// The actions that nodes have given up.
     pub(super) late: [Option<(u8, Kind)>; LATE],
     /// How many faults may still happen.
-    pub(super) ends: u8,
-    pub(super) slow: u8,
-    pub(super) stops: u8,
-    pub(super) slack: u8,
-    pub(super) lates: u8,
+    pub(super) lost_connections: u8,
+    pub(super) slow_nodes: u8,
+    pub(super) node_restarts: u8,
+    pub(super) failed_actions: u8,
+    pub(super) late_actions: u8,
     /// The violations so far, one bit for each.
     pub(super) violated: u8,
 }
@@ -163,11 +163,11 @@ impl State {
     /// Gives up an action, if that may still happen. It may come late.
     pub(super) fn add_late(&mut self, acquisition: u8, kind: Kind) -> bool {
         let free = self.late.iter_mut().find(|late| late.is_none());
-        let Some(free) = free.filter(|_| self.lates > 0) else {
+        let Some(free) = free.filter(|_| self.late_actions > 0) else {
             return false;
         };
         *free = Some((acquisition, kind));
-        self.lates -= 1;
+        self.late_actions -= 1;
         true
     }
 }

@@ -107,7 +107,10 @@ impl Watchdog {
 
     /// A timely node on the host has released the lease of a dead client before the tick is over.
     fn check_release(&self, state: &mut State) {
-        if state.holder >= FREE || !state.is_timely(HOST) || state.slack < self.setup.slack {
+        if state.holder >= FREE
+            || !state.is_timely(HOST)
+            || state.failed_actions < self.setup.failed_actions
+        {
             return;
         }
         let run = state.run_of(state.holder);

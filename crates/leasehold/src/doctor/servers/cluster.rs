@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::{Finding, slow_failover};
-use crate::store::diagnose::{ClusterFacts, ClusterMember, Fact, Fields, NodeFacts};
+use crate::store::diagnose::{ClusterFacts, ClusterMember, Fields, NodeFacts, QueryResult};
 
 const CHECK: &str = "cluster";
 
@@ -14,17 +14,21 @@ const SLOTS: u64 = 16_384;
 /// Fewer masters cannot agree on a failover when one of them is away.
 const LEAST: usize = 3;
 
-pub(super) fn check(facts: &Fact<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -> Vec<Finding> {
+pub(super) fn check(
+    facts: &QueryResult<ClusterFacts>,
+    nodes: &[NodeFacts],
+    ttl: Ttl,
+) -> Vec<Finding> {
     let facts = match facts {
         Ok(facts) => facts,
-        Err(words) if words.contains("cluster support disabled") => {
+        Err(message) if message.contains("cluster support disabled") => {
             let finding = Finding::danger(CHECK, "this is a single server, not a cluster")
                 .because("no lock can be acquired by this URL")
                 .fix("name the store redis://HOST");
             return vec![finding];
         }
-        Err(words) => {
-            let seen = format!("the nodes do not show their cluster: {words}");
+        Err(message) => {
+            let seen = format!("the nodes do not show their cluster: {message}");
             let finding = Finding::note(CHECK, seen)
                 .because(
                     "slots, replicas and the nodes that the URL does not name were not checked",

@@ -11,8 +11,8 @@ const QUEUE_SINCE: [u64; 3] = [6, 0, 6];
 pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Finding {
     let info = match &node.info {
         Ok(info) => info,
-        Err(words) => {
-            let seen = format!("the server does not show its state: {words}");
+        Err(message) => {
+            let seen = format!("the server does not show its state: {message}");
             return Finding::note("version", seen)
                 .because("version, memory, persistence and replicas could not be checked")
                 .fix("run doctor as a user with +info");
@@ -73,7 +73,7 @@ fn role(info: &Fields, topology: &Topology) -> Option<Finding> {
     }
     if info.is("loading", "1") {
         let finding = Finding::danger("role", "the server is still loading its data")
-            .because("it answers no client until it is done")
+            .because("it replies to no client until it is done")
             .fix("wait, then run doctor again");
         return Some(finding);
     }

@@ -8,7 +8,7 @@ const CHECK: &str = "masters";
 /// With fewer masters, the majority is all of them.
 const LEAST: usize = 3;
 
-/// `silent` is the number of further masters that do not answer.
+/// `silent` is the number of further masters that do not reply.
 pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
     let mut findings = Vec::new();
     let count = nodes.len() + silent;
@@ -28,7 +28,7 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
     }
     findings.push(match count {
         _ if nodes.len() <= count / 2 => {
-            Finding::danger(CHECK, format!("{} of {count} nodes answer", nodes.len()))
+            Finding::danger(CHECK, format!("{} of {count} nodes reply", nodes.len()))
                 .because("that is not a majority: no lock can be acquired or renewed")
                 .fix("bring the others back")
         }

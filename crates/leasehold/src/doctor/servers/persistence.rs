@@ -18,13 +18,13 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     }
     match &node.config {
         Ok(config) => {
-            findings.push(kept(config, node.info.as_ref().ok()));
+            findings.push(check_settings(config, node.info.as_ref().ok()));
             findings.extend(details(config));
         }
-        Err(words) => findings.push(
+        Err(message) => findings.push(
             Finding::note(
                 CHECK,
-                format!("the server does not show its settings: {words}"),
+                format!("the server does not show its settings: {message}"),
             )
             .because("the data that survives a crash could not be checked")
             .fix("run doctor as a user with +config|get"),
@@ -47,7 +47,7 @@ fn faults(info: &Fields) -> Option<Finding> {
     Some(finding)
 }
 
-fn kept(config: &Fields, info: Option<&Fields>) -> Finding {
+fn check_settings(config: &Fields, info: Option<&Fields>) -> Finding {
     let saves = config.get("save").is_some_and(|save| !save.is_empty());
     let fsync = config.get("appendfsync").unwrap_or_default();
     match (config.is("appendonly", "yes"), fsync) {

@@ -5,7 +5,7 @@ use crate::store::diagnose::{Fields, NodeFacts};
 
 const CHECK: &str = "replicas";
 
-/// The seconds from which a replica lags.
+/// The number of seconds from which a replica lags.
 const LAG: u64 = 2;
 
 pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
@@ -31,13 +31,13 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     if replicas.is_empty() {
         return vec![Finding::ok(CHECK, "none, so none can be promoted")];
     }
-    let mut findings: Vec<_> = replicas.iter().filter_map(lags).collect();
+    let mut findings: Vec<_> = replicas.iter().filter_map(check_lag).collect();
     let count = replicas.len();
-    findings.push(promoted(count, wanted));
+    findings.push(promotion_risk(count, wanted));
     findings
 }
 
-fn promoted(count: usize, wanted: u64) -> Finding {
+fn promotion_risk(count: usize, wanted: u64) -> Finding {
     let seen = format!("{count} replicas, min-replicas-to-write {wanted}");
     let fix = match wanted {
         0 => {
@@ -58,14 +58,14 @@ fn promoted(count: usize, wanted: u64) -> Finding {
         .fix(fix)
 }
 
-fn lags(replica: &Fields) -> Option<Finding> {
+fn check_lag(replica: &Fields) -> Option<Finding> {
     let get = |name| replica.get(name).unwrap_or("?");
-    let place = format!("{}:{}", get("ip"), get("port"));
+    let address = format!("{}:{}", get("ip"), get("port"));
     let seen = match replica.number("lag") {
         _ if !replica.is("state", "online") => {
-            format!("the replica {place} is not synchronized yet")
+            format!("the replica {address} is not synchronized yet")
         }
-        Some(lag) if lag >= LAG => format!("the replica {place} was last heard of {lag} s ago"),
+        Some(lag) if lag >= LAG => format!("the replica {address} was last heard of {lag} s ago"),
         _ => return None,
     };
     let finding = Finding::warning(CHECK, seen)
@@ -77,5 +77,9 @@ fn lags(replica: &Fields) -> Option<Finding> {
 /// The fields of `ip=127.0.0.1,port=6380,state=online,offset=42,lag=0`.
 fn fields(line: &str) -> Fields {
     let pairs = line.split(',').filter_map(|pair| pair.split_once('='));
-    Fields(pairs.map(|(a, b)| (a.to_owned(), b.to_owned())).collect())
+    Fields(
+        pairs
+            .map(|(field, value)| (field.to_owned(), value.to_owned()))
+            .collect(),
+    )
 }

@@ -7,9 +7,9 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
     let mut findings = Vec::new();
     // A replica refuses writes in any case.
     let blocked = node.rights.blocked.as_ref().filter(|_| !node.is_replica());
-    if let Some(words) = blocked {
+    if let Some(message) = blocked {
         findings.push(
-            Finding::danger("writes", format!("the server refuses to write: {words}"))
+            Finding::danger("writes", format!("the server refuses to write: {message}"))
                 .because("no lock can be acquired")
                 .fix("remove the reason that the server names"),
         );

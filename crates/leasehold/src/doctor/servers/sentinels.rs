@@ -16,11 +16,11 @@ const LEAST: u64 = 3;
 pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
     let mut findings = Vec::new();
     for watch in sentinels {
-        if let Err(words) = &watch.master {
+        if let Err(message) = &watch.master {
             findings.push(
                 at(
                     watch,
-                    Finding::warning(CHECK, format!("it does not name the master: {words}")),
+                    Finding::warning(CHECK, format!("it does not name the master: {message}")),
                 )
                 .because("the others must agree without it, and clients have fewer sources of failover notifications")
                 .fix("bring it back, or take it out of the store URL"),
@@ -63,7 +63,7 @@ pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
 /// The finding that all servers are replicas. A server that does not report its role may be the master.
 pub(super) fn no_master(nodes: &[NodeFacts]) -> Option<Finding> {
     let replicas = nodes.iter().all(NodeFacts::is_replica);
-    let finding = Finding::danger(CHECK, "the master does not answer")
+    let finding = Finding::danger(CHECK, "the master does not reply")
         .because("no lock can be acquired or renewed until it is back, or another is promoted")
         .fix("bring it back; if none is promoted, check the sentinels");
     replicas.then_some(finding)

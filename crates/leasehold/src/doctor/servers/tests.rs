@@ -152,7 +152,7 @@ fn masters_are_counted_and_have_one_version() {
         assert_eq!(identity::versions(&masters), None);
     }
     let two = masters::check(&vec![node("", ""); 2], 1);
-    assert!(two.iter().all(|found| !found.seen.contains("answer")));
+    assert!(two.iter().all(|found| !found.seen.contains("reply")));
     let found = identity::versions(&[node("", ""), node("redis_version:6.2.1", "")]);
     let seen = found.unwrap().seen;
     assert!(seen.contains("Redis 6.2.1, Redis 7.0.15"), "{seen}");

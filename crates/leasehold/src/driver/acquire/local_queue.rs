@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::super::sync::{Mutex, MutexGuard, lock, may_switch};
+use super::super::primitives::{Mutex, MutexGuard, lock, may_switch};
 
 /// The types of a kind of queues.
 pub(crate) trait QueueKind: Sized {
@@ -91,7 +91,7 @@ impl<L: QueueKind> LocalQueues<L> {
     }
 
     /// Joins a queue at its head if it is empty.
-    pub(crate) fn enter_front(&self, key: &L::Key) -> Option<Head<L>> {
+    pub(crate) fn enter_if_empty(&self, key: &L::Key) -> Option<Head<L>> {
         let table = self.table();
         (!table.queues.contains_key(key)).then(|| self.open(table, key))
     }
@@ -210,14 +210,14 @@ impl<L: QueueKind> Drop for Head<L> {
         };
         if let Some((head, next)) = head.next(|_, _| None) {
             // A task that was cancelled meanwhile drops the turn again, which passes it on to the next.
-            drop(next.give(head.into()));
+            drop(next.wake(head.into()));
         }
     }
 }
 
 impl<L: QueueKind> Waiter<L> {
-    /// Gives the task its turn. Returns the turn if the task was cancelled.
-    pub(crate) fn give(self, turn: L::Turn) -> Result<(), L::Turn> {
+    /// Wakes the task with its turn. Returns the turn if the task was cancelled.
+    pub(crate) fn wake(self, turn: L::Turn) -> Result<(), L::Turn> {
         may_switch();
         self.turn.send(turn)
     }
@@ -225,7 +225,7 @@ impl<L: QueueKind> Waiter<L> {
 
 impl<L: QueueKind> QueuedTask<L> {
     /// Waits for the turn. `None` only after that, or when all waiting is ended.
-    pub(crate) async fn turn(&mut self) -> Option<L::Turn> {
+    pub(crate) async fn wait(&mut self) -> Option<L::Turn> {
         let turn = self.turn.as_mut()?.await;
         self.turn = None;
         turn.ok()
@@ -253,7 +253,7 @@ impl<L: QueueKind> Default for LocalQueues<L> {
     }
 }
 
-/// Tests read from it that no queue is left.
+/// Shows the number of queues, which tests check.
 impl<L: QueueKind> fmt::Debug for LocalQueues<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queues = self.table().queues.len();

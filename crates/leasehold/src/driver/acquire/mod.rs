@@ -21,7 +21,7 @@ use super::active_lease::ActiveLease;
 use super::batcher;
 use super::context::AcquireOptions;
 use super::hold::Hold;
-use super::sync::report;
+use super::primitives::report;
 use super::{Driver, HeadState, MutexQueues, Turn, release};
 use crate::store::{Key, Reply, Request, Shard, WakeupMode};
 use crate::{Durability, Error, ErrorKind, Result};
@@ -62,7 +62,7 @@ pub(crate) async fn acquire(
             Entry::Head(head) => Contender::new(driver, &request.key, Some(head)),
             Entry::QueuedTask(mut waiting) => {
                 let arrived = driver.context.clock.now();
-                let turn = waiting.turn().await;
+                let turn = waiting.wait().await;
                 if let Some(Turn::Head(_) | Turn::Contend(_)) = turn {
                     last = driver.last_reply(&request.key);
                 }
@@ -93,10 +93,10 @@ pub(crate) async fn acquire(
     // A caller that was not at the head of the queue knows what the head knows.
     match last.or_else(|| driver.last_reply(&request.key)) {
         Some(LastReply::Refused) => Ok(None),
-        // A store that does not answer is not a refusal.
+        // A store that does not reply is not a refusal.
         Some(LastReply::Failed(error)) => Err(error),
         None => {
-            let message = "the store did not answer within the time given";
+            let message = "no reply from the store within the time limit";
             let error = Error::new(ErrorKind::Unreachable, message);
             Err(driver.context.name_error(error, &request.key))
         }
@@ -105,7 +105,7 @@ pub(crate) async fn acquire(
 
 /// Acquires a lock without waiting, past the queue if there is one.
 async fn try_acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Option<Hold>> {
-    let head = driver.queues.enter_front(&request.key);
+    let head = driver.queues.enter_if_empty(&request.key);
     let past_the_queue = head.is_none();
     if past_the_queue && driver.holds(&request.key) {
         return Ok(None);
@@ -116,9 +116,9 @@ async fn try_acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<O
     Ok(hold.filter(|_| !(past_the_queue && driver.queues.is_open(&request.key))))
 }
 
-/// The task that talks to the store for the queue of a lock.
+/// The task at the head of a local queue, which sends its requests to the store.
 ///
-/// When it is dropped, the next task in the queue continues, also with the place in the queue of the store.
+/// When it is dropped, the next task takes over, and keeps the position in the store's queue.
 pub(crate) struct Contender {
     driver: Arc<Driver>,
     key: Key,
@@ -147,7 +147,7 @@ impl Contender {
     ///
     /// # Errors
     ///
-    /// The last failure, if the store has not answered for as long as the caller waits, and for a ttl.
+    /// The last failure, if the store has not replied for as long as the caller waits, and for a ttl.
     fn take_over(self, arrived: Instant, last: Option<&LastReply>) -> Result<Self> {
         if let Some(acquisition) = &self.acquisition {
             let now = self.driver.context.clock.now();
@@ -389,7 +389,7 @@ impl Drop for Contender {
             contender.acquisition = successor;
             contender.reported = self.reported;
             // A task that was cancelled meanwhile drops the turn again, which passes it on to the next.
-            drop(next.give(Turn::Contend(Box::new(contender))));
+            drop(next.wake(Turn::Contend(Box::new(contender))));
         }
     }
 }
@@ -431,7 +431,7 @@ impl Head<MutexQueues> {
         };
         contender.acquisition = Some(acquisition);
         // If the task was cancelled meanwhile, its turn passes on to the next.
-        drop(next.give(Turn::Contend(Box::new(contender))));
+        drop(next.wake(Turn::Contend(Box::new(contender))));
         Some(released)
     }
 }
@@ -492,6 +492,6 @@ fn failure(error: &Error) -> Failure {
 fn unexpected(reply: &str) -> Error {
     Error::new(
         ErrorKind::Store,
-        format!("the store answered an acquire with {reply}"),
+        format!("the store replied to an acquire with {reply}"),
     )
 }

@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use super::super::clock::Clock;
 use super::super::context::AcquireOptions;
-use super::super::sync::{Mutex, MutexGuard, lock};
+use super::super::primitives::{Mutex, MutexGuard, lock};
 use crate::Error;
 
 /// An acquisition, shared by the task that drives it and by those that receive events.

@@ -8,7 +8,7 @@ use leasehold_core::{Instant, Op, Ttl};
 
 use super::super::active_lease::ActiveLease;
 use super::super::context::{Context, Route};
-use super::super::sync::{lock, report};
+use super::super::primitives::{lock, report};
 use super::Shared;
 use crate::store::{Reply, Request};
 
@@ -62,7 +62,7 @@ impl Batch {
         let ttls: Vec<_> = requests.iter().map(ttl).collect();
         let Context { store, clock, .. } = &Arc::clone(&self.shared).context;
         let sent = clock.now();
-        // A store that never answers must not keep the limiter, nor a release that waits for this renewal.
+        // A store that never replies must not keep the limiter, nor a release that waits for this renewal.
         let replies = tokio::select! {
             biased;
             replies = store.apply(requests) => replies,
@@ -101,9 +101,9 @@ impl Batch {
     }
 
     fn handle_replies(&mut self, ttls: &[Ttl], replies: &[Reply], sent: Instant, now: Instant) {
-        let answered = self.leases.len().min(replies.len());
+        let replied = self.leases.len().min(replies.len());
         let replies = ttls.iter().zip(replies);
-        for (due, (ttl, reply)) in self.leases.drain(..answered).zip(replies) {
+        for (due, (ttl, reply)) in self.leases.drain(..replied).zip(replies) {
             due.lease.handle_renewal(reply, sent, *ttl, now);
             self.shared.reschedule(&due.lease, now);
         }
@@ -141,14 +141,14 @@ fn ttl(request: &Request) -> Ttl {
 }
 
 fn count(sent: usize, replies: &[Reply], lag: Duration) {
-    let answered = replies
+    let replied = replies
         .iter()
         .filter(|reply| matches!(reply, Reply::Applied { .. }))
         .count();
-    let failed = sent.saturating_sub(answered);
+    let failed = sent.saturating_sub(replied);
     metrics::counter!("leasehold_round_trips_total").increment(1);
     metrics::counter!("leasehold_renewal_batches_total").increment(1);
-    metrics::counter!("leasehold_renewals_total").increment(answered as u64);
+    metrics::counter!("leasehold_renewals_total").increment(replied as u64);
     metrics::counter!("leasehold_renewal_failures_total").increment(failed as u64);
     metrics::histogram!("leasehold_renewal_lag_seconds").record(lag);
 }

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use self::batch::{Batch, DueLease};
 use super::active_lease::ActiveLease;
 use super::context::{Context, Route};
-use super::sync::{JoinHandle, Mutex, MutexGuard, lock, report};
+use super::primitives::{JoinHandle, Mutex, MutexGuard, lock, report};
 use super::watchdog::WatchdogClient;
 use crate::store::EventScope;
 

@@ -103,7 +103,7 @@ impl RecordingStore {
         }
     }
 
-    /// Checks what was recorded. Answers how many renewals there were.
+    /// Checks what was recorded. Returns the number of renewals.
     pub(super) fn check(&self) -> u64 {
         let leases = self.leases();
         for (lease, recorded) in &*leases {
@@ -144,16 +144,16 @@ impl RecordingStore {
         if slow {
             a_while().await;
         }
-        let replies = self.answer(batch).await;
+        let replies = self.reply(batch).await;
         if slow {
             a_while().await;
         }
         replies
     }
 
-    async fn answer(&self, batch: Vec<Request>) -> Vec<Reply> {
+    async fn reply(&self, batch: Vec<Request>) -> Vec<Reply> {
         let count = batch.len();
-        let error = || Error::new(ErrorKind::Unreachable, "no answer");
+        let error = || Error::new(ErrorKind::Unreachable, "no reply");
         match thread_rng().gen_range(0..8) {
             0 if self.faults => vec![Reply::Rejected(error()); count],
             1 if self.faults => {
@@ -165,7 +165,7 @@ impl RecordingStore {
     }
 }
 
-/// Renewals in flight, until they are answered or given up.
+/// Renewals in flight, until the reply comes or they are given up.
 struct InFlight<'a> {
     store: &'a RecordingStore,
     renewals: Vec<LeaseId>,

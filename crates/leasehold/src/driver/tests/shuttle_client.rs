@@ -24,8 +24,8 @@ use super::super::acquire::{self, AcquireRequest, Wait};
 use super::super::active_lease::ActiveLease;
 use super::super::context::AcquireOptions;
 use super::super::hold::Hold;
+use super::super::primitives::Runtime;
 use super::super::renew::Renewer;
-use super::super::sync::Runtime;
 use super::super::watchdog::WatchdogClient;
 use super::super::{Context as DriverContext, Driver, shutdown};
 use super::recording_store::RecordingStore;
@@ -185,7 +185,7 @@ impl World {
     }
 }
 
-/// Answers how many renewals there were.
+/// Returns the number of renewals.
 fn run_client(faults: bool) -> u64 {
     let world = World::new(faults);
     let time = spawn(Arc::clone(&world).go_on());

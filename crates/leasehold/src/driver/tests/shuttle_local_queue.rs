@@ -86,7 +86,7 @@ impl World {
                 let ticket = waiting.ticket;
                 let leaves = thread_rng().gen_bool(0.4);
                 let turn = {
-                    let mut turn = pin!(waiting.turn());
+                    let mut turn = pin!(waiting.wait());
                     if leaves {
                         let polls = thread_rng().gen_range(0..3);
                         poll_times(&mut turn, polls).await.flatten()
@@ -111,7 +111,7 @@ impl World {
             && let Some(next) = head.next_if(|()| true)
         {
             let (handed, done) = oneshot::channel();
-            match next.give(Turn::Handed(handed)) {
+            match next.wake(Turn::Handed(handed)) {
                 Ok(()) => drop(done.await),
                 Err(_) if self.mutation == Mutation::ForgetsReturned => {
                     return std::mem::forget(head);

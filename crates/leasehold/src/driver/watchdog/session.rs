@@ -18,8 +18,8 @@ use crate::Error;
 use crate::ErrorKind;
 use crate::driver::active_lease::ActiveLease;
 use crate::driver::clock::Clock;
-use crate::driver::sync::{Mutex, lock, report};
-use crate::process::Process;
+use crate::driver::primitives::{Mutex, lock, report};
+use crate::fork::Process;
 use crate::watchdog::Address;
 use crate::watchdog::wire::{self, Hello, Refusal, Registration, ToClient, ToNode};
 

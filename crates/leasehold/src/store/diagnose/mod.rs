@@ -15,7 +15,7 @@ pub(crate) use self::file::FileFacts;
 pub(crate) use self::file::{FileSystem, LOG_MAX};
 #[cfg(all(feature = "doctor", feature = "redis"))]
 pub(crate) use self::servers::{
-    ClockFacts, ClusterFacts, ClusterMember, Fact, MissingRight, NodeFacts, Purpose, Rights,
+    ClockFacts, ClusterFacts, ClusterMember, MissingRight, NodeFacts, Purpose, QueryResult, Rights,
     SentinelFacts, ServerFacts, Topology,
 };
 

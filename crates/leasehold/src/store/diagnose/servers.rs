@@ -23,7 +23,7 @@ pub(crate) enum Topology {
     /// The master that sentinels name, as each of them reports it.
     Sentinel(Vec<SentinelFacts>),
     /// A cluster: `CLUSTER INFO` and `CLUSTER NODES` of one of its nodes.
-    Cluster(Fact<ClusterFacts>),
+    Cluster(QueryResult<ClusterFacts>),
     /// Many masters.
     Masters,
 }
@@ -34,7 +34,7 @@ pub(crate) struct SentinelFacts {
     /// The address of the sentinel.
     pub(crate) name: String,
     /// `SENTINEL MASTER`.
-    pub(crate) master: Fact<Fields>,
+    pub(crate) master: QueryResult<Fields>,
 }
 
 /// The report of a node on its cluster.
@@ -62,9 +62,9 @@ pub(crate) struct NodeFacts {
     /// Its URL or address, without a password.
     pub(crate) name: String,
     /// `INFO`.
-    pub(crate) info: Fact<Fields>,
+    pub(crate) info: QueryResult<Fields>,
     /// `CONFIG GET` of the relevant settings.
-    pub(crate) config: Fact<Fields>,
+    pub(crate) config: QueryResult<Fields>,
     /// `None` if `TIME` is refused.
     pub(crate) clock: Option<ClockFacts>,
     /// The version of the protocol on the connection: 2 or 3.
@@ -72,8 +72,8 @@ pub(crate) struct NodeFacts {
     pub(crate) rights: Rights,
 }
 
-/// A report of a server, or the words with which it refused one.
-pub(crate) type Fact<T> = Result<T, String>;
+/// The reply to a query, or the error message of the server.
+pub(crate) type QueryResult<T> = Result<T, String>;
 
 /// The offset of the clock of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

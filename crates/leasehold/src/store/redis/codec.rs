@@ -332,7 +332,7 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
         (EXHAUSTED, Op::SetToken { .. }) => Some(Outcome::Exhausted),
         (LOST, Op::Enter { .. } | Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. }) => {
             Some(Outcome::Lost(match number()? {
-                0 => Loss::Gone,
+                0 => Loss::Free,
                 _ => Loss::TakenOver,
             }))
         }

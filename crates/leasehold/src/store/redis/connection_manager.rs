@@ -17,10 +17,10 @@ use super::notifications::Notifications;
 use super::session::Session;
 use super::subscriptions::SubscribedTo;
 use super::target::Target;
-use crate::process::Process;
+use crate::fork::Process;
 use crate::store::api::Reply;
+use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
-use crate::store::sync::lock;
 use crate::{Error, Result};
 
 /// Replaces a timeout that is too long to be added to a clock.

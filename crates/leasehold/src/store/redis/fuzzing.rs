@@ -15,7 +15,7 @@ use super::keys::{client_key, parse_record, record_key};
 use super::notifications::Notifications;
 use super::{codec, inspect};
 use crate::store::api::{Event, Listener, Reply, Request, fixture};
-use crate::store::sync::lock;
+use crate::store::lock::lock;
 
 /// A password that must not appear in any message.
 const PASSWORD: &str = "kEnNwOrT";

@@ -10,7 +10,7 @@ use redis::{PushInfo, PushKind, Value};
 use super::keys::{channel, parse_channel, parse_record};
 use crate::Error;
 use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Request, WakeupMode};
-use crate::store::sync::lock;
+use crate::store::lock::lock;
 
 type Table = HashMap<ClientId, (Keyspace, Weak<dyn Listener>)>;
 

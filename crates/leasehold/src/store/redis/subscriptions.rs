@@ -17,7 +17,7 @@ use super::notifications::Notifications;
 use super::session_state::SessionState;
 use super::tracking::{self, KeyTracking};
 use crate::store::api::{Reply, Request, WakeupMode};
-use crate::store::sync::lock;
+use crate::store::lock::lock;
 
 /// The subscriptions of one connection.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use super::codec::record;
 use super::keys::record_key;
 use super::notifications::Notifications;
 use crate::store::api::{Key, Reply, Request};
-use crate::store::sync::lock;
+use crate::store::lock::lock;
 
 /// How long a lease must be held to be tracked. Shorter ones cost no request, and a loss may be noticed this
 /// much later.

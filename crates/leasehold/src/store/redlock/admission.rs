@@ -17,9 +17,9 @@ use super::fan_out::{WaitLimits, fan_out};
 use super::master::Master;
 use super::tally::Tally;
 use crate::store::api::Reply;
+use crate::store::lock::lock;
 use crate::store::redis::errors::is_not_admitted;
 use crate::store::redis::master::Inspection;
-use crate::store::sync::lock;
 
 /// The longest and the shortest interval of inspections while a master is not admitted.
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -208,14 +208,14 @@ impl Admission {
                 let until = Instant::now() + remaining;
                 Status::KeptOut { until }
             }
-            (Decision::TooFewAnswers, Some(_)) => {
+            (Decision::TooFewReplies, Some(_)) => {
                 tracing::info!(
                     master = %store, %namespace,
-                    "kept out until all masters answer, or a majority that is admitted",
+                    "kept out until all masters reply, or a majority that is admitted",
                 );
                 Status::Unknown
             }
-            (Decision::TooFewAnswers | Decision::Admit { .. }, _) => Status::Unknown,
+            (Decision::TooFewReplies | Decision::Admit { .. }, _) => Status::Unknown,
         }
     }
 
@@ -233,7 +233,7 @@ impl Admission {
     }
 }
 
-/// Continues the admission for a namespace as long as the store is in use and a master that answers is not
+/// Continues the admission for a namespace as long as the store is in use and a master that replies is not
 /// admitted.
 async fn run(running: Running) {
     loop {

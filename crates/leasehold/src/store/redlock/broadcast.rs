@@ -27,14 +27,14 @@ const ROUND_TRIPS: u32 = 4;
 const VOTE_MIN: Duration = Duration::from_secs(1);
 
 /// The replies of a master in one phase, and the positions of their requests.
-struct Answered {
+struct MasterReplies {
     master: usize,
     second: bool,
     positions: Vec<usize>,
     replies: Vec<Reply>,
 }
 
-type Calls = FuturesUnordered<BoxFuture<'static, Answered>>;
+type Calls = FuturesUnordered<BoxFuture<'static, MasterReplies>>;
 
 /// Sends batches to the masters of a store.
 #[derive(Clone, Copy)]
@@ -91,11 +91,11 @@ impl Broadcast<'_> {
         while !tallies.iter().all(Tally::is_done) {
             tokio::select! {
                 biased;
-                answered = calls.next() => {
-                    let Some(answered) = answered else { break };
-                    let Answered { master, replies, positions, .. } = &answered;
+                replied = calls.next() => {
+                    let Some(replied) = replied else { break };
+                    let MasterReplies { master, replies, positions, .. } = &replied;
                     self.admission.note_replies(*master, replies, positions, tallies);
-                    if self.count(tallies, &calls, answered) {
+                    if self.count(tallies, &calls, replied) {
                         end = Some(Instant::now() + limit);
                     }
                 }
@@ -113,11 +113,11 @@ impl Broadcast<'_> {
     }
 
     /// Counts the replies of a master, and sends the second phase where it begins. Returns whether it did.
-    fn count(self, tallies: &mut [Tally], calls: &Calls, answered: Answered) -> bool {
+    fn count(self, tallies: &mut [Tally], calls: &Calls, replied: MasterReplies) -> bool {
         let nodes = self.nodes;
-        let (master, second) = (answered.master, answered.second);
+        let (master, second) = (replied.master, replied.second);
         let mut writes: Vec<(Vec<usize>, Vec<Request>)> = vec![Default::default(); nodes.len()];
-        for (position, reply) in answered.positions.into_iter().zip(answered.replies) {
+        for (position, reply) in replied.positions.into_iter().zip(replied.replies) {
             let tally = &mut tallies[position];
             if let (Some(lease), Reply::Applied { .. }) = (tally.released(), &reply) {
                 self.leftovers.released_at(lease, master);
@@ -147,10 +147,10 @@ fn call(
     second: bool,
     positions: Vec<usize>,
     requests: Vec<Request>,
-) -> BoxFuture<'static, Answered> {
+) -> BoxFuture<'static, MasterReplies> {
     let applied = node.apply(requests);
     Box::pin(async move {
-        Answered {
+        MasterReplies {
             master,
             second,
             positions,

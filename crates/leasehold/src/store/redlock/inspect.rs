@@ -22,7 +22,7 @@ const LIMITS: WaitLimits = WaitLimits {
 /// The lease that holds a lock at a majority. An error if that depends on masters that did not reply.
 pub(super) async fn inspect(nodes: &[Arc<Master>], size: Size, key: &Key) -> Result<Option<Entry>> {
     let calls = nodes.iter().map(|node| node.store.inspect(key));
-    let (found, errors) = answers(size, fan_out(calls, size, LIMITS).await)?;
+    let (found, errors) = replies(size, fan_out(calls, size, LIMITS).await)?;
     if is_open(size, &found) {
         return Err(no_quorum(size, &errors, None));
     }
@@ -36,7 +36,7 @@ pub(super) async fn list(
     space: &Keyspace,
 ) -> Result<Vec<Entry>> {
     let calls = nodes.iter().map(|node| node.store.list(space));
-    let (found, _) = answers(size, fan_out(calls, size, LIMITS).await)?;
+    let (found, _) = replies(size, fan_out(calls, size, LIMITS).await)?;
     let mut names = BTreeMap::<_, Vec<Entry>>::new();
     for entry in found.into_iter().flatten() {
         names.entry(entry.key.name.clone()).or_default().push(entry);
@@ -45,30 +45,30 @@ pub(super) async fn list(
     Ok(held.collect())
 }
 
-/// The answers, of at least a majority, and the errors of the others.
-fn answers<T>(size: Size, results: Vec<Option<Result<T>>>) -> Result<(Vec<T>, Vec<Error>)> {
-    let (mut answers, mut errors) = (Vec::new(), Vec::new());
+/// The replies, of at least a majority, and the errors of the others.
+fn replies<T>(size: Size, results: Vec<Option<Result<T>>>) -> Result<(Vec<T>, Vec<Error>)> {
+    let (mut replies, mut errors) = (Vec::new(), Vec::new());
     for result in results {
         match result {
-            Some(Ok(answer)) => answers.push(answer),
+            Some(Ok(reply)) => replies.push(reply),
             Some(Err(error)) => errors.push(error),
             None => errors.push(Error::new(
                 ErrorKind::Unreachable,
-                "a master did not answer in time",
+                "a master did not reply in time",
             )),
         }
     }
-    if answers.len() < size.majority() {
+    if replies.len() < size.majority() {
         return Err(no_quorum(size, &errors, None));
     }
-    Ok((answers, errors))
+    Ok((replies, errors))
 }
 
-/// Whether a lease has no majority among the answers, but could have one with the masters that did not reply.
-fn is_open(size: Size, answers: &[Option<Entry>]) -> bool {
-    let silent = size.masters() - answers.len();
+/// Whether a lease has no majority among the replies, but could have one with the masters that did not reply.
+fn is_open(size: Size, replies: &[Option<Entry>]) -> bool {
+    let silent = size.masters() - replies.len();
     let mut leases = BTreeMap::<LeaseId, usize>::new();
-    for entry in answers.iter().flatten() {
+    for entry in replies.iter().flatten() {
         *leases.entry(entry.lease).or_default() += 1;
     }
     let most = leases.into_values().max().unwrap_or_default();
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_lock_is_free_only_if_silent_masters_could_not_make_it_a_majority() {
         let is_open =
-            |masters, answers: &[Option<Entry>]| is_open(Size::new(masters).unwrap(), answers);
+            |masters, replies: &[Option<Entry>]| is_open(Size::new(masters).unwrap(), replies);
         let [x, y, none] = [entry(1, 1), entry(2, 1), None];
         assert!(is_open(3, &[x.clone(), none.clone()]));
         assert!(is_open(3, &[x.clone(), y.clone()]));

@@ -9,7 +9,7 @@ use leasehold_core::quorum::{Masters, Size};
 use tokio::time::Instant;
 
 use crate::store::api::Leftover;
-use crate::store::sync::lock;
+use crate::store::lock::lock;
 
 /// The number of entries from which old ones are removed.
 const ENTRIES_MIN: usize = 1_024;
@@ -82,8 +82,8 @@ impl Leftovers {
             table.entries.remove(&lease);
             return Leftover::None;
         }
-        let answered = at.granted.len() + at.clear.without(at.granted).len();
-        match answered == self.size.masters() {
+        let replied = at.granted.len() + at.clear.without(at.granted).len();
+        match replied == self.size.masters() {
             true => Leftover::Granted,
             false => Leftover::Unknown,
         }

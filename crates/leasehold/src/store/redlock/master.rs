@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::orphans::Orphans;
 use crate::store::api::{BoxFuture, Reply, Request, Store};
+use crate::store::lock::lock;
 use crate::store::redis::RedisStore;
-use crate::store::sync::lock;
 use crate::{Error, ErrorKind};
 
 /// The number of calls in flight to one master. A master that is stopped gets no more: the others decide, and
@@ -85,7 +85,7 @@ impl Master {
     /// Why the master is not called now, if so.
     fn backoff(&self) -> Option<Error> {
         if self.in_flight.load(Ordering::Relaxed) >= IN_FLIGHT_MAX {
-            let message = "too many earlier requests are unanswered";
+            let message = "too many earlier requests have no reply";
             return Some(Error::new(ErrorKind::Unreachable, message).at_store(&self.store));
         }
         let mut health = lock(&self.health);

@@ -42,10 +42,10 @@ use crate::store::api::{
     BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Reply, Request,
     Store, WakeupMode,
 };
+use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
 use crate::store::redis::RedisStore;
 use crate::store::redis::deployment::{Deployment, Masters};
-use crate::store::sync::lock;
 use crate::{Error, ErrorKind, Result};
 
 /// The longest ttl that can be used, if the URL names no other.
@@ -128,7 +128,7 @@ impl RedlockStore {
                     format!("{}{what}", node.store),
                 ))
             };
-            let silent = || Error::new(ErrorKind::Unreachable, "no answer").at_store(&node.store);
+            let silent = || Error::new(ErrorKind::Unreachable, "no reply").at_store(&node.store);
             let facts = match met.unwrap_or_else(|| Err(silent())) {
                 Ok(facts) => facts,
                 Err(error) if error.is_transient() => {

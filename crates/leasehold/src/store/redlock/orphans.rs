@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use leasehold_core::{LeaseId, Op, Outcome, Ttl};
 
 use crate::store::api::{Reply, Request};
-use crate::store::sync::lock;
+use crate::store::lock::lock;
 
 /// The acquisitions in flight to one master, and whether their leases were released meanwhile.
 ///

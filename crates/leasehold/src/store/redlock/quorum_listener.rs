@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use leasehold_core::quorum::{Masters, Size};
 
 use crate::store::api::{Event, EventScope, Key, Listener};
-use crate::store::sync::lock;
+use crate::store::lock::lock;
 
 /// The number of names kept of which too few masters have reported a change. More are forgotten: waiters
 /// have timers.

@@ -74,7 +74,7 @@ impl Tally {
     fn skip(&mut self, at: Replies) {
         self.awaited = at.granted.without(at.clear);
         for master in at.clear.iter() {
-            let outcome = Outcome::Lost(Loss::Gone);
+            let outcome = Outcome::Lost(Loss::Free);
             let now = self.now;
             self.count(master, false, Reply::Applied { outcome, now });
         }
@@ -170,7 +170,7 @@ impl Tally {
                     let silent = self.size.masters() - self.replied.len();
                     let message = match silent {
                         0 => format!("the token was not written within {limit:?}"),
-                        _ => format!("no answer of {silent} within {limit:?}"),
+                        _ => format!("no reply from {silent} within {limit:?}"),
                     };
                     self.silent(silent, message);
                     self.step(step);
@@ -191,7 +191,7 @@ impl Tally {
         let silent = self.size.masters() - self.replied.len();
         self.replied = self.size.all();
         if self.is_open() {
-            self.silent(silent, format!("no answer of the others within {limit:?}"));
+            self.silent(silent, format!("no reply from the others within {limit:?}"));
             self.no_quorum = true;
             // The revoked lease is known without the others.
             self.count_revoked();
@@ -292,8 +292,8 @@ impl Tally {
         let (Op::Renew { lease, ttl }, Kind::Vote(vote)) = (&self.request.op, &self.kind) else {
             return None;
         };
-        let (lease, ttl, gone) = (*lease, *ttl, vote.gone());
-        if gone.is_empty() || !renewed {
+        let (lease, ttl, free) = (*lease, *ttl, vote.free());
+        if free.is_empty() || !renewed {
             return None;
         }
         let op = Op::Acquire {
@@ -303,7 +303,7 @@ impl Tally {
             tokens: std::num::NonZeroU32::MIN,
             wait: false,
         };
-        Some((gone, self.again(op)))
+        Some((free, self.again(op)))
     }
 
     fn count_revoked(&mut self) {
@@ -329,7 +329,7 @@ impl Tally {
         }
     }
 
-    /// Notes that the answers of so many masters are missing, of one at least.
+    /// Notes that the replies of so many masters are missing, of one at least.
     fn silent(&mut self, masters: usize, message: String) {
         let error = Error::new(ErrorKind::Unreachable, message);
         self.errors.extend(repeat_n(error, masters.max(1)));
@@ -342,7 +342,7 @@ impl Tally {
     }
 }
 
-/// Too few masters have answered. If all that failed did so for one reason that does not pass, that is it.
+/// Too few masters have replied. If all that failed did so for one reason that does not pass, that is it.
 /// `kept_out` is how long until enough of them are admitted, if that is all that is missing.
 pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>) -> Error {
     let mut kinds = errors.iter().map(Error::kind);
@@ -369,7 +369,7 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
         }
     });
     let messages: Vec<_> = messages.collect();
-    // A master that does not answer may keep them out for longer.
+    // A master that does not reply may keep them out for longer.
     let at_least = match errors.iter().all(is_not_admitted) {
         true => "",
         false => "at least ",
@@ -386,7 +386,7 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
     Error::new(kind, message).with_retry(retry(size, errors, kept_out))
 }
 
-/// Whether a majority of the masters answered, and will serve when those that refuse for a while do.
+/// Whether a majority of the masters replied, and will serve when those that refuse for a while do.
 fn retry(size: Size, errors: &[Error], kept_out: Option<Duration>) -> Retry {
     let count = |matches: fn(&Error) -> bool| errors.iter().filter(|error| matches(error)).count();
     let lacking = |missing: usize| missing > size.masters() - size.majority();
@@ -394,7 +394,7 @@ fn retry(size: Size, errors: &[Error], kept_out: Option<Duration>) -> Retry {
     let refused = count(Error::is_transient_refusal);
     match kept_out {
         None if lacking(permanent) => Retry::Never,
-        None if refused == 0 || lacking(errors.len() - refused) => Retry::Unanswered,
+        None if refused == 0 || lacking(errors.len() - refused) => Retry::NoReply,
         after => Retry::Refused { after },
     }
 }
@@ -404,23 +404,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_majority_that_answers_refuses_for_a_while_and_one_that_does_not_is_silent() {
+    fn a_majority_that_replies_refuses_for_a_while_and_one_that_does_not_is_silent() {
         let size = Size::new(3).unwrap();
         let error = |retry| Error::new(ErrorKind::Store, "it failed").with_retry(retry);
-        let [never, unanswered, refused] = [
-            Retry::Never,
-            Retry::Unanswered,
-            Retry::Refused { after: None },
-        ];
+        let [never, no_reply, refused] =
+            [Retry::Never, Retry::NoReply, Retry::Refused { after: None }];
         for (errors, expected) in [
             (&[refused, refused, refused][..], refused),
-            (&[refused, refused, unanswered], refused),
+            (&[refused, refused, no_reply], refused),
             (&[refused, refused, never], refused),
-            (&[refused, unanswered], refused),
-            (&[refused, unanswered, unanswered], unanswered),
-            (&[refused, unanswered, never], unanswered),
-            (&[unanswered], unanswered),
-            (&[unanswered, unanswered, never], unanswered),
+            (&[refused, no_reply], refused),
+            (&[refused, no_reply, no_reply], no_reply),
+            (&[refused, no_reply, never], no_reply),
+            (&[no_reply], no_reply),
+            (&[no_reply, no_reply, never], no_reply),
             (&[refused, never, never], never),
         ] {
             let errors: Vec<_> = errors.iter().copied().map(error).collect();

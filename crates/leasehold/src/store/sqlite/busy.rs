@@ -34,7 +34,7 @@ pub(super) fn retry<T>(
                 thread::sleep(interval.mul_f64(1.0 - fastrand::f64() / 2.0));
                 interval = (interval * 2).min(INTERVAL_MAX);
             }
-            answer => return answer,
+            result => return result,
         }
     }
 }
@@ -56,11 +56,11 @@ impl Turn {
     /// Waits for work. A wait that was long enough for others starts a new turn.
     pub(super) fn rest<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         let before = BootClock.now();
-        let answer = wait();
+        let result = wait();
         if BootClock.now().since(before) >= GAP {
             *self = Self::start();
         }
-        answer
+        result
     }
 
     /// Leaves the file to others if the turn was long enough.

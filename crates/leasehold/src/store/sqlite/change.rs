@@ -46,11 +46,11 @@ impl Write {
         match &self.change {
             Change::Apply(batch) => batch
                 .iter()
-                .map(|request| match answer(db, request, now, outbox) {
+                .map(|request| match apply(db, request, now, outbox) {
                     Err(fault @ Fault::Unreadable(_)) => Ok(Reply::Rejected(
                         Error::from(fault).for_lock(&request.key.name),
                     )),
-                    answer => answer,
+                    result => result,
                 })
                 .collect(),
             Change::RegisterClient(client, info, ttl) => {
@@ -83,7 +83,7 @@ impl Write {
 }
 
 /// Applies one request by the rule, inside a transaction, and adds its notifications to the outbox.
-fn answer(
+fn apply(
     db: &Connection,
     request: &Request,
     now: StoreTime,

@@ -12,7 +12,7 @@ use super::liveness::LivenessLock;
 use super::opened::OpenConnection;
 use super::{path, schema, time};
 use crate::store::diagnose::FileSystem;
-use crate::store::sync::lock;
+use crate::store::lock::lock;
 use crate::{Error, ErrorKind};
 
 /// The capacity of the cache of prepared statements: more than there are.

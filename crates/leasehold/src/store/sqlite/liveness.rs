@@ -24,8 +24,8 @@ use rustix::io::Errno;
 
 use super::error::{Fault, failure, of_system};
 use super::path;
-use crate::process::Process;
-use crate::store::sync::lock;
+use crate::fork::Process;
+use crate::store::lock::lock;
 use crate::{Error, ErrorKind};
 
 /// The files that this process or the one that it was forked from has had open.

@@ -27,11 +27,11 @@ impl LogMonitor {
             return;
         }
         self.transactions = 0;
-        self.check(file);
+        self.warn_if_large(file);
     }
 
-    /// Whether it logged a warning.
-    fn check(&mut self, file: &File) -> bool {
+    /// Logs a warning if the log is too large and that is new. Returns whether it did.
+    fn warn_if_large(&mut self, file: &File) -> bool {
         let Some(bytes) = size(&file.path) else {
             return false;
         };
@@ -86,14 +86,14 @@ mod tests {
         let mut monitor = LogMonitor::default();
         for _ in 0..2 {
             reader.execute_batch("BEGIN; SELECT * FROM filler").unwrap();
-            assert!(!monitor.check(&file));
+            assert!(!monitor.warn_if_large(&file));
             let fill = "INSERT INTO filler VALUES (zeroblob(4194304)); DELETE FROM filler";
             while size(&path).unwrap() <= LOG_MAX {
                 file.db.execute_batch(fill).unwrap();
             }
-            assert!(monitor.check(&file));
+            assert!(monitor.warn_if_large(&file));
             file.db.execute_batch(fill).unwrap();
-            assert!(!monitor.check(&file), "reported twice");
+            assert!(!monitor.warn_if_large(&file), "reported twice");
             // The log is truncated when it is reset.
             reader.execute_batch("COMMIT").unwrap();
             file.write_log_back().unwrap();

@@ -59,7 +59,7 @@ use self::link::Link;
 use self::notify::{Listeners, Notifier};
 use self::worker::Worker;
 use crate::clock::{BootClock, Clock};
-use crate::process::Process;
+use crate::fork::Process;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Listener, Reply, Request, Store,
@@ -137,7 +137,7 @@ impl SqliteStore {
             listeners: Arc::default(),
             process: Process::current(),
         };
-        let (opened, answer) = oneshot::channel();
+        let (opened, receiver) = oneshot::channel();
         let path = store.path.clone();
         let until = BootClock.now().after(wait_limit(options.connect_timeout));
         let wait_limit = wait_limit(options.response_timeout);
@@ -163,7 +163,7 @@ impl SqliteStore {
                     .with_source(error)
                     .at_store(&store)
             })?;
-        let opened = match tokio::time::timeout(options.connect_timeout, answer).await {
+        let opened = match tokio::time::timeout(options.connect_timeout, receiver).await {
             Ok(Ok(opened)) => opened,
             Ok(Err(_)) => Err(thread_ended()),
             Err(_) => Err(timed_out("opened", options.connect_timeout)),
@@ -179,14 +179,14 @@ impl SqliteStore {
     ) -> Result<T> {
         // After a fork, the thread is in the parent.
         self.process.check().map_err(|error| error.at_store(self))?;
-        let (reply, answer) = oneshot::channel();
-        let command = command(reply);
+        let (sender, receiver) = oneshot::channel();
+        let command = command(sender);
         let called = async {
             self.queue.send(command).await.map_err(|_| thread_ended())?;
-            answer.await.unwrap_or_else(|_| Err(thread_ended()))
+            receiver.await.unwrap_or_else(|_| Err(thread_ended()))
         };
-        let answer = tokio::time::timeout(self.response_timeout, called).await;
-        answer
+        let result = tokio::time::timeout(self.response_timeout, called).await;
+        result
             .unwrap_or_else(|_| Err(timed_out("read or written", self.response_timeout)))
             .map_err(|error| error.at_store(self))
     }

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::path;
-use crate::process::Process;
-use crate::store::sync::lock;
+use crate::fork::Process;
+use crate::store::lock::lock;
 use crate::{Error, ErrorKind, Result};
 
 /// The open files of this process and of the one that it was forked from.

@@ -78,9 +78,9 @@ impl Worker {
             fault,
             undetermined,
         } = match self.commit(until) {
-            Ok(answers) => {
+            Ok(results) => {
                 let writes = self.commands.take_writes();
-                for (write, replies) in writes.into_iter().zip(answers) {
+                for (write, replies) in writes.into_iter().zip(results) {
                     write.finish(replies);
                 }
                 return;
@@ -105,23 +105,23 @@ impl Worker {
     fn commit(&mut self, until: Instant) -> Result<Vec<Vec<Reply>>, Failed> {
         let file = self.link.get(until).map_err(Failed::certain)?;
         let mut outbox = Outbox::new(&mut self.notifier, &file.path);
-        let answers = transaction::run(&file.db, until, |db| {
+        let results = transaction::run(&file.db, until, |db| {
             // More may have arrived during the wait for other processes.
             self.commands.take_ready();
             let now = time::tick(db, &file.machine)?;
-            let mut answers = Vec::with_capacity(self.commands.writes.len());
+            let mut results = Vec::with_capacity(self.commands.writes.len());
             for write in &self.commands.writes {
-                answers.push(write.perform(db, now, &mut outbox)?);
+                results.push(write.perform(db, now, &mut outbox)?);
             }
             let ops = u32::try_from(self.commands.ops).unwrap_or(u32::MAX);
             self.gc.count_writes(ops, db, now)?;
             outbox.prepare();
-            Ok(answers)
+            Ok(results)
         })?;
         outbox.send();
         self.log.committed(file);
         self.transactions.fetch_add(1, Ordering::Relaxed);
-        Ok(answers)
+        Ok(results)
     }
 
     fn read(&mut self) {

@@ -7,7 +7,7 @@ use leasehold_core::{Op, Outcome};
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::store_client::{
-    GONE, RELEASED, TAKEN_OVER, TTL, acquire, key, lease, outcome, release, renew, revoke, words,
+    FREE, RELEASED, TAKEN_OVER, TTL, acquire, key, lease, outcome, release, renew, revoke, words,
 };
 
 /// An acquisition for so many holds.
@@ -46,7 +46,7 @@ pub(super) async fn the_same_operation_twice_equals_once(fixture: Fixture) {
         [Outcome::Released { count: 1 }; 2]
     );
     assert_eq!(count().await, Some(1));
-    assert_eq!(twice(release(&name, 1, 0)).await, [RELEASED, GONE]);
+    assert_eq!(twice(release(&name, 1, 0)).await, [RELEASED, FREE]);
     assert_eq!(count().await, None);
 }
 

@@ -111,7 +111,7 @@ fn requests(recorders: &[Arc<RecordingStore>]) -> Requests {
         }
         for lease in batch.queued() {
             let (_, position) = requests.get_mut(&lease).unwrap();
-            position.get_or_insert(batch.answered);
+            position.get_or_insert(batch.replied);
         }
     }
     requests

@@ -121,7 +121,7 @@ impl Corruption {
 
     /// Replaces an operation of the holder with one that has no effect, and returns the outcome of the original.
     fn skip(self, op: &mut Op, holder: LeaseId) -> Option<Outcome> {
-        let answer = match *op {
+        let outcome = match *op {
             Op::Release { lease, count, .. } if lease == holder && count > 0 => {
                 (self == Self::Count).then_some(Outcome::Released { count })
             }
@@ -140,7 +140,7 @@ impl Corruption {
             },
             ttl: Ttl::MAX,
         };
-        Some(answer)
+        Some(outcome)
     }
 
     fn corrupt_outcome(self, mut outcome: Outcome) -> Outcome {

@@ -133,7 +133,7 @@ async fn many_masters() {
 
     let away = "127.0.0.1:1,127.0.0.1:2";
     let report = diagnose(&format!("redlock://127.0.0.1:{a},{away}")).await;
-    assert_seen(&report, "masters", Severity::Danger, "1 of 3 nodes answer");
+    assert_seen(&report, "masters", Severity::Danger, "1 of 3 nodes reply");
     let error = Client::builder()
         .diagnose(&format!("redlock://{away},127.0.0.1:3"))
         .await;

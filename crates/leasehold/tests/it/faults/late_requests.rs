@@ -20,7 +20,7 @@ async fn gives_up(scenario: &Scenario, client: Client) {
         }
     });
     waited.await.unwrap();
-    assert_eq!(scenario.proxy.tally().requests_held, 1);
+    assert_eq!(scenario.proxy.stats().requests_held, 1);
     drop((mutex, client));
     eventually_async(SOON, async || scenario.queue() == 0).await;
 }

@@ -1,20 +1,20 @@
 //! Requests that ran, and whose replies were lost.
 
 use leasehold::{Cause, ErrorKind};
-use leasehold_testkit::{RedisServer, Then, eventually_async};
+use leasehold_testkit::{AfterLoss, RedisServer, eventually_async};
 
 use super::runner::{Schedule, run, run_all};
 use super::scenario::{Contended, Scenario, TTL};
 use crate::waiters::SOON;
 
-const THEN: [Then; 2] = [Then::Silent, Then::Cut];
+const AFTER_LOSS: [AfterLoss; 2] = [AfterLoss::Silent, AfterLoss::Cut];
 
 async fn of_an_acquire() {
-    for then in THEN {
+    for after_loss in AFTER_LOSS {
         let scenario = Scenario::start().await;
-        scenario.proxy.lose_replies("queue", 2, then);
+        scenario.proxy.lose_replies("queue", 2, after_loss);
         let held = scenario.acquire(&scenario.a).await;
-        assert_eq!(scenario.proxy.tally().replies_lost, 2);
+        assert_eq!(scenario.proxy.stats().replies_lost, 2);
         // Three requests were applied, as one.
         scenario.assert_recorded(&held, 1);
         let counter = scenario.server.cli(&["GET", &scenario.key(":token")]);
@@ -26,9 +26,9 @@ async fn of_an_acquire() {
 
 /// A request that does not wait is repeated if it has no reply.
 async fn of_a_request_that_does_not_wait() {
-    for then in THEN {
+    for after_loss in AFTER_LOSS {
         let scenario = Scenario::start().await;
-        scenario.proxy.lose_replies("acquire", 1, then);
+        scenario.proxy.lose_replies("acquire", 1, after_loss);
         let guard = scenario.mutex(&scenario.a).try_lock().await;
         let held = scenario.checker.granted(guard.unwrap().unwrap());
         scenario.assert_recorded(&held, 1);
@@ -37,16 +37,21 @@ async fn of_a_request_that_does_not_wait() {
 }
 
 async fn of_a_renewal() {
-    tokio::join!(of_one_renewal(Then::Silent), of_one_renewal(Then::Cut));
+    tokio::join!(
+        of_one_renewal(AfterLoss::Silent),
+        of_one_renewal(AfterLoss::Cut)
+    );
 }
 
-async fn of_one_renewal(then: Then) {
+async fn of_one_renewal(after_loss: AfterLoss) {
     // The second renewal must have its reply in time, also on a busy machine.
     let contended = Contended::start_with(RedisServer::options(), TTL * 2).await;
-    contended.proxy.lose_replies(&contended.renewals(), 1, then);
+    contended
+        .proxy
+        .lose_replies(&contended.renewals(), 1, after_loss);
     contended.held.until_in_jeopardy().await;
     contended.held.until_held().await;
-    assert_eq!(contended.proxy.tally().replies_lost, 1);
+    assert_eq!(contended.proxy.stats().replies_lost, 1);
     contended.held.assert_stays_held(TTL).await;
     let (scenario, next) = contended.release_to_waiter().await;
     scenario.assert_ends(next).await;
@@ -58,7 +63,7 @@ async fn of_all_renewals() {
     let renewals = contended.renewals();
     contended
         .proxy
-        .lose_replies(&renewals, usize::MAX, Then::Cut);
+        .lose_replies(&renewals, usize::MAX, AfterLoss::Cut);
     contended.held.until_in_jeopardy().await;
     contended.held.until_lost(&[Cause::Unreachable]).await;
     let left = contended.ttl_left();
@@ -68,19 +73,19 @@ async fn of_all_renewals() {
 }
 
 async fn of_a_release() {
-    for then in THEN {
+    for after_loss in AFTER_LOSS {
         let Contended {
             scenario,
             held,
             waiter,
             ..
         } = Contended::start().await;
-        scenario.proxy.lose_replies("release", 2, then);
+        scenario.proxy.lose_replies("release", 2, after_loss);
         let error = held.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         // It was applied, and its repetitions change nothing.
         let (next, _) = waiter.granted().await;
-        eventually_async(SOON, async || scenario.proxy.tally().replies_lost == 2).await;
+        eventually_async(SOON, async || scenario.proxy.stats().replies_lost == 2).await;
         next.assert_stays_held(TTL).await;
         scenario.assert_recorded(&next, 1);
         scenario.assert_ends(next).await;
@@ -88,13 +93,13 @@ async fn of_a_release() {
 }
 
 async fn of_a_re_entry() {
-    for then in THEN {
+    for after_loss in AFTER_LOSS {
         let scenario = Scenario::start().await;
         let (mutex, outer) = scenario.owned().await;
-        scenario.proxy.lose_replies("enter", 1, then);
+        scenario.proxy.lose_replies("enter", 1, after_loss);
         let error = mutex.lock().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
-        assert_eq!(scenario.proxy.tally().replies_lost, 1);
+        assert_eq!(scenario.proxy.stats().replies_lost, 1);
         // The hold is released again, as no task received it.
         scenario.until_recorded(&outer, 1).await;
         outer.until_held().await;
@@ -108,11 +113,11 @@ async fn of_a_re_entry() {
 }
 
 async fn of_an_inner_release() {
-    for then in THEN {
+    for after_loss in AFTER_LOSS {
         let scenario = Scenario::start().await;
         let (mutex, outer) = scenario.owned().await;
         let inner = mutex.lock().await.unwrap();
-        scenario.proxy.lose_replies("release", 1, then);
+        scenario.proxy.lose_replies("release", 1, after_loss);
         let error = inner.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         scenario.until_recorded(&outer, 1).await;
@@ -137,6 +142,6 @@ schedules! {
 /// is renewed again. So often, because the two seldom cross.
 #[test]
 fn of_a_renewal_many_times() {
-    let once: Schedule = ("once", || run(of_one_renewal(Then::Silent)));
+    let once: Schedule = ("once", || run(of_one_renewal(AfterLoss::Silent)));
     run_all(&[once; 24]);
 }

@@ -66,7 +66,7 @@ async fn half_open(way: Way) {
 }
 
 async fn a_holder_on_a_half_open_connection() {
-    let [both, there, back] = [Way::Both, Way::There, Way::Back].map(half_open);
+    let [both, there, back] = [Way::Both, Way::ToServer, Way::ToClient].map(half_open);
     tokio::join!(both, there, back);
 }
 
@@ -96,7 +96,7 @@ async fn a_late_notification_of_a_grant() {
     let held = scenario.acquire(&scenario.b).await;
     let late = scenario.enqueue(&scenario.a).await;
     let next = scenario.enqueue(&scenario.another_client().await).await;
-    scenario.proxy.hold(Way::Back);
+    scenario.proxy.hold(Way::ToClient);
     held.release().await.unwrap();
     let (next, _) = next.granted().await;
     scenario.proxy.go_on();
@@ -112,7 +112,7 @@ async fn a_notification_of_a_grant_just_in_time() {
     let scenario = Scenario::start().await;
     let held = scenario.acquire(&scenario.b).await;
     let late = scenario.enqueue(&scenario.a).await;
-    scenario.proxy.hold(Way::Back);
+    scenario.proxy.hold(Way::ToClient);
     let released = BootClock.now();
     held.release().await.unwrap();
     tokio::time::sleep(TTL / 4).await;
@@ -138,7 +138,7 @@ async fn a_connection_that_is_cut_and_no_new_one() {
 /// Wherever a connection breaks, each request is applied once.
 async fn a_connection_that_is_cut_at_every_byte() {
     let scenario = Scenario::start().await;
-    for way in [Way::There, Way::Back] {
+    for way in [Way::ToServer, Way::ToClient] {
         for bytes in (1..900).step_by(23) {
             scenario.proxy.cut_after(way, bytes);
             let held = scenario.acquire(&scenario.a).await;

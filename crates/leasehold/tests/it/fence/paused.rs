@@ -40,7 +40,7 @@ async fn by_a_row_or_a_name_in_postgres() {
         let server = PostgresServer::start();
         set_up(&server);
         let read = async || server.run(&["SELECT state FROM orders"]);
-        is_refused(Fixture::redis(), kind, &server.place(), read).await;
+        is_refused(Fixture::redis(), kind, &server.address(), read).await;
     }
 }
 
@@ -52,11 +52,11 @@ async fn by_a_service_over_http() {
 }
 
 /// A stopped holder writes after its successor, and is refused. `read` returns the value of the resource.
-async fn is_refused(fixture: Fixture, kind: &str, place: &str, read: impl AsyncFn() -> String) {
+async fn is_refused(fixture: Fixture, kind: &str, address: &str, read: impl AsyncFn() -> String) {
     let name = fresh_name("fence");
     let child = Child::start_with_ttl(&fixture, &name, TTL);
     let early = child.acquire();
-    let wrote = child.execute(&format!("write {kind} {place} early"), "wrote");
+    let wrote = child.execute(&format!("write {kind} {address} early"), "wrote");
     assert_eq!(wrote, "true");
     assert_eq!(read().await, "early");
 
@@ -66,15 +66,15 @@ async fn is_refused(fixture: Fixture, kind: &str, place: &str, read: impl AsyncF
     let token = guard.token();
     assert!(token.get() > early);
     for value in ["next", "again"] {
-        assert!(write(kind, place, token, value).await);
+        assert!(write(kind, address, token, value).await);
     }
-    child.send(&format!("write {kind} {place} late"));
+    child.send(&format!("write {kind} {address} late"));
     child.resume();
     assert_eq!(child.expect("wrote", SOON), "false");
     assert_eq!(read().await, "again");
     assert!(child.execute("state", "state").starts_with("Lost"));
 
-    assert!(write(kind, place, token, "last").await);
+    assert!(write(kind, address, token, "last").await);
     assert_eq!(read().await, "last");
     guard.release().await.unwrap();
 }

@@ -8,25 +8,25 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Writes a value under a token to the resource of that kind at that place. Returns whether it was accepted.
-pub(crate) async fn write(kind: &str, place: &str, token: Token, value: &str) -> bool {
+/// Writes a value under a token to the resource of that kind at that address. Returns whether it was accepted.
+pub(crate) async fn write(kind: &str, address: &str, token: Token, value: &str) -> bool {
     match kind {
         "redis" => {
-            let client = redis::Client::open(place).unwrap();
+            let client = redis::Client::open(address).unwrap();
             let mut connection = client.get_multiplexed_async_connection().await.unwrap();
             let wrote = fence::redis::write(&mut connection, "stock", token, value.as_bytes());
             wrote.await.unwrap().is_ok()
         }
         "sqlite_row" => {
             let ship = Dialect::Sqlite.update("orders", &["state"], "id");
-            let db = Connection::open(place).unwrap();
+            let db = Connection::open(address).unwrap();
             let rows = db.execute(&ship, (i64::from(token), 42, value));
             rows.unwrap() == 1
         }
-        "sqlite_name" => sqlite_name(place, token, value),
-        "postgres_row" => postgres_row(place, token, value) == 1,
-        "postgres_name" => postgres_name(place, token, value) == 1,
-        "http" => match http(place, &[&header::format(token)], value).await {
+        "sqlite_name" => sqlite_name(address, token, value),
+        "postgres_row" => postgres_row(address, token, value) == 1,
+        "postgres_name" => postgres_name(address, token, value) == 1,
+        "http" => match http(address, &[&header::format(token)], value).await {
             (200, _) => true,
             (412, _) => false,
             other => panic!("{other:?}"),
@@ -51,10 +51,10 @@ fn sqlite_name(path: &str, token: Token, value: &str) -> bool {
 }
 
 /// The statement as it is, with parameters that the server fills in.
-fn postgres_row(place: &str, token: Token, value: &str) -> usize {
+fn postgres_row(address: &str, token: Token, value: &str) -> usize {
     let ship = Dialect::Postgres.update("orders", &["state"], "id");
     let output = PostgresServer::run_at(
-        place,
+        address,
         &[
             &format!("PREPARE ship (bigint, bigint, text) AS {ship}"),
             &format!("EXECUTE ship ({token}, 42, '{value}')"),
@@ -63,10 +63,10 @@ fn postgres_row(place: &str, token: Token, value: &str) -> usize {
     rows(output.lines().last().unwrap())
 }
 
-fn postgres_name(place: &str, token: Token, value: &str) -> usize {
+fn postgres_name(address: &str, token: Token, value: &str) -> usize {
     let admit = Dialect::Postgres.admit();
     let output = PostgresServer::run_at(
-        place,
+        address,
         &[
             &format!("PREPARE admit (text, bigint) AS {admit}"),
             "BEGIN",

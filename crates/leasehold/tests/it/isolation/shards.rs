@@ -38,7 +38,7 @@ pub(crate) enum ShardFault {
     // The reply to the renewal of the name that ends in /0 is:
     Rejected,
     Unknown,
-    Gone,
+    Free,
     TakenOver,
     Refused,
     Granted,
@@ -117,7 +117,7 @@ fn spoil(reply: &mut Reply, fault: ShardFault) {
     let outcome = match fault {
         ShardFault::Rejected => return *reply = Reply::Rejected(error()),
         ShardFault::Unknown => return *reply = Reply::Unknown(error()),
-        ShardFault::Gone => Outcome::Lost(Loss::Gone),
+        ShardFault::Free => Outcome::Lost(Loss::Free),
         ShardFault::TakenOver => Outcome::Lost(Loss::TakenOver),
         ShardFault::Exhausted => Outcome::Exhausted,
         ShardFault::Refused => Outcome::Refused {

@@ -159,9 +159,9 @@ async fn obey(mutex: &Mutex, recorder: &Arc<RecordingStore>, mut commands: Comma
             ["state"] => {
                 helper::reply(format!("state {:?}", guard.as_ref().unwrap().state()));
             }
-            ["write", resource, place, value] => {
+            ["write", resource, address, value] => {
                 let token = guard.as_ref().unwrap().token();
-                let wrote = fence::write(resource, place, token, value).await;
+                let wrote = fence::write(resource, address, token, value).await;
                 helper::reply(format!("wrote {wrote}"));
             }
             ["many", count, log] => many(mutex, recorder, count.parse().unwrap(), log).await,

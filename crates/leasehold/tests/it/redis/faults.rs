@@ -72,7 +72,7 @@ async fn a_stopped_server_leaves_requests_unknown_and_may_run_them_later() {
     let error = rejected(&*store, acquire("never", 1)).await.to_string();
     assert!(error.contains("no connection within 400ms"), "{error}");
     server.cont();
-    assert_eq!(eventually_applied(&*store, renew("never", 1)).await, GONE);
+    assert_eq!(eventually_applied(&*store, renew("never", 1)).await, FREE);
     works(&*store).await;
     // The server applies what it had received, long after the client gave it up.
     let late = applied(&*store, acquire("late", 2)).await;

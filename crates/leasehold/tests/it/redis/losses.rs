@@ -124,7 +124,7 @@ async fn with_a_server_that_can_track_one_key_only() {
     let hint = |event: &Event| matches!(event, Event::Changed(_));
     assert!(events.iter().all(hint), "{events:?}");
     for name in ["a", "b", "c"] {
-        assert_eq!(a.apply(renew(name, 1)).await, GONE);
+        assert_eq!(a.apply(renew(name, 1)).await, FREE);
     }
 }
 

@@ -156,7 +156,7 @@ async fn a_user_without_notifications_is_granted_nothing_until_they_are_allowed(
             assert!(message.contains("leasehold doctor"), "{rights}: {message}");
         }
         // The requests of holders need none of them.
-        assert_eq!(alice.apply(renew("a", 1)).await, GONE);
+        assert_eq!(alice.apply(renew("a", 1)).await, FREE);
         server.cli(&["ACL", "SETUSER", "alice", "&app:*", "+@all"]);
         alice.acquire("a", 1).await;
         alice.release("a", 1).await;

@@ -34,7 +34,7 @@ async fn a_deleted_file_has_lost_its_locks_and_clients_are_notified() {
         fs::remove_file(fixture.directory.path().join(name)).unwrap();
     }
     for client in [&holder, &waiter] {
-        assert_eq!(client.apply(renew("a", 2)).await, GONE);
+        assert_eq!(client.apply(renew("a", 2)).await, FREE);
         assert_eq!(client.next_events(1).await, interrupted);
     }
     // The new file has a queue of its own, and the same notify sockets.

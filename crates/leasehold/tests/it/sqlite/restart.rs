@@ -142,7 +142,7 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_time_and_tokens_gro
     assert_eq!(client.store.list(&space()).await.unwrap(), []);
     assert_eq!(machine.fixture.count("waiters"), 0);
     let (lost, started) = applied_at(&*client.store, client.own(renew("a", 1))).await;
-    assert_eq!(lost, GONE);
+    assert_eq!(lost, FREE);
     assert!(started > stopped);
     for (name, old) in names.iter().zip(&mut tokens) {
         let new = client.acquire(name, 2).await;

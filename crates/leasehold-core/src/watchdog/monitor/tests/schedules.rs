@@ -22,7 +22,7 @@ struct Play {
     leases: Vec<Kept>,
     now: Instant,
     /// Actions in flight: when they get a reply, of which lease, and when they were sent.
-    answers: BinaryHeap<Reverse<(Instant, usize, Instant)>>,
+    replies: BinaryHeap<Reverse<(Instant, usize, Instant)>>,
     chance: Chance,
 }
 
@@ -45,7 +45,7 @@ impl Play {
             monitor: ClientMonitor::new(Evidence::Processes, MAX_PAUSE, now),
             leases: Vec::new(),
             now,
-            answers: BinaryHeap::new(),
+            replies: BinaryHeap::new(),
             chance: Chance(seed | 1),
         };
         for (number, ttl) in ttls.iter().enumerate() {
@@ -78,14 +78,14 @@ impl Play {
             let late = Duration::from_millis(self.chance.below(5));
             let next = self.monitor.next_event(self.now);
             let next = next.map(|next| next.max(self.now).after(late));
-            let answer = self.answers.peek().map(|Reverse((when, ..))| *when);
-            let first = [next, answer].into_iter().flatten().min();
+            let reply = self.replies.peek().map(|Reverse((when, ..))| *when);
+            let first = [next, reply].into_iter().flatten().min();
             let Some(first) = first.filter(|first| *first <= end) else {
                 break;
             };
             self.now = first;
-            match answer == Some(first) {
-                true => self.answered(),
+            match reply == Some(first) {
+                true => self.handle_reply(),
                 false => self.polled(),
             }
         }
@@ -101,8 +101,8 @@ impl Play {
             assert_eq!(action, WatchdogAction::Renew(Ttl::remainder(lease.ttl)));
             let longest = (lease.ttl / RETRY_DIVISOR).as_millis() as u64;
             let takes = Duration::from_millis(self.chance.below(longest));
-            let answer = (self.now.after(takes), number as usize, self.now);
-            self.answers.push(Reverse(answer));
+            let reply = (self.now.after(takes), number as usize, self.now);
+            self.replies.push(Reverse(reply));
         }
         let next = self.monitor.next_event(self.now);
         assert!(next.is_none_or(|next| next > self.now), "busy");
@@ -110,8 +110,8 @@ impl Play {
     }
 
     /// One in eight fails, and its second try does not.
-    fn answered(&mut self) {
-        let Some(Reverse((_, number, sent))) = self.answers.pop() else {
+    fn handle_reply(&mut self) {
+        let Some(Reverse((_, number, sent))) = self.replies.pop() else {
             return;
         };
         let fails = self.chance.below(8) == 0;

@@ -19,8 +19,8 @@ use super::slot_map::{SlotMap, SlotsReply};
 use super::slots;
 use crate::Result;
 use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Shard, WakeupMode};
+use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
-use crate::store::sync::lock;
 
 /// How long a node may take to return its slot map before another is asked.
 const QUERY_LIMIT: Duration = Duration::from_millis(250);

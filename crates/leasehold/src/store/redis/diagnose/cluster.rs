@@ -2,7 +2,7 @@
 
 use super::{send, words};
 use crate::Result;
-use crate::store::diagnose::{ClusterFacts, ClusterMember, Fact, Fields};
+use crate::store::diagnose::{ClusterFacts, ClusterMember, Fields, QueryResult};
 use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
 use crate::store::redis::codec::text;
@@ -19,7 +19,7 @@ use crate::store::redis::errors;
 pub(super) async fn collect(
     seeds: Vec<Address>,
     options: &OpenOptions,
-) -> Result<(Fact<ClusterFacts>, Vec<Address>)> {
+) -> Result<(QueryResult<ClusterFacts>, Vec<Address>)> {
     let mut failure = errors::strange_answer();
     for seed in &seeds {
         let manager = ConnectionManager::new(seed.clone(), options);
@@ -41,7 +41,7 @@ pub(super) async fn collect(
     Err(failure.at_store(Deployment::Cluster(seeds)))
 }
 
-async fn one(manager: &ConnectionManager) -> Result<Fact<ClusterFacts>> {
+async fn one(manager: &ConnectionManager) -> Result<QueryResult<ClusterFacts>> {
     let ask = |what: &str| words(&["CLUSTER", what]);
     let answers = send(manager, [ask("INFO"), ask("NODES")]).await?;
     if let Some(refusal) = answers.iter().find_map(errors::refusal) {

@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::{send, words};
 use crate::Result;
-use crate::store::diagnose::{Fact, Fields};
+use crate::store::diagnose::{Fields, QueryResult};
 use crate::store::redis::codec::{field, fields, text};
 use crate::store::redis::connection_manager::ConnectionManager;
 use crate::store::redis::errors;
@@ -28,7 +28,7 @@ const SETTINGS: [&str; 12] = [
 /// `INFO`, `CONFIG GET`, and the version of the protocol.
 pub(super) async fn collect(
     manager: &ConnectionManager,
-) -> Result<(Fact<Fields>, Fact<Fields>, u8)> {
+) -> Result<(QueryResult<Fields>, QueryResult<Fields>, u8)> {
     let settings = SETTINGS.map(|setting| words(&["CONFIG", "GET", setting]));
     let commands = [words(&["HELLO"]), words(&["INFO"])];
     let answers = send(manager, commands.into_iter().chain(settings)).await?;
@@ -46,14 +46,14 @@ fn protocol(hello: &Value) -> u8 {
     }
 }
 
-fn parse_info(answer: &Value) -> Fact<Fields> {
+fn parse_info(answer: &Value) -> QueryResult<Fields> {
     match errors::refusal(answer) {
         Some(refusal) => Err(refusal.words),
         None => Ok(Fields::of_lines(&text(answer).unwrap_or_default())),
     }
 }
 
-fn parse_settings(answers: &[Value]) -> Fact<Fields> {
+fn parse_settings(answers: &[Value]) -> QueryResult<Fields> {
     let mut known = Fields::default();
     for answer in answers {
         if let Some(refusal) = errors::refusal(answer) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::{send, words};
-use crate::store::diagnose::{Fact, Fields, SentinelFacts};
+use crate::store::diagnose::{Fields, QueryResult, SentinelFacts};
 use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
 use crate::store::redis::codec::{self, text};
@@ -64,7 +64,10 @@ async fn nothing_named(set: SentinelSet, options: &OpenOptions) -> Error {
     }
 }
 
-async fn one(manager: &ConnectionManager, master: &str) -> Result<(Fact<Fields>, Vec<Fields>)> {
+async fn one(
+    manager: &ConnectionManager,
+    master: &str,
+) -> Result<(QueryResult<Fields>, Vec<Fields>)> {
     let ask = |what: &str| words(&["SENTINEL", what, master]);
     // REPLICAS is not known to servers before 5.0.
     let answers = send(manager, [ask("MASTER"), ask("SLAVES")]).await?;

@@ -8,7 +8,7 @@ use leasehold_core::ClientId;
 
 use super::socket::NotifySocket;
 use crate::store::api::{Event, EventScope, Listener, WakeupMode};
-use crate::store::sync::lock;
+use crate::store::lock::lock;
 
 /// The listeners of a store. Shared by the store and its thread.
 #[derive(Debug, Default)]

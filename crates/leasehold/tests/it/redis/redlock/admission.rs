@@ -74,7 +74,7 @@ async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
     // One inspection to which only the first replies, and then one to which all reply.
     eventually_async(LONG, async || first.counted(&inspection) >= 2).await;
     for proxy in others {
-        assert_eq!(proxy.tally().requests_held, 1);
+        assert_eq!(proxy.stats().requests_held, 1);
         proxy.deliver();
     }
     is_kept_out(&*store, &far.masters, held_since).await;
@@ -82,7 +82,7 @@ async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
 
 /// The server syncs each write when it is started again. It did not when it granted the lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_setting_of_now_says_nothing_about_what_was_kept() {
+async fn a_current_setting_does_not_prove_what_was_kept() {
     let mut masters = Masters::aged(3);
     let store = used(&masters).await;
     let first = masters.server(0);

@@ -14,7 +14,7 @@ async fn a_minority_replies_too_late() {
         let far = Proxied::start(count);
         let client = client_at(&far.url(), NEVER).await;
         far.lock_and_release(&client).await;
-        for way in [Way::There, Way::Back] {
+        for way in [Way::ToServer, Way::ToClient] {
             let begun = Instant::now();
             late.iter().for_each(|nth| far.proxies[*nth].hold(way));
             let guard = lock(&client, "a").await;
@@ -29,7 +29,7 @@ async fn a_minority_replies_too_late() {
 /// All grants are released.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_majority_replies_too_late() {
-    for way in [Way::There, Way::Back] {
+    for way in [Way::ToServer, Way::ToClient] {
         let far = Proxied::start(3);
         let client = client_at(&far.url(), NEVER).await;
         far.lock_and_release(&client).await;
