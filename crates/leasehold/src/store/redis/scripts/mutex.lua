@@ -466,8 +466,12 @@ for i = 1, size, 3 do
             code, value = verb == 'release' and RELEASED or GRANTED, verb == 'release' and 0 or now
             break
         end
-        if verb ~= 'queue' and verb ~= 'acquire' and verb ~= 'release' and find(verb, ' ', 1, true) then
-            verb, number, second = match(verb, '^(%l+) (%d+) ?(%d*)$')
+        local space = find(verb, ' ', 1, true)
+        if space then
+            verb, number = sub(verb, 1, space - 1), sub(verb, space + 1)
+            if verb ~= 'enter' and verb ~= 'release' then
+                number, second = match(number, '^(%d+) (%d+)$')
+            end
         end
         held = open[i]
         if held == nil then
