@@ -1,5 +1,5 @@
--- Renewals in their usual form: each lease holds its record with one hold, and the ttl grows. Applies the rule of
--- mutex.lua at a quarter of its cost; the records are described there. Any other renewal is left unchanged, and its
+-- Renewals in their usual form: each lease holds its record, and the ttl grows. Applies the rule of
+-- mutex.lua at a third of its cost; the records are described there. Any other renewal is left unchanged, and its
 -- number is returned: mutex.lua applies it.
 --
 -- KEYS: for each renewal its record.
@@ -17,8 +17,8 @@ end
 
 local answer, ttl = {time[1] * 1000000 + time[2]}, argv[1]
 for i = 1, #keys do
-    local renewed = 0
-    if records[i] == argv[i + 1] then
+    local renewed, record, lease = 0, records[i], argv[i + 1]
+    if record == lease or record and string.find(record, lease .. ' ', 1, true) == 1 then
         renewed = run('PEXPIRE', keys[i], ttl, 'GT')
         if type(renewed) == 'table' and i == 1 then
             return {'PEXPIRE', renewed.err}
