@@ -22,10 +22,6 @@ use crate::{Failure, Result, failed};
 const MUTEX: &str = include_str!("../../../leasehold/src/store/redis/scripts/mutex.lua");
 const RENEW: &str = include_str!("../../../leasehold/src/store/redis/scripts/renew.lua");
 
-/// The replies of the script to an acquisition and to a release.
-const GRANTED: i64 = 1;
-const RELEASED: i64 = 4;
-
 /// A connection and the hashes of the scripts.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisBaseline {
@@ -62,16 +58,18 @@ impl RedisBaseline {
         call.arg(&self.mutex).arg(3).arg(record);
         call.arg(format!("{record}:token"));
         call.arg(format!("{record}:queue"));
-        let (verb, count, expected) = match held {
-            false => ("acquire", "1", GRANTED),
-            true => ("release", "0", RELEASED),
+        match held {
+            false => call
+                .arg("acquire")
+                .arg(lease)
+                .arg(TTL.as_millis().to_string()),
+            true => call.arg("release").arg(lease),
         };
-        // Verb, lease, hold count, ttl, tokens to reserve (as many as holds), and not to wait.
-        call.arg(verb).arg(lease).arg(count);
-        call.arg(TTL.as_millis().to_string()).arg(count).arg("0");
         let mut connection = self.connection.clone();
+        // The replies to a plain acquisition and to a plain release.
         match connection.send_packed_command(&call).await? {
-            Value::Array(reply) if reply.get(1) == Some(&Value::Int(expected)) => Ok(()),
+            Value::BulkString(_) if !held => Ok(()),
+            Value::Nil if held => Ok(()),
             reply => Err(unexpected(&reply)),
         }
     }

@@ -232,7 +232,7 @@ fn a_wait_that_times_out_leaves_no_request_behind() {
     let (server, fixture) = Fixture::redis();
     let record = "leasehold:{default:job}";
     let stranger = format!("{}:1", "0".repeat(32));
-    server.cli(&["HSET", record, &stranger, "1"]);
+    server.cli(&["SET", record, &stranger]);
     server.cli(&["PEXPIRE", record, "1200"]);
     let begun = Instant::now();
     let mut waiting = fixture.run_script(&["-w", "600ms", "job"], "true");

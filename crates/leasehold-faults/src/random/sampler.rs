@@ -113,8 +113,14 @@ impl Observer<'_> {
     fn record(&mut self, name: &str) -> RedisResult<Record> {
         let key = key_of(name);
         let mut both = redis::pipe();
-        both.atomic().cmd("HGETALL").arg(&key).cmd("PTTL").arg(&key);
-        self.query(|connection| both.query(connection))
+        both.atomic().cmd("GET").arg(&key).cmd("PTTL").arg(&key);
+        let (held, ttl_ms): (Option<String>, i64) =
+            self.query(|connection| both.query(connection))?;
+        let holds = held.map(|held| match held.split_once(' ') {
+            Some((lease, count)) => (lease.to_owned(), count.parse().unwrap()),
+            None => (held, 1),
+        });
+        Ok((holds.into_iter().collect(), ttl_ms))
     }
 
     fn check_remaining(&mut self, world: &World, end: Instant) -> RedisResult<()> {

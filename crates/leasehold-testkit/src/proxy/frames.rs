@@ -44,9 +44,10 @@ pub(super) fn is_push(frame: &[u8]) -> bool {
     frame.first() == Some(&b'>')
 }
 
-/// Whether one of a request's words is this one.
+/// Whether one of a request's words is this one, or begins with it and a space.
 pub(super) fn contains(request: &[u8], word: &str) -> bool {
-    words(request).any(|other| other == word.as_bytes())
+    let is_word = |rest: &[u8]| matches!(rest, [] | [b' ', ..]);
+    words(request).any(|other| other.strip_prefix(word.as_bytes()).is_some_and(is_word))
 }
 
 /// The words of a request: verb and arguments.

@@ -121,7 +121,7 @@ async fn a_stuck_store_does_not_delay_another() {
     let record = "test:{default:lock}";
     let mut stuck = Actor::client_with(&fixture, 5, |info| info.store = other.url());
     let lease = format!("{}:1", crate::peer::client_id(5));
-    other.cli(&["HSET", record, &lease, "1"]);
+    other.cli(&["SET", record, &lease]);
     stuck.register(1, "lock", LONG);
     let actor = fixture.holder("lock", LONG).await;
     other.stop();

@@ -194,8 +194,8 @@ pub enum Reply {
     Applied {
         /// The outcome by the rule.
         outcome: Outcome,
-        /// The store's time of the change.
-        now: StoreTime,
+        /// The store's time of the change. `None`: a release, for which it did not read its clock.
+        now: Option<StoreTime>,
     },
     /// The request was certainly not applied.
     Rejected(Error),

@@ -135,6 +135,7 @@ impl Tables {
             notifications.extend(listener.map(|listener| (listener, event)));
             reachable
         });
+        let now = Some(now);
         Reply::Applied { outcome, now }
     }
 

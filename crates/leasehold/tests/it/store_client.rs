@@ -125,12 +125,18 @@ pub(crate) async fn send(store: &dyn Store, request: Request) -> Reply {
 }
 
 pub(crate) async fn applied(store: &dyn Store, request: Request) -> Outcome {
-    applied_at(store, request).await.0
+    match send(store, request.clone()).await {
+        Reply::Applied { outcome, .. } => outcome,
+        other => panic!("{request:?}: {other:?}"),
+    }
 }
 
 pub(crate) async fn applied_at(store: &dyn Store, request: Request) -> (Outcome, StoreTime) {
     match send(store, request.clone()).await {
-        Reply::Applied { outcome, now } => (outcome, now),
+        Reply::Applied {
+            outcome,
+            now: Some(now),
+        } => (outcome, now),
         other => panic!("{request:?}: {other:?}"),
     }
 }

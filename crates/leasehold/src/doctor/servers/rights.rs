@@ -60,10 +60,12 @@ fn lacking(user: &str, missing: &[MissingRight], topology: &Topology, acl: &str)
         }
         Purpose::Losses => Finding::note("rights", seen)
             .because("it learns at its next renewal that its lock was deleted or evicted"),
-        Purpose::Inspect => Finding::note("rights", seen).because("leasehold ls and show do not work"),
-        Purpose::Force => {
-            Finding::note("rights", seen).because("leasehold release --force does not work")
+        // The largest token is noted in a hash there.
+        Purpose::Inspect if !has_queue && missing.iter().any(|lack| lack.rule == "+hset") => {
+            Finding::danger("rights", seen).because("it is granted no lock")
         }
+        Purpose::Inspect => Finding::note("rights", seen)
+            .because("leasehold ls and show do not work, or do not describe its locks"),
     };
     finding.fix(format!("ACL SETUSER {user} {rules}"))
 }

@@ -96,14 +96,16 @@ fn servers_with_waitaof_are_warned_of_it() {
 
 #[test]
 fn missing_permissions_are_reported_with_the_rules_that_grant_them() {
-    use Purpose::{Lock, Renew, Wait};
+    use Purpose::{Inspect, Lock, Renew, Wait};
     for (topology, purpose, missing, severity, rules) in [
-        (Topology::Single, Lock, "~ +hset", Danger, "~app:* +hset"),
+        (Topology::Single, Lock, "~ +set", Danger, "~app:* +set"),
         (Topology::Single, Wait, "& +lpos", Danger, "&app:* +lpos"),
         (Topology::Single, Wait, "&", Danger, "&app:*"),
         (Topology::Masters, Wait, "&", Warning, "&app:*"),
         (Topology::Single, Wait, "+rpush", Warning, "+rpush"),
-        (Topology::Single, Renew, "+hexists", Note, "+hexists"),
+        (Topology::Single, Renew, "+mget", Note, "+mget"),
+        (Topology::Single, Inspect, "+hset", Note, "+hset"),
+        (Topology::Masters, Inspect, "+hset", Danger, "+hset"),
     ] {
         let mut node = node("", "");
         node.rights.user = Some("alice".into());

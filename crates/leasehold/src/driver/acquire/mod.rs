@@ -253,7 +253,10 @@ impl Contender {
     ) {
         let failed = |error| Some(LastReply::Failed(self.name_error(error)));
         let (reply, noted) = match reply {
-            Reply::Applied { outcome, now } => {
+            Reply::Applied {
+                outcome,
+                now: Some(now),
+            } => {
                 let noted = match outcome {
                     Outcome::Granted { .. } => None,
                     Outcome::Refused { .. } => Some(LastReply::Refused),
@@ -265,6 +268,10 @@ impl Contender {
                     other => failed(unexpected(&format!("{other:?}"))),
                 };
                 (self.applied(outcome, now, shard), noted)
+            }
+            Reply::Applied { now: None, .. } => {
+                let error = unexpected("no time");
+                (AcquireReply::Unknown(failure(&error)), failed(error))
             }
             Reply::Rejected(error) => (AcquireReply::Rejected(failure(&error)), failed(error)),
             Reply::Unknown(error) => (AcquireReply::Unknown(failure(&error)), failed(error)),

@@ -109,7 +109,6 @@ pub(crate) enum Purpose {
     Renew,
     Losses,
     Inspect,
-    Force,
 }
 
 impl NodeFacts {

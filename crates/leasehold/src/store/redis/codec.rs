@@ -1,9 +1,10 @@
 //! Encodes requests as arguments of the scripts, and decodes their answers.
 
-use std::fmt::Arguments;
+use std::fmt::{Arguments, Display};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::{LeaseId, Loss, Op, Outcome, StoreTime, Token, Ttl};
+use leasehold_core::{LeaseId, Loss, Op, Outcome, StoreTime, Token, TokenCount, Ttl};
 use redis::{Cmd, RedisWrite, Value};
 
 use super::errors;
@@ -15,10 +16,10 @@ use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 
 const KEYS_EACH: usize = 3;
-const ARGS_EACH: usize = 6;
+const ARGS_EACH: usize = 3;
 
-/// The bytes of the arguments of a request without its key: verb, lease and four numbers.
-const ARGS_BYTES: usize = 84;
+/// The bytes of the arguments of a request without its key: verb, lease and ttl.
+const ARGS_BYTES: usize = 72;
 
 /// The bytes of the arguments of a renewal on the fast path without its names.
 const RENEWAL_BYTES: usize = 64;
@@ -103,7 +104,7 @@ pub(super) fn encode_continue(verb: &str, script: &str, (keys, node): &(&[Key], 
         write_keys(&mut cmd, key);
     }
     for _ in *keys {
-        cmd.arg(&["continue", "", "0", "0", "0", "0"]);
+        cmd.arg(&["continue", "", ""]);
     }
     if !node.is_empty() {
         cmd.write_arg(node.as_bytes());
@@ -119,6 +120,14 @@ pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
     let all = |reply: Reply| vec![reply; requests.len()];
     let mut items = match answer {
         Value::Array(items) => items.into_iter(),
+        Value::Nil => return all_plain(requests, None),
+        Value::BulkString(_) | Value::SimpleString(_) | Value::VerbatimString { .. } => {
+            let now = text(&answer).and_then(|now| now.parse().ok());
+            return match now.map(StoreTime::from_micros) {
+                Some(now) => all_plain(requests, Some(now)),
+                None => all(strange()),
+            };
+        }
         Value::ServerError(error) => {
             let (error, certain) = errors::call(&error);
             return all(if certain {
@@ -155,14 +164,39 @@ pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
             return strange();
         };
         if code == FAILED {
-            return failed(&request.key, &value).map_or_else(strange, Reply::Rejected);
+            return failed(&value).map_or_else(strange, Reply::Rejected);
         }
         match outcome(&request.op, code, &value) {
-            Some(outcome) => Reply::Applied { outcome, now },
+            Some(outcome) => Reply::Applied {
+                outcome,
+                now: Some(now),
+            },
             None => strange(),
         }
     };
     requests.iter().map(&mut reply).collect()
+}
+
+/// The replies if all operations were plain: the time is the token of each acquisition.
+fn all_plain(requests: &[Request], now: Option<StoreTime>) -> Vec<Reply> {
+    let outcome = |op: &Op| match *op {
+        Op::Acquire { count, tokens, .. } if is_plain(count, tokens) => {
+            let first = Token::new(now?.as_micros())?;
+            Some(Outcome::Granted { first })
+        }
+        Op::Release { count: 0, .. } => Some(Outcome::Released { count: 0 }),
+        _ => None,
+    };
+    let reply = |request: &Request| match outcome(&request.op) {
+        Some(outcome) => Reply::Applied { outcome, now },
+        None => Reply::Unknown(errors::strange_answer()),
+    };
+    requests.iter().map(reply).collect()
+}
+
+/// Whether an acquisition is for one hold and one token.
+fn is_plain(count: NonZeroU32, tokens: TokenCount) -> bool {
+    (count.get(), tokens.get()) == (1, 1)
 }
 
 /// A renewal of a batch: its position there, its record and its lease.
@@ -216,14 +250,12 @@ fn size(key: &Key) -> usize {
 }
 
 fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
-    let mut args = |verb: &str, lease: Arguments<'_>, numbers: [u64; 4]| {
-        cmd.write_arg(verb.as_bytes());
+    let mut args = |verb: Arguments<'_>, lease: &dyn Display, ttl: &dyn Display| {
+        cmd.write_arg_fmt(verb);
         cmd.write_arg_fmt(lease);
-        for number in numbers {
-            cmd.write_arg_fmt(number);
-        }
+        cmd.write_arg_fmt(ttl);
     };
-    match *op {
+    match op {
         Op::Acquire {
             lease,
             count,
@@ -231,31 +263,32 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
             tokens,
             wait,
         } => {
-            let (count, tokens) = (count.get().into(), tokens.get().into());
-            let wait = u64::from(wait && queued);
-            let numbers = [count, ttl.as_millis(), tokens, wait];
-            args("acquire", format_args!("{lease}"), numbers);
+            let verb = if *wait && queued { "queue" } else { "acquire" };
+            let ttl = ttl.as_millis();
+            match is_plain(*count, *tokens) {
+                true => args(format_args!("{verb}"), lease, &ttl),
+                false => args(format_args!("{verb} {tokens} {count}"), lease, &ttl),
+            }
         }
         Op::Enter { lease, count, ttl } => {
-            let numbers = [count.get().into(), ttl.as_millis(), 0, 0];
-            args("enter", format_args!("{lease}"), numbers);
+            args(format_args!("enter {count}"), lease, &ttl.as_millis());
         }
         Op::SetToken {
             lease,
             first,
             tokens,
+        } => args(format_args!("fence {first} {tokens}"), lease, &""),
+        Op::Renew { lease, ttl } => args(format_args!("renew"), lease, &ttl.as_millis()),
+        Op::Release {
+            lease, count: 0, ..
         } => {
-            let numbers = [first.get(), 0, tokens.get().into(), 0];
-            args("fence", format_args!("{lease}"), numbers);
-        }
-        Op::Renew { lease, ttl } => {
-            args("renew", format_args!("{lease}"), [0, ttl.as_millis(), 0, 0]);
+            cmd.write_arg(b"release");
+            cmd.write_arg_fmt(lease);
         }
         Op::Release { lease, count, ttl } => {
-            let numbers = [count.into(), ttl.as_millis(), 0, 0];
-            args("release", format_args!("{lease}"), numbers);
+            args(format_args!("release {count}"), lease, &ttl.as_millis());
         }
-        Op::Revoke => args("revoke", format_args!(""), [0; 4]),
+        Op::Revoke => args(format_args!("revoke"), &"", &""),
     }
 }
 
@@ -327,6 +360,15 @@ pub(super) fn text(value: &Value) -> Option<String> {
     }
 }
 
+/// The lease and the hold count in a record. `None` if the value is not a record.
+pub(super) fn record(value: &Value) -> Option<(LeaseId, u32)> {
+    let value = text(value)?;
+    match value.split_once(' ') {
+        Some((lease, count)) => Some((lease.parse().ok()?, count.parse().ok()?)),
+        None => Some((value.parse().ok()?, 1)),
+    }
+}
+
 /// The fields of a hash or an object, in either protocol. `None` if it has none.
 pub(super) fn fields(answer: &Value) -> Option<Vec<(&Value, &Value)>> {
     match answer {
@@ -358,17 +400,18 @@ pub(super) fn failed_command(key: &str, value: &Value) -> Option<Error> {
     }
 }
 
-fn failed(key: &Key, value: &Value) -> Option<Error> {
-    let command = match value {
-        Value::Array(pair) => pair.first().and_then(text)?,
-        _ => return None,
-    };
-    let place = match command.as_str() {
-        "GET" | "SET" => counter_key(key).to_string(),
-        "LINDEX" | "LPOS" | "RPUSH" | "LREM" | "LTRIM" => queue_key(key).to_string(),
-        _ => record_key(key).to_string(),
-    };
-    failed_command(&place, value)
+/// The error in the `{command, error, key}` of an operation, if it has that form.
+fn failed(value: &Value) -> Option<Error> {
+    match value {
+        Value::Array(parts) => match parts.as_slice() {
+            [command, error, key] => {
+                let (command, error) = (text(command)?, text(error)?);
+                Some(errors::command(&command, &text(key)?, &error))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LeaseId, Name, Token};
+use leasehold_core::{ClientId, Name, Token};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use super::codec::{fields, text, time_left};
+use super::codec::{fields, record, text, time_left};
 use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::keys::{client_key, counter_key, parse_record, record_key, record_pattern};
@@ -154,7 +154,7 @@ async fn entries(
     let mut queries = Vec::with_capacity(keys.len() * READS_EACH);
     for key in keys {
         let (record, counter) = (record_key(key).to_string(), counter_key(key).to_string());
-        queries.push(query("HGETALL", record.clone()));
+        queries.push(query("GET", record.clone()));
         queries.push(query("PTTL", record));
         queries.push(query("GET", counter));
     }
@@ -191,36 +191,32 @@ async fn add_client(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> {
 
 pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unreadable> {
     let strange = || Unreadable::Refused(errors::strange_answer());
-    let [record, ttl, counter] = answers else {
+    let [value, ttl, counter] = answers else {
         return Err(strange());
     };
-    for (name, answer) in [("HGETALL", record), ("PTTL", ttl), ("GET", counter)] {
+    let (record_key, counter_key) = (record_key(key).to_string(), counter_key(key).to_string());
+    for (command, key, answer) in [
+        ("GET", &record_key, value),
+        ("PTTL", &record_key, ttl),
+        ("GET", &counter_key, counter),
+    ] {
         if let Value::ServerError(error) = answer {
-            let key_name = match name {
-                "GET" => counter_key(key).to_string(),
-                _ => record_key(key).to_string(),
-            };
-            let described = errors::command_error(name, &key_name, error);
+            let described = errors::command_error(command, key, error);
             return Err(match error.code() {
                 "WRONGTYPE" => Unreadable::Foreign(described),
                 _ => Unreadable::Refused(described),
             });
         }
     }
-    let (Some(fields), Value::Int(ttl)) = (fields(record), ttl) else {
+    let Value::Int(ttl) = ttl else {
         return Err(strange());
     };
     // It may have expired between the two reads.
-    if fields.is_empty() || *ttl == -2 {
+    if *value == Value::Nil || *ttl == -2 {
         return Ok(None);
     }
-    let held = match fields.as_slice() {
-        [(lease, count)] => parsed::<LeaseId>(lease).zip(parsed::<u32>(count)),
-        _ => None,
-    };
-    let Some((lease, count)) = held else {
-        let record = record_key(key).to_string();
-        let message = format!("the key {record:?} holds a hash that leasehold did not write");
+    let Some((lease, count)) = record(value) else {
+        let message = format!("the key {record_key:?} holds a value that leasehold did not write");
         return Err(Unreadable::Foreign(Error::new(ErrorKind::Store, message)));
     };
     Ok(Some(Entry {

@@ -169,6 +169,7 @@ impl RenewScript {
             let outcome = Outcome::Renewed;
             for (nth, (position, ..)) in part.iter().enumerate() {
                 if !open.contains(&nth) {
+                    let now = Some(now);
                     replies[*position] = Some(Reply::Applied { outcome, now });
                 }
             }

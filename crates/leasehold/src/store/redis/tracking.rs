@@ -19,6 +19,7 @@ use redis::{Pipeline, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::codec::record;
 use super::keys::record_key;
 use super::notifications::Notifications;
 use crate::store::api::{Key, Reply, Request};
@@ -248,7 +249,7 @@ async fn read(
         pipeline.cmd(START[0]).arg(&START[1..]);
         let record = record_key(key).to_string();
         match tracked.reason {
-            Reason::Held(lease) => pipeline.cmd("HGET").arg(record).arg(lease.to_string()),
+            Reason::Held(_) => pipeline.cmd("GET").arg(record),
             Reason::Awaited => pipeline.cmd("PTTL").arg(record),
         };
     }
@@ -287,6 +288,9 @@ async fn all_exist(connection: &mut MultiplexedConnection, keys: &[&Key]) -> Red
 fn changed(reason: Reason, answer: &Value) -> bool {
     match (reason, answer) {
         (Reason::Held(_), Value::Nil) | (Reason::Awaited, Value::Int(-2)) => true,
+        (Reason::Held(lease), Value::BulkString(_)) => {
+            record(answer).is_none_or(|(holder, _)| holder != lease)
+        }
         // It is not a record any more.
         (_, Value::ServerError(error)) => error.code() == "WRONGTYPE",
         _ => false,

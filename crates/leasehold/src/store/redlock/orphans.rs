@@ -94,8 +94,6 @@ fn release(request: &Request, lease: LeaseId) -> Request {
 mod tests {
     use std::num::NonZeroU32;
 
-    use leasehold_core::StoreTime;
-
     use super::*;
     use crate::store::api::fixture;
 
@@ -113,8 +111,8 @@ mod tests {
         let request = |op| [Request::new(fixture::key("n"), op)];
         let acquire = request(acquire);
         let release = request(Op::Release { lease, count, ttl });
-        let (outcome, now) = (Outcome::Exhausted, StoreTime::default());
-        let refused = Reply::Applied { outcome, now };
+        let outcome = Outcome::Exhausted;
+        let refused = Reply::Applied { outcome, now: None };
         let orphans = Orphans::default();
 
         let in_flight = orphans.begin(&acquire);

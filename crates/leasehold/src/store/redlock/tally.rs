@@ -24,7 +24,7 @@ pub(super) struct Tally {
     /// The masters that have granted the lease to be released: their replies are awaited.
     awaited: Masters,
     errors: Vec<Error>,
-    now: StoreTime,
+    now: Option<StoreTime>,
     /// Too few masters can decide. The reason is known when all have replied.
     no_quorum: bool,
     reply: Option<Reply>,
@@ -59,7 +59,7 @@ impl Tally {
             at: Replies::default(),
             awaited: Masters::default(),
             errors: Vec::new(),
-            now: StoreTime::default(),
+            now: None,
             no_quorum: false,
             reply: None,
         };

@@ -116,5 +116,6 @@ fn apply(
     if queued {
         outbox.add_waiter();
     }
+    let now = Some(now);
     Ok(Reply::Applied { outcome, now })
 }

@@ -184,6 +184,16 @@ impl<'a> Player<'a> {
 
     /// Whether the machine was too busy for a comparison, up to this moment.
     async fn was_slow(&mut self) -> bool {
+        if let Some(now) = self.read_clock().await
+            && self.target.shape != Shape::Standing
+        {
+            let _ = self.pace(now);
+        }
+        self.took > PLAY_MAX || self.longest > REPLY_MAX
+    }
+
+    /// The store's time, by a request for a name that is not compared.
+    async fn read_clock(&self) -> Option<StoreTime> {
         let stranger = Op::Renew {
             lease: LeaseId {
                 client: ClientId::from_random([0; 16]),
@@ -191,14 +201,12 @@ impl<'a> Player<'a> {
             },
             ttl: Ttl::USER_MIN,
         };
-        let request = Request::new(self.names[0].key.clone(), stranger);
-        let replies = self.target.store.apply(vec![request]).await;
-        if let [Reply::Applied { now, .. }] = replies[..]
-            && self.target.shape != Shape::Standing
-        {
-            let _ = self.pace(now);
+        let space = &self.names[0].key.space;
+        let request = Request::new(space.key(Name::parse("clock").unwrap()), stranger);
+        match self.target.store.apply(vec![request]).await[..] {
+            [Reply::Applied { now, .. }] => now,
+            _ => None,
         }
-        self.took > PLAY_MAX || self.longest > REPLY_MAX
     }
 
     /// Requests that notify each client once more: notices that should not have been sent arrive before.
@@ -237,11 +245,18 @@ impl<'a> Player<'a> {
             // A store may apply them in any order, for none concerns another.
             played.sort_by_key(|(_, reply)| match reply {
                 Reply::Applied { now, .. } => *now,
-                Reply::Rejected(_) | Reply::Unknown(_) => StoreTime::default(),
+                Reply::Rejected(_) | Reply::Unknown(_) => None,
             });
         }
+        // A release may come without the time. That of a moment later has the same effect on it.
+        let timeless = |(_, reply): &_| matches!(reply, Reply::Applied { now: None, .. });
+        let later = match played.iter().any(timeless) {
+            true => self.read_clock().await,
+            false => None,
+        };
         for ((name, op), reply) in played {
-            self.reply(*name, op, reply).map_err(|what| (*name, what))?;
+            let compared = self.reply(*name, op, reply, later);
+            compared.map_err(|what| (*name, what))?;
         }
         let wakes = self.target.store.capabilities().wakeup;
         if wakes != WakeupMode::Grants {
@@ -253,10 +268,17 @@ impl<'a> Player<'a> {
         })
     }
 
-    fn reply(&mut self, name: usize, op: &Op, reply: Reply) -> Result<(), String> {
+    fn reply(
+        &mut self,
+        name: usize,
+        op: &Op,
+        reply: Reply,
+        later: Option<StoreTime>,
+    ) -> Result<(), String> {
         let Reply::Applied { outcome, now } = reply else {
             return Err(format!("{op:?} had the reply {reply:?}"));
         };
+        let now = now.or(later).ok_or("no reply has the time")?;
         self.pace(now)?;
         let played = &mut self.names[name];
         let mut notified = Vec::new();

@@ -11,7 +11,7 @@ use crate::waiters::SOON;
 /// Sends a request for a lock that another holds. It is held back and repeated on another connection; then the client
 /// gives up, and leaves the queue.
 async fn gives_up(scenario: &Scenario, client: Client) {
-    scenario.proxy.hold_requests("acquire", 1);
+    scenario.proxy.hold_requests("queue", 1);
     let mutex = scenario.mutex(&client);
     let waited = tokio::time::timeout(SOON, async {
         tokio::select! {

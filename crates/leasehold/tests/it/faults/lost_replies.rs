@@ -12,7 +12,7 @@ const AFTER_LOSS: [AfterLoss; 2] = [AfterLoss::Silent, AfterLoss::Cut];
 async fn of_an_acquire() {
     for after_loss in AFTER_LOSS {
         let scenario = Scenario::start().await;
-        scenario.proxy.lose_replies("acquire", 2, after_loss);
+        scenario.proxy.lose_replies("queue", 2, after_loss);
         let held = scenario.acquire(&scenario.a).await;
         assert_eq!(scenario.proxy.stats().replies_lost, 2);
         // Three requests were applied, as one.

@@ -119,7 +119,7 @@ async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
     assert_eq!(c.wait("a", 1).await, 0);
     let scripts = script_calls(&server);
     assert!((5..20).contains(&scripts), "{scripts}");
-    for command in ["set", "hset", "publish", "pubsub|numsub"] {
+    for command in ["set", "publish", "pubsub|numsub"] {
         let calls = calls(&server, command);
         assert!(calls < 300, "{command}: {calls}");
     }

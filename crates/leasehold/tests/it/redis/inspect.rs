@@ -25,7 +25,7 @@ async fn a_record_without_counter_or_expiry_is_shown_and_a_foreign_one_is_an_err
     assert_eq!((entry.token, entry.client), (None, None));
     assert_eq!(entry.time_left, Ttl::MAX.as_duration());
     assert_eq!(store.list(&space).await.unwrap().len(), 1);
-    server.cli(&["HSET", "app:{t:a}", "somebody", "1"]);
+    server.cli(&["SET", "app:{t:a}", "somebody"]);
     let error = store.inspect(&key("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Store);
     let lock = r#"lock "a" at redis://"#;
@@ -44,11 +44,11 @@ async fn a_keyspace_is_listed_by_name_and_without_foreign_keys() {
     store.apply(batch).await;
     let lease = lease(1).to_string();
     server.cli(&["SET", "app:{t:string}", "1"]);
-    server.cli(&["HSET", "app:{t:foreign}", "somebody", "1"]);
-    server.cli(&["HSET", "app:{t:count}", &lease, "many"]);
-    server.cli(&["HSET", "app:{t:two}", &lease, "1", "x", "1"]);
-    server.cli(&["HSET", "app:{t:bra}ce}", &lease, "1"]);
-    server.cli(&["HSET", "app:{t:}", &lease, "1"]);
+    server.cli(&["HSET", "app:{t:foreign}", &lease, "1"]);
+    server.cli(&["SET", "app:{t:count}", &format!("{lease} many")]);
+    server.cli(&["SET", "app:{t:two}", &format!("{lease} 1 x")]);
+    server.cli(&["SET", "app:{t:bra}ce}", &lease]);
+    server.cli(&["SET", "app:{t:}", &lease]);
     server.cli(&["DEBUG", "POPULATE", "3000"]);
 
     let listed = store.list(&space()).await.unwrap();

@@ -25,7 +25,7 @@ async fn any_change_of_a_record_is_notified() {
         &["DEL", RECORD][..],
         &["UNLINK", RECORD],
         &["SET", RECORD, "x"],
-        &["HSET", RECORD, "somebody", "1"],
+        &["APPEND", RECORD, " 2"],
         &["RENAME", RECORD, "elsewhere"],
         &["PERSIST", RECORD],
         &["PEXPIRE", RECORD, "1"],

@@ -12,7 +12,7 @@ async fn the_keys_are_as_the_script_documents() {
     let (server, store) = server_and_store().await;
     let token = granted(&*store, acquire("a", 42)).await;
     let field = format!("{}:42", "07".repeat(16));
-    assert_eq!(server.cli(&["HGETALL", RECORD]), format!("{field}\n1"));
+    assert_eq!(server.cli(&["GET", RECORD]), field);
     assert_eq!(server.cli(&["GET", COUNTER]), token.to_string());
     let ttl = |key| server.cli(&["PTTL", key]).parse::<u64>().unwrap();
     assert!((29_000..=30_000).contains(&ttl(RECORD)));
@@ -59,10 +59,33 @@ async fn a_foreign_key_affects_no_other_request_of_its_batch() {
     assert_eq!(error.kind(), ErrorKind::Store);
 }
 
+/// Earlier versions kept the holder in a hash.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_an_earlier_layout_is_named_and_left_unchanged() {
+    let (server, store) = server_and_store().await;
+    server.cli(&["HSET", RECORD, &lease(1).to_string(), "1"]);
+    for request in [
+        acquire("a", 1),
+        wait("a", 1),
+        renew("a", 1),
+        release("a", 1, 0),
+        release("a", 1, 1),
+        revoke("a"),
+    ] {
+        let message = rejected(&*store, request).await.to_string();
+        let named = message.contains(r#"lock "a""#) && message.contains(&format!("{RECORD:?}"));
+        assert!(named && message.contains("of this version"), "{message}");
+    }
+    let record = format!("{}\n1", lease(1));
+    assert_eq!(server.cli(&["HGETALL", RECORD]), record);
+    assert_eq!(server.cli(&["KEYS", "*"]), RECORD);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_without_expiry_is_held_until_it_is_revoked() {
     let (server, store) = server_and_store().await;
-    server.cli(&["HSET", RECORD, "somebody", "1"]);
+    let other = format!("{}:1", "0".repeat(32));
+    server.cli(&["SET", RECORD, &other]);
     let left = Ttl::MAX.as_duration();
     let refused = Outcome::Refused {
         time_left: left,
@@ -71,7 +94,7 @@ async fn a_record_without_expiry_is_held_until_it_is_revoked() {
     assert_eq!(applied(&*store, acquire("a", 1)).await, refused);
     assert_eq!(applied(&*store, renew("a", 1)).await, TAKEN_OVER);
     assert_eq!(applied(&*store, release("a", 1, 0)).await, TAKEN_OVER);
-    assert_eq!(server.cli(&["HGETALL", RECORD]), "somebody\n1");
+    assert_eq!(server.cli(&["GET", RECORD]), other);
     server.cli(&["PEXPIRE", RECORD, "5000"]);
     let Outcome::Refused {
         time_left: left, ..
@@ -80,7 +103,8 @@ async fn a_record_without_expiry_is_held_until_it_is_revoked() {
         panic!("granted over a foreign record");
     };
     assert!(left <= std::time::Duration::from_secs(5));
-    let revoked = Outcome::Revoked { cut_off: None };
+    let cut_off = Some(other.parse().unwrap());
+    let revoked = Outcome::Revoked { cut_off };
     assert_eq!(applied(&*store, revoke("a")).await, revoked);
     granted(&*store, acquire("a", 1)).await;
 

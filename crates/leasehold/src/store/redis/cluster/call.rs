@@ -178,7 +178,7 @@ impl Call {
                 let Some((now, left)) = codec::decode_renewals(&answer) else {
                     return vec![None; self.requests.len()];
                 };
-                let outcome = Outcome::Renewed;
+                let (outcome, now) = (Outcome::Renewed, Some(now));
                 let reply = |nth| {
                     let renewed = !left.contains(&nth);
                     renewed.then_some(Reply::Applied { outcome, now })
@@ -200,7 +200,7 @@ fn elsewhere(answer: &Value) -> Vec<usize> {
     let is_elsewhere = |value: &Value| match value {
         Value::Array(pair) => matches!(
             pair.as_slice(),
-            [_, words] if text(words).is_some_and(|words| words.contains("non local key"))
+            [_, words, ..] if text(words).is_some_and(|words| words.contains("non local key"))
         ),
         _ => false,
     };

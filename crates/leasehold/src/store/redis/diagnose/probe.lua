@@ -23,9 +23,8 @@ end
 
 local record, queue = KEYS[1], KEYS[2]
 try('TIME')
-try('HGET', record, 'f')
-try('HEXISTS', record, 'f')
 try('HGETALL', record)
+try('MGET', record)
 try('PTTL', record)
 try('GET', record)
 try('SET', record, '1', 'XX')
@@ -34,13 +33,12 @@ try('LPOS', queue, 'x')
 try('LREM', queue, 0, 'x')
 try('LTRIM', queue, 1, 0)
 try('EXISTS', record)
-try('DEL', queue)
 try('PEXPIRE', record, 1)
 -- Only what can be removed is written.
-if try('HDEL', record, 'f') and try('HSET', record, 'f', '1') then
+if try('DEL', record) and try('HSET', record, 'f', '1') then
   -- The record is not a list; the server checks the permission first.
   try('RPUSH', record, 'x')
-  redis.call('HDEL', record, 'f')
+  redis.call('DEL', record)
 end
 try('PUBLISH', ARGV[1], '')
 try_as('PUBSUB|NUMSUB', 'PUBSUB', 'NUMSUB', ARGV[1])

@@ -17,19 +17,15 @@ use crate::store::redis::keys::{client_key, queue_key, record_key, record_patter
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// The commands by their purpose, in the order of the command that creates a user.
-const RIGHTS: [(Purpose, &str); 6] = [
-    (
-        Purpose::Lock,
-        "eval evalsha time get set hget hset hdel pexpire pttl lindex",
-    ),
-    (Purpose::Renew, "hexists"),
+const RIGHTS: [(Purpose, &str); 5] = [
+    (Purpose::Lock, "eval evalsha time get set del pexpire"),
+    (Purpose::Renew, "mget"),
     (
         Purpose::Wait,
-        "lpos rpush lrem ltrim publish pubsub|numsub subscribe unsubscribe",
+        "pttl lindex lpos rpush lrem ltrim publish pubsub|numsub subscribe unsubscribe",
     ),
     (Purpose::Losses, "client|tracking client|caching exists"),
-    (Purpose::Inspect, "scan hgetall"),
-    (Purpose::Force, "del"),
+    (Purpose::Inspect, "scan hset hgetall"),
 ];
 
 /// Tries the commands that can be called in a script. Returns pairs of command and error.
@@ -213,8 +209,8 @@ mod tests {
     #[test]
     fn the_line_names_every_right_once() {
         for (url, end) in [
-            ("redis://host/3", " +del +select"),
-            ("redis+sentinel://host/m/3", " +del +select"),
+            ("redis://host/3", " +hgetall +select"),
+            ("redis+sentinel://host/m/3", " +hgetall +select"),
             ("redis+cluster://host", " +cluster|myid +asking"),
             ("redlock://a,b,c", " +hmget +info"),
         ] {

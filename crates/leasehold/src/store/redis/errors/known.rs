@@ -93,7 +93,7 @@ const TABLE: &[Known] = &[
     transient("ERR", "max number of clients",
         "the server takes no more connections; raise its maxclients or close some"),
     known("WRONGTYPE", "", ErrorKind::Store,
-        "the key is not a lock; choose another namespace, or delete that key"),
+        "the key is not a lock of this version; choose another namespace, or delete that key"),
     known("MOVED", "", ErrorKind::Unsupported, CLUSTER),
     known("ASK", "", ErrorKind::Unsupported, CLUSTER),
     known("CROSSSLOT", "", ErrorKind::Unsupported, CLUSTER),

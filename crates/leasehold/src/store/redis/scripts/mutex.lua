@@ -3,9 +3,9 @@
 --
 -- The keys of a name in a tenant of a namespace:
 --
---   <namespace>:{<tenant>:<name>}         the record: a hash with one field,
---                                         <client id>:<number> -> hold count in decimal,
---                                         which expires with the lease
+--   <namespace>:{<tenant>:<name>}         the record: a string, the lease that holds the lock,
+--                                         <client id>:<number>, and behind a space the hold count
+--                                         in decimal, unless it is 1; expires with the lease
 --   <namespace>:{<tenant>:<name>}:token   the counter: the last token issued, in decimal,
 --                                         which expires a day after the last grant
 --   <namespace>:{<tenant>:<name>}:queue   the queue: a list with two elements for each waiting
@@ -13,7 +13,8 @@
 --                                         which it is found; expires two ttls and a second after
 --                                         the last request
 --
--- Only this script writes them. Braces keep them in one slot of a cluster.
+-- Only this script writes them. Braces keep them in one slot of a cluster. A key with another value, such as a
+-- record of an earlier layout (a hash), makes the operation fail and is left unchanged.
 --
 -- A grant to a waiter is published on its client's channel, <namespace>:client:<client id>:
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
@@ -30,14 +31,26 @@
 -- KEYS: for each operation its record, its counter and its queue; for a single operation the record is
 --       enough. For one of many masters also its admission record, last. The answer of a master that is
 --       not admitted is {'HMGET', 'UNARMED'}.
--- ARGV: for each operation six values: verb, lease, hold count, ttl in ms, tokens to reserve, and 1
---       to wait in the queue if the operation is refused, else 0.
---       Verbs: acquire, enter (with the new count), renew, release (with the count that remains),
---       fence (with the first token in the place of the count, and the number of tokens), revoke,
---       continue (for a queue with waiters left to pass over; no lease).
+-- ARGV: for each operation three values, verb, lease and ttl in ms; for the last release the verb and the lease.
+--       The verb may be followed by numbers, each behind a space:
+--
+--         acquire, acquire <tokens> <hold count>   without numbers: one token and one hold
+--         queue, queue <tokens> <hold count>       the same; waits in the queue if it is refused
+--         enter <hold count>                       the new count
+--         renew
+--         release                                  the last release
+--         release <hold count>                     the count that remains
+--         fence <first token> <tokens>             no ttl ('')
+--         revoke                                   no lease and no ttl
+--         continue                                 for a queue with waiters left to pass over; no lease and no ttl
+--
 --       Then, in a cluster, the id of this node.
 --
--- Returns a flat list: the server's time in microseconds, then for each operation a code and a value:
+-- An operation is plain if it acquires a free lock without a queue, with one hold and the time as its one token, or
+-- releases the only hold of a lock without a queue. If all operations are plain, the call returns the server's time in
+-- microseconds as text, which is the token of each grant; or nil if all are releases, for which no time is read.
+--
+-- Otherwise it returns a flat list: the server's time in microseconds, then for each operation a code and a value:
 --
 --   0  lost        1 if another holds the lock, else 0
 --   1  granted     the first of the reserved tokens
@@ -47,7 +60,7 @@
 --   4  released    the hold count that remains, or is set
 --   5  revoked     the revoked lease, or nil
 --   6  exhausted   0: the counter has reached its maximum, or is not one of ours
---   7  failed      {command, error}: the server refused the command, and nothing was changed
+--   7  failed      {command, error, key}: the server refused the command, and nothing was changed
 --   8  fenced      0
 --   9  outdated    0: a larger token was issued before
 --
@@ -57,19 +70,71 @@
 -- If the server refuses even TIME, the whole answer is {command, error}.
 --
 -- An error in one operation does not affect the others: every command is called by pcall. Needs the commands
--- HGET, HSET, HDEL, PEXPIRE, PTTL, GET, SET, TIME and LINDEX; for the queue also LPOS, RPUSH, LREM, LTRIM,
--- PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); for revoke also HGETALL and DEL; for one of
--- many masters also HMGET and INFO. A user without one of the first group is granted nothing, so it holds no
--- lock that it cannot release. Only HGET is not tried before the grant: its refusal shows at the first renewal.
---
--- The verbs are in the loop and not in functions, which would be created again in every call. A `break` ends
--- an operation.
+-- GET, SET, DEL, TIME, PEXPIRE, PTTL and LINDEX; for plain operations EXISTS; for the queue also LPOS, RPUSH, LREM,
+-- LTRIM, PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); for one of many masters also HMGET, HSET and
+-- INFO. A user without one of the first four is granted nothing, so it holds no lock that it cannot release. The
+-- next three are not tried before a grant: their refusal shows at the first renewal, or where a lease waits.
+
+-- A day, and the largest whole number that a Lua number and JSON hold exactly.
+local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
+
+-- Plain operations come first, before the functions of the rule are created: each command, value and table counts.
+-- `open` has the records with operations that are not plain, and for each the position of its first one in KEYS; that
+-- one and all later ones are left to the rule. At the position it has the value of the record, if that was read.
+
+local run, keys, argv = redis.pcall, KEYS, ARGV
+local size, at, stamp, proven, open = #keys, 1, nil, false, nil
+-- One of many masters compares its admission record first. A single record is in a slot that is being migrated.
+local quick = size % 3 == 0
+size = size > 1 and size - size % 3 or size
+for i = 1, size, 3 do
+    local record, verb, lease = keys[i], argv[at], argv[at + 1]
+    if not (open and open[record]) then
+        local held, done
+        if not quick then
+            -- Left to the rule.
+        elseif verb == 'release' then
+            held = run('GET', record)
+            done = held == lease and run('EXISTS', keys[i + 2]) == 0 and run('DEL', record) == 1
+        elseif verb == 'queue' or verb == 'acquire' then
+            held = run('GET', record)
+            if not held and run('EXISTS', keys[i + 2]) == 0 then
+                if not stamp then
+                    local time = run('TIME')
+                    stamp = time[1] and time[1] .. (#time[2] == 6 and time[2] or string.format('%06d', time[2])) or ''
+                end
+                -- Times and tokens of 16 digits have the same order as text.
+                local counter = keys[i + 1]
+                local last = #stamp ~= 16 or run('SET', counter, stamp, 'PX', RETENTION_MS, 'GET')
+                if not last or type(last) == 'string' and #last == 16 and last < stamp then
+                    -- Deletes nothing. It proves that the lock can be released.
+                    proven = proven or run('DEL', record) == 0
+                    -- Without a value before, its reply is cheaper than a status.
+                    done = proven and run('SET', record, lease, 'PX', argv[at + 2], 'GET') == false
+                elseif type(last) == 'string' then
+                    -- Ahead of the clock, or not one of ours.
+                    run('SET', counter, last, 'PX', RETENTION_MS)
+                end
+            end
+        end
+        if not done and open then
+            open[record], open[i] = i, held
+        elseif not done then
+            open = {[record] = i, [i] = held}
+        end
+    end
+    at = at + (verb == 'release' and 2 or 3)
+end
+if size > 0 and not open then
+    return stamp
+end
+open = open or {}
 
 local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, FENCED, OUTDATED =
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 
--- A day, and the largest whole number that a Lua number and JSON hold exactly.
-local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
+-- Behind the client id of a lease, and before a hold count.
+local COLON, SPACE = 58, 32
 
 -- How long a waiter keeps a grant that it has not accepted yet.
 local ACCEPTANCE_MS = 3000
@@ -78,17 +143,19 @@ local ACCEPTANCE_MS = 3000
 -- many waiters one counts to which a message was sent.
 local PASS_MAX, PASS_CHUNK, PASS_MESSAGE = 1024, 32, 4
 
-local run, find, match, format, type, tonumber =
-    redis.pcall, string.find, string.match, string.format, type, tonumber
+local byte, find, sub, match, format = string.byte, string.find, string.sub, string.match, string.format
+local type, tonumber = type, tonumber
 
-local node = ARGV[6 * math.ceil(#KEYS / 3) + 1]
-node = node and ':' .. node or ''
+local node = argv[at] and ':' .. argv[at] or ''
 
-local time = run('TIME')
-if time.err then
-    return {'TIME', time.err}
+local now = tonumber(stamp)
+if not now then
+    local time = run('TIME')
+    if time.err then
+        return {'TIME', time.err}
+    end
+    now = time[1] * 1000000 + time[2]
 end
-local now = time[1] * 1000000 + time[2]
 
 -- The number of waiters passed over, and whether the operation leaves more of them.
 local passed, unfinished = 0, false
@@ -124,7 +191,7 @@ end
 -- One of many masters applies nothing in a run for which it is not admitted, as it may have forgotten its
 -- grants. It issues only tokens above its floor. See crates/leasehold-core/src/quorum/master.rs, and
 -- master.lua for the definition of a run.
-local mark, floor, high = #KEYS > 1 and #KEYS % 3 == 1 and KEYS[#KEYS], nil, nil
+local mark, floor, high = #keys > size and keys[#keys], nil, nil
 if mark then
     local kept, info = run('HMGET', mark, 'run', 'floor', 'high'), run('INFO', 'replication')
     if kept.err then
@@ -146,7 +213,7 @@ local function reserve(counter, tokens, known, chosen)
     tokens = tonumber(tokens)
     local last = run('GET', counter)
     if type(last) == 'table' then
-        return nil, FAILED, {'GET', last.err}
+        return nil, FAILED, {'GET', last.err, counter}
     elseif last then
         last = find(last, '^%d+$') and tonumber(last)
         if not last or last > TOKEN_MAX then
@@ -176,42 +243,41 @@ local function reserve(counter, tokens, known, chosen)
     if mark and last > high then
         local reply = run('HSET', mark, 'high', last)
         if type(reply) == 'table' then
-            return nil, FAILED, {'HSET', reply.err}
+            return nil, FAILED, {'HSET', reply.err, mark}
         end
         high = last
     end
     -- The server writes a number with all its digits.
     local reply = run('SET', counter, last, 'PX', RETENTION_MS)
     if reply.err then
-        return nil, FAILED, {'SET', reply.err}
+        return nil, FAILED, {'SET', reply.err, counter}
     end
     return first
 end
 
--- Writes hold count and ttl. `before` is the count to restore on failure, or false if the record is free.
--- Only the last release shortens a lease: a longer time `left` is kept. It is written in either case, so that
--- a replica that lags cannot acknowledge it. Returns nothing, or on failure a code and a value.
-local function write(record, lease, count, ttl, before, left)
-    local reply
-    if not before then
-        -- Deletes nothing. It proves that the next write can be undone and released.
-        reply = run('HDEL', record, lease)
-        if type(reply) == 'table' then
-            return FAILED, {'HDEL', reply.err}
+-- Deletes a record. Returns nothing, or on failure a code and a value.
+local function delete(record)
+    local reply = run('DEL', record)
+    if type(reply) == 'table' then
+        return FAILED, {'DEL', reply.err, record}
+    end
+    proven = true
+end
+
+-- Writes a record. Only the last release shortens a lease: a longer time `left` is kept. It is written in either
+-- case, so that a replica that lags cannot acknowledge it. Returns nothing, or on failure a code and a value.
+local function write(record, lease, count, ttl, left)
+    if left == -2 and not proven then
+        -- Deletes nothing. It proves that the lock can be released.
+        local code, value = delete(record)
+        if code then
+            return code, value
         end
     end
-    reply = run('HSET', record, lease, count)
-    if type(reply) == 'table' then
-        return FAILED, {'HSET', reply.err}
-    end
-    reply = run('PEXPIRE', record, left > tonumber(ttl) and left or ttl)
-    if type(reply) == 'table' then
-        if before then
-            run('HSET', record, lease, before)
-        else
-            run('HDEL', record, lease)
-        end
-        return FAILED, {'PEXPIRE', reply.err}
+    local value = count == '1' and lease or lease .. ' ' .. count
+    local reply = run('SET', record, value, 'PX', left > tonumber(ttl) and left or ttl)
+    if reply.err then
+        return FAILED, {'SET', reply.err, record}
     end
 end
 
@@ -232,13 +298,13 @@ local function pass_over(record, counter, queue, asker)
             if not words then
                 break
             elseif type(words) == 'table' then
-                return nil, FAILED, {'LINDEX', words.err}
+                return nil, FAILED, {'LINDEX', words.err, queue}
             end
             local lease, client, ttl, tokens = match(words, '^((%x+):%d+) (%d+) (%d+)$')
             if not lease and count > 0 then
                 break
             elseif not lease then
-                return nil, FAILED, {'LINDEX', 'WRONGTYPE this list is no queue'}
+                return nil, FAILED, {'LINDEX', 'WRONGTYPE this list is no queue', queue}
             elseif lease == asker and count == 0 then
                 return {lease = lease}
             end
@@ -264,7 +330,7 @@ local function pass_over(record, counter, queue, asker)
             end
             local trimmed = run('LTRIM', queue, 2 * dead, -1)
             if trimmed.err then
-                return nil, FAILED, {'LTRIM', trimmed.err}
+                return nil, FAILED, {'LTRIM', trimmed.err, queue}
             end
             passed = passed + dead
             if node ~= '' then
@@ -315,22 +381,22 @@ local function pass_on(record, counter, queue, asker)
             return true, -2
         elseif first then
             ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
-            code, value = write(record, head.lease, 1, ttl, false, -2)
+            code, value = write(record, head.lease, '1', ttl, -2)
         end
         if code then
             return true, -2, code, value
         end
         local trimmed = run('LTRIM', queue, 2, -1)
         if trimmed.err then
-            run('HDEL', record, head.lease)
-            return true, -2, FAILED, {'LTRIM', trimmed.err}
+            run('DEL', record)
+            return true, -2, FAILED, {'LTRIM', trimmed.err, queue}
         end
         if tell(record, head.lease, first, ttl, head.subscribers) then
             notify_next(record, queue, ttl)
             return true, ttl
         end
         -- Its connection is closed, or it cannot be notified. The next waiter is tried.
-        run('HDEL', record, head.lease)
+        run('DEL', record)
         passed = passed + PASS_MESSAGE
     until passed >= PASS_MAX
     unfinished = is_unfinished(queue)
@@ -342,14 +408,14 @@ end
 local function join(queue, lease, ttl, tokens)
     local at = run('LPOS', queue, lease)
     if type(at) == 'table' then
-        return nil, FAILED, {'LPOS', at.err}
+        return nil, FAILED, {'LPOS', at.err, queue}
     end
     local asked = lease .. ' ' .. ttl .. ' ' .. tokens
     local new = not at
     if new then
         at = run('RPUSH', queue, asked, lease)
         if type(at) == 'table' then
-            return nil, FAILED, {'RPUSH', at.err}
+            return nil, FAILED, {'RPUSH', at.err, queue}
         end
         at = at - 1
     end
@@ -361,7 +427,7 @@ local function join(queue, lease, ttl, tokens)
                 run('LREM', queue, -1, lease)
                 run('LREM', queue, -1, asked)
             end
-            return nil, FAILED, {'PEXPIRE', reply.err}
+            return nil, FAILED, {'PEXPIRE', reply.err, queue}
         end
     end
     return (at - 1) / 2
@@ -371,70 +437,81 @@ end
 local function leave(queue, lease)
     local at = run('LPOS', queue, lease)
     if type(at) == 'table' then
-        return FAILED, {'LPOS', at.err}
+        return FAILED, {'LPOS', at.err, queue}
     elseif at then
         local asked = run('LINDEX', queue, at - 1)
         local reply = run('LREM', queue, 1, lease)
         if type(reply) == 'table' then
-            return FAILED, {'LREM', reply.err}
+            return FAILED, {'LREM', reply.err, queue}
         end
         run('LREM', queue, 1, asked)
     end
 end
 
 local answer, place, continued = {now}, 1, {}
-for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
-    local record, at = KEYS[i], 2 * i - 1
-    local counter, queue = KEYS[i + 1] or record .. ':token', KEYS[i + 2] or record .. ':queue'
-    local verb, lease, count, ttl = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-    -- The time left of the record in ms: -1 without an expiry, -2 if it is free, nil if not read yet.
-    -- And its hold count, if the lease holds it.
-    local left, before = nil, false
+at = 1
+for i = 1, size, 3 do
+    local record, verb, lease, ttl = keys[i], argv[at], argv[at + 1], argv[at + 2]
+    local counter, queue = keys[i + 1] or record .. ':token', keys[i + 2] or record .. ':queue'
+    local number, second
+    at = at + (verb == 'release' and 2 or 3)
+    -- The record, or false if it is free. The hold count, if the lease holds it. And the time left of the record in
+    -- ms: -1 without an expiry, -2 if it is free, nil if not read yet.
+    local held, before, left
     local code, value, reply, head
     unfinished = false
     repeat
-        if verb == 'release' and count == '0' then
-            -- The server deletes the record with its only field.
-            reply = run('HDEL', record, lease)
-            if type(reply) == 'table' then
-                code, value = FAILED, {'HDEL', reply.err}
-                break
-            elseif reply == 1 then
-                code, value, left = RELEASED, 0, -2
+        if not open[record] or i < open[record] then
+            -- Plain, and done.
+            code, value = verb == 'release' and RELEASED or GRANTED, verb == 'release' and 0 or now
+            break
+        end
+        local space = find(verb, ' ', 1, true)
+        if space then
+            verb, number = sub(verb, 1, space - 1), sub(verb, space + 1)
+            if verb ~= 'enter' and verb ~= 'release' then
+                number, second = match(number, '^(%d+) (%d+)$')
             end
-        elseif verb == 'revoke' then
-            local fields = run('HGETALL', record)
-            if fields.err then
-                code, value = FAILED, {'HGETALL', fields.err}
+        end
+        held = open[i]
+        if held == nil then
+            held = run('GET', record)
+        end
+        if held == lease then
+            before = '1'
+        elseif type(held) == 'table' then
+            code, value = FAILED, {'GET', held.err, record}
+            break
+        elseif held and byte(held, 33) ~= COLON then
+            code, value = FAILED, {'GET', 'WRONGTYPE this string is no record', record}
+            break
+        elseif held and byte(held, #lease + 1) == SPACE and find(held, lease, 1, true) == 1 then
+            before = sub(held, #lease + 2)
+        end
+        if verb == 'revoke' or before and verb == 'release' and not number then
+            code, value = delete(record)
+            if code then
                 break
             end
-            reply = run('DEL', record)
-            if type(reply) == 'table' then
-                code, value = FAILED, {'DEL', reply.err}
-                break
-            end
-            code, value, left = REVOKED, fields[1] or false, -2
-            local client = value and match(value, '^%x+')
-            if client then
-                local subscribers = run('PUBSUB', 'NUMSUB', prefix(record) .. client .. node)
-                tell(record, value, 0, 0, subscribers[2])
+            code, value, left = RELEASED, 0, -2
+            if verb == 'revoke' then
+                code, value = REVOKED, held and match(held, '^[^ ]+')
+                if value then
+                    local client = match(value, '^%x+')
+                    local subscribers = run('PUBSUB', 'NUMSUB', prefix(record) .. client .. node)
+                    tell(record, value, 0, 0, subscribers[2])
+                end
             end
         else
-            left = run('PTTL', record)
+            left = held and run('PTTL', record) or -2
             if type(left) == 'table' then
-                code, value = FAILED, {'PTTL', left.err}
+                code, value = FAILED, {'PTTL', left.err, record}
                 break
-            elseif left ~= -2 then
-                before = run('HGET', record, lease)
-                if type(before) == 'table' then
-                    code, value = FAILED, {'HGET', before.err}
-                    break
-                end
             end
         end
 
-        if verb == 'acquire' then
-            local tokens, wait, first = ARGV[at + 4], ARGV[at + 5], nil
+        if verb == 'acquire' or verb == 'queue' then
+            local tokens, count, first = number or '1', second or '1', nil
             head = left == -2 and run('LINDEX', queue, 0)
             if head then
                 head, left, code, value = pass_on(record, counter, queue, lease)
@@ -445,7 +522,7 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
             if (left ~= -2 or unfinished) and not before then
                 left = left == -2 and 0 or left
                 code, value = REFUSED, left
-                if wait == '1' then
+                if verb == 'queue' then
                     reply, code, value = join(queue, lease, ttl, tokens)
                     if reply then
                         code, value = REFUSED, {left, reply}
@@ -457,11 +534,11 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
             if not first then
                 break
             end
-            code, value = write(record, lease, count, ttl, before, left)
+            code, value = write(record, lease, count, ttl, left)
             if head and not code then
                 code, value = leave(queue, lease)
                 if code then
-                    run('HDEL', record, lease)
+                    run('DEL', record)
                 end
             end
             if not code then
@@ -471,41 +548,34 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
         elseif before and verb == 'renew' then
             reply = run('PEXPIRE', record, left > tonumber(ttl) and left or ttl)
             if type(reply) == 'table' then
-                code, value = FAILED, {'PEXPIRE', reply.err}
+                code, value = FAILED, {'PEXPIRE', reply.err, record}
             else
                 code, value = RENEWED, 0
             end
             break
         elseif before and verb == 'fence' then
-            reply, code, value = reserve(counter, ARGV[at + 4], false, tonumber(count))
+            reply, code, value = reserve(counter, second, false, tonumber(number))
             if reply then
                 code, value = FENCED, 0
             end
             break
-        elseif before then
-            code, value = write(record, lease, count, ttl, before, left)
+        elseif before and left ~= -2 then
+            code, value = write(record, lease, number, ttl, left)
             if not code then
-                code, value = RELEASED, tonumber(count)
+                code, value = RELEASED, tonumber(number)
             end
             break
         end
 
         -- The lock is free or held by another lease. If it is free, it is granted to the queue's head.
         head = run('LINDEX', queue, 0)
-        if not code then
-            if head and verb ~= 'continue' then
-                -- A lease that renews or releases without holding the lock does not wait any more.
-                code, value = leave(queue, lease)
-                if code then
-                    break
-                end
-                head = run('LINDEX', queue, 0)
-            end
-            left = left or run('PTTL', record)
-            if type(left) == 'table' then
-                code, value = FAILED, {'PTTL', left.err}
+        if not code and head and verb ~= 'continue' then
+            -- A lease that renews or releases without holding the lock does not wait any more.
+            code, value = leave(queue, lease)
+            if code then
                 break
             end
+            head = run('LINDEX', queue, 0)
         end
         if head and left == -2 then
             -- A failure here does not change the result so far.

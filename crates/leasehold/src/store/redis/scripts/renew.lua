@@ -1,25 +1,25 @@
--- Renewals in their usual form: each lease holds its record, and the ttl grows. Applies the rule of mutex.lua
--- at a third of its cost; the records are described there. Any other renewal is left unchanged, and its
+-- Renewals in their usual form: each lease holds its record, and the ttl grows. Applies the rule of
+-- mutex.lua at a third of its cost; the records are described there. Any other renewal is left unchanged, and its
 -- number is returned: mutex.lua applies it.
 --
 -- KEYS: for each renewal its record.
 -- ARGV: the ttl in ms, then for each renewal its lease.
 --
 -- Returns a flat list: the server's time in microseconds, then the numbers, from 1, of the renewals that were
--- not applied; or {command, error}, if the server refuses TIME or does not know GT, which is new in 7.0.
+-- not applied; or {command, error}, if the server refuses TIME or MGET, or does not know GT, which is new in 7.0.
 
-local run = redis.pcall
+local run, keys, argv = redis.pcall, KEYS, ARGV
 
-local time = run('TIME')
-if time.err then
-    return {'TIME', time.err}
+local time, records = run('TIME'), run('MGET', unpack(keys))
+if time.err or records.err then
+    return {time.err and 'TIME' or 'MGET', time.err or records.err}
 end
 
-local answer, ttl = {time[1] * 1000000 + time[2]}, ARGV[1]
-for i, record in ipairs(KEYS) do
-    local renewed = 0
-    if run('HEXISTS', record, ARGV[i + 1]) == 1 then
-        renewed = run('PEXPIRE', record, ttl, 'GT')
+local answer, ttl = {time[1] * 1000000 + time[2]}, argv[1]
+for i = 1, #keys do
+    local renewed, record, lease = 0, records[i], argv[i + 1]
+    if record == lease or record and string.find(record, lease .. ' ', 1, true) == 1 then
+        renewed = run('PEXPIRE', keys[i], ttl, 'GT')
         if type(renewed) == 'table' and i == 1 then
             return {'PEXPIRE', renewed.err}
         end
