@@ -61,7 +61,7 @@
 //! | `blocking` | [`blocking`]: the API for programs without an async runtime | 21 |
 //! | `doctor` | [`doctor`]: settings under which a store can lose locks | 21 |
 //! | `fence` | [`fence`]: checks of tokens for protected resources | 21 |
-//! | `watchdog` | [`watchdog`]: leases that a service keeps alive while this process cannot | 45 |
+//! | `watchdog` | [`watchdog`]: leases that a service keeps alive while this process cannot | 49 |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
