@@ -167,7 +167,8 @@ async fn connections_that_are_killed_in_a_loop() {
         () = assert_all_stay_held(&all, TTL) => {}
     }
     for held in all {
-        held.release().await.unwrap();
+        // Its connection may just have been killed. Then it is repeated.
+        let _ = held.release().await;
     }
     scenario.assert_clean_end().await;
 }
