@@ -73,7 +73,8 @@ pub fn run<L: Lock, M: AsyncFnMut(&str) -> Result<L>>(
             };
             let window = Rc::new(RefCell::new(window));
             let end = Instant::now() + Duration::from_secs_f64(seconds.parse()?);
-            let work = |lock: &Rc<L>| work(Rc::clone(lock), Rc::clone(&args), Rc::clone(&window), end);
+            let work =
+                |lock: &Rc<L>| work(Rc::clone(lock), Rc::clone(&args), Rc::clone(&window), end);
             let tasks: Vec<_> = locks.iter().map(|lock| spawn_local(work(lock))).collect();
             for task in tasks {
                 task.await??;

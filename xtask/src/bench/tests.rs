@@ -32,7 +32,11 @@ fn process(acquisitions: u64, waits: [(u32, u64); 2], held: [(u64, u64); 2]) -> 
 fn figures(work: &Work) -> Figures {
     let processes = [
         process(300, [(200, 200), (400, 97)], [(0, 1_000), (9_000, 10_000)]),
-        process(100, [(600, 2), (601, 1)], [(3_000, 4_000), (10_500, 11_000)]),
+        process(
+            100,
+            [(600, 2), (601, 1)],
+            [(3_000, 4_000), (10_500, 11_000)],
+        ),
     ];
     let usage = Usage {
         scripts: 800.0,

@@ -36,7 +36,10 @@ impl Lock for Theirs {
 
 fn main() -> Result<(), Box<dyn Error>> {
     run("0.2.0", async |args| {
-        let provider = RedisLockProvider::builder().url(args.url.clone()).build().await?;
+        let provider = RedisLockProvider::builder()
+            .url(args.url.clone())
+            .build()
+            .await?;
         let provider = Rc::new(provider);
         let pause = match args.variant.as_str() {
             "fastest" => Duration::from_millis(1),

@@ -19,7 +19,10 @@ impl Lock for Theirs {
     type Guard = rslock::Lock;
 
     async fn lock(&self) -> Result<rslock::Lock, Box<dyn Error>> {
-        Ok(self.manager.acquire_no_guard(self.name.as_bytes(), TTL).await?)
+        Ok(self
+            .manager
+            .acquire_no_guard(self.name.as_bytes(), TTL)
+            .await?)
     }
 
     async fn unlock(&self, lock: rslock::Lock) -> Result<(), Box<dyn Error>> {
