@@ -13,8 +13,9 @@ use super::servers::Servers;
 use super::work::{Deployment, Work};
 use crate::tools::OwnedChild;
 
-/// How long a runner may take to start, and to finish what is open at the end of a window.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a runner may take to start, which includes the admission of new masters, and to finish what is open at the
+/// end of a window.
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Runs a peer with servers of its own. Returns its figures and the version of the library.
 pub(super) fn run(
@@ -104,7 +105,10 @@ impl Runner {
 
     fn line(&mut self, timeout: Duration) -> Result<String, String> {
         let line = self.lines.recv_timeout(timeout);
-        line.map_err(|error| self.last_error().unwrap_or_else(|| error.to_string()))
+        line.map_err(|_| {
+            let timeout = || format!("no reply within {} s", timeout.as_secs());
+            self.last_error().unwrap_or_else(timeout)
+        })
     }
 
     /// The last line of its error output.

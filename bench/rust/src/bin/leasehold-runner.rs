@@ -19,11 +19,11 @@ impl Lock for Ours {
     }
 }
 
-/// Many servers are the masters of `redlock://`.
+/// Many servers are the masters of `redlock://`. New ones are admitted when they are as old as the longest ttl.
 fn url(urls: &str) -> String {
     let hosts = urls.replace("redis://", "").replace('/', "");
     match urls.contains(',') {
-        true => format!("redlock://{hosts}"),
+        true => format!("redlock://{hosts}?longest-ttl=30s"),
         false => urls.to_owned(),
     }
 }
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let many = args.url.contains(',');
         let client = builder.connect(&url(&args.url)).await?;
         if many {
-            // The first lock connects to the masters.
+            // The first lock waits for their admission.
             client.mutex("bench/first")?.lock().await?.release().await?;
         }
         Ok(async move |name: &str| Ok(Ours(client.mutex(name)?)))
