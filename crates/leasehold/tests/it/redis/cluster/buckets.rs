@@ -117,8 +117,8 @@ async fn a_bucket_that_moves_is_decided_name_by_name() {
     let record = |name: &str| leftovers::record(&space.key(Name::parse(name).unwrap()));
     moving.move_these(&[&record("moved"), &format!("{}:token", record("moved"))]);
 
-    let renewals = || vec![renew("held", 1), renew("moved", 1), renew("used", 1)];
-    assert_eq!(words(&apply(renewals()).await), "applied applied lost");
+    let renewals = vec![renew("held", 1), renew("moved", 1)];
+    assert_eq!(words(&apply(renewals).await), "applied applied");
     // The second acquisition of a name is behind its first.
     let batch = vec![
         acquire("new", 1),
