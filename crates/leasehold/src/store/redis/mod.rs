@@ -288,6 +288,7 @@ impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             replicas: true,
+            pipelined: true,
             ..Capabilities::new(self.wakeup_mode())
         }
     }

@@ -259,7 +259,10 @@ impl Store for ClusterStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(self.topology.wakeup_mode())
+        Capabilities {
+            pipelined: true,
+            ..Capabilities::new(self.topology.wakeup_mode())
+        }
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
