@@ -38,6 +38,7 @@ pub(crate) struct Batcher {
     others: Mutex<HashMap<Route, Arc<RouteQueue>>>,
     /// The queues of releases that may overtake earlier operations.
     unordered: Mutex<HashMap<Route, Arc<RouteQueue>>>,
+    callers_max: usize,
 }
 
 /// The queue of operations of one route. Operations on a record that moves to another shard do not wait
@@ -75,11 +76,16 @@ struct SubmittedCall {
 
 impl Batcher {
     pub(crate) fn new(context: &Context) -> Self {
+        Self::with_callers_max(context, CALLERS_MAX)
+    }
+
+    pub(super) fn with_callers_max(context: &Context, callers_max: usize) -> Self {
         Self {
-            first: RouteQueue::new(context),
+            first: RouteQueue::new(context, callers_max),
             others: Mutex::default(),
             unordered: Mutex::default(),
             context: context.clone(),
+            callers_max,
         }
     }
 
@@ -158,8 +164,15 @@ impl Batcher {
         queues: &Mutex<HashMap<Route, Arc<RouteQueue>>>,
         route: Route,
     ) -> Arc<RouteQueue> {
-        let new = || RouteQueue::new(&self.context);
+        let new = || RouteQueue::new(&self.context, self.callers_max);
         Arc::clone(lock(queues).entry(route).or_insert_with(new))
+    }
+
+    /// Loses the right to send that a caller has, for the model that notices it.
+    #[cfg(all(test, feature = "__shuttle"))]
+    pub(super) fn lose_sender(&self, request: &Request) {
+        let sender = self.queue(request).pending().idle.take();
+        std::mem::forget(sender);
     }
 }
 
@@ -188,11 +201,11 @@ impl PendingRequests {
 }
 
 impl RouteQueue {
-    fn new(context: &Context) -> Arc<Self> {
+    fn new(context: &Context, callers_max: usize) -> Arc<Self> {
         Arc::new(Self {
             context: context.clone(),
             pending: Mutex::default(),
-            callers: Semaphore::new(CALLERS_MAX),
+            callers: Semaphore::new(callers_max),
         })
     }
 

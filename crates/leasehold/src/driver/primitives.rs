@@ -32,7 +32,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(all(test, feature = "__shuttle"))]
-mod modelled {
+pub(super) mod modelled {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::pin::pin;
+    use std::task::Poll;
+
     pub(crate) use shuttle::future::{AbortHandle, JoinHandle, yield_now};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};
     use tokio::runtime::{Handle, TryCurrentError};
@@ -51,7 +55,29 @@ mod modelled {
             F: Future + Send + 'static,
             F::Output: Send,
         {
-            shuttle::future::spawn(future)
+            shuttle::future::spawn(survived(future))
+        }
+    }
+
+    /// The payload of a panic that a model causes. As with tokio, it ends only its task.
+    pub(crate) struct ModelPanic;
+
+    async fn survived<F: Future>(future: F) -> F::Output {
+        let output = {
+            let mut future = pin!(future);
+            let poll = std::future::poll_fn(|context| {
+                let poll = AssertUnwindSafe(|| future.as_mut().poll(context));
+                match catch_unwind(poll) {
+                    Ok(poll) => poll.map(Some),
+                    Err(panic) if panic.is::<ModelPanic>() => Poll::Ready(None),
+                    Err(panic) => resume_unwind(panic),
+                }
+            });
+            poll.await
+        };
+        match output {
+            Some(output) => output,
+            None => std::future::pending().await,
         }
     }
 }

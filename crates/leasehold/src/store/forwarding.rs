@@ -24,6 +24,11 @@ pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
         self.inner().apply(batch)
     }
 
+    /// As [`Store::capabilities`].
+    fn capabilities(&self) -> Capabilities {
+        self.inner().capabilities()
+    }
+
     /// As [`Store::shard`].
     fn shard(&self, key: &Key) -> Shard {
         self.inner().shard(key)
@@ -52,7 +57,7 @@ impl<W: ForwardingStore> Store for W {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner().capabilities()
+        ForwardingStore::capabilities(self)
     }
 
     fn shard(&self, key: &Key) -> Shard {

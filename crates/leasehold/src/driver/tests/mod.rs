@@ -3,14 +3,24 @@
 #![cfg(feature = "__shuttle")]
 
 mod recording_store;
+mod shuttle_batcher;
 mod shuttle_client;
 mod shuttle_local_queue;
 
 use std::pin::Pin;
 use std::task::Poll;
 
+use leasehold_core::{Name, ScopeName};
 use shuttle::future::yield_now;
 use shuttle::rand::{Rng, thread_rng};
+
+use crate::store::{Key, Keyspace};
+
+fn key(name: u8) -> Key {
+    let scope = ScopeName::parse("model").unwrap();
+    let name = Name::parse(&name.to_string()).unwrap();
+    Keyspace::new(scope.clone(), scope).key(name)
+}
 
 /// Lets others run for a random number of turns.
 async fn a_while() {

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use leasehold_core::acquisition::GrantedLease;
 use leasehold_core::{
-    Cause, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, LeaseOptions, Name, Policy,
-    ScopeName, State, Term, Token, TokenCount, Ttl,
+    Cause, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, LeaseOptions, Policy, State, Term,
+    Token, TokenCount, Ttl,
 };
 use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
@@ -29,10 +29,10 @@ use super::super::renew::Renewer;
 use super::super::watchdog::WatchdogClient;
 use super::super::{Context as DriverContext, Driver, shutdown};
 use super::recording_store::RecordingStore;
-use super::{a_while, poll_times};
+use super::{a_while, key, poll_times};
 use crate::Durability;
 use crate::clock::Clock;
-use crate::store::{BoxFuture, ClientInfo, Event, EventScope, Key, Keyspace, Listener, Store};
+use crate::store::{BoxFuture, ClientInfo, Event, EventScope, Listener, Store};
 
 const RUNS: usize = 2_000;
 const CLIENT_RUNS: usize = 400;
@@ -79,12 +79,6 @@ impl Clock for ModelClock {
 
 fn policy() -> Policy {
     Policy::of(Ttl::checked(TTL).unwrap())
-}
-
-fn key(name: u8) -> Key {
-    let scope = ScopeName::parse("model").unwrap();
-    let name = Name::parse(&name.to_string()).unwrap();
-    Keyspace::new(scope.clone(), scope).key(name)
 }
 
 fn context(store: &Arc<RecordingStore>, clock: &Arc<ModelClock>) -> DriverContext {
