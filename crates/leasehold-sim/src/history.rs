@@ -222,6 +222,7 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
             ttl,
             // Some blocks are so large that the counter runs ahead of the clock for seconds.
             tokens: tokens(rng),
+            proposal: rng.bool().then(|| *pick(rng, &firsts())),
             wait: false,
         },
         // A waiter repeats the same request.
@@ -230,6 +231,7 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
             count: NonZeroU32::MIN,
             ttl: waiter.ttl,
             tokens: waiter.tokens,
+            proposal: None,
             wait: true,
         },
         9 => Op::Renew { lease, ttl },

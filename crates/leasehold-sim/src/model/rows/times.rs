@@ -23,6 +23,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         rule.with(|setup| (setup.tick, setup.ttl, setup.gain) = (tick, 4, gain))
     };
     let renewed = |setup: Times<3>| setup.with(|setup| setup.renewed = true);
+    let proposed = |setup: Times<3>| setup.with(|setup| setup.proposed = true);
     vec![
         one_store.row("one store, deadlines by the rule"),
         rule.row("three masters, deadlines by the rule"),
@@ -68,5 +69,16 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         renewed(after(Fault::Jump)).row("the same, and the clock of a master jumps"),
         renewed(fast(2))
             .row("the same, and every master's clock gains as much as the rule allows for"),
+        proposed(rule).row("proposals are taken, deadlines by the rule"),
+        proposed(by(Deadline::FromReply))
+            .row("the same, but the deadline counts from the arrival of the reply"),
+        proposed(after(Fault::Restart))
+            .row("proposals are taken, and a master is restarted empty and kept out by the rule"),
+        proposed(after(Fault::RestartAtOnce)).row("the same, but it goes on at once"),
+        proposed(fast(2))
+            .with(|setup| setup.faults = 1)
+            .row("the same, kept out by the rule, and every master's clock gains as much as that allows for"),
+        proposed(renewed(after(Fault::Restart)))
+            .row("proposals are taken, leases are renewed, and a master is restarted empty and kept out by the rule"),
     ]
 }

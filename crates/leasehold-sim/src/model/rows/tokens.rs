@@ -18,6 +18,13 @@ fn base<const N: usize>(extent: Extent) -> Tokens<N> {
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
     let rule = base::<3>(extent);
     let without = |mutation| rule.with(|setup| setup.mutation = Some(mutation));
+    let proposed = rule.with(|setup| setup.proposals = 3);
+    let propose = |mutation| proposed.with(|setup| setup.mutation = Some(mutation));
+    let forgotten = |recovery| {
+        proposed.with(|setup| {
+            (setup.faults, setup.counters, setup.recovery) = (1, 1, recovery);
+        })
+    };
     let fenced = |setup: Tokens<3>| setup.with(|setup| setup.resource = true);
     // Fewer initial counters: an empty master makes them differ, too.
     let restarted = rule.with(|setup| (setup.faults, setup.counters) = (1, 1));
@@ -39,6 +46,26 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .row("the token is stored where it is larger or equal, whatever lease holds the lock"),
         without(Mutation::InDoubt)
             .row("a token is used although it is unknown whether a majority has stored it"),
+        // The proposals.
+        proposed.row("attempts propose tokens, by the rule"),
+        proposed.with(|setup| setup.refill = true).row(
+            "the same, and winners repeat their acquires on masters that do not have their lease",
+        ),
+        fenced(proposed).row("the same, and winners write to a resource"),
+        propose(Mutation::TakeEqual).row("a proposal is taken with `>=` for `>`"),
+        propose(Mutation::TakenByMinority)
+            .row("a proposal is used although only a minority has taken it"),
+        propose(Mutation::TakenForAnother)
+            .row("a proposal counts as taken where it was taken for another lease"),
+        forgotten(Recovery::Rule)
+            .row("attempts propose tokens, and a master is restarted empty: by the rule"),
+        forgotten(Recovery::Rule)
+            .with(|setup| setup.mutation = Some(Mutation::UseLate))
+            .row("the same, and a proposal is used after its deadline"),
+        forgotten(Recovery::AtOnce).row("the same, and the master goes on at once"),
+        forgotten(Recovery::AfterTtl).row("the same, and the master is only kept out"),
+        forgotten(Recovery::CaughtUp)
+            .row("the same, and the master is only admitted by the others"),
         // The first phase.
         without(Mutation::ReadBefore)
             .row("counters are read before the grants, which reserve nothing"),
@@ -86,6 +113,8 @@ fn larger() -> Vec<Row> {
             .with(|setup| (setup.attempts, setup.faults) = (2, 2))
             .row("two masters are restarted empty, one after the other, by the rule; two attempts"),
         five.row("five masters, two attempts"),
+        five.with(|setup| setup.proposals = 3)
+            .row("five masters, two attempts that propose tokens"),
         five.with(|setup| (setup.faults, setup.recovery) = (1, Recovery::AtOnce))
             .row("one of five is restarted empty and goes on at once"),
     ]

@@ -105,6 +105,7 @@ mod tests {
             count: NonZeroU32::MIN,
             ttl,
             tokens: NonZeroU32::MIN,
+            proposal: None,
             wait: false,
         };
         let count = 0;
