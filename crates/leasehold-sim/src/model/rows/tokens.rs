@@ -22,7 +22,8 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     let propose = |mutation| proposed.with(|setup| setup.mutation = Some(mutation));
     let forgotten = |recovery| {
         proposed.with(|setup| {
-            (setup.faults, setup.counters, setup.recovery) = (1, 1, recovery);
+            (setup.faults, setup.counters, setup.proposals) = (1, 1, 2);
+            setup.recovery = recovery;
         })
     };
     let fenced = |setup: Tokens<3>| setup.with(|setup| setup.resource = true);
