@@ -59,7 +59,7 @@ impl Master {
         requests: Vec<Request>,
     ) -> BoxFuture<'static, Vec<Reply>> {
         let node = Arc::clone(self);
-        let acquisitions = self.orphans.begin(&requests);
+        let acquisitions = self.orphans.begin(&requests, self.store.ready_connection());
         Box::pin(async move {
             // A release is always sent.
             let releases = |request: &Request| matches!(request.op, Op::Release { .. });
@@ -72,7 +72,7 @@ impl Master {
                 node.store.apply(requests).await
             };
             node.note(begun, &replies);
-            let again = acquisitions.end(&replies);
+            let again = acquisitions.end(&replies, node.store.ready_connection());
             if !again.is_empty() {
                 node.store.apply(again).await;
             }

@@ -7,13 +7,32 @@ use leasehold_core::{LeaseId, Op, Outcome, Ttl};
 
 use crate::store::api::{Reply, Request};
 use crate::store::lock::lock;
+use crate::store::redis::master::Connection;
 
-/// The acquisitions in flight to one master, and whether their leases were released meanwhile.
+/// The acquisitions in flight to one master.
 ///
 /// Two calls may wait for a connection and be sent in the other order. So the release of a lease whose
-/// acquisition is in flight is repeated after its reply, unless that is a refusal.
+/// acquisition is in flight is repeated after its reply, unless that is a refusal, or a reply to a call that was sent
+/// over the same connection before.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Orphans(Arc<Mutex<HashMap<LeaseId, bool>>>);
+pub(super) struct Orphans(Arc<Mutex<HashMap<LeaseId, Acquisition>>>);
+
+/// An acquisition in flight.
+#[derive(Debug)]
+struct Acquisition {
+    /// The connection over which it was sent at once, if there was one.
+    connection: Option<Connection>,
+    release: Release,
+}
+
+/// Whether the lease of an acquisition in flight was released.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Release {
+    None,
+    /// Behind the acquisition, over the same connection.
+    Behind,
+    AnyOrder,
+}
 
 /// The acquisitions of one call.
 pub(super) struct InFlight {
@@ -23,21 +42,30 @@ pub(super) struct InFlight {
 }
 
 impl Orphans {
-    /// Registers a call. Must be called in the order in which the calls are made.
-    pub(super) fn begin(&self, requests: &[Request]) -> InFlight {
+    /// Registers a call that is sent over `connection` at once, if there is one. Must be called in the order in which
+    /// the calls are made.
+    pub(super) fn begin(&self, requests: &[Request], connection: Option<Connection>) -> InFlight {
         let mut leases = Vec::new();
         let mut in_flight = lock(&self.0);
         for (nth, request) in requests.iter().enumerate() {
             match request.op {
                 Op::Acquire { lease, .. } => {
-                    in_flight.insert(lease, false);
+                    let acquisition = Acquisition {
+                        connection: connection.clone(),
+                        release: Release::None,
+                    };
+                    in_flight.insert(lease, acquisition);
                     leases.push((lease, nth, release(request, lease)));
                 }
                 Op::Release {
                     lease, count: 0, ..
                 } => {
-                    if let Some(released) = in_flight.get_mut(&lease) {
-                        *released = true;
+                    if let Some(acquisition) = in_flight.get_mut(&lease) {
+                        let behind = connection.is_some() && acquisition.connection == connection;
+                        acquisition.release = match (behind, acquisition.release) {
+                            (true, Release::None | Release::Behind) => Release::Behind,
+                            _ => Release::AnyOrder,
+                        };
                     }
                 }
                 _ => {}
@@ -49,12 +77,22 @@ impl Orphans {
 }
 
 impl InFlight {
-    /// Ends the call, by its replies or without. Returns the releases to repeat.
-    pub(super) fn end(mut self, replies: &[Reply]) -> Vec<Request> {
+    /// Ends the call, by its replies or without, while requests are sent over `connection`. Returns the releases to
+    /// repeat.
+    pub(super) fn end(mut self, replies: &[Reply], connection: Option<Connection>) -> Vec<Request> {
         let mut in_flight = lock(&self.orphans.0);
         let leases = std::mem::take(&mut self.leases).into_iter();
         let released = leases.filter(|(lease, nth, _)| {
-            in_flight.remove(lease) == Some(true) && !is_refusal(replies.get(*nth))
+            let reply = replies.get(*nth);
+            let Some(acquisition) = in_flight.remove(lease) else {
+                return false;
+            };
+            let certain = matches!(reply, Some(Reply::Applied { .. }));
+            match acquisition.release {
+                Release::None => false,
+                Release::Behind if certain && acquisition.connection == connection => false,
+                Release::Behind | Release::AnyOrder => !is_refusal(reply),
+            }
         });
         released.map(|(_, _, release)| release).collect()
     }
@@ -116,19 +154,19 @@ mod tests {
         let refused = Reply::Applied { outcome, now: None };
         let orphans = Orphans::default();
 
-        let in_flight = orphans.begin(&acquire);
-        assert!(orphans.begin(&release).end(&[]).is_empty());
-        let again = in_flight.end(&[]);
+        let in_flight = orphans.begin(&acquire, None);
+        assert!(orphans.begin(&release, None).end(&[], None).is_empty());
+        let again = in_flight.end(&[], None);
         assert_eq!(again.len(), 1);
         assert!(matches!(again[0].op, Op::Release { count: 0, .. }));
 
-        let in_flight = orphans.begin(&acquire);
-        drop(orphans.begin(&release));
-        assert!(in_flight.end(&[refused]).is_empty());
+        let in_flight = orphans.begin(&acquire, None);
+        drop(orphans.begin(&release, None));
+        assert!(in_flight.end(&[refused], None).is_empty());
 
-        assert!(orphans.begin(&acquire).end(&[]).is_empty());
-        drop(orphans.begin(&acquire));
-        assert!(orphans.begin(&release).end(&[]).is_empty());
+        assert!(orphans.begin(&acquire, None).end(&[], None).is_empty());
+        drop(orphans.begin(&acquire, None));
+        assert!(orphans.begin(&release, None).end(&[], None).is_empty());
         assert!(lock(&orphans.0).is_empty());
     }
 }
