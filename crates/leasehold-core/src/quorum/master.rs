@@ -29,8 +29,9 @@ pub struct AdmissionRecord {
     pub high: Option<Token>,
 }
 
-/// How far `high` is set ahead of a token that is larger: by a second of tokens, so that a token rarely is.
-const HIGH_STEP: u64 = 1_000_000;
+/// How far [`AdmissionRecord::high`] is set ahead of a token that is larger: by a second of tokens, so that a token
+/// rarely is.
+pub const HIGH_STEP: u64 = 1_000_000;
 
 /// The master is not admitted: it may have forgotten what it granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -432,6 +432,8 @@ mod tests {
         let script = include_str!("scripts/mutex.lua");
         let (day, max) = (leasehold_core::token::RETENTION_MS, Token::MAX);
         assert!(script.contains(&format!("RETENTION_MS, TOKEN_MAX = '{day}', {max}")));
+        let step = leasehold_core::quorum::HIGH_STEP;
+        assert!(script.contains(&format!("HIGH_STEP = {step}")));
         let acceptance = leasehold_core::queue::ACCEPTANCE_MS;
         assert!(script.contains(&format!("ACCEPTANCE_MS = {acceptance}")));
         let ttl = Ttl::from_millis(7_000).unwrap();

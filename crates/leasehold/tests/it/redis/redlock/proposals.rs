@@ -54,7 +54,10 @@ async fn an_acquisition_is_one_call_of_each_master() {
     assert_eq!(counted(&far, "propose"), everywhere);
     assert_eq!(counted(&far, "fence"), [0; 5]);
     for server in far.masters.servers() {
-        let high: u64 = server.cli(&["HGET", "leasehold:master", "high"]).parse().unwrap();
+        let high: u64 = server
+            .cli(&["HGET", "leasehold:master", "high"])
+            .parse()
+            .unwrap();
         assert!(high >= counter(server, &record("a")));
     }
 }
@@ -138,9 +141,10 @@ async fn a_block_is_proposed() {
         };
         assert!(first.get() > last, "{first} after {last}");
         last = first.get() + u64::from(block) - 1;
-        eprintln!("{last} {}", far.masters.server(0).cli(&["KEYS", "*"]));
         let ends = far.masters.servers().iter();
-        let ends = ends.filter(|server| counter(server, "app:{t:a}") == last).count();
+        let ends = ends
+            .filter(|server| counter(server, "app:{t:a}") == last)
+            .count();
         assert!(ends >= 2, "{ends}");
         drop(send(&*store, release("a", number, 0)).await);
     }
