@@ -1,6 +1,5 @@
 //! A server that is one of many masters: its identity, its inspection and its admission.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Observation, RunId};
@@ -15,7 +14,6 @@ use super::errors;
 use super::keys::admission_key;
 use super::notifications::Notifications;
 use super::script::Script;
-use super::session::Session;
 use crate::store::diagnose::Fields;
 use crate::store::options::OpenOptions;
 use crate::{Error, Result};
@@ -43,24 +41,19 @@ pub(in crate::store) struct Inspection {
 
 /// A connection to a master, which applies the requests of one connection in order. It counts as another one after a
 /// call that was sent again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Connection {
-    session: Arc<Session>,
-    resent: u64,
-}
-
-impl PartialEq for Connection {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.session, &other.session) && self.resent == other.resent
-    }
+    pub(in crate::store) session: u64,
+    pub(in crate::store) resent: u64,
 }
 
 impl RedisStore {
     /// The connection over which a request is sent at its first poll, if there is one.
     pub(in crate::store) fn ready_connection(&self) -> Option<Connection> {
-        let session = self.manager.ready()?;
-        let resent = self.rule.mutex.resent();
-        Some(Connection { session, resent })
+        Some(Connection {
+            session: self.manager.ready()?.number,
+            resent: self.rule.mutex.resent(),
+        })
     }
 
     /// One of many masters. Connects on first use.

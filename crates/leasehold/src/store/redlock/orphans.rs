@@ -51,7 +51,7 @@ impl Orphans {
             match request.op {
                 Op::Acquire { lease, .. } => {
                     let acquisition = Acquisition {
-                        connection: connection.clone(),
+                        connection,
                         release: Release::None,
                     };
                     in_flight.insert(lease, acquisition);
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
     use crate::store::api::fixture;
 
-    #[test]
-    fn only_a_release_before_the_reply_of_a_grant_is_repeated() {
+    /// The acquisition of a lease and its release.
+    fn requests() -> [[Request; 1]; 2] {
         let (lease, ttl) = (fixture::lease(1), Ttl::MAX);
         let acquire = Op::Acquire {
             lease,
@@ -147,9 +147,13 @@ mod tests {
             wait: false,
         };
         let count = 0;
-        let request = |op| [Request::new(fixture::key("n"), op)];
-        let acquire = request(acquire);
-        let release = request(Op::Release { lease, count, ttl });
+        let release = Op::Release { lease, count, ttl };
+        [acquire, release].map(|op| [Request::new(fixture::key("n"), op)])
+    }
+
+    #[test]
+    fn only_a_release_before_the_reply_of_a_grant_is_repeated() {
+        let [acquire, release] = requests();
         let outcome = Outcome::Exhausted;
         let refused = Reply::Applied { outcome, now: None };
         let orphans = Orphans::default();
@@ -168,5 +172,39 @@ mod tests {
         drop(orphans.begin(&acquire, None));
         assert!(orphans.begin(&release, None).end(&[], None).is_empty());
         assert!(lock(&orphans.0).is_empty());
+    }
+    #[test]
+    fn a_release_behind_its_acquisition_is_not_repeated() {
+        let [acquire, release] = requests();
+        let connection = |session, resent| Some(Connection { session, resent });
+        let here = connection(1, 0);
+        let first = leasehold_core::Token::MAX;
+        let granted = Reply::Applied {
+            outcome: Outcome::Granted { first },
+            now: None,
+        };
+        for (sent, released, ended, repeated) in [
+            (here, here, here, 0),
+            // Either waited for a connection.
+            (None, here, here, 1),
+            (here, None, here, 1),
+            (None, None, here, 1),
+            // There was another one in between.
+            (here, connection(2, 0), connection(2, 0), 1),
+            (here, here, connection(2, 0), 1),
+            // The acquisition may have been sent again.
+            (here, here, connection(1, 1), 1),
+        ] {
+            let orphans = Orphans::default();
+            let in_flight = orphans.begin(&acquire, sent);
+            drop(orphans.begin(&release, released));
+            let again = in_flight.end(std::slice::from_ref(&granted), ended);
+            assert_eq!(again.len(), repeated, "{sent:?} {released:?} {ended:?}");
+        }
+        // Without a reply nothing is known.
+        let orphans = Orphans::default();
+        let in_flight = orphans.begin(&acquire, here);
+        drop(orphans.begin(&release, here));
+        assert_eq!(in_flight.end(&[], here).len(), 1);
     }
 }
