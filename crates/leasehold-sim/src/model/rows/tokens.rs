@@ -18,14 +18,6 @@ fn base<const N: usize>(extent: Extent) -> Tokens<N> {
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
     let rule = base::<3>(extent);
     let without = |mutation| rule.with(|setup| setup.mutation = Some(mutation));
-    let proposed = rule.with(|setup| setup.proposals = 3);
-    let propose = |mutation| proposed.with(|setup| setup.mutation = Some(mutation));
-    let forgotten = |recovery| {
-        proposed.with(|setup| {
-            (setup.faults, setup.counters, setup.proposals) = (1, 1, 2);
-            setup.recovery = recovery;
-        })
-    };
     let fenced = |setup: Tokens<3>| setup.with(|setup| setup.resource = true);
     // Fewer initial counters: an empty master makes them differ, too.
     let restarted = rule.with(|setup| (setup.faults, setup.counters) = (1, 1));
@@ -47,26 +39,6 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .row("the token is stored where it is larger or equal, whatever lease holds the lock"),
         without(Mutation::InDoubt)
             .row("a token is used although it is unknown whether a majority has stored it"),
-        // The proposals.
-        proposed.row("attempts propose tokens, by the rule"),
-        proposed.with(|setup| setup.refill = true).row(
-            "the same, and winners repeat their acquires on masters that do not have their lease",
-        ),
-        fenced(proposed).row("the same, and winners write to a resource"),
-        propose(Mutation::TakeEqual).row("a proposal is taken with `>=` for `>`"),
-        propose(Mutation::TakenByMinority)
-            .row("a proposal is used although only a minority has taken it"),
-        propose(Mutation::TakenForAnother)
-            .row("a proposal counts as taken where it was taken for another lease"),
-        forgotten(Recovery::Rule)
-            .row("attempts propose tokens, and a master is restarted empty: by the rule"),
-        forgotten(Recovery::Rule)
-            .with(|setup| setup.mutation = Some(Mutation::UseLate))
-            .row("the same, and a proposal is used after its deadline"),
-        forgotten(Recovery::AtOnce).row("the same, and the master goes on at once"),
-        forgotten(Recovery::AfterTtl).row("the same, and the master is only kept out"),
-        forgotten(Recovery::CaughtUp)
-            .row("the same, and the master is only admitted by the others"),
         // The first phase.
         without(Mutation::ReadBefore)
             .row("counters are read before the grants, which reserve nothing"),
@@ -89,10 +61,45 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .with(|setup| (setup.attempts, setup.faults, setup.together) = (2, 2, true))
             .row("two of three are restarted at once, with their data; two attempts"),
     ];
+    rows.extend(proposed(rule));
     if extent == Extent::Full {
         rows.extend(larger());
     }
     rows
+}
+
+/// Attempts that propose tokens.
+fn proposed(rule: Tokens<3>) -> Vec<Row> {
+    let proposed = rule.with(|setup| setup.proposals = 3);
+    let without = |mutation| proposed.with(|setup| setup.mutation = Some(mutation));
+    let after = |recovery| {
+        proposed.with(|setup| {
+            (setup.attempts, setup.proposals, setup.counters) = (2, 2, 1);
+            (setup.faults, setup.recovery) = (1, recovery);
+        })
+    };
+    vec![
+        proposed.row("attempts propose tokens, by the rule"),
+        proposed
+            .with(|setup| (setup.attempts, setup.refill) = (2, true))
+            .row("the same, and winners repeat their acquires; two attempts"),
+        proposed
+            .with(|setup| setup.resource = true)
+            .row("attempts propose tokens, and winners write to a resource"),
+        without(Mutation::TakeEqual).row("a proposal is taken with `>=` for `>`"),
+        without(Mutation::TakenByMinority)
+            .row("a proposal is used although only a minority has taken it"),
+        without(Mutation::TakenForAnother)
+            .row("a proposal counts as taken where it was taken for another lease"),
+        after(Recovery::Rule)
+            .row("two attempts propose tokens, and a master is restarted empty: by the rule"),
+        after(Recovery::Rule)
+            .with(|setup| setup.mutation = Some(Mutation::UseLate))
+            .row("the same, and a proposal is used after its deadline"),
+        after(Recovery::AtOnce).row("the same, and the master goes on at once"),
+        after(Recovery::AfterTtl).row("the same, and the master is only kept out"),
+        after(Recovery::CaughtUp).row("the same, and the master is only admitted by the others"),
+    ]
 }
 
 fn larger() -> Vec<Row> {
