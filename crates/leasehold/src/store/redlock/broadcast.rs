@@ -56,7 +56,7 @@ impl Broadcast<'_> {
             return Vec::new();
         }
         let limit = phase_limit(self.nodes, &batch);
-        let proposed = proposal(self.nodes);
+        let proposed = proposal(self.nodes.iter().map(|node| &node.clock));
         let tallies = batch.into_iter();
         let tallies =
             tallies.map(|request| Tally::new(self.size, request, proposed, self.leftovers));

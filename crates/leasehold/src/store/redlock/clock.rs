@@ -1,12 +1,9 @@
 //! The clocks of the masters, from which proposals for tokens are taken.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_core::{StoreTime, Token};
 use tokio::time::Instant;
-
-use super::master::Master;
 
 /// The clock of one master, as this process estimates it.
 #[derive(Debug)]
@@ -52,10 +49,9 @@ impl MasterClock {
 /// hand-over to a client whose clock is behind would cost a second phase, and every one would if the clock were wrong
 /// by hours. The largest token that a client has seen is of no use here: it would carry a counter that is far ahead
 /// from one name to all others. The median does not follow a minority of masters whose clocks are wrong.
-pub(super) fn proposal(nodes: &[Arc<Master>]) -> Option<Token> {
+pub(super) fn proposal<'a>(clocks: impl Iterator<Item = &'a MasterClock>) -> Option<Token> {
     let now = Instant::now();
-    let clocks = nodes.iter().map(|node| node.clock.estimate(now));
-    median(clocks.flatten()).and_then(Token::new)
+    median(clocks.filter_map(|clock| clock.estimate(now))).and_then(Token::new)
 }
 
 fn median(times: impl Iterator<Item = u64>) -> Option<u64> {
