@@ -85,7 +85,6 @@ async fn an_acquisition_takes_one_round_trip_also_with_a_dead_master() {
     }
     let written = far.proxies.iter().map(|proxy| proxy.counted("fence"));
     assert_eq!(written.sum::<usize>(), 0);
-    eprintln!("XXX {all:?} {less:?}");
     // A second round trip would make it 2.
     assert!(all < ROUND_TRIP * 18 / 10, "{all:?}");
     assert!(less < ROUND_TRIP * 18 / 10, "{less:?}");
