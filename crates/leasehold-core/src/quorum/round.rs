@@ -25,8 +25,8 @@ use crate::token::{self, Token, TokenCount};
 /// grant of the later owner; or it had lost the lock there when it would have written, and wrote nothing. None of the
 /// rules can be left out: the model shows for each what happens without it.
 ///
-/// A master that forgets its counter is kept out until all leases from before have expired. Until then the proposals
-/// that it took count, and later such a round is not won in time: its deadline is over.
+/// A master that forgets its counter is kept out until all leases from before have expired. A round that counts on its
+/// grant afterwards is too late: the deadline of the lease is over.
 ///
 /// A proposal that is too small costs a second phase, and nothing else. One that a minority has taken only raises
 /// their counters.
