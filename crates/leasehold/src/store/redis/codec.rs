@@ -1,6 +1,6 @@
 //! Encodes requests as arguments of the scripts, and decodes their answers.
 
-use std::fmt::{Arguments, Display};
+use std::fmt::{Arguments, Display, Write as _};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -21,8 +21,11 @@ const ARGS_EACH: usize = 3;
 /// The bytes of the arguments of a request without its key: verb, lease and ttl.
 const ARGS_BYTES: usize = 72;
 
+/// The bytes of a lease and the space behind it, with a long number.
+const LEASE_BYTES: usize = 44;
+
 /// The bytes of the arguments of a renewal on the fast path without its names.
-const RENEWAL_BYTES: usize = 64;
+const RENEWAL_BYTES: usize = 20 + LEASE_BYTES;
 
 // The reply codes of the script. The comment at its top lists them, too.
 const LOST: i64 = 0;
@@ -208,7 +211,7 @@ pub(super) fn encode_renewals(
     (ttl, part): &(Ttl, &[Renewal<'_>]),
 ) -> Cmd {
     let bytes = part.len() * RENEWAL_BYTES + script.len();
-    let mut cmd = Cmd::with_capacity(4 + part.len() * 2, bytes);
+    let mut cmd = Cmd::with_capacity(5 + part.len(), bytes);
     cmd.write_arg(verb.as_bytes());
     cmd.write_arg(script.as_bytes());
     cmd.write_arg_fmt(part.len());
@@ -216,9 +219,13 @@ pub(super) fn encode_renewals(
         cmd.write_arg_fmt(record_key(key));
     }
     cmd.write_arg_fmt(ttl.as_millis());
-    for (_, _, lease) in *part {
-        cmd.write_arg_fmt(lease);
+    let mut leases = String::with_capacity(part.len() * LEASE_BYTES);
+    for (nth, (_, _, lease)) in part.iter().enumerate() {
+        let separator = if nth > 0 { " " } else { "" };
+        // Writing to a string does not fail.
+        let _ = write!(leases, "{separator}{lease}");
     }
+    cmd.write_arg(leases.as_bytes());
     cmd
 }
 
@@ -442,7 +449,7 @@ mod tests {
             ("*2\r\n:7\r\n:0\r\n", None),
             ("*2\r\n:7\r\n:-1\r\n", None),
             ("*2\r\n:7\r\n_\r\n", None),
-            ("*2\r\n$7\r\nPEXPIRE\r\n_\r\n", None),
+            ("*2\r\n$9\r\nPEXPIREAT\r\n_\r\n", None),
             ("_\r\n", None),
         ] {
             let value = redis::parse_redis_value(answer.as_bytes()).unwrap();
