@@ -8,9 +8,7 @@ use leasehold_core::{LeaseId, Loss, Op, Outcome, StoreTime, Token, TokenCount, T
 use redis::{Cmd, RedisWrite, Value};
 
 use super::errors;
-use super::keys::{
-    COUNTER_SUFFIX, QUEUE_SUFFIX, RECORD_PUNCTUATION, admission_key, record_key,
-};
+use super::keys::{COUNTER_SUFFIX, QUEUE_SUFFIX, RECORD_PUNCTUATION, admission_key, record_key};
 use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 
@@ -243,15 +241,15 @@ pub(super) fn decode_renewals(answer: &Value) -> Option<(StoreTime, Vec<usize>)>
 }
 
 fn write_keys(cmd: &mut Cmd, key: &Key) {
-    // Formatting takes longer than copying.
-    let record = record_key(key).to_string();
-    cmd.write_arg(record.as_bytes());
-    let mut suffixed = record;
-    let length = suffixed.len();
-    for suffix in [COUNTER_SUFFIX, QUEUE_SUFFIX] {
-        suffixed.truncate(length);
-        suffixed.push_str(suffix);
-        cmd.write_arg(suffixed.as_bytes());
+    // Formatted once, as that takes longer than to copy it.
+    let mut name = String::with_capacity(size(key) / KEYS_EACH);
+    // Writing to a string does not fail.
+    let _ = write!(name, "{}", record_key(key));
+    let length = name.len();
+    for suffix in ["", COUNTER_SUFFIX, QUEUE_SUFFIX] {
+        name.truncate(length);
+        name.push_str(suffix);
+        cmd.write_arg(name.as_bytes());
     }
 }
 

@@ -72,11 +72,16 @@ impl RuleScripts {
     ) -> RedisResult<Vec<Reply>> {
         let replies = if self.renew.fast_path.suits(requests.iter()) {
             self.renew.apply(connection, requests).await?
-        } else if requests.iter().any(|request| notifications.denied(request).is_some()) {
+        } else if requests
+            .iter()
+            .any(|request| notifications.denied(request).is_some())
+        {
             let denied = |request| notifications.denied(request).map(Reply::Rejected);
             requests.iter().map(denied).collect()
         } else {
-            return self.rule(connection, requests, notifications, unfinished).await;
+            return self
+                .rule(connection, requests, notifications, unfinished)
+                .await;
         };
         let open = requests.iter().zip(&replies);
         let open = open.filter(|(_, reply)| reply.is_none());
