@@ -1,6 +1,7 @@
 //! Calls scripts, and applies requests with those of the rule: renewals by the fast path, the rest by the rule
 //! itself.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -70,42 +71,22 @@ impl RuleScripts {
         notifications: &Notifications,
         unfinished: &mut Vec<Key>,
     ) -> RedisResult<Vec<Reply>> {
-        let replies = if self.renew.fast_path.suits(requests.iter()) {
-            self.renew.apply(connection, requests).await?
-        } else if requests
-            .iter()
-            .any(|request| notifications.denied(request).is_some())
-        {
-            let denied = |request| notifications.denied(request).map(Reply::Rejected);
-            requests.iter().map(denied).collect()
-        } else {
-            return self
-                .rule(connection, requests, notifications, unfinished)
-                .await;
-        };
-        let open = requests.iter().zip(&replies);
-        let open = open.filter(|(_, reply)| reply.is_none());
-        let open: Vec<_> = open.map(|(request, _)| request.clone()).collect();
-        let ruled = self.rule(connection, &open, notifications, unfinished);
-        let mut ruled = ruled.await?.into_iter();
-        let unknown = || Reply::Unknown(errors::strange_answer());
-        let replies = replies.into_iter();
-        Ok(replies
-            .map(|reply| reply.or_else(|| ruled.next()).unwrap_or_else(unknown))
-            .collect())
-    }
-
-    /// Applies requests by the rule, in one round trip. Returns one reply per request.
-    async fn rule(
-        &self,
-        connection: &mut (impl ConnectionLike + Send),
-        requests: &[Request],
-        notifications: &Notifications,
-        unfinished: &mut Vec<Key>,
-    ) -> RedisResult<Vec<Reply>> {
+        let denied = |request| notifications.denied(request).map(Reply::Rejected);
+        let mut replies = Vec::new();
+        if self.renew.fast_path.suits(requests.iter()) {
+            replies = self.renew.apply(connection, requests).await?;
+        } else if requests.iter().any(|request| denied(request).is_some()) {
+            replies = requests.iter().map(denied).collect();
+        }
+        let mut open = Cow::Borrowed(requests);
+        if !replies.is_empty() {
+            let requests = requests.iter().zip(&replies);
+            let requests = requests.filter(|(_, reply)| reply.is_none());
+            open = requests.map(|(request, _)| request.clone()).collect();
+        }
         // A call names one admission record, so its requests are of one keyspace.
         let together = |a: &Request, b: &Request| !self.one_of_many || a.key.space == b.key.space;
-        let parts = requests.chunk_by(together);
+        let parts = open.chunk_by(together);
         let parts = parts.flat_map(|part| part.chunks(REQUESTS_MAX));
         let calls = parts.map(|requests| RuleCall {
             queued: notifications.queues(),
@@ -114,12 +95,20 @@ impl RuleScripts {
         });
         let calls: Vec<_> = calls.collect();
         let answers = self.mutex.call(connection, &calls, codec::encode).await?;
-        let mut replies = Vec::with_capacity(requests.len());
+        let mut ruled = Vec::with_capacity(open.len());
         for (call, answer) in calls.iter().zip(answers) {
             unfinished.extend(unfinished_keys(&answer, call.requests));
-            replies.extend(codec::decode(call.requests, answer));
+            ruled.extend(codec::decode(call.requests, answer));
         }
-        Ok(replies)
+        if replies.is_empty() {
+            return Ok(ruled);
+        }
+        let mut ruled = ruled.into_iter();
+        let unknown = || Reply::Unknown(errors::strange_answer());
+        let replies = replies.into_iter();
+        Ok(replies
+            .map(|reply| reply.or_else(|| ruled.next()).unwrap_or_else(unknown))
+            .collect())
     }
 }
 
