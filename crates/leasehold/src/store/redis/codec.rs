@@ -8,7 +8,7 @@ use leasehold_core::{LeaseId, Loss, Op, Outcome, StoreTime, Token, TokenCount, T
 use redis::{Cmd, RedisWrite, Value};
 
 use super::errors;
-use super::keys::{COUNTER_SUFFIX, QUEUE_SUFFIX, RECORD_PUNCTUATION, admission_key, record_key};
+use super::keys::{COUNTER_SUFFIX, QUEUE_SUFFIX, admission_key, record_bytes_max, record_key};
 use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 
@@ -254,10 +254,8 @@ fn write_keys(cmd: &mut Cmd, key: &Key) {
 }
 
 fn size(key: &Key) -> usize {
-    let (namespace, tenant) = (key.space.namespace(), key.space.tenant());
-    let names = namespace.as_str().len() + tenant.as_str().len() + key.name.as_str().len();
     let suffixes = COUNTER_SUFFIX.len() + QUEUE_SUFFIX.len();
-    KEYS_EACH * (names + RECORD_PUNCTUATION) + suffixes + ARGS_BYTES
+    KEYS_EACH * record_bytes_max(key) + suffixes + ARGS_BYTES
 }
 
 fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {

@@ -272,6 +272,7 @@ impl Store for RedlockStore {
         };
         Capabilities {
             idempotent_acquire: false,
+            pipelined: true,
             ..Capabilities::new(wakeup)
         }
     }

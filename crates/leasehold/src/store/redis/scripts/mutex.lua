@@ -13,7 +13,8 @@
 --                                         which it is found; expires two ttls and a second after
 --                                         the last request
 --
--- Only this script writes them. Braces keep them in one slot of a cluster. A key with another value, such as a
+-- Only this script writes them. Braces keep them in one slot of a cluster; if the namespace has buckets, the name's
+-- bucket is the hash tag: <namespace>:{<bucket>}:{<tenant>:<name>}. A key with another value, such as a
 -- record of an earlier layout (a hash), makes the operation fail and is left unchanged.
 --
 -- A grant to a waiter is published on its client's channel, <namespace>:client:<client id>:
