@@ -382,6 +382,7 @@ impl Acquisition {
             count: NonZeroU32::MIN,
             ttl: self.options.lease.ttl(),
             tokens: attempt.tokens,
+            proposal: None,
             wait: self.options.wait,
         }
     }

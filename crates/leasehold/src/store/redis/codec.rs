@@ -13,10 +13,10 @@ use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 
 const KEYS_EACH: usize = 3;
-const ARGS_EACH: usize = 3;
+const ARGS_EACH: usize = 4;
 
-/// The bytes of the arguments of a request without its key: verb, lease and ttl.
-const ARGS_BYTES: usize = 72;
+/// The bytes of the arguments of a request without its key: verb, lease, ttl and proposal.
+const ARGS_BYTES: usize = 88;
 
 /// The bytes of a lease and the space behind it, with a long number.
 const LEASE_BYTES: usize = 44;
@@ -177,11 +177,11 @@ pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
     requests.iter().map(&mut reply).collect()
 }
 
-/// The replies if all operations were plain: the time is the token of each acquisition.
+/// The replies if all operations were plain: the proposal is the token of each acquisition, or without one the time.
 fn all_plain(requests: &[Request], now: Option<StoreTime>) -> Vec<Reply> {
     let outcome = |op: &Op| match *op {
         Op::Acquire { count, tokens, .. } if is_plain(count, tokens) => {
-            let first = Token::new(now?.as_micros())?;
+            let first = op.proposal().or(Token::new(now?.as_micros()))?;
             Some(Outcome::Granted { first })
         }
         Op::Release { count: 0, .. } => Some(Outcome::Released { count: 0 }),
@@ -271,12 +271,21 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
             ttl,
             tokens,
             wait,
+            ..
         } => {
             let verb = if *wait && queued { "queue" } else { "acquire" };
             let ttl = ttl.as_millis();
-            match is_plain(*count, *tokens) {
-                true => args(format_args!("{verb}"), lease, &ttl),
-                false => args(format_args!("{verb} {tokens} {count}"), lease, &ttl),
+            match (op.proposal(), is_plain(*count, *tokens)) {
+                (None, true) => args(format_args!("{verb}"), lease, &ttl),
+                (None, false) => args(format_args!("{verb} {tokens} {count}"), lease, &ttl),
+                (Some(proposal), true) => {
+                    args(format_args!("propose"), lease, &ttl);
+                    cmd.write_arg_fmt(proposal);
+                }
+                (Some(proposal), false) => {
+                    let verb = format_args!("acquire {tokens} {count} {proposal}");
+                    args(verb, lease, &ttl);
+                }
             }
         }
         Op::Enter { lease, count, ttl } => {
@@ -432,6 +441,8 @@ mod tests {
         let script = include_str!("scripts/mutex.lua");
         let (day, max) = (leasehold_core::token::RETENTION_MS, Token::MAX);
         assert!(script.contains(&format!("RETENTION_MS, TOKEN_MAX = '{day}', {max}")));
+        let step = leasehold_core::quorum::HIGH_STEP;
+        assert!(script.contains(&format!("HIGH_STEP = {step}")));
         let acceptance = leasehold_core::queue::ACCEPTANCE_MS;
         assert!(script.contains(&format!("ACCEPTANCE_MS = {acceptance}")));
         let ttl = Ttl::from_millis(7_000).unwrap();

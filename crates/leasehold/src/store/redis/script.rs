@@ -189,6 +189,8 @@ pub(super) struct Script {
     text: &'static str,
     hash: String,
     calls: AtomicU64,
+    /// How many calls were sent again because the server did not know the script.
+    resent: AtomicU64,
 }
 
 impl Script {
@@ -197,12 +199,18 @@ impl Script {
             text,
             hash: Hashed::new(text).get_hash().to_owned(),
             calls: AtomicU64::new(0),
+            resent: AtomicU64::new(0),
         }
     }
 
     /// The number of calls sent so far.
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
+    }
+
+    /// The number of calls that were sent again, and so perhaps behind later ones.
+    pub(super) fn resent(&self) -> u64 {
+        self.resent.load(Ordering::Relaxed)
     }
 
     /// Calls the script once for each part, in one round trip. `encode` makes a call from a verb, the script and a
@@ -222,6 +230,7 @@ impl Script {
                 if !is_unknown_script(&answer) {
                     return Ok(vec![answer]);
                 }
+                self.resent.fetch_add(1, Ordering::Relaxed);
             }
             _ => {}
         }
