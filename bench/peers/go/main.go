@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const eventsMax = 200_000
+const heldMax = 200_000
 
 var (
 	url       = flag.String("url", "", "")
@@ -30,8 +31,6 @@ var (
 	tasks     = flag.Int("tasks", 1, "")
 	ownNames  = flag.Int("own-names", 0, "")
 	sectionUs = flag.Int("section-us", 0, "")
-	seconds   = flag.Float64("seconds", 1, "")
-	_         = flag.Int("process", 0, "")
 )
 
 func monotonic() int64 {
@@ -40,51 +39,78 @@ func monotonic() int64 {
 	return t.Nano()
 }
 
-type notes struct {
-	sync.Mutex
-	acquisitions int64
-	waits        map[int]int64
-	waitMax      float64
-	events       [][2]int64
+// The result of one window.
+type window struct {
+	mutex        sync.Mutex
+	end          int64
+	Version      string        `json:"version"`
+	Acquisitions int64         `json:"acquisitions"`
+	WaitUs       map[int]int64 `json:"wait_us"`
+	WaitMaxUs    float64       `json:"wait_max_us"`
+	PairUs       map[int]int64 `json:"pair_us"`
+	Held         [][2]int64    `json:"held"`
 }
 
-func (n *notes) wait(nanos int64) {
+func count(histogram map[int]int64, nanos int64) float64 {
 	micros := float64(nanos) / 1e3
-	bucket := int(math.Floor(20 * math.Log10(micros+1)))
-	n.waits[bucket]++
-	n.waitMax = math.Max(n.waitMax, micros)
+	histogram[int(math.Floor(200*math.Log10(micros+1)))]++
+	return micros
 }
 
-func work(rs *redsync.Redsync, key string, n *notes, ctx context.Context, end int64) error {
+func (w *window) wait(nanos int64) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.WaitMaxUs = math.Max(w.WaitMaxUs, count(w.WaitUs, nanos))
+}
+
+func (w *window) pair(nanos int64) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.Acquisitions++
+	count(w.PairUs, nanos)
+}
+
+func (w *window) work(rs *redsync.Redsync, key string) error {
 	options := []redsync.Option{redsync.WithExpiry(30 * time.Second), redsync.WithTries(math.MaxInt32)}
 	if *variant == "fastest" {
 		options = append(options, redsync.WithRetryDelay(time.Millisecond))
 	}
-	keep := *tasks == 1 && *ownNames == 0
-	for monotonic() < end {
+	keepHeld := *tasks == 1 && *ownNames == 0
+	for asked := monotonic(); asked < w.end; asked = monotonic() {
 		mutex := rs.NewMutex(key, options...)
-		asked := monotonic()
-		err := mutex.LockContext(ctx)
-		acquired := monotonic()
-		n.Lock()
-		n.wait(acquired - asked)
-		if err == nil {
-			n.acquisitions++
-		}
-		n.Unlock()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		if err := mutex.Lock(); err != nil {
 			return err
 		}
-		if *sectionUs > 0 {
+		acquired := monotonic()
+		w.wait(min(acquired, w.end) - asked)
+		counts := acquired < w.end
+		if counts && *sectionUs > 0 {
 			time.Sleep(time.Duration(*sectionUs) * time.Microsecond)
 		}
-		if keep && len(n.events) < eventsMax {
-			n.events = append(n.events, [2]int64{acquired, monotonic()})
+		if counts && keepHeld && len(w.Held) < heldMax {
+			w.Held = append(w.Held, [2]int64{acquired, monotonic()})
 		}
 		if _, err := mutex.Unlock(); err != nil {
+			return err
+		}
+		if counts {
+			w.pair(monotonic() - asked)
+		}
+	}
+	return nil
+}
+
+func (w *window) run(rs *redsync.Redsync) error {
+	failures := make(chan error, *tasks)
+	for task := 0; task < *tasks; task++ {
+		key := *name
+		if *ownNames == 1 {
+			key = fmt.Sprintf("%s/%d", *name, task)
+		}
+		go func() { failures <- w.work(rs, key) }()
+	}
+	for task := 0; task < *tasks; task++ {
+		if err := <-failures; err != nil {
 			return err
 		}
 	}
@@ -107,49 +133,22 @@ func run() error {
 	}
 	rs := redsync.New(pools...)
 	fmt.Println("ready")
-	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
-		return err
-	}
-	n := &notes{waits: map[int]int64{}, events: [][2]int64{}}
-	start := monotonic()
-	span := time.Duration(*seconds * float64(time.Second))
-	ctx, cancel := context.WithTimeout(context.Background(), span)
-	defer cancel()
-	var group sync.WaitGroup
-	failures := make(chan error, *tasks)
-	for task := 0; task < *tasks; task++ {
-		key := *name
-		if *ownNames == 1 {
-			key = fmt.Sprintf("%s/%d", *name, task)
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		seconds, err := strconv.ParseFloat(lines.Text(), 64)
+		if err != nil {
+			return err
 		}
-		group.Add(1)
-		go func() {
-			defer group.Done()
-			if err := work(rs, key, n, ctx, start+span.Nanoseconds()); err != nil {
-				failures <- err
-			}
-		}()
+		w := &window{Version: version(), WaitUs: map[int]int64{}, PairUs: map[int]int64{}, Held: [][2]int64{}}
+		w.end = monotonic() + int64(seconds*1e9)
+		if err := w.run(rs); err != nil {
+			return err
+		}
+		if err := json.NewEncoder(os.Stdout).Encode(w); err != nil {
+			return err
+		}
 	}
-	group.Wait()
-	select {
-	case err := <-failures:
-		return err
-	default:
-	}
-	waits := [][2]int64{}
-	for bucket, count := range n.waits {
-		waits = append(waits, [2]int64{int64(bucket), count})
-	}
-	return json.NewEncoder(os.Stdout).Encode(map[string]any{
-		"library":      "redsync",
-		"version":      version(),
-		"variant":      *variant,
-		"acquisitions": n.acquisitions,
-		"seconds":      math.Min(float64(monotonic()-start)/1e9, *seconds),
-		"wait_us":      waits,
-		"wait_max_us":  n.waitMax,
-		"events":       n.events,
-	})
+	return lines.Err()
 }
 
 func version() string {

@@ -1,10 +1,12 @@
 // redlock for Node. The contract of a runner is in ../../README.md.
 
+const fs = require("node:fs");
 const readline = require("node:readline");
 const Redis = require("ioredis");
 const { default: Redlock } = require("redlock");
 
-const EVENTS_MAX = 200_000;
+const HELD_MAX = 200_000;
+const TTL_MS = 30_000;
 
 const args = {};
 for (let i = 2; i + 1 < process.argv.length; i += 2) {
@@ -13,48 +15,63 @@ for (let i = 2; i + 1 < process.argv.length; i += 2) {
 const tasks = Number(args.tasks);
 const ownNames = args["own-names"] === "1";
 const section = Number(args["section-us"]) / 1000;
-const seconds = Number(args.seconds);
+const keepHeld = tasks === 1 && !ownNames;
 
 const now = () => process.hrtime.bigint();
-// Its package does not export the file that says so.
+const earlier = (a, b) => (a < b ? a : b);
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
+// The package does not export the file with its version.
 function version() {
   const file = require.resolve("redlock").replace(/redlock.dist.*$/, "redlock/package.json");
-  return JSON.parse(require("node:fs").readFileSync(file, "utf8")).version;
+  return JSON.parse(fs.readFileSync(file, "utf8")).version;
 }
 
-const pause = (ms) => new Promise((done) => setTimeout(done, ms));
-
-const notes = { acquisitions: 0, waits: new Map(), waitMax: 0, events: [] };
-
-function noteWait(nanos) {
+function count(histogram, nanos) {
   const micros = Number(nanos) / 1e3;
-  const bucket = Math.floor(20 * Math.log10(micros + 1));
-  notes.waits.set(bucket, (notes.waits.get(bucket) ?? 0) + 1);
-  notes.waitMax = Math.max(notes.waitMax, micros);
+  const bucket = Math.floor(200 * Math.log10(micros + 1));
+  histogram[bucket] = (histogram[bucket] ?? 0) + 1;
+  return micros;
 }
 
-async function work(redlock, name, end) {
-  while (now() < end) {
-    const asked = now();
-    // A waiter that is cut off at the end must not keep the process: it exits by itself.
-    const lock = await Promise.race([
-      redlock.acquire([name], 30_000),
-      pause(Number(end - asked) / 1e6).then(() => null),
-    ]);
+async function work(redlock, name, end, result) {
+  for (let asked = now(); asked < end; asked = now()) {
+    const lock = await redlock.acquire([name], TTL_MS);
     const acquired = now();
-    noteWait(acquired - asked);
-    if (lock === null) return;
-    notes.acquisitions += 1;
-    if (section > 0) await pause(section);
-    if (tasks === 1 && !ownNames && notes.events.length < EVENTS_MAX) {
-      notes.events.push([Number(acquired), Number(now())]);
+    const wait = count(result.wait_us, earlier(acquired, end) - asked);
+    result.wait_max_us = Math.max(result.wait_max_us, wait);
+    if (acquired >= end) return void (await lock.release());
+    if (section > 0) await sleep(section);
+    if (keepHeld && result.held.length < HELD_MAX) {
+      result.held.push([Number(acquired), Number(now())]);
     }
     await lock.release();
+    result.acquisitions += 1;
+    count(result.pair_us, now() - asked);
   }
+}
+
+async function window(redlock, seconds) {
+  const result = {
+    version: version(),
+    acquisitions: 0,
+    wait_us: {},
+    wait_max_us: 0,
+    pair_us: {},
+    held: [],
+  };
+  const end = now() + BigInt(Math.round(seconds * 1e9));
+  const names = Array.from({ length: tasks }, (_, task) =>
+    ownNames ? `${args.name}/${task}` : args.name,
+  );
+  await Promise.all(names.map((name) => work(redlock, name, end, result)));
+  return result;
 }
 
 async function main() {
   const servers = args.url.split(",").map((url) => new Redis(url));
+  // Lost connections fail its requests. Without a listener they would also end the process.
+  servers.forEach((server) => server.on("error", () => {}));
   await Promise.all(servers.map((server) => server.ping()));
   const settings =
     args.variant === "fastest"
@@ -62,25 +79,12 @@ async function main() {
       : // Its own defaults, but it does not give up.
         { retryCount: -1, retryDelay: 200, retryJitter: 100 };
   const redlock = new Redlock(servers, settings);
+  redlock.on("error", () => {});
   console.log("ready");
-  await new Promise((go) => readline.createInterface(process.stdin).once("line", go));
-  const start = now();
-  const end = start + BigInt(Math.round(seconds * 1e9));
-  const names = Array.from({ length: tasks }, (_, task) =>
-    ownNames ? `${args.name}/${task}` : args.name,
-  );
-  await Promise.all(names.map((name) => work(redlock, name, end)));
-  const answer = {
-    library: "redlock",
-    version: version(),
-    variant: args.variant,
-    acquisitions: notes.acquisitions,
-    seconds: Math.min(Number(now() - start) / 1e9, seconds),
-    wait_us: [...notes.waits].sort((a, b) => a[0] - b[0]),
-    wait_max_us: notes.waitMax,
-    events: notes.events,
-  };
-  process.stdout.write(`${JSON.stringify(answer)}\n`, () => process.exit(0));
+  for await (const line of readline.createInterface(process.stdin)) {
+    console.log(JSON.stringify(await window(redlock, Number(line))));
+  }
+  process.exit(0);
 }
 
 main().catch((error) => {

@@ -1,18 +1,25 @@
-//! What every runner does, whatever the library: see `../README.md` for the contract.
+//! The contract of a runner, see `../README.md`, for every Rust library.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::io::{BufRead, Write};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt as _, BufReader, stdin};
+use tokio::task::{LocalSet, spawn_local};
 
-/// More than any chart needs.
-const EVENTS_MAX: usize = 200_000;
+/// More than any quantile needs.
+const HELD_MAX: usize = 200_000;
 
-/// What a runner is asked to do.
+/// The number of buckets that a power of ten has in a histogram.
+const BUCKETS: f64 = 200.0;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// The options of a runner.
+#[derive(Debug)]
 pub struct Args {
     pub url: String,
     pub variant: String,
@@ -20,146 +27,126 @@ pub struct Args {
     tasks: usize,
     own_names: bool,
     section: Duration,
-    seconds: f64,
 }
 
 /// A lock of some library, as one task uses it.
 pub trait Lock: 'static {
     type Guard;
-    fn lock(&mut self) -> impl Future<Output = Result<Self::Guard, Box<dyn Error>>>;
-    fn unlock(&mut self, guard: Self::Guard) -> impl Future<Output = Result<(), Box<dyn Error>>>;
+    fn lock(&self) -> impl Future<Output = Result<Self::Guard>>;
+    fn unlock(&self, guard: Self::Guard) -> impl Future<Output = Result<()>>;
 }
 
-#[derive(Default)]
-struct Notes {
+/// The result of one window.
+#[derive(Debug, Default, Serialize)]
+struct Window {
+    version: &'static str,
     acquisitions: u64,
-    waits: BTreeMap<u32, u64>,
-    wait_max: Duration,
-    events: Vec<(u64, u64)>,
-    failure: Option<String>,
-}
-
-impl Notes {
-    fn wait(&mut self, wait: Duration) {
-        let bucket = (20.0 * (wait.as_secs_f64() * 1e6 + 1.0).log10()).floor();
-        *self.waits.entry(bucket as u32).or_default() += 1;
-        self.wait_max = self.wait_max.max(wait);
-    }
+    wait_us: BTreeMap<u32, u64>,
+    wait_max_us: f64,
+    pair_us: BTreeMap<u32, u64>,
+    held: Vec<(u64, u64)>,
 }
 
 /// Runs a library's tasks. `connect` gives the means to make its locks.
-pub fn run<L: Lock, M: AsyncFnMut(&str) -> Result<L, Box<dyn Error>>>(
-    library: &str,
-    version: &str,
-    connect: impl AsyncFnOnce(&Args) -> Result<M, Box<dyn Error>>,
-) -> Result<(), Box<dyn Error>> {
-    let args = parse()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, async {
-        let mut make = connect(&args).await?;
+pub fn run<L: Lock, M: AsyncFnMut(&str) -> Result<L>>(
+    version: &'static str,
+    connect: impl AsyncFnOnce(&Args) -> Result<M>,
+) -> Result<()> {
+    let args = Rc::new(parse()?);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    LocalSet::new().block_on(&runtime, async {
+        let mut create = connect(&args).await?;
         let mut locks = Vec::new();
         for task in 0..args.tasks {
-            let name = if args.own_names {
-                format!("{}/{task}", args.name)
-            } else {
-                args.name.clone()
-            };
-            locks.push(make(&name).await?);
+            let own = format!("{}/{task}", args.name);
+            let name = if args.own_names { &own } else { &args.name };
+            locks.push(Rc::new(create(name).await?));
         }
         println!("ready");
-        std::io::stdout().flush()?;
-        let mut go = String::new();
-        std::io::stdin().lock().read_line(&mut go)?;
-        let start = Instant::now();
-        let end = start + Duration::from_secs_f64(args.seconds);
-        let notes = Rc::new(RefCell::new(Notes::default()));
-        let keep_events = args.tasks == 1 && !args.own_names;
-        let section = args.section;
-        let tasks: Vec<_> = locks
-            .into_iter()
-            .map(|lock| {
-                let notes = Rc::clone(&notes);
-                tokio::task::spawn_local(work(lock, notes, section, end, keep_events))
-            })
-            .collect();
-        for task in tasks {
-            task.await?;
+        let mut lines = BufReader::new(stdin()).lines();
+        while let Some(seconds) = lines.next_line().await? {
+            let window = Window {
+                version,
+                ..Window::default()
+            };
+            let window = Rc::new(RefCell::new(window));
+            let end = Instant::now() + Duration::from_secs_f64(seconds.parse()?);
+            let work =
+                |lock: &Rc<L>| work(Rc::clone(lock), Rc::clone(&args), Rc::clone(&window), end);
+            let tasks: Vec<_> = locks.iter().map(|lock| spawn_local(work(lock))).collect();
+            for task in tasks {
+                task.await??;
+            }
+            println!("{}", serde_json::to_string(&*window.borrow())?);
         }
-        let seconds = start.elapsed().as_secs_f64().min(args.seconds);
-        let notes = notes.borrow();
-        if let Some(failure) = &notes.failure {
-            return Err(failure.clone().into());
-        }
-        let waits: Vec<_> = notes.waits.iter().collect();
-        println!(
-            "{}",
-            json!({
-                "library": library,
-                "version": version,
-                "variant": args.variant,
-                "acquisitions": notes.acquisitions,
-                "seconds": seconds,
-                "wait_us": waits,
-                "wait_max_us": notes.wait_max.as_secs_f64() * 1e6,
-                "events": notes.events,
-            })
-        );
         Ok(())
     })
 }
 
+/// Works until the end. An open acquisition is finished after it, so that the next window starts with free locks.
 async fn work<L: Lock>(
-    mut lock: L,
-    notes: Rc<RefCell<Notes>>,
-    section: Duration,
+    lock: Rc<L>,
+    args: Rc<Args>,
+    window: Rc<RefCell<Window>>,
     end: Instant,
-    keep_events: bool,
-) {
-    let end_of_wait = tokio::time::Instant::from_std(end);
-    while Instant::now() < end {
+) -> Result<()> {
+    let keep_held = args.tasks == 1 && !args.own_names;
+    loop {
         let asked = Instant::now();
-        let locked = tokio::time::timeout_at(end_of_wait, lock.lock()).await;
-        let mut guard = None;
-        let acquired = monotonic();
-        {
-            let mut notes = notes.borrow_mut();
-            notes.wait(asked.elapsed());
-            match locked {
-                Ok(Ok(locked)) => {
-                    guard = Some(locked);
-                    notes.acquisitions += 1;
-                }
-                Ok(Err(error)) => notes.failure = Some(error.to_string()),
-                Err(_) => {}
-            }
+        if asked >= end {
+            return Ok(());
         }
-        let Some(guard) = guard else { return };
-        if !section.is_zero() {
-            tokio::time::sleep(section).await;
+        let guard = lock.lock().await?;
+        let acquired = Instant::now();
+        window.borrow_mut().wait(acquired.min(end) - asked);
+        if acquired >= end {
+            return lock.unlock(guard).await;
         }
-        if keep_events && notes.borrow().events.len() < EVENTS_MAX {
-            notes.borrow_mut().events.push((acquired, monotonic()));
+        let from = if keep_held { monotonic() } else { 0 };
+        if !args.section.is_zero() {
+            tokio::time::sleep(args.section).await;
         }
-        if let Err(error) = lock.unlock(guard).await {
-            notes.borrow_mut().failure = Some(error.to_string());
-            return;
+        if keep_held {
+            window.borrow_mut().held(from, monotonic());
+        }
+        lock.unlock(guard).await?;
+        window.borrow_mut().pair(asked.elapsed());
+    }
+}
+
+impl Window {
+    fn wait(&mut self, wait: Duration) {
+        let micros = wait.as_secs_f64() * 1e6;
+        *self.wait_us.entry(bucket(micros)).or_default() += 1;
+        self.wait_max_us = self.wait_max_us.max(micros);
+    }
+
+    fn held(&mut self, from: u64, to: u64) {
+        if self.held.len() < HELD_MAX {
+            self.held.push((from, to));
         }
     }
+
+    fn pair(&mut self, pair: Duration) {
+        self.acquisitions += 1;
+        let bucket = bucket(pair.as_secs_f64() * 1e6);
+        *self.pair_us.entry(bucket).or_default() += 1;
+    }
+}
+
+fn bucket(micros: f64) -> u32 {
+    (BUCKETS * (micros + 1.0).log10()).floor() as u32
 }
 
 /// `CLOCK_MONOTONIC` in nanoseconds, which all processes of a machine share.
 fn monotonic() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: it writes to the struct it is given, and this clock is always there.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-fn parse() -> Result<Args, Box<dyn Error>> {
+fn parse() -> Result<Args> {
     let mut options = BTreeMap::new();
     let mut args = std::env::args().skip(1);
     while let (Some(option), Some(value)) = (args.next(), args.next()) {
@@ -176,6 +163,5 @@ fn parse() -> Result<Args, Box<dyn Error>> {
         tasks: get("--tasks")?.parse()?,
         own_names: get("--own-names")? == "1",
         section: Duration::from_micros(get("--section-us")?.parse()?),
-        seconds: get("--seconds")?.parse()?,
     })
 }

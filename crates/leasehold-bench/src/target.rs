@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold::store::{self, Key, Keyspace, OpenOptions, Store};
 use leasehold::watchdog::Watchdog;
 use leasehold::{Client, ClientBuilder, Mutex, Secret};
-use leasehold_core::{Name, ScopeName};
+use leasehold_core::{Name, Namespace, ScopeName};
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::{Baseline, BaselineLock};
@@ -106,12 +106,13 @@ impl Target {
     ) -> Result<Session> {
         let builder = builder.namespace(&self.namespace).tenant(&self.tenant);
         let client = builder.build(Arc::clone(&store))?;
-        let scope = |text| ScopeName::parse(text).map_err(failed("the namespace or tenant"));
+        let namespace = Namespace::parse(&self.namespace).map_err(failed("the namespace"))?;
+        let tenant = ScopeName::parse(&self.tenant).map_err(failed("the tenant"))?;
         Ok(Session {
             client,
             baseline,
             store,
-            space: Keyspace::new(scope(&self.namespace)?, scope(&self.tenant)?),
+            space: Keyspace::new(namespace, tenant),
             prefix: self.prefix.clone(),
         })
     }

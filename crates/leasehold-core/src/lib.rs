@@ -42,7 +42,7 @@ pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
 pub use lease::{Action, Lease};
 pub use mutex::{Grant, Loss, Notice, Op, Outcome, Record, RecordHolder};
-pub use name::{Name, NameError, ScopeName};
+pub use name::{Name, NameError, Namespace, ScopeName};
 pub use policy::{Policy, PolicyError};
 pub use queue::{Queue, Waiter};
 pub use release::{AbandonedLease, LateRelease, PendingReleases, ReleaseOrder};

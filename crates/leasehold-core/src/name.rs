@@ -1,6 +1,7 @@
 //! Names of locks, namespaces and tenants.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 /// The longest name in bytes.
@@ -11,6 +12,9 @@ pub const NAME_BYTES_MAX: usize = 512;
 
 /// The longest namespace or tenant in bytes.
 pub const SCOPE_BYTES_MAX: usize = 64;
+
+/// The largest number of buckets: the slots of a Redis Cluster.
+pub const BUCKETS_MAX: u16 = 16_384;
 
 /// The name of one lock, as its user writes it.
 ///
@@ -63,7 +67,7 @@ impl fmt::Debug for Name {
     }
 }
 
-/// A namespace or a tenant: a part of a key that separates users of one store.
+/// A tenant, or a namespace without its buckets: a part of a key that separates users of one store.
 ///
 /// 1 to [`SCOPE_BYTES_MAX`] of the characters `A-Z a-z 0-9 . _ -`, so that no scope can end inside
 /// another and so that it fits into a key pattern of an access rule.
@@ -71,7 +75,7 @@ impl fmt::Debug for Name {
 pub struct ScopeName(Arc<str>);
 
 impl ScopeName {
-    /// Parses a namespace or tenant.
+    /// Parses a scope.
     ///
     /// # Errors
     ///
@@ -80,12 +84,7 @@ impl ScopeName {
         if scope.is_empty() {
             return Err(NameError::Empty);
         }
-        if scope.len() > SCOPE_BYTES_MAX {
-            return Err(NameError::TooLong {
-                bytes: scope.len(),
-                bytes_max: SCOPE_BYTES_MAX,
-            });
-        }
+        check_length(scope)?;
         match scope
             .chars()
             .find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')))
@@ -114,6 +113,82 @@ impl fmt::Debug for ScopeName {
     }
 }
 
+/// A namespace: a scope, which may be followed by `@` and a number of buckets, at most [`SCOPE_BYTES_MAX`] bytes in
+/// all.
+///
+/// The names of `jobs@64` are in 64 buckets, and those of a bucket share a slot of a Redis Cluster. The number is a part
+/// of the namespace, so that clients with different numbers are in different namespaces: no lock has a second key.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Namespace {
+    text: Arc<str>,
+    buckets: Option<NonZeroU16>,
+}
+
+impl Namespace {
+    /// Parses a namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if it is invalid.
+    pub fn parse(namespace: &str) -> Result<Self, NameError> {
+        let Some((scope, number)) = namespace.split_once('@') else {
+            return ScopeName::parse(namespace).map(Self::from);
+        };
+        check_length(namespace)?;
+        ScopeName::parse(scope)?;
+        let buckets: Option<NonZeroU16> = number.parse().ok();
+        // A second spelling of a number would be another namespace.
+        let buckets = buckets
+            .filter(|buckets| buckets.get() <= BUCKETS_MAX && buckets.to_string() == number)
+            .ok_or(NameError::Buckets)?;
+        Ok(Self {
+            text: namespace.into(),
+            buckets: Some(buckets),
+        })
+    }
+
+    /// The namespace as text, with the number of its buckets.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The number of its buckets. `None`: each name has a slot of its own.
+    #[must_use]
+    pub fn buckets(&self) -> Option<NonZeroU16> {
+        self.buckets
+    }
+}
+
+impl From<ScopeName> for Namespace {
+    fn from(ScopeName(text): ScopeName) -> Self {
+        let buckets = None;
+        Self { text, buckets }
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.text, f)
+    }
+}
+
+fn check_length(scope: &str) -> Result<(), NameError> {
+    match scope.len() {
+        bytes if bytes > SCOPE_BYTES_MAX => Err(NameError::TooLong {
+            bytes,
+            bytes_max: SCOPE_BYTES_MAX,
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Why a text cannot be a name, namespace or tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -129,6 +204,8 @@ pub enum NameError {
     },
     /// It contains a character that is not allowed there.
     Forbidden(char),
+    /// The text behind its `@` is not a number of buckets.
+    Buckets,
 }
 
 impl fmt::Display for NameError {
@@ -139,6 +216,12 @@ impl fmt::Display for NameError {
                 write!(f, "it has {bytes} bytes, at most {bytes_max} are allowed")
             }
             Self::Forbidden(c) => write!(f, "the character {c:?} is not allowed in it"),
+            Self::Buckets => {
+                write!(
+                    f,
+                    "behind the '@' it needs a number of buckets from 1 to {BUCKETS_MAX}"
+                )
+            }
         }
     }
 }
@@ -173,5 +256,51 @@ mod tests {
         assert_eq!(ScopeName::parse("a:b"), Err(NameError::Forbidden(':')));
         assert_eq!(ScopeName::parse("ä"), Err(NameError::Forbidden('ä')));
         assert_eq!(ScopeName::parse(""), Err(NameError::Empty));
+    }
+
+    #[test]
+    fn a_namespace_names_its_buckets_in_one_way() {
+        let buckets = |text| Namespace::parse(text).map(|it| it.buckets().map(NonZeroU16::get));
+        assert_eq!(buckets("jobs"), Ok(None));
+        assert_eq!(buckets("jobs@1"), Ok(Some(1)));
+        assert_eq!(buckets("team-a.prod_1@16384"), Ok(Some(16_384)));
+        for text in [
+            "jobs@",
+            "jobs@0",
+            "jobs@064",
+            "jobs@+64",
+            "jobs@ 64",
+            "jobs@64 ",
+            "jobs@-1",
+            "jobs@16385",
+            "jobs@99999",
+            "jobs@6@4",
+            "jobs@x",
+            "jobs@٦٤",
+        ] {
+            assert_eq!(buckets(text), Err(NameError::Buckets), "{text}");
+        }
+        assert_eq!(buckets("@64"), Err(NameError::Empty));
+        assert_eq!(buckets("a:b@64"), Err(NameError::Forbidden(':')));
+        assert_eq!(buckets("a{@64"), Err(NameError::Forbidden('{')));
+        let longest = format!("{}@64", "n".repeat(SCOPE_BYTES_MAX - 3));
+        assert_eq!(buckets(&longest), Ok(Some(64)));
+        let (bytes, bytes_max) = (SCOPE_BYTES_MAX + 1, SCOPE_BYTES_MAX);
+        let too_long = NameError::TooLong { bytes, bytes_max };
+        assert_eq!(buckets(&format!("n{longest}")), Err(too_long));
+        // A tenant has none.
+        assert_eq!(ScopeName::parse("a@64"), Err(NameError::Forbidden('@')));
+    }
+
+    #[test]
+    fn another_number_of_buckets_is_another_namespace() {
+        let texts = ["jobs", "jobs@6", "jobs@64", "jobs@16"];
+        let namespaces = texts.map(|text| Namespace::parse(text).unwrap());
+        for (nth, namespace) in namespaces.iter().enumerate() {
+            assert_eq!(namespace.to_string(), texts[nth]);
+            assert_eq!(namespaces.iter().position(|it| it == namespace), Some(nth));
+        }
+        let plain = Namespace::from(ScopeName::parse("jobs").unwrap());
+        assert_eq!(plain, namespaces[0]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::LazyCell;
 
-use leasehold_core::ScopeName;
+use leasehold_core::Namespace;
 use nix::unistd::{Group, User};
 
 use crate::Error;
@@ -14,7 +14,7 @@ pub enum Namespaces {
     /// `*`: all namespaces.
     All,
     /// The namespaces in this list.
-    Listed(Vec<ScopeName>),
+    Listed(Vec<Namespace>),
 }
 
 impl Namespaces {
@@ -23,14 +23,14 @@ impl Namespaces {
         if text == "*" {
             return Some(Self::All);
         }
-        let scopes = text.split(',').map(|scope| ScopeName::parse(scope).ok());
-        scopes.collect::<Option<_>>().map(Self::Listed)
+        let listed = text.split(',').map(|text| Namespace::parse(text).ok());
+        listed.collect::<Option<_>>().map(Self::Listed)
     }
 
     pub(crate) fn contains(&self, namespace: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Listed(scopes) => scopes.iter().any(|scope| scope.as_str() == namespace),
+            Self::Listed(listed) => listed.iter().any(|it| it.as_str() == namespace),
         }
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     fn a_user_is_allowed_what_the_settings_name() {
         let parse = |text| Permission::parse(text).unwrap();
         let permissions = [
-            parse("user:1000=ci,jobs"),
+            parse("user:1000=ci,jobs@64"),
             parse("group:20=web"),
             parse("user:root=*"),
         ];
@@ -120,7 +120,8 @@ mod tests {
             is_allowed(&permissions, namespace, user, || groups.to_vec())
         };
         assert!(allowed("ci", 1000, &[]));
-        assert!(allowed("jobs", 1000, &[5]));
+        assert!(allowed("jobs@64", 1000, &[5]));
+        assert!(!allowed("jobs", 1000, &[5]));
         assert!(!allowed("web", 1000, &[5]));
         assert!(allowed("web", 1000, &[5, 20]));
         assert!(allowed("web", 7, &[20]));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold::__private::wire::{Changes, ClientInfo, Refusal};
 use leasehold::store::Keyspace;
 use leasehold_core::watchdog::{ActionResult, ClientMonitor, Evidence, Liveness, WatchdogAction};
-use leasehold_core::{ClientId, DueTime, Instant, LeaseId, Scheduled, ScopeName};
+use leasehold_core::{ClientId, DueTime, Instant, LeaseId, Namespace, Scheduled, ScopeName};
 use tokio::sync::Notify;
 
 use self::processes::Processes;
@@ -117,8 +117,9 @@ impl Client {
             program,
             store,
         } = parts;
-        let scope = |text: &str| ScopeName::parse(text).map_err(|_| Refusal::Value);
-        let keyspace = Keyspace::new(scope(&info.namespace)?, scope(&info.tenant)?);
+        let namespace = Namespace::parse(&info.namespace).map_err(|_| Refusal::Value)?;
+        let tenant = ScopeName::parse(&info.tenant).map_err(|_| Refusal::Value)?;
+        let keyspace = Keyspace::new(namespace, tenant);
         store.redacted_url().clone_into(&mut info.store);
         for text in [&mut info.host, &mut info.program, &mut info.label] {
             *text = shortened(text);

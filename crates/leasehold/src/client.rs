@@ -255,6 +255,10 @@ impl ClientBuilder {
 
     /// The prefix of the keys in the store: 1 to 64 letters, digits, `.`, `_`, `-`; `leasehold` if not set.
     /// Clients in different namespaces do not see each other's locks.
+    ///
+    /// A namespace may end with `@` and a number of buckets, 1 to 16384. In a Redis Cluster the names of `jobs@64`
+    /// share 64 slots, so that their requests travel together. `jobs`, `jobs@16` and `jobs@64` are three namespaces:
+    /// all clients use the same number.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.config.namespace = Some(namespace.into());
         self

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Handoff, Name, Policy, ScopeName, Ttl};
+use leasehold_core::{Handoff, Name, NameError, Namespace, Policy, ScopeName, Ttl};
 
 use crate::store::{Keyspace, OpenOptions};
 use crate::{Durability, Error, ErrorKind, Result, Secret};
@@ -51,8 +51,8 @@ impl Config {
         let namespace = self.namespace.as_deref().unwrap_or("leasehold");
         let tenant = self.tenant.as_deref().unwrap_or("default");
         Ok(Keyspace::new(
-            scope("namespace", namespace)?,
-            scope("tenant", tenant)?,
+            scope("namespace", namespace, Namespace::parse)?,
+            scope("tenant", tenant, ScopeName::parse)?,
         ))
     }
 
@@ -127,10 +127,14 @@ pub(crate) fn name(name: &str) -> Result<Name> {
     Name::parse(name).map_err(|error| invalid_name(name, &format!("{what}: {error}")))
 }
 
-fn scope(what: &str, text: &str) -> Result<ScopeName> {
-    let allowed = "letters, digits, '.', '_' and '-' can";
-    ScopeName::parse(text)
-        .map_err(|error| invalid_name(text, &format!("a {what}: {error}; {allowed}")))
+fn scope<T>(what: &str, text: &str, parse: impl FnOnce(&str) -> Result<T, NameError>) -> Result<T> {
+    parse(text).map_err(|error| {
+        let allowed = match error {
+            NameError::Forbidden(_) => "; letters, digits, '.', '_' and '-' can",
+            _ => "",
+        };
+        invalid_name(text, &format!("a {what}: {error}{allowed}"))
+    })
 }
 
 fn invalid_name(text: &str, why: &str) -> Error {

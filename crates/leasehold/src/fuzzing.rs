@@ -1,6 +1,6 @@
 //! Entry points of the fuzz targets: no input may break them. The tests run them on mutated inputs.
 
-use leasehold_core::{ClientId, LeaseId, Name, ScopeName};
+use leasehold_core::{ClientId, LeaseId, Name, Namespace, ScopeName};
 
 pub use crate::store::redis::fuzzing::{address, answer, key, push};
 
@@ -22,6 +22,17 @@ pub fn name(data: &[u8]) {
             assert!(!text.contains([':', '{', '}', '*']));
         }
         Err(error) => assert!(!error.to_string().contains(char::is_control)),
+    }
+    match Namespace::parse(text) {
+        Ok(namespace) => {
+            assert_eq!(namespace.as_str(), text);
+            assert!(!text.contains([':', '{', '}', '*']));
+            assert_eq!(namespace.buckets().is_some(), text.contains('@'));
+        }
+        Err(error) => {
+            assert!(!error.to_string().contains(char::is_control));
+            assert!(ScopeName::parse(text).is_err());
+        }
     }
     if let Ok(lease) = text.parse::<LeaseId>() {
         assert_eq!(lease.to_string(), text);

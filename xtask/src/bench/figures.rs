@@ -1,59 +1,76 @@
-//! The results of the processes of a run, merged.
+//! The figures of a run, and those of several rounds.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+
+use super::servers::Usage;
+use super::work::Work;
 
 /// The number of buckets that a power of ten has in a runner's histogram.
-const BUCKETS: f64 = 20.0;
+const BUCKETS: f64 = 200.0;
+
+/// Buckets and their counts.
+type Histogram = BTreeMap<u32, u64>;
 
 /// The result of one process.
 #[derive(Debug, Deserialize)]
 pub(super) struct ProcessResult {
     pub(super) version: String,
     acquisitions: f64,
-    pub(super) seconds: f64,
-    wait_us: Vec<(u32, u64)>,
+    wait_us: Histogram,
     wait_max_us: f64,
+    pair_us: Histogram,
     /// When it had the lock, from and to, in nanoseconds.
-    events: Vec<(u64, u64)>,
+    held: Vec<(u64, u64)>,
 }
 
 /// The figures of a run, by their names in the report. One that was not observed is missing.
 pub(super) type Figures = BTreeMap<&'static str, f64>;
 
-/// The figures of a run: its processes, and the calls that the server counted meanwhile.
+/// A figure in several rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+}
+
+/// The figures of a run: its processes, and what the servers did meanwhile.
 pub(super) fn from_processes(
+    work: &Work,
     processes: &[ProcessResult],
-    (scripts, commands): (u64, u64),
+    usage: Usage,
+    seconds: Duration,
 ) -> Figures {
     let acquisitions: f64 = processes.iter().map(|process| process.acquisitions).sum();
-    let rates = processes
-        .iter()
-        .map(|process| process.acquisitions / process.seconds);
-    let mut waits: BTreeMap<u32, u64> = BTreeMap::new();
-    for (bucket, count) in processes.iter().flat_map(|process| &process.wait_us) {
-        *waits.entry(*bucket).or_default() += count;
-    }
-    let equal = acquisitions / processes.len().max(1) as f64;
-    let deviation = |process: &ProcessResult| (process.acquisitions / equal.max(1.0) - 1.0).abs();
-    let per_acquisition = |count: u64| count as f64 / acquisitions.max(1.0);
+    let each = |count: f64| (acquisitions > 0.0).then(|| count / acquisitions);
+    let waits = merged(processes.iter().map(|process| &process.wait_us));
+    let wait_p50 = quantile(&waits, 0.5);
+    // Under contention a pair is a wait.
+    let own = processes.iter().filter(|_| work.own_names);
+    let pairs = merged(own.map(|process| &process.pair_us));
+    let longest = processes.iter().map(|process| process.wait_max_us);
+    let round_trips = |round_trip: Duration| Some(wait_p50? / 1e6 / round_trip.as_secs_f64());
     let changes = changes(processes);
     let figures = [
-        ("acquisitions_per_second", Some(rates.sum::<f64>().round())),
-        ("wait_p50_us", quantile(&waits, 0.5)),
+        (
+            "acquisitions_per_second",
+            Some((acquisitions / seconds.as_secs_f64()).round()),
+        ),
+        ("wait_p50_us", wait_p50),
         ("wait_p99_us", quantile(&waits, 0.99)),
+        ("wait_max_us", longest.reduce(f64::max)),
         (
-            "wait_max_us",
-            max(processes.iter().map(|process| process.wait_max_us)),
+            "wait_p50_round_trips",
+            work.round_trip().and_then(round_trips),
         ),
-        // The largest deviation of a process from an equal share: 0.05 is 5 %.
-        ("share_deviation", max(processes.iter().map(deviation))),
-        (
-            "script_calls_per_acquisition",
-            Some(per_acquisition(scripts)),
-        ),
-        ("commands_per_acquisition", Some(per_acquisition(commands))),
+        ("pair_p50_us", quantile(&pairs, 0.5)),
+        ("server_us_per_acquisition", each(usage.cpu_us)),
+        ("script_calls_per_acquisition", each(usage.scripts)),
+        ("commands_per_acquisition", each(usage.commands)),
+        ("share_deviation", share_deviation(processes)),
         // From the release in one process to the acquisition in another.
         ("release_to_acquisition_p50_us", nth(&changes, 0.5)),
         ("release_to_acquisition_p99_us", nth(&changes, 0.99)),
@@ -64,27 +81,61 @@ pub(super) fn from_processes(
         .collect()
 }
 
-/// Each figure's median over the rounds.
-pub(super) fn median(rounds: &[Figures]) -> Figures {
-    let median = |name| {
-        let of = |round: &Figures| round.get(name).copied().unwrap_or(f64::MAX);
-        let mut values: Vec<_> = rounds.iter().map(of).collect();
+/// Each figure's median over the rounds, with the smallest and the largest.
+pub(super) fn spreads(rounds: &[Figures]) -> BTreeMap<String, Spread> {
+    let mut values: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+    for (name, figure) in rounds.iter().flatten() {
+        values.entry(*name).or_default().push(*figure);
+    }
+    let spreads = values.into_iter();
+    spreads
+        .map(|(name, values)| (name.to_owned(), Spread::of(values)))
+        .collect()
+}
+
+impl Spread {
+    /// The median alone.
+    pub(super) fn without_range(self) -> Self {
+        let median = self.median;
+        Self {
+            median,
+            min: median,
+            max: median,
+        }
+    }
+
+    fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
-        (name, values[values.len() / 2])
-    };
-    let names = rounds.iter().flat_map(Figures::keys).copied();
-    names.map(median).collect()
+        let last = values.len() - 1;
+        Self {
+            median: round(f64::midpoint(values[last / 2], values[last.div_ceil(2)])),
+            min: values[0],
+            max: values[last],
+        }
+    }
+}
+
+/// The largest deviation of a process from an equal share: 0.05 is 5 %.
+fn share_deviation(processes: &[ProcessResult]) -> Option<f64> {
+    let all: f64 = processes.iter().map(|process| process.acquisitions).sum();
+    let equal = all / processes.len() as f64;
+    let deviations = processes
+        .iter()
+        .map(|process| (process.acquisitions / equal - 1.0).abs());
+    deviations
+        .reduce(f64::max)
+        .filter(|_| processes.len() > 1 && all > 0.0)
 }
 
 /// How long each change of hands between processes took, in microseconds, in order.
 fn changes(processes: &[ProcessResult]) -> Vec<f64> {
-    let events = processes.iter().enumerate().flat_map(|(index, process)| {
-        let events = process.events.iter();
-        events.map(move |(from, to)| (*from, *to, index))
+    let held = processes.iter().enumerate().flat_map(|(index, process)| {
+        let held = process.held.iter();
+        held.map(move |(from, to)| (*from, *to, index))
     });
-    let mut events: Vec<_> = events.collect();
-    events.sort_unstable();
-    let mut changes: Vec<_> = events
+    let mut held: Vec<_> = held.collect();
+    held.sort_unstable();
+    let mut changes: Vec<_> = held
         .windows(2)
         .filter(|pair| pair[0].2 != pair[1].2)
         .map(|pair| pair[1].0.saturating_sub(pair[0].1) as f64 / 1e3)
@@ -98,21 +149,25 @@ fn nth(sorted: &[f64], quantile: f64) -> Option<f64> {
     sorted.get(at.min(sorted.len().checked_sub(1)?)).copied()
 }
 
+fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Histogram {
+    let mut sum = Histogram::new();
+    for (bucket, count) in histograms.flatten() {
+        *sum.entry(*bucket).or_default() += count;
+    }
+    sum
+}
+
 /// The middle of the bucket in which a quantile is.
-fn quantile(waits: &BTreeMap<u32, u64>, quantile: f64) -> Option<f64> {
-    let all: u64 = waits.values().sum();
+fn quantile(histogram: &Histogram, quantile: f64) -> Option<f64> {
+    let all: u64 = histogram.values().sum();
     let mut seen = 0;
-    for (bucket, count) in waits {
+    for (bucket, count) in histogram {
         seen += count;
         if seen as f64 >= all as f64 * quantile {
             return Some(10_f64.powf((f64::from(*bucket) + 0.5) / BUCKETS) - 1.0);
         }
     }
     None
-}
-
-fn max(values: impl Iterator<Item = f64>) -> Option<f64> {
-    values.reduce(f64::max)
 }
 
 /// Rounds to three places: more than any of these figures is accurate to.

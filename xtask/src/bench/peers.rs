@@ -1,8 +1,10 @@
 //! The libraries that are compared, and how each is built and started.
 
 use std::process::Command;
+use std::time::Duration;
 
-use crate::tools::{cargo, root, run};
+use super::work::{Deployment, Work};
+use crate::tools::{cargo, find, root, run};
 
 /// One library with one setting.
 #[derive(Clone, Debug)]
@@ -16,60 +18,93 @@ pub(super) struct Peer {
 #[derive(Debug)]
 struct Language {
     directory: &'static str,
+    /// What a user installs, and the programs that come with it.
+    needs: &'static str,
+    programs: &'static [&'static str],
     build: &'static [&'static str],
+    /// `LIBRARY` stands for the name of the library.
     run: &'static str,
+    warm_up: Duration,
 }
+
+/// Until connections, scripts and caches are settled.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// Until a compiler at run time has compiled what runs often.
+const LONG: Duration = Duration::from_secs(10);
 
 const RUST: Language = Language {
     directory: "bench/rust",
+    needs: "Rust",
+    programs: &[],
+    // A target directory of its own: also where CARGO_TARGET_DIR names another one.
     build: &["cargo build --release --locked --target-dir target"],
-    // And the name of the library.
-    run: "target/release/",
+    run: "target/release/LIBRARY-runner",
+    warm_up: SHORT,
 };
 const PYTHON: Language = Language {
     directory: "bench/peers/python",
+    needs: "Python 3.11 with venv",
+    programs: &["python3"],
     build: &[
         "python3 -m venv venv",
         "venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt",
     ],
     run: "venv/bin/python runner.py",
+    warm_up: SHORT,
 };
 const NODE: Language = Language {
     directory: "bench/peers/node",
-    build: &["node --version", "npm ci --silent"],
+    needs: "Node.js 18 with npm",
+    programs: &["node", "npm"],
+    build: &["npm ci --silent"],
     run: "node runner.js",
+    warm_up: LONG,
 };
 const GO: Language = Language {
     directory: "bench/peers/go",
+    needs: "Go 1.26",
+    programs: &["go"],
     build: &["go build -o target/runner ."],
     run: "target/runner",
+    warm_up: SHORT,
 };
 const JAVA: Language = Language {
     directory: "bench/peers/java",
-    build: &["java --version", "mvn --quiet --batch-mode package"],
+    needs: "JDK 17 and Maven",
+    programs: &["java", "mvn"],
+    build: &["mvn --quiet --batch-mode package"],
     run: "java -jar target/runner.jar",
+    warm_up: LONG,
 };
 
-/// All of them: ours first, then each as its documentation recommends and with its fastest setting.
+pub(super) const OURS: &str = "leasehold";
+
+/// Ours first, then each as its documentation recommends and with its fastest setting.
+const LIBRARIES: [(&str, &[&str], &Language); 7] = [
+    (OURS, &["default", "no-handoff"], &RUST),
+    ("rslock", &["default", "fastest"], &RUST),
+    ("distributed-lock", &["default", "fastest"], &RUST),
+    ("redis-py", &["default", "fastest"], &PYTHON),
+    ("redlock", &["default", "fastest"], &NODE),
+    ("redsync", &["default", "fastest"], &GO),
+    ("redisson", &["default", "fair", "spin"], &JAVA),
+];
+
+/// The names of the libraries other than ours.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    LIBRARIES.iter().map(|library| library.0).skip(1)
+}
+
 pub(super) fn all() -> Vec<Peer> {
-    [
-        ("leasehold", &["default", "no-handoff"][..], &RUST),
-        ("rslock", &["default", "fastest"], &RUST),
-        ("distributed-lock", &["default", "fastest"], &RUST),
-        ("redis-py", &["default", "fastest"], &PYTHON),
-        ("redlock", &["default", "fastest"], &NODE),
-        ("redsync", &["default", "fastest"], &GO),
-        ("redisson", &["default", "fair", "spin"], &JAVA),
-    ]
-    .into_iter()
-    .flat_map(|(library, variants, language)| {
+    let peers = LIBRARIES.iter().flat_map(|(library, variants, language)| {
         variants.iter().map(move |variant| Peer {
             library,
             variant,
             language,
         })
-    })
-    .collect()
+    });
+    peers.collect()
 }
 
 impl Peer {
@@ -80,31 +115,41 @@ impl Peer {
         }
     }
 
-    pub(super) fn is_ours(&self) -> bool {
-        self.library == "leasehold"
+    pub(super) fn directory(&self) -> &'static str {
+        self.language.directory
     }
 
-    /// Whether its lock can be one over many servers.
-    pub(super) fn over_many(&self) -> bool {
-        match self.library {
-            // Hand-off inside a process does not depend on the masters.
-            "leasehold" => self.variant == "default",
-            library => ["rslock", "redlock", "redsync"].contains(&library),
-        }
+    pub(super) fn warm_up(&self) -> Duration {
+        self.language.warm_up
     }
 
-    /// Builds its runner, or returns the reason why that cannot be done here. Building twice costs little.
+    /// Whether it can do the work, and differently from the other settings of its library.
+    pub(super) fn suits(&self, work: &Work) -> bool {
+        let waits_differently = ["no-handoff", "fastest"].contains(&self.variant);
+        let deployed = match work.deployment {
+            Deployment::Single | Deployment::Pinned => true,
+            Deployment::Masters { .. } => {
+                [OURS, "rslock", "redlock", "redsync"].contains(&self.library)
+            }
+            Deployment::Cluster => self.library == OURS,
+        };
+        deployed && !(work.own_names && waits_differently)
+    }
+
+    /// Builds its runner, or returns the reason why that cannot be done here.
     pub(super) fn build(&self) -> Result<(), String> {
-        let mut lines = self.language.build.iter();
+        let language = self.language;
+        if let Some(missing) = language.programs.iter().find(|name| find(name).is_none()) {
+            let needs = language.needs;
+            return Err(format!("{missing} is missing; install {needs} or newer"));
+        }
+        let mut lines = language.build.iter();
         lines.try_for_each(|line| run(&mut self.command_of(line)))
     }
 
     /// The start of its command line.
     pub(super) fn command(&self) -> Command {
-        match self.language.directory == RUST.directory {
-            true => self.command_of(&format!("{}{}", RUST.run, self.library)),
-            false => self.command_of(self.language.run),
-        }
+        self.command_of(&self.language.run.replace("LIBRARY", self.library))
     }
 
     fn command_of(&self, line: &str) -> Command {

@@ -1,148 +1,73 @@
-//! One run of one peer in one scenario.
+//! One run of one peer at one kind of work.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
 
 use super::figures::{self, Figures, ProcessResult};
+use super::machine;
 use super::peers::Peer;
-use super::server::{Calls, Server, Servers};
+use super::servers::Servers;
+use super::work::{Deployment, Work};
 use crate::tools::OwnedChild;
 
-/// The work of a run.
-#[derive(Debug)]
-pub(super) struct Scenario {
-    pub(super) name: &'static str,
-    pub(super) what: &'static str,
-    pub(super) processes: usize,
-    tasks: usize,
-    own_names: bool,
-    section_us: u32,
-    /// Whether the lock is one over many servers, of which a majority decides.
-    pub(super) many: bool,
-}
+/// How long a runner may take to start, which includes the admission of new masters, and to finish what is open at the
+/// end of a window.
+const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A lock of its own for each task.
-const OWN: Scenario = Scenario {
-    name: "uncontended",
-    what: "one task, one lock",
-    processes: 1,
-    tasks: 1,
-    own_names: true,
-    section_us: 0,
-    many: false,
-};
-
-/// One lock for all tasks.
-const SHARED: Scenario = Scenario {
-    name: "contended",
-    what: "64 tasks in one process, one lock, empty critical section",
-    tasks: 64,
-    own_names: false,
-    ..OWN
-};
-
-pub(super) const SCENARIOS: [Scenario; 8] = [
-    OWN,
-    Scenario {
-        name: "independent",
-        what: "64 tasks, a lock each",
-        tasks: 64,
-        ..OWN
-    },
-    SHARED,
-    Scenario {
-        name: "processes",
-        what: "4 processes of 16 tasks, one lock, empty critical section",
-        processes: 4,
-        tasks: 16,
-        ..SHARED
-    },
-    Scenario {
-        name: "working",
-        what: "4 processes of 16 tasks, one lock, critical section of 1 ms",
-        processes: 4,
-        tasks: 16,
-        section_us: 1_000,
-        ..SHARED
-    },
-    Scenario {
-        name: "ping-pong",
-        what: "2 processes of one task, one lock: from release to acquisition in the other",
-        processes: 2,
-        tasks: 1,
-        ..SHARED
-    },
-    Scenario {
-        name: "masters",
-        what: "one task, one lock over 5 masters",
-        many: true,
-        ..OWN
-    },
-    Scenario {
-        name: "masters, independent",
-        what: "64 tasks, a lock each, over 5 masters",
-        tasks: 64,
-        many: true,
-        ..OWN
-    },
-];
-
-/// Runs a scenario. Returns its figures and the version of the library.
+/// Runs a peer with servers of its own. Returns its figures and the version of the library.
 pub(super) fn run(
     peer: &Peer,
-    scenario: &Scenario,
-    servers: &Servers,
-    seconds: f64,
+    work: &Work,
+    seconds: Duration,
 ) -> Result<(Figures, String), String> {
-    let servers = servers.of(scenario.many);
-    for server in servers {
-        server.flush()?;
-    }
-    let urls: Vec<_> = servers.iter().map(Server::url).collect();
-    let urls = urls.join(",");
-    let mut runners = Vec::new();
-    for process in 0..scenario.processes {
-        runners.push(Runner::start(peer, scenario, &urls, seconds, process)?);
-    }
+    let mut servers = Servers::start(work.deployment)?;
+    let url = servers.url();
+    let runners = (0..work.processes).map(|_| Runner::start(peer, work, &url));
+    let mut runners: Vec<_> = runners.collect::<Result<_, _>>()?;
     for runner in &mut runners {
         runner.wait_ready()?;
     }
-    let before = Calls::of(servers)?;
     for runner in &mut runners {
-        runner.go()?;
+        runner.work_for(peer.warm_up())?;
     }
-    let results: Result<Vec<_>, _> = runners.into_iter().map(Runner::finish).collect();
-    let (results, after) = (results?, Calls::of(servers)?);
-    let calls = (after.locks - before.locks, after.all - before.all);
+    for runner in &mut runners {
+        runner.result(peer.warm_up())?;
+    }
+    servers.end_one();
+    let before = servers.usage()?;
+    for runner in &mut runners {
+        runner.work_for(seconds)?;
+    }
+    thread::sleep(seconds);
+    let usage = servers.usage()?.since(before);
+    let results = runners.iter_mut().map(|runner| runner.result(seconds));
+    let results: Vec<_> = results.collect::<Result<_, _>>()?;
     let version = results.first().map(|result| result.version.clone());
-    Ok((
-        figures::from_processes(&results, calls),
-        version.unwrap_or_default(),
-    ))
+    let figures = figures::from_processes(work, &results, usage, seconds);
+    Ok((figures, version.unwrap_or_default()))
 }
 
 /// One process of a peer. It ends with this.
 struct Runner {
     child: OwnedChild,
-    lines: BufReader<std::process::ChildStdout>,
+    lines: Receiver<String>,
 }
 
 impl Runner {
-    fn start(
-        peer: &Peer,
-        scenario: &Scenario,
-        urls: &str,
-        seconds: f64,
-        process: usize,
-    ) -> Result<Self, String> {
-        let (variant, tasks, section) = (peer.variant, scenario.tasks, scenario.section_us);
-        let own = u8::from(scenario.own_names);
+    fn start(peer: &Peer, work: &Work, url: &str) -> Result<Self, String> {
+        let (variant, tasks, section) = (peer.variant, work.tasks, work.section_us);
+        let own = u8::from(work.own_names);
         let line = format!(
-            "--url {urls} --variant {variant} --name bench --tasks {tasks} --own-names {own} --section-us {section} \
-             --seconds {seconds} --process {process}"
+            "--url {url} --variant {variant} --name bench --tasks {tasks} --own-names {own} --section-us {section}"
         );
         let mut command = peer.command();
         command.args(line.split(' '));
+        if work.deployment == Deployment::Pinned {
+            command = machine::pinned(&command, machine::two_cores()?.1);
+        }
         let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -150,49 +75,48 @@ impl Runner {
             .spawn();
         let mut child = child.map_err(|error| format!("cannot be started: {error}"))?;
         let stdout = child.stdout.take().ok_or("it has no output")?;
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            lines.map(|line| sender.send(line)).all(|sent| sent.is_ok())
+        });
         Ok(Self {
             child: OwnedChild(child),
-            lines: BufReader::new(stdout),
+            lines,
         })
     }
 
     fn wait_ready(&mut self) -> Result<(), String> {
-        let line = self.line()?;
-        if line.trim() == "ready" {
-            return Ok(());
+        match self.line(TIMEOUT)?.as_str() {
+            "ready" => Ok(()),
+            other => Err(format!("it printed {other}")),
         }
-        Err(self.last_error().unwrap_or(line))
     }
 
-    fn go(&mut self) -> Result<(), String> {
+    fn work_for(&mut self, duration: Duration) -> Result<(), String> {
         let stdin = self.child.0.stdin.as_mut().ok_or("it has no input")?;
-        stdin.write_all(b"go\n").map_err(|error| error.to_string())
+        writeln!(stdin, "{}", duration.as_secs_f64()).map_err(|error| error.to_string())
     }
 
-    fn finish(mut self) -> Result<ProcessResult, String> {
-        let line = self.line()?;
-        match serde_json::from_str::<ProcessResult>(&line) {
-            Ok(result) if result.seconds > 0.0 => Ok(result),
-            _ => Err(self.last_error().unwrap_or(line)),
-        }
+    fn result(&mut self, duration: Duration) -> Result<ProcessResult, String> {
+        let line = self.line(duration + TIMEOUT)?;
+        serde_json::from_str(&line).map_err(|error| format!("{error} in {line}"))
     }
 
-    fn line(&mut self) -> Result<String, String> {
-        let mut line = String::new();
-        let read = self.lines.read_line(&mut line);
-        read.map(|_| line).map_err(|error| error.to_string())
+    fn line(&mut self, timeout: Duration) -> Result<String, String> {
+        let line = self.lines.recv_timeout(timeout);
+        line.map_err(|_| {
+            let timeout = || format!("no reply within {} s", timeout.as_secs());
+            self.last_error().unwrap_or_else(timeout)
+        })
     }
 
     /// The last line of its error output.
     fn last_error(&mut self) -> Option<String> {
         let _ = self.child.0.kill();
         let mut text = String::new();
-        self.child
-            .0
-            .stderr
-            .as_mut()?
-            .read_to_string(&mut text)
-            .ok()?;
+        let stderr = self.child.0.stderr.as_mut()?;
+        stderr.read_to_string(&mut text).ok()?;
         let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
         Some(last.trim().to_owned())
     }

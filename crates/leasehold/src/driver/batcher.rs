@@ -2,7 +2,7 @@
 //!
 //! An operation is sent at once when no other is in flight on its route, otherwise together with all others
 //! that arrived meanwhile: no delay for one caller, one round trip (and one transaction) for many.
-//! Operations reach a shard of the store in the order in which they were submitted.
+//! The operations on a name reach its shard of the store in the order in which they were submitted.
 //!
 //! A caller polls its call itself as long as it is the only one. It may stop polling at any moment, so when
 //! another operation arrives, a task takes the call over.
@@ -16,7 +16,7 @@ use tokio::sync::oneshot::error::{RecvError, TryRecvError};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::context::{Context, Route};
-use super::primitives::{Mutex, MutexGuard, lock, report};
+use super::primitives::{Mutex, MutexGuard, lock, report, yield_now};
 use crate::store::{BoxFuture, Reply, Request};
 use crate::{Error, ErrorKind};
 
@@ -29,11 +29,11 @@ pub(super) const BATCH_MAX: usize = 256;
 /// they are mostly releases, which free a lock.
 const CALLERS_MAX: usize = 16_384;
 
-/// The queues of operations of a client: one for each route, which is a shard, with or without waiting for its
-/// replicas.
+/// The queues of operations of a client: one for each route, which is a stripe of a shard, with or without waiting
+/// for replicas.
 pub(crate) struct Batcher {
     context: Context,
-    /// The queue of the first route, which is the only one of most clients.
+    /// The queue of the first route, which is found without a lock.
     first: Arc<RouteQueue>,
     others: Mutex<HashMap<Route, Arc<RouteQueue>>>,
     /// The queues of releases that may overtake earlier operations.
@@ -253,6 +253,8 @@ impl Sender {
                 // The caller may have left; its operation was applied all the same.
                 let _ = caller.send(reply);
             }
+            // The operations with which these callers go on join the next batch.
+            yield_now().await;
         }
     }
 
@@ -300,6 +302,8 @@ impl Future for SubmittedCall {
             return Poll::Pending;
         };
         if let Poll::Ready(mut replies) = call.as_mut().poll(context) {
+            // The end of the sender does not wake this task again.
+            self.reply.close();
             return Poll::Ready(replies.pop().unwrap_or_else(no_reply));
         }
         let mut pending = self.queue.pending();

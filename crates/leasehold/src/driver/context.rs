@@ -1,5 +1,6 @@
 //! The context that all parts of a driver share.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -20,7 +21,13 @@ pub(crate) struct Context {
     pub(crate) process: Process,
     /// Whether the store accepts repeated acquires of one lease id.
     pub(crate) idempotent: bool,
+    /// The number of stripes of a shard.
+    stripes: u64,
 }
+
+/// How many calls to one shard may be in flight, if the store is pipelined: the store processes one while the client
+/// processes the replies to the other. With more, each call has fewer operations and costs more of the store's time.
+const STRIPES: u64 = 2;
 
 /// How a lease is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,22 +41,27 @@ pub(crate) struct AcquireOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Route {
     pub(crate) shard: Shard,
+    /// The part of the names: the operations of a name stay in order, those of different stripes do not.
+    pub(crate) stripe: u64,
     /// Whether the store waits for replicas.
     pub(crate) replicated: bool,
 }
 
 impl Route {
-    /// The only route of most clients.
+    /// The first route of most clients, and the only one if the store is not pipelined.
     pub(crate) const FIRST: Self = Self {
         shard: Shard(0),
+        stripe: 0,
         replicated: false,
     };
 }
 
 impl Context {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runtime: Runtime) -> Self {
+        let capabilities = store.capabilities();
         Self {
-            idempotent: store.capabilities().idempotent_acquire,
+            idempotent: capabilities.idempotent_acquire,
+            stripes: if capabilities.pipelined { STRIPES } else { 1 },
             store,
             clock,
             runtime,
@@ -64,10 +76,22 @@ impl Context {
     }
 
     pub(crate) fn route(&self, key: &Key, durability: Durability) -> Route {
+        let replicated = durability.is_replicated();
         Route {
             shard: self.shard(key),
-            replicated: durability.is_replicated(),
+            // One call at a time waits for replicas.
+            stripe: if replicated { 0 } else { self.stripe(key) },
+            replicated,
         }
+    }
+
+    fn stripe(&self, key: &Key) -> u64 {
+        if self.stripes == 1 {
+            return 0;
+        }
+        let mut hasher = DefaultHasher::new();
+        key.name.hash(&mut hasher);
+        hasher.finish() % self.stripes
     }
 
     pub(crate) fn route_of(&self, request: &Request) -> Route {

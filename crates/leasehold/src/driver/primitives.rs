@@ -8,10 +8,10 @@ pub(crate) use std::sync::{Mutex, MutexGuard};
 #[cfg(not(all(test, feature = "__shuttle")))]
 pub(crate) use tokio::runtime::Handle as Runtime;
 #[cfg(not(all(test, feature = "__shuttle")))]
-pub(crate) use tokio::task::{AbortHandle, JoinHandle};
+pub(crate) use tokio::task::{AbortHandle, JoinHandle, yield_now};
 
 #[cfg(all(test, feature = "__shuttle"))]
-pub(crate) use self::modelled::{AbortHandle, JoinHandle, Mutex, MutexGuard, Runtime};
+pub(crate) use self::modelled::{AbortHandle, JoinHandle, Mutex, MutexGuard, Runtime, yield_now};
 
 /// A point, besides each lock, at which the model checker may let another task run.
 pub(crate) fn may_switch() {
@@ -33,7 +33,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(all(test, feature = "__shuttle"))]
 mod modelled {
-    pub(crate) use shuttle::future::{AbortHandle, JoinHandle};
+    pub(crate) use shuttle::future::{AbortHandle, JoinHandle, yield_now};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};
     use tokio::runtime::{Handle, TryCurrentError};
 

@@ -124,6 +124,9 @@ pub struct Capabilities {
     pub idempotent_acquire: bool,
     /// Whether replicas can acknowledge changes. If not, the only durability is [`Durability::None`].
     pub replicas: bool,
+    /// Whether the store takes the next call while it processes one. If not, larger batches are better than several
+    /// calls.
+    pub pipelined: bool,
 }
 
 impl Capabilities {
@@ -133,6 +136,7 @@ impl Capabilities {
             wakeup,
             idempotent_acquire: true,
             replicas: false,
+            pipelined: false,
         }
     }
 }

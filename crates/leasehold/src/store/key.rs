@@ -1,23 +1,24 @@
 //! Keys of records: a name in a keyspace, which is a tenant in a namespace.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use leasehold_core::{Name, ScopeName};
+use leasehold_core::{Name, Namespace, ScopeName};
 
 /// The part of a store that belongs to one tenant of one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Keyspace(Arc<(ScopeName, ScopeName)>);
+pub struct Keyspace(Arc<(Namespace, ScopeName)>);
 
 impl Keyspace {
     /// The keyspace of a tenant in a namespace.
     #[must_use]
-    pub fn new(namespace: ScopeName, tenant: ScopeName) -> Self {
-        Self(Arc::new((namespace, tenant)))
+    pub fn new(namespace: impl Into<Namespace>, tenant: ScopeName) -> Self {
+        Self(Arc::new((namespace.into(), tenant)))
     }
 
     /// The namespace: separates programs and teams.
     #[must_use]
-    pub fn namespace(&self) -> &ScopeName {
+    pub fn namespace(&self) -> &Namespace {
         &self.0.0
     }
 
@@ -38,13 +39,21 @@ impl Keyspace {
 }
 
 /// The key of a record.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Key {
     /// Its keyspace.
     pub space: Keyspace,
     /// Its name there.
     pub name: Name,
+}
+
+impl Hash for Key {
+    /// Without the namespace, which is nearly always the same, and without separators.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(self.space.tenant().as_str().as_bytes());
+        state.write(self.name.as_str().as_bytes());
+    }
 }
 
 /// A part of a store that can fail by itself.
@@ -56,13 +65,16 @@ pub struct Shard(pub u32);
 pub(crate) mod fixture {
     #[cfg(any(feature = "redis", feature = "sqlite"))]
     use leasehold_core::{ClientId, LeaseId};
-    use leasehold_core::{Name, ScopeName};
+    use leasehold_core::{Name, Namespace, ScopeName};
 
     use super::{Key, Keyspace};
 
     pub(crate) fn space(namespace: &str, tenant: &str) -> Keyspace {
-        let scope = |text| ScopeName::parse(text).unwrap_or_else(|_| unreachable!("{text}"));
-        Keyspace::new(scope(namespace), scope(tenant))
+        let parsed = Namespace::parse(namespace)
+            .ok()
+            .zip(ScopeName::parse(tenant).ok());
+        let (namespace, tenant) = parsed.unwrap_or_else(|| unreachable!("{namespace} {tenant}"));
+        Keyspace::new(namespace, tenant)
     }
 
     /// A key of the tenant `t` in the namespace `app`.

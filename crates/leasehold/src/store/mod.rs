@@ -26,8 +26,8 @@ mod sqlite;
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{
-    ClientId, Grant, LeaseId, Loss, Name, NameError, Notice, Op, Outcome, ScopeName, StoreTime,
-    TokenCount, Ttl,
+    ClientId, Grant, LeaseId, Loss, Name, NameError, Namespace, Notice, Op, Outcome, ScopeName,
+    StoreTime, TokenCount, Ttl,
 };
 
 #[cfg(test)]

@@ -3,16 +3,24 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use leasehold::store::{self, MemoryStore, OpenOptions, Store};
+use leasehold::store::{self, Key, MemoryStore, OpenOptions, Store};
 use leasehold::{Client, ClientBuilder};
+use leasehold_core::Name;
 use leasehold_testkit::{Cluster, Masters, RedisServer, SentinelSet};
 use tempfile::TempDir;
 
 use crate::doctor;
 use crate::recording_store::RecordingStore;
+use crate::store_client::keyspace;
 
 /// How long a store may take to be closed after its last client was dropped.
 const CLOSED_MAX: Duration = Duration::from_secs(2);
+
+/// The number of buckets in a fixture with buckets: some tests use more names.
+const BUCKETS: usize = 8;
+
+/// The cluster that tests share while any of them runs.
+static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
 
 /// A store for one test, which several clients share.
 pub(crate) enum Fixture {
@@ -21,6 +29,8 @@ pub(crate) enum Fixture {
     Redis(Arc<RedisServer>),
     Sentinel(Arc<SentinelSet>),
     Cluster(Arc<Cluster>),
+    /// A cluster, and namespaces with buckets.
+    Buckets(Arc<Cluster>),
     Masters(Arc<Masters>),
     /// A server, for a user with the rights that `doctor` names and no others.
     Allowed(Arc<RedisServer>),
@@ -63,8 +73,11 @@ impl Fixture {
     }
 
     pub(crate) fn cluster() -> Self {
-        static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
         Self::Cluster(shared(&CLUSTER, Cluster::start))
+    }
+
+    pub(crate) fn buckets() -> Self {
+        Self::Buckets(shared(&CLUSTER, Cluster::start))
     }
 
     pub(crate) fn redlock3() -> Self {
@@ -85,7 +98,7 @@ impl Fixture {
             }
             Self::Redis(server) => Some(server.url()),
             Self::Sentinel(set) => Some(set.url()),
-            Self::Cluster(cluster) => Some(cluster.url()),
+            Self::Cluster(cluster) | Self::Buckets(cluster) => Some(cluster.url()),
             Self::Masters(masters) => Some(format!("{}?longest-ttl=24h", masters.url())),
             Self::Allowed(server) => Some(server.url_of("leasehold", doctor::PASSWORD)),
             Self::Other(url) => Some(url.clone()),
@@ -97,10 +110,23 @@ impl Fixture {
         match self {
             Self::Redis(server) | Self::Allowed(server) => std::slice::from_ref(server),
             Self::Sentinel(set) => std::slice::from_ref(&set.servers()[set.master()]),
-            Self::Cluster(cluster) => cluster.nodes(),
+            Self::Cluster(cluster) | Self::Buckets(cluster) => cluster.nodes(),
             Self::Masters(masters) => masters.servers(),
             Self::Memory(_) | Self::Sqlite(_) | Self::Other(_) => &[],
         }
+    }
+
+    /// A namespace, with the buckets of this fixture.
+    pub(crate) fn namespace(&self, scope: &str) -> String {
+        match self {
+            Self::Buckets(_) => format!("{scope}@{BUCKETS}"),
+            _ => scope.to_owned(),
+        }
+    }
+
+    /// The key of a lock of a client with default settings.
+    pub(crate) fn key(&self, name: &str) -> Key {
+        keyspace(&self.namespace("leasehold"), "default").key(Name::parse(name).unwrap())
     }
 
     /// Another client, as another process would have.
@@ -109,6 +135,12 @@ impl Fixture {
     }
 
     pub(crate) async fn client_with(&self, builder: ClientBuilder) -> Client {
+        self.client_in("leasehold", builder).await
+    }
+
+    /// Another client, in a namespace.
+    pub(crate) async fn client_in(&self, namespace: &str, builder: ClientBuilder) -> Client {
+        let builder = builder.namespace(self.namespace(namespace));
         match (self, self.url()) {
             (Self::Memory(store), _) => builder.build(Arc::clone(store) as Arc<dyn Store>),
             (_, Some(url)) => builder.connect(&url).await,
@@ -126,6 +158,7 @@ impl Fixture {
     pub(crate) async fn recorded(&self, builder: ClientBuilder) -> (Client, Arc<RecordingStore>) {
         let recorder = RecordingStore::on(self.store().await);
         let store = Arc::clone(&recorder) as Arc<dyn Store>;
+        let builder = builder.namespace(self.namespace("leasehold"));
         (builder.build(store).unwrap(), recorder)
     }
 

@@ -17,8 +17,23 @@ pub(crate) fn default_key(name: &str) -> Key {
 
 /// The key of a record in Redis.
 pub(crate) fn record(key: &Key) -> String {
-    let (namespace, tenant) = (key.space.namespace(), key.space.tenant());
-    format!("{namespace}:{{{tenant}:{}}}", key.name)
+    let namespace = key.space.namespace();
+    let tag = format!("{}:{}", key.space.tenant(), key.name);
+    match namespace.buckets() {
+        Some(buckets) => {
+            let bucket = crc16(&tag) % 16_384 % buckets;
+            format!("{namespace}:{{{bucket}}}:{{{tag}}}")
+        }
+        None => format!("{namespace}:{{{tag}}}"),
+    }
+}
+
+/// CRC-16 XMODEM, bit by bit.
+fn crc16(text: &str) -> u16 {
+    let shift = |crc: u16| (crc << 1) ^ if crc >= 0x8000 { 0x1021 } else { 0 };
+    text.bytes().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| shift(crc))
+    })
 }
 
 /// Applies an operation of a client of its own to this lock.
@@ -71,7 +86,7 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Cl
             let waiters = file.query_row(query, [key.name.as_str()], |row| row.get::<_, i64>(0));
             assert_eq!(waiters.unwrap(), 0);
         }
-        Fixture::Cluster(cluster) => {
+        Fixture::Cluster(cluster) | Fixture::Buckets(cluster) => {
             assert_eq!(cluster.cli_at(&queue, &["EXISTS", &queue]), "0");
         }
         Fixture::Redis(_) | Fixture::Allowed(_) | Fixture::Sentinel(_) => {

@@ -9,8 +9,8 @@ use leasehold::store::{
     self, Event, EventScope, Key, Keyspace, Listener, OpenOptions, Reply, Request, Store,
 };
 use leasehold_core::{
-    ClientId, Grant, LeaseId, Loss, Name, Notice, Op, Outcome, ScopeName, StoreTime, TokenCount,
-    Ttl,
+    ClientId, Grant, LeaseId, Loss, Name, Namespace, Notice, Op, Outcome, ScopeName, StoreTime,
+    TokenCount, Ttl,
 };
 use leasehold_testkit::eventually_async;
 
@@ -25,8 +25,8 @@ pub(crate) const TAKEN_OVER: Outcome = Outcome::Lost(Loss::TakenOver);
 pub(crate) const RELEASED: Outcome = Outcome::Released { count: 0 };
 
 pub(crate) fn keyspace(namespace: &str, tenant: &str) -> Keyspace {
-    let scope = |text| ScopeName::parse(text).unwrap();
-    Keyspace::new(scope(namespace), scope(tenant))
+    let namespace = Namespace::parse(namespace).unwrap();
+    Keyspace::new(namespace, ScopeName::parse(tenant).unwrap())
 }
 
 pub(crate) fn space() -> Keyspace {
@@ -96,6 +96,11 @@ pub(crate) fn release(name: &str, number: u64, count: u32) -> Request {
 
 pub(crate) fn revoke(name: &str) -> Request {
     Request::new(key(name), Op::Revoke)
+}
+
+/// The same request in another keyspace.
+pub(crate) fn within(space: &Keyspace, request: Request) -> Request {
+    Request::new(space.key(request.key.name), request.op)
 }
 
 /// The same request with another ttl.

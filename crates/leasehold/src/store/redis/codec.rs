@@ -1,6 +1,6 @@
 //! Encodes requests as arguments of the scripts, and decodes their answers.
 
-use std::fmt::{Arguments, Display};
+use std::fmt::{Arguments, Display, Write as _};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -8,10 +8,7 @@ use leasehold_core::{LeaseId, Loss, Op, Outcome, StoreTime, Token, TokenCount, T
 use redis::{Cmd, RedisWrite, Value};
 
 use super::errors;
-use super::keys::{
-    COUNTER_SUFFIX, QUEUE_SUFFIX, RECORD_PUNCTUATION, admission_key, counter_key, queue_key,
-    record_key,
-};
+use super::keys::{COUNTER_SUFFIX, QUEUE_SUFFIX, admission_key, record_bytes_max, record_key};
 use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 
@@ -21,8 +18,11 @@ const ARGS_EACH: usize = 4;
 /// The bytes of the arguments of a request without its key: verb, lease, ttl and proposal.
 const ARGS_BYTES: usize = 88;
 
+/// The bytes of a lease and the space behind it, with a long number.
+const LEASE_BYTES: usize = 44;
+
 /// The bytes of the arguments of a renewal on the fast path without its names.
-const RENEWAL_BYTES: usize = 64;
+const RENEWAL_BYTES: usize = 20 + LEASE_BYTES;
 
 // The reply codes of the script. The comment at its top lists them, too.
 const LOST: i64 = 0;
@@ -208,7 +208,7 @@ pub(super) fn encode_renewals(
     (ttl, part): &(Ttl, &[Renewal<'_>]),
 ) -> Cmd {
     let bytes = part.len() * RENEWAL_BYTES + script.len();
-    let mut cmd = Cmd::with_capacity(4 + part.len() * 2, bytes);
+    let mut cmd = Cmd::with_capacity(5 + part.len(), bytes);
     cmd.write_arg(verb.as_bytes());
     cmd.write_arg(script.as_bytes());
     cmd.write_arg_fmt(part.len());
@@ -216,9 +216,13 @@ pub(super) fn encode_renewals(
         cmd.write_arg_fmt(record_key(key));
     }
     cmd.write_arg_fmt(ttl.as_millis());
-    for (_, _, lease) in *part {
-        cmd.write_arg_fmt(lease);
+    let mut leases = String::with_capacity(part.len() * LEASE_BYTES);
+    for (nth, (_, _, lease)) in part.iter().enumerate() {
+        let separator = if nth > 0 { " " } else { "" };
+        // Writing to a string does not fail.
+        let _ = write!(leases, "{separator}{lease}");
     }
+    cmd.write_arg(leases.as_bytes());
     cmd
 }
 
@@ -237,16 +241,21 @@ pub(super) fn decode_renewals(answer: &Value) -> Option<(StoreTime, Vec<usize>)>
 }
 
 fn write_keys(cmd: &mut Cmd, key: &Key) {
-    cmd.write_arg_fmt(record_key(key));
-    cmd.write_arg_fmt(counter_key(key));
-    cmd.write_arg_fmt(queue_key(key));
+    // Formatted once, as that takes longer than to copy it.
+    let mut name = String::with_capacity(size(key) / KEYS_EACH);
+    // Writing to a string does not fail.
+    let _ = write!(name, "{}", record_key(key));
+    let length = name.len();
+    for suffix in ["", COUNTER_SUFFIX, QUEUE_SUFFIX] {
+        name.truncate(length);
+        name.push_str(suffix);
+        cmd.write_arg(name.as_bytes());
+    }
 }
 
 fn size(key: &Key) -> usize {
-    let (namespace, tenant) = (key.space.namespace(), key.space.tenant());
-    let names = namespace.as_str().len() + tenant.as_str().len() + key.name.as_str().len();
     let suffixes = COUNTER_SUFFIX.len() + QUEUE_SUFFIX.len();
-    KEYS_EACH * (names + RECORD_PUNCTUATION) + suffixes + ARGS_BYTES
+    KEYS_EACH * record_bytes_max(key) + suffixes + ARGS_BYTES
 }
 
 fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
@@ -453,7 +462,7 @@ mod tests {
             ("*2\r\n:7\r\n:0\r\n", None),
             ("*2\r\n:7\r\n:-1\r\n", None),
             ("*2\r\n:7\r\n_\r\n", None),
-            ("*2\r\n$7\r\nPEXPIRE\r\n_\r\n", None),
+            ("*2\r\n$9\r\nPEXPIREAT\r\n_\r\n", None),
             ("_\r\n", None),
         ] {
             let value = redis::parse_redis_value(answer.as_bytes()).unwrap();

@@ -124,15 +124,17 @@ impl Listener for EventLog {
 
 /// A key and a name: only the key of a name is parsed as that name.
 pub fn key(data: &[u8]) {
-    let space = fixture::space("app", "t");
-    if let Some(name) = parse_record(&space, data) {
-        let key = space.key(name);
-        assert_eq!(record_key(&key).to_string().as_bytes(), data);
-    }
-    if let Ok(name) = Name::parse(&String::from_utf8_lossy(data)) {
-        let key = space.key(name.clone());
-        let record = record_key(&key).to_string();
-        assert_eq!(parse_record(&space, record.as_bytes()), Some(name));
+    for namespace in ["app", "app@64"] {
+        let space = fixture::space(namespace, "t");
+        if let Some(name) = parse_record(&space, data) {
+            let key = space.key(name);
+            assert_eq!(record_key(&key).to_string().as_bytes(), data);
+        }
+        if let Ok(name) = Name::parse(&String::from_utf8_lossy(data)) {
+            let key = space.key(name.clone());
+            let record = record_key(&key).to_string();
+            assert_eq!(parse_record(&space, record.as_bytes()), Some(name));
+        }
     }
 }
 

@@ -2,14 +2,30 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use leasehold_core::{ClientId, Name, ScopeName};
+use leasehold_core::{ClientId, Name, Namespace};
 
+use super::slots;
 use crate::store::api::{Key, Keyspace};
 
-/// The record of a name: `<namespace>:{<tenant>:<name>}`.
+/// The record of a name: `<namespace>:{<tenant>:<name>}`. If the namespace has buckets, the name's bucket is the hash
+/// tag: `<namespace>:{<bucket>}:{<tenant>:<name>}`.
 pub(super) fn record_key(Key { space, name }: &Key) -> impl Display {
     let (namespace, tenant) = (space.namespace(), space.tenant());
-    Written(move |f: &mut Formatter<'_>| write!(f, "{namespace}:{{{tenant}:{name}}}"))
+    let bucket = slots::bucket(space, name);
+    Written(move |f: &mut Formatter<'_>| match bucket {
+        Some(bucket) => write!(f, "{namespace}:{{{bucket}}}:{{{tenant}:{name}}}"),
+        None => write!(f, "{namespace}:{{{tenant}:{name}}}"),
+    })
+}
+
+/// The largest length of the key of a record.
+pub(super) fn record_bytes_max(Key { space, name }: &Key) -> usize {
+    let (namespace, tenant) = (space.namespace(), space.tenant());
+    let tag = match namespace.buckets() {
+        Some(_) => "{16383}:".len(),
+        None => 0,
+    };
+    namespace.as_str().len() + tenant.as_str().len() + name.as_str().len() + "::{}".len() + tag
 }
 
 /// The counter of a name: the same and `:token`.
@@ -18,6 +34,7 @@ pub(super) fn counter_key(key: &Key) -> impl Display {
 }
 
 /// The queue of a name: the same and `:queue`.
+#[cfg(any(test, feature = "doctor"))]
 pub(super) fn queue_key(key: &Key) -> impl Display {
     Written(move |f: &mut Formatter<'_>| write!(f, "{}{QUEUE_SUFFIX}", record_key(key)))
 }
@@ -28,7 +45,7 @@ pub(super) fn client_key(space: &Keyspace, client: ClientId) -> impl Display {
 }
 
 /// The admission record of one of many masters: `<namespace>:master`.
-pub(super) fn admission_key(namespace: &ScopeName) -> impl Display {
+pub(super) fn admission_key(namespace: &Namespace) -> impl Display {
     Written(move |f: &mut Formatter<'_>| write!(f, "{namespace}:master"))
 }
 
@@ -50,7 +67,11 @@ pub(super) fn channel(space: &Keyspace, client: ClientId, node: &str) -> String 
 ///
 /// No namespace, tenant or literal here contains a special character of patterns.
 pub(super) fn record_pattern(space: &Keyspace) -> String {
-    format!("{}:{{{}:*}}", space.namespace(), space.tenant())
+    let tag = match space.namespace().buckets() {
+        Some(_) => "{*}:",
+        None => "",
+    };
+    format!("{}:{tag}{{{}:*}}", space.namespace(), space.tenant())
 }
 
 /// Displays what a function writes.
@@ -61,9 +82,6 @@ impl<F: Fn(&mut Formatter<'_>) -> fmt::Result> Display for Written<F> {
         self.0(f)
     }
 }
-
-/// The length of the key of a record without namespace, tenant and name.
-pub(super) const RECORD_PUNCTUATION: usize = "::{}".len();
 
 /// The suffix of the key of a counter.
 pub(super) const COUNTER_SUFFIX: &str = ":token";
@@ -81,9 +99,17 @@ pub(super) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
     let key = str::from_utf8(key).ok()?;
     let rest = key.strip_prefix(space.namespace().as_str())?;
     let rest = rest.strip_prefix(":{")?;
+    let (tag, rest) = match space.namespace().buckets() {
+        Some(_) => rest
+            .split_once("}:{")
+            .map(|(tag, rest)| (Some(tag), rest))?,
+        None => (None, rest),
+    };
     let rest = rest.strip_prefix(space.tenant().as_str())?;
     let name = rest.strip_prefix(':')?.strip_suffix('}')?;
-    Name::parse(name).ok()
+    let name = Name::parse(name).ok()?;
+    let bucket = slots::bucket(space, &name).map(|bucket| bucket.to_string());
+    (tag == bucket.as_deref()).then_some(name)
 }
 
 /// The namespace of a channel of ours.
@@ -102,4 +128,52 @@ pub(super) fn parse_channel<'a>(channel: &'a [u8], node: &str) -> Option<(&'a st
         node => client.strip_suffix(node)?.strip_suffix(':')?,
     };
     Some((namespace, client.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::api::fixture;
+
+    fn parsed(namespace: &str, key: &str) -> Option<String> {
+        let name = parse_record(&fixture::space(namespace, "t"), key.as_bytes())?;
+        Some(name.as_str().to_owned())
+    }
+
+    /// The slots of `t:a` and of `t:a:token` are those of a server.
+    #[test]
+    fn the_key_of_a_record_names_its_bucket() {
+        for (namespace, name, record) in [
+            ("app", "a", "app:{t:a}"),
+            ("app@64", "a", "app@64:{17}:{t:a}"),
+            ("app@1", "a", "app@1:{0}:{t:a}"),
+            ("app@16384", "a", "app@16384:{4625}:{t:a}"),
+            ("app@64", "a:token", "app@64:{48}:{t:a:token}"),
+        ] {
+            let space = fixture::space(namespace, "t");
+            let key = space.key(Name::parse(name).unwrap());
+            assert_eq!(record_key(&key).to_string(), record);
+            assert!(record.len() <= record_bytes_max(&key));
+            assert_eq!(parsed(namespace, record).as_deref(), Some(name));
+            assert_eq!(parsed(namespace, &queue_key(&key).to_string()), None);
+            assert_eq!(parsed(namespace, &counter_key(&key).to_string()), None);
+        }
+    }
+
+    #[test]
+    fn a_key_in_another_bucket_or_namespace_is_not_ours() {
+        for (namespace, key) in [
+            ("app", "app@64:{17}:{t:a}"),
+            ("app", "app:{17}:{t:a}"),
+            ("app@64", "app:{t:a}"),
+            ("app@64", "app@64:{t:a}"),
+            ("app@64", "app@64:{18}:{t:a}"),
+            ("app@64", "app@64:{017}:{t:a}"),
+            ("app@64", "app@64:{17}{t:a}"),
+            ("app@64", "app@64:{17}:{u:a}"),
+            ("app@16", "app@64:{17}:{t:a}"),
+        ] {
+            assert_eq!(parsed(namespace, key), None, "{namespace} {key}");
+        }
+    }
 }

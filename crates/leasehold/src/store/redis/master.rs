@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::quorum::{Observation, RunId};
-use leasehold_core::{ScopeName, StoreTime, Token};
+use leasehold_core::{Namespace, StoreTime, Token};
 use redis::{Cmd, Value, cmd};
 
 use super::RedisStore;
@@ -92,7 +92,7 @@ impl RedisStore {
     /// inspection of this run is stored.
     pub(in crate::store) async fn inspect_master(
         &self,
-        namespace: &ScopeName,
+        namespace: &Namespace,
     ) -> Result<Inspection> {
         self.master_script(namespace, None).await
     }
@@ -100,7 +100,7 @@ impl RedisStore {
     /// Admits a candidate, unless it was restarted or its data was lost since the inspection.
     pub(in crate::store) async fn admit(
         &self,
-        namespace: &ScopeName,
+        namespace: &Namespace,
         candidate: &Inspection,
         floor: Option<Token>,
     ) -> Result<Inspection> {
@@ -110,7 +110,7 @@ impl RedisStore {
 
     async fn master_script(
         &self,
-        namespace: &ScopeName,
+        namespace: &Namespace,
         admit: Option<(&Inspection, Option<Token>)>,
     ) -> Result<Inspection> {
         let key = admission_key(namespace).to_string();

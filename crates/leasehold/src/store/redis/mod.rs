@@ -8,6 +8,7 @@
 //! * `script` calls scripts, and applies batches with them: `scripts/mutex.lua` is the rule, and the comment at
 //!   its top describes every key and the wire format; `scripts/renew.lua` is the fast path for renewals. `codec`
 //!   writes the arguments and reads the answers.
+//! * `keys` writes and parses the names of keys, `slots` computes the slot of a cluster that a key has.
 //! * `replicas` waits for acknowledgements of replicas.
 //! * `inspect` reads records, `client_info` stores the description of a client.
 //! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
@@ -35,6 +36,7 @@ mod script;
 mod sentinel;
 mod session;
 mod session_state;
+mod slots;
 mod subscriptions;
 mod target;
 mod tracking;
@@ -286,6 +288,7 @@ impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             replicas: true,
+            pipelined: true,
             ..Capabilities::new(self.wakeup_mode())
         }
     }

@@ -9,6 +9,7 @@
 //! its reads, which is quadratic in the size of a batch, and would report counters and queues.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,8 +26,8 @@ use super::notifications::Notifications;
 use crate::store::api::{Key, Reply, Request};
 use crate::store::lock::lock;
 
-/// How long a lease must be held to be tracked. Shorter ones cost no request, and a loss may be noticed this
-/// much later.
+/// How long a lease must be held to be tracked: between this and twice as long. Shorter ones cost no request, and a
+/// loss may be noticed so much later.
 const DELAY: Duration = Duration::from_millis(10);
 
 /// The number of records read in one round trip.
@@ -142,7 +143,7 @@ impl KeyTracking {
         self.added.notify_one();
     }
 
-    /// Tracks all added records, after a short delay, until the connection breaks.
+    /// Tracks the added records, each after a short delay, until the connection breaks.
     pub(super) async fn run(
         &self,
         mut connection: MultiplexedConnection,
@@ -150,8 +151,10 @@ impl KeyTracking {
     ) {
         loop {
             self.added.notified().await;
+            // Those that are added later have notified again.
+            let last = lock(&self.due).added;
             tokio::time::sleep(DELAY).await;
-            let due = lock(&self.due).all();
+            let due = lock(&self.due).added_until(last);
             for part in due.chunks(READ_MAX) {
                 let apart = !notifications.node().is_empty();
                 let Ok(changed) = read(&mut connection, part, apart).await else {
@@ -202,15 +205,17 @@ impl Due {
 
     /// Removes the record of a lease that does not hold the lock any more.
     fn remove(&mut self, key: &Key, lease: LeaseId) {
-        if let Some(tracked) = self.keys.get(key)
-            && tracked.reason == Reason::Held(lease)
+        if let Entry::Occupied(tracked) = self.keys.entry(key.clone())
+            && tracked.get().reason == Reason::Held(lease)
         {
-            self.keys.remove(key);
+            tracked.remove();
         }
     }
 
-    fn all(&self) -> Vec<(Key, Tracked)> {
+    /// The entries up to the `last` number.
+    fn added_until(&self, last: u64) -> Vec<(Key, Tracked)> {
         let keys = self.keys.iter();
+        let keys = keys.filter(|(_, tracked)| tracked.nth <= last);
         keys.map(|(key, tracked)| (key.clone(), *tracked)).collect()
     }
 
@@ -305,12 +310,14 @@ mod tests {
     #[test]
     fn a_record_that_changes_during_its_read_is_read_again() {
         let mut due = Due::default();
-        let names = ["same", "again", "removed", "other", "late"];
-        let [same, again, removed, other, late] = names.map(key);
+        let names = ["same", "again", "removed", "other", "young", "late"];
+        let [same, again, removed, other, young, late] = names.map(key);
         for key in [&same, &again, &removed, &other] {
             due.add(key, Reason::Held(lease(1)));
         }
-        let read = due.all();
+        let last = due.added;
+        due.add(&young, Reason::Held(lease(1)));
+        let read = due.added_until(last);
         due.add(&again, Reason::Held(lease(1)));
         due.remove(&removed, lease(1));
         due.remove(&other, lease(1));
@@ -321,7 +328,7 @@ mod tests {
         }
         let mut left: Vec<_> = due.keys.keys().cloned().collect();
         left.sort();
-        assert_eq!(left, [again, late, other]);
+        assert_eq!(left, [again, late, other, young]);
     }
 
     #[test]

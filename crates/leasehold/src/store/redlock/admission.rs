@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::quorum::{Decision, Observation, Size, decide};
-use leasehold_core::{ScopeName, Ttl};
+use leasehold_core::{Namespace, Ttl};
 use tokio::time::Instant;
 
 use super::fan_out::{WaitLimits, fan_out};
@@ -38,7 +38,7 @@ pub(super) struct Admission {
     nodes: Vec<Arc<Master>>,
     size: Size,
     longest: Ttl,
-    namespaces: Mutex<HashMap<ScopeName, Progress>>,
+    namespaces: Mutex<HashMap<Namespace, Progress>>,
 }
 
 /// The progress of the admission for a namespace.
@@ -73,7 +73,7 @@ impl Admission {
     }
 
     /// Admits the masters that can be admitted at once, before the first request in a namespace.
-    pub(super) async fn open(self: &Arc<Self>, namespace: &ScopeName) {
+    pub(super) async fn open(self: &Arc<Self>, namespace: &Namespace) {
         if self.progress(namespace, |progress| progress.opened) {
             return;
         }
@@ -109,14 +109,14 @@ impl Admission {
 
     /// The time until a majority can be expected to be admitted. `None`: it is admitted as far as this process
     /// knows, or unknown because too few masters reply.
-    pub(super) fn kept_out(&self, namespace: &ScopeName) -> Option<Duration> {
+    pub(super) fn kept_out(&self, namespace: &Namespace) -> Option<Duration> {
         let majority = self.size.majority();
         let until = self.progress(namespace, |it| majority_at(&it.statuses, majority))?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 
     /// Inspects the masters in the background until all that reply are admitted.
-    fn start(self: &Arc<Self>, namespace: &ScopeName) {
+    fn start(self: &Arc<Self>, namespace: &Namespace) {
         if self.progress(namespace, |it| std::mem::replace(&mut it.running, true)) {
             return;
         }
@@ -131,7 +131,7 @@ impl Admission {
 
     /// Inspects the masters, and admits those that are due. Returns when to do so again; `None`: all that
     /// replied are admitted.
-    async fn advance(&self, namespace: &ScopeName) -> Option<Duration> {
+    async fn advance(&self, namespace: &Namespace) -> Option<Duration> {
         let mut before: Inspections = self.nodes.iter().map(|_| None).collect();
         let mut inspected = self.inspect(namespace).await;
         let mut decisions = self.decide(&before, &inspected);
@@ -161,7 +161,7 @@ impl Admission {
         wait.map(|wait| wait.clamp(INTERVAL_MIN, INTERVAL_MAX))
     }
 
-    async fn inspect(&self, namespace: &ScopeName) -> Inspections {
+    async fn inspect(&self, namespace: &Namespace) -> Inspections {
         let nodes = self.nodes.iter();
         let inspected = nodes.map(|node| async move {
             let inspection = node.store.inspect_master(namespace).await?;
@@ -186,7 +186,7 @@ impl Admission {
     async fn carry_out(
         &self,
         master: usize,
-        namespace: &ScopeName,
+        namespace: &Namespace,
         decision: Decision,
         inspected: Option<&Inspection>,
     ) -> Status {
@@ -223,7 +223,7 @@ impl Admission {
         }
     }
 
-    fn progress<T>(&self, namespace: &ScopeName, access: impl FnOnce(&mut Progress) -> T) -> T {
+    fn progress<T>(&self, namespace: &Namespace, access: impl FnOnce(&mut Progress) -> T) -> T {
         let mut namespaces = lock(&self.namespaces);
         if let Some(progress) = namespaces.get_mut(namespace) {
             return access(progress);
@@ -257,7 +257,7 @@ async fn run(running: Running) {
 /// The task that inspects the masters for a namespace. Its runtime may end before the store does.
 struct Running {
     admission: Weak<Admission>,
-    namespace: ScopeName,
+    namespace: Namespace,
 }
 
 impl Drop for Running {

@@ -274,6 +274,7 @@ impl Store for RedlockStore {
         };
         Capabilities {
             idempotent_acquire: false,
+            pipelined: true,
             ..Capabilities::new(wakeup)
         }
     }

@@ -5,7 +5,7 @@ use std::iter::repeat_n;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step, Verdict, Vote};
-use leasehold_core::{LeaseId, Loss, Op, Outcome, ScopeName, StoreTime, Token};
+use leasehold_core::{LeaseId, Loss, Namespace, Op, Outcome, StoreTime, Token};
 
 use super::leftovers::{Leftovers, Replies};
 use crate::error::Retry;
@@ -226,7 +226,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn namespace(&self) -> &ScopeName {
+    pub(super) fn namespace(&self) -> &Namespace {
         self.request.key.space.namespace()
     }
 
@@ -255,7 +255,7 @@ impl Tally {
     /// The reply. `kept_out` is how long until enough masters of a namespace are admitted.
     pub(super) fn into_reply(
         self,
-        kept_out: impl Fn(&ScopeName) -> Option<Duration>,
+        kept_out: impl Fn(&Namespace) -> Option<Duration>,
     ) -> (Key, Reply) {
         let key = self.request.key.clone();
         let Some(reply) = self.reply else {

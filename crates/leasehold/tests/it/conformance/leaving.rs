@@ -12,7 +12,7 @@ use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::leftovers::{default_key, is_subscribed, nothing_is_left, queue_length};
+use crate::leftovers::{is_subscribed, nothing_is_left, queue_length};
 use crate::recording_store::{RecordingStore, Valve};
 use crate::waiters::{SOON, poll_once, soon, spawn_polled, spawn_waiter};
 
@@ -64,7 +64,7 @@ pub(super) async fn a_timeout_in_the_local_queue_affects_no_other_waiter(fixture
         assert!(recorder.acquisitions() <= 1, "{:?}", recorder.operations());
         guard.release().await.unwrap();
         all_are_served(waiters).await;
-        nothing_is_left(&fixture, &default_key(&name), &[&client]).await;
+        nothing_is_left(&fixture, &fixture.key(&name), &[&client]).await;
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) async fn a_head_that_times_out_passes_its_position_on(fixture: Fixtur
     let second = soon(competing).await;
     assert!(second.token() > token);
     second.release().await.unwrap();
-    nothing_is_left(&fixture, &default_key(&name), &[&client, &rival]).await;
+    nothing_is_left(&fixture, &fixture.key(&name), &[&client, &rival]).await;
 }
 
 /// A lock that another client holds, and a client that waits for it.
@@ -117,7 +117,7 @@ impl Scenario {
 
     /// The remaining waiters are served, and leave nothing.
     async fn finish(self, fixture: &Fixture, waiters: impl IntoIterator<Item = JoinHandle<Guard>>) {
-        let key = default_key(self.guard.name());
+        let key = fixture.key(self.guard.name());
         self.guard.release().await.unwrap();
         all_are_served(waiters).await;
         nothing_is_left(fixture, &key, &[&self.client]).await;
@@ -177,7 +177,7 @@ pub(super) async fn a_waiter_that_is_cancelled_at_its_turn_passes_it_on(fixture:
         guard.release().await.unwrap();
         drop(sleeper);
         all_are_served(waiters).await;
-        nothing_is_left(&fixture, &default_key(&name), &[&client]).await;
+        nothing_is_left(&fixture, &fixture.key(&name), &[&client]).await;
 
         // The lease itself.
         let guard = mutex.lock().await.unwrap();
@@ -196,7 +196,7 @@ pub(super) async fn a_waiter_that_is_cancelled_at_its_turn_passes_it_on(fixture:
             assert_eq!(guard.lease_id(), lease);
             guard.release().await.unwrap();
         }
-        nothing_is_left(&fixture, &default_key(&name), &[&client]).await;
+        nothing_is_left(&fixture, &fixture.key(&name), &[&client]).await;
     }
 }
 
@@ -229,7 +229,7 @@ pub(super) async fn many_cancellations_leave_nothing_behind(fixture: Fixture) {
             leave_one_by_one(&leavers).await;
             // Each client with waiters has one lease in the queue.
             eventually_async(SOON, async || {
-                queue_length(&*store, &default_key(&name)).await == CLIENTS as u32
+                queue_length(&*store, &fixture.key(&name)).await == CLIENTS as u32
             })
             .await;
             guard.release().await.unwrap();
@@ -246,14 +246,15 @@ pub(super) async fn many_cancellations_leave_nothing_behind(fixture: Fixture) {
         }
         assert!(served.load(Ordering::SeqCst) >= CLIENTS * TASKS - gone);
         let clients: Vec<_> = clients.iter().map(|(client, _)| client).collect();
-        nothing_is_left(&fixture, &default_key(&name), &clients).await;
+        nothing_is_left(&fixture, &fixture.key(&name), &clients).await;
     }
     let ids: Vec<_> = clients
         .iter()
         .map(|(_, recorder)| recorder.client())
         .collect();
     let memory = matches!(fixture, Fixture::Memory(_));
-    let subscribed = |id: &ClientId| is_subscribed(&fixture, "leasehold", *id);
+    let namespace = fixture.namespace("leasehold");
+    let subscribed = |id: &ClientId| is_subscribed(&fixture, &namespace, *id);
     assert!(memory || ids.iter().all(subscribed));
     drop(clients);
     eventually_async(SOON, async || !ids.iter().any(subscribed)).await;
@@ -310,6 +311,6 @@ pub(super) async fn a_shutdown_delays_no_other_client(fixture: Fixture) {
     competitor.release().await.unwrap();
     held.release().await.unwrap();
     for name in [name, elsewhere] {
-        nothing_is_left(&fixture, &default_key(&name), &[&client, &other]).await;
+        nothing_is_left(&fixture, &fixture.key(&name), &[&client, &other]).await;
     }
 }

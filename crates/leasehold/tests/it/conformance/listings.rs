@@ -43,9 +43,7 @@ pub(super) async fn a_holder_is_described(fixture: Fixture) {
 
 pub(super) async fn held_locks_are_listed_by_name(fixture: Fixture) {
     let namespace = fresh_name("list").replace('/', "-");
-    let client = fixture
-        .client_with(Client::builder().namespace(namespace))
-        .await;
+    let client = fixture.client_in(&namespace, Client::builder()).await;
     assert!(client.locks().await.unwrap().is_empty());
     let long = "n".repeat(512);
     let mut names = [
@@ -91,14 +89,14 @@ pub(super) async fn invalid_names_are_refused_before_the_store(fixture: Fixture)
 
 pub(super) async fn namespaces_and_tenants_are_separate(fixture: Fixture) {
     let name = fresh_name("space");
-    let builders = [
-        Client::builder(),
-        Client::builder().namespace("other"),
-        Client::builder().tenant("other"),
+    let clients = [
+        ("leasehold", Client::builder()),
+        ("other", Client::builder()),
+        ("leasehold", Client::builder().tenant("other")),
     ];
     let mut guards = Vec::new();
-    for builder in builders {
-        let client = fixture.client_with(builder).await;
+    for (namespace, builder) in clients {
+        let client = fixture.client_in(namespace, builder).await;
         let mutex = client.mutex(&name).unwrap();
         guards.push(mutex.try_lock().await.unwrap().unwrap());
         let listed = client.locks().await.unwrap();

@@ -20,10 +20,10 @@ use crate::fixture::Fixture;
 
 macro_rules! conformance {
     (everywhere $everywhere:tt one_place $one_place:tt) => {
-        conformance!(@stores [memory sqlite redis sentinel cluster redlock3 redlock5 allowed] $everywhere);
+        conformance!(@stores [memory sqlite redis sentinel cluster buckets redlock3 redlock5 allowed] $everywhere);
         mod in_one_place {
             use super::*;
-            conformance!(@stores [memory sqlite redis sentinel cluster] $one_place);
+            conformance!(@stores [memory sqlite redis sentinel cluster buckets] $one_place);
         }
     };
     (@stores [$($store:ident)+] $behaviours:tt) => {

@@ -1,11 +1,13 @@
 //! The Redis store over real clusters.
 
+mod buckets;
 mod connect;
 mod failover;
 mod moving;
 mod routing;
 mod waiting;
 
+use leasehold::store::Key;
 use leasehold_testkit::Cluster;
 
 use super::*;
@@ -29,12 +31,13 @@ fn names_on_each(cluster: &Cluster, count: usize) -> Vec<(usize, String)> {
 }
 
 /// The number of masters that have a record of a lock, whichever owns its slot.
-fn records(cluster: &Cluster, name: &str) -> usize {
-    let slot = cluster.slot_of(&record(name)).to_string();
+fn records(cluster: &Cluster, key: &Key) -> usize {
+    let record = crate::leftovers::record(key);
+    let slot = cluster.slot_of(&record).to_string();
     let has = |node: &&RedisServer| {
         let master = node.cli(&["ROLE"]).starts_with("master");
-        let keys = node.cli(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
-        master && keys.lines().any(|key| key == record(name))
+        let keys = node.cli(&["CLUSTER", "GETKEYSINSLOT", &slot, "1000"]);
+        master && keys.lines().any(|key| key == record)
     };
     cluster.nodes().iter().filter(has).count()
 }

@@ -1,11 +1,13 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
@@ -13,52 +15,111 @@ import org.redisson.config.Config;
 
 /** Redisson, a thread for each task. The contract of a runner is in ../../README.md. */
 public final class Runner {
-    private static final int EVENTS_MAX = 200_000;
+    private static final int HELD_MAX = 200_000;
 
-    private long acquisitions;
-    private final Map<Integer, Long> waits = new TreeMap<>();
-    private double waitMax;
-    private final List<long[]> events = new ArrayList<>();
-    private Exception failure;
+    private final Map<String, String> args;
+    private final int tasks;
+    private final boolean ownNames;
+    private final int sectionUs;
 
-    private synchronized void acquired(long nanos, boolean locked) {
-        double micros = nanos / 1e3;
-        waits.merge((int) Math.floor(20 * Math.log10(micros + 1)), 1L, Long::sum);
-        waitMax = Math.max(waitMax, micros);
-        acquisitions += locked ? 1 : 0;
+    private Runner(Map<String, String> args) {
+        this.args = args;
+        tasks = Integer.parseInt(args.get("tasks"));
+        ownNames = args.get("own-names").equals("1");
+        sectionUs = Integer.parseInt(args.get("section-us"));
     }
 
-    private void work(RLock lock, int sectionUs, boolean keep, long end) {
-        try {
-            while (System.nanoTime() < end) {
-                long asked = System.nanoTime();
+    /** The result of one window. */
+    private final class Window {
+        private final long end;
+        private long acquisitions;
+        private final Map<Integer, Long> waits = new TreeMap<>();
+        private double waitMax;
+        private final Map<Integer, Long> pairs = new TreeMap<>();
+        private final List<long[]> held = new ArrayList<>();
+        private Exception failure;
+
+        Window(double seconds) {
+            end = System.nanoTime() + (long) (seconds * 1e9);
+        }
+
+        private static double count(Map<Integer, Long> histogram, long nanos) {
+            double micros = nanos / 1e3;
+            histogram.merge((int) Math.floor(200 * Math.log10(micros + 1)), 1L, Long::sum);
+            return micros;
+        }
+
+        private synchronized void waited(long nanos) {
+            waitMax = Math.max(waitMax, count(waits, nanos));
+        }
+
+        private synchronized void paired(long nanos) {
+            acquisitions++;
+            count(pairs, nanos);
+        }
+
+        private void work(RLock lock) throws InterruptedException {
+            boolean keepHeld = tasks == 1 && !ownNames;
+            for (long asked = System.nanoTime(); asked < end; asked = System.nanoTime()) {
                 // No lease: renewed by its watchdog, as its documentation recommends.
-                boolean locked = lock.tryLock(end - asked, TimeUnit.NANOSECONDS);
+                lock.lock();
                 long acquired = System.nanoTime();
-                acquired(acquired - asked, locked);
-                if (!locked) {
+                waited(Math.min(acquired, end) - asked);
+                if (acquired >= end) {
+                    lock.unlock();
                     return;
                 }
                 if (sectionUs > 0) {
                     TimeUnit.MICROSECONDS.sleep(sectionUs);
                 }
-                if (keep && events.size() < EVENTS_MAX) {
-                    events.add(new long[] {acquired, System.nanoTime()});
+                if (keepHeld && held.size() < HELD_MAX) {
+                    held.add(new long[] {acquired, System.nanoTime()});
                 }
                 lock.unlock();
+                paired(System.nanoTime() - asked);
             }
-        } catch (Exception exception) {
-            synchronized (this) {
-                failure = exception;
+        }
+
+        Window run(List<RLock> locks) throws Exception {
+            List<Thread> threads = new ArrayList<>();
+            for (RLock lock : locks) {
+                Thread thread = new Thread(() -> {
+                    try {
+                        work(lock);
+                    } catch (Exception exception) {
+                        failure = exception;
+                    }
+                });
+                thread.start();
+                threads.add(thread);
             }
+            for (Thread thread : threads) {
+                thread.join();
+            }
+            if (failure != null) {
+                throw failure;
+            }
+            return this;
+        }
+
+        private static String json(Map<Integer, Long> histogram) {
+            return histogram.entrySet().stream()
+                    .map(entry -> "\"" + entry.getKey() + "\":" + entry.getValue())
+                    .collect(Collectors.joining(",", "{", "}"));
+        }
+
+        String json() {
+            String version = Redisson.class.getPackage().getImplementationVersion();
+            return "{\"version\":\"" + (version == null ? "3.45.1" : version)
+                    + "\",\"acquisitions\":" + acquisitions
+                    + ",\"wait_us\":" + json(waits)
+                    + ",\"wait_max_us\":" + waitMax
+                    + ",\"pair_us\":" + json(pairs)
+                    + ",\"held\":" + held.stream().map(Arrays::toString).toList() + "}";
         }
     }
 
-    private void run(Map<String, String> args) throws Exception {
-        int tasks = Integer.parseInt(args.get("tasks"));
-        boolean ownNames = args.get("own-names").equals("1");
-        int sectionUs = Integer.parseInt(args.get("section-us"));
-        double seconds = Double.parseDouble(args.get("seconds"));
+    private void run() throws Exception {
         Config config = new Config();
         config.useSingleServer().setAddress(args.get("url"));
         RedissonClient client = Redisson.create(config);
@@ -73,48 +134,10 @@ public final class Runner {
                     });
         }
         System.out.println("ready");
-        new BufferedReader(new InputStreamReader(System.in)).readLine();
-        long start = System.nanoTime();
-        long end = start + (long) (seconds * 1e9);
-        boolean keep = tasks == 1 && !ownNames;
-        List<Thread> threads = new ArrayList<>();
-        for (RLock lock : locks) {
-            Thread thread = new Thread(() -> work(lock, sectionUs, keep, end));
-            thread.start();
-            threads.add(thread);
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            System.out.println(new Window(Double.parseDouble(line)).run(locks).json());
         }
-        for (Thread thread : threads) {
-            thread.join();
-        }
-        if (failure != null) {
-            throw failure;
-        }
-        double spent = Math.min((System.nanoTime() - start) / 1e9, seconds);
-        StringBuilder json = new StringBuilder();
-        String version = Redisson.class.getPackage().getImplementationVersion();
-        json.append("{\"library\":\"redisson\",\"version\":\"");
-        json.append(version == null ? "3.45.1" : version);
-        json.append("\",\"variant\":\"").append(args.get("variant"));
-        json.append("\",\"acquisitions\":").append(acquisitions);
-        json.append(",\"seconds\":").append(spent);
-        json.append(",\"wait_max_us\":").append(waitMax).append(",\"wait_us\":[");
-        String comma = "";
-        for (Map.Entry<Integer, Long> wait : waits.entrySet()) {
-            json.append(comma).append('[').append(wait.getKey());
-            json.append(',').append(wait.getValue()).append(']');
-            comma = ",";
-        }
-        json.append("],\"events\":[");
-        comma = "";
-        for (long[] event : events) {
-            json.append(comma).append('[').append(event[0]);
-            json.append(',').append(event[1]).append(']');
-            comma = ",";
-        }
-        System.out.println(json.append("]}"));
-        System.out.flush();
-        // Its own threads would keep the process.
-        Runtime.getRuntime().halt(0);
     }
 
     public static void main(String[] arguments) {
@@ -122,11 +145,15 @@ public final class Runner {
         for (int i = 0; i + 1 < arguments.length; i += 2) {
             args.put(arguments[i].substring(2), arguments[i + 1]);
         }
+        int status = 0;
         try {
-            new Runner().run(args);
+            new Runner(args).run();
         } catch (Exception exception) {
             System.err.println(exception);
-            Runtime.getRuntime().halt(1);
+            status = 1;
         }
+        // Redisson's own threads would keep the process.
+        System.out.flush();
+        Runtime.getRuntime().halt(status);
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold_core::{Op, Outcome, ScopeName, Ttl};
+use leasehold_core::{Namespace, Op, Outcome, Ttl};
 use redis::{Cmd, Value};
 
 use super::super::codec::{self, text};
 use super::super::script::REQUESTS_MAX;
+use super::super::slots;
 use super::node::ClusterNode;
-use super::slots;
 use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 
@@ -61,7 +61,7 @@ impl Call {
     /// Calls of the rule: those of a slot in the order of the requests. One namespace may have permissions that
     /// another lacks.
     pub(super) fn by_rule(positioned: Positioned) -> Vec<Self> {
-        let mut groups = BTreeMap::<(u16, ScopeName), Positioned>::new();
+        let mut groups = BTreeMap::<(u16, Namespace), Positioned>::new();
         for (position, request) in positioned {
             let namespace = request.key.space.namespace().clone();
             let group = groups.entry((slots::of(&request.key), namespace));

@@ -1,6 +1,6 @@
 //! The store of a Redis cluster: its masters, each of which has a part of the slots.
 //!
-//! * `slots` computes the slot of a key, `slot_map` is the owner of each slot.
+//! * `slot_map` is the owner of each slot.
 //! * `topology` keeps the slot map, the nodes and the clients.
 //! * `node` is one of the nodes, with an address, a connection and scripts of its own.
 //! * `call` is a call to a node, with keys of one slot. `router` routes calls, and `send` sends them.
@@ -12,7 +12,6 @@ mod node;
 mod router;
 mod send;
 mod slot_map;
-mod slots;
 mod topology;
 
 use std::fmt;
@@ -260,7 +259,10 @@ impl Store for ClusterStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(self.topology.wakeup_mode())
+        Capabilities {
+            pipelined: true,
+            ..Capabilities::new(self.topology.wakeup_mode())
+        }
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {

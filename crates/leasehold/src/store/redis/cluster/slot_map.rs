@@ -5,8 +5,8 @@ use std::sync::Arc;
 use redis::{ServerError, Value};
 
 use super::super::codec::text;
+use super::super::slots::SLOTS;
 use super::node::{ClusterNode, NodeAddr};
-use super::slots::SLOTS;
 
 /// The reply of a node to `CLUSTER SLOTS`.
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@ use crate::{Durability, Error, ErrorKind, Result};
 /// The commands by their purpose, in the order of the command that creates a user.
 const RIGHTS: [(Purpose, &str); 5] = [
     (Purpose::Lock, "eval evalsha time get set del pexpire"),
-    (Purpose::Renew, "mget"),
+    (Purpose::Renew, "mget pexpireat"),
     (
         Purpose::Wait,
         "pttl lindex lpos rpush lrem ltrim publish pubsub|numsub subscribe unsubscribe",
@@ -32,7 +32,8 @@ const RIGHTS: [(Purpose, &str); 5] = [
 const PROBE: &str = include_str!("probe.lua");
 
 /// The number of names tried to find one in a slot of a node. Of a hundred masters, one is missed once in
-/// seven hundred times; then its permissions are not reported.
+/// seven hundred times; then its permissions are not reported. Nor are those of a node without a bucket of the
+/// namespace, which has none of its locks.
 const NAMES_MAX: u32 = 650;
 
 /// The command that creates a user with exactly these permissions.

@@ -13,7 +13,8 @@
 --                                         which it is found; expires two ttls and a second after
 --                                         the last request
 --
--- Only this script writes them. Braces keep them in one slot of a cluster. A key with another value, such as a
+-- Only this script writes them. Braces keep them in one slot of a cluster; if the namespace has buckets, the name's
+-- bucket is the hash tag: <namespace>:{<bucket>}:{<tenant>:<name>}. A key with another value, such as a
 -- record of an earlier layout (a hash), makes the operation fail and is left unchanged.
 --
 -- A grant to a waiter is published on its client's channel, <namespace>:client:<client id>:
@@ -75,7 +76,7 @@
 -- GET, SET, DEL, TIME, PEXPIRE, PTTL and LINDEX; for plain operations EXISTS; for the queue also LPOS, RPUSH, LREM,
 -- LTRIM, PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); for one of many masters also HMGET, HSET and
 -- INFO. A user without one of the first four is granted nothing, so it holds no lock that it cannot release. The
--- next three are not tried before a grant: their refusal shows at the first renewal, or where a lease waits.
+-- next three are not tried before a grant: their refusal shows at a renewal, or where a lease waits.
 
 -- A day, and the largest whole number that a Lua number and JSON hold exactly.
 local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991

@@ -4,7 +4,9 @@
 //! lengths, and its numbers; all numbers are little-endian. An unreadable message is ignored: waiters have
 //! timers.
 
-use leasehold_core::{ClientId, Grant, LeaseId, Name, Notice, ScopeName, StoreTime, Token, Ttl};
+use leasehold_core::{
+    ClientId, Grant, LeaseId, Name, Namespace, Notice, ScopeName, StoreTime, Token, Ttl,
+};
 
 use crate::store::api::{Event, EventScope, Key, Keyspace};
 
@@ -88,7 +90,7 @@ fn decode(rest: &mut &[u8], client: ClientId) -> Option<Event> {
     if kind == INTERRUPTED {
         return Some(Event::Interrupted(EventScope::Store));
     }
-    let namespace = ScopeName::parse(text(rest)?).ok()?;
+    let namespace = Namespace::parse(text(rest)?).ok()?;
     let tenant = ScopeName::parse(text(rest)?).ok()?;
     let name = Name::parse(text(rest)?).ok()?;
     let key: Key = Keyspace::new(namespace, tenant).key(name);

@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::future::join_all;
+use leasehold_core::Name;
 
 use super::*;
+use crate::leftovers;
 
 /// All leases are renewed several times, listed, and released with their client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,15 +29,30 @@ async fn a_thousand_leases_in_all_slots_are_renewed() {
     assert!(client.locks().await.unwrap().is_empty());
 }
 
-/// Slots are migrated while locks in them are held, acquired and released. No lease is lost, no two clients hold a
-/// lock, and no lock is at two nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_move_under_load_and_no_lease_is_lost() {
+    slots_move_under_load("leasehold").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn buckets_move_under_load_and_no_lease_is_lost() {
+    slots_move_under_load("leasehold@4").await;
+}
+
+/// Slots are migrated while locks in them are held, acquired and released. No lease is lost, no two clients hold a
+/// lock, and no lock is at two nodes.
+async fn slots_move_under_load(namespace: &str) {
     const HELD: usize = 60;
     const BUSY: usize = 20;
     let cluster = Arc::new(Cluster::start());
     let (url, ttl) = (cluster.url(), Duration::from_secs(6));
-    let [a, b] = [client_at(&url, ttl).await, client_at(&url, ttl).await];
+    let client = async || {
+        let builder = Client::builder().namespace(namespace).ttl(ttl);
+        builder.connect(&url).await.unwrap()
+    };
+    let [a, b] = [client().await, client().await];
+    let space = keyspace(namespace, "default");
+    let key = move |name: &str| space.key(Name::parse(name).unwrap());
     let mut guards = Vec::new();
     for nth in 0..HELD {
         guards.push(lock(&a, &format!("held/{nth}")).await);
@@ -58,12 +75,12 @@ async fn slots_move_under_load_and_no_lease_is_lost() {
         }))
     });
     let moving = tokio::task::spawn_blocking({
-        let cluster = Arc::clone(&cluster);
+        let (cluster, key) = (Arc::clone(&cluster), key.clone());
         move || {
             let held = (0..HELD).map(|nth| format!("held/{nth}"));
             let names = held.chain((0..BUSY).map(|nth| format!("busy/{nth}")));
             for name in names {
-                let slot = cluster.slot_of(&record(&name));
+                let slot = cluster.slot_of(&leftovers::record(&key(&name)));
                 cluster.move_slot(slot, (cluster.master_of(slot) + 1) % 3);
             }
         }
@@ -82,7 +99,7 @@ async fn slots_move_under_load_and_no_lease_is_lost() {
     eventually_async(LONG, async || guards.iter().all(is_held)).await;
     for (nth, guard) in guards.iter().enumerate() {
         let name = format!("held/{nth}");
-        assert_eq!(records(&cluster, &name), 1, "{name}");
+        assert_eq!(records(&cluster, &key(&name)), 1, "{name}");
         let other = b.mutex(&name).unwrap().try_lock().await.unwrap();
         assert!(other.is_none(), "{name}");
         guard.ensure(Duration::from_secs(3)).await.unwrap();

@@ -18,18 +18,21 @@ struct Theirs {
 impl Lock for Theirs {
     type Guard = rslock::Lock;
 
-    async fn lock(&mut self) -> Result<rslock::Lock, Box<dyn Error>> {
-        Ok(self.manager.acquire_no_guard(self.name.as_bytes(), TTL).await?)
+    async fn lock(&self) -> Result<rslock::Lock, Box<dyn Error>> {
+        Ok(self
+            .manager
+            .acquire_no_guard(self.name.as_bytes(), TTL)
+            .await?)
     }
 
-    async fn unlock(&mut self, lock: rslock::Lock) -> Result<(), Box<dyn Error>> {
+    async fn unlock(&self, lock: rslock::Lock) -> Result<(), Box<dyn Error>> {
         LockGuard { lock }.release().await;
         Ok(())
     }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    run("rslock", "0.10.0", async |args| {
+    run("0.10.0", async |args| {
         let mut manager = LockManager::new(args.url.split(',').map(str::to_owned).collect());
         if args.variant == "fastest" {
             manager.set_retry(3, Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! Ours.
+//! Leasehold.
 
 use std::error::Error;
 
@@ -10,29 +10,26 @@ struct Ours(Mutex);
 impl Lock for Ours {
     type Guard = Guard;
 
-    async fn lock(&mut self) -> Result<Guard, Box<dyn Error>> {
+    async fn lock(&self) -> Result<Guard, Box<dyn Error>> {
         Ok(self.0.lock().await?)
     }
 
-    async fn unlock(&mut self, guard: Guard) -> Result<(), Box<dyn Error>> {
+    async fn unlock(&self, guard: Guard) -> Result<(), Box<dyn Error>> {
         Ok(guard.release().await?)
     }
 }
 
-/// One server, or many of which a majority decides.
+/// Many servers are the masters of `redlock://`. New ones are admitted when they are as old as the longest ttl.
 fn url(urls: &str) -> String {
-    let places: Vec<_> = urls
-        .split(',')
-        .map(|url| url.trim_start_matches("redis://").trim_end_matches('/'))
-        .collect();
-    match places.as_slice() {
-        [_] => urls.to_owned(),
-        places => format!("redlock://{}", places.join(",")),
+    let hosts = urls.replace("redis://", "").replace('/', "");
+    match urls.contains(',') {
+        true => format!("redlock://{hosts}?longest-ttl=30s"),
+        false => urls.to_owned(),
     }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    run("leasehold", "this tree", async |args| {
+    run("this tree", async |args| {
         let mut builder = Client::builder();
         if args.variant == "no-handoff" {
             builder = builder.handoff_max(0);
@@ -40,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let many = args.url.contains(',');
         let client = builder.connect(&url(&args.url)).await?;
         if many {
-            // Masters are looked at once, before the first lock.
+            // The first lock waits for their admission.
             client.mutex("bench/first")?.lock().await?.release().await?;
         }
         Ok(async move |name: &str| Ok(Ours(client.mutex(name)?)))

@@ -18,7 +18,7 @@ struct Theirs {
 impl Lock for Theirs {
     type Guard = RedisLockHandle;
 
-    async fn lock(&mut self) -> Result<RedisLockHandle, Box<dyn Error>> {
+    async fn lock(&self) -> Result<RedisLockHandle, Box<dyn Error>> {
         loop {
             // An id is drawn for each of its lock objects, so each attempt has one of its own.
             let lock: RedisDistributedLock = self.provider.create_lock(&self.name);
@@ -29,14 +29,17 @@ impl Lock for Theirs {
         }
     }
 
-    async fn unlock(&mut self, guard: RedisLockHandle) -> Result<(), Box<dyn Error>> {
+    async fn unlock(&self, guard: RedisLockHandle) -> Result<(), Box<dyn Error>> {
         Ok(guard.release().await?)
     }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    run("distributed-lock", "0.2.0", async |args| {
-        let provider = RedisLockProvider::builder().url(args.url.clone()).build().await?;
+    run("0.2.0", async |args| {
+        let provider = RedisLockProvider::builder()
+            .url(args.url.clone())
+            .build()
+            .await?;
         let provider = Rc::new(provider);
         let pause = match args.variant.as_str() {
             "fastest" => Duration::from_millis(1),

@@ -1,0 +1,223 @@
+//! The Redis servers of a run.
+
+use std::env::temp_dir;
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::machine;
+use super::proxy::Proxy;
+use super::work::Deployment;
+use crate::tools::{OwnedChild, output};
+
+/// The number of masters of a lock over many, and of those of a cluster.
+const MASTERS: usize = 5;
+const CLUSTER: usize = 3;
+
+/// Servers of our own on free ports. They end when this is dropped.
+#[derive(Debug)]
+pub(super) struct Servers {
+    servers: Vec<Server>,
+    proxies: Vec<Proxy>,
+    deployment: Deployment,
+}
+
+#[derive(Debug)]
+struct Server {
+    _process: OwnedChild,
+    port: u16,
+    directory: PathBuf,
+}
+
+/// What servers have done since their start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usage {
+    /// Calls of scripts.
+    pub(super) scripts: f64,
+    /// All commands that came from clients or scripts.
+    pub(super) commands: f64,
+    /// Processor time.
+    pub(super) cpu_us: f64,
+}
+
+impl Servers {
+    pub(super) fn start(deployment: Deployment) -> Result<Self, String> {
+        let (count, options) = match deployment {
+            Deployment::Single | Deployment::Pinned => (1, ""),
+            Deployment::Masters { .. } => (MASTERS, ""),
+            Deployment::Cluster => (CLUSTER, "--cluster-enabled yes"),
+        };
+        let pin = (deployment == Deployment::Pinned).then(machine::two_cores);
+        let core = pin.transpose()?.map(|(server, _)| server);
+        let start = |_| Server::start(options, core);
+        let mut servers = Self {
+            servers: (0..count).map(start).collect::<Result<_, _>>()?,
+            proxies: Vec::new(),
+            deployment,
+        };
+        match deployment {
+            Deployment::Masters { delay, .. } if !delay.is_zero() => {
+                let ports = servers.servers.iter().map(|server| server.port);
+                let proxies = ports.map(|port| Proxy::start(port, delay));
+                let proxies: std::io::Result<_> = proxies.collect();
+                servers.proxies = proxies.map_err(|error| format!("proxy: {error}"))?;
+            }
+            Deployment::Cluster => servers.join()?,
+            _ => {}
+        }
+        Ok(servers)
+    }
+
+    /// Makes a cluster of the servers.
+    fn join(&self) -> Result<(), String> {
+        let mut client = Command::new("redis-cli");
+        client.args(["--cluster", "create"]);
+        client.args(
+            self.servers
+                .iter()
+                .map(|server| format!("127.0.0.1:{}", server.port)),
+        );
+        output(client.arg("--cluster-yes"))?;
+        self.servers.iter().try_for_each(|server| {
+            server.wait_for("CLUSTER INFO", "cluster_state:ok")?;
+            server.wait_for("CLUSTER INFO", "cluster_known_nodes:3")
+        })
+    }
+
+    /// The argument of a runner.
+    pub(super) fn url(&self) -> String {
+        let direct = self.servers.iter().map(|server| server.port);
+        let mut ports: Vec<_> = self.proxies.iter().map(|proxy| proxy.port).collect();
+        if ports.is_empty() {
+            ports.extend(direct);
+        }
+        let scheme = match self.deployment {
+            Deployment::Cluster => {
+                ports.truncate(1);
+                "redis+cluster"
+            }
+            _ => "redis",
+        };
+        let urls = ports
+            .iter()
+            .map(|port| format!("{scheme}://127.0.0.1:{port}/"));
+        urls.collect::<Vec<_>>().join(",")
+    }
+
+    /// Ends the server that shall be dead in the window.
+    pub(super) fn end_one(&mut self) {
+        if let Deployment::Masters { one_dead: true, .. } = self.deployment {
+            self.servers.pop();
+        }
+    }
+
+    /// The sum over the servers.
+    pub(super) fn usage(&self) -> Result<Usage, String> {
+        let mut sum = Usage::default();
+        for server in &self.servers {
+            let usage = Usage::parse(&server.send("INFO all")?);
+            sum.scripts += usage.scripts;
+            sum.commands += usage.commands;
+            sum.cpu_us += usage.cpu_us;
+        }
+        Ok(sum)
+    }
+}
+
+impl Usage {
+    /// Reads the reply to `INFO all`.
+    pub(super) fn parse(info: &str) -> Self {
+        let mut usage = Self::default();
+        for (name, value) in info.lines().filter_map(|line| line.split_once(':')) {
+            let calls = || value.strip_prefix("calls=")?.split(',').next();
+            let number = |text: &str| text.trim().parse().unwrap_or(0.0);
+            match (name, calls()) {
+                ("used_cpu_sys" | "used_cpu_user", _) => usage.cpu_us += number(value) * 1e6,
+                (_, Some(calls)) if name.starts_with("cmdstat_") => {
+                    usage.commands += number(calls);
+                    if let "cmdstat_eval" | "cmdstat_evalsha" | "cmdstat_fcall" = name {
+                        usage.scripts += number(calls);
+                    }
+                }
+                _ => {}
+            }
+        }
+        usage
+    }
+
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            scripts: self.scripts - before.scripts,
+            commands: self.commands - before.commands,
+            cpu_us: self.cpu_us - before.cpu_us,
+        }
+    }
+}
+
+impl Server {
+    fn start(options: &str, core: Option<u32>) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("redis-server: {error}");
+        let port = free_port().map_err(failed)?;
+        // A node of a cluster writes a file.
+        let directory = temp_dir().join(format!("leasehold-compare-{port}"));
+        fs::create_dir_all(&directory).map_err(failed)?;
+        let mut command = Command::new("redis-server");
+        command
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no"])
+            .args(options.split_whitespace())
+            .current_dir(&directory);
+        if let Some(core) = core {
+            command = machine::pinned(&command, core);
+        }
+        let process = command.stdout(Stdio::null()).spawn().map_err(failed)?;
+        let server = Self {
+            _process: OwnedChild(process),
+            port,
+            directory,
+        };
+        server.wait_for("PING", "PONG")?;
+        Ok(server)
+    }
+
+    fn wait_for(&self, command: &str, expected: &str) -> Result<(), String> {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let reply = self.send(command);
+            if matches!(&reply, Ok(reply) if reply.contains(expected)) {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                return Err(format!("{command}: {}", reply?));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Sends a command and returns the reply.
+    fn send(&self, command: &str) -> Result<String, String> {
+        let mut client = Command::new("redis-cli");
+        client.args(["-p", &self.port.to_string()]);
+        output(client.args(command.split(' ')))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A free port, 10,000 above which the bus of a cluster can have another one.
+fn free_port() -> std::io::Result<u16> {
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        if port < u16::MAX - 10_000 {
+            return Ok(port);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The work that is compared.
+
+use std::time::Duration;
+
+/// One kind of work: a row of the summary.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) name: &'static str,
+    pub(super) what: &'static str,
+    pub(super) processes: usize,
+    pub(super) tasks: usize,
+    /// Whether each task has a lock of its own.
+    pub(super) own_names: bool,
+    pub(super) section_us: u32,
+    pub(super) deployment: Deployment,
+}
+
+/// The servers of the locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deployment {
+    Single,
+    /// One server on a core of its own, and the runner on another.
+    Pinned,
+    /// Five servers, of which a majority decides.
+    Masters {
+        /// Of the network, each way.
+        delay: Duration,
+        /// Whether one of them ends between the warm-up and the window.
+        one_dead: bool,
+    },
+    Cluster,
+}
+
+const NEAR: Deployment = Deployment::Masters {
+    delay: Duration::ZERO,
+    one_dead: false,
+};
+
+const DISTANT: Duration = Duration::from_millis(5);
+
+/// A lock of its own for each task.
+const OWN: Work = Work {
+    name: "uncontended",
+    what: "one task, one lock",
+    processes: 1,
+    tasks: 1,
+    own_names: true,
+    section_us: 0,
+    deployment: Deployment::Single,
+};
+
+/// One lock for all tasks.
+const SHARED: Work = Work {
+    name: "contended",
+    what: "64 tasks in one process, one lock, empty critical section",
+    tasks: 64,
+    own_names: false,
+    ..OWN
+};
+
+/// All of it.
+pub(super) const WORKS: [Work; 13] = [
+    OWN,
+    Work {
+        name: "pinned",
+        what: "one task, one lock, client and server each on a core of its own",
+        deployment: Deployment::Pinned,
+        ..OWN
+    },
+    Work {
+        name: "independent",
+        what: "64 tasks, a lock each",
+        tasks: 64,
+        ..OWN
+    },
+    Work {
+        name: "independent-256",
+        what: "256 tasks, a lock each",
+        tasks: 256,
+        ..OWN
+    },
+    SHARED,
+    Work {
+        name: "processes",
+        what: "4 processes of 16 tasks, one lock, empty critical section",
+        processes: 4,
+        tasks: 16,
+        ..SHARED
+    },
+    Work {
+        name: "working",
+        what: "4 processes of 16 tasks, one lock, critical section of 1 ms",
+        processes: 4,
+        tasks: 16,
+        section_us: 1_000,
+        ..SHARED
+    },
+    Work {
+        name: "ping-pong",
+        what: "2 processes of one task, one lock: from release to acquisition in the other",
+        processes: 2,
+        tasks: 1,
+        ..SHARED
+    },
+    Work {
+        name: "masters",
+        what: "one task, one lock over 5 masters",
+        deployment: NEAR,
+        ..OWN
+    },
+    Work {
+        name: "masters-independent",
+        what: "64 tasks, a lock each, over 5 masters",
+        tasks: 64,
+        deployment: NEAR,
+        ..OWN
+    },
+    Work {
+        name: "distant-masters",
+        what: "one task, one lock over 5 masters, 5 ms away each way",
+        deployment: Deployment::Masters {
+            delay: DISTANT,
+            one_dead: false,
+        },
+        ..OWN
+    },
+    Work {
+        name: "dead-master",
+        what: "one task, one lock over 5 masters, 5 ms away each way, one of them dead",
+        deployment: Deployment::Masters {
+            delay: DISTANT,
+            one_dead: true,
+        },
+        ..OWN
+    },
+    Work {
+        name: "cluster",
+        what: "256 tasks, a lock each, in a cluster of three: its server time beside that of independent-256",
+        tasks: 256,
+        deployment: Deployment::Cluster,
+        ..OWN
+    },
+];
+
+impl Work {
+    /// A round trip to a distant server.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        match self.deployment {
+            Deployment::Masters { delay, .. } if !delay.is_zero() => Some(2 * delay),
+            _ => None,
+        }
+    }
+}
