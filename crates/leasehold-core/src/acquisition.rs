@@ -374,14 +374,14 @@ impl Acquisition {
             ..attempt
         });
         self.in_flight = Some(InFlight { sent: now, earlier });
-        self.notices.interrupted = false;
-        self.notices.changed = false;
+        (self.notices.interrupted, self.notices.changed) = (false, false);
         self.timers = Timers::default();
         Op::Acquire {
             lease: attempt.lease,
             count: NonZeroU32::MIN,
             ttl: self.options.lease.ttl(),
             tokens: attempt.tokens,
+            proposal: None,
             wait: self.options.wait,
         }
     }

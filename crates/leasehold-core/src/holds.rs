@@ -1,5 +1,6 @@
 //! Re-entry: several holds of one owner on one lease.
 
+use std::slice;
 use std::time::Duration;
 
 use crate::time::{Instant, Ttl, drift};
@@ -18,18 +19,47 @@ pub enum Term {
 }
 
 /// The holds of one lease, in the order of entry.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Holds {
-    entries: Vec<(HoldId, Term)>,
+    entries: Entries,
     entered: u64,
 }
 
-impl Default for Holds {
+/// Nearly always there is one hold, and there may be a million leases: one hold takes no memory of its own.
+#[derive(Clone, Debug)]
+enum Entries {
+    One((HoldId, Term)),
+    Any(Vec<(HoldId, Term)>),
+}
+
+impl Default for Entries {
     fn default() -> Self {
-        Self {
-            // Nearly always there is one, and there may be a million leases.
-            entries: Vec::with_capacity(1),
-            entered: 0,
+        Self::Any(Vec::new())
+    }
+}
+
+impl Entries {
+    fn as_slice(&self) -> &[(HoldId, Term)] {
+        match self {
+            Self::One(entry) => slice::from_ref(entry),
+            Self::Any(entries) => entries,
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [(HoldId, Term)] {
+        match self {
+            Self::One(entry) => slice::from_mut(entry),
+            Self::Any(entries) => entries,
+        }
+    }
+}
+
+impl FromIterator<(HoldId, Term)> for Entries {
+    fn from_iter<I: IntoIterator<Item = (HoldId, Term)>>(entries: I) -> Self {
+        let mut entries = entries.into_iter();
+        match (entries.next(), entries.next()) {
+            (Some(only), None) => Self::One(only),
+            (first, second) => Self::Any(first.into_iter().chain(second).chain(entries).collect()),
         }
     }
 }
@@ -39,52 +69,56 @@ impl Holds {
     pub fn enter(&mut self, term: Term) -> HoldId {
         let id = HoldId(self.entered);
         self.entered += 1;
-        self.entries.push((id, term));
+        self.entries = self.entries().chain([(id, term)]).collect();
         id
     }
 
     /// Removes a hold. `false` if there is no such hold.
     pub fn leave(&mut self, id: HoldId) -> bool {
-        let before = self.entries.len();
-        self.entries.retain(|(entry, _)| *entry != id);
-        self.entries.len() < before
+        let before = self.count();
+        self.entries = self.entries().filter(|(entry, _)| *entry != id).collect();
+        self.count() < before
     }
 
     /// Sets the term of a hold, once the time of its request is known.
     pub fn set_term(&mut self, id: HoldId, term: Term) {
-        if let Some(entry) = self.entries.iter_mut().find(|(entry, _)| *entry == id) {
+        let mut entries = self.entries.as_mut_slice().iter_mut();
+        if let Some(entry) = entries.find(|(entry, _)| *entry == id) {
             entry.1 = term;
         }
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (HoldId, Term)> {
+        self.entries.as_slice().iter().copied()
     }
 
     /// The term of a hold.
     #[must_use]
     pub fn term(&self, id: HoldId) -> Option<Term> {
-        self.entries
-            .iter()
+        let mut entries = self.entries();
+        entries
             .find(|(entry, _)| *entry == id)
-            .map(|(_, term)| *term)
+            .map(|(_, term)| term)
     }
 
     /// How many holds there are.
     #[must_use]
     pub fn count(&self) -> u32 {
-        u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.entries.as_slice().len()).unwrap_or(u32::MAX)
     }
 
     /// Whether any of them needs the lease renewed.
     #[must_use]
     pub fn renewed(&self) -> bool {
-        self.entries
-            .iter()
+        self.entries()
             .any(|(_, term)| matches!(term, Term::Renewed))
     }
 
     /// When the last fixed hold ends. `None`: all are renewed.
     #[must_use]
     pub fn fixed_end(&self) -> Option<Instant> {
-        let ends = self.entries.iter().filter_map(|(_, term)| match term {
-            Term::Fixed(end) => Some(*end),
+        let ends = self.entries().filter_map(|(_, term)| match term {
+            Term::Fixed(end) => Some(end),
             Term::Renewed => None,
         });
         ends.max()
@@ -96,9 +130,9 @@ impl Holds {
     /// last release, so replies may arrive in any order, and the latest deadline is valid.
     #[must_use]
     pub fn ttl(&self, now: Instant, renewal: Ttl) -> Ttl {
-        let ttls = self.entries.iter().map(|(_, term)| match term {
+        let ttls = self.entries().map(|(_, term)| match term {
             Term::Renewed => renewal,
-            Term::Fixed(until) => covering(now.until(*until)),
+            Term::Fixed(until) => covering(now.until(until)),
         });
         ttls.max().unwrap_or(Ttl::remainder(Duration::ZERO))
     }

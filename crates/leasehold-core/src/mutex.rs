@@ -73,6 +73,9 @@ pub enum Op {
         ttl: Ttl,
         /// How many tokens to reserve. The same for every request of one lease.
         tokens: TokenCount,
+        /// A token that the client proposes to one of many masters: the first one is not smaller. `None`: the store's
+        /// time is proposed, as it is for a lease that waits in the queue.
+        proposal: Option<Token>,
         /// Whether to wait in the queue if it is refused.
         wait: bool,
     },
@@ -127,6 +130,19 @@ impl Op {
             | Self::Renew { ttl, .. }
             | Self::Release { ttl, .. } => Some(*ttl),
             Self::SetToken { .. } | Self::Revoke => None,
+        }
+    }
+
+    /// The token that it proposes, if it does not wait in the queue.
+    #[must_use]
+    pub const fn proposal(&self) -> Option<Token> {
+        match self {
+            Self::Acquire {
+                proposal,
+                wait: false,
+                ..
+            } => *proposal,
+            _ => None,
         }
     }
 }
@@ -247,10 +263,12 @@ pub fn apply(
             ttl,
             tokens,
             wait,
+            ..
         } => {
             pass_on(record, now, Some(lease), &mut notify);
             let waiter = Waiter { lease, ttl, tokens };
-            acquire(record, now, waiter, count, wait)
+            let proposal = op.proposal().or(Token::at(now));
+            acquire(record, now, waiter, count, proposal, wait)
         }
         Op::Enter { lease, count, ttl } => {
             let outcome = set_count(record, now, lease, count, ttl);
@@ -300,7 +318,7 @@ fn pass_on(
         && requester != Some(head.lease)
     {
         // Without a larger token there is no grant; the reply to an acquire names the reason.
-        let Some(first) = reserve(record, now, head.tokens) else {
+        let Some(first) = reserve(record, Token::at(now), head.tokens) else {
             return;
         };
         record.queue.pop();
@@ -332,6 +350,7 @@ fn acquire(
     now: StoreTime,
     waiter: Waiter,
     count: NonZeroU32,
+    proposal: Option<Token>,
     wait: bool,
 ) -> Outcome {
     let Waiter { lease, ttl, tokens } = waiter;
@@ -349,7 +368,7 @@ fn acquire(
             .and_then(|last| token::block_first(last, tokens)),
         None => None,
     };
-    let Some(first) = known.or_else(|| reserve(record, now, tokens)) else {
+    let Some(first) = known.or_else(|| reserve(record, proposal, tokens)) else {
         return Outcome::Exhausted;
     };
     record.queue.leave(lease);
@@ -431,8 +450,8 @@ fn fence(record: &mut Record, first: Token, tokens: TokenCount) -> Outcome {
 }
 
 /// Reserves the next block of tokens.
-fn reserve(record: &mut Record, now: StoreTime, tokens: TokenCount) -> Option<Token> {
-    let first = token::next_block(record.last_token, now, tokens)?;
+fn reserve(record: &mut Record, proposal: Option<Token>, tokens: TokenCount) -> Option<Token> {
+    let first = token::next_block(record.last_token, proposal?, tokens)?;
     record.last_token = token::block_last(first, tokens);
     Some(first)
 }

@@ -17,7 +17,7 @@ mod vote;
 use std::fmt;
 
 pub use self::admission::{Decision, Observation, decide, quarantine};
-pub use self::master::{AdmissionRecord, Master, NotAdmitted, RunId};
+pub use self::master::{AdmissionRecord, HIGH_STEP, Master, NotAdmitted, RunId};
 pub use self::round::{Defeat, Round, Step};
 pub use self::vote::{Verdict, Vote};
 

@@ -14,7 +14,7 @@ pub const RETENTION_MS: u64 = 24 * 60 * 60 * 1000;
 /// A fencing token: larger than every token granted before under the same name.
 ///
 /// A hybrid of counter and clock: the larger of "last token + 1" and the store's time in
-/// microseconds. It stays below 2^53 for the next 200 years, so it is exact in a Lua number and
+/// microseconds; over many masters, of the time that the client proposes. It stays below 2^53 for the next 200 years, so it is exact in a Lua number and
 /// in JSON. The idea of a hybrid clock is described by Kulkarni and others, "Logical Physical
 /// Clocks" (2014).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +28,12 @@ impl Token {
     #[must_use]
     pub fn new(value: u64) -> Option<Self> {
         (1..=Self::MAX.0).contains(&value).then_some(Self(value))
+    }
+
+    /// The token that a clock proposes. `None` beyond [`Token::MAX`], which takes a wrong clock.
+    #[must_use]
+    pub fn at(now: StoreTime) -> Option<Self> {
+        Self::new(now.as_micros().max(1))
     }
 
     /// The token as a number.
@@ -65,13 +71,12 @@ impl fmt::Debug for Token {
 /// How many tokens one grant reserves: at least one.
 pub type TokenCount = NonZeroU32;
 
-/// The first token of a block of `count`, given the last token of the block before.
+/// The first token of a block of `count`, given the last token of the block before and the one that is proposed.
 ///
 /// `None` when the numbers are used up, which takes a wrong clock.
 #[must_use]
-pub fn next_block(last: Option<Token>, now: StoreTime, count: TokenCount) -> Option<Token> {
-    let floor = now.as_micros().max(1);
-    let first = last.map_or(floor, |last| floor.max(last.0 + 1));
+pub fn next_block(last: Option<Token>, proposal: Token, count: TokenCount) -> Option<Token> {
+    let first = last.map_or(proposal.0, |last| proposal.0.max(last.0 + 1));
     let block = Token::new(first)?;
     block_last(block, count).map(|_| block)
 }
@@ -100,11 +105,11 @@ mod tests {
 
     #[test]
     fn tokens_grow_when_the_clock_or_the_counter_is_lost() {
-        let now = StoreTime::from_micros(1_000);
+        let now = Token::at(StoreTime::from_micros(1_000)).unwrap();
         assert_eq!(next_block(None, now, ONE), Some(token(1_000)));
         let ahead = Some(token(5_000));
         assert_eq!(next_block(ahead, now, ONE), Some(token(5_001)));
-        assert_eq!(next_block(None, StoreTime::default(), ONE), Some(token(1)));
+        assert_eq!(Token::at(StoreTime::default()), Some(token(1)));
     }
 
     #[test]
@@ -121,9 +126,7 @@ mod tests {
     fn tokens_end_below_two_to_the_53() {
         assert_eq!(Token::new(0), None);
         assert_eq!(Token::new(1 << 53), None);
-        assert_eq!(
-            next_block(Some(Token::MAX), StoreTime::default(), ONE),
-            None
-        );
+        assert_eq!(Token::at(StoreTime::from_micros(1 << 53)), None);
+        assert_eq!(next_block(Some(Token::MAX), token(1), ONE), None);
     }
 }

@@ -222,6 +222,8 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
             ttl,
             // Some blocks are so large that the counter runs ahead of the clock for seconds.
             tokens: tokens(rng),
+            // A store may drop a counter that is behind its clock, so a proposal is ahead.
+            proposal: rng.bool().then(|| *pick(rng, &firsts()[2..])),
             wait: false,
         },
         // A waiter repeats the same request.
@@ -230,6 +232,7 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
             count: NonZeroU32::MIN,
             ttl: waiter.ttl,
             tokens: waiter.tokens,
+            proposal: None,
             wait: true,
         },
         9 => Op::Renew { lease, ttl },

@@ -71,6 +71,7 @@ fn acquire(key: Key, number: u64) -> Request {
             count: NonZeroU32::MIN,
             ttl: Ttl::checked(TTL).unwrap(),
             tokens: TokenCount::MIN,
+            proposal: None,
             wait: false,
         },
     )

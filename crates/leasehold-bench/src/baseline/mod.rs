@@ -193,6 +193,7 @@ async fn apply_pair(store: &dyn Store, key: &Key, lease: LeaseId) -> Result<()> 
         count: NonZeroU32::MIN,
         ttl,
         tokens: TokenCount::MIN,
+        proposal: None,
         wait: false,
     };
     let release = Op::Release {

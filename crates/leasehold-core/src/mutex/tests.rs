@@ -36,6 +36,7 @@ fn acquire(lease: u64, count: u32, wait: bool) -> Op {
         count: number(count),
         ttl: TTL,
         tokens: TokenCount::MIN,
+        proposal: None,
         wait,
     }
 }

@@ -25,9 +25,13 @@ pub struct AdmissionRecord {
     pub run: RunId,
     /// It gives out only larger tokens.
     pub floor: Option<Token>,
-    /// The largest token that it knows, of all names.
+    /// At least the largest token that it knows, of all names.
     pub high: Option<Token>,
 }
+
+/// How far [`AdmissionRecord::high`] is set ahead of a token that is larger: by a second of tokens, so that a token
+/// rarely is.
+pub const HIGH_STEP: u64 = 1_000_000;
 
 /// The master is not admitted: it may have forgotten what it granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ impl Master {
     /// Applies an operation to the record of a name by the rule of [`mutex`], and keeps the admission record.
     /// There are no queues on one of many masters.
     ///
+    /// A last release needs no admission: it takes nothing from another lease, and grants nothing.
+    ///
     /// # Errors
     ///
     /// [`NotAdmitted`]: nothing was applied.
@@ -53,13 +59,19 @@ impl Master {
         op: &Op,
         now: StoreTime,
     ) -> Result<Outcome, NotAdmitted> {
+        if let Op::Release { count: 0, .. } = op {
+            return Ok(mutex::apply(record, op, now, |_| false));
+        }
         let run = self.run;
         let admission = self.admission.as_mut();
         let admission = admission.filter(|admission| admission.run == run);
         let admission = admission.ok_or(NotAdmitted)?;
         record.last_token = record.last_token.max(admission.floor);
         let outcome = mutex::apply(record, op, now, |_| false);
-        admission.high = admission.high.max(record.last_token);
+        if record.last_token > admission.high {
+            let last = record.last_token.map_or(0, Token::get);
+            admission.high = Some(Token::new(last + HIGH_STEP).unwrap_or(Token::MAX));
+        }
         Ok(outcome)
     }
 
@@ -89,15 +101,32 @@ mod tests {
         Token::new(value).unwrap()
     }
 
+    fn lease(number: u64) -> LeaseId {
+        LeaseId {
+            client: ClientId::from_random([1; 16]),
+            number,
+        }
+    }
+
+    fn release(number: u64) -> Op {
+        Op::Release {
+            lease: lease(number),
+            count: 0,
+            ttl: Ttl::USER_MIN,
+        }
+    }
+
     fn acquire(number: u64) -> Op {
+        acquire_with(number, None)
+    }
+
+    fn acquire_with(number: u64, proposal: Option<Token>) -> Op {
         Op::Acquire {
-            lease: LeaseId {
-                client: ClientId::from_random([1; 16]),
-                number,
-            },
+            lease: lease(number),
             count: NonZeroU32::MIN,
             ttl: Ttl::from_millis(1_000).unwrap(),
             tokens: TokenCount::MIN,
+            proposal,
             wait: false,
         }
     }
@@ -117,10 +146,39 @@ mod tests {
         let granted = Ok(Outcome::Granted { first });
         assert_eq!(master.apply(&mut record, &acquire(1), now), granted);
         let high = master.admission.and_then(|admission| admission.high);
-        assert_eq!(high, Some(first));
+        assert_eq!(high, Some(token(1_000_005)));
         master.run = RunId(2);
         assert!(!master.is_admitted());
         assert_eq!(master.apply(&mut record, &acquire(1), now), refused);
+        let released = Ok(Outcome::Released { count: 0 });
+        assert_eq!(master.apply(&mut record, &release(1), now), released);
+    }
+
+    #[test]
+    fn the_largest_token_is_never_above_the_one_that_is_kept() {
+        let now = StoreTime::default();
+        let mut master = Master {
+            run: RunId(1),
+            admission: None,
+        };
+        master.admit(None);
+        let mut record = Record::default();
+        for (number, first) in [
+            (1, 5),
+            (2, 1_000_000),
+            (3, 2_000_000),
+            (4, Token::MAX.get()),
+        ] {
+            master
+                .apply(&mut record, &release(number - 1), now)
+                .unwrap();
+            let first = token(first);
+            let op = acquire_with(number, Some(first));
+            let granted = Ok(Outcome::Granted { first });
+            assert_eq!(master.apply(&mut record, &op, now), granted);
+            let high = master.admission.and_then(|admission| admission.high);
+            assert!(high >= Some(first));
+        }
     }
 
     #[test]

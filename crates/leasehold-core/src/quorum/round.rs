@@ -8,28 +8,44 @@ use crate::token::{self, Token, TokenCount};
 
 /// One acquisition of one lease id, which is used only once.
 ///
-/// In the first phase an acquire is sent to all masters; each grant contains the counter of its master. When a
-/// majority has granted the lock, the token is one more than the largest counter among them. In the second
-/// phase the token is written to those masters, and to no others, where the lease still holds the lock and the
-/// counter is smaller. A majority must accept it.
+/// In the first phase an acquire that proposes a token is sent to all masters. Each grant contains a token that is
+/// larger than the counter of its master, and becomes the counter. A master has taken the proposal if that token is
+/// the proposal. When a majority has taken it, it is the token.
 ///
-/// Then no two acquisitions have the same token, and a later owner of the lock has a larger one, whatever the
-/// clocks show, as long as no master forgets its counter. For their majorities have a master in common, and
-/// there the later owner read what the earlier one had written, or the earlier one had lost the lock and wrote
-/// nothing. None of the rules can be left out: the model shows for each what happens without it.
+/// If a majority has granted the lock, but too few can take the proposal, the token is one more than the largest
+/// counter among them. In the second phase the token is written to those masters, and to no others, where the lease
+/// still holds the lock and the counter is smaller. A majority must accept it. Without a proposal there are always
+/// two phases.
+///
+/// Then no two acquisitions have the same token, and a later owner of the lock, whose lease is held by a majority at
+/// once, has a larger one, whatever the clocks show, as long as no master forgets its counter. For in either case a
+/// majority has stored the token, each while the lease held the lock there and its counter was smaller. Two such
+/// majorities have a master in common, and there the counter grew from the token that was stored first to the other.
+/// The earlier owner cannot be the one that stored last: either it took the proposal with its grant, before the
+/// grant of the later owner; or it had lost the lock there when it would have written, and wrote nothing. None of the
+/// rules can be left out: the model shows for each what happens without it.
+///
+/// A master that forgets its counter is kept out until all leases from before have expired. A round that counts on its
+/// grant afterwards is too late: the deadline of the lease is over.
+///
+/// A proposal that is too small costs a second phase, and nothing else. One that a minority has taken only raises
+/// their counters.
 ///
 /// A round that was not won may have left grants: its lease is to be released on all masters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Round {
     size: Size,
     tokens: TokenCount,
+    proposal: Option<Token>,
     /// The masters that failed or did not reply.
     failed: Masters,
     /// The masters that refused, and how long the lock is held there.
     refused: Vec<(usize, Duration)>,
     /// The masters that granted the lock in the first phase.
     granted: Masters,
-    /// The largest counter among these.
+    /// Those of them that have taken the proposal.
+    taken: Masters,
+    /// The largest counter among the masters that granted the lock.
     last: Option<Token>,
     phase: Phase,
 }
@@ -79,15 +95,17 @@ pub enum Defeat {
 }
 
 impl Round {
-    /// A round that reserves a block of `tokens`.
+    /// A round that reserves a block of `tokens`, whose first is to be the `proposal` of the acquire.
     #[must_use]
-    pub fn new(size: Size, tokens: TokenCount) -> Self {
+    pub fn new(size: Size, tokens: TokenCount, proposal: Option<Token>) -> Self {
         Self {
             size,
             tokens,
+            proposal,
             failed: Masters::default(),
             refused: Vec::new(),
             granted: Masters::default(),
+            taken: Masters::default(),
             last: None,
             phase: Phase::Acquiring,
         }
@@ -107,6 +125,9 @@ impl Round {
                     return self.lose(Defeat::Exhausted);
                 };
                 self.granted.insert(master);
+                if self.proposal == Some(first) {
+                    self.taken.insert(master);
+                }
                 self.last = self.last.max(Some(last));
             }
             Some(Outcome::Refused {
@@ -116,13 +137,30 @@ impl Round {
             _ => self.failed.insert(master),
         }
         if self.granted.len() >= self.size.majority() {
-            return self.choose_token();
+            return self.handle_majority();
         }
         let lost = self.refused.len() + self.failed.len();
         if self.size.masters() - lost < self.size.majority() {
             return self.give_up();
         }
         Step::Wait
+    }
+
+    /// Whether a majority has granted the lock, and the round waits for masters that may still take the proposal.
+    ///
+    /// The wait is worth while: it saves the second phase, and the counter of a master that is far ahead of the
+    /// others does not spread. But it must be short: a master that is slow or dead may be among those waited for.
+    #[must_use]
+    pub fn is_granted(&self) -> bool {
+        self.phase == Phase::Acquiring && self.granted.len() >= self.size.majority()
+    }
+
+    /// Ends that wait, and begins the second phase.
+    pub fn end_wait(&mut self) -> Step {
+        match self.is_granted() {
+            true => self.choose_token(),
+            false => Step::Wait,
+        }
     }
 
     /// Takes in the reply of a master to the token. `None` as for [`Round::handle_reply`].
@@ -150,6 +188,23 @@ impl Round {
         Step::Wait
     }
 
+    fn handle_majority(&mut self) -> Step {
+        let taken = self.taken.len();
+        match self.proposal {
+            Some(first) if taken >= self.size.majority() => {
+                self.phase = Phase::Done;
+                Step::Won { first }
+            }
+            Some(_) if taken + self.open() >= self.size.majority() => Step::Wait,
+            _ => self.choose_token(),
+        }
+    }
+
+    /// How many masters have not replied to the acquire.
+    fn open(&self) -> usize {
+        self.size.masters() - self.granted.len() - self.refused.len() - self.failed.len()
+    }
+
     fn has_replied(&self, master: usize) -> bool {
         self.granted.contains(master)
             || self.failed.contains(master)
@@ -175,8 +230,7 @@ impl Round {
         let replied = self.refused.len() + self.granted.len();
         if replied < self.size.majority() {
             // The round cannot be won any more. The reason is not known yet.
-            let open = self.size.masters() - replied - self.failed.len();
-            return match replied + open < self.size.majority() {
+            return match replied + self.open() < self.size.majority() {
                 true => self.lose(Defeat::NoQuorum),
                 false => Step::Wait,
             };
@@ -206,7 +260,11 @@ mod tests {
     const ONE: TokenCount = TokenCount::MIN;
 
     fn round(masters: usize) -> Round {
-        Round::new(Size::new(masters).unwrap(), ONE)
+        Round::new(Size::new(masters).unwrap(), ONE, None)
+    }
+
+    fn round_with(masters: usize, proposal: u64) -> Round {
+        Round::new(Size::new(masters).unwrap(), ONE, Some(token(proposal)))
     }
 
     fn token(value: u64) -> Token {
@@ -234,10 +292,58 @@ mod tests {
     #[test]
     fn a_token_is_larger_than_every_block_that_was_read() {
         let count = TokenCount::new(256).unwrap();
-        let mut round = Round::new(Size::new(3).unwrap(), count);
+        let mut round = Round::new(Size::new(3).unwrap(), count, None);
         round.handle_reply(0, granted(1_000));
         let step = round.handle_reply(1, granted(1_100));
         assert!(matches!(step, Step::Write { first, .. } if first == token(1_356)));
+    }
+
+    #[test]
+    fn a_proposal_that_a_majority_has_taken_is_the_token() {
+        let mut round = round_with(5, 7);
+        assert_eq!(round.handle_reply(0, granted(7)), Step::Wait);
+        // The counter of this one is ahead. It does not keep the others from a majority.
+        assert_eq!(round.handle_reply(1, granted(90)), Step::Wait);
+        assert_eq!(round.handle_reply(2, granted(7)), Step::Wait);
+        assert!(round.is_granted());
+        let first = token(7);
+        assert_eq!(round.handle_reply(3, granted(7)), Step::Won { first });
+        // After the end.
+        assert!(!round.is_granted());
+        assert_eq!(round.handle_reply(4, granted(7)), Step::Wait);
+        assert_eq!(round.end_wait(), Step::Wait);
+    }
+
+    #[test]
+    fn a_proposal_that_too_few_take_costs_a_second_phase() {
+        let write = |step, first: u64, masters: usize| {
+            assert!(
+                matches!(step, Step::Write { first: it, to } if it == token(first) && to.len() == masters),
+                "{step:?}"
+            );
+        };
+        // Smaller than the counters.
+        let mut round = round_with(3, 7);
+        round.handle_reply(0, granted(8));
+        write(round.handle_reply(1, granted(9)), 10, 2);
+
+        // The rest replies too late.
+        let mut round = round_with(5, 7);
+        assert_eq!(round.end_wait(), Step::Wait);
+        for (master, first) in [(0, 7), (1, 90), (2, 7)] {
+            assert_eq!(round.handle_reply(master, granted(first)), Step::Wait);
+        }
+        write(round.end_wait(), 91, 3);
+        assert_eq!(round.handle_reply(3, granted(7)), Step::Wait);
+
+        // The rest does not take it.
+        for reply in [None, refused(1), granted(8)] {
+            let mut round = round_with(3, 7);
+            round.handle_reply(0, granted(7));
+            assert_eq!(round.handle_reply(1, granted(90)), Step::Wait);
+            let masters = 2 + usize::from(reply == granted(8));
+            write(round.handle_reply(2, reply), 91, masters);
+        }
     }
 
     #[test]

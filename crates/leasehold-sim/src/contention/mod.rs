@@ -13,7 +13,7 @@ use leasehold_core::contention::Backoff;
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step};
 use leasehold_core::{
     Acquisition, ClientId, Instant, LeaseId, LeaseOptions, Op, Outcome, Policy, Record, StoreTime,
-    TokenCount, Ttl, mutex,
+    Token, TokenCount, Ttl, mutex,
 };
 
 /// Leases that last longer than the simulation, at a store that needs a new lease id for each request.
@@ -260,10 +260,11 @@ impl Simulation {
                 }
                 AcquireAction::Acquire(mut op) => {
                     // A majority of queues would not have an order.
-                    if let Op::Acquire { wait, .. } = &mut op {
-                        *wait = false;
+                    let proposed = Token::at(store_time(self.now));
+                    if let Op::Acquire { wait, proposal, .. } = &mut op {
+                        (*wait, *proposal) = (false, proposed);
                     }
-                    *round = Some(Round::new(self.setup.masters, TokenCount::MIN));
+                    *round = Some(Round::new(self.setup.masters, TokenCount::MIN, proposed));
                     *refused_at = Masters::default();
                     return self.send(client, self.setup.masters.all(), Kind::Acquire, op);
                 }
@@ -295,8 +296,7 @@ impl Simulation {
         it.busy_until = done;
         it.scripts += 1;
         let before = it.record.clone();
-        let now = StoreTime::from_micros(1_000_000 + done.as_nanos() / 1_000);
-        let outcome = mutex::apply(&mut it.record, op, now, |_| false);
+        let outcome = mutex::apply(&mut it.record, op, store_time(done), |_| false);
         if it.record != before {
             for reader in std::mem::take(&mut self.masters[master].readers) {
                 if reader != client {
@@ -326,7 +326,11 @@ impl Simulation {
                     refused_at.insert(master);
                 }
                 match message.kind {
-                    Kind::Acquire => round.handle_reply(master, Some(outcome)),
+                    Kind::Acquire => match round.handle_reply(master, Some(outcome)) {
+                        // A wait for other masters would be short.
+                        Step::Wait => round.end_wait(),
+                        step => step,
+                    },
                     _ => round.handle_token_reply(master, Some(outcome)),
                 }
             }
@@ -438,6 +442,11 @@ impl Simulation {
         self.scheduled += 1;
         self.events.insert((at, self.scheduled), event);
     }
+}
+
+/// The time of a master. The masters' clocks agree.
+fn store_time(now: Instant) -> StoreTime {
+    StoreTime::from_micros(1_000_000 + now.as_nanos() / 1_000)
 }
 
 #[cfg(test)]

@@ -40,12 +40,13 @@ pub(super) fn hold(attempt: usize, expires_at: StoreTime) -> RecordHolder {
 }
 
 /// The acquire of an attempt.
-pub(super) fn acquire(attempt: usize, ttl: Ttl) -> Op {
+pub(super) fn acquire(attempt: usize, ttl: Ttl, proposal: Option<Token>) -> Op {
     Op::Acquire {
         lease: lease(attempt),
         count: NonZeroU32::MIN,
         ttl,
         tokens: TokenCount::MIN,
+        proposal,
         wait: false,
     }
 }

@@ -64,7 +64,7 @@ impl Failover {
             ..Record::default()
         };
         let now = StoreTime::from_micros(if self.clock { now.into() } else { 0 });
-        let op = core::acquire(at, Ttl::USER_MIN);
+        let op = core::acquire(at, Ttl::USER_MIN, None);
         mutex::apply(&mut record, &op, now, |_| false);
         core::counter(record.last_token)
     }

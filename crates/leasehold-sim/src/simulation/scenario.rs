@@ -142,6 +142,7 @@ impl Simulation {
                     count: TokenCount::MIN,
                     ttl: self.ttl,
                     tokens: TokenCount::MIN,
+                    proposal: None,
                     wait: true,
                 },
                 late: true,

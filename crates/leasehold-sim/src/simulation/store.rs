@@ -178,6 +178,7 @@ impl Simulation {
             count: TokenCount::MIN,
             ttl: self.ttl,
             tokens: TokenCount::MIN,
+            proposal: None,
             wait: false,
         };
         match self.apply(probe, None)? {

@@ -81,6 +81,7 @@ impl Fixture {
             count: NonZeroU32::MIN,
             ttl: Ttl::checked(ttl).unwrap(),
             tokens: TokenCount::MIN,
+            proposal: None,
             wait: false,
         };
         let replies = self.store.apply(vec![Request::new(key(name), op)]).await;

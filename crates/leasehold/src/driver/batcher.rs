@@ -315,6 +315,8 @@ impl Future for SubmittedCall {
             return Poll::Pending;
         };
         if let Poll::Ready(mut replies) = call.as_mut().poll(context) {
+            // The end of the sender does not wake this task again.
+            self.reply.close();
             return Poll::Ready(replies.pop().unwrap_or_else(no_reply));
         }
         let mut pending = self.queue.pending();

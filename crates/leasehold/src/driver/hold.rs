@@ -31,23 +31,33 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// The first hold of a new lease.
-    pub(crate) fn begin(driver: &Arc<Driver>, lease: Arc<ActiveLease>, id: HoldId) -> Self {
-        driver.renewer.insert(&lease);
-        let ttl = lease.lock().lease.ttl(driver.context.clock.now());
+    /// The first hold of a lease that was granted at `now`.
+    pub(crate) fn begin(
+        driver: &Arc<Driver>,
+        lease: Arc<ActiveLease>,
+        id: HoldId,
+        now: Instant,
+    ) -> Self {
+        driver.renewer.insert(&lease, now);
+        let ttl = lease.lock().lease.ttl(now);
         driver.presence.extend(&driver.context, ttl.as_duration());
         let token = lease.first;
-        Self::new(driver, lease, id, token)
+        Self::new(driver, lease, (id, token), now)
     }
 
-    fn new(driver: &Arc<Driver>, lease: Arc<ActiveLease>, id: HoldId, token: Token) -> Self {
+    fn new(
+        driver: &Arc<Driver>,
+        lease: Arc<ActiveLease>,
+        (id, token): (HoldId, Token),
+        begun: Instant,
+    ) -> Self {
         Self {
             driver: Arc::clone(driver),
             lease,
             id,
             token,
             slot: None,
-            begun: driver.context.clock.now(),
+            begun,
             released: false,
         }
     }
@@ -85,7 +95,7 @@ impl Hold {
             // Posted under the lock: the counts of a lease reach the store in their order.
             let reply = driver.batcher.post(request);
             let token = inner.chain.token();
-            let mut hold = Self::new(driver, Arc::clone(lease), id, token);
+            let mut hold = Self::new(driver, Arc::clone(lease), (id, token), sent);
             hold.slot = Some(Arc::clone(slot));
             (hold, ttl, reply)
         };
@@ -96,7 +106,7 @@ impl Hold {
                     inner.lease.confirmed(sent, ttl, now);
                     inner.lease.holds_mut().set_term(hold.id, term);
                 });
-                driver.renewer.insert(lease);
+                driver.renewer.insert(lease, now);
                 driver.presence.extend(&driver.context, ttl.as_duration());
                 Ok(Some(hold).filter(|hold| !hold.state().is_lost()))
             }
@@ -294,8 +304,11 @@ impl Hold {
 
     /// Releases the lease id once more later, if an earlier request of it can still be applied.
     fn release_late(&self) {
+        let Some(at) = self.lease.late_release() else {
+            return;
+        };
         let now = self.driver.context.clock.now();
-        if self.lease.late_release().is_some_and(|at| now < at) {
+        if now < at {
             self.release_in_background(self.lease.release(0, Ttl::USER_MIN), now);
         }
     }
@@ -356,7 +369,7 @@ fn hand_off(
     };
     while let Some(next) = head.next_if(|options| suits(state, options)) {
         let id = state.hand_on(next.info.lease.policy, now);
-        let hold = Hold::new(driver, Arc::clone(lease), id, chain.token());
+        let hold = Hold::new(driver, Arc::clone(lease), (id, chain.token()), now);
         match next.wake(Turn::Hold(hold)) {
             Ok(()) => {
                 report(|| metrics::counter!("leasehold_handoffs_total").increment(1));

@@ -146,14 +146,19 @@ impl Driver {
     /// [`ErrorKind::ShutDown`] after the client was shut down, [`ErrorKind::Unsupported`] in a fork of its
     /// process.
     pub(crate) fn check_open(&self, key: &Key) -> Result<()> {
-        let name = |error| self.context.name_error(error, key);
-        self.context.process.check().map_err(name)?;
+        let checked = self.context.process.check();
+        checked.map_err(|error| self.context.name_error(error, key))?;
+        self.check_shutdown(key)
+    }
+
+    /// The same without the system call that detects a fork.
+    pub(crate) fn check_shutdown(&self, key: &Key) -> Result<()> {
         match self.closed.load(Ordering::SeqCst) {
             false => Ok(()),
-            true => Err(name(Error::new(
-                ErrorKind::ShutDown,
-                "the client was shut down",
-            ))),
+            true => {
+                let error = Error::new(ErrorKind::ShutDown, "the client was shut down");
+                Err(self.context.name_error(error, key))
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Keys of records: a name in a keyspace, which is a tenant in a namespace.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use leasehold_core::{Name, Namespace, ScopeName};
@@ -38,13 +39,21 @@ impl Keyspace {
 }
 
 /// The key of a record.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Key {
     /// Its keyspace.
     pub space: Keyspace,
     /// Its name there.
     pub name: Name,
+}
+
+impl Hash for Key {
+    /// Without the namespace, which is nearly always the same, and without separators.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(self.space.tenant().as_str().as_bytes());
+        state.write(self.name.as_str().as_bytes());
+    }
 }
 
 /// A part of a store that can fail by itself.

@@ -61,6 +61,7 @@ pub(crate) fn acquire(name: &str, number: u64) -> Request {
         count: NonZeroU32::MIN,
         ttl: full_ttl(),
         tokens: TokenCount::MIN,
+        proposal: None,
         wait: false,
     };
     Request::new(key(name), op)

@@ -23,7 +23,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         rule.with(|setup| (setup.tick, setup.ttl, setup.gain) = (tick, 4, gain))
     };
     let renewed = |setup: Times<3>| setup.with(|setup| setup.renewed = true);
-    vec![
+    let mut rows = vec![
         one_store.row("one store, deadlines by the rule"),
         rule.row("three masters, deadlines by the rule"),
         by(Deadline::FromReply).row("the deadline counts from the arrival of the reply"),
@@ -68,5 +68,26 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         renewed(after(Fault::Jump)).row("the same, and the clock of a master jumps"),
         renewed(fast(2))
             .row("the same, and every master's clock gains as much as the rule allows for"),
+    ];
+    rows.extend(proposed(rule, fast(2)));
+    rows
+}
+
+/// Every master that grants takes the proposal. The clocks of `fast` gain as much as the rule allows for.
+fn proposed(rule: Times<3>, fast: Times<3>) -> Vec<Row> {
+    let rule = rule.with(|setup| setup.proposed = true);
+    let fast = fast.with(|setup| (setup.proposed, setup.faults) = (true, 1));
+    let after = |fault| rule.with(|setup| (setup.faults, setup.fault) = (1, fault));
+    vec![
+        rule.row("proposals are taken, deadlines by the rule"),
+        rule.with(|setup| setup.deadline = Deadline::FromReply)
+            .row("the same, but the deadline counts from the arrival of the reply"),
+        after(Fault::Restart)
+            .row("proposals are taken, and a master is restarted empty and kept out by the rule"),
+        after(Fault::RestartAtOnce).row("the same, but it goes on at once"),
+        fast.row("the same, kept out by the rule, and every master's clock gains as much as that allows for"),
+        after(Fault::Restart)
+            .with(|setup| setup.renewed = true)
+            .row("proposals are taken, leases are renewed, and a master is restarted empty and kept out by the rule"),
     ]
 }

@@ -61,10 +61,45 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .with(|setup| (setup.attempts, setup.faults, setup.together) = (2, 2, true))
             .row("two of three are restarted at once, with their data; two attempts"),
     ];
+    rows.extend(proposed(rule));
     if extent == Extent::Full {
         rows.extend(larger());
     }
     rows
+}
+
+/// Attempts that propose tokens.
+fn proposed(rule: Tokens<3>) -> Vec<Row> {
+    let proposed = rule.with(|setup| setup.proposals = 3);
+    let without = |mutation| proposed.with(|setup| setup.mutation = Some(mutation));
+    let after = |recovery| {
+        proposed.with(|setup| {
+            (setup.attempts, setup.proposals, setup.counters) = (2, 2, 1);
+            (setup.faults, setup.recovery) = (1, recovery);
+        })
+    };
+    vec![
+        proposed.row("attempts propose tokens, by the rule"),
+        proposed
+            .with(|setup| (setup.attempts, setup.refill) = (2, true))
+            .row("the same, and winners repeat their acquires; two attempts"),
+        proposed
+            .with(|setup| setup.resource = true)
+            .row("attempts propose tokens, and winners write to a resource"),
+        without(Mutation::TakeEqual).row("a proposal is taken with `>=` for `>`"),
+        without(Mutation::TakenByMinority)
+            .row("a proposal is used although only a minority has taken it"),
+        without(Mutation::TakenForAnother)
+            .row("a proposal counts as taken where it was taken for another lease"),
+        after(Recovery::Rule)
+            .row("two attempts propose tokens, and a master is restarted empty: by the rule"),
+        after(Recovery::Rule)
+            .with(|setup| setup.mutation = Some(Mutation::UseLate))
+            .row("the same, and a proposal is used after its deadline"),
+        after(Recovery::AtOnce).row("the same, and the master goes on at once"),
+        after(Recovery::AfterTtl).row("the same, and the master is only kept out"),
+        after(Recovery::CaughtUp).row("the same, and the master is only admitted by the others"),
+    ]
 }
 
 fn larger() -> Vec<Row> {
@@ -86,6 +121,8 @@ fn larger() -> Vec<Row> {
             .with(|setup| (setup.attempts, setup.faults) = (2, 2))
             .row("two masters are restarted empty, one after the other, by the rule; two attempts"),
         five.row("five masters, two attempts"),
+        five.with(|setup| setup.proposals = 3)
+            .row("five masters, two attempts that propose tokens"),
         five.with(|setup| (setup.faults, setup.recovery) = (1, Recovery::AtOnce))
             .row("one of five is restarted empty and goes on at once"),
     ]

@@ -128,7 +128,7 @@ impl<const N: usize> Times<N> {
         }
     }
 
-    /// Writes a token to the masters of the round, and returns whether it is won.
+    /// Writes a token to the masters of the round, unless they have taken the proposal, and returns whether it is won.
     ///
     /// That takes no time: later, leases could only have expired. Counters are ignored, since exclusion does
     /// not depend on them.
@@ -139,13 +139,13 @@ impl<const N: usize> Times<N> {
         let Ok(size) = Size::new(N) else {
             return state.masters[0].cells[at].acquire == Acquire::Granted;
         };
-        let mut round = Round::new(size, TokenCount::MIN);
+        let mut round = Round::new(size, TokenCount::MIN, self.proposed.then_some(first));
         let mut step = Step::Wait;
         for master in (0..N).filter(|master| majority & 1 << master != 0) {
             step = round.handle_reply(master, Some(Outcome::Granted { first }));
         }
         let Step::Write { first, to } = step else {
-            return false;
+            return step == Step::Won { first };
         };
         let op = core::set_token(at, first);
         let mut steps = to.iter().map(|master| {

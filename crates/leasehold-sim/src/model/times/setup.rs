@@ -22,6 +22,8 @@ pub(crate) struct Times<const N: usize> {
     pub(crate) unused: bool,
     /// The rule by which a master is admitted.
     pub(crate) admission: Admission,
+    /// Whether every master that grants takes the proposal, so that there is no second phase.
+    pub(crate) proposed: bool,
     /// Whether holders renew their leases.
     pub(crate) renewed: bool,
     /// The rule for the deadline of a holder.
@@ -88,6 +90,7 @@ impl<const N: usize> Times<N> {
         fault: Fault::Restart,
         unused: false,
         admission: Admission::Rule,
+        proposed: false,
         renewed: false,
         deadline: Deadline::Rule,
     };

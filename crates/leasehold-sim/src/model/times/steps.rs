@@ -109,7 +109,7 @@ impl<const N: usize> Times<N> {
         }
         let mut next = *state;
         let target = &mut next.masters[master];
-        let outcome = self.apply(target, &core::acquire(at, self.ttl()));
+        let outcome = self.apply(target, &core::acquire(at, self.ttl(), None));
         if !matches!(outcome, Some(Outcome::Granted { .. })) {
             return;
         }

@@ -4,6 +4,10 @@
 //! take any time, be lost, or run after its sender gave up. A lease may expire at any moment. A client
 //! may receive the replies of any majority. So the properties hold whatever the clocks do.
 //!
+//! An attempt owns the lock once a majority of the masters that store its token hold its lease at the same time, or
+//! for a token that is written later, once it has the grants of a majority. If neither happens, its lease has
+//! expired before the last grant: its deadline, which is no part of this model, is over when it succeeds.
+//!
 //! A client that gives up receives no more replies, so no step is needed for that. A lease that has expired
 //! lets other attempts in, and stores no more tokens. So it is enough that it expires when another
 //! attempt is granted the lock.
@@ -86,7 +90,7 @@ impl<const N: usize> State<N> {
                 true => other.token < one.token,
                 false => one.token < other.token,
             };
-            if !grows {
+            if one.owned && other.owned && !grows {
                 self.rest.violated |= bit(Property::Ownership);
             }
         }

@@ -33,6 +33,11 @@ impl<const N: usize> State<N> {
             }
             master.old &= waited_for && master.hold != 0;
         }
+        for attempt in &mut self.attempts {
+            let proposed = attempt.phase == Phase::Acquiring && attempt.proposal != 0;
+            attempt.late &= proposed;
+            attempt.old &= proposed && waited_for && !attempt.late;
+        }
         self.reduce_attempts(setup);
     }
 
@@ -71,21 +76,24 @@ impl<const N: usize> State<N> {
     }
 
     fn reduce_attempts(&mut self, setup: &Tokens<N>) {
-        // On one store, an attempt that was granted the lock has owned it, with or without the reply.
-        let mut may_win = vec![Phase::Writing, Phase::Won];
-        if N == 1 {
-            may_win.push(Phase::Acquiring);
-        }
-        let may_win = self.in_phases(&may_win);
+        // An attempt can have owned the lock without the reply.
+        let may_win = self.in_phases(&[Phase::Acquiring, Phase::Writing, Phase::Won]);
         let won = self.in_phases(&[Phase::Won]);
         for at in 0..setup.attempts {
             let mut masters = self.masters.iter();
             let sent = masters.any(|master| master.cells[at].write == Write::Sent);
+            let mut masters = self.masters.iter();
+            let open = masters.any(|master| master.cells[at].acquire == Acquire::Open);
             let attempt = &mut self.attempts[at];
+            // Or it may win with it.
+            if !open && attempt.phase != Phase::Acquiring {
+                attempt.proposal = 0;
+            }
             attempt.owned_before &= may_win;
             match attempt.phase {
                 Phase::Over => {
                     (attempt.before, attempt.owned_before) = (0, 0);
+                    attempt.owned = false;
                     if !sent {
                         attempt.token = 0;
                     }

@@ -74,14 +74,23 @@ impl Master {
     }
 
     /// Applies an acquire. Returns the token of a grant.
-    pub(super) fn acquire(&mut self, attempt: usize, mutation: Option<Mutation>) -> Option<u8> {
+    pub(super) fn acquire(
+        &mut self,
+        attempt: usize,
+        proposal: u8,
+        mutation: Option<Mutation>,
+    ) -> Option<u8> {
         let before = self.counter;
-        let outcome = self.apply(&core::acquire(attempt, TTL))?;
+        let outcome = self.apply(&core::acquire(attempt, TTL, core::token(proposal)))?;
         let Outcome::Granted { first } = outcome else {
             return None;
         };
         if mutation.is_some_and(Mutation::reads_before) {
             self.counter = before;
+        }
+        if mutation == Some(Mutation::TakeEqual) && proposal != 0 && proposal == before {
+            self.counter = before;
+            return Some(proposal);
         }
         Some(core::counter(Some(first)))
     }
@@ -129,31 +138,47 @@ impl<const N: usize> State<N> {
         Size::new(N).map_or(1, Size::majority)
     }
 
-    /// The token of an attempt with these grants, and the masters to which it is written.
-    pub(super) fn token_of(grants: &[(usize, u8)]) -> Option<(u8, Masters)> {
-        let mut round = Round::new(Size::new(N).ok()?, TokenCount::MIN);
+    /// The token of an attempt with these grants, and the masters to which it is written: none if a majority has
+    /// taken the proposal. `None`: the attempt does not wait for all of these grants.
+    pub(super) fn token_of(proposal: u8, grants: &[(usize, u8)]) -> Option<(u8, Masters)> {
+        let size = Size::new(N).ok()?;
+        let mut round = Round::new(size, TokenCount::MIN, core::token(proposal));
         let mut step = Step::Wait;
-        for (master, first) in grants {
-            let first = core::token(*first)?;
-            step = round.handle_reply(*master, Some(Outcome::Granted { first }));
+        // In the order in which it waits for the most.
+        let (taken, others): (Vec<_>, Vec<_>) =
+            grants.iter().partition(|(_, first)| *first == proposal);
+        for (master, first) in taken.into_iter().chain(others) {
+            if step != Step::Wait {
+                return None;
+            }
+            let first = core::token(first)?;
+            step = round.handle_reply(master, Some(Outcome::Granted { first }));
+        }
+        if step == Step::Wait {
+            step = round.end_wait();
         }
         match step {
             Step::Write { first, to } => Some((core::counter(Some(first)), to)),
+            Step::Won { first } => Some((core::counter(Some(first)), Masters::default())),
             _ => None,
         }
     }
 
     /// The success of an attempt, if it receives the replies of all masters that have stored its token.
     pub(super) fn won(&self, attempt: usize) -> Option<()> {
-        let token = self.attempts[attempt].token;
-        // The same round as the one that chose its token.
-        let mut round = Round::new(Size::new(N).ok()?, TokenCount::MIN);
-        let first = core::token(token.saturating_sub(1))?;
-        for (index, master) in self.masters.iter().enumerate() {
-            if master.cells[attempt].write != Write::None {
-                round.handle_reply(index, Some(Outcome::Granted { first }));
-            }
+        // A round that chose a token in the same way, two larger so that there is a proposal: it waited for the
+        // grants of all of these masters.
+        let token = self.attempts[attempt].token + 2;
+        let proposal = core::token(token - 2);
+        let mut round = Round::new(Size::new(N).ok()?, TokenCount::MIN, proposal);
+        let masters = self.masters.iter().enumerate();
+        let written = masters.filter(|(_, master)| master.cells[attempt].write != Write::None);
+        for (nth, (index, _)) in written.enumerate() {
+            let taken = nth + 1 < Self::majority();
+            let first = core::token(token - 1 - u8::from(taken))?;
+            round.handle_reply(index, Some(Outcome::Granted { first }));
         }
+        round.end_wait();
         let first = core::token(token)?;
         let mut masters = self.masters.iter().enumerate();
         let won = masters.any(|(index, master)| {
@@ -208,9 +233,10 @@ impl<const N: usize> State<N> {
         // No lease of the model has this number.
         let newcomer = ATTEMPTS;
         let masters = state.masters.iter_mut().enumerate();
-        let grants = masters.filter_map(|(at, master)| Some((at, master.acquire(newcomer, None)?)));
+        let grants =
+            masters.filter_map(|(at, master)| Some((at, master.acquire(newcomer, 0, None)?)));
         let grants: Vec<_> = grants.take(Self::majority()).collect();
-        let Some((token, to)) = Self::token_of(&grants) else {
+        let Some((token, to)) = Self::token_of(0, &grants) else {
             return N == 1 && !grants.is_empty();
         };
         let stored = to

@@ -7,6 +7,8 @@ pub(crate) struct Tokens<const N: usize> {
     pub(crate) attempts: usize,
     /// Counters begin at every combination of 0 to this.
     pub(crate) counters: u8,
+    /// An attempt has no proposal, or one from 1 to this.
+    pub(crate) proposals: u8,
     /// How many times a master may be restarted. With [`Mutation::IdTwice`]: how many acquires are
     /// repeated.
     pub(crate) faults: u8,
@@ -62,6 +64,14 @@ pub(crate) enum Mutation {
     IdTwice,
     /// An attempt uses its token although it is unknown whether a majority has stored it.
     InDoubt,
+    /// A master also takes a proposal that is equal to its counter.
+    TakeEqual,
+    /// An attempt uses its proposal although only a minority has taken it.
+    TakenByMinority,
+    /// A proposal counts as taken where the counter was equal to it: taken for another lease.
+    TakenForAnother,
+    /// An attempt uses its proposal after its deadline.
+    UseLate,
 }
 
 impl<const N: usize> Tokens<N> {
@@ -69,6 +79,7 @@ impl<const N: usize> Tokens<N> {
     pub(crate) const RULE: Self = Self {
         attempts: 3,
         counters: 1,
+        proposals: 0,
         faults: 0,
         together: false,
         recovery: Recovery::Rule,

@@ -64,9 +64,17 @@ pub(crate) struct Attempt {
     pub(super) phase: Phase,
     /// Its token. Before it has one: the largest counter that it read, if it reads counters by themselves.
     pub(super) token: u8,
+    /// Its proposal. 0: none.
+    pub(super) proposal: u8,
+    /// Whether it began before a restart.
+    pub(super) old: bool,
+    /// Whether its deadline is over: the restarted master was kept out for a ttl since.
+    pub(super) late: bool,
+    /// Whether it has owned the lock.
+    pub(super) owned: bool,
     /// The attempts that had succeeded before it began: one bit for each.
     pub(super) before: u8,
-    /// The attempts that had owned a majority before it did, and may succeed or have.
+    /// The attempts that had owned the lock before it did, and may succeed or have.
     pub(super) owned_before: u8,
     /// Whether the fenced resource has accepted it.
     pub(super) wrote: bool,
@@ -115,8 +123,17 @@ impl<const N: usize> State<N> {
 
     /// The attempts in these phases, one bit for each.
     pub(super) fn in_phases(&self, phases: &[Phase]) -> u8 {
+        self.select(|attempt| phases.contains(&attempt.phase))
+    }
+
+    /// The attempts that have owned the lock, and may succeed or have: one bit for each.
+    pub(super) fn owners(&self) -> u8 {
+        self.select(|attempt| attempt.owned)
+    }
+
+    fn select(&self, which: impl Fn(&Attempt) -> bool) -> u8 {
         let attempts = self.attempts.iter().enumerate();
-        let found = attempts.filter(|(_, attempt)| phases.contains(&attempt.phase));
+        let found = attempts.filter(|(_, attempt)| which(attempt));
         found.fold(0, |all, (at, _)| all | 1 << at)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::setup::{Mutation, Recovery, Tokens};
-use super::state::{Acquire, Admission, Phase, State, Write};
+use super::state::{Acquire, Admission, Attempt, Phase, State, Write};
 use crate::model::labels::{list, majorities, members, name};
 
 /// The callback for a step and the state behind it.
@@ -48,7 +48,7 @@ impl<const N: usize> Tokens<N> {
         for readers in majorities(N) {
             let read = members(readers).map(|master| state.masters[master].counter);
             let mut next = *state;
-            next.begin(at);
+            next.begin(at, 0);
             next.attempts[at].token = read.max().unwrap_or(0);
             let step = format_args!("{} reads from {}", name(at), list(readers));
             take(&step, next);
@@ -66,14 +66,24 @@ impl<const N: usize> Tokens<N> {
         if (cell.acquire != Acquire::Open && !again) || held {
             return;
         }
-        let mut next = *state;
-        if next.attempts[at].phase == Phase::Idle {
-            next.begin(at);
+        if state.attempts[at].phase != Phase::Idle {
+            return self.grant_to(*state, at, master, take);
         }
-        let phase = next.attempts[at].phase;
+        for proposal in 0..=self.proposals {
+            let mut next = *state;
+            next.begin(at, proposal);
+            self.grant_to(next, at, master, take);
+        }
+    }
+
+    fn grant_to(&self, mut next: State<N>, at: usize, master: usize, take: Take<'_, N>) {
+        let Attempt {
+            phase, proposal, ..
+        } = next.attempts[at];
         let target = &mut next.masters[master];
+        let cell = target.cells[at];
         (target.hold, target.old) = (0, false);
-        let Some(first) = target.acquire(at, self.mutation) else {
+        let Some(first) = target.acquire(at, proposal, self.mutation) else {
             return;
         };
         if cell.acquire != Acquire::Open {
@@ -87,15 +97,50 @@ impl<const N: usize> Tokens<N> {
         };
         if N == 1 {
             next.own_only_store(at);
+        } else if phase == Phase::Acquiring && proposal != 0 {
+            self.own_by_proposal(&mut next, at);
         }
         let (master, name) = (master + 1, name(at));
-        let step = format_args!("{master} grants to {name} with token {first}");
-        take(&step, next);
+        match proposal {
+            0 => {
+                let step = format_args!("{master} grants to {name} with token {first}");
+                take(&step, next);
+            }
+            _ => {
+                let step = format_args!(
+                    "{master} grants to {name}, who proposed {proposal}, with token {first}"
+                );
+                take(&step, next);
+            }
+        }
     }
 
-    /// An attempt receives the grants of a majority, and writes its token.
+    /// An attempt owns the lock once so many masters have taken its proposal and hold its lease.
+    fn own_by_proposal(&self, state: &mut State<N>, at: usize) {
+        let masters = state.masters.iter();
+        let taken = masters.filter(|master| {
+            let granted = master.cells[at].acquire;
+            usize::from(master.hold) == at + 1
+                && matches!(granted, Acquire::Granted(first) if self.is_taken(state, at, first))
+        });
+        if taken.count() >= State::<N>::majority() && !state.attempts[at].owned {
+            state.own(at);
+        }
+    }
+
+    fn is_taken(&self, state: &State<N>, at: usize, first: u8) -> bool {
+        let proposal = state.attempts[at].proposal;
+        let for_another = self.mutation == Some(Mutation::TakenForAnother) && first == proposal + 1;
+        proposal != 0 && (first == proposal || for_another)
+    }
+
+    /// An attempt receives the grants of a majority or more, and writes its token, or uses its proposal.
     fn choose_token(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
-        for replies in majorities(N) {
+        let sets = (0..1_u32 << N).filter(|set| match state.attempts[at].proposal {
+            0 => set.count_ones() as usize == State::<N>::majority(),
+            _ => set.count_ones() as usize >= State::<N>::majority(),
+        });
+        for replies in sets {
             let grants =
                 members(replies).map(|master| match state.masters[master].cells[at].acquire {
                     Acquire::Granted(first) => Some((master, first)),
@@ -107,6 +152,11 @@ impl<const N: usize> Tokens<N> {
             let Some((token, to)) = self.token_for(state, at, &grants) else {
                 continue;
             };
+            // The proposal was taken where it may be forgotten by now. A token is written only where it is not.
+            let in_time = !state.attempts[at].late || self.mutation == Some(Mutation::UseLate);
+            if to == 0 && !in_time {
+                continue;
+            }
             let mut next = *state;
             for (index, master) in next.masters.iter_mut().enumerate() {
                 let cell = &mut master.cells[at];
@@ -117,12 +167,12 @@ impl<const N: usize> Tokens<N> {
                     cell.write = Write::Sent;
                 }
             }
-            if N > 1 {
-                let owned_before = state.in_phases(&[Phase::Writing, Phase::Won]);
-                next.attempts[at].owned_before = owned_before;
-            }
             next.attempts[at].token = token;
             next.attempts[at].phase = Phase::Writing;
+            // Its proposal may have made it an owner before.
+            if N > 1 && (to != 0 || self.mutation == Some(Mutation::NoSecondPhase)) {
+                next.own(at);
+            }
             if to == 0 {
                 self.succeed(&mut next, at);
             }
@@ -138,7 +188,19 @@ impl<const N: usize> Tokens<N> {
         if N == 1 || self.mutation == Some(Mutation::NoSecondPhase) {
             return Some((firsts.max()?, 0));
         }
-        let (token, to) = State::<N>::token_of(grants)?;
+        let proposal = state.attempts[at].proposal;
+        let taken = grants
+            .iter()
+            .filter(|(_, first)| self.is_taken(state, at, *first));
+        let enough = match self.mutation {
+            Some(Mutation::TakenByMinority) => Some(1),
+            Some(Mutation::TakenForAnother) => Some(State::<N>::majority()),
+            _ => None,
+        };
+        if enough.is_some_and(|enough| taken.count() >= enough) {
+            return Some((proposal, 0));
+        }
+        let (token, to) = State::<N>::token_of(proposal, grants)?;
         let to = to.iter().fold(0, |all, master| all | 1 << master);
         match self.mutation {
             Some(Mutation::WriteEverywhere) => Some((token, (1 << N) - 1)),
@@ -222,6 +284,9 @@ impl<const N: usize> Tokens<N> {
         for each in &mut next.masters {
             each.old = each.hold != 0;
         }
+        for attempt in &mut next.attempts {
+            attempt.old = attempt.phase == Phase::Acquiring;
+        }
         let restarted = &mut next.masters[master];
         if self.recovery != Recovery::WithData {
             (restarted.hold, restarted.counter) = (0, 0);
@@ -250,6 +315,9 @@ impl<const N: usize> Tokens<N> {
                 // Leases that were not won are not renewed.
                 for each in next.masters.iter_mut().filter(|each| each.old) {
                     each.hold = 0;
+                }
+                for attempt in next.attempts.iter_mut().filter(|attempt| attempt.old) {
+                    attempt.late = true;
                 }
                 next.masters[master].admission = match recovery {
                     Recovery::AfterTtl => Admission::Admitted,
@@ -297,8 +365,9 @@ impl<const N: usize> State<N> {
         self.rest.read = self.rest.read.max(self.masters[at].counter);
     }
 
-    fn begin(&mut self, at: usize) {
+    fn begin(&mut self, at: usize, proposal: u8) {
         self.attempts[at].phase = Phase::Acquiring;
+        self.attempts[at].proposal = proposal;
         self.attempts[at].before = self.in_phases(&[Phase::Won]);
     }
 
@@ -308,5 +377,15 @@ impl<const N: usize> State<N> {
         let granted = cells.filter(|(_, cell)| cell.acquire != Acquire::Open);
         let owners = granted.fold(0, |all, (other, _)| all | 1 << other);
         self.attempts[at].owned_before = owners & !(1 << at);
+        self.attempts[at].owned = true;
+    }
+
+    /// An attempt owns the lock, later than all others that do or did.
+    fn own(&mut self, at: usize) {
+        self.attempts[at].owned_before = self.owners() & !(1 << at);
+        self.attempts[at].owned = true;
+        for other in &mut self.attempts {
+            other.owned_before &= !(1 << at);
+        }
     }
 }

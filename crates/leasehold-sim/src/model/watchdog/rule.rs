@@ -137,6 +137,7 @@ impl Setup {
             count: NonZeroU32::MIN,
             ttl: self.ttl(),
             tokens: TokenCount::MIN,
+            proposal: None,
             wait: false,
         };
         let granted = matches!(self.apply(state, &op, of), Outcome::Granted { .. });

@@ -5,6 +5,7 @@
 //! function, no cancelled future and no panic can forget the waiting tasks. A queue exists exactly as long
 //! as its head.
 
+use std::collections::hash_map::{self, VacantEntry};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::Hash;
@@ -74,14 +75,16 @@ impl<L: QueueKind> LocalQueues<L> {
     /// Joins a queue: at its head if it is empty, else at its end.
     pub(crate) fn enter(&self, key: &L::Key, info: L::Info) -> Entry<L> {
         let mut table = self.table();
-        let ticket = table.tickets;
-        let Some(queue) = table.queues.get_mut(key) else {
-            return Entry::Head(self.open(table, key));
+        let Table { queues, tickets } = &mut *table;
+        let queue = match queues.entry(key.clone()) {
+            hash_map::Entry::Vacant(place) => return Entry::Head(self.open(place)),
+            hash_map::Entry::Occupied(queue) => queue.into_mut(),
         };
+        let ticket = *tickets;
+        *tickets += 1;
         let (turn, receiver) = oneshot::channel();
         let waiting = queue.waiting.get_or_insert_default();
         waiting.insert(ticket, Waiter { info, turn });
-        table.tickets += 1;
         Entry::QueuedTask(QueuedTask {
             queues: Arc::clone(&self.0),
             key: key.clone(),
@@ -92,8 +95,10 @@ impl<L: QueueKind> LocalQueues<L> {
 
     /// Joins a queue at its head if it is empty.
     pub(crate) fn enter_if_empty(&self, key: &L::Key) -> Option<Head<L>> {
-        let table = self.table();
-        (!table.queues.contains_key(key)).then(|| self.open(table, key))
+        match self.table().queues.entry(key.clone()) {
+            hash_map::Entry::Vacant(place) => Some(self.open(place)),
+            hash_map::Entry::Occupied(_) => None,
+        }
     }
 
     /// Whether there is a queue, and so a task at its head.
@@ -123,16 +128,14 @@ impl<L: QueueKind> LocalQueues<L> {
         drop(waiting);
     }
 
-    fn open(&self, mut table: MutexGuard<'_, Table<L>>, key: &L::Key) -> Head<L> {
-        let queue = Queue {
+    fn open(&self, place: VacantEntry<'_, L::Key, Queue<L>>) -> Head<L> {
+        let key = Some(place.key().clone());
+        place.insert(Queue {
             head: None,
             waiting: None,
-        };
-        table.queues.insert(key.clone(), queue);
-        Head {
-            queues: Arc::clone(&self.0),
-            key: Some(key.clone()),
-        }
+        });
+        let queues = Arc::clone(&self.0);
+        Head { queues, key }
     }
 
     fn table(&self) -> MutexGuard<'_, Table<L>> {
@@ -180,13 +183,16 @@ impl<L: QueueKind> Head<L> {
         let key = self.key.take()?;
         let next = {
             let mut table = lock(&self.queues);
-            let queue = table.queues.get_mut(&key)?;
+            let hash_map::Entry::Occupied(mut entry) = table.queues.entry(key.clone()) else {
+                return None;
+            };
+            let queue = entry.get_mut();
             let first = queue
                 .waiting
                 .as_mut()
                 .and_then(|waiting| waiting.pop_first());
             let Some((_, next)) = first else {
-                table.queues.remove(&key);
+                entry.remove();
                 return None;
             };
             if let Some(state) = state(&next.info, queue.is_followed()) {

@@ -176,7 +176,7 @@ impl Contender {
             self.handle_reply(&acquisition, shard, reply, last);
         }
         loop {
-            driver.check_open(&self.key)?;
+            driver.check_shutdown(&self.key)?;
             let (now, shard) = (clock.now(), driver.context.shard(&self.key));
             let action = acquisition.lock().machine.poll(now, shard.0);
             match action {
@@ -334,22 +334,17 @@ impl Contender {
         acquisition: &SharedAcquisition,
     ) -> Result<Hold> {
         let driver = &self.driver;
-        let hold = granted.hold;
-        let lease = ActiveLease::new(
-            self.key.clone(),
-            granted,
-            options.durability,
-            driver.handoff,
-            driver.context.clock.now(),
-        );
+        let (hold, now) = (granted.hold, driver.context.clock.now());
+        let (key, durability) = (self.key.clone(), options.durability);
+        let lease = ActiveLease::new(key, granted, durability, driver.handoff, now);
         let lease = Arc::new(lease);
         if let Some(head) = self.head.take() {
             head.set_state(HeadState::Holding(Arc::downgrade(&lease)));
             lease.lock().head = Some(head);
         }
-        let hold = Hold::begin(driver, lease, hold);
+        let hold = Hold::begin(driver, lease, hold, now);
         // The client was shut down meanwhile: the hold is dropped, which releases it.
-        driver.check_open(&self.key)?;
+        driver.check_shutdown(&self.key)?;
         // A notice that came after the grant, but before there was a lease, casts doubt on the lease.
         if acquisition.lock().machine.is_in_doubt() {
             driver.renewer.check(&hold.lease);

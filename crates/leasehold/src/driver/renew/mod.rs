@@ -67,8 +67,7 @@ impl Renewer {
     }
 
     /// Keeps a lease renewed from now on.
-    pub(crate) fn insert(&self, lease: &Arc<ActiveLease>) {
-        let now = self.shared.context.clock.now();
+    pub(crate) fn insert(&self, lease: &Arc<ActiveLease>, now: Instant) {
         let schedule = lock(&self.shared.schedule);
         self.shared.schedule(schedule, Arc::clone(lease), now);
     }

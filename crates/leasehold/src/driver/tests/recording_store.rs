@@ -63,6 +63,7 @@ impl RecordingStore {
             count: NonZeroU32::MIN,
             ttl: Ttl::remainder(Duration::from_secs(3_600)),
             tokens: TokenCount::MIN,
+            proposal: None,
             wait: false,
         });
         let granted = shuttle::future::block_on(self.inner.apply(vec![request]));

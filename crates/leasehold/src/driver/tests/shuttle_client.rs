@@ -271,7 +271,7 @@ impl World {
     /// One task. Alone, it releases its lease while a renewal is under way; among others, at any moment.
     async fn release(self: Arc<Self>, name: u8, mutation: Mutation, alone: bool) {
         let (held, hold) = self.lease(name);
-        self.driver.renewer.insert(&held);
+        self.driver.renewer.insert(&held, self.clock.now());
         a_while().await;
         self.clock.go_on(TTL / 3);
         match alone {
@@ -347,7 +347,7 @@ fn run_due_and_doubted() {
     let tasks: Vec<_> = (0..2)
         .map(|name| {
             let (world, held) = (Arc::clone(&world), world.lease(name).0);
-            world.driver.renewer.insert(&held);
+            world.driver.renewer.insert(&held, world.clock.now());
             spawn(async move {
                 a_while().await;
                 let since = world.clock.now();

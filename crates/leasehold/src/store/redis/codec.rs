@@ -1,6 +1,6 @@
 //! Encodes requests as arguments of the scripts, and decodes their answers.
 
-use std::fmt::{Arguments, Display};
+use std::fmt::{Arguments, Display, Write as _};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use leasehold_core::{LeaseId, Loss, Op, Outcome, StoreTime, Token, TokenCount, T
 use redis::{Cmd, RedisWrite, Value};
 
 use super::errors;
-use super::keys::{
-    COUNTER_SUFFIX, QUEUE_SUFFIX, admission_key, counter_key, queue_key, record_bytes_max,
-    record_key,
-};
+use super::keys::{COUNTER_SUFFIX, QUEUE_SUFFIX, admission_key, record_bytes_max, record_key};
 use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 
 const KEYS_EACH: usize = 3;
-const ARGS_EACH: usize = 3;
+const ARGS_EACH: usize = 4;
 
-/// The bytes of the arguments of a request without its key: verb, lease and ttl.
-const ARGS_BYTES: usize = 72;
+/// The bytes of the arguments of a request without its key: verb, lease, ttl and proposal.
+const ARGS_BYTES: usize = 88;
+
+/// The bytes of a lease and the space behind it, with a long number.
+const LEASE_BYTES: usize = 44;
 
 /// The bytes of the arguments of a renewal on the fast path without its names.
-const RENEWAL_BYTES: usize = 64;
+const RENEWAL_BYTES: usize = 20 + LEASE_BYTES;
 
 // The reply codes of the script. The comment at its top lists them, too.
 const LOST: i64 = 0;
@@ -177,11 +177,11 @@ pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
     requests.iter().map(&mut reply).collect()
 }
 
-/// The replies if all operations were plain: the time is the token of each acquisition.
+/// The replies if all operations were plain: the proposal is the token of each acquisition, or without one the time.
 fn all_plain(requests: &[Request], now: Option<StoreTime>) -> Vec<Reply> {
     let outcome = |op: &Op| match *op {
         Op::Acquire { count, tokens, .. } if is_plain(count, tokens) => {
-            let first = Token::new(now?.as_micros())?;
+            let first = op.proposal().or(Token::new(now?.as_micros()))?;
             Some(Outcome::Granted { first })
         }
         Op::Release { count: 0, .. } => Some(Outcome::Released { count: 0 }),
@@ -208,7 +208,7 @@ pub(super) fn encode_renewals(
     (ttl, part): &(Ttl, &[Renewal<'_>]),
 ) -> Cmd {
     let bytes = part.len() * RENEWAL_BYTES + script.len();
-    let mut cmd = Cmd::with_capacity(4 + part.len() * 2, bytes);
+    let mut cmd = Cmd::with_capacity(5 + part.len(), bytes);
     cmd.write_arg(verb.as_bytes());
     cmd.write_arg(script.as_bytes());
     cmd.write_arg_fmt(part.len());
@@ -216,9 +216,13 @@ pub(super) fn encode_renewals(
         cmd.write_arg_fmt(record_key(key));
     }
     cmd.write_arg_fmt(ttl.as_millis());
-    for (_, _, lease) in *part {
-        cmd.write_arg_fmt(lease);
+    let mut leases = String::with_capacity(part.len() * LEASE_BYTES);
+    for (nth, (_, _, lease)) in part.iter().enumerate() {
+        let separator = if nth > 0 { " " } else { "" };
+        // Writing to a string does not fail.
+        let _ = write!(leases, "{separator}{lease}");
     }
+    cmd.write_arg(leases.as_bytes());
     cmd
 }
 
@@ -237,9 +241,16 @@ pub(super) fn decode_renewals(answer: &Value) -> Option<(StoreTime, Vec<usize>)>
 }
 
 fn write_keys(cmd: &mut Cmd, key: &Key) {
-    cmd.write_arg_fmt(record_key(key));
-    cmd.write_arg_fmt(counter_key(key));
-    cmd.write_arg_fmt(queue_key(key));
+    // Formatted once, as that takes longer than to copy it.
+    let mut name = String::with_capacity(size(key) / KEYS_EACH);
+    // Writing to a string does not fail.
+    let _ = write!(name, "{}", record_key(key));
+    let length = name.len();
+    for suffix in ["", COUNTER_SUFFIX, QUEUE_SUFFIX] {
+        name.truncate(length);
+        name.push_str(suffix);
+        cmd.write_arg(name.as_bytes());
+    }
 }
 
 fn size(key: &Key) -> usize {
@@ -260,12 +271,21 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
             ttl,
             tokens,
             wait,
+            ..
         } => {
             let verb = if *wait && queued { "queue" } else { "acquire" };
             let ttl = ttl.as_millis();
-            match is_plain(*count, *tokens) {
-                true => args(format_args!("{verb}"), lease, &ttl),
-                false => args(format_args!("{verb} {tokens} {count}"), lease, &ttl),
+            match (op.proposal(), is_plain(*count, *tokens)) {
+                (None, true) => args(format_args!("{verb}"), lease, &ttl),
+                (None, false) => args(format_args!("{verb} {tokens} {count}"), lease, &ttl),
+                (Some(proposal), true) => {
+                    args(format_args!("propose"), lease, &ttl);
+                    cmd.write_arg_fmt(proposal);
+                }
+                (Some(proposal), false) => {
+                    let verb = format_args!("acquire {tokens} {count} {proposal}");
+                    args(verb, lease, &ttl);
+                }
             }
         }
         Op::Enter { lease, count, ttl } => {
@@ -421,6 +441,8 @@ mod tests {
         let script = include_str!("scripts/mutex.lua");
         let (day, max) = (leasehold_core::token::RETENTION_MS, Token::MAX);
         assert!(script.contains(&format!("RETENTION_MS, TOKEN_MAX = '{day}', {max}")));
+        let step = leasehold_core::quorum::HIGH_STEP;
+        assert!(script.contains(&format!("HIGH_STEP = {step}")));
         let acceptance = leasehold_core::queue::ACCEPTANCE_MS;
         assert!(script.contains(&format!("ACCEPTANCE_MS = {acceptance}")));
         let ttl = Ttl::from_millis(7_000).unwrap();
@@ -440,7 +462,7 @@ mod tests {
             ("*2\r\n:7\r\n:0\r\n", None),
             ("*2\r\n:7\r\n:-1\r\n", None),
             ("*2\r\n:7\r\n_\r\n", None),
-            ("*2\r\n$7\r\nPEXPIRE\r\n_\r\n", None),
+            ("*2\r\n$9\r\nPEXPIREAT\r\n_\r\n", None),
             ("_\r\n", None),
         ] {
             let value = redis::parse_redis_value(answer.as_bytes()).unwrap();

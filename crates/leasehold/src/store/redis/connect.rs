@@ -1,6 +1,7 @@
 //! Opens connections.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, PubSub, SendError};
@@ -29,6 +30,9 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 
 /// The interval of further probes.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// The number of sessions so far.
+static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Connects, authenticates and selects the database. Has no timeout of its own.
 pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) -> Result<Session> {
@@ -67,6 +71,7 @@ pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
         ),
     };
     Ok(Session {
+        number: SESSIONS.fetch_add(1, Ordering::Relaxed),
         connection,
         state,
         subscriptions,

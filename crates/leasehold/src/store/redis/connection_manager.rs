@@ -236,6 +236,13 @@ impl ConnectionManager {
         error.at_store(&self.target)
     }
 
+    /// The connection over which a request is sent at once, if there is one.
+    pub(super) fn ready(&self) -> Option<Arc<Session>> {
+        let is_settled =
+            |session: &Arc<Session>| session.subscriptions.settled(&self.notifications);
+        self.usable().filter(is_settled)
+    }
+
     fn usable(&self) -> Option<Arc<Session>> {
         let mut current = lock(&self.current);
         if current.as_ref()?.state.is_ended() {

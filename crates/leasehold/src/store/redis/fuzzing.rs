@@ -150,6 +150,7 @@ fn requests(choice: u8) -> Vec<Request> {
             count: NonZeroU32::MIN,
             ttl,
             tokens: TokenCount::MIN,
+            proposal: None,
             wait: choice & WAIT != 0,
         },
         Op::Renew { lease, ttl },

@@ -39,7 +39,23 @@ pub(in crate::store) struct Inspection {
     run: String,
 }
 
+/// A connection to a master, which applies the requests of one connection in order. It counts as another one after a
+/// call that was sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) struct Connection {
+    pub(in crate::store) session: u64,
+    pub(in crate::store) resent: u64,
+}
+
 impl RedisStore {
+    /// The connection over which a request is sent at its first poll, if there is one.
+    pub(in crate::store) fn ready_connection(&self) -> Option<Connection> {
+        Some(Connection {
+            session: self.manager.ready()?.number,
+            resent: self.rule.mutex.resent(),
+        })
+    }
+
     /// One of many masters. Connects on first use.
     pub(in crate::store) fn one_of_many(address: Address, options: &OpenOptions) -> Self {
         let manager = ConnectionManager::new(address, options)

@@ -72,12 +72,14 @@ impl RuleScripts {
         unfinished: &mut Vec<Key>,
     ) -> RedisResult<Vec<Reply>> {
         let denied = |request| notifications.denied(request).map(Reply::Rejected);
-        let mut replies: Vec<_> = requests.iter().map(denied).collect();
-        if replies.iter().all(Option::is_none) && self.renew.fast_path.suits(requests.iter()) {
+        let mut replies = Vec::new();
+        if self.renew.fast_path.suits(requests.iter()) {
             replies = self.renew.apply(connection, requests).await?;
+        } else if requests.iter().any(|request| denied(request).is_some()) {
+            replies = requests.iter().map(denied).collect();
         }
         let mut open = Cow::Borrowed(requests);
-        if replies.iter().any(Option::is_some) {
+        if !replies.is_empty() {
             let requests = requests.iter().zip(&replies);
             let requests = requests.filter(|(_, reply)| reply.is_none());
             open = requests.map(|(request, _)| request.clone()).collect();
@@ -97,6 +99,9 @@ impl RuleScripts {
         for (call, answer) in calls.iter().zip(answers) {
             unfinished.extend(unfinished_keys(&answer, call.requests));
             ruled.extend(codec::decode(call.requests, answer));
+        }
+        if replies.is_empty() {
+            return Ok(ruled);
         }
         let mut ruled = ruled.into_iter();
         let unknown = || Reply::Unknown(errors::strange_answer());
@@ -184,6 +189,8 @@ pub(super) struct Script {
     text: &'static str,
     hash: String,
     calls: AtomicU64,
+    /// How many calls were sent again because the server did not know the script.
+    resent: AtomicU64,
 }
 
 impl Script {
@@ -192,12 +199,18 @@ impl Script {
             text,
             hash: Hashed::new(text).get_hash().to_owned(),
             calls: AtomicU64::new(0),
+            resent: AtomicU64::new(0),
         }
     }
 
     /// The number of calls sent so far.
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
+    }
+
+    /// The number of calls that were sent again, and so perhaps behind later ones.
+    pub(super) fn resent(&self) -> u64 {
+        self.resent.load(Ordering::Relaxed)
     }
 
     /// Calls the script once for each part, in one round trip. `encode` makes a call from a verb, the script and a
@@ -217,6 +230,7 @@ impl Script {
                 if !is_unknown_script(&answer) {
                     return Ok(vec![answer]);
                 }
+                self.resent.fetch_add(1, Ordering::Relaxed);
             }
             _ => {}
         }

@@ -11,6 +11,8 @@ use super::subscriptions::Subscriptions;
 /// An open connection, and the subscriptions on it.
 #[derive(Debug)]
 pub(super) struct Session {
+    /// Distinguishes it from all others of this process.
+    pub(super) number: u64,
     pub(super) connection: MultiplexedConnection,
     pub(super) state: Arc<SessionState>,
     pub(super) subscriptions: Subscriptions,

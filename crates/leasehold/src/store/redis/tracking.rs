@@ -9,6 +9,7 @@
 //! its reads, which is quadratic in the size of a batch, and would report counters and queues.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -204,10 +205,10 @@ impl Due {
 
     /// Removes the record of a lease that does not hold the lock any more.
     fn remove(&mut self, key: &Key, lease: LeaseId) {
-        if let Some(tracked) = self.keys.get(key)
-            && tracked.reason == Reason::Held(lease)
+        if let Entry::Occupied(tracked) = self.keys.entry(key.clone())
+            && tracked.get().reason == Reason::Held(lease)
         {
-            self.keys.remove(key);
+            tracked.remove();
         }
     }
 

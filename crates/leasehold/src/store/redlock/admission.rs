@@ -163,7 +163,11 @@ impl Admission {
 
     async fn inspect(&self, namespace: &Namespace) -> Inspections {
         let nodes = self.nodes.iter();
-        let inspected = nodes.map(|node| node.store.inspect_master(namespace));
+        let inspected = nodes.map(|node| async move {
+            let inspection = node.store.inspect_master(namespace).await?;
+            node.clock.note(inspection.observation.now, Instant::now());
+            Ok(inspection)
+        });
         let inspected = fan_out(inspected, self.size, LIMITS).await;
         let inspected = inspected.into_iter();
         inspected.map(|inspection| inspection?.ok()).collect()

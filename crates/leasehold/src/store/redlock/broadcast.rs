@@ -10,6 +10,7 @@ use leasehold_core::quorum::{Masters, Size};
 use tokio::time::{Instant, sleep_until};
 
 use super::admission::Admission;
+use super::clock::proposal;
 use super::leftovers::Leftovers;
 use super::master::Master;
 use super::tally::Tally;
@@ -34,6 +35,9 @@ struct MasterReplies {
     replies: Vec<Reply>,
 }
 
+/// The second phases that begin: the position of each tally, its masters and the request.
+type Writes = Vec<(usize, (Masters, Request))>;
+
 type Calls = FuturesUnordered<BoxFuture<'static, MasterReplies>>;
 
 /// Sends batches to the masters of a store.
@@ -52,12 +56,14 @@ impl Broadcast<'_> {
             return Vec::new();
         }
         let limit = phase_limit(self.nodes, &batch);
+        let proposed = proposal(self.nodes.iter().map(|node| &node.clock));
         let tallies = batch.into_iter();
-        let tallies = tallies.map(|request| Tally::new(self.size, request, self.leftovers));
+        let tallies =
+            tallies.map(|request| Tally::new(self.size, request, proposed, self.leftovers));
         let mut tallies: Vec<_> = tallies.collect();
         let calls = self.decide(&mut tallies, limit).await;
         for tally in &tallies {
-            if let Some((gone, request)) = tally.refill() {
+            if let Some((gone, request)) = tally.refill(proposed) {
                 for (master, node) in among(self.nodes, gone) {
                     calls.push(call(node, master, true, Vec::new(), vec![request.clone()]));
                 }
@@ -84,61 +90,83 @@ impl Broadcast<'_> {
                 calls.push(call(node, master, false, positions, requests));
             }
         }
-        let mut end = Some(Instant::now() + limit);
+        let begun = Instant::now();
+        let mut phase_end = Some(begun + limit);
+        // The end of the wait for masters that may still take a proposal.
+        let mut wait_end = None;
         let vote_limit = limit.max(usual(self.nodes)).max(VOTE_MIN);
-        let vote_end = Instant::now() + vote_limit;
-        let mut vote_closed = false;
+        let mut vote_end = Some(begun + vote_limit);
         while !tallies.iter().all(Tally::is_done) {
+            let next_end = [phase_end, wait_end, vote_end].into_iter().flatten().min();
+            let mut writes = Writes::new();
             tokio::select! {
                 biased;
                 replied = calls.next() => {
                     let Some(replied) = replied else { break };
                     let MasterReplies { master, replies, positions, .. } = &replied;
                     self.admission.note_replies(*master, replies, positions, tallies);
-                    if self.count(tallies, &calls, replied) {
-                        end = Some(Instant::now() + limit);
+                    writes = count(tallies, replied, self.leftovers);
+                    if wait_end.is_none() && tallies.iter().any(Tally::is_granted) {
+                        // As long again as the majority took: about as long as the second phase takes.
+                        let again = Instant::now() + begun.elapsed();
+                        wait_end = phase_end.map(|end| end.min(again));
                     }
                 }
-                () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
-                    tallies.iter_mut().for_each(|tally| tally.close(limit));
-                    end = None;
+                () = sleep_until(next_end.unwrap_or(begun)), if next_end.is_some() => {
+                    let now = Instant::now();
+                    let is_due = |end: &mut Option<Instant>| end.take_if(|end| *end <= now).is_some();
+                    if is_due(&mut wait_end) {
+                        writes = end_waits(tallies);
+                    } else if is_due(&mut phase_end) {
+                        tallies.iter_mut().for_each(|tally| tally.close(limit));
+                    } else if is_due(&mut vote_end) {
+                        tallies.iter_mut().for_each(|tally| tally.give_up(vote_limit));
+                    }
                 }
-                () = sleep_until(vote_end), if !vote_closed => {
-                    tallies.iter_mut().for_each(|tally| tally.give_up(vote_limit));
-                    vote_closed = true;
-                }
+            }
+            if !writes.is_empty() {
+                self.write(&writes, &calls);
+                phase_end = Some(Instant::now() + limit);
             }
         }
         calls
     }
 
-    /// Counts the replies of a master, and sends the second phase where it begins. Returns whether it did.
-    fn count(self, tallies: &mut [Tally], calls: &Calls, replied: MasterReplies) -> bool {
-        let nodes = self.nodes;
-        let (master, second) = (replied.master, replied.second);
-        let mut writes: Vec<(Vec<usize>, Vec<Request>)> = vec![Default::default(); nodes.len()];
-        for (position, reply) in replied.positions.into_iter().zip(replied.replies) {
-            let tally = &mut tallies[position];
-            if let (Some(lease), Reply::Applied { .. }) = (tally.released(), &reply) {
-                self.leftovers.released_at(lease, master);
-            }
-            let Some((to, request)) = tally.count(master, second, reply) else {
-                continue;
-            };
-            for (master, _) in among(nodes, to) {
-                writes[master].0.push(position);
-                writes[master].1.push(request.clone());
-            }
-        }
-        let mut written = false;
-        for (master, (positions, requests)) in writes.into_iter().enumerate() {
+    /// Sends the second phases.
+    fn write(self, writes: &Writes, calls: &Calls) {
+        for (master, node) in self.nodes.iter().enumerate() {
+            let writes = writes.iter();
+            let to_this = writes.filter(|(_, (to, _))| to.contains(master));
+            let to_this = to_this.map(|(position, (_, request))| (*position, request.clone()));
+            let (positions, requests): (Vec<_>, Vec<_>) = to_this.unzip();
             if !positions.is_empty() {
-                calls.push(call(&nodes[master], master, true, positions, requests));
-                written = true;
+                calls.push(call(node, master, true, positions, requests));
             }
         }
-        written
     }
+}
+
+/// Counts the replies of a master. Returns the second phases that begin.
+fn count(tallies: &mut [Tally], replied: MasterReplies, leftovers: &Leftovers) -> Writes {
+    let (master, second) = (replied.master, replied.second);
+    let mut writes = Writes::new();
+    for (position, reply) in replied.positions.into_iter().zip(replied.replies) {
+        let tally = &mut tallies[position];
+        if let (Some(lease), Reply::Applied { .. }) = (tally.released(), &reply) {
+            leftovers.released_at(lease, master);
+        }
+        let write = tally.count(master, second, reply);
+        writes.extend(write.map(|write| (position, write)));
+    }
+    writes
+}
+
+/// Ends the waits for masters that may still take a proposal. Returns the second phases that begin.
+fn end_waits(tallies: &mut [Tally]) -> Writes {
+    let tallies = tallies.iter_mut().enumerate();
+    tallies
+        .filter_map(|(position, tally)| Some((position, tally.end_wait()?)))
+        .collect()
 }
 
 fn call(

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_core::Op;
+use leasehold_core::{Op, StoreTime};
 use tokio::time::Instant;
 
+use super::clock::MasterClock;
 use super::orphans::Orphans;
 use crate::store::api::{BoxFuture, Reply, Request, Store};
 use crate::store::lock::lock;
@@ -25,6 +26,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Master {
     pub(super) store: RedisStore,
+    pub(super) clock: MasterClock,
     in_flight: AtomicUsize,
     /// The average round trip in nanoseconds.
     round_trip: AtomicU64,
@@ -43,6 +45,7 @@ impl Master {
     pub(super) fn new(store: RedisStore) -> Self {
         Self {
             store,
+            clock: MasterClock::new(),
             in_flight: AtomicUsize::new(0),
             round_trip: AtomicU64::new(0),
             health: Mutex::default(),
@@ -56,7 +59,7 @@ impl Master {
         requests: Vec<Request>,
     ) -> BoxFuture<'static, Vec<Reply>> {
         let node = Arc::clone(self);
-        let acquisitions = self.orphans.begin(&requests);
+        let acquisitions = self.orphans.begin(&requests, self.store.ready_connection());
         Box::pin(async move {
             // A release is always sent.
             let releases = |request: &Request| matches!(request.op, Op::Release { .. });
@@ -69,7 +72,7 @@ impl Master {
                 node.store.apply(requests).await
             };
             node.note(begun, &replies);
-            let again = acquisitions.end(&replies);
+            let again = acquisitions.end(&replies, node.store.ready_connection());
             if !again.is_empty() {
                 node.store.apply(again).await;
             }
@@ -100,6 +103,10 @@ impl Master {
     }
 
     fn note(&self, begun: Instant, replies: &[Reply]) {
+        let now = Instant::now();
+        if let Some(time) = replies.iter().rev().find_map(time) {
+            self.clock.note(time, now);
+        }
         let failed = replies.iter().find_map(|reply| match reply {
             Reply::Rejected(error) | Reply::Unknown(error)
                 if error.kind() == ErrorKind::Unreachable =>
@@ -113,7 +120,7 @@ impl Master {
             None => {
                 *health = Health::default();
                 drop(health);
-                let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let took = u64::try_from((now - begun).as_nanos()).unwrap_or(u64::MAX);
                 let before = self.round_trip.load(Ordering::Relaxed);
                 let average = if before == 0 {
                     took
@@ -128,10 +135,18 @@ impl Master {
                 // The next call repairs a broken connection.
                 if health.failures > 1 {
                     let backoff = BACKOFF_MIN * 2_u32.saturating_pow(health.failures.min(16) - 2);
-                    health.backoff_until = Some(Instant::now() + backoff.min(BACKOFF_MAX));
+                    health.backoff_until = Some(now + backoff.min(BACKOFF_MAX));
                 }
             }
         }
+    }
+}
+
+/// The master's time in a reply. That of a release may be missing.
+fn time(reply: &Reply) -> Option<StoreTime> {
+    match reply {
+        Reply::Applied { now, .. } => *now,
+        Reply::Rejected(_) | Reply::Unknown(_) => None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! * `master` is one of the masters, with its backoff while it does not reply.
 //! * `broadcast` sends a batch to all of them. The votes on each request are a `tally`, by the rules of
 //!   [`leasehold_core::quorum`].
+//! * `clock` estimates the masters' clocks, and so the token that an acquisition proposes.
 //! * `admission` inspects masters that are new or may have forgotten leases, and admits them.
 //! * `fan_out` calls all of them, and waits for the slowest only for a moment.
 //! * `leftovers` are the leases of failed acquisitions, and the masters that may have granted them.
@@ -14,6 +15,7 @@
 
 mod admission;
 mod broadcast;
+mod clock;
 mod fan_out;
 mod inspect;
 mod leftovers;

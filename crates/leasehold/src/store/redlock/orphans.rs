@@ -7,13 +7,32 @@ use leasehold_core::{LeaseId, Op, Outcome, Ttl};
 
 use crate::store::api::{Reply, Request};
 use crate::store::lock::lock;
+use crate::store::redis::master::Connection;
 
-/// The acquisitions in flight to one master, and whether their leases were released meanwhile.
+/// The acquisitions in flight to one master.
 ///
 /// Two calls may wait for a connection and be sent in the other order. So the release of a lease whose
-/// acquisition is in flight is repeated after its reply, unless that is a refusal.
+/// acquisition is in flight is repeated after its reply, unless that is a refusal, or a reply to a call that was sent
+/// over the same connection before.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Orphans(Arc<Mutex<HashMap<LeaseId, bool>>>);
+pub(super) struct Orphans(Arc<Mutex<HashMap<LeaseId, Acquisition>>>);
+
+/// An acquisition in flight.
+#[derive(Debug)]
+struct Acquisition {
+    /// The connection over which it was sent at once, if there was one.
+    connection: Option<Connection>,
+    release: Release,
+}
+
+/// Whether the lease of an acquisition in flight was released.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Release {
+    None,
+    /// Behind the acquisition, over the same connection.
+    Behind,
+    AnyOrder,
+}
 
 /// The acquisitions of one call.
 pub(super) struct InFlight {
@@ -23,21 +42,30 @@ pub(super) struct InFlight {
 }
 
 impl Orphans {
-    /// Registers a call. Must be called in the order in which the calls are made.
-    pub(super) fn begin(&self, requests: &[Request]) -> InFlight {
+    /// Registers a call that is sent over `connection` at once, if there is one. Must be called in the order in which
+    /// the calls are made.
+    pub(super) fn begin(&self, requests: &[Request], connection: Option<Connection>) -> InFlight {
         let mut leases = Vec::new();
         let mut in_flight = lock(&self.0);
         for (nth, request) in requests.iter().enumerate() {
             match request.op {
                 Op::Acquire { lease, .. } => {
-                    in_flight.insert(lease, false);
+                    let acquisition = Acquisition {
+                        connection,
+                        release: Release::None,
+                    };
+                    in_flight.insert(lease, acquisition);
                     leases.push((lease, nth, release(request, lease)));
                 }
                 Op::Release {
                     lease, count: 0, ..
                 } => {
-                    if let Some(released) = in_flight.get_mut(&lease) {
-                        *released = true;
+                    if let Some(acquisition) = in_flight.get_mut(&lease) {
+                        let behind = connection.is_some() && acquisition.connection == connection;
+                        acquisition.release = match (behind, acquisition.release) {
+                            (true, Release::None | Release::Behind) => Release::Behind,
+                            _ => Release::AnyOrder,
+                        };
                     }
                 }
                 _ => {}
@@ -49,12 +77,22 @@ impl Orphans {
 }
 
 impl InFlight {
-    /// Ends the call, by its replies or without. Returns the releases to repeat.
-    pub(super) fn end(mut self, replies: &[Reply]) -> Vec<Request> {
+    /// Ends the call, by its replies or without, while requests are sent over `connection`. Returns the releases to
+    /// repeat.
+    pub(super) fn end(mut self, replies: &[Reply], connection: Option<Connection>) -> Vec<Request> {
         let mut in_flight = lock(&self.orphans.0);
         let leases = std::mem::take(&mut self.leases).into_iter();
         let released = leases.filter(|(lease, nth, _)| {
-            in_flight.remove(lease) == Some(true) && !is_refusal(replies.get(*nth))
+            let reply = replies.get(*nth);
+            let Some(acquisition) = in_flight.remove(lease) else {
+                return false;
+            };
+            let certain = matches!(reply, Some(Reply::Applied { .. }));
+            match acquisition.release {
+                Release::None => false,
+                Release::Behind if certain && acquisition.connection == connection => false,
+                Release::Behind | Release::AnyOrder => !is_refusal(reply),
+            }
         });
         released.map(|(_, _, release)| release).collect()
     }
@@ -97,37 +135,76 @@ mod tests {
     use super::*;
     use crate::store::api::fixture;
 
-    #[test]
-    fn only_a_release_before_the_reply_of_a_grant_is_repeated() {
+    /// The acquisition of a lease and its release.
+    fn requests() -> [[Request; 1]; 2] {
         let (lease, ttl) = (fixture::lease(1), Ttl::MAX);
         let acquire = Op::Acquire {
             lease,
             count: NonZeroU32::MIN,
             ttl,
             tokens: NonZeroU32::MIN,
+            proposal: None,
             wait: false,
         };
         let count = 0;
-        let request = |op| [Request::new(fixture::key("n"), op)];
-        let acquire = request(acquire);
-        let release = request(Op::Release { lease, count, ttl });
+        let release = Op::Release { lease, count, ttl };
+        [acquire, release].map(|op| [Request::new(fixture::key("n"), op)])
+    }
+
+    #[test]
+    fn only_a_release_before_the_reply_of_a_grant_is_repeated() {
+        let [acquire, release] = requests();
         let outcome = Outcome::Exhausted;
         let refused = Reply::Applied { outcome, now: None };
         let orphans = Orphans::default();
 
-        let in_flight = orphans.begin(&acquire);
-        assert!(orphans.begin(&release).end(&[]).is_empty());
-        let again = in_flight.end(&[]);
+        let in_flight = orphans.begin(&acquire, None);
+        assert!(orphans.begin(&release, None).end(&[], None).is_empty());
+        let again = in_flight.end(&[], None);
         assert_eq!(again.len(), 1);
         assert!(matches!(again[0].op, Op::Release { count: 0, .. }));
 
-        let in_flight = orphans.begin(&acquire);
-        drop(orphans.begin(&release));
-        assert!(in_flight.end(&[refused]).is_empty());
+        let in_flight = orphans.begin(&acquire, None);
+        drop(orphans.begin(&release, None));
+        assert!(in_flight.end(&[refused], None).is_empty());
 
-        assert!(orphans.begin(&acquire).end(&[]).is_empty());
-        drop(orphans.begin(&acquire));
-        assert!(orphans.begin(&release).end(&[]).is_empty());
+        assert!(orphans.begin(&acquire, None).end(&[], None).is_empty());
+        drop(orphans.begin(&acquire, None));
+        assert!(orphans.begin(&release, None).end(&[], None).is_empty());
         assert!(lock(&orphans.0).is_empty());
+    }
+    #[test]
+    fn a_release_behind_its_acquisition_is_not_repeated() {
+        let [acquire, release] = requests();
+        let connection = |session, resent| Some(Connection { session, resent });
+        let here = connection(1, 0);
+        let first = leasehold_core::Token::MAX;
+        let granted = Reply::Applied {
+            outcome: Outcome::Granted { first },
+            now: None,
+        };
+        for (sent, released, ended, repeated) in [
+            (here, here, here, 0),
+            // Either waited for a connection.
+            (None, here, here, 1),
+            (here, None, here, 1),
+            (None, None, here, 1),
+            // There was another one in between.
+            (here, connection(2, 0), connection(2, 0), 1),
+            (here, here, connection(2, 0), 1),
+            // The acquisition may have been sent again.
+            (here, here, connection(1, 1), 1),
+        ] {
+            let orphans = Orphans::default();
+            let in_flight = orphans.begin(&acquire, sent);
+            drop(orphans.begin(&release, released));
+            let again = in_flight.end(std::slice::from_ref(&granted), ended);
+            assert_eq!(again.len(), repeated, "{sent:?} {released:?} {ended:?}");
+        }
+        // Without a reply nothing is known.
+        let orphans = Orphans::default();
+        let in_flight = orphans.begin(&acquire, here);
+        drop(orphans.begin(&release, here));
+        assert_eq!(in_flight.end(&[], here).len(), 1);
     }
 }

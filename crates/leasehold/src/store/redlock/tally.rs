@@ -5,7 +5,7 @@ use std::iter::repeat_n;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step, Verdict, Vote};
-use leasehold_core::{LeaseId, Loss, Namespace, Op, Outcome, StoreTime};
+use leasehold_core::{LeaseId, Loss, Namespace, Op, Outcome, StoreTime, Token};
 
 use super::leftovers::{Leftovers, Replies};
 use crate::error::Retry;
@@ -40,9 +40,23 @@ enum Kind {
 }
 
 impl Tally {
-    pub(super) fn new(size: Size, request: Request, leftovers: &Leftovers) -> Self {
-        let kind = match request.op {
-            Op::Acquire { tokens, .. } => Kind::Round(Round::new(size, tokens)),
+    pub(super) fn new(
+        size: Size,
+        mut request: Request,
+        proposed: Option<Token>,
+        leftovers: &Leftovers,
+    ) -> Self {
+        let kind = match &mut request.op {
+            Op::Acquire {
+                tokens,
+                proposal,
+                wait,
+                ..
+            } => {
+                // The masters keep no queues.
+                (*proposal, *wait) = (proposed, false);
+                Kind::Round(Round::new(size, *tokens, proposed))
+            }
             Op::Enter { .. } | Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. } => {
                 Kind::Vote(Vote::new(size))
             }
@@ -154,6 +168,20 @@ impl Tally {
                 return None;
             }
         };
+        self.step(step)
+    }
+
+    /// Whether a majority has granted an acquisition that waits for masters which may still take its proposal.
+    pub(super) fn is_granted(&self) -> bool {
+        matches!(&self.kind, Kind::Round(round) if round.is_granted())
+    }
+
+    /// Ends that wait. Returns the masters and the request of the second phase, if it begins.
+    pub(super) fn end_wait(&mut self) -> Option<(Masters, Request)> {
+        let Kind::Round(round) = &mut self.kind else {
+            return None;
+        };
+        let step = round.end_wait();
         self.step(step)
     }
 
@@ -286,7 +314,7 @@ impl Tally {
     }
 
     /// The acquisition that restores a renewed lease where it was forgotten.
-    pub(super) fn refill(&self) -> Option<(Masters, Request)> {
+    pub(super) fn refill(&self, proposal: Option<Token>) -> Option<(Masters, Request)> {
         let reply = self.reply.as_ref().map(Reply::outcome);
         let renewed = matches!(reply, Some(Ok(Outcome::Renewed)));
         let (Op::Renew { lease, ttl }, Kind::Vote(vote)) = (&self.request.op, &self.kind) else {
@@ -301,6 +329,7 @@ impl Tally {
             count: std::num::NonZeroU32::MIN,
             ttl,
             tokens: std::num::NonZeroU32::MIN,
+            proposal,
             wait: false,
         };
         Some((free, self.again(op)))

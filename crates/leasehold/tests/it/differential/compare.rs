@@ -219,6 +219,7 @@ impl<'a> Player<'a> {
             count: TokenCount::MIN,
             ttl: Ttl::MAX,
             tokens: TokenCount::MIN,
+            proposal: None,
             wait,
         };
         let stranger = ClientId::from_random([0; 16]);

@@ -10,6 +10,7 @@ mod late;
 mod load;
 mod lost;
 mod majority;
+mod proposals;
 mod refused;
 
 use std::time::Instant;

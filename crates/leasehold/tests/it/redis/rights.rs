@@ -40,7 +40,7 @@ async fn a_missing_right_damages_no_record() {
             ("free", acquire("free", 1), "get set del time"),
             ("a", acquire("a", 1), "time get pttl set"),
             // By the short script.
-            ("a", renew("a", 1), "time pexpire"),
+            ("a", renew("a", 1), "time"),
             ("a", release("a", 1, 2), "time get pttl set"),
             ("a", release("a", 1, 0), "get del"),
         ] {
@@ -48,6 +48,8 @@ async fn a_missing_right_damages_no_record() {
             let key = format!("app:{{t:{name}}}");
             let record = || server.cli(&["GET", &key]);
             let before = record();
+            // The short script leaves a renewal that is not longer to the rule.
+            server.cli(&["PEXPIRE", &key, "5000"]);
             match send(&*store, request).await {
                 Reply::Rejected(error) if needs.contains(&removed) => {
                     assert_unauthorized(&error, removed);
@@ -73,7 +75,7 @@ async fn a_missing_right_damages_no_record() {
 async fn without_the_rights_for_low_cost_leases_are_renewed_in_short_calls() {
     let server = server();
     let names: Vec<_> = (0..1_024).map(|nth| format!("lock {nth}")).collect();
-    for removed in ["mget", "exists"] {
+    for removed in ["mget", "pexpireat", "exists"] {
         allow(&server, removed);
         let store = open(&url(&server)).await;
         let all = |request: fn(&str) -> Request| {

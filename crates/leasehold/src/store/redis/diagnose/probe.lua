@@ -34,6 +34,7 @@ try('LREM', queue, 0, 'x')
 try('LTRIM', queue, 1, 0)
 try('EXISTS', record)
 try('PEXPIRE', record, 1)
+try('PEXPIREAT', record, 1)
 -- Only what can be removed is written.
 if try('DEL', record) and try('HSET', record, 'f', '1') then
   -- The record is not a list; the server checks the permission first.

@@ -19,7 +19,7 @@ use crate::{Durability, Error, ErrorKind, Result};
 /// The commands by their purpose, in the order of the command that creates a user.
 const RIGHTS: [(Purpose, &str); 5] = [
     (Purpose::Lock, "eval evalsha time get set del pexpire"),
-    (Purpose::Renew, "mget"),
+    (Purpose::Renew, "mget pexpireat"),
     (
         Purpose::Wait,
         "pttl lindex lpos rpush lrem ltrim publish pubsub|numsub subscribe unsubscribe",

@@ -31,11 +31,13 @@
 --
 -- KEYS: for each operation its record, its counter and its queue; for a single operation the record is
 --       enough. For one of many masters also its admission record, last. The answer of a master that is
---       not admitted is {'HMGET', 'UNARMED'}.
+--       not admitted is {'HMGET', 'UNARMED'}, unless all operations are last releases.
 -- ARGV: for each operation three values, verb, lease and ttl in ms; for the last release the verb and the lease.
 --       The verb may be followed by numbers, each behind a space:
 --
 --         acquire, acquire <tokens> <hold count>   without numbers: one token and one hold
+--         acquire <tokens> <hold count> <proposal>
+--         propose                                  one token and one hold; a fourth value is the proposal
 --         queue, queue <tokens> <hold count>       the same; waits in the queue if it is refused
 --         enter <hold count>                       the new count
 --         renew
@@ -47,9 +49,9 @@
 --
 --       Then, in a cluster, the id of this node.
 --
--- An operation is plain if it acquires a free lock without a queue, with one hold and the time as its one token, or
--- releases the only hold of a lock without a queue. If all operations are plain, the call returns the server's time in
--- microseconds as text, which is the token of each grant; or nil if all are releases, for which no time is read.
+-- An operation is plain if it acquires a free lock without a queue, with one hold and the proposal as its one token,
+-- or without a proposal the time; or releases the only hold of a lock without a queue. If all operations are plain, the
+-- call returns the server's time in microseconds as text; or nil if all are releases, for which no time is read.
 --
 -- Otherwise it returns a flat list: the server's time in microseconds, then for each operation a code and a value:
 --
@@ -74,10 +76,13 @@
 -- GET, SET, DEL, TIME, PEXPIRE, PTTL and LINDEX; for plain operations EXISTS; for the queue also LPOS, RPUSH, LREM,
 -- LTRIM, PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); for one of many masters also HMGET, HSET and
 -- INFO. A user without one of the first four is granted nothing, so it holds no lock that it cannot release. The
--- next three are not tried before a grant: their refusal shows at the first renewal, or where a lease waits.
+-- next three are not tried before a grant: their refusal shows at a renewal, or where a lease waits.
 
 -- A day, and the largest whole number that a Lua number and JSON hold exactly.
 local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
+
+-- How far the mark of the largest token is set ahead.
+local HIGH_STEP = 1000000
 
 -- Plain operations come first, before the functions of the rule are created: each command, value and table counts.
 -- `open` has the records with operations that are not plain, and for each the position of its first one in KEYS; that
@@ -85,9 +90,28 @@ local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
 
 local run, keys, argv = redis.pcall, KEYS, ARGV
 local size, at, stamp, proven, open = #keys, 1, nil, false, nil
--- One of many masters compares its admission record first. A single record is in a slot that is being migrated.
-local quick = size % 3 == 0
+-- A single record is in a slot that is being migrated.
+local quick = size ~= 1
+
+-- One of many masters applies only last releases, of two values each, in a run for which it is not admitted, as it may
+-- have forgotten its grants. It issues only tokens above its floor. See crates/leasehold-core/src/quorum/master.rs, and
+-- master.lua for the definition of a run.
+local mark, floor, high = size > 1 and size % 3 == 1 and keys[size], nil, nil
 size = size > 1 and size - size % 3 or size
+if mark and 3 * #argv > 2 * size then
+    local kept, info = run('HMGET', mark, 'run', 'floor', 'high'), run('INFO', 'replication')
+    if kept.err then
+        return {'HMGET', kept.err}
+    elseif type(info) == 'table' then
+        return {'INFO', info.err}
+    elseif not string.find(info, 'role:master', 1, true) then
+        return {'INFO', 'READONLY the server is a replica'}
+    elseif not kept[1] or kept[1] ~= string.match(info, 'master_replid:(%x+)') then
+        return {'HMGET', 'UNARMED'}
+    end
+    floor, high = tonumber(kept[2] or 0), tonumber(kept[3] or 0)
+end
+
 for i = 1, size, 3 do
     local record, verb, lease = keys[i], argv[at], argv[at + 1]
     if not (open and open[record]) then
@@ -96,18 +120,20 @@ for i = 1, size, 3 do
             -- Left to the rule.
         elseif verb == 'release' then
             held = run('GET', record)
-            done = held == lease and run('EXISTS', keys[i + 2]) == 0 and run('DEL', record) == 1
-        elseif verb == 'queue' or verb == 'acquire' then
+            done = held == lease and (mark or run('EXISTS', keys[i + 2]) == 0) and run('DEL', record) == 1
+        elseif verb == 'queue' or verb == 'acquire' or verb == 'propose' then
             held = run('GET', record)
-            if not held and run('EXISTS', keys[i + 2]) == 0 then
+            if not held and (mark or run('EXISTS', keys[i + 2]) == 0) then
                 if not stamp then
                     local time = run('TIME')
                     stamp = time[1] and time[1] .. (#time[2] == 6 and time[2] or string.format('%06d', time[2])) or ''
                 end
                 -- Times and tokens of 16 digits have the same order as text.
-                local counter = keys[i + 1]
-                local last = #stamp ~= 16 or run('SET', counter, stamp, 'PX', RETENTION_MS, 'GET')
-                if not last or type(last) == 'string' and #last == 16 and last < stamp then
+                local counter, token = keys[i + 1], verb == 'propose' and argv[at + 3] or stamp
+                local last = #stamp ~= 16 or #token ~= 16
+                    or mark and (tonumber(token) <= floor or tonumber(token) > high)
+                    or run('SET', counter, token, 'PX', RETENTION_MS, 'GET')
+                if not last or type(last) == 'string' and #last == 16 and last < token then
                     -- Deletes nothing. It proves that the lock can be released.
                     proven = proven or run('DEL', record) == 0
                     -- Without a value before, its reply is cheaper than a status.
@@ -124,7 +150,7 @@ for i = 1, size, 3 do
             open = {[record] = i, [i] = held}
         end
     end
-    at = at + (verb == 'release' and 2 or 3)
+    at = at + (verb == 'release' and 2 or verb == 'propose' and 4 or 3)
 end
 if size > 0 and not open then
     return stamp
@@ -189,28 +215,10 @@ local function tell(record, lease, first, ttl, subscribers)
     return false
 end
 
--- One of many masters applies nothing in a run for which it is not admitted, as it may have forgotten its
--- grants. It issues only tokens above its floor. See crates/leasehold-core/src/quorum/master.rs, and
--- master.lua for the definition of a run.
-local mark, floor, high = #keys > size and keys[#keys], nil, nil
-if mark then
-    local kept, info = run('HMGET', mark, 'run', 'floor', 'high'), run('INFO', 'replication')
-    if kept.err then
-        return {'HMGET', kept.err}
-    elseif type(info) == 'table' then
-        return {'INFO', info.err}
-    elseif not find(info, 'role:master', 1, true) then
-        return {'INFO', 'READONLY the server is a replica'}
-    elseif not kept[1] or kept[1] ~= match(info, 'master_replid:(%x+)') then
-        return {'HMGET', 'UNARMED'}
-    end
-    floor, high = tonumber(kept[2] or 0), tonumber(kept[3] or 0)
-end
-
--- Reserves the next block of tokens, or the `chosen` one, and returns its first token. If the block of this
--- grant is `known` to be the last of the counter, returns that one again, unless the counter was lost.
--- On failure returns nil, a code and a value.
-local function reserve(counter, tokens, known, chosen)
+-- Reserves the next block of tokens, from the `proposal` or the time, or the `chosen` one, and returns its first token.
+-- If the block of this grant is `known` to be the last of the counter, returns that one again, unless the counter was
+-- lost. On failure returns nil, a code and a value.
+local function reserve(counter, tokens, known, chosen, proposal)
     tokens = tonumber(tokens)
     local last = run('GET', counter)
     if type(last) == 'table' then
@@ -224,7 +232,7 @@ local function reserve(counter, tokens, known, chosen)
     if floor and floor > (last or 0) then
         last = floor
     end
-    local first = chosen or now < 1 and 1 or now
+    local first = chosen or proposal or now < 1 and 1 or now
     if last then
         if known and last >= tokens then
             return last + 1 - tokens
@@ -241,12 +249,13 @@ local function reserve(counter, tokens, known, chosen)
         return nil, EXHAUSTED, 0
     end
     last = first - 1 + tokens
-    if mark and last > high then
-        local reply = run('HSET', mark, 'high', last)
+    if high and last > high then
+        local ahead = math.min(last + HIGH_STEP, TOKEN_MAX)
+        local reply = run('HSET', mark, 'high', ahead)
         if type(reply) == 'table' then
             return nil, FAILED, {'HSET', reply.err, mark}
         end
-        high = last
+        high = ahead
     end
     -- The server writes a number with all its digits.
     local reply = run('SET', counter, last, 'PX', RETENTION_MS)
@@ -455,7 +464,8 @@ for i = 1, size, 3 do
     local record, verb, lease, ttl = keys[i], argv[at], argv[at + 1], argv[at + 2]
     local counter, queue = keys[i + 1] or record .. ':token', keys[i + 2] or record .. ':queue'
     local number, second
-    at = at + (verb == 'release' and 2 or 3)
+    local proposal = verb == 'propose' and argv[at + 3]
+    at = at + (verb == 'release' and 2 or proposal and 4 or 3)
     -- The record, or false if it is free. The hold count, if the lease holds it. And the time left of the record in
     -- ms: -1 without an expiry, -2 if it is free, nil if not read yet.
     local held, before, left
@@ -464,14 +474,17 @@ for i = 1, size, 3 do
     repeat
         if not open[record] or i < open[record] then
             -- Plain, and done.
-            code, value = verb == 'release' and RELEASED or GRANTED, verb == 'release' and 0 or now
+            code, value = GRANTED, tonumber(proposal or now)
+            if verb == 'release' then
+                code, value = RELEASED, 0
+            end
             break
         end
         local space = find(verb, ' ', 1, true)
         if space then
             verb, number = sub(verb, 1, space - 1), sub(verb, space + 1)
             if verb ~= 'enter' and verb ~= 'release' then
-                number, second = match(number, '^(%d+) (%d+)$')
+                number, second, proposal = match(number, '^(%d+) (%d+) ?(%d*)$')
             end
         end
         held = open[i]
@@ -511,7 +524,7 @@ for i = 1, size, 3 do
             end
         end
 
-        if verb == 'acquire' or verb == 'queue' then
+        if verb == 'acquire' or verb == 'queue' or verb == 'propose' then
             local tokens, count, first = number or '1', second or '1', nil
             head = left == -2 and run('LINDEX', queue, 0)
             if head then
@@ -531,7 +544,7 @@ for i = 1, size, 3 do
                 end
                 break
             end
-            first, code, value = reserve(counter, tokens, before)
+            first, code, value = reserve(counter, tokens, before, nil, tonumber(proposal or ''))
             if not first then
                 break
             end

@@ -48,6 +48,9 @@ async fn the_second_phase_is_late() {
     let far = Proxied::start(3);
     let client = client_at(&far.url(), NEVER).await;
     far.lock_and_release(&client).await;
+    for server in far.masters.servers() {
+        proposals::set_ahead(server, "a");
+    }
     far.proxies[1..]
         .iter()
         .for_each(|proxy| proxy.hold_requests("fence", 1));

@@ -1,0 +1,91 @@
+//! The clocks of the masters, from which proposals for tokens are taken.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leasehold_core::{StoreTime, Token};
+use tokio::time::Instant;
+
+/// The clock of one master, as this process estimates it.
+#[derive(Debug)]
+pub(super) struct MasterClock {
+    start: Instant,
+    /// The master's time at the start in microseconds. 0: unknown.
+    at_start: AtomicU64,
+}
+
+impl MasterClock {
+    pub(super) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            at_start: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes the master's time in a reply that has just arrived. So the estimate is behind by the time that the reply
+    /// took, and by less than a round trip.
+    pub(super) fn note(&self, time: StoreTime, now: Instant) {
+        let at_start = time.as_micros().saturating_sub(self.micros(now));
+        self.at_start.store(at_start, Ordering::Relaxed);
+    }
+
+    fn estimate(&self, now: Instant) -> Option<u64> {
+        match self.at_start.load(Ordering::Relaxed) {
+            0 => None,
+            at_start => Some(at_start.saturating_add(self.micros(now))),
+        }
+    }
+
+    fn micros(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.start);
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The proposal for the tokens of acquisitions that begin now: the median of the masters' clocks, of an even number
+/// the smaller one in the middle. `None`: no master has replied yet.
+///
+/// Two clients agree on these clocks to about the time that a reply takes, whatever their own clocks show. So the
+/// proposal of a client that acquires a lock after another one is larger, and is taken. By their own clocks, every
+/// hand-over to a client whose clock is behind would cost a second phase, and every one would if the clock were wrong
+/// by hours. The largest token that a client has seen is of no use here: it would carry a counter that is far ahead
+/// from one name to all others. The median does not follow a minority of masters whose clocks are wrong.
+pub(super) fn proposal<'a>(clocks: impl Iterator<Item = &'a MasterClock>) -> Option<Token> {
+    let now = Instant::now();
+    median(clocks.filter_map(|clock| clock.estimate(now))).and_then(Token::new)
+}
+
+fn median(times: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut times: Vec<_> = times.collect();
+    times.sort_unstable();
+    times.get(times.len().checked_sub(1)? / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn one_wrong_clock_does_not_move_the_median() {
+        let median = |times: &[u64]| median(times.iter().copied());
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[5]), Some(5));
+        assert_eq!(median(&[5, u64::MAX]), Some(5));
+        assert_eq!(median(&[6, u64::MAX, 5]), Some(6));
+        assert_eq!(median(&[6, 1, 5]), Some(5));
+        assert_eq!(median(&[7, 6, u64::MAX, 5]), Some(6));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_of_a_master_goes_on_between_its_replies() {
+        let clock = MasterClock::new();
+        assert_eq!(clock.estimate(Instant::now()), None);
+        for time in [7_000_000, 5_000_000] {
+            // Also if it was set back.
+            clock.note(StoreTime::from_micros(time), Instant::now());
+            tokio::time::advance(Duration::from_secs(2)).await;
+            assert_eq!(clock.estimate(Instant::now()), Some(time + 2_000_000));
+        }
+    }
+}
