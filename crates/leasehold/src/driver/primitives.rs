@@ -55,29 +55,29 @@ pub(super) mod modelled {
             F: Future + Send + 'static,
             F::Output: Send,
         {
-            shuttle::future::spawn(survived(future))
+            shuttle::future::spawn(async {
+                match survived(future).await {
+                    Some(output) => output,
+                    None => std::future::pending().await,
+                }
+            })
         }
     }
 
     /// The payload of a panic that a model causes. As with tokio, it ends only its task.
     pub(crate) struct ModelPanic;
 
-    async fn survived<F: Future>(future: F) -> F::Output {
-        let output = {
-            let mut future = pin!(future);
-            let poll = std::future::poll_fn(|context| {
-                let poll = AssertUnwindSafe(|| future.as_mut().poll(context));
-                match catch_unwind(poll) {
-                    Ok(poll) => poll.map(Some),
-                    Err(panic) if panic.is::<ModelPanic>() => Poll::Ready(None),
-                    Err(panic) => resume_unwind(panic),
-                }
-            });
-            poll.await
-        };
-        match output {
-            Some(output) => output,
-            None => std::future::pending().await,
-        }
+    /// The output of a future. `None`: a panic of the model has ended it.
+    pub(crate) async fn survived<F: Future>(future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        let poll = std::future::poll_fn(|context| {
+            let poll = AssertUnwindSafe(|| future.as_mut().poll(context));
+            match catch_unwind(poll) {
+                Ok(poll) => poll.map(Some),
+                Err(panic) if panic.is::<ModelPanic>() => Poll::Ready(None),
+                Err(panic) => resume_unwind(panic),
+            }
+        });
+        poll.await
     }
 }

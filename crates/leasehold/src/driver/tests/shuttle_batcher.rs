@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use super::super::batcher::{Batcher, reply_to};
 use super::super::context::Context;
 use super::super::primitives::Runtime;
-use super::super::primitives::modelled::ModelPanic;
+use super::super::primitives::modelled::{ModelPanic, survived};
 use super::{a_while, key, poll_times};
 use crate::clock::BootClock;
 use crate::store::{
@@ -271,8 +271,8 @@ impl World {
     }
 }
 
-/// Runs tasks until each has returned or panicked.
-fn run_tasks<F>(tasks: impl IntoIterator<Item = F>)
+/// Starts tasks. Returns a future that ends when each has returned or panicked.
+fn start<F>(tasks: impl IntoIterator<Item = F>) -> impl Future<Output = ()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -285,16 +285,22 @@ where
         ended
     };
     let tasks: Vec<_> = tasks.into_iter().map(spawn).collect();
-    block_on(async {
+    async {
         for ended in tasks {
             drop(ended.await);
         }
-    });
+    }
 }
 
 fn run(pipelined: bool, panics: bool, mutation: Mutation) -> usize {
     let world = World::new(pipelined, UNLIMITED, panics, mutation);
-    run_tasks((0..TASKS).map(|_| Arc::clone(&world).visit()));
+    block_on(async {
+        let ended = start((0..TASKS).map(|_| Arc::clone(&world).visit()));
+        // A caller that is not polled any more stops nobody.
+        let mut stopped = pin!(world.batcher.submit(world.request(NAMES.start)));
+        survived(poll_times(&mut stopped, 2)).await;
+        ended.await;
+    });
     // Every queue can still send.
     world.store.panics.store(false, Ordering::Relaxed);
     for name in NAMES {
@@ -333,19 +339,19 @@ fn a_panic_of_the_store_leaves_no_caller_waiting() {
 #[test]
 #[should_panic(expected = "overtook")]
 fn routes_without_regard_to_the_name_are_noticed() {
-    shuttle::check_random(|| drop(run(false, false, Mutation::RoutesInTurn)), RUNS);
+    shuttle::check_random(|| _ = run(false, false, Mutation::RoutesInTurn), RUNS);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_caller_that_takes_the_right_to_send_with_it_is_noticed() {
-    shuttle::check_random(|| drop(run(true, false, Mutation::KeepsSender)), RUNS);
+    shuttle::check_random(|| _ = run(true, false, Mutation::KeepsSender), RUNS);
 }
 
 /// Returns the size of the largest batch.
 fn run_limited(callers_max: usize, posts: bool) -> usize {
     let world = World::new(false, callers_max, false, Mutation::None);
-    run_tasks((0..TASKS).map(|task| {
+    block_on(start((0..TASKS).map(|task| {
         let world = Arc::clone(&world);
         async move {
             match posts && task > 0 {
@@ -353,7 +359,7 @@ fn run_limited(callers_max: usize, posts: bool) -> usize {
                 false => world.submit(if callers_max == 1 { 0 } else { task }).await,
             }
         }
-    }));
+    })));
     world.recorded().largest_batch
 }
 
