@@ -2,7 +2,8 @@
 //!
 //! An operation is sent at once when no other is in flight on its route, otherwise together with all others
 //! that arrived meanwhile: no delay for one caller, one round trip (and one transaction) for many.
-//! The operations on a name reach its shard of the store in the order in which they were submitted.
+//! The operations on a name reach its shard of the store in the order in which they were queued. Those on names
+//! of different stripes may overtake each other.
 //!
 //! A caller polls its call itself as long as it is the only one. It may stop polling at any moment, so when
 //! another operation arrives, a task takes the call over.
@@ -220,7 +221,8 @@ impl RouteQueue {
         reply
     }
 
-    /// Starts a task that sends the waiting operations, unless there is one.
+    /// Starts a task that sends the waiting operations, unless there is one. It first takes over the call that a
+    /// caller has begun, if that is in flight.
     fn ensure_sender(self: &Arc<Self>, mut pending: MutexGuard<'_, PendingRequests>) {
         if let Some(sender) = pending.idle.take() {
             drop(pending);

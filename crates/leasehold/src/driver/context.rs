@@ -25,8 +25,8 @@ pub(crate) struct Context {
     stripes: u64,
 }
 
-/// How many calls to one shard may be in flight, if the store is pipelined: the store processes one while the client
-/// processes the replies to the other. With more, each call has fewer operations and costs more of the store's time.
+/// The stripes of a shard, if the store is pipelined: it processes the call of one while the client processes the
+/// replies to the other. With more, each call has fewer operations, and an operation costs more of the store's time.
 const STRIPES: u64 = 2;
 
 /// How a lease is kept.
@@ -41,7 +41,7 @@ pub(crate) struct AcquireOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Route {
     pub(crate) shard: Shard,
-    /// The part of the names: the operations of a name stay in order, those of different stripes do not.
+    /// The part of the names of the shard. Operations on a name stay in order, those of different stripes do not.
     pub(crate) stripe: u64,
     /// Whether the store waits for replicas.
     pub(crate) replicated: bool,
