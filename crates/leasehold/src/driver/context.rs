@@ -75,13 +75,25 @@ impl Context {
         catch_unwind(AssertUnwindSafe(|| self.store.shard(key))).unwrap_or(Shard(0))
     }
 
+    /// The route of operations that need no order: they travel in one stripe, as larger batches cost the store less.
     pub(crate) fn route(&self, key: &Key, durability: Durability) -> Route {
-        let replicated = durability.is_replicated();
         Route {
             shard: self.shard(key),
+            stripe: 0,
+            replicated: durability.is_replicated(),
+        }
+    }
+
+    pub(crate) fn route_of(&self, request: &Request) -> Route {
+        let route = self.route(&request.key, request.durability);
+        Route {
             // One call at a time waits for replicas.
-            stripe: if replicated { 0 } else { self.stripe(key) },
-            replicated,
+            stripe: if route.replicated {
+                0
+            } else {
+                self.stripe(&request.key)
+            },
+            ..route
         }
     }
 
@@ -92,10 +104,6 @@ impl Context {
         let mut hasher = DefaultHasher::new();
         key.name.hash(&mut hasher);
         hasher.finish() % self.stripes
-    }
-
-    pub(crate) fn route_of(&self, request: &Request) -> Route {
-        self.route(&request.key, request.durability)
     }
 
     /// Whether an event of this scope concerns a record.

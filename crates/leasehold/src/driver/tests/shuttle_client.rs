@@ -24,7 +24,7 @@ use super::super::acquire::{self, AcquireRequest, Wait};
 use super::super::active_lease::ActiveLease;
 use super::super::context::AcquireOptions;
 use super::super::hold::Hold;
-use super::super::primitives::Runtime;
+use super::super::primitives::{Mutex, Runtime, lock};
 use super::super::renew::Renewer;
 use super::super::watchdog::WatchdogClient;
 use super::super::{Context as DriverContext, Driver, shutdown};
@@ -100,6 +100,8 @@ struct World {
     clock: Arc<ModelClock>,
     store: Arc<RecordingStore>,
     driver: Arc<Driver>,
+    /// The leases of holds that were dropped.
+    dropped: Mutex<Vec<Arc<ActiveLease>>>,
 }
 
 impl World {
@@ -116,6 +118,7 @@ impl World {
             clock,
             store,
             driver,
+            dropped: Mutex::default(),
         })
     }
 
@@ -153,11 +156,16 @@ impl World {
         self.store.in_hand(lease);
         a_while().await;
         if thread_rng().gen_bool(0.3) {
-            return drop(hold);
+            return self.drop_hold(hold);
         }
         // Lost or not, and confirmed or not: the hold has ended.
         drop(hold.release().await);
         self.store.released(lease);
+    }
+
+    fn drop_hold(&self, hold: Hold) {
+        lock(&self.dropped).push(Arc::clone(&hold.lease));
+        drop(hold);
     }
 
     async fn disturb(self: Arc<Self>) {
@@ -208,8 +216,15 @@ fn run_client(faults: bool) -> u64 {
             world.store.released(kept.lease.id);
         }
         // One that was lost before is released by its drop, as long as time goes on.
-        drop(kept);
+        if let Some(kept) = kept {
+            world.drop_hold(kept);
+        }
         shutdown::shut_down(&world.driver).await;
+        // A drop does not wait for the renewal that is under way.
+        let dropped = std::mem::take(&mut *lock(&world.dropped));
+        for lease in dropped {
+            lease.no_renewal().await;
+        }
         world.store.all_given_back();
         a_while().await;
         time.abort();
