@@ -82,7 +82,7 @@ pub(super) const OURS: &str = "leasehold";
 
 /// Ours first, then each as its documentation recommends and with its fastest setting.
 const LIBRARIES: [(&str, &[&str], &Language); 7] = [
-    (OURS, &["default", "no-handoff"], &RUST),
+    (OURS, &["default", "no-handoff", "buckets"], &RUST),
     ("rslock", &["default", "fastest"], &RUST),
     ("distributed-lock", &["default", "fastest"], &RUST),
     ("redis-py", &["default", "fastest"], &PYTHON),
@@ -133,7 +133,9 @@ impl Peer {
             }
             Deployment::Cluster => self.library == OURS,
         };
-        deployed && !(work.own_names && waits_differently)
+        let bucketed = self.variant == "buckets";
+        let slots = !bucketed || matches!(work.deployment, Deployment::Cluster);
+        deployed && slots && !(work.own_names && waits_differently)
     }
 
     /// Builds its runner, or returns the reason why that cannot be done here.

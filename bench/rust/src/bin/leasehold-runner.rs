@@ -31,8 +31,10 @@ fn url(urls: &str) -> String {
 fn main() -> Result<(), Box<dyn Error>> {
     run("this tree", async |args| {
         let mut builder = Client::builder();
-        if args.variant == "no-handoff" {
-            builder = builder.handoff_max(0);
+        match args.variant.as_str() {
+            "no-handoff" => builder = builder.handoff_max(0),
+            "buckets" => builder = builder.namespace("bench@16"),
+            _ => {}
         }
         let many = args.url.contains(',');
         let client = builder.connect(&url(&args.url)).await?;

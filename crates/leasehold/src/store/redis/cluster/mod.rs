@@ -259,10 +259,8 @@ impl Store for ClusterStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            pipelined: true,
-            ..Capabilities::new(self.topology.wakeup_mode())
-        }
+        // Not pipelined: the nodes work side by side already, and a call has the operations of one slot.
+        Capabilities::new(self.topology.wakeup_mode())
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
