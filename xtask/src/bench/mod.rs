@@ -196,15 +196,14 @@ fn build(
     only: &[String],
     left_out: &mut BTreeMap<String, String>,
 ) -> Result<Vec<LibraryVariant>, String> {
-    let wanted = |library: &str| only.is_empty() || only.iter().any(|name| name == library);
+    let wanted = |variant: &LibraryVariant| {
+        let mut names = only.iter();
+        only.is_empty() || variant.library == LEASEHOLD || names.any(|name| name == variant.library)
+    };
     let mut built = BTreeMap::new();
     let mut variants = Vec::new();
-    for variant in libraries::all() {
-        let library = variant.library;
-        if library != LEASEHOLD && !wanted(library) {
-            continue;
-        }
-        let directory = variant.language.directory;
+    for variant in libraries::all().filter(wanted) {
+        let (library, directory) = (variant.library, variant.language.directory);
         match built.entry(directory).or_insert_with(|| variant.build()) {
             Ok(()) => variants.push(variant),
             Err(why) if library == LEASEHOLD => {

@@ -148,7 +148,8 @@ impl WorkResult {
             // Waits of those that do not queue are no pattern under contention.
             let comparable = name == RATE || leasehold.median(PAIR).is_some();
             let baseline = baseline.filter(|_| comparable)?.median(name)?;
-            Some(leasehold.median(name)? / baseline)
+            let ratio = leasehold.median(name)? / baseline;
+            ratio.is_finite().then_some(ratio)
         };
         let mut row = vec![
             self.work.clone(),

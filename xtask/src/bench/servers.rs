@@ -88,12 +88,12 @@ impl Servers {
     /// The argument of a runner.
     pub(super) fn url(&self) -> String {
         let url = |port: u16| format!("redis://127.0.0.1:{port}/");
-        let mut servers = self.servers.iter().map(|server| url(server.port));
+        let servers = self.servers.iter().map(|server| url(server.port));
         let urls: Vec<_> = match self.deployment {
             Deployment::Cluster => {
-                let first = servers.next().into_iter();
+                let first = servers.take(1);
                 first
-                    .map(|url| url.replace("redis", "redis+cluster"))
+                    .map(|url| url.replace("redis:", "redis+cluster:"))
                     .collect()
             }
             Deployment::DistantMasters | Deployment::DeadMaster => {
