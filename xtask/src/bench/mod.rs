@@ -104,7 +104,8 @@ fn plan<'a>(
     plan
 }
 
-/// Executes the plan. Returns the figures of the measurements that succeeded. Those of Leasehold are needed.
+/// Executes the plan. Returns the figures of the measurements that succeeded. If one of Leasehold fails, no ratio can be
+/// computed, so that is an error.
 fn measure<'a>(
     plan: &'a [Measurement<'a>],
     options: &Options,
@@ -191,7 +192,8 @@ fn write(report: &Report, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the runners. Returns the variants whose runner was built. That of Leasehold is needed.
+/// Builds the runners. Returns the variants whose runner was built. Without the runner of Leasehold no ratio can be
+/// computed, so that is an error.
 fn build(
     only: &[String],
     left_out: &mut BTreeMap<String, String>,
@@ -247,7 +249,7 @@ fn work_names() -> PossibleValuesParser {
     )
 }
 
-/// The command line that repeats this one, which may have no seed.
+/// The command line of this comparison, with the seed that repeats it.
 fn command(seed: u64) -> String {
     let mut words: Vec<_> = env::args().skip(1).collect();
     if !words.iter().any(|word| word.starts_with("--seed")) {
