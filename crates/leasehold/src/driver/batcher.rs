@@ -138,7 +138,7 @@ impl Batcher {
         if self.context.idempotent {
             return self.post(request);
         }
-        let queue = self.queue_in(&self.unordered, self.context.route_of(&request));
+        let queue = self.queue_in(&self.unordered, self.context.route(&request));
         queue.post(request)
     }
 
@@ -155,7 +155,7 @@ impl Batcher {
     }
 
     fn queue(&self, request: &Request) -> Arc<RouteQueue> {
-        match self.context.route_of(request) {
+        match self.context.route(request) {
             Route::FIRST => Arc::clone(&self.first),
             route => self.queue_in(&self.others, route),
         }
