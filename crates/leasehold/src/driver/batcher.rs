@@ -6,7 +6,7 @@
 //! of different stripes may overtake each other.
 //!
 //! A caller polls its call itself as long as it is the only one. It may stop polling at any moment, so when
-//! another operation arrives, a task takes the call over.
+//! another operation arrives, a task takes the call over. A task runs all calls that wait for replicas.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -99,7 +99,8 @@ impl Batcher {
         let _permit = queue.callers.acquire().await;
         let call = {
             let mut pending = queue.pending();
-            let inline = !pending.busy;
+            // Renewals wait in the store for a call that waits for replicas.
+            let inline = !pending.busy && !request.durability.is_replicated();
             let reply = if inline {
                 let (reply, receiver) = oneshot::channel();
                 let store = Arc::clone(&self.context.store);
@@ -126,7 +127,7 @@ impl Batcher {
         call.await
     }
 
-    /// Queues an operation without waiting: it reaches the store before all that are queued after it.
+    /// Queues an operation without waiting: it reaches the store before those that join the same queue later.
     pub(crate) fn post(&self, request: Request) -> oneshot::Receiver<Reply> {
         self.queue(&request).post(request)
     }
@@ -137,7 +138,7 @@ impl Batcher {
         if self.context.idempotent {
             return self.post(request);
         }
-        let queue = self.queue_in(&self.unordered, self.context.route_of(&request));
+        let queue = self.queue_in(&self.unordered, self.context.route(&request));
         queue.post(request)
     }
 
@@ -154,7 +155,7 @@ impl Batcher {
     }
 
     fn queue(&self, request: &Request) -> Arc<RouteQueue> {
-        match self.context.route_of(request) {
+        match self.context.route(request) {
             Route::FIRST => Arc::clone(&self.first),
             route => self.queue_in(&self.others, route),
         }

@@ -75,8 +75,8 @@ impl Context {
         catch_unwind(AssertUnwindSafe(|| self.store.shard(key))).unwrap_or(Shard(0))
     }
 
-    /// The route of operations that need no order: they travel in one stripe, as larger batches cost the store less.
-    pub(crate) fn route(&self, key: &Key, durability: Durability) -> Route {
+    /// The route of renewals. They need no order, and larger batches cost the store less, so all have the first stripe.
+    pub(crate) fn renewal_route(&self, key: &Key, durability: Durability) -> Route {
         Route {
             shard: self.shard(key),
             stripe: 0,
@@ -84,16 +84,18 @@ impl Context {
         }
     }
 
-    pub(crate) fn route_of(&self, request: &Request) -> Route {
-        let route = self.route(&request.key, request.durability);
+    /// The route of a request. All requests for a name that do not wait for replicas have one route.
+    pub(crate) fn route(&self, request: &Request) -> Route {
+        let replicated = request.durability.is_replicated();
         Route {
+            shard: self.shard(&request.key),
             // One call at a time waits for replicas.
-            stripe: if route.replicated {
+            stripe: if replicated {
                 0
             } else {
                 self.stripe(&request.key)
             },
-            ..route
+            replicated,
         }
     }
 

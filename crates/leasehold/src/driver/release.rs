@@ -148,7 +148,7 @@ fn handle_reply(driver: &Arc<Driver>, number: u64, reply: Reply) {
             let Some(release) = state.pending.release_mut(number) else {
                 return;
             };
-            let route = driver.context.route_of(&release.request);
+            let route = driver.context.route(&release.request);
             release.error = Some(error.clone());
             given_up = Some(error);
             ReleaseReply::Failed(route)
@@ -214,7 +214,7 @@ fn send_due(driver: &Arc<Driver>) {
     // A shard that does not reply delays only its own releases.
     let mut posted: BTreeMap<Route, Vec<_>> = BTreeMap::new();
     for (number, Release { request, .. }) in due {
-        let route = driver.context.route_of(&request);
+        let route = driver.context.route(&request);
         // After the last hold, no other request of the lease is in flight.
         let reply = match request.op {
             Op::Release { count: 0, .. } => driver.batcher.post_unordered(request),

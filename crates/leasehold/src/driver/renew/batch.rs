@@ -44,7 +44,7 @@ impl Batch {
     /// Adds the leases to the queues of their routes.
     pub(super) fn queue(mut self) {
         let context = &self.shared.context;
-        let route = |due: &DueLease| context.route(&due.lease.key, due.lease.durability());
+        let route = |due: &DueLease| context.renewal_route(&due.lease.key, due.lease.durability());
         let routes: Vec<_> = self.leases.iter().map(route).collect();
         let mut limiter = lock(&self.shared.limiter);
         for (route, due) in routes.into_iter().zip(self.leases.drain(..)) {

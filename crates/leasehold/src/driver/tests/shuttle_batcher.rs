@@ -48,7 +48,7 @@ enum Mutation {
 
 /// A store whose reply to an operation is the number of the operation.
 #[derive(Debug)]
-struct EchoStore {
+struct NumberingStore {
     inner: MemoryStore,
     pipelined: bool,
     panics: AtomicBool,
@@ -73,7 +73,7 @@ struct Recorded {
     largest_batch: usize,
 }
 
-impl EchoStore {
+impl NumberingStore {
     fn recorded(&self) -> MutexGuard<'_, Recorded> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,10 +114,10 @@ impl EchoStore {
 }
 
 /// A call in flight, until it returns or is given up.
-struct InFlight<'a>(&'a EchoStore);
+struct InFlight<'a>(&'a NumberingStore);
 
 impl<'a> InFlight<'a> {
-    fn new(store: &'a EchoStore, batch: usize) -> Self {
+    fn new(store: &'a NumberingStore, batch: usize) -> Self {
         let mut recorded = store.recorded();
         recorded.in_flight += 1;
         recorded.most_in_flight = recorded.in_flight.max(recorded.most_in_flight);
@@ -132,7 +132,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-impl ForwardingStore for EchoStore {
+impl ForwardingStore for NumberingStore {
     fn inner(&self) -> &dyn Store {
         &self.inner
     }
@@ -155,7 +155,7 @@ impl ForwardingStore for EchoStore {
     }
 }
 
-impl fmt::Display for EchoStore {
+impl fmt::Display for NumberingStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("echo:")
     }
@@ -170,13 +170,13 @@ fn number(request: &Request) -> u32 {
 
 /// A batcher and its store.
 struct World {
-    store: Arc<EchoStore>,
+    store: Arc<NumberingStore>,
     batcher: Batcher,
 }
 
 impl World {
     fn new(pipelined: bool, callers_max: usize, panics: bool, mutation: Mutation) -> Arc<Self> {
-        let store = Arc::new(EchoStore {
+        let store = Arc::new(NumberingStore {
             inner: MemoryStore::new(),
             pipelined,
             panics: AtomicBool::new(panics),

@@ -34,13 +34,19 @@ pub(super) struct ConnectionManager {
     notifications: Arc<Notifications>,
     connect_timeout: Duration,
     response_timeout: Duration,
+    sessions: Arc<Sessions>,
+    process: Process,
+}
+
+/// The current session, and the attempts to open one.
+#[derive(Debug, Default)]
+struct Sessions {
     current: Mutex<Option<Arc<Session>>>,
     /// Held during a connection attempt, for which all callers wait together. Keeps the error of the last
     /// attempt for them.
     dialing: tokio::sync::Mutex<Option<Error>>,
     /// The number of completed attempts.
     attempts: AtomicU64,
-    process: Process,
 }
 
 impl ConnectionManager {
@@ -52,9 +58,7 @@ impl ConnectionManager {
             notifications: Arc::default(),
             connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
-            current: Mutex::default(),
-            dialing: tokio::sync::Mutex::default(),
-            attempts: AtomicU64::new(0),
+            sessions: Arc::default(),
             process: Process::current(),
         }
     }
@@ -73,9 +77,7 @@ impl ConnectionManager {
             target: self.target.clone(),
             subscribed_to: SubscribedTo::Changes,
             notifications: Arc::clone(&self.notifications),
-            current: Mutex::default(),
-            dialing: tokio::sync::Mutex::default(),
-            attempts: AtomicU64::new(0),
+            sessions: Arc::default(),
             ..*self
         }
     }
@@ -92,7 +94,7 @@ impl ConnectionManager {
     /// Ends the subscription of a client.
     pub(super) fn forget(&self, client: ClientId) {
         self.notifications.remove(client);
-        if let Some(session) = self.usable() {
+        if let Some(session) = self.sessions.usable() {
             session
                 .subscriptions
                 .unsubscribe(&session.connection, client);
@@ -202,59 +204,35 @@ impl ConnectionManager {
         self.process
             .check()
             .map_err(|error| error.at_store(&self.target))?;
-        if let Some(session) = self.usable() {
+        if let Some(session) = self.sessions.usable() {
             return Ok(session);
         }
-        let attempts = self.attempts.load(Ordering::Acquire);
-        let deadline = deadline(self.connect_timeout);
-        let Ok(mut failure) = timeout_at(deadline, self.dialing.lock()).await else {
-            return Err(self.no_connection_in_time());
-        };
-        if let Some(session) = self.usable() {
-            return Ok(session);
-        }
-        if let Some(error) = &*failure
-            && attempts != self.attempts.load(Ordering::Acquire)
-        {
-            return Err(error.clone());
-        }
-        // Boxed, so that the futures of other callers stay small.
-        let dial = Box::pin(self.target.dial(&self.notifications, self.connect_timeout));
-        let session = match timeout_at(deadline, dial).await {
-            Ok(session) => session.map_err(|error| error.at_store(&self.target)),
-            Err(_) => Err(self.no_connection_in_time()),
-        };
-        let session = session.map(Arc::new);
-        *failure = session.as_ref().err().cloned();
-        self.attempts.fetch_add(1, Ordering::Release);
-        *lock(&self.current) = session.as_ref().ok().cloned();
-        session
-    }
-
-    fn no_connection_in_time(&self) -> Error {
-        let error = self.target.no_connection_within(self.connect_timeout);
-        error.at_store(&self.target)
+        // In a task: a caller that is not polled any more must not keep the others waiting.
+        let dialing = tokio::spawn(
+            Dialing {
+                sessions: Arc::clone(&self.sessions),
+                attempts: self.sessions.attempts.load(Ordering::Acquire),
+                target: self.target.clone(),
+                notifications: Arc::clone(&self.notifications),
+                connect_timeout: self.connect_timeout,
+            }
+            .run(),
+        );
+        let ended = |_| Err(no_connection_in_time(&self.target, self.connect_timeout));
+        dialing.await.unwrap_or_else(ended)
     }
 
     /// The connection over which a request is sent at once, if there is one.
     pub(super) fn ready(&self) -> Option<Arc<Session>> {
         let is_settled =
             |session: &Arc<Session>| session.subscriptions.settled(&self.notifications);
-        self.usable().filter(is_settled)
-    }
-
-    fn usable(&self) -> Option<Arc<Session>> {
-        let mut current = lock(&self.current);
-        if current.as_ref()?.state.is_ended() {
-            *current = None;
-        }
-        current.clone()
+        self.sessions.usable().filter(is_settled)
     }
 
     /// Ends a connection, and forgets it unless there is already a new one.
     fn discard(&self, broken: &Arc<Session>) {
         broken.state.end();
-        let mut current = lock(&self.current);
+        let mut current = lock(&self.sessions.current);
         if current
             .as_ref()
             .is_some_and(|session| Arc::ptr_eq(session, broken))
@@ -262,6 +240,60 @@ impl ConnectionManager {
             *current = None;
         }
     }
+}
+
+impl Sessions {
+    fn usable(&self) -> Option<Arc<Session>> {
+        let mut current = lock(&self.current);
+        if current.as_ref()?.state.is_ended() {
+            *current = None;
+        }
+        current.clone()
+    }
+}
+
+/// A caller's wait for a new connection.
+struct Dialing {
+    sessions: Arc<Sessions>,
+    /// The number of attempts before.
+    attempts: u64,
+    target: Target,
+    notifications: Arc<Notifications>,
+    connect_timeout: Duration,
+}
+
+impl Dialing {
+    async fn run(self) -> Result<Arc<Session>> {
+        let sessions = &self.sessions;
+        let late = || no_connection_in_time(&self.target, self.connect_timeout);
+        let deadline = deadline(self.connect_timeout);
+        let Ok(mut failure) = timeout_at(deadline, sessions.dialing.lock()).await else {
+            return Err(late());
+        };
+        if let Some(session) = sessions.usable() {
+            return Ok(session);
+        }
+        if let Some(error) = &*failure
+            && self.attempts != sessions.attempts.load(Ordering::Acquire)
+        {
+            return Err(error.clone());
+        }
+        let dial = self.target.dial(&self.notifications, self.connect_timeout);
+        let session = match timeout_at(deadline, dial).await {
+            Ok(session) => session.map_err(|error| error.at_store(&self.target)),
+            Err(_) => Err(late()),
+        };
+        let session = session.map(Arc::new);
+        *failure = session.as_ref().err().cloned();
+        sessions.attempts.fetch_add(1, Ordering::Release);
+        *lock(&sessions.current) = session.as_ref().ok().cloned();
+        session
+    }
+}
+
+fn no_connection_in_time(target: &Target, connect_timeout: Duration) -> Error {
+    let error = target.no_connection_within(connect_timeout);
+    error.at_store(target)
 }
 
 /// The instant after a duration.

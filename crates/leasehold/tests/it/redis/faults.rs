@@ -5,6 +5,7 @@ use leasehold::ErrorKind;
 use leasehold_testkit::Restart;
 
 use super::*;
+use crate::waiters::poll_once;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_that_the_server_has_forgotten_is_sent_again() {
@@ -36,6 +37,19 @@ async fn a_connection_that_is_cut_under_a_request_leaves_it_unknown() {
     assert!(error.to_string().contains(lock), "{error}");
     server.cli(&["CLIENT", "UNPAUSE"]);
     works(&*store).await;
+}
+
+/// The others connect while the caller that was first is not polled any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_is_not_polled_keeps_no_other_from_connecting() {
+    let (server, store) = server_and_store().await;
+    let client = StoreClient::listening(&store, 9).await;
+    cut(&server);
+    client.until_interrupted().await;
+    let mut stopped = store.apply(vec![acquire("stopped", 1)]);
+    assert!(poll_once(&mut stopped).is_pending());
+    granted(&*store, acquire("other", 2)).await;
+    assert!(is_granted(&stopped.await[0]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

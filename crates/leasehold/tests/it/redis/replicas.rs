@@ -5,7 +5,7 @@ use leasehold_testkit::{SentinelSet, eventually};
 
 use super::*;
 use crate::fixture::Fixture;
-use crate::waiters::{soon, spawn_waiter};
+use crate::waiters::{poll_once, soon, spawn_waiter};
 
 /// Longer than any acknowledgement takes.
 const AMPLE: Duration = Duration::from_secs(10);
@@ -99,6 +99,23 @@ async fn a_grant_counts_when_so_many_replicas_have_it() {
             assert_eq!(renewed, Outcome::Renewed);
         }
     }
+}
+
+/// In the store, renewals wait for its call.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_is_not_polled_keeps_no_lease_from_renewal() {
+    let replicated = Replicated::start(1);
+    let builder = Client::builder().ttl(Duration::from_secs(6));
+    let builder = builder.durability(by("1", Duration::from_secs(2)));
+    let client = builder.connect(&replicated.master.url()).await.unwrap();
+    let held = lock(&client, "held").await;
+    let mutex = client.mutex("stopped").unwrap();
+    let mut stopped = Box::pin(mutex.lock());
+    assert!(poll_once(&mut stopped).is_pending());
+    let granted = held.deadline();
+    let decided = async || held.deadline() > granted || held.state().is_lost();
+    eventually_async(SOON, decided).await;
+    assert!(!held.state().is_lost());
 }
 
 /// Each request of a batch by its own durability.
