@@ -73,8 +73,8 @@ pub enum Op {
         ttl: Ttl,
         /// How many tokens to reserve. The same for every request of one lease.
         tokens: TokenCount,
-        /// A token that the client proposes to one of many masters: the first one is not smaller. `None`: the store's
-        /// time is proposed, as it is for a lease that waits in the queue.
+        /// A proposal for the first token, to one of many masters, which keeps no queue. The first token is not
+        /// smaller, and not behind the store's time.
         proposal: Option<Token>,
         /// Whether to wait in the queue if it is refused.
         wait: bool,
@@ -133,15 +133,11 @@ impl Op {
         }
     }
 
-    /// The token that it proposes, if it does not wait in the queue.
+    /// The token that it proposes.
     #[must_use]
     pub const fn proposal(&self) -> Option<Token> {
         match self {
-            Self::Acquire {
-                proposal,
-                wait: false,
-                ..
-            } => *proposal,
+            Self::Acquire { proposal, .. } => *proposal,
             _ => None,
         }
     }
@@ -267,7 +263,8 @@ pub fn apply(
         } => {
             pass_on(record, now, Some(lease), &mut notify);
             let waiter = Waiter { lease, ttl, tokens };
-            let proposal = op.proposal().or(Token::at(now));
+            // Not behind the store's time, so that tokens grow also where the counter was lost.
+            let proposal = op.proposal().max(Token::at(now));
             acquire(record, now, waiter, count, proposal, wait)
         }
         Op::Enter { lease, count, ttl } => {

@@ -222,8 +222,7 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
             ttl,
             // Some blocks are so large that the counter runs ahead of the clock for seconds.
             tokens: tokens(rng),
-            // A store may drop a counter that is behind its clock, so a proposal is ahead.
-            proposal: rng.bool().then(|| *pick(rng, &firsts()[2..])),
+            proposal: rng.bool().then(|| *pick(rng, &firsts())),
             wait: false,
         },
         // A waiter repeats the same request.

@@ -162,3 +162,28 @@ fn a_request_of_the_head_is_granted_without_a_notice() {
     );
     assert_eq!(outcome, granted(START + 100_000));
 }
+
+#[test]
+fn a_proposal_that_is_behind_the_clock_or_the_counter_is_not_taken() {
+    let now = StoreTime::from_micros(1_000);
+    for (last, proposal, first) in [
+        (None, 1_000, 1_000),
+        (None, 2_000, 2_000),
+        (None, 999, 1_000),
+        (Some(500), 600, 1_000),
+        (Some(3_000), 3_000, 3_001),
+        (Some(3_000), 3_001, 3_001),
+    ] {
+        let mut record = Record {
+            last_token: last.map(token),
+            ..Record::default()
+        };
+        let mut op = acquire(1, 1, false);
+        if let Op::Acquire { proposal: own, .. } = &mut op {
+            *own = Some(token(proposal));
+        }
+        let granted = apply(&mut record, &op, now, |_| true);
+        let first = token(first);
+        assert_eq!(granted, Outcome::Granted { first }, "{last:?}, {proposal}");
+    }
+}

@@ -7,6 +7,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use leasehold_core::Op;
 use leasehold_core::quorum::{Masters, Size};
+use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until};
 
 use super::admission::Admission;
@@ -56,7 +57,8 @@ impl Broadcast<'_> {
             return Vec::new();
         }
         let limit = phase_limit(self.nodes, &batch);
-        let proposed = proposal(self.nodes.iter().map(|node| &node.clock));
+        let clocks = self.nodes.iter().map(|node| &node.clock);
+        let proposed = proposal(clocks, slowest(self.nodes));
         let tallies = batch.into_iter();
         let tallies =
             tallies.map(|request| Tally::new(self.size, request, proposed, self.leftovers));
@@ -176,7 +178,8 @@ fn call(
     positions: Vec<usize>,
     requests: Vec<Request>,
 ) -> BoxFuture<'static, MasterReplies> {
-    let applied = node.apply(requests);
+    // A release of a lease may overtake the acquisition that restores it.
+    let applied = node.apply(requests, !second);
     Box::pin(async move {
         MasterReplies {
             master,
@@ -197,7 +200,11 @@ fn finish_in_background(mut calls: Calls) {
     if calls.is_empty() {
         return;
     }
-    let _ = calls.next().now_or_never();
+    while unconstrained(calls.next())
+        .now_or_never()
+        .flatten()
+        .is_some()
+    {}
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(async move { while calls.next().await.is_some() {} });
     }
@@ -218,6 +225,11 @@ fn phase_limit(nodes: &[Arc<Master>], batch: &[Request]) -> Duration {
 
 /// A multiple of the slowest average round trip.
 fn usual(nodes: &[Arc<Master>]) -> Duration {
-    let usual = nodes.iter().map(|node| node.round_trip()).max();
-    usual.unwrap_or_default() * ROUND_TRIPS
+    slowest(nodes) * ROUND_TRIPS
+}
+
+/// The slowest average round trip.
+fn slowest(nodes: &[Arc<Master>]) -> Duration {
+    let slowest = nodes.iter().map(|node| node.round_trip()).max();
+    slowest.unwrap_or_default()
 }

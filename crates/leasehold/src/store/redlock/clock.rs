@@ -1,9 +1,16 @@
 //! The clocks of the masters, from which proposals for tokens are taken.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use leasehold_core::{StoreTime, Token};
 use tokio::time::Instant;
+
+/// How far a proposal is ahead of the estimate, besides two round trips: the delays of a busy machine.
+const LEAD: Duration = Duration::from_millis(5);
+
+/// The longest lead. A token ahead of the clock could be larger than the next one if its counter were lost meanwhile.
+const LEAD_MAX: Duration = Duration::from_millis(100);
 
 /// The clock of one master, as this process estimates it.
 #[derive(Debug)]
@@ -42,16 +49,26 @@ impl MasterClock {
 }
 
 /// The proposal for the tokens of acquisitions that begin now: the median of the masters' clocks, of an even number
-/// the smaller one in the middle. `None`: no master has replied yet.
+/// the smaller one in the middle, and a lead. `None`: no master has replied yet.
+///
+/// A master takes no proposal that is behind its clock, as that could be behind an earlier token whose counter was
+/// lost. The estimate is behind by the time of a reply, and the request takes its time, too: so the lead is two times
+/// the `round_trip`. A process that was stopped proposes too little, and its acquisition has a second phase.
 ///
 /// Two clients agree on these clocks to about the time that a reply takes, whatever their own clocks show. So the
 /// proposal of a client that acquires a lock after another one is larger, and is taken. By their own clocks, every
 /// hand-over to a client whose clock is behind would cost a second phase, and every one would if the clock were wrong
 /// by hours. The largest token that a client has seen is of no use here: it would carry a counter that is far ahead
 /// from one name to all others. The median does not follow a minority of masters whose clocks are wrong.
-pub(super) fn proposal<'a>(clocks: impl Iterator<Item = &'a MasterClock>) -> Option<Token> {
+pub(super) fn proposal<'a>(
+    clocks: impl Iterator<Item = &'a MasterClock>,
+    round_trip: Duration,
+) -> Option<Token> {
     let now = Instant::now();
-    median(clocks.filter_map(|clock| clock.estimate(now))).and_then(Token::new)
+    let lead = (LEAD + 2 * round_trip).min(LEAD_MAX);
+    let lead = u64::try_from(lead.as_micros()).unwrap_or(0);
+    let median = median(clocks.filter_map(|clock| clock.estimate(now)))?;
+    Token::new(median.saturating_add(lead))
 }
 
 fn median(times: impl Iterator<Item = u64>) -> Option<u64> {
@@ -62,8 +79,6 @@ fn median(times: impl Iterator<Item = u64>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

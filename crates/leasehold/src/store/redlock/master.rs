@@ -53,13 +53,16 @@ impl Master {
         }
     }
 
-    /// Applies requests at the master. If there is a connection, they are sent at the first poll.
+    /// Applies requests at the master. If there is a connection, they are sent at the first poll: if they are `in_order`,
+    /// before all later calls.
     pub(super) fn apply(
         self: &Arc<Self>,
         requests: Vec<Request>,
+        in_order: bool,
     ) -> BoxFuture<'static, Vec<Reply>> {
         let node = Arc::clone(self);
-        let acquisitions = self.orphans.begin(&requests, self.store.ready_connection());
+        let connection = self.store.ready_connection().filter(|_| in_order);
+        let acquisitions = self.orphans.begin(&requests, connection);
         Box::pin(async move {
             // A release is always sent.
             let releases = |request: &Request| matches!(request.op, Op::Release { .. });

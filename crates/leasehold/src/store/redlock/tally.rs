@@ -48,13 +48,9 @@ impl Tally {
     ) -> Self {
         let kind = match &mut request.op {
             Op::Acquire {
-                tokens,
-                proposal,
-                wait,
-                ..
+                tokens, proposal, ..
             } => {
-                // The masters keep no queues.
-                (*proposal, *wait) = (proposed, false);
+                *proposal = proposed;
                 Kind::Round(Round::new(size, *tokens, proposed))
             }
             Op::Enter { .. } | Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. } => {

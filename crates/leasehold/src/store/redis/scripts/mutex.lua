@@ -130,7 +130,7 @@ for i = 1, size, 3 do
                 end
                 -- Times and tokens of 16 digits have the same order as text.
                 local counter, token = keys[i + 1], verb == 'propose' and argv[at + 3] or stamp
-                local last = #stamp ~= 16 or #token ~= 16
+                local last = #stamp ~= 16 or #token ~= 16 or token < stamp
                     or mark and (tonumber(token) <= floor or tonumber(token) > high)
                     or run('SET', counter, token, 'PX', RETENTION_MS, 'GET')
                 if not last or type(last) == 'string' and #last == 16 and last < token then
@@ -215,9 +215,9 @@ local function tell(record, lease, first, ttl, subscribers)
     return false
 end
 
--- Reserves the next block of tokens, from the `proposal` or the time, or the `chosen` one, and returns its first token.
--- If the block of this grant is `known` to be the last of the counter, returns that one again, unless the counter was
--- lost. On failure returns nil, a code and a value.
+-- Reserves the next block of tokens, from the `proposal` or the time, whichever is later, or the `chosen` one, and
+-- returns its first token. If the block of this grant is `known` to be the last of the counter, returns that one again,
+-- unless the counter was lost. On failure returns nil, a code and a value.
 local function reserve(counter, tokens, known, chosen, proposal)
     tokens = tonumber(tokens)
     local last = run('GET', counter)
@@ -232,7 +232,7 @@ local function reserve(counter, tokens, known, chosen, proposal)
     if floor and floor > (last or 0) then
         last = floor
     end
-    local first = chosen or proposal or now < 1 and 1 or now
+    local first = chosen or math.max(proposal or 1, now)
     if last then
         if known and last >= tokens then
             return last + 1 - tokens
