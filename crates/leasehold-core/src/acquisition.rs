@@ -374,7 +374,8 @@ impl Acquisition {
             ..attempt
         });
         self.in_flight = Some(InFlight { sent: now, earlier });
-        (self.notices.interrupted, self.notices.changed) = (false, false);
+        self.notices.interrupted = false;
+        self.notices.changed = false;
         self.timers = Timers::default();
         Op::Acquire {
             lease: attempt.lease,

@@ -73,8 +73,8 @@ pub enum Op {
         ttl: Ttl,
         /// How many tokens to reserve. The same for every request of one lease.
         tokens: TokenCount,
-        /// A token that the client proposes to one of many masters: the first one is not smaller. `None`: the store's
-        /// time is proposed, as it is for a lease that waits in the queue.
+        /// A proposal for the first token of the grant (many masters). The first token is not smaller. `None`, and for
+        /// a lease that waits in the queue: the store's time.
         proposal: Option<Token>,
         /// Whether to wait in the queue if it is refused.
         wait: bool,

@@ -21,8 +21,8 @@ impl MasterClock {
         }
     }
 
-    /// Notes the master's time in a reply that has just arrived. So the estimate is behind by the time that the reply
-    /// took, and by less than a round trip.
+    /// Notes the master's time in a reply that has just arrived. The estimate is behind by the time that the reply
+    /// travelled, which is less than a round trip.
     pub(super) fn note(&self, time: StoreTime, now: Instant) {
         let at_start = time.as_micros().saturating_sub(self.micros(now));
         self.at_start.store(at_start, Ordering::Relaxed);
