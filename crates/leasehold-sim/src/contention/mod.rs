@@ -263,11 +263,11 @@ impl Simulation {
                     let proposal = Token::at(store_time(self.now));
                     if let Op::Acquire {
                         wait,
-                        proposal: of_op,
+                        proposal: op_proposal,
                         ..
                     } = &mut op
                     {
-                        (*wait, *of_op) = (false, proposal);
+                        (*wait, *op_proposal) = (false, proposal);
                     }
                     *round = Some(Round::new(self.setup.masters, TokenCount::MIN, proposal));
                     *refused_at = Masters::default();

@@ -49,12 +49,12 @@ impl Tally {
         let kind = match &mut request.op {
             Op::Acquire {
                 tokens,
-                proposal: of_op,
+                proposal: op_proposal,
                 wait,
                 ..
             } => {
                 // The masters keep no queues.
-                (*of_op, *wait) = (proposal, false);
+                (*op_proposal, *wait) = (proposal, false);
                 Kind::Round(Round::new(size, *tokens, proposal))
             }
             Op::Enter { .. } | Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. } => {
