@@ -1,4 +1,4 @@
-//! The figures of a run, and those of several rounds.
+//! The figures of a measurement, and those of several rounds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,6 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use super::servers::Usage;
 use super::work::Work;
+
+/// The names of the figures in the report.
+pub(super) const RATE: &str = "acquisitions_per_second";
+pub(super) const WAIT: &str = "wait_p50_us";
+pub(super) const WAIT_P99: &str = "wait_p99_us";
+pub(super) const WAIT_MAX: &str = "wait_max_us";
+pub(super) const ROUND_TRIPS: &str = "wait_p50_round_trips";
+pub(super) const PAIR: &str = "pair_p50_us";
+pub(super) const SERVER_TIME: &str = "server_us_per_acquisition";
+pub(super) const SCRIPT_CALLS: &str = "script_calls_per_acquisition";
+pub(super) const SHARE_DEVIATION: &str = "share_deviation";
+/// From the release in one process to the acquisition in another.
+pub(super) const CHANGE: &str = "release_to_acquisition_p50_us";
 
 /// The number of buckets that a power of ten has in a runner's histogram.
 const BUCKETS: f64 = 200.0;
@@ -26,7 +39,7 @@ pub(super) struct ProcessResult {
     held: Vec<(u64, u64)>,
 }
 
-/// The figures of a run, by their names in the report. One that was not observed is missing.
+/// The figures of a measurement by name. One that was not observed is missing.
 pub(super) type Figures = BTreeMap<&'static str, f64>;
 
 /// A figure in several rounds.
@@ -37,7 +50,7 @@ pub(super) struct Spread {
     pub(super) max: f64,
 }
 
-/// The figures of a run: its processes, and what the servers did meanwhile.
+/// The figures of a measurement: its processes, and what the servers did meanwhile.
 pub(super) fn from_processes(
     work: &Work,
     processes: &[ProcessResult],
@@ -52,28 +65,18 @@ pub(super) fn from_processes(
     let own = processes.iter().filter(|_| work.own_names);
     let pairs = merged(own.map(|process| &process.pair_us));
     let longest = processes.iter().map(|process| process.wait_max_us);
-    let round_trips = |round_trip: Duration| Some(wait_p50? / 1e6 / round_trip.as_secs_f64());
-    let changes = changes(processes);
+    let round_trips = |delay: Duration| Some(wait_p50? / 1e6 / (2 * delay).as_secs_f64());
     let figures = [
-        (
-            "acquisitions_per_second",
-            Some((acquisitions / seconds.as_secs_f64()).round()),
-        ),
-        ("wait_p50_us", wait_p50),
-        ("wait_p99_us", quantile(&waits, 0.99)),
-        ("wait_max_us", longest.reduce(f64::max)),
-        (
-            "wait_p50_round_trips",
-            work.round_trip().and_then(round_trips),
-        ),
-        ("pair_p50_us", quantile(&pairs, 0.5)),
-        ("server_us_per_acquisition", each(usage.cpu_us)),
-        ("script_calls_per_acquisition", each(usage.scripts)),
-        ("commands_per_acquisition", each(usage.commands)),
-        ("share_deviation", share_deviation(processes)),
-        // From the release in one process to the acquisition in another.
-        ("release_to_acquisition_p50_us", nth(&changes, 0.5)),
-        ("release_to_acquisition_p99_us", nth(&changes, 0.99)),
+        (RATE, Some((acquisitions / seconds.as_secs_f64()).round())),
+        (WAIT, wait_p50),
+        (WAIT_P99, quantile(&waits, 0.99)),
+        (WAIT_MAX, longest.reduce(f64::max)),
+        (ROUND_TRIPS, work.deployment.delay().and_then(round_trips)),
+        (PAIR, quantile(&pairs, 0.5)),
+        (SERVER_TIME, each(usage.cpu_us)),
+        (SCRIPT_CALLS, each(usage.scripts)),
+        (SHARE_DEVIATION, share_deviation(processes)),
+        (CHANGE, median_change(processes)),
     ];
     let known = figures.into_iter();
     known
@@ -82,9 +85,11 @@ pub(super) fn from_processes(
 }
 
 /// Each figure's median over the rounds, with the smallest and the largest.
-pub(super) fn spreads(rounds: &[Figures]) -> BTreeMap<String, Spread> {
+pub(super) fn spreads<'a>(
+    rounds: impl IntoIterator<Item = &'a Figures>,
+) -> BTreeMap<String, Spread> {
     let mut values: BTreeMap<_, Vec<f64>> = BTreeMap::new();
-    for (name, figure) in rounds.iter().flatten() {
+    for (name, figure) in rounds.into_iter().flatten() {
         values.entry(*name).or_default().push(*figure);
     }
     let spreads = values.into_iter();
@@ -94,16 +99,6 @@ pub(super) fn spreads(rounds: &[Figures]) -> BTreeMap<String, Spread> {
 }
 
 impl Spread {
-    /// The median alone.
-    pub(super) fn without_range(self) -> Self {
-        let median = self.median;
-        Self {
-            median,
-            min: median,
-            max: median,
-        }
-    }
-
     fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let last = values.len() - 1;
@@ -127,26 +122,20 @@ fn share_deviation(processes: &[ProcessResult]) -> Option<f64> {
         .filter(|_| processes.len() > 1 && all > 0.0)
 }
 
-/// How long each change of hands between processes took, in microseconds, in order.
-fn changes(processes: &[ProcessResult]) -> Vec<f64> {
+/// How long a change of hands between processes took, in microseconds.
+fn median_change(processes: &[ProcessResult]) -> Option<f64> {
     let held = processes.iter().enumerate().flat_map(|(index, process)| {
         let held = process.held.iter();
         held.map(move |(from, to)| (*from, *to, index))
     });
     let mut held: Vec<_> = held.collect();
     held.sort_unstable();
-    let mut changes: Vec<_> = held
+    let changes: Vec<_> = held
         .windows(2)
         .filter(|pair| pair[0].2 != pair[1].2)
         .map(|pair| pair[1].0.saturating_sub(pair[0].1) as f64 / 1e3)
         .collect();
-    changes.sort_by(f64::total_cmp);
-    changes
-}
-
-fn nth(sorted: &[f64], quantile: f64) -> Option<f64> {
-    let at = (sorted.len() as f64 * quantile) as usize;
-    sorted.get(at.min(sorted.len().checked_sub(1)?)).copied()
+    (!changes.is_empty()).then(|| Spread::of(changes).median)
 }
 
 fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Histogram {

@@ -4,7 +4,11 @@ use std::fs;
 use std::process::Command;
 use std::thread::available_parallelism;
 
-use crate::tools::find;
+use crate::tools::{find, output};
+
+/// The cores of pinned work.
+pub(super) const SERVER_CORE: u32 = 0;
+pub(super) const CLIENT_CORE: u32 = 1;
 
 /// One line: processor, cores, kernel.
 pub(super) fn describe() -> String {
@@ -18,24 +22,15 @@ pub(super) fn describe() -> String {
     format!("{}, {cores} cores, Linux {}", cpu.trim(), kernel.trim())
 }
 
-/// A core for the server and another one for the client.
-pub(super) fn two_cores() -> Result<(u32, u32), String> {
+/// Returns the reason why a program cannot have a core of its own here.
+pub(super) fn check_cores() -> Result<(), String> {
     if find("taskset").is_none() {
         return Err("taskset is missing; install util-linux".into());
     }
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mut lines = status.lines();
-    let allowed = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    first_and_last(allowed.unwrap_or_default())
-        .filter(|(first, last)| first != last)
-        .ok_or_else(|| "it takes two cores".into())
-}
-
-/// The first and the last number of a list such as `0-2,5`.
-pub(super) fn first_and_last(list: &str) -> Option<(u32, u32)> {
-    let mut numbers = list.split([',', '-']).map(|number| number.trim().parse());
-    let first = numbers.next()?.ok()?;
-    Some((first, numbers.next_back().unwrap_or(Ok(first)).ok()?))
+    [SERVER_CORE, CLIENT_CORE].into_iter().try_for_each(|core| {
+        output(&mut pinned(&Command::new("true"), core))?;
+        Ok(())
+    })
 }
 
 /// The same command on one core.

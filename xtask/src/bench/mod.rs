@@ -4,18 +4,19 @@
 //! so that whatever else the machine does hits all of them.
 
 mod figures;
+mod libraries;
 mod machine;
-mod peers;
 mod proxy;
 mod report;
 mod runner;
 mod servers;
-mod shuffle;
 mod table;
 mod work;
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, RandomState};
 use std::io::Write as _;
 use std::num::NonZero;
 use std::process::Command;
@@ -23,49 +24,46 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
-use self::figures::Figures;
-use self::peers::Peer;
-use self::report::{Entry, Report, Section};
-use self::shuffle::Random;
+use self::figures::{Figures, RATE, SERVER_TIME};
+use self::libraries::{LEASEHOLD, LibraryVariant};
+use self::report::{Entry, Report, WorkResult};
+use self::table::{Unit, value_text};
 use self::work::{Deployment, WORKS, Work};
 use crate::tools::{output, root};
-
-/// The time that the start of servers and runners takes, for the estimate of what is left.
-const START: Duration = Duration::from_millis(700);
 
 /// The options of the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Libraries to measure beside Leasehold, separated by commas; all if not given
     #[arg(long, value_name = "LIBRARY", value_delimiter = ',')]
-    #[arg(value_parser = PossibleValuesParser::new(peers::names()))]
+    #[arg(value_parser = PossibleValuesParser::new(libraries::names()))]
     only: Vec<String>,
     /// Kinds of work to measure, separated by commas; all if not given
     #[arg(long, value_name = "WORK", value_delimiter = ',', value_parser = work_names())]
     work: Vec<String>,
     /// Duration of each measurement after its warm-up, in seconds
-    #[arg(long, value_name = "S", default_value = "2", value_parser = positive)]
-    seconds: Duration,
+    #[arg(long, value_name = "S", default_value = "2")]
+    seconds: NonZero<u64>,
     /// Measurements of each library at each kind of work; their median counts
     #[arg(long, value_name = "N", default_value = "3")]
     rounds: NonZero<usize>,
     /// Seed of the order of the libraries, which changes with each round; a new one if not given
-    #[arg(long, value_name = "N", default_value_t = shuffle::new_seed(), hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = new_seed(), hide_default_value = true)]
     seed: u64,
 }
 
 /// One measurement.
-struct Run<'a> {
+struct Measurement<'a> {
     round: usize,
     work: &'static Work,
-    peer: &'a Peer,
+    variant: &'a LibraryVariant,
 }
 
 /// Builds what can be built, runs it, and writes `docs/bench/`.
 pub(crate) fn compare(options: &Options) -> Result<(), String> {
     crate::servers::ensure_redis()?;
     let mut report = Report {
-        command: options.command(),
+        command: command(options.seed),
         machine: machine::describe(),
         ..Report::default()
     };
@@ -73,101 +71,106 @@ pub(crate) fn compare(options: &Options) -> Result<(), String> {
     report
         .versions
         .insert("redis-server".into(), redis.trim().into());
-    let peers = build(&options.only, &mut report.left_out);
+    let variants = build(&options.only, &mut report.left_out)?;
     let works = options.works(&mut report.left_out);
-    let runs = plan(&peers, &works, options);
-    let measured = measure(&runs, options, &mut report);
-    report.works = sections(&works, &peers, &measured);
+    let plan = plan(&variants, &works, options);
+    let measured = measure(&plan, options, &mut report)?;
+    report.works = work_results(&works, &variants, &measured);
     write(&report, options)
 }
 
-/// The runs in their order.
-fn plan<'a>(peers: &'a [Peer], works: &[&'static Work], options: &Options) -> Vec<Run<'a>> {
-    let mut random = Random(options.seed);
-    let mut runs = Vec::new();
+/// The measurements in their order.
+fn plan<'a>(
+    variants: &'a [LibraryVariant],
+    works: &[&'static Work],
+    options: &Options,
+) -> Vec<Measurement<'a>> {
+    let mut plan = Vec::new();
     for round in 1..=options.rounds.get() {
         for &work in works {
-            let mut suitable: Vec<_> = peers.iter().filter(|peer| peer.suits(work)).collect();
-            random.shuffle(&mut suitable);
-            runs.extend(suitable.into_iter().map(|peer| Run { round, work, peer }));
+            let suitable = variants.iter().filter(|variant| variant.suits(work));
+            let mut suitable: Vec<_> = suitable.collect();
+            suitable.sort_by_cached_key(|variant| {
+                let hasher = BuildHasherDefault::<DefaultHasher>::default();
+                hasher.hash_one((options.seed, round, work.name, variant.label()))
+            });
+            plan.extend(suitable.into_iter().map(|variant| Measurement {
+                round,
+                work,
+                variant,
+            }));
         }
     }
-    runs
+    plan
 }
 
-/// The figures of each kind of work and library, by round.
-type Measured = BTreeMap<(&'static str, String), Vec<Figures>>;
-
-fn measure(runs: &[Run<'_>], options: &Options, report: &mut Report) -> Measured {
-    let mut measured = Measured::new();
-    println!(
-        "\n{} runs, {}: {}\n",
-        runs.len(),
-        left(runs, options),
-        report.command
-    );
-    for (at, Run { round, work, peer }) in runs.iter().enumerate() {
-        let (number, all, label) = (at + 1, runs.len(), peer.label());
-        let digits = all.to_string().len();
-        print!(
-            "[{number:digits$}/{all}] round {round}, {:<20} {label:<27}",
-            work.name
-        );
+/// Executes the plan. Returns the figures of the measurements that succeeded. If one of Leasehold fails, no ratio can be
+/// computed, so that is an error.
+fn measure<'a>(
+    plan: &'a [Measurement<'a>],
+    options: &Options,
+    report: &mut Report,
+) -> Result<Vec<(&'a Measurement<'a>, Figures)>, String> {
+    let all = plan.len();
+    println!("\n{all} measurements: {}\n", report.command);
+    let mut measured = Vec::new();
+    for (number, measurement) in (1..).zip(plan) {
+        let Measurement {
+            round,
+            work,
+            variant,
+        } = measurement;
+        let (digits, name, label) = (all.to_string().len(), work.name, variant.label());
+        print!("[{number:digits$}/{all}] round {round}, {name:<20} {label:<27}");
         let _ = std::io::stdout().flush();
-        match runner::run(peer, work, options.seconds) {
+        let seconds = Duration::from_secs(options.seconds.get());
+        match runner::measure(variant, work, seconds) {
             Ok((figures, version)) => {
-                let figure = |name: &str| figures.get(name).copied().unwrap_or(0.0);
-                println!(
-                    "{:>10}/s {:>9} µs of the server each, {}",
-                    table::number_text(figure("acquisitions_per_second"), 0),
-                    table::number_text(figure("server_us_per_acquisition"), 1),
-                    left(&runs[number..], options),
-                );
-                report.versions.insert(peer.library.to_owned(), version);
-                measured
-                    .entry((work.name, label))
-                    .or_default()
-                    .push(figures);
+                let value = |name: &str, unit| {
+                    let figure = figures.get(name).copied().unwrap_or_default();
+                    value_text(figure, unit)
+                };
+                let rate = value(RATE, Unit::Count);
+                let server_time = value(SERVER_TIME, Unit::Micros);
+                println!("{rate:>10}/s {server_time:>9} of the server each");
+                report.versions.insert(variant.library.to_owned(), version);
+                measured.push((measurement, figures));
             }
             Err(why) => {
                 println!("FAILED: {why}");
-                report
-                    .left_out
-                    .insert(format!("{label} at {}", work.name), why);
+                let failed = format!("{label} at {name}");
+                if variant.library == LEASEHOLD {
+                    return Err(format!("{failed}: {why}"));
+                }
+                report.left_out.insert(failed, why);
             }
         }
     }
-    measured
+    Ok(measured)
 }
 
-/// An estimate of how long runs take.
-fn left(runs: &[Run<'_>], options: &Options) -> String {
-    let time = |run: &Run<'_>| START + run.peer.warm_up() + options.seconds;
-    let all: Duration = runs.iter().map(time).sum();
-    match all.as_secs() {
-        seconds @ 0..90 => format!("{seconds} s left"),
-        seconds => format!("{} min left", seconds.div_ceil(60)),
-    }
-}
-
-fn sections(works: &[&'static Work], peers: &[Peer], measured: &Measured) -> Vec<Section> {
-    let section = |work: &&'static Work| {
-        let results = peers.iter().filter_map(|peer| {
-            let library = peer.label();
-            let rounds = measured.get(&(work.name, library.clone()))?;
-            let figures = figures::spreads(rounds);
-            Some(Entry { library, figures })
+/// The results in the order of the kinds of work and of the libraries.
+fn work_results(
+    works: &[&'static Work],
+    variants: &[LibraryVariant],
+    measured: &[(&Measurement<'_>, Figures)],
+) -> Vec<WorkResult> {
+    let entry = |work: &Work, label: String| {
+        let rounds = measured.iter().filter(|(measurement, _)| {
+            measurement.work.name == work.name && measurement.variant.label() == label
         });
-        Section {
+        let figures = figures::spreads(rounds.map(|(_, figures)| figures));
+        (!figures.is_empty()).then_some(Entry { label, figures })
+    };
+    let result = |work: &&'static Work| {
+        let labels = variants.iter().map(LibraryVariant::label);
+        WorkResult {
             work: work.name.into(),
             what: work.what.into(),
-            results: results.collect(),
+            results: labels.filter_map(|label| entry(work, label)).collect(),
         }
     };
-    let sections = works.iter().map(section);
-    sections
-        .filter(|section| !section.results.is_empty())
-        .collect()
+    works.iter().map(result).collect()
 }
 
 /// Prints the report, and writes it if it is complete.
@@ -189,44 +192,42 @@ fn write(report: &Report, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the runners. Returns the peers whose runner was built.
-fn build(only: &[String], left_out: &mut BTreeMap<String, String>) -> Vec<Peer> {
-    let mut peers = peers::all();
-    let wanted = |library: &str| only.is_empty() || only.iter().any(|name| name == library);
-    peers.retain(|peer| peer.library == peers::OURS || wanted(peer.library));
+/// Builds the runners. Returns the variants whose runner was built. Without the runner of Leasehold no ratio can be
+/// computed, so that is an error.
+fn build(
+    only: &[String],
+    left_out: &mut BTreeMap<String, String>,
+) -> Result<Vec<LibraryVariant>, String> {
+    let wanted = |variant: &LibraryVariant| {
+        let mut names = only.iter();
+        only.is_empty() || variant.library == LEASEHOLD || names.any(|name| name == variant.library)
+    };
     let mut built = BTreeMap::new();
-    peers.retain(|peer| {
-        let outcome = built
-            .entry(peer.directory())
-            .or_insert_with(|| peer.build());
-        let Err(why) = outcome else { return true };
-        if left_out.insert(peer.library.into(), why.clone()).is_none() {
-            println!("WARNING: {} is not measured: {why}", peer.library);
+    let mut variants = Vec::new();
+    for variant in libraries::all().filter(wanted) {
+        let (library, directory) = (variant.library, variant.language.directory);
+        match built.entry(directory).or_insert_with(|| variant.build()) {
+            Ok(()) => variants.push(variant),
+            Err(why) if library == LEASEHOLD => {
+                return Err(format!("the runner of {library} was not built: {why}"));
+            }
+            Err(why) => {
+                if left_out.insert(library.into(), why.clone()).is_none() {
+                    println!("WARNING: {library} is not measured: {why}");
+                }
+            }
         }
-        false
-    });
-    peers
+    }
+    Ok(variants)
 }
 
 impl Options {
-    /// The command line that repeats this.
-    fn command(&self) -> String {
-        let mut command = String::from("cargo xtask bench compare");
-        for (option, names) in [("only", &self.only), ("work", &self.work)] {
-            if !names.is_empty() {
-                command += &format!(" --{option} {}", names.join(","));
-            }
-        }
-        let (seconds, rounds, seed) = (self.seconds.as_secs_f64(), self.rounds, self.seed);
-        command + &format!(" --seconds {seconds} --rounds {rounds} --seed {seed}")
-    }
-
     /// The kinds of work that are asked for and can be measured here.
     fn works(&self, left_out: &mut BTreeMap<String, String>) -> Vec<&'static Work> {
         let wanted =
             |work: &&Work| self.work.is_empty() || self.work.iter().any(|name| name == work.name);
         let mut works: Vec<_> = WORKS.iter().filter(wanted).collect();
-        if let Err(why) = machine::two_cores() {
+        if let Err(why) = machine::check_cores() {
             works.retain(|work| {
                 let pinned = work.deployment == Deployment::Pinned;
                 if pinned {
@@ -248,10 +249,18 @@ fn work_names() -> PossibleValuesParser {
     )
 }
 
-fn positive(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0);
-    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or_else(|| format!("{text} is not a positive number"))
+/// The command line of this comparison, with the seed that repeats it.
+fn command(seed: u64) -> String {
+    let mut words: Vec<_> = env::args().skip(1).collect();
+    if !words.iter().any(|word| word.starts_with("--seed")) {
+        words.push(format!("--seed {seed}"));
+    }
+    format!("cargo xtask {}", words.join(" "))
+}
+
+/// A seed that is short enough to be typed.
+fn new_seed() -> u64 {
+    RandomState::new().hash_one(()) % 1_000_000
 }
 
 #[cfg(test)]

@@ -5,9 +5,12 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::figures::Spread;
-use super::peers::OURS;
-use super::table::{Unit, cell, number_text, table};
+use super::figures::{
+    CHANGE, PAIR, RATE, ROUND_TRIPS, SCRIPT_CALLS, SERVER_TIME, SHARE_DEVIATION, Spread, WAIT,
+    WAIT_MAX, WAIT_P99,
+};
+use super::libraries::LEASEHOLD;
+use super::table::{Unit, cell, number_text, table, value_text};
 
 /// All figures, and how they were measured.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -17,50 +20,40 @@ pub(super) struct Report {
     pub(super) versions: BTreeMap<String, String>,
     /// What was not measured, and why.
     pub(super) left_out: BTreeMap<String, String>,
-    pub(super) works: Vec<Section>,
+    pub(super) works: Vec<WorkResult>,
 }
 
 /// The results of one kind of work.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Section {
+pub(super) struct WorkResult {
     pub(super) work: String,
     pub(super) what: String,
-    /// In the order of the libraries.
+    /// In the order of the libraries, so that Leasehold without a variant is the first one.
     pub(super) results: Vec<Entry>,
 }
 
-/// The figures of one library with one setting.
+/// The figures of one library with one of its variants.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Entry {
-    pub(super) library: String,
+    pub(super) label: String,
     pub(super) figures: BTreeMap<String, Spread>,
 }
-
-const RATE: &str = "acquisitions_per_second";
-const CHANGE: &str = "release_to_acquisition_p50_us";
-const PAIR: &str = "pair_p50_us";
-const WAIT: &str = "wait_p50_us";
-const SERVER: &str = "server_us_per_acquisition";
 
 /// The columns of the tables. One without figures is left out.
 const COLUMNS: [(&str, &str, Unit); 10] = [
     (RATE, "acquisitions/s", Unit::Count),
     (WAIT, "wait, p50", Unit::Micros),
-    ("wait_p50_round_trips", "in round trips", Unit::Decimal),
-    ("wait_p99_us", "wait, p99", Unit::Micros),
-    ("wait_max_us", "longest", Unit::Micros),
+    (ROUND_TRIPS, "in round trips", Unit::Decimal),
+    (WAIT_P99, "wait, p99", Unit::Micros),
+    (WAIT_MAX, "longest", Unit::Micros),
     (PAIR, "pair, p50", Unit::Micros),
-    (SERVER, "server time each", Unit::Micros),
-    (
-        "script_calls_per_acquisition",
-        "scripts each",
-        Unit::Decimal,
-    ),
-    ("share_deviation", "off an equal share", Unit::Part),
+    (SERVER_TIME, "server time each", Unit::Micros),
+    (SCRIPT_CALLS, "scripts each", Unit::Decimal),
+    (SHARE_DEVIATION, "off an equal share", Unit::Percent),
     (CHANGE, "release to acquisition, p50", Unit::Micros),
 ];
 
-/// The library whose figures stand beside ours in the summary: the least that a lock can do.
+/// The library whose figures stand beside those of Leasehold in the summary: the least that a lock can do.
 const BASELINE: &str = "rslock";
 
 /// Two rates within 5 % are equal.
@@ -73,9 +66,9 @@ pub(super) fn document(report: &Report) -> String {
         report.machine, report.command
     );
     text += &summary(&report.works);
-    for section in &report.works {
-        let (work, what) = (&section.work, &section.what);
-        let _ = write!(text, "\n## {work}\n\n{what}.\n\n{}", section.table());
+    for result in &report.works {
+        let (work, what) = (&result.work, &result.what);
+        let _ = write!(text, "\n## {work}\n\n{what}.\n\n{}", result.table());
     }
     for (title, list) in [
         ("Versions", &report.versions),
@@ -98,8 +91,28 @@ processor time of all servers for one acquisition with its release. `/ rslock` d
 `rslock`, which does the least that a lock can do.
 ";
 
-/// Where Leasehold is ahead and where it is not, or nothing if it was not measured.
-fn summary(sections: &[Section]) -> String {
+/// Where Leasehold is ahead and where it is not.
+fn summary(results: &[WorkResult]) -> String {
+    let [mut ahead, mut equal, mut behind] = [const { Vec::new() }; 3];
+    for result in results {
+        let Some((best, ratio)) = result.best_other() else {
+            continue;
+        };
+        let list = match ratio {
+            ratio if ratio >= EQUAL.end => &mut ahead,
+            ratio if ratio < EQUAL.start => &mut behind,
+            _ => &mut equal,
+        };
+        let (work, label) = (&result.work, &best.label);
+        list.push(format!("{work} ({} x {label})", times(ratio)));
+    }
+    let mut text = String::from("\n## Summary\n\n");
+    for (title, list) in [("Ahead of", ahead), ("Equal to", equal), ("Behind", behind)] {
+        if !list.is_empty() {
+            let list = list.join(", ");
+            let _ = writeln!(text, "* {title} the best other library: {list}.");
+        }
+    }
     let head = [
         "work",
         "Leasehold",
@@ -110,110 +123,75 @@ fn summary(sections: &[Section]) -> String {
         "pair / rslock",
         "server time / rslock",
     ];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    let [mut ahead, mut equal, mut behind] = [const { Vec::new() }; 3];
-    for section in sections {
-        let Some(ours) = section.ours() else { continue };
-        let best = section.best_other();
-        let ratio = best.and_then(|best| section.ratio(best));
-        if let Some((ratio, best)) = ratio.zip(best) {
-            let list = match ratio {
-                ratio if ratio >= EQUAL.end => &mut ahead,
-                ratio if ratio < EQUAL.start => &mut behind,
-                _ => &mut equal,
-            };
-            let (work, library) = (&section.work, &best.library);
-            list.push(format!("{work} ({} x {library})", times(ratio)));
-        }
-        let baseline = section
-            .results
-            .iter()
-            .find(|entry| entry.library == BASELINE);
-        let by = |name: &str| {
-            let by = ours.median(name)? / baseline?.median(name)?;
-            // Waits of those that do not queue are no pattern under contention.
-            (name == RATE || ours.median(PAIR).is_some()).then_some(by)
-        };
-        let unit = section.unit();
-        let main = |entry: &Entry| {
-            entry
-                .figures
-                .get(section.main())
-                .map(|main| cell(main.without_range(), unit))
-        };
-        rows.push(vec![
-            section.work.clone(),
-            main(ours).unwrap_or_default(),
-            best.map_or_else(dash, |best| {
-                format!("{}: {}", best.library, main(best).unwrap_or_default())
-            }),
-            ratio.map_or_else(dash, times),
-            by(RATE).map_or_else(dash, times),
-            by(WAIT).map_or_else(dash, times),
-            by(PAIR).map_or_else(dash, times),
-            by(SERVER).map_or_else(dash, times),
-        ]);
-    }
-    if rows.len() == 1 {
-        return String::new();
-    }
-    let mut text = String::from("\n## Summary\n\n");
-    for (title, list) in [("Ahead of", ahead), ("Equal to", equal), ("Behind", behind)] {
-        if !list.is_empty() {
-            let _ = writeln!(
-                text,
-                "* {title} the best other library: {}.",
-                list.join(", ")
-            );
-        }
-    }
-    let _ = write!(text, "\n{}", table(&rows));
+    let head = head.map(str::to_owned).to_vec();
+    let rows = results.iter().map(WorkResult::summary_row);
+    let _ = write!(
+        text,
+        "\n{}",
+        table([head].into_iter().chain(rows).collect())
+    );
     text
 }
 
-impl Section {
-    /// The name of the figure that decides.
-    fn main(&self) -> &'static str {
-        let passes = self
-            .ours()
-            .is_some_and(|ours| ours.median(CHANGE).is_some());
-        if passes { CHANGE } else { RATE }
+impl WorkResult {
+    fn summary_row(&self) -> Vec<String> {
+        let (name, unit) = self.deciding_figure();
+        let value = |entry: &Entry| {
+            let median = entry.median(name);
+            median.map_or_else(dash, |median| value_text(median, unit))
+        };
+        let best = self.best_other();
+        let leasehold = self.leasehold();
+        let mut entries = self.results.iter();
+        let baseline = entries.find(|entry| entry.label == BASELINE);
+        let ratio_to_baseline = |name: &str| {
+            // Waits of those that do not queue are no pattern under contention.
+            let comparable = name == RATE || leasehold.median(PAIR).is_some();
+            let baseline = baseline.filter(|_| comparable)?.median(name)?;
+            let ratio = leasehold.median(name)? / baseline;
+            ratio.is_finite().then_some(ratio)
+        };
+        let mut row = vec![
+            self.work.clone(),
+            value(leasehold),
+            best.map_or_else(dash, |(best, _)| format!("{}: {}", best.label, value(best))),
+            best.map_or_else(dash, |(_, ratio)| times(ratio)),
+        ];
+        let ratios = [RATE, WAIT, PAIR, SERVER_TIME].map(ratio_to_baseline);
+        row.extend(ratios.map(|ratio| ratio.map_or_else(dash, times)));
+        row
     }
 
-    fn unit(&self) -> Unit {
-        if self.main() == RATE {
-            Unit::Count
-        } else {
-            Unit::Micros
+    /// The figure that decides, and its unit.
+    fn deciding_figure(&self) -> (&'static str, Unit) {
+        match self.leasehold().median(CHANGE) {
+            Some(_) => (CHANGE, Unit::Micros),
+            None => (RATE, Unit::Count),
         }
     }
 
-    fn ours(&self) -> Option<&Entry> {
-        self.results.iter().find(|entry| entry.library == OURS)
+    fn leasehold(&self) -> &Entry {
+        &self.results[0]
     }
 
     /// How many times as fast Leasehold is.
     fn ratio(&self, other: &Entry) -> Option<f64> {
-        let (ours, other) = (
-            self.ours()?.median(self.main())?,
-            other.median(self.main())?,
-        );
-        let ratio = if self.main() == RATE {
-            ours / other
+        let (name, _) = self.deciding_figure();
+        let (leasehold, other) = (self.leasehold().median(name)?, other.median(name)?);
+        let ratio = if name == RATE {
+            leasehold / other
         } else {
-            other / ours
+            other / leasehold
         };
         ratio.is_finite().then_some(ratio)
     }
 
-    fn best_other(&self) -> Option<&Entry> {
-        let others = self
-            .results
-            .iter()
-            .filter(|entry| !entry.library.starts_with(OURS));
-        let ratios = others.filter_map(|entry| Some((self.ratio(entry)?, entry)));
-        let best = ratios.min_by(|one, other| one.0.total_cmp(&other.0));
-        best.map(|(_, entry)| entry)
+    /// The other library with the smallest ratio, and the ratio.
+    fn best_other(&self) -> Option<(&Entry, f64)> {
+        let entries = self.results.iter();
+        let others = entries.filter(|entry| !entry.label.starts_with(LEASEHOLD));
+        let ratios = others.filter_map(|entry| Some((entry, self.ratio(entry)?)));
+        ratios.min_by(|one, other| one.1.total_cmp(&other.1))
     }
 
     fn table(&self) -> String {
@@ -231,12 +209,12 @@ impl Section {
                 let figure = entry.figures.get(*name);
                 figure.map_or_else(dash, |figure| cell(*figure, *unit))
             });
-            let mut row = vec![entry.library.clone()];
+            let mut row = vec![entry.label.clone()];
             row.extend(cells);
             row.insert(2.min(row.len()), self.ratio(entry).map_or_else(dash, times));
             row
         });
-        table(&[head].into_iter().chain(rows).collect::<Vec<_>>())
+        table([head].into_iter().chain(rows).collect())
     }
 }
 

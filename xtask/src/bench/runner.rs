@@ -1,14 +1,16 @@
-//! One run of one peer at one kind of work.
+//! One measurement of one library variant at one kind of work.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::process::Stdio;
+use std::env::temp_dir;
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write as _};
+use std::process::{self, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
 use super::figures::{self, Figures, ProcessResult};
+use super::libraries::LibraryVariant;
 use super::machine;
-use super::peers::Peer;
 use super::servers::Servers;
 use super::work::{Deployment, Work};
 use crate::tools::OwnedChild;
@@ -17,24 +19,25 @@ use crate::tools::OwnedChild;
 /// end of a window.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Runs a peer with servers of its own. Returns its figures and the version of the library.
-pub(super) fn run(
-    peer: &Peer,
+/// Measures a library variant with servers of its own. Returns its figures and the version of the library.
+pub(super) fn measure(
+    variant: &LibraryVariant,
     work: &Work,
     seconds: Duration,
 ) -> Result<(Figures, String), String> {
     let mut servers = Servers::start(work.deployment)?;
     let url = servers.url();
-    let runners = (0..work.processes).map(|_| Runner::start(peer, work, &url));
+    let runners = (0..work.processes).map(|_| Runner::start(variant, work, &url));
     let mut runners: Vec<_> = runners.collect::<Result<_, _>>()?;
     for runner in &mut runners {
         runner.wait_ready()?;
     }
+    let warm_up = variant.language.warm_up;
     for runner in &mut runners {
-        runner.work_for(peer.warm_up())?;
+        runner.work_for(warm_up)?;
     }
     for runner in &mut runners {
-        runner.result(peer.warm_up())?;
+        runner.result(warm_up)?;
     }
     servers.end_one();
     let before = servers.usage()?;
@@ -50,30 +53,36 @@ pub(super) fn run(
     Ok((figures, version.unwrap_or_default()))
 }
 
-/// One process of a peer. It ends with this.
-struct Runner {
+/// One process of a library variant. It ends with this.
+#[derive(Debug)]
+pub(super) struct Runner {
     child: OwnedChild,
+    stderr: File,
     lines: Receiver<String>,
 }
 
 impl Runner {
-    fn start(peer: &Peer, work: &Work, url: &str) -> Result<Self, String> {
-        let (variant, tasks, section) = (peer.variant, work.tasks, work.section_us);
+    fn start(variant: &LibraryVariant, work: &Work, url: &str) -> Result<Self, String> {
+        let (name, tasks, section) = (variant.variant, work.tasks, work.section_us);
         let own = u8::from(work.own_names);
         let line = format!(
-            "--url {url} --variant {variant} --name bench --tasks {tasks} --own-names {own} --section-us {section}"
+            "--url {url} --variant {name} --name bench --tasks {tasks} --own-names {own} --section-us {section}"
         );
-        let mut command = peer.command();
+        let mut command = variant.command();
         command.args(line.split(' '));
         if work.deployment == Deployment::Pinned {
-            command = machine::pinned(&command, machine::two_cores()?.1);
+            command = machine::pinned(&command, machine::CLIENT_CORE);
         }
-        let child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
-        let mut child = child.map_err(|error| format!("cannot be started: {error}"))?;
+        Self::spawn(&mut command)
+    }
+
+    pub(super) fn spawn(command: &mut Command) -> Result<Self, String> {
+        let failed = |error: io::Error| format!("cannot be started: {error}");
+        // A pipe that is read after a failure only would stop a runner that writes much.
+        let stderr = unnamed_file().map_err(failed)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(stderr.try_clone().map_err(failed)?);
+        let mut child = command.spawn().map_err(failed)?;
         let stdout = child.stdout.take().ok_or("it has no output")?;
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
@@ -82,11 +91,12 @@ impl Runner {
         });
         Ok(Self {
             child: OwnedChild(child),
+            stderr,
             lines,
         })
     }
 
-    fn wait_ready(&mut self) -> Result<(), String> {
+    pub(super) fn wait_ready(&mut self) -> Result<(), String> {
         match self.line(TIMEOUT)?.as_str() {
             "ready" => Ok(()),
             other => Err(format!("it printed {other}")),
@@ -98,7 +108,7 @@ impl Runner {
         writeln!(stdin, "{}", duration.as_secs_f64()).map_err(|error| error.to_string())
     }
 
-    fn result(&mut self, duration: Duration) -> Result<ProcessResult, String> {
+    pub(super) fn result(&mut self, duration: Duration) -> Result<ProcessResult, String> {
         let line = self.line(duration + TIMEOUT)?;
         serde_json::from_str(&line).map_err(|error| format!("{error} in {line}"))
     }
@@ -114,10 +124,24 @@ impl Runner {
     /// The last line of its error output.
     fn last_error(&mut self) -> Option<String> {
         let _ = self.child.0.kill();
-        let mut text = String::new();
-        let stderr = self.child.0.stderr.as_mut()?;
-        stderr.read_to_string(&mut text).ok()?;
+        let mut bytes = Vec::new();
+        self.stderr.rewind().ok()?;
+        self.stderr.read_to_end(&mut bytes).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
         let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
         Some(last.trim().to_owned())
     }
+}
+
+/// A file in the temporary directory. It is deleted with its last handle, however this program ends.
+fn unnamed_file() -> io::Result<File> {
+    let path = temp_dir().join(format!("leasehold-compare-{}.stderr", process::id()));
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
+    fs::remove_file(path)?;
+    Ok(file)
 }

@@ -1,4 +1,4 @@
-//! The Redis servers of a run.
+//! The Redis servers of a measurement.
 
 use std::env::temp_dir;
 use std::fs;
@@ -37,8 +37,6 @@ struct Server {
 pub(super) struct Usage {
     /// Calls of scripts.
     pub(super) scripts: f64,
-    /// All commands that came from clients or scripts.
-    pub(super) commands: f64,
     /// Processor time.
     pub(super) cpu_us: f64,
 }
@@ -47,26 +45,26 @@ impl Servers {
     pub(super) fn start(deployment: Deployment) -> Result<Self, String> {
         let (count, options) = match deployment {
             Deployment::Single | Deployment::Pinned => (1, ""),
-            Deployment::Masters { .. } => (MASTERS, ""),
+            Deployment::Masters | Deployment::DistantMasters | Deployment::DeadMaster => {
+                (MASTERS, "")
+            }
             Deployment::Cluster => (CLUSTER, "--cluster-enabled yes"),
         };
-        let pin = (deployment == Deployment::Pinned).then(machine::two_cores);
-        let core = pin.transpose()?.map(|(server, _)| server);
+        let core = (deployment == Deployment::Pinned).then_some(machine::SERVER_CORE);
         let start = |_| Server::start(options, core);
         let mut servers = Self {
             servers: (0..count).map(start).collect::<Result<_, _>>()?,
             proxies: Vec::new(),
             deployment,
         };
-        match deployment {
-            Deployment::Masters { delay, .. } if !delay.is_zero() => {
-                let ports = servers.servers.iter().map(|server| server.port);
-                let proxies = ports.map(|port| Proxy::start(port, delay));
-                let proxies: std::io::Result<_> = proxies.collect();
-                servers.proxies = proxies.map_err(|error| format!("proxy: {error}"))?;
-            }
-            Deployment::Cluster => servers.join()?,
-            _ => {}
+        if let Some(delay) = deployment.delay() {
+            let ports = servers.servers.iter().map(|server| server.port);
+            let proxies = ports.map(|port| Proxy::start(port, delay));
+            let proxies: std::io::Result<_> = proxies.collect();
+            servers.proxies = proxies.map_err(|error| format!("proxy: {error}"))?;
+        }
+        if deployment == Deployment::Cluster {
+            servers.join()?;
         }
         Ok(servers)
     }
@@ -89,27 +87,26 @@ impl Servers {
 
     /// The argument of a runner.
     pub(super) fn url(&self) -> String {
-        let direct = self.servers.iter().map(|server| server.port);
-        let mut ports: Vec<_> = self.proxies.iter().map(|proxy| proxy.port).collect();
-        if ports.is_empty() {
-            ports.extend(direct);
-        }
-        let scheme = match self.deployment {
+        let url = |port: u16| format!("redis://127.0.0.1:{port}/");
+        let servers = self.servers.iter().map(|server| url(server.port));
+        let urls: Vec<_> = match self.deployment {
             Deployment::Cluster => {
-                ports.truncate(1);
-                "redis+cluster"
+                let first = servers.take(1);
+                first
+                    .map(|url| url.replace("redis:", "redis+cluster:"))
+                    .collect()
             }
-            _ => "redis",
+            Deployment::DistantMasters | Deployment::DeadMaster => {
+                self.proxies.iter().map(|proxy| url(proxy.port)).collect()
+            }
+            _ => servers.collect(),
         };
-        let urls = ports
-            .iter()
-            .map(|port| format!("{scheme}://127.0.0.1:{port}/"));
-        urls.collect::<Vec<_>>().join(",")
+        urls.join(",")
     }
 
     /// Ends the server that shall be dead in the window.
     pub(super) fn end_one(&mut self) {
-        if let Deployment::Masters { one_dead: true, .. } = self.deployment {
+        if self.deployment == Deployment::DeadMaster {
             self.servers.pop();
         }
     }
@@ -120,7 +117,6 @@ impl Servers {
         for server in &self.servers {
             let usage = Usage::parse(&server.send("INFO all")?);
             sum.scripts += usage.scripts;
-            sum.commands += usage.commands;
             sum.cpu_us += usage.cpu_us;
         }
         Ok(sum)
@@ -134,13 +130,10 @@ impl Usage {
         for (name, value) in info.lines().filter_map(|line| line.split_once(':')) {
             let calls = || value.strip_prefix("calls=")?.split(',').next();
             let number = |text: &str| text.trim().parse().unwrap_or(0.0);
-            match (name, calls()) {
-                ("used_cpu_sys" | "used_cpu_user", _) => usage.cpu_us += number(value) * 1e6,
-                (_, Some(calls)) if name.starts_with("cmdstat_") => {
-                    usage.commands += number(calls);
-                    if let "cmdstat_eval" | "cmdstat_evalsha" | "cmdstat_fcall" = name {
-                        usage.scripts += number(calls);
-                    }
+            match name {
+                "used_cpu_sys" | "used_cpu_user" => usage.cpu_us += number(value) * 1e6,
+                "cmdstat_eval" | "cmdstat_evalsha" | "cmdstat_fcall" => {
+                    usage.scripts += calls().map_or(0.0, number);
                 }
                 _ => {}
             }
@@ -151,7 +144,6 @@ impl Usage {
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             scripts: self.scripts - before.scripts,
-            commands: self.commands - before.commands,
             cpu_us: self.cpu_us - before.cpu_us,
         }
     }

@@ -7,12 +7,12 @@ use super::figures::Spread;
 pub(super) enum Unit {
     Count,
     Micros,
-    Part,
+    Percent,
     Decimal,
 }
 
 /// Rows as a table. The first column is text, the others are numbers.
-pub(super) fn table(rows: &[Vec<String>]) -> String {
+pub(super) fn table(mut rows: Vec<Vec<String>>) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let widest = |column: usize| {
         rows.iter()
@@ -20,8 +20,16 @@ pub(super) fn table(rows: &[Vec<String>]) -> String {
             .max()
     };
     let widths: Vec<_> = (0..columns).filter_map(widest).collect();
+    let separator = widths
+        .iter()
+        .enumerate()
+        .map(|(column, width)| match column {
+            0 => "-".repeat(*width),
+            _ => "-".repeat(width - 1) + ":",
+        });
+    rows.insert(1, separator.collect());
     let mut table = String::new();
-    for (at, row) in rows.iter().enumerate() {
+    for row in &rows {
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
             table.push_str(&match column {
                 0 => format!("| {cell:<width$} |"),
@@ -29,15 +37,6 @@ pub(super) fn table(rows: &[Vec<String>]) -> String {
             });
         }
         table.push('\n');
-        if at == 0 {
-            for (column, width) in widths.iter().enumerate() {
-                table.push_str(&match column {
-                    0 => format!("|{}|", "-".repeat(width + 2)),
-                    _ => format!("{}:|", "-".repeat(width + 1)),
-                });
-            }
-            table.push('\n');
-        }
     }
     table
 }
@@ -45,19 +44,33 @@ pub(super) fn table(rows: &[Vec<String>]) -> String {
 /// A median with its unit, and the smallest and the largest in the same unit.
 pub(super) fn cell(spread: Spread, unit: Unit) -> String {
     let Spread { median, min, max } = spread;
-    let (scale, decimals, name) = match unit {
-        Unit::Micros if median < 1e3 => (1.0, 1, " µs"),
-        Unit::Micros if median < 1e6 => (1e3, 2, " ms"),
-        Unit::Micros => (1e6, 2, " s"),
-        Unit::Part => (0.01, 1, " %"),
-        Unit::Count => (1.0, 0, ""),
-        Unit::Decimal => (1.0, 3, ""),
-    };
-    let [median, min, max] = [median, min, max].map(|number| number_text(number / scale, decimals));
+    let median_text = value_text(median, unit);
     if min == max {
-        return format!("{median}{name}");
+        return median_text;
     }
-    format!("{median}{name} ({min} to {max})")
+    let (scale, decimals, _) = unit.scale(median);
+    let [min, max] = [min, max].map(|number| number_text(number / scale, decimals));
+    format!("{median_text} ({min} to {max})")
+}
+
+/// A value with its unit.
+pub(super) fn value_text(value: f64, unit: Unit) -> String {
+    let (scale, decimals, name) = unit.scale(value);
+    number_text(value / scale, decimals) + name
+}
+
+impl Unit {
+    /// What a value is divided by, the decimal places, and the name of the unit then.
+    fn scale(self, value: f64) -> (f64, usize, &'static str) {
+        match self {
+            Self::Micros if value < 1e3 => (1.0, 1, " µs"),
+            Self::Micros if value < 1e6 => (1e3, 2, " ms"),
+            Self::Micros => (1e6, 2, " s"),
+            Self::Percent => (0.01, 1, " %"),
+            Self::Count => (1.0, 0, ""),
+            Self::Decimal => (1.0, 3, ""),
+        }
+    }
 }
 
 /// A number with commas between thousands.

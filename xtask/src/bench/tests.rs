@@ -1,15 +1,18 @@
 //! Results are merged as they were counted, and documents contain them.
 
-use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use serde_json::json;
 
-use super::figures::{ProcessResult, Spread, spreads};
+use super::figures::{
+    CHANGE, PAIR, ProcessResult, ROUND_TRIPS, SCRIPT_CALLS, SHARE_DEVIATION, Spread, WAIT,
+    WAIT_P99, spreads,
+};
+use super::runner::Runner;
 use super::servers::Usage;
-use super::table::{Unit, cell};
+use super::table::cell;
 use super::*;
 
 fn work(name: &str) -> &'static Work {
@@ -40,7 +43,6 @@ fn figures(work: &Work) -> Figures {
     ];
     let usage = Usage {
         scripts: 800.0,
-        commands: 4_000.0,
         cpu_us: 10_000.0,
     };
     super::figures::from_processes(work, &processes, usage, Duration::from_secs(2))
@@ -51,28 +53,26 @@ fn results_of_processes_are_merged() {
     let figures = figures(work("ping-pong"));
     // Bucket b is around 10^(b / 200) us. The lock changed hands after 2, 5 and 0.5 us.
     for (name, expected) in [
-        ("acquisitions_per_second", 200.0..=200.0),
-        ("wait_p50_us", 8.9..=9.2),
-        ("wait_p99_us", 98.0..=101.0),
-        ("share_deviation", 0.5..=0.5),
-        ("server_us_per_acquisition", 25.0..=25.0),
-        ("script_calls_per_acquisition", 2.0..=2.0),
-        ("commands_per_acquisition", 10.0..=10.0),
-        ("release_to_acquisition_p50_us", 2.0..=2.0),
-        ("release_to_acquisition_p99_us", 5.0..=5.0),
+        (RATE, 200.0..=200.0),
+        (WAIT, 8.9..=9.2),
+        (WAIT_P99, 98.0..=101.0),
+        (SHARE_DEVIATION, 0.5..=0.5),
+        (SERVER_TIME, 25.0..=25.0),
+        (SCRIPT_CALLS, 2.0..=2.0),
+        (CHANGE, 2.0..=2.0),
     ] {
         assert!(expected.contains(&figures[name]), "{name}: {figures:?}");
     }
-    assert!(!figures.contains_key("pair_p50_us"));
-    assert!(!figures.contains_key("wait_p50_round_trips"));
+    assert!(!figures.contains_key(PAIR));
+    assert!(!figures.contains_key(ROUND_TRIPS));
 }
 
 #[test]
 fn pairs_count_without_contention_and_round_trips_with_a_delay() {
     let figures = figures(work("distant-masters"));
-    assert_eq!(figures["pair_p50_us"], figures["wait_p50_us"]);
-    let round_trips = figures["wait_p50_us"] / 10_000.0;
-    assert!((figures["wait_p50_round_trips"] - round_trips).abs() < 1e-3);
+    assert_eq!(figures[PAIR], figures[WAIT]);
+    let round_trips = figures[WAIT] / 10_000.0;
+    assert!((figures[ROUND_TRIPS] - round_trips).abs() < 1e-3);
 }
 
 #[test]
@@ -80,12 +80,11 @@ fn the_processor_time_of_a_server_is_the_sum_of_user_and_system() {
     let info = "# CPU\r\nused_cpu_sys:1.5\r\nused_cpu_user:2.25\r\nused_cpu_sys_children:9\r\n\
         # Commandstats\r\ncmdstat_set:calls=3,usec=1\r\ncmdstat_evalsha:calls=4,usec=2\r\n";
     let usage = Usage::parse(info);
-    let counted = (usage.cpu_us, usage.scripts, usage.commands);
-    assert_eq!(counted, (3.75e6, 4.0, 7.0));
+    assert_eq!((usage.cpu_us, usage.scripts), (3.75e6, 4.0));
     let since = usage.since(Usage::parse(
-        "used_cpu_user:1\r\ncmdstat_set:calls=2,usec=1",
+        "used_cpu_user:1\r\ncmdstat_eval:calls=3,usec=1",
     ));
-    assert_eq!((since.cpu_us, since.commands), (2.75e6, 5.0));
+    assert_eq!((since.cpu_us, since.scripts), (2.75e6, 1.0));
 }
 
 fn spread(median: f64, min: f64, max: f64) -> Spread {
@@ -93,98 +92,84 @@ fn spread(median: f64, min: f64, max: f64) -> Spread {
 }
 
 #[test]
-fn the_median_of_rounds_is_none_of_the_extremes() {
-    let rates = |rates: &[f64]| {
-        let rounds = rates.iter().map(|rate| Figures::from([("rate", *rate)]));
-        spreads(&rounds.collect::<Vec<_>>())["rate"]
-    };
-    assert_eq!(rates(&[5.0, 1.0, 100.0]), spread(5.0, 1.0, 100.0));
-    assert_eq!(rates(&[8.0, 1.0, 2.0, 4.0]), spread(3.0, 1.0, 8.0));
-    assert_eq!(rates(&[7.0]), spread(7.0, 7.0, 7.0));
+fn a_figure_of_several_rounds_is_its_median_where_it_was_observed() {
+    for (rounds, expected) in [
+        (&[Some(5.0), Some(1.0), Some(100.0)][..], (5.0, 1.0, 100.0)),
+        (
+            &[Some(8.0), Some(1.0), Some(2.0), Some(4.0)],
+            (3.0, 1.0, 8.0),
+        ),
+        (&[Some(7.0)], (7.0, 7.0, 7.0)),
+        (&[None, Some(4.0)], (4.0, 4.0, 4.0)),
+    ] {
+        let rounds = rounds.iter().map(|rate| {
+            let figures = rate.iter().map(|rate| (RATE, *rate));
+            figures.collect::<Figures>()
+        });
+        let (median, min, max) = expected;
+        let spreads = spreads(&rounds.collect::<Vec<_>>());
+        assert_eq!(spreads[RATE], spread(median, min, max));
+    }
 }
 
 #[test]
-fn a_round_without_a_figure_does_not_count_for_it() {
-    let rounds = [
-        Figures::from([("a", 1.0)]),
-        Figures::from([("a", 3.0), ("b", 4.0)]),
-    ];
-    let spreads = spreads(&rounds);
-    assert_eq!(spreads["a"].median, 2.0);
-    assert_eq!(spreads["b"], spread(4.0, 4.0, 4.0));
-}
-
-#[test]
-fn a_seed_repeats_an_order_and_another_one_does_not() {
-    let order = |seed| {
-        let mut items: Vec<_> = (0..15).collect();
-        Random(seed).shuffle(&mut items);
-        items
-    };
-    assert_eq!(order(1), order(1));
-    assert_ne!(order(1), order(2));
-    let mut sorted = order(1);
-    sorted.sort_unstable();
-    assert_eq!(sorted, (0..15).collect::<Vec<_>>());
-    let first: BTreeSet<_> = (0..200).map(|seed| order(seed)[0]).collect();
-    assert_eq!(first.len(), 15, "each item can be the first one");
-}
-
-#[test]
-fn a_plan_has_each_suitable_peer_once_in_a_round() {
-    let options = Options {
-        only: Vec::new(),
-        work: Vec::new(),
-        seconds: Duration::from_secs(1),
-        rounds: NonZero::new(2).unwrap(),
-        seed: 3,
-    };
-    let (peers, works) = (peers::all(), WORKS.iter().collect::<Vec<_>>());
-    let plan = plan(&peers, &works, &options);
-    let labels = |round: usize, name: &str| {
-        let runs = plan
+fn a_plan_has_each_suitable_variant_once_in_a_round() {
+    let variants: Vec<_> = libraries::all().collect();
+    let works: Vec<_> = WORKS.iter().collect();
+    let labels = |seed: u64, round: usize, name: &str| {
+        let options = Options {
+            only: Vec::new(),
+            work: Vec::new(),
+            seconds: NonZero::new(1).unwrap(),
+            rounds: NonZero::new(2).unwrap(),
+            seed,
+        };
+        let plan = plan(&variants, &works, &options);
+        let measurements = plan
             .iter()
-            .filter(|run| run.round == round && run.work.name == name);
-        runs.map(|run| run.peer.label()).collect::<Vec<_>>()
+            .filter(|measurement| measurement.round == round && measurement.work.name == name);
+        measurements
+            .map(|measurement| measurement.variant.label())
+            .collect::<Vec<_>>()
     };
-    let (first, second) = (labels(1, "contended"), labels(2, "contended"));
+    let (first, second) = (labels(3, 1, "contended"), labels(3, 2, "contended"));
+    assert_eq!(first, labels(3, 1, "contended"));
+    assert_ne!(first, labels(4, 1, "contended"));
     assert_ne!(first, second);
     for mut round in [first, second] {
         round.sort_unstable();
         round.dedup();
         // Buckets are for the cluster.
-        assert_eq!(round.len(), peers.len() - 1);
+        assert_eq!(round.len(), variants.len() - 1);
     }
-    let independent = labels(1, "independent");
-    // Without contention, a setting for waiting is the same work again.
+    let independent = labels(3, 1, "independent");
+    // Where each task has its own lock, a variant of waiting is the same work again.
     assert!(!independent.contains(&"rslock (fastest)".to_owned()));
     assert!(independent.contains(&"redisson (fair)".to_owned()));
-    assert!(!labels(1, "masters").contains(&"redis-py".to_owned()));
-    let mut cluster = labels(1, "cluster");
+    assert!(!labels(3, 1, "masters").contains(&"redis-py".to_owned()));
+    let mut cluster = labels(3, 1, "cluster");
     cluster.sort_unstable();
     assert_eq!(cluster, ["leasehold", "leasehold (buckets)"]);
 }
 
-const RATE: &str = "acquisitions_per_second";
-const CHANGE: &str = "release_to_acquisition_p50_us";
+/// The report takes the first entry of a result for Leasehold's.
+#[test]
+fn leasehold_can_do_every_work_and_comes_first() {
+    let variants: Vec<_> = libraries::all().collect();
+    assert_eq!(variants[0].label(), LEASEHOLD);
+    assert!(WORKS.iter().all(|work| variants[0].suits(work)));
+}
 
-fn section(work: &str, libraries: &[(&str, &[(&'static str, f64)])]) -> Section {
-    let results = libraries.iter().map(|(library, figures)| Entry {
-        library: (*library).into(),
+fn work_result(work: &str, libraries: &[(&str, &[(&'static str, f64)])]) -> WorkResult {
+    let results = libraries.iter().map(|(label, figures)| Entry {
+        label: (*label).into(),
         figures: spreads(&[figures.iter().copied().collect()]),
     });
-    Section {
+    WorkResult {
         work: work.into(),
         what: "some work".into(),
         results: results.collect(),
     }
-}
-
-fn document(works: Vec<Section>) -> String {
-    report::document(&Report {
-        works,
-        ..Report::default()
-    })
 }
 
 #[test]
@@ -203,11 +188,14 @@ fn the_summary_names_where_leasehold_is_ahead_and_where_it_is_not() {
         ("leasehold", &[(RATE, 1.0), (CHANGE, 100.0)][..]),
         ("rslock", &[(RATE, 9.0), (CHANGE, 101.0)]),
     ];
-    let document = document(vec![
-        section("a", &ahead),
-        section("b", &behind),
-        section("c", &equal),
-    ]);
+    let document = report::document(&Report {
+        works: vec![
+            work_result("a", &ahead),
+            work_result("b", &behind),
+            work_result("c", &equal),
+        ],
+        ..Report::default()
+    });
     for expected in [
         "* Ahead of the best other library: a (4.00 x redsync).",
         "* Equal to the best other library: c (1.01 x rslock).",
@@ -217,16 +205,6 @@ fn the_summary_names_where_leasehold_is_ahead_and_where_it_is_not() {
     ] {
         assert!(document.contains(expected), "{expected}\n{document}");
     }
-}
-
-#[test]
-fn there_are_no_ratios_without_leasehold() {
-    let document = document(vec![section("a", &[("rslock", &[(RATE, 400.0)])])]);
-    assert!(!document.contains("## Summary"), "{document}");
-    assert!(
-        document.contains("| rslock  |            400 |     - |"),
-        "{document}"
-    );
 }
 
 #[test]
@@ -257,7 +235,7 @@ fn a_cell_has_one_unit_for_the_median_and_the_range() {
             Unit::Micros,
             "1.50 ms (0.90 to 2.00)",
         ),
-        (spread(0.125, 0.125, 0.125), Unit::Part, "12.5 %"),
+        (spread(0.125, 0.125, 0.125), Unit::Percent, "12.5 %"),
     ] {
         assert_eq!(cell(figure, unit), expected);
     }
@@ -272,23 +250,16 @@ fn the_committed_tables_are_those_of_the_committed_figures() {
 }
 
 #[test]
-fn durations_are_positive() {
-    assert_eq!(positive("0.5"), Ok(Duration::from_millis(500)));
-    for wrong in ["0", "-1", "x", "1e300"] {
-        positive(wrong).unwrap_err();
-    }
-}
-
-#[test]
-fn the_cores_of_a_list_are_its_first_and_its_last() {
-    for (list, expected) in [
-        ("\t0-3\n", Some((0, 3))),
-        ("2,5-7", Some((2, 7))),
-        ("4", Some((4, 4))),
-        ("", None),
-    ] {
-        assert_eq!(machine::first_and_last(list), expected, "{list}");
-    }
+fn the_last_error_of_a_runner_is_known_after_much_output() {
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "yes warning | head -n 20000 >&2; echo ready; echo no server >&2",
+    ]);
+    let mut runner = Runner::spawn(&mut command).unwrap();
+    runner.wait_ready().unwrap();
+    let error = runner.result(Duration::ZERO).unwrap_err();
+    assert_eq!(error, "no server");
 }
 
 #[test]

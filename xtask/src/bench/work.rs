@@ -22,21 +22,13 @@ pub(super) enum Deployment {
     /// One server on a core of its own, and the runner on another.
     Pinned,
     /// Five servers, of which a majority decides.
-    Masters {
-        /// Of the network, each way.
-        delay: Duration,
-        /// Whether one of them ends between the warm-up and the window.
-        one_dead: bool,
-    },
+    Masters,
+    /// The same behind a slow network.
+    DistantMasters,
+    /// The same, and one of them ends between the warm-up and the window.
+    DeadMaster,
     Cluster,
 }
-
-const NEAR: Deployment = Deployment::Masters {
-    delay: Duration::ZERO,
-    one_dead: false,
-};
-
-const DISTANT: Duration = Duration::from_millis(5);
 
 /// A lock of its own for each task.
 const OWN: Work = Work {
@@ -105,32 +97,26 @@ pub(super) const WORKS: [Work; 13] = [
     Work {
         name: "masters",
         what: "one task, one lock over 5 masters",
-        deployment: NEAR,
+        deployment: Deployment::Masters,
         ..OWN
     },
     Work {
         name: "masters-independent",
         what: "64 tasks, a lock each, over 5 masters",
         tasks: 64,
-        deployment: NEAR,
+        deployment: Deployment::Masters,
         ..OWN
     },
     Work {
         name: "distant-masters",
         what: "one task, one lock over 5 masters, 5 ms away each way",
-        deployment: Deployment::Masters {
-            delay: DISTANT,
-            one_dead: false,
-        },
+        deployment: Deployment::DistantMasters,
         ..OWN
     },
     Work {
         name: "dead-master",
         what: "one task, one lock over 5 masters, 5 ms away each way, one of them dead",
-        deployment: Deployment::Masters {
-            delay: DISTANT,
-            one_dead: true,
-        },
+        deployment: Deployment::DeadMaster,
         ..OWN
     },
     Work {
@@ -142,11 +128,11 @@ pub(super) const WORKS: [Work; 13] = [
     },
 ];
 
-impl Work {
-    /// A round trip to a distant server.
-    pub(super) fn round_trip(&self) -> Option<Duration> {
-        match self.deployment {
-            Deployment::Masters { delay, .. } if !delay.is_zero() => Some(2 * delay),
+impl Deployment {
+    /// The delay of a slow network, each way.
+    pub(super) fn delay(self) -> Option<Duration> {
+        match self {
+            Self::DistantMasters | Self::DeadMaster => Some(Duration::from_millis(5)),
             _ => None,
         }
     }

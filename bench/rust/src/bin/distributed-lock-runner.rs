@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use distributed_lock_core::traits::{DistributedLock, LockHandle, LockProvider};
 use distributed_lock_redis::{RedisDistributedLock, RedisLockHandle, RedisLockProvider};
-use leasehold_peers::{Lock, run};
+use leasehold_runners::{Lock, run};
 
-struct Theirs {
+struct DistributedLockLock {
     provider: Rc<RedisLockProvider>,
     name: String,
     pause: Duration,
 }
 
-impl Lock for Theirs {
+impl Lock for DistributedLockLock {
     type Guard = RedisLockHandle;
 
     async fn lock(&self) -> Result<RedisLockHandle, Box<dyn Error>> {
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             _ => Duration::from_millis(50),
         };
         Ok(async move |name: &str| {
-            Ok(Theirs {
+            Ok(DistributedLockLock {
                 provider: Rc::clone(&provider),
                 name: name.to_owned(),
                 pause,

@@ -3,11 +3,11 @@
 use std::error::Error;
 
 use leasehold::{Client, Guard, Mutex};
-use leasehold_peers::{Lock, run};
+use leasehold_runners::{Lock, run};
 
-struct Ours(Mutex);
+struct LeaseholdLock(Mutex);
 
-impl Lock for Ours {
+impl Lock for LeaseholdLock {
     type Guard = Guard;
 
     async fn lock(&self) -> Result<Guard, Box<dyn Error>> {
@@ -42,6 +42,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             // The first lock waits for their admission.
             client.mutex("bench/first")?.lock().await?.release().await?;
         }
-        Ok(async move |name: &str| Ok(Ours(client.mutex(name)?)))
+        Ok(async move |name: &str| Ok(LeaseholdLock(client.mutex(name)?)))
     })
 }

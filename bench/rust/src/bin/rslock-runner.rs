@@ -5,17 +5,17 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_peers::{Lock, run};
+use leasehold_runners::{Lock, run};
 use rslock::{LockGuard, LockManager};
 
 const TTL: Duration = Duration::from_secs(30);
 
-struct Theirs {
+struct RslockLock {
     manager: Arc<LockManager>,
     name: String,
 }
 
-impl Lock for Theirs {
+impl Lock for RslockLock {
     type Guard = rslock::Lock;
 
     async fn lock(&self) -> Result<rslock::Lock, Box<dyn Error>> {
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         let manager = Arc::new(manager);
         Ok(async move |name: &str| {
-            Ok(Theirs {
+            Ok(RslockLock {
                 manager: Arc::clone(&manager),
                 name: name.to_owned(),
             })

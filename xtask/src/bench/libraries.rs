@@ -6,25 +6,25 @@ use std::time::Duration;
 use super::work::{Deployment, Work};
 use crate::tools::{cargo, find, root, run};
 
-/// One library with one setting.
+/// One library with one of its variants.
 #[derive(Clone, Debug)]
-pub(super) struct Peer {
+pub(super) struct LibraryVariant {
     pub(super) library: &'static str,
     pub(super) variant: &'static str,
-    language: &'static Language,
+    pub(super) language: &'static Language,
 }
 
 /// A language: the directory of its runners, and the command lines there.
 #[derive(Debug)]
-struct Language {
-    directory: &'static str,
+pub(super) struct Language {
+    pub(super) directory: &'static str,
     /// What a user installs, and the programs that come with it.
     needs: &'static str,
     programs: &'static [&'static str],
     build: &'static [&'static str],
     /// `LIBRARY` stands for the name of the library.
     run: &'static str,
-    warm_up: Duration,
+    pub(super) warm_up: Duration,
 }
 
 /// Until connections, scripts and caches are settled.
@@ -78,11 +78,11 @@ const JAVA: Language = Language {
     warm_up: LONG,
 };
 
-pub(super) const OURS: &str = "leasehold";
+pub(super) const LEASEHOLD: &str = "leasehold";
 
-/// Ours first, then each as its documentation recommends and with its fastest setting.
+/// Leasehold first. `default` follows the documentation of the library.
 const LIBRARIES: [(&str, &[&str], &Language); 7] = [
-    (OURS, &["default", "no-handoff", "buckets"], &RUST),
+    (LEASEHOLD, &["default", "no-handoff", "buckets"], &RUST),
     ("rslock", &["default", "fastest"], &RUST),
     ("distributed-lock", &["default", "fastest"], &RUST),
     ("redis-py", &["default", "fastest"], &PYTHON),
@@ -91,23 +91,22 @@ const LIBRARIES: [(&str, &[&str], &Language); 7] = [
     ("redisson", &["default", "fair", "spin"], &JAVA),
 ];
 
-/// The names of the libraries other than ours.
+/// The names of the libraries other than Leasehold.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     LIBRARIES.iter().map(|library| library.0).skip(1)
 }
 
-pub(super) fn all() -> Vec<Peer> {
-    let peers = LIBRARIES.iter().flat_map(|(library, variants, language)| {
-        variants.iter().map(move |variant| Peer {
+pub(super) fn all() -> impl Iterator<Item = LibraryVariant> {
+    LIBRARIES.iter().flat_map(|(library, variants, language)| {
+        variants.iter().map(move |variant| LibraryVariant {
             library,
             variant,
             language,
         })
-    });
-    peers.collect()
+    })
 }
 
-impl Peer {
+impl LibraryVariant {
     pub(super) fn label(&self) -> String {
         match self.variant {
             "default" => self.library.to_owned(),
@@ -115,26 +114,17 @@ impl Peer {
         }
     }
 
-    pub(super) fn directory(&self) -> &'static str {
-        self.language.directory
-    }
-
-    pub(super) fn warm_up(&self) -> Duration {
-        self.language.warm_up
-    }
-
-    /// Whether it can do the work, and differently from the other settings of its library.
+    /// Whether it can do the work, and differently from the other variants of its library.
     pub(super) fn suits(&self, work: &Work) -> bool {
         let waits_differently = ["no-handoff", "fastest"].contains(&self.variant);
         let deployed = match work.deployment {
             Deployment::Single | Deployment::Pinned => true,
-            Deployment::Masters { .. } => {
-                [OURS, "rslock", "redlock", "redsync"].contains(&self.library)
+            Deployment::Masters | Deployment::DistantMasters | Deployment::DeadMaster => {
+                [LEASEHOLD, "rslock", "redlock", "redsync"].contains(&self.library)
             }
-            Deployment::Cluster => self.library == OURS,
+            Deployment::Cluster => self.library == LEASEHOLD,
         };
-        let bucketed = self.variant == "buckets";
-        let slots = !bucketed || matches!(work.deployment, Deployment::Cluster);
+        let slots = self.variant != "buckets" || work.deployment == Deployment::Cluster;
         deployed && slots && !(work.own_names && waits_differently)
     }
 
