@@ -47,7 +47,7 @@ pub(crate) struct StoreArgs {
         env = "LEASEHOLD_PASSWORD_FILE"
     )]
     pub(crate) password_file: Option<PathBuf>,
-    /// The namespace of the locks; TEXT@64 has 64 buckets, whose names share slots of a cluster
+    /// The namespace of the locks; `jobs@64` has 64 buckets for a Redis Cluster
     #[arg(
         long,
         global = true,

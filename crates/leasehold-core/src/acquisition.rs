@@ -374,7 +374,8 @@ impl Acquisition {
             ..attempt
         });
         self.in_flight = Some(InFlight { sent: now, earlier });
-        (self.notices.interrupted, self.notices.changed) = (false, false);
+        self.notices.interrupted = false;
+        self.notices.changed = false;
         self.timers = Timers::default();
         Op::Acquire {
             lease: attempt.lease,
@@ -524,13 +525,9 @@ impl Acquisition {
     /// Sets a random time for a request after a change of the record. A second change keeps that time: the
     /// earlier of two random times would shrink the window.
     fn follow_change(&mut self, now: Instant, spread: f64) {
-        let Notices {
-            changed,
-            follows_changes,
-            ..
-        } = self.notices;
+        let follows = self.notices.changed && self.notices.follows_changes;
         let waits = self.in_flight.is_none() && self.timers.get(Timer::Changed).is_none();
-        if changed && follows_changes && waits {
+        if follows && waits {
             let wait = self.backoff.window_after_change(now).mul_f64(spread);
             self.timers.set(Timer::Changed, now.after(wait));
         }

@@ -21,45 +21,45 @@ pub enum Term {
 /// The holds of one lease, in the order of entry.
 #[derive(Clone, Debug, Default)]
 pub struct Holds {
-    entries: Entries,
+    list: HoldList,
     entered: u64,
 }
 
-/// Nearly always there is one hold, and there may be a million leases: one hold takes no memory of its own.
+/// One hold, the usual case, takes no memory of its own: there may be a million leases.
 #[derive(Clone, Debug)]
-enum Entries {
+enum HoldList {
     One((HoldId, Term)),
-    Any(Vec<(HoldId, Term)>),
+    Many(Vec<(HoldId, Term)>),
 }
 
-impl Default for Entries {
+impl Default for HoldList {
     fn default() -> Self {
-        Self::Any(Vec::new())
+        Self::Many(Vec::new())
     }
 }
 
-impl Entries {
+impl HoldList {
     fn as_slice(&self) -> &[(HoldId, Term)] {
         match self {
-            Self::One(entry) => slice::from_ref(entry),
-            Self::Any(entries) => entries,
+            Self::One(hold) => slice::from_ref(hold),
+            Self::Many(holds) => holds,
         }
     }
 
     fn as_mut_slice(&mut self) -> &mut [(HoldId, Term)] {
         match self {
-            Self::One(entry) => slice::from_mut(entry),
-            Self::Any(entries) => entries,
+            Self::One(hold) => slice::from_mut(hold),
+            Self::Many(holds) => holds,
         }
     }
 }
 
-impl FromIterator<(HoldId, Term)> for Entries {
-    fn from_iter<I: IntoIterator<Item = (HoldId, Term)>>(entries: I) -> Self {
-        let mut entries = entries.into_iter();
-        match (entries.next(), entries.next()) {
+impl FromIterator<(HoldId, Term)> for HoldList {
+    fn from_iter<I: IntoIterator<Item = (HoldId, Term)>>(holds: I) -> Self {
+        let mut holds = holds.into_iter();
+        match (holds.next(), holds.next()) {
             (Some(only), None) => Self::One(only),
-            (first, second) => Self::Any(first.into_iter().chain(second).chain(entries).collect()),
+            (first, second) => Self::Many(first.into_iter().chain(second).chain(holds).collect()),
         }
     }
 }
@@ -69,55 +69,52 @@ impl Holds {
     pub fn enter(&mut self, term: Term) -> HoldId {
         let id = HoldId(self.entered);
         self.entered += 1;
-        self.entries = self.entries().chain([(id, term)]).collect();
+        self.list = self.iter().chain([(id, term)]).collect();
         id
     }
 
     /// Removes a hold. `false` if there is no such hold.
     pub fn leave(&mut self, id: HoldId) -> bool {
         let before = self.count();
-        self.entries = self.entries().filter(|(entry, _)| *entry != id).collect();
+        self.list = self.iter().filter(|(hold, _)| *hold != id).collect();
         self.count() < before
     }
 
     /// Sets the term of a hold, once the time of its request is known.
     pub fn set_term(&mut self, id: HoldId, term: Term) {
-        let mut entries = self.entries.as_mut_slice().iter_mut();
-        if let Some(entry) = entries.find(|(entry, _)| *entry == id) {
-            entry.1 = term;
+        let mut holds = self.list.as_mut_slice().iter_mut();
+        if let Some(hold) = holds.find(|(hold, _)| *hold == id) {
+            hold.1 = term;
         }
     }
 
-    fn entries(&self) -> impl Iterator<Item = (HoldId, Term)> {
-        self.entries.as_slice().iter().copied()
+    fn iter(&self) -> impl Iterator<Item = (HoldId, Term)> {
+        self.list.as_slice().iter().copied()
     }
 
     /// The term of a hold.
     #[must_use]
     pub fn term(&self, id: HoldId) -> Option<Term> {
-        let mut entries = self.entries();
-        entries
-            .find(|(entry, _)| *entry == id)
-            .map(|(_, term)| term)
+        let hold = self.iter().find(|(hold, _)| *hold == id);
+        hold.map(|(_, term)| term)
     }
 
     /// How many holds there are.
     #[must_use]
     pub fn count(&self) -> u32 {
-        u32::try_from(self.entries.as_slice().len()).unwrap_or(u32::MAX)
+        u32::try_from(self.list.as_slice().len()).unwrap_or(u32::MAX)
     }
 
     /// Whether any of them needs the lease renewed.
     #[must_use]
     pub fn renewed(&self) -> bool {
-        self.entries()
-            .any(|(_, term)| matches!(term, Term::Renewed))
+        self.iter().any(|(_, term)| matches!(term, Term::Renewed))
     }
 
     /// When the last fixed hold ends. `None`: all are renewed.
     #[must_use]
     pub fn fixed_end(&self) -> Option<Instant> {
-        let ends = self.entries().filter_map(|(_, term)| match term {
+        let ends = self.iter().filter_map(|(_, term)| match term {
             Term::Fixed(end) => Some(end),
             Term::Renewed => None,
         });
@@ -130,7 +127,7 @@ impl Holds {
     /// last release, so replies may arrive in any order, and the latest deadline is valid.
     #[must_use]
     pub fn ttl(&self, now: Instant, renewal: Ttl) -> Ttl {
-        let ttls = self.entries().map(|(_, term)| match term {
+        let ttls = self.iter().map(|(_, term)| match term {
             Term::Renewed => renewal,
             Term::Fixed(until) => covering(now.until(until)),
         });

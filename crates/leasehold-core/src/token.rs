@@ -13,10 +13,9 @@ pub const RETENTION_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// A fencing token: larger than every token granted before under the same name.
 ///
-/// A hybrid of counter and clock: the larger of "last token + 1" and the store's time in
-/// microseconds; over many masters, of the time that the client proposes. It stays below 2^53 for the next 200 years, so it is exact in a Lua number and
-/// in JSON. The idea of a hybrid clock is described by Kulkarni and others, "Logical Physical
-/// Clocks" (2014).
+/// A hybrid of counter and clock: the larger of "last token + 1" and the store's time in microseconds. Over many
+/// masters the client proposes that time. It stays below 2^53 for the next 200 years, so it is exact in a Lua number
+/// and in JSON. The idea of a hybrid clock is described by Kulkarni and others, "Logical Physical Clocks" (2014).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(u64);
 

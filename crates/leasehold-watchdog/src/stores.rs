@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::ErrorKind;
 use leasehold::store::{self, Keyspace, OpenOptions, Store};
-use leasehold_core::{Name, ScopeName};
+use leasehold_core::{Name, Namespace, ScopeName};
 use tokio::sync::Notify;
 
 use crate::Error;
@@ -115,11 +115,15 @@ impl ServedStore {
         let Some(store) = self.store() else {
             return false;
         };
-        let (Ok(scope), Ok(name)) = (ScopeName::parse("leasehold-watchdog"), Name::parse("ready"))
-        else {
+        let scope = "leasehold-watchdog";
+        let (Ok(namespace), Ok(tenant), Ok(name)) = (
+            Namespace::parse(scope),
+            ScopeName::parse(scope),
+            Name::parse("ready"),
+        ) else {
             return false;
         };
-        let key = Keyspace::new(scope.clone(), scope).key(name);
+        let key = Keyspace::new(namespace, tenant).key(name);
         match store.inspect(&key).await {
             Ok(_) => true,
             // A permission error is a reply, too: the node may have no access to this key.

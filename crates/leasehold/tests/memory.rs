@@ -15,7 +15,7 @@ use std::time::Duration;
 use leasehold::clock::ManualClock;
 use leasehold::store::{Key, Keyspace, MemoryStore, Request, Store};
 use leasehold::{Client, Guard};
-use leasehold_core::{ClientId, LeaseId, Name, Op, ScopeName, TokenCount, Ttl};
+use leasehold_core::{ClientId, LeaseId, Name, Namespace, Op, ScopeName, TokenCount, Ttl};
 
 const LEASES: usize = 100_000;
 /// The most that a lease may cost beside its guard and the store's record of it.
@@ -55,8 +55,8 @@ fn name(index: usize) -> String {
 }
 
 fn space() -> Keyspace {
-    let scope = |name| ScopeName::parse(name).unwrap();
-    Keyspace::new(scope("leasehold"), scope("default"))
+    let namespace = Namespace::parse("leasehold").unwrap();
+    Keyspace::new(namespace, ScopeName::parse("default").unwrap())
 }
 
 fn acquire(key: Key, number: u64) -> Request {

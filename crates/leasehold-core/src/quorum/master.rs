@@ -29,8 +29,8 @@ pub struct AdmissionRecord {
     pub high: Option<Token>,
 }
 
-/// How far [`AdmissionRecord::high`] is set ahead of a token that is larger: by a second of tokens, so that a token
-/// rarely is.
+/// How far [`AdmissionRecord::high`] is set ahead of the largest token: a second of tokens, so that it is written about
+/// once in a second.
 pub const HIGH_STEP: u64 = 1_000_000;
 
 /// The master is not admitted: it may have forgotten what it granted.

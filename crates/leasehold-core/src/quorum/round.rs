@@ -21,9 +21,9 @@ use crate::token::{self, Token, TokenCount};
 /// once, has a larger one, whatever the clocks show, as long as no master forgets its counter. For in either case a
 /// majority has stored the token, each while the lease held the lock there and its counter was smaller. Two such
 /// majorities have a master in common, and there the counter grew from the token that was stored first to the other.
-/// The earlier owner cannot be the one that stored last: either it took the proposal with its grant, before the
-/// grant of the later owner; or it had lost the lock there when it would have written, and wrote nothing. None of the
-/// rules can be left out: the model shows for each what happens without it.
+/// On that master the token of the earlier owner was stored first. If it was the proposal, the master stored it with
+/// the grant, before the later grant. Otherwise it was written only while the lease held the lock, so before the later
+/// grant, too. None of the rules can be left out: the model shows for each what happens without it.
 ///
 /// A master that forgets its counter is kept out until all leases from before have expired. A round that counts on its
 /// grant afterwards is too late: the deadline of the lease is over.
@@ -151,13 +151,13 @@ impl Round {
     /// The wait is worth while: it saves the second phase, and the counter of a master that is far ahead of the
     /// others does not spread. But it must be short: a master that is slow or dead may be among those waited for.
     #[must_use]
-    pub fn is_granted(&self) -> bool {
+    pub fn awaits_proposal(&self) -> bool {
         self.phase == Phase::Acquiring && self.granted.len() >= self.size.majority()
     }
 
     /// Ends that wait, and begins the second phase.
-    pub fn end_wait(&mut self) -> Step {
-        match self.is_granted() {
+    pub fn end_proposal_wait(&mut self) -> Step {
+        match self.awaits_proposal() {
             true => self.choose_token(),
             false => Step::Wait,
         }
@@ -305,13 +305,13 @@ mod tests {
         // The counter of this one is ahead. It does not keep the others from a majority.
         assert_eq!(round.handle_reply(1, granted(90)), Step::Wait);
         assert_eq!(round.handle_reply(2, granted(7)), Step::Wait);
-        assert!(round.is_granted());
+        assert!(round.awaits_proposal());
         let first = token(7);
         assert_eq!(round.handle_reply(3, granted(7)), Step::Won { first });
         // After the end.
-        assert!(!round.is_granted());
+        assert!(!round.awaits_proposal());
         assert_eq!(round.handle_reply(4, granted(7)), Step::Wait);
-        assert_eq!(round.end_wait(), Step::Wait);
+        assert_eq!(round.end_proposal_wait(), Step::Wait);
     }
 
     #[test]
@@ -329,11 +329,11 @@ mod tests {
 
         // The rest replies too late.
         let mut round = round_with(5, 7);
-        assert_eq!(round.end_wait(), Step::Wait);
+        assert_eq!(round.end_proposal_wait(), Step::Wait);
         for (master, first) in [(0, 7), (1, 90), (2, 7)] {
             assert_eq!(round.handle_reply(master, granted(first)), Step::Wait);
         }
-        write(round.end_wait(), 91, 3);
+        write(round.end_proposal_wait(), 91, 3);
         assert_eq!(round.handle_reply(3, granted(7)), Step::Wait);
 
         // The rest does not take it.

@@ -260,11 +260,16 @@ impl Simulation {
                 }
                 AcquireAction::Acquire(mut op) => {
                     // A majority of queues would not have an order.
-                    let proposed = Token::at(store_time(self.now));
-                    if let Op::Acquire { wait, proposal, .. } = &mut op {
-                        (*wait, *proposal) = (false, proposed);
+                    let proposal = Token::at(store_time(self.now));
+                    if let Op::Acquire {
+                        wait,
+                        proposal: op_proposal,
+                        ..
+                    } = &mut op
+                    {
+                        (*wait, *op_proposal) = (false, proposal);
                     }
-                    *round = Some(Round::new(self.setup.masters, TokenCount::MIN, proposed));
+                    *round = Some(Round::new(self.setup.masters, TokenCount::MIN, proposal));
                     *refused_at = Masters::default();
                     return self.send(client, self.setup.masters.all(), Kind::Acquire, op);
                 }
@@ -328,7 +333,7 @@ impl Simulation {
                 match message.kind {
                     Kind::Acquire => match round.handle_reply(master, Some(outcome)) {
                         // A wait for other masters would be short.
-                        Step::Wait => round.end_wait(),
+                        Step::Wait => round.end_proposal_wait(),
                         step => step,
                     },
                     _ => round.handle_token_reply(master, Some(outcome)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::store::{Key, Keyspace, OpenOptions, Reply, Request, Store, open};
-use leasehold_core::{LeaseId, Name, Op, Outcome, ScopeName, TokenCount, Ttl};
+use leasehold_core::{LeaseId, Name, Namespace, Op, Outcome, ScopeName, TokenCount, Ttl};
 use leasehold_testkit::{RedisServer, eventually_async};
 use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
 use tempfile::TempDir;
@@ -123,8 +123,8 @@ impl Fixture {
 }
 
 fn key(name: &str) -> Key {
-    let scope = |text| ScopeName::parse(text).unwrap();
-    let keyspace = Keyspace::new(scope("test"), scope("default"));
+    let namespace = Namespace::parse("test").unwrap();
+    let keyspace = Keyspace::new(namespace, ScopeName::parse("default").unwrap());
     keyspace.key(Name::parse(name).unwrap())
 }
 

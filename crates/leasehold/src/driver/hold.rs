@@ -42,13 +42,14 @@ impl Hold {
         let ttl = lease.lock().lease.ttl(now);
         driver.presence.extend(&driver.context, ttl.as_duration());
         let token = lease.first;
-        Self::new(driver, lease, (id, token), now)
+        Self::new(driver, lease, id, token, now)
     }
 
     fn new(
         driver: &Arc<Driver>,
         lease: Arc<ActiveLease>,
-        (id, token): (HoldId, Token),
+        id: HoldId,
+        token: Token,
         begun: Instant,
     ) -> Self {
         Self {
@@ -95,7 +96,7 @@ impl Hold {
             // Posted under the lock: the counts of a lease reach the store in their order.
             let reply = driver.batcher.post(request);
             let token = inner.chain.token();
-            let mut hold = Self::new(driver, Arc::clone(lease), (id, token), sent);
+            let mut hold = Self::new(driver, Arc::clone(lease), id, token, sent);
             hold.slot = Some(Arc::clone(slot));
             (hold, ttl, reply)
         };
@@ -369,7 +370,7 @@ fn hand_off(
     };
     while let Some(next) = head.next_if(|options| suits(state, options)) {
         let id = state.hand_on(next.info.lease.policy, now);
-        let hold = Hold::new(driver, Arc::clone(lease), (id, chain.token()), now);
+        let hold = Hold::new(driver, Arc::clone(lease), id, chain.token(), now);
         match next.wake(Turn::Hold(hold)) {
             Ok(()) => {
                 report(|| metrics::counter!("leasehold_handoffs_total").increment(1));

@@ -211,7 +211,7 @@ async fn repeat(mut driver: Arc<Driver>, earlier: Arc<Notify>) {
 fn send_due(driver: &Arc<Driver>) {
     let now = driver.context.clock.now();
     let due = lock(&driver.releases.state).pending.poll(now);
-    // A shard that does not reply delays only its own releases.
+    // A route without a reply delays only its own releases.
     let mut posted: BTreeMap<Route, Vec<_>> = BTreeMap::new();
     for (number, Release { request, .. }) in due {
         let route = driver.context.route(&request);

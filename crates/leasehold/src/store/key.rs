@@ -12,8 +12,8 @@ pub struct Keyspace(Arc<(Namespace, ScopeName)>);
 impl Keyspace {
     /// The keyspace of a tenant in a namespace.
     #[must_use]
-    pub fn new(namespace: impl Into<Namespace>, tenant: ScopeName) -> Self {
-        Self(Arc::new((namespace.into(), tenant)))
+    pub fn new(namespace: Namespace, tenant: ScopeName) -> Self {
+        Self(Arc::new((namespace, tenant)))
     }
 
     /// The namespace: separates programs and teams.

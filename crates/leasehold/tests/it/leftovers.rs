@@ -2,21 +2,16 @@
 
 use leasehold::Client;
 use leasehold::store::{Key, Reply, Request, Store};
-use leasehold_core::{ClientId, Name, Outcome};
+use leasehold_core::{ClientId, Outcome};
 use leasehold_testkit::{RedisServer, eventually, eventually_async};
 use rusqlite::Connection;
 
 use crate::fixture::Fixture;
-use crate::store_client::{keyspace, release, wait};
+use crate::store_client::{release, wait};
 use crate::waiters::SOON;
 
-/// The key of a lock of a client with default settings.
-pub(crate) fn default_key(name: &str) -> Key {
-    keyspace("leasehold", "default").key(Name::parse(name).unwrap())
-}
-
 /// The key of a record in Redis.
-pub(crate) fn record(key: &Key) -> String {
+pub(crate) fn record_key(key: &Key) -> String {
     let namespace = key.space.namespace();
     let tag = format!("{}:{}", key.space.tenant(), key.name);
     match namespace.buckets() {
@@ -71,7 +66,7 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Cl
         let idle = async || format!("{client:?}").contains("LocalQueues { queues: 0 }");
         eventually_async(SOON, idle).await;
     }
-    let record = record(key);
+    let record = record_key(key);
     let queue = format!("{record}:queue");
     match fixture {
         Fixture::Memory(_) => {

@@ -21,12 +21,11 @@ mod wakeup;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{OpenOptions, Reply, Request, Store};
+use leasehold::store::{Key, OpenOptions, Reply, Request, Store};
 use leasehold::{Client, Error, Guard, State};
-use leasehold_core::{Outcome, Ttl};
+use leasehold_core::{Name, Outcome, Ttl};
 use leasehold_testkit::{RedisServer, eventually_async};
 
-use crate::leftovers::default_key;
 use crate::store_client::*;
 use crate::waiters::SOON;
 
@@ -40,9 +39,14 @@ async fn server_and_store() -> (RedisServer, Arc<dyn Store>) {
     (server, store)
 }
 
-/// The key of the record of a client with default settings.
+/// The key of a lock of a client with default settings.
+fn default_key(name: &str) -> Key {
+    keyspace("leasehold", "default").key(Name::parse(name).unwrap())
+}
+
+/// The key of its record.
 fn record(name: &str) -> String {
-    crate::leftovers::record(&default_key(name))
+    crate::leftovers::record_key(&default_key(name))
 }
 
 async fn client_at(url: &str, ttl: Duration) -> Client {

@@ -155,7 +155,7 @@ impl<const N: usize> State<N> {
             step = round.handle_reply(master, Some(Outcome::Granted { first }));
         }
         if step == Step::Wait {
-            step = round.end_wait();
+            step = round.end_proposal_wait();
         }
         match step {
             Step::Write { first, to } => Some((core::counter(Some(first)), to)),
@@ -178,7 +178,7 @@ impl<const N: usize> State<N> {
             let first = core::token(token - 1 - u8::from(taken))?;
             round.handle_reply(index, Some(Outcome::Granted { first }));
         }
-        round.end_wait();
+        round.end_proposal_wait();
         let first = core::token(token)?;
         let mut masters = self.masters.iter().enumerate();
         let won = masters.any(|(index, master)| {

@@ -10,16 +10,17 @@ mod shuttle_local_queue;
 use std::pin::Pin;
 use std::task::Poll;
 
-use leasehold_core::{Name, ScopeName};
+use leasehold_core::{Name, Namespace, ScopeName};
 use shuttle::future::yield_now;
 use shuttle::rand::{Rng, thread_rng};
 
 use crate::store::{Key, Keyspace};
 
 fn key(name: u8) -> Key {
-    let scope = ScopeName::parse("model").unwrap();
+    let namespace = Namespace::parse("model").unwrap();
+    let tenant = ScopeName::parse("model").unwrap();
     let name = Name::parse(&name.to_string()).unwrap();
-    Keyspace::new(scope.clone(), scope).key(name)
+    Keyspace::new(namespace, tenant).key(name)
 }
 
 /// Lets others run for a random number of turns.

@@ -31,8 +31,8 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 /// The interval of further probes.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 
-/// The number of sessions so far.
-static SESSIONS: AtomicU64 = AtomicU64::new(0);
+/// The id of the next session.
+static NEXT_SESSION: AtomicU64 = AtomicU64::new(0);
 
 /// Connects, authenticates and selects the database. Has no timeout of its own.
 pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) -> Result<Session> {
@@ -71,7 +71,7 @@ pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
         ),
     };
     Ok(Session {
-        number: SESSIONS.fetch_add(1, Ordering::Relaxed),
+        id: NEXT_SESSION.fetch_add(1, Ordering::Relaxed),
         connection,
         state,
         subscriptions,

@@ -222,8 +222,8 @@ impl ConnectionManager {
         dialing.await.unwrap_or_else(ended)
     }
 
-    /// The connection over which a request is sent at once, if there is one.
-    pub(super) fn ready(&self) -> Option<Arc<Session>> {
+    /// The session over which a request would be sent at once, without connecting or subscribing.
+    pub(super) fn ready_session(&self) -> Option<Arc<Session>> {
         let is_settled =
             |session: &Arc<Session>| session.subscriptions.settled(&self.notifications);
         self.sessions.usable().filter(is_settled)

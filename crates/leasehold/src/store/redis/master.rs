@@ -39,19 +39,19 @@ pub(in crate::store) struct Inspection {
     run: String,
 }
 
-/// A connection to a master, which applies the requests of one connection in order. It counts as another one after a
-/// call that was sent again.
+/// Identifies a connection for the order of its calls. A call that was sent again may be behind later ones, so it
+/// changes the id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) struct Connection {
+pub(in crate::store) struct ConnectionId {
     pub(in crate::store) session: u64,
     pub(in crate::store) resent: u64,
 }
 
 impl RedisStore {
     /// The connection over which a request is sent at its first poll, if there is one.
-    pub(in crate::store) fn ready_connection(&self) -> Option<Connection> {
-        Some(Connection {
-            session: self.manager.ready()?.number,
+    pub(in crate::store) fn ready_connection(&self) -> Option<ConnectionId> {
+        Some(ConnectionId {
+            session: self.manager.ready_session()?.id,
             resent: self.rule.mutex.resent(),
         })
     }

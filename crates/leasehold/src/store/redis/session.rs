@@ -12,7 +12,7 @@ use super::subscriptions::Subscriptions;
 #[derive(Debug)]
 pub(super) struct Session {
     /// Distinguishes it from all others of this process.
-    pub(super) number: u64,
+    pub(super) id: u64,
     pub(super) connection: MultiplexedConnection,
     pub(super) state: Arc<SessionState>,
     pub(super) subscriptions: Subscriptions,

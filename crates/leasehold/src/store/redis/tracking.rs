@@ -26,8 +26,8 @@ use super::notifications::Notifications;
 use crate::store::api::{Key, Reply, Request};
 use crate::store::lock::lock;
 
-/// How long a lease must be held to be tracked: between this and twice as long. Shorter ones cost no request, and a
-/// loss may be noticed so much later.
+/// A lease is tracked once it has been held for this to twice this time. Shorter ones cost no request. A loss in that
+/// time is noticed later.
 const DELAY: Duration = Duration::from_millis(10);
 
 /// The number of records read in one round trip.

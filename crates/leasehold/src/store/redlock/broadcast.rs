@@ -11,7 +11,7 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until};
 
 use super::admission::Admission;
-use super::clock::proposal;
+use super::clock;
 use super::leftovers::Leftovers;
 use super::master::Master;
 use super::tally::Tally;
@@ -36,8 +36,13 @@ struct MasterReplies {
     replies: Vec<Reply>,
 }
 
-/// The second phases that begin: the position of each tally, its masters and the request.
-type Writes = Vec<(usize, (Masters, Request))>;
+/// A second phase that begins.
+struct SecondPhase {
+    /// The position of its tally.
+    position: usize,
+    masters: Masters,
+    request: Request,
+}
 
 type Calls = FuturesUnordered<BoxFuture<'static, MasterReplies>>;
 
@@ -58,14 +63,14 @@ impl Broadcast<'_> {
         }
         let limit = phase_limit(self.nodes, &batch);
         let clocks = self.nodes.iter().map(|node| &node.clock);
-        let proposed = proposal(clocks, slowest(self.nodes));
+        let proposal = clock::proposal(clocks, slowest(self.nodes));
         let tallies = batch.into_iter();
         let tallies =
-            tallies.map(|request| Tally::new(self.size, request, proposed, self.leftovers));
+            tallies.map(|request| Tally::new(self.size, request, proposal, self.leftovers));
         let mut tallies: Vec<_> = tallies.collect();
         let calls = self.decide(&mut tallies, limit).await;
         for tally in &tallies {
-            if let Some((gone, request)) = tally.refill(proposed) {
+            if let Some((gone, request)) = tally.refill(proposal) {
                 for (master, node) in among(self.nodes, gone) {
                     calls.push(call(node, master, true, Vec::new(), vec![request.clone()]));
                 }
@@ -100,15 +105,15 @@ impl Broadcast<'_> {
         let mut vote_end = Some(begun + vote_limit);
         while !tallies.iter().all(Tally::is_done) {
             let next_end = [phase_end, wait_end, vote_end].into_iter().flatten().min();
-            let mut writes = Writes::new();
+            let mut second_phases = Vec::new();
             tokio::select! {
                 biased;
                 replied = calls.next() => {
                     let Some(replied) = replied else { break };
                     let MasterReplies { master, replies, positions, .. } = &replied;
                     self.admission.note_replies(*master, replies, positions, tallies);
-                    writes = count(tallies, replied, self.leftovers);
-                    if wait_end.is_none() && tallies.iter().any(Tally::is_granted) {
+                    second_phases = count(tallies, replied, self.leftovers);
+                    if wait_end.is_none() && tallies.iter().any(Tally::awaits_proposal) {
                         // As long again as the majority took: about as long as the second phase takes.
                         let again = Instant::now() + begun.elapsed();
                         wait_end = phase_end.map(|end| end.min(again));
@@ -118,7 +123,7 @@ impl Broadcast<'_> {
                     let now = Instant::now();
                     let is_due = |end: &mut Option<Instant>| end.take_if(|end| *end <= now).is_some();
                     if is_due(&mut wait_end) {
-                        writes = end_waits(tallies);
+                        second_phases = end_proposal_waits(tallies);
                     } else if is_due(&mut phase_end) {
                         tallies.iter_mut().for_each(|tally| tally.close(limit));
                     } else if is_due(&mut vote_end) {
@@ -126,20 +131,19 @@ impl Broadcast<'_> {
                     }
                 }
             }
-            if !writes.is_empty() {
-                self.write(&writes, &calls);
+            if !second_phases.is_empty() {
+                self.send_second_phases(&second_phases, &calls);
                 phase_end = Some(Instant::now() + limit);
             }
         }
         calls
     }
 
-    /// Sends the second phases.
-    fn write(self, writes: &Writes, calls: &Calls) {
+    fn send_second_phases(self, second_phases: &[SecondPhase], calls: &Calls) {
         for (master, node) in self.nodes.iter().enumerate() {
-            let writes = writes.iter();
-            let to_this = writes.filter(|(_, (to, _))| to.contains(master));
-            let to_this = to_this.map(|(position, (_, request))| (*position, request.clone()));
+            let to_this = second_phases.iter();
+            let to_this = to_this.filter(|phase| phase.masters.contains(master));
+            let to_this = to_this.map(|phase| (phase.position, phase.request.clone()));
             let (positions, requests): (Vec<_>, Vec<_>) = to_this.unzip();
             if !positions.is_empty() {
                 calls.push(call(node, master, true, positions, requests));
@@ -149,26 +153,36 @@ impl Broadcast<'_> {
 }
 
 /// Counts the replies of a master. Returns the second phases that begin.
-fn count(tallies: &mut [Tally], replied: MasterReplies, leftovers: &Leftovers) -> Writes {
+fn count(tallies: &mut [Tally], replied: MasterReplies, leftovers: &Leftovers) -> Vec<SecondPhase> {
     let (master, second) = (replied.master, replied.second);
-    let mut writes = Writes::new();
+    let mut second_phases = Vec::new();
     for (position, reply) in replied.positions.into_iter().zip(replied.replies) {
         let tally = &mut tallies[position];
         if let (Some(lease), Reply::Applied { .. }) = (tally.released(), &reply) {
             leftovers.released_at(lease, master);
         }
-        let write = tally.count(master, second, reply);
-        writes.extend(write.map(|write| (position, write)));
+        let second_phase = tally.count(master, second, reply);
+        second_phases.extend(second_phase.map(|(masters, request)| SecondPhase {
+            position,
+            masters,
+            request,
+        }));
     }
-    writes
+    second_phases
 }
 
 /// Ends the waits for masters that may still take a proposal. Returns the second phases that begin.
-fn end_waits(tallies: &mut [Tally]) -> Writes {
+fn end_proposal_waits(tallies: &mut [Tally]) -> Vec<SecondPhase> {
     let tallies = tallies.iter_mut().enumerate();
-    tallies
-        .filter_map(|(position, tally)| Some((position, tally.end_wait()?)))
-        .collect()
+    let second_phases = tallies.filter_map(|(position, tally)| {
+        let (masters, request) = tally.end_proposal_wait()?;
+        Some(SecondPhase {
+            position,
+            masters,
+            request,
+        })
+    });
+    second_phases.collect()
 }
 
 fn call(

@@ -7,10 +7,10 @@ use leasehold_core::{StoreTime, Token};
 use tokio::time::Instant;
 
 /// How far a proposal is ahead of the estimate, besides two round trips: the delays of a busy machine.
-const LEAD: Duration = Duration::from_millis(5);
+const LEAD: Duration = Duration::from_millis(50);
 
 /// The longest lead. A token ahead of the clock could be larger than the next one if its counter were lost meanwhile.
-const LEAD_MAX: Duration = Duration::from_millis(100);
+const LEAD_MAX: Duration = Duration::from_secs(1);
 
 /// The clock of one master, as this process estimates it.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ impl MasterClock {
         }
     }
 
-    /// Notes the master's time in a reply that has just arrived. So the estimate is behind by the time that the reply
-    /// took, and by less than a round trip.
+    /// Notes the master's time in a reply that has just arrived. The estimate is behind by the time that the reply
+    /// travelled, which is less than a round trip.
     pub(super) fn note(&self, time: StoreTime, now: Instant) {
         let at_start = time.as_micros().saturating_sub(self.micros(now));
         self.at_start.store(at_start, Ordering::Relaxed);

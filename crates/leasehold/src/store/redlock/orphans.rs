@@ -7,7 +7,7 @@ use leasehold_core::{LeaseId, Op, Outcome, Ttl};
 
 use crate::store::api::{Reply, Request};
 use crate::store::lock::lock;
-use crate::store::redis::master::Connection;
+use crate::store::redis::master::ConnectionId;
 
 /// The acquisitions in flight to one master.
 ///
@@ -21,17 +21,17 @@ pub(super) struct Orphans(Arc<Mutex<HashMap<LeaseId, Acquisition>>>);
 #[derive(Debug)]
 struct Acquisition {
     /// The connection over which it was sent at once, if there was one.
-    connection: Option<Connection>,
-    release: Release,
+    connection: Option<ConnectionId>,
+    release: ReleaseState,
 }
 
 /// Whether the lease of an acquisition in flight was released.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Release {
+enum ReleaseState {
     None,
     /// Behind the acquisition, over the same connection.
     Behind,
-    AnyOrder,
+    Unordered,
 }
 
 /// The acquisitions of one call.
@@ -44,7 +44,7 @@ pub(super) struct InFlight {
 impl Orphans {
     /// Registers a call that is sent over `connection` at once, if there is one. Must be called in the order in which
     /// the calls are made.
-    pub(super) fn begin(&self, requests: &[Request], connection: Option<Connection>) -> InFlight {
+    pub(super) fn begin(&self, requests: &[Request], connection: Option<ConnectionId>) -> InFlight {
         let mut leases = Vec::new();
         let mut in_flight = lock(&self.0);
         for (nth, request) in requests.iter().enumerate() {
@@ -52,7 +52,7 @@ impl Orphans {
                 Op::Acquire { lease, .. } => {
                     let acquisition = Acquisition {
                         connection,
-                        release: Release::None,
+                        release: ReleaseState::None,
                     };
                     in_flight.insert(lease, acquisition);
                     leases.push((lease, nth, release(request, lease)));
@@ -63,8 +63,10 @@ impl Orphans {
                     if let Some(acquisition) = in_flight.get_mut(&lease) {
                         let behind = connection.is_some() && acquisition.connection == connection;
                         acquisition.release = match (behind, acquisition.release) {
-                            (true, Release::None | Release::Behind) => Release::Behind,
-                            _ => Release::AnyOrder,
+                            (true, ReleaseState::None | ReleaseState::Behind) => {
+                                ReleaseState::Behind
+                            }
+                            _ => ReleaseState::Unordered,
                         };
                     }
                 }
@@ -79,7 +81,11 @@ impl Orphans {
 impl InFlight {
     /// Ends the call, by its replies or without, while requests are sent over `connection`. Returns the releases to
     /// repeat.
-    pub(super) fn end(mut self, replies: &[Reply], connection: Option<Connection>) -> Vec<Request> {
+    pub(super) fn end(
+        mut self,
+        replies: &[Reply],
+        connection: Option<ConnectionId>,
+    ) -> Vec<Request> {
         let mut in_flight = lock(&self.orphans.0);
         let leases = std::mem::take(&mut self.leases).into_iter();
         let released = leases.filter(|(lease, nth, _)| {
@@ -89,9 +95,9 @@ impl InFlight {
             };
             let certain = matches!(reply, Some(Reply::Applied { .. }));
             match acquisition.release {
-                Release::None => false,
-                Release::Behind if certain && acquisition.connection == connection => false,
-                Release::Behind | Release::AnyOrder => !is_refusal(reply),
+                ReleaseState::None => false,
+                ReleaseState::Behind if certain && acquisition.connection == connection => false,
+                ReleaseState::Behind | ReleaseState::Unordered => !is_refusal(reply),
             }
         });
         released.map(|(_, _, release)| release).collect()
@@ -173,10 +179,11 @@ mod tests {
         assert!(orphans.begin(&release, None).end(&[], None).is_empty());
         assert!(lock(&orphans.0).is_empty());
     }
+
     #[test]
     fn a_release_behind_its_acquisition_is_not_repeated() {
         let [acquire, release] = requests();
-        let connection = |session, resent| Some(Connection { session, resent });
+        let connection = |session, resent| Some(ConnectionId { session, resent });
         let here = connection(1, 0);
         let first = leasehold_core::Token::MAX;
         let granted = Reply::Applied {

@@ -43,15 +43,17 @@ impl Tally {
     pub(super) fn new(
         size: Size,
         mut request: Request,
-        proposed: Option<Token>,
+        proposal: Option<Token>,
         leftovers: &Leftovers,
     ) -> Self {
         let kind = match &mut request.op {
             Op::Acquire {
-                tokens, proposal, ..
+                tokens,
+                proposal: op_proposal,
+                ..
             } => {
-                *proposal = proposed;
-                Kind::Round(Round::new(size, *tokens, proposed))
+                *op_proposal = proposal;
+                Kind::Round(Round::new(size, *tokens, proposal))
             }
             Op::Enter { .. } | Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. } => {
                 Kind::Vote(Vote::new(size))
@@ -168,16 +170,16 @@ impl Tally {
     }
 
     /// Whether a majority has granted an acquisition that waits for masters which may still take its proposal.
-    pub(super) fn is_granted(&self) -> bool {
-        matches!(&self.kind, Kind::Round(round) if round.is_granted())
+    pub(super) fn awaits_proposal(&self) -> bool {
+        matches!(&self.kind, Kind::Round(round) if round.awaits_proposal())
     }
 
     /// Ends that wait. Returns the masters and the request of the second phase, if it begins.
-    pub(super) fn end_wait(&mut self) -> Option<(Masters, Request)> {
+    pub(super) fn end_proposal_wait(&mut self) -> Option<(Masters, Request)> {
         let Kind::Round(round) = &mut self.kind else {
             return None;
         };
-        let step = round.end_wait();
+        let step = round.end_proposal_wait();
         self.step(step)
     }
 

@@ -3,14 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use leasehold::store::{Entry, Key, Keyspace, Reply, Request, Store, WakeupMode};
+use leasehold::store::{Entry, Key, Reply, Request, Store, WakeupMode};
 use leasehold_core::mutex::{self, Record};
-use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl};
+use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, StoreTime, TokenCount, Ttl};
 use leasehold_sim::history::{Histories, Shape};
 use leasehold_sim::seed;
 use leasehold_sim::store_checker::{Observation, StoreChecker};
 
 use super::event_logs::EventLogs;
+use crate::store_client::keyspace;
 
 /// How many names share a batch at most.
 const NAMES_MAX: usize = 32;
@@ -143,7 +144,7 @@ struct Played {
 
 impl<'a> Player<'a> {
     fn new(target: Target<'a>, histories: &Histories) -> Self {
-        let space = Keyspace::new(scope("differential"), scope("default"));
+        let space = keyspace("differential", "default");
         // A name that no earlier run has used, also when a seed is played again.
         let run = fastrand::u64(..);
         let event_logs = EventLogs::new(target.store, &space, histories, target.timeout);
@@ -370,8 +371,4 @@ fn alike(mut actual: Outcome, expected: Outcome, slack: Duration) -> bool {
         _ => {}
     }
     actual == expected
-}
-
-fn scope(text: &str) -> ScopeName {
-    ScopeName::parse(text).unwrap()
 }

@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::child::run;
 use crate::fixture::{Fixture, fresh_name};
-use crate::leftovers::{default_key, nothing_is_left};
+use crate::leftovers::nothing_is_left;
 
 /// How a program ends.
 const WAYS: [&str; 6] = [
@@ -31,7 +31,7 @@ fn a_program_that_returns_from_main_leaves_nothing_held(fixture: &Fixture) {
                     let mutex = client.mutex(&name).unwrap();
                     assert!(!mutex.is_locked().await.unwrap(), "{threads} {way}");
                 }
-                nothing_is_left(fixture, &default_key(&name), &[&client]).await;
+                nothing_is_left(fixture, &fixture.key(&name), &[&client]).await;
             });
         }
     }

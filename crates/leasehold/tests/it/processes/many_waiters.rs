@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 use super::child::Child;
 use crate::fixture::{Fixture, fresh_name};
-use crate::leftovers::{default_key, nothing_is_left};
+use crate::leftovers::nothing_is_left;
 use crate::waiters::SOON;
 
 const PROCESSES: usize = 4;
@@ -36,7 +36,7 @@ fn all_are_served_once(fixture: &Fixture) {
         for child in &children {
             child.expect("done", DONE);
         }
-        nothing_is_left(fixture, &default_key(&name), &[&client]).await;
+        nothing_is_left(fixture, &fixture.key(&name), &[&client]).await;
     });
     let log = fs::read_to_string(log).unwrap();
     // A task writes while it relies on the lock, so the lines are in the order of the holders.

@@ -7,7 +7,6 @@ mod moving;
 mod routing;
 mod waiting;
 
-use leasehold::store::Key;
 use leasehold_testkit::Cluster;
 
 use super::*;
@@ -32,7 +31,7 @@ fn names_on_each(cluster: &Cluster, count: usize) -> Vec<(usize, String)> {
 
 /// The number of masters that have a record of a lock, whichever owns its slot.
 fn records(cluster: &Cluster, key: &Key) -> usize {
-    let record = crate::leftovers::record(key);
+    let record = crate::leftovers::record_key(key);
     let slot = cluster.slot_of(&record).to_string();
     let has = |node: &&RedisServer| {
         let master = node.cli(&["ROLE"]).starts_with("master");

@@ -24,6 +24,9 @@ use crate::waiters::spawn_waiter;
 /// Not so short that a busy machine lets it end, and so much shorter than [`LONG`].
 const TTL: Duration = Duration::from_secs(6);
 
+/// With this ttl a phase may take a quarter of a second.
+const LONG_TTL: Duration = Duration::from_secs(60);
+
 /// The number of masters that have a record of a lock.
 fn records(masters: &[&RedisServer], name: &str) -> usize {
     let has = |server: &&&RedisServer| server.cli(&["EXISTS", &record(name)]) == "1";
@@ -53,6 +56,12 @@ impl Proxied {
             .map(|proxy| format!("127.0.0.1:{}", proxy.port()))
             .collect();
         format!("redlock://{}", hosts.join(","))
+    }
+
+    /// The number of requests to each master that contain a word.
+    fn counted(&self, word: &str) -> Vec<usize> {
+        let proxies = self.proxies.iter();
+        proxies.map(|proxy| proxy.counted(word)).collect()
     }
 
     /// Acquires and releases the lock `a`, and waits until it is free.

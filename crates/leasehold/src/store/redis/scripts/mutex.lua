@@ -81,7 +81,7 @@
 -- A day, and the largest whole number that a Lua number and JSON hold exactly.
 local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
 
--- How far the mark of the largest token is set ahead.
+-- How far `high` is set ahead of the largest token: see HIGH_STEP in crates/leasehold-core/src/quorum/master.rs.
 local HIGH_STEP = 1000000
 
 -- Plain operations come first, before the functions of the rule are created: each command, value and table counts.
@@ -90,16 +90,16 @@ local HIGH_STEP = 1000000
 
 local run, keys, argv = redis.pcall, KEYS, ARGV
 local size, at, stamp, proven, open = #keys, 1, nil, false, nil
--- A single record is in a slot that is being migrated.
+-- A call with one key is about a slot that is being migrated, where only the record may be read: the rule decides.
 local quick = size ~= 1
 
--- One of many masters applies only last releases, of two values each, in a run for which it is not admitted, as it may
--- have forgotten its grants. It issues only tokens above its floor. See crates/leasehold-core/src/quorum/master.rs, and
--- master.lua for the definition of a run.
-local mark, floor, high = size > 1 and size % 3 == 1 and keys[size], nil, nil
+-- A master that is not admitted may have forgotten its grants. It applies only calls of last releases, which have two
+-- values for each operation. An admitted one issues only tokens above its floor. See
+-- crates/leasehold-core/src/quorum/master.rs, and master.lua for the definition of a run.
+local admission, floor, high = size > 1 and size % 3 == 1 and keys[size], nil, nil
 size = size > 1 and size - size % 3 or size
-if mark and 3 * #argv > 2 * size then
-    local kept, info = run('HMGET', mark, 'run', 'floor', 'high'), run('INFO', 'replication')
+if admission and 3 * #argv > 2 * size then
+    local kept, info = run('HMGET', admission, 'run', 'floor', 'high'), run('INFO', 'replication')
     if kept.err then
         return {'HMGET', kept.err}
     elseif type(info) == 'table' then
@@ -120,10 +120,10 @@ for i = 1, size, 3 do
             -- Left to the rule.
         elseif verb == 'release' then
             held = run('GET', record)
-            done = held == lease and (mark or run('EXISTS', keys[i + 2]) == 0) and run('DEL', record) == 1
+            done = held == lease and (admission or run('EXISTS', keys[i + 2]) == 0) and run('DEL', record) == 1
         elseif verb == 'queue' or verb == 'acquire' or verb == 'propose' then
             held = run('GET', record)
-            if not held and (mark or run('EXISTS', keys[i + 2]) == 0) then
+            if not held and (admission or run('EXISTS', keys[i + 2]) == 0) then
                 if not stamp then
                     local time = run('TIME')
                     stamp = time[1] and time[1] .. (#time[2] == 6 and time[2] or string.format('%06d', time[2])) or ''
@@ -131,7 +131,7 @@ for i = 1, size, 3 do
                 -- Times and tokens of 16 digits have the same order as text.
                 local counter, token = keys[i + 1], verb == 'propose' and argv[at + 3] or stamp
                 local last = #stamp ~= 16 or #token ~= 16 or token < stamp
-                    or mark and (tonumber(token) <= floor or tonumber(token) > high)
+                    or admission and (tonumber(token) <= floor or tonumber(token) > high)
                     or run('SET', counter, token, 'PX', RETENTION_MS, 'GET')
                 if not last or type(last) == 'string' and #last == 16 and last < token then
                     -- Deletes nothing. It proves that the lock can be released.
@@ -251,9 +251,9 @@ local function reserve(counter, tokens, known, chosen, proposal)
     last = first - 1 + tokens
     if high and last > high then
         local ahead = math.min(last + HIGH_STEP, TOKEN_MAX)
-        local reply = run('HSET', mark, 'high', ahead)
+        local reply = run('HSET', admission, 'high', ahead)
         if type(reply) == 'table' then
-            return nil, FAILED, {'HSET', reply.err, mark}
+            return nil, FAILED, {'HSET', reply.err, admission}
         end
         high = ahead
     end

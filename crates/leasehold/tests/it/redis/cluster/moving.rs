@@ -80,7 +80,7 @@ async fn slots_move_under_load(namespace: &str) {
             let held = (0..HELD).map(|nth| format!("held/{nth}"));
             let names = held.chain((0..BUSY).map(|nth| format!("busy/{nth}")));
             for name in names {
-                let slot = cluster.slot_of(&leftovers::record(&key(&name)));
+                let slot = cluster.slot_of(&leftovers::record_key(&key(&name)));
                 cluster.move_slot(slot, (cluster.master_of(slot) + 1) % 3);
             }
         }
