@@ -48,7 +48,8 @@ impl Master {
     /// Applies an operation to the record of a name by the rule of [`mutex`], and keeps the admission record.
     /// There are no queues on one of many masters.
     ///
-    /// A last release needs no admission: it takes nothing from another lease, and grants nothing.
+    /// A last release needs no admission: it takes nothing from another lease, and grants nothing. A server refuses it
+    /// all the same in a call with other operations.
     ///
     /// # Errors
     ///
