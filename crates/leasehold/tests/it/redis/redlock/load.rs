@@ -31,7 +31,8 @@ async fn cheap(client: &Client, servers: &[&RedisServer]) {
         assert!(sent < SCRIPTS_MAX, "{sent} scripts in {WAIT:?}");
         assert!(sent > 0);
     }
-    assert!(most < 40, "{most} tasks");
+    // Each call to a stopped master is a task, and its wait for a connection another one.
+    assert!(most < 80, "{most} tasks");
     waiting.abort();
     drop(waiting.await);
 }
