@@ -86,16 +86,14 @@ impl Context {
 
     /// The route of a request. All requests for a name that do not wait for replicas have one route.
     pub(crate) fn route(&self, request: &Request) -> Route {
-        let replicated = request.durability.is_replicated();
-        Route {
-            shard: self.shard(&request.key),
+        let route = self.renewal_route(&request.key, request.durability);
+        match route.replicated {
             // One call at a time waits for replicas.
-            stripe: if replicated {
-                0
-            } else {
-                self.stripe(&request.key)
+            true => route,
+            false => Route {
+                stripe: self.stripe(&request.key),
+                ..route
             },
-            replicated,
         }
     }
 
