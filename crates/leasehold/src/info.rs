@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::{LeaseId, Token};
 
-use crate::store::{ClientInfo, Entry};
+use crate::store::{ClientInfo, Entry, WaiterInfo};
 
 /// A lock that is held, as the store knew it at the time of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct LockInfo {
     pub since: Option<SystemTime>,
     /// The client that holds it. `None` if it has not registered, or its registration expired.
     pub client: Option<ClientInfo>,
+    /// The leases that wait for it, the next one first. Always empty over many masters, which have no queue.
+    pub waiters: Vec<WaiterInfo>,
 }
 
 impl LockInfo {
@@ -37,6 +39,7 @@ impl LockInfo {
             time_left: Duration::ZERO,
             since: None,
             client: None,
+            waiters: Vec::new(),
         }
     }
 }
@@ -53,6 +56,7 @@ impl From<Entry> for LockInfo {
                 .token
                 .and_then(|token| UNIX_EPOCH.checked_add(Duration::from_micros(token.get()))),
             client: entry.client,
+            waiters: entry.waiters,
         }
     }
 }

@@ -100,7 +100,7 @@ pub use crate::guard::{Guard, LossSignal, States};
 pub use crate::info::LockInfo;
 pub use crate::owner::Owner;
 pub use crate::secret::Secret;
-pub use crate::store::ClientInfo;
+pub use crate::store::{ClientInfo, WaiterInfo};
 pub use crate::sync::mutex::Mutex;
 
 /// The wire protocol of the watchdog, for its node: a crate of this project that is released together with this one.

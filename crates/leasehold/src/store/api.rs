@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold_core::{ClientId, LeaseId, Op, Outcome, StoreTime};
 
-pub use super::entry::{ClientInfo, Entry};
+pub use super::entry::{ClientInfo, Entry, WaiterInfo};
 pub use super::event::{Event, EventScope, Listener, WakeupMode};
 #[cfg(any(test, all(feature = "__fuzz", feature = "redis")))]
 pub(crate) use super::key::fixture;

@@ -22,6 +22,18 @@ pub struct Entry {
     pub token: Option<Token>,
     /// The client that holds it, if it has registered.
     pub client: Option<ClientInfo>,
+    /// The leases in the queue of the store, the head first.
+    pub waiters: Vec<WaiterInfo>,
+}
+
+/// A lease that waits for a lock in the queue of the store. The tasks of a client share one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaiterInfo {
+    /// The lease that waits.
+    pub lease: LeaseId,
+    /// The client that waits. `None` if it has not registered, or its registration expired.
+    pub client: Option<ClientInfo>,
 }
 
 /// The description that a client gives of itself.

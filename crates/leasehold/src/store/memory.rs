@@ -170,6 +170,7 @@ impl Tables {
             client: client
                 .filter(|(_, until)| now < *until)
                 .map(|(info, _)| info.clone()),
+            waiters: Vec::new(),
         })
     }
 }

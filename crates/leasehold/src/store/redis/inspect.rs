@@ -226,6 +226,7 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unrea
         time_left: time_left(*ttl),
         token: parsed(counter).and_then(Token::new),
         client: None,
+        waiters: Vec::new(),
     }))
 }
 

@@ -120,6 +120,7 @@ mod tests {
             time_left: Duration::from_secs(u64::from(count)),
             token: None,
             client: None,
+            waiters: Vec::new(),
         })
     }
 

@@ -179,6 +179,7 @@ fn entry(row: &Row<'_>, key: Key, now: StoreTime) -> Result<Option<Entry>, Fault
         time_left: now.until(hold.expires_at),
         token: record.last_token,
         client: client_info(row),
+        waiters: Vec::new(),
     }))
 }
 
