@@ -39,6 +39,7 @@ pub(in crate::store) async fn diagnose(
         extras: rights::extras(&deployment, durability),
     };
     let acl = rights::line(space, &deployment, &inspector.extras);
+    let diagnosis_acl = rights::diagnosis_line(space, &deployment, &inspector.extras);
     let (topology, servers) = match deployment {
         Deployment::Single(address) => (Topology::Single, vec![address]),
         Deployment::Sentinel(set) => {
@@ -61,6 +62,7 @@ pub(in crate::store) async fn diagnose(
         nodes,
         silent,
         acl,
+        diagnosis_acl,
     })
 }
 
