@@ -41,12 +41,12 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
 }
 
 /// The finding that the rights on keys could not be tried, because the names that were tried are not in slots of
-/// the node. A replica in a cluster has no slots.
+/// the node. A replica in a cluster has no slots; without `INFO` the role is not known, which `unseen` reports.
 fn untried(node: &NodeFacts) -> Option<Finding> {
     let finding = Finding::note("rights", "no name that was tried is in a slot of the node")
         .because("a missing permission there would show with the first lock in its slots")
         .fix("none is needed if all nodes have the same users");
-    (!node.is_replica()).then_some(finding)
+    (node.info.is_ok() && !node.is_replica()).then_some(finding)
 }
 
 /// Rules without which a user cannot be notified, and is granted no lock where there is a queue.

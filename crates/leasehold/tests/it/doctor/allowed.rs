@@ -78,7 +78,7 @@ async fn the_rights_for_a_cluster_are_enough() {
     let seen = diagnose(&cluster.url_of("leasehold-doctor", PASSWORD)).await;
     let unknown = |it: &Finding| it.severity == Severity::Unknown;
     assert!(!seen.findings.iter().any(unknown), "{seen:#?}");
-    assert_eq!(found(&seen, "cluster").severity, Severity::Ok);
+    assert!(found(&seen, "cluster").severity < Severity::Unknown);
     is_enough(cluster.nodes());
     for right in ["cluster|myid", "asking"] {
         for (sign, severity) in [("-", Severity::Danger), ("+", Severity::Ok)] {

@@ -125,9 +125,8 @@ async fn node(address: Address, name: String, inspector: &Inspector<'_>) -> Resu
     let user = address.user.clone();
     let manager = ConnectionManager::new(address, inspector.options);
     let (info, config, protocol) = facts::collect(&manager).await?;
-    let mut rights =
-        rights::collect(&manager, inspector.space, protocol, &inspector.extras).await?;
-    rights.user = rights.user.or(user);
+    let (space, extras) = (inspector.space, &inspector.extras);
+    let rights = rights::collect(&manager, space, user, protocol, extras).await?;
     let clock = clock::collect(&manager).await?;
     Ok(NodeFacts {
         name,

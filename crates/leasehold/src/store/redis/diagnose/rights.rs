@@ -93,15 +93,20 @@ pub(super) fn extras(deployment: &Deployment, durability: Durability) -> Vec<&'s
     extras
 }
 
-/// Finds the permissions of our user, including these commands.
+/// Finds the permissions of our user, including these commands. `user` is its name, if the URL has one.
 pub(super) async fn collect(
     manager: &ConnectionManager,
     space: &Keyspace,
+    user: Option<String>,
     protocol: u8,
     extras: &[&'static str],
 ) -> Result<Rights> {
+    let user = match user {
+        Some(user) => Some(user),
+        None => whoami(manager).await?,
+    };
     let mut rights = Rights {
-        user: user(manager).await?,
+        user,
         ..Rights::default()
     };
     let (record, channel, answer) = probe(manager, space).await?;
@@ -182,7 +187,7 @@ fn has_moved(answer: &Value) -> bool {
 }
 
 /// The name of our user, if the server reports it.
-async fn user(manager: &ConnectionManager) -> Result<Option<String>> {
+async fn whoami(manager: &ConnectionManager) -> Result<Option<String>> {
     let answers = send(manager, [words(&["ACL", "WHOAMI"])]).await?;
     Ok(answers.first().and_then(text))
 }
