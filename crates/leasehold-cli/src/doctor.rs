@@ -154,10 +154,9 @@ fn summary(report: &Report) -> String {
     };
     let (dangers, warnings) = (count(Severity::Danger), count(Severity::Warning));
     let unknown = count(Severity::Unknown);
-    let verdict = match (dangers, warnings, unknown) {
-        (0, 0, 0) => "nothing wrong in what could be seen",
-        (0, 0, _) => "nothing wrong in what could be seen, but not all could be seen",
-        (0, ..) => "locks may be lost when something else fails",
+    let verdict = match (dangers, warnings) {
+        (0, 0) => "nothing wrong in what could be seen",
+        (0, _) => "locks may be lost when something else fails",
         _ => "locks would be lost, or cannot be acquired",
     };
     format!(
