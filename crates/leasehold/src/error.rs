@@ -165,7 +165,9 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.0.lock, &self.0.store) {
+        // The URL of a store may end in a colon itself.
+        let store = self.0.store.as_deref().map(|url| url.trim_end_matches(':'));
+        match (&self.0.lock, store) {
             (Some(lock), Some(store)) => write!(f, "lock {lock:?} at {store}: ")?,
             (Some(lock), None) => write!(f, "lock {lock:?}: ")?,
             (None, Some(store)) => write!(f, "store {store}: ")?,
@@ -224,5 +226,7 @@ mod tests {
             .for_lock(&Name::parse("a").unwrap());
         let message = r#"lock "a" at redis://db:6379/0: no reply"#;
         assert_eq!(error.to_string(), message);
+        let error = Error::new(ErrorKind::Store, "no reply").at_store("memory:");
+        assert_eq!(error.to_string(), "store memory: no reply");
     }
 }
