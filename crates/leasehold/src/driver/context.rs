@@ -25,9 +25,9 @@ pub(crate) struct Context {
     stripes: u64,
 }
 
-/// The stripes of a shard, if the store is pipelined: it processes the call of one while the client processes the
-/// replies to the other. With more, each call has fewer operations, and an operation costs more of the store's time.
-const STRIPES: u64 = 2;
+/// The stripes of a shard, if the store is pipelined: it processes the calls of some while the client processes the
+/// replies to another one. With more, each call has fewer operations, and an operation costs more of the store's time.
+const STRIPES: u64 = 4;
 
 /// How a lease is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
