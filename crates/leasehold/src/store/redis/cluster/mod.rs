@@ -259,7 +259,7 @@ impl Store for ClusterStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // Not pipelined: the nodes work side by side already, and a call has the operations of one slot.
+        // One call at once: the nodes work side by side already, and a call has the operations of one slot.
         Capabilities::new(self.topology.wakeup_mode())
     }
 
