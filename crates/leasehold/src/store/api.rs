@@ -124,9 +124,8 @@ pub struct Capabilities {
     pub idempotent_acquire: bool,
     /// Whether replicas can acknowledge changes. If not, the only durability is [`Durability::None`].
     pub replicas: bool,
-    /// Whether the store takes the next call while it processes one. If not, larger batches are better than several
-    /// calls.
-    pub pipelined: bool,
+    /// How many calls at once keep a shard of the store busy. 1: larger batches are better than several calls.
+    pub parallel_calls: u64,
 }
 
 impl Capabilities {
@@ -136,7 +135,7 @@ impl Capabilities {
             wakeup,
             idempotent_acquire: true,
             replicas: false,
-            pipelined: false,
+            parallel_calls: 1,
         }
     }
 }

@@ -71,6 +71,10 @@ use crate::store::api::{
 use crate::store::options::OpenOptions;
 use crate::{Durability, ErrorKind, Result};
 
+/// How many calls a client has in flight at once: the server processes some while the client processes the replies to
+/// another one. With more, each call has fewer operations, and an operation costs more of the server's time.
+const PARALLEL_CALLS: u64 = 4;
+
 /// Lock records in a Redis server.
 ///
 /// It connects when it is opened and again, on the next call, whenever the connection broke. It
@@ -296,7 +300,7 @@ impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             replicas: true,
-            pipelined: true,
+            parallel_calls: PARALLEL_CALLS,
             ..Capabilities::new(self.wakeup_mode())
         }
     }
