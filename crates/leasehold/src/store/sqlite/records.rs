@@ -7,7 +7,7 @@ use leasehold_core::{ClientId, LeaseId, Name, Queue, Record, RecordHolder, Store
 use rusqlite::{Connection, Row, params};
 
 use super::error::Fault;
-use super::row::{columns, get, signed, unsigned};
+use super::row::{client_info, columns, get, signed, unsigned};
 use super::waiters;
 use crate::Error;
 use crate::store::api::{ClientInfo, Entry, Key, Keyspace};
@@ -211,17 +211,4 @@ fn hold(row: &Row<'_>) -> Result<Option<RecordHolder>, Fault> {
 fn last_token(row: &Row<'_>) -> Result<Option<Token>, Fault> {
     let token = |value| Token::new(value).ok_or(Fault::Unreadable("last_token"));
     unsigned(row, "last_token")?.map(token).transpose()
-}
-
-/// `None` also for a row that cannot be read: no rule depends on it.
-pub(super) fn client_info(row: &Row<'_>) -> Option<ClientInfo> {
-    let mut info = ClientInfo {
-        host: row.get("host").ok()?,
-        pid: row.get("pid").ok()?,
-        program: row.get("program").ok()?,
-        label: row.get("label").ok()?,
-        ..ClientInfo::default()
-    };
-    info.set_since_millis(unsigned(row, "since_ms").ok()??);
-    Some(info)
 }

@@ -4,8 +4,7 @@ use leasehold_core::{LeaseId, Queue, StoreTime, TokenCount, Ttl, Waiter};
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
-use super::records::client_info;
-use super::row::{columns, get, signed};
+use super::row::{client_info, columns, get, signed};
 use crate::store::api::{Entry, Key, WaiterInfo};
 
 /// No queue that leasehold wrote has positions beyond this.
