@@ -154,13 +154,13 @@ fn summary(report: &Report) -> String {
     };
     let (dangers, warnings) = (count(Severity::Danger), count(Severity::Warning));
     let unknown = count(Severity::Unknown);
-    let verdict = match (dangers, warnings) {
+    let outcome = match (dangers, warnings) {
         (0, 0) => "nothing wrong in what could be seen",
         (0, _) => "locks may be lost when something else fails",
         _ => "locks would be lost, or cannot be acquired",
     };
     format!(
-        "{verdict} ({}, {}, {unknown} unknown, {})",
+        "{outcome} ({}, {}, {unknown} unknown, {})",
         output::count(dangers, "danger"),
         output::count(warnings, "warning"),
         output::count(count(Severity::Note), "note")

@@ -3,6 +3,7 @@
 //! The renewer registers its leases here without waiting: a task for each node sends the changes in batches. A
 //! lease that is registered and unregistered between two batches is never sent.
 
+mod refusal;
 mod session;
 mod transport;
 

@@ -12,6 +12,7 @@ use leasehold_core::Instant;
 use leasehold_core::watchdog::{Registrations, Terms};
 use tokio::sync::{Notify, watch};
 
+use super::refusal::{NodeRefusal, store_refusal, unexpected};
 use super::transport::{self, Reader, Writer};
 use super::{Processes, RegisteredLease};
 use crate::Error;
@@ -519,63 +520,6 @@ impl Drop for DisconnectOnDrop<'_> {
         if self.session.must_disconnect() && !self.has_disconnected {
             self.writer.try_send(&ToNode::Disconnect);
         }
-    }
-}
-
-/// The refusal of a node.
-#[derive(Debug)]
-struct NodeRefusal {
-    reason: Refusal,
-    /// The stores that it serves, if it does not serve that of the client.
-    stores: Vec<String>,
-}
-
-impl NodeRefusal {
-    fn of(error: &io::Error) -> Option<&Self> {
-        error.get_ref()?.downcast_ref()
-    }
-
-    /// Whether the next attempt would be refused as well.
-    fn is_permanent(&self) -> bool {
-        matches!(
-            self.reason,
-            Refusal::Store | Refusal::Token | Refusal::Namespace | Refusal::Value
-        )
-    }
-}
-
-impl fmt::Display for NodeRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the node refused a message: {}", self.reason)
-    }
-}
-
-impl std::error::Error for NodeRefusal {}
-
-/// The refusal that follows a list of the stores that the node serves.
-async fn store_refusal(reader: &mut Reader, stores: Vec<String>) -> io::Error {
-    match reader.next().await {
-        Ok(ToClient::Refused(reason)) => io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            NodeRefusal { reason, stores },
-        ),
-        Ok(other) => unexpected(other),
-        Err(error) => error,
-    }
-}
-
-/// The error with which a connection ends after this message of the node.
-fn unexpected(message: ToClient) -> io::Error {
-    match message {
-        ToClient::Refused(reason) => io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            NodeRefusal {
-                reason,
-                stores: Vec::new(),
-            },
-        ),
-        ToClient::Closing => io::Error::other("the node is about to stop"),
-        _ => io::ErrorKind::InvalidData.into(),
     }
 }
 
