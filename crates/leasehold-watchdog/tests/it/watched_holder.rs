@@ -14,7 +14,7 @@ use leasehold_testkit::{eventually, eventually_async, kill};
 use leasehold_watchdog::Node;
 
 use crate::actor::Sleeper;
-use crate::fixture::{Fixture, SOON};
+use crate::fixture::{Fixture, LONG, SOON};
 use crate::peer::Peer;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -183,29 +183,34 @@ async fn a_client_reports_whether_its_node_watches_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_ends_disconnects_before_its_process_ends() {
     let (fixture, _node) = Fixture::with_node().await;
-    let url = fixture.redis.url();
-    for shuts_down in [true, false] {
-        let watchdog = watchdog(&fixture).required();
-        let url = url.clone();
-        // As at the end of `main`: the runtime ends, and with it all tasks.
-        let program = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread();
-            let runtime = { runtime }.enable_all().build().unwrap();
-            runtime.block_on(async {
-                let client = Client::builder().watchdog(watchdog);
-                let client = client.connect(&url).await.unwrap();
-                let guard = client.mutex("job").unwrap().lock().await.unwrap();
-                guard.release().await.unwrap();
-                if shuts_down {
-                    client.shutdown(SOON).await.unwrap();
-                }
-            });
-        });
-        program.join().unwrap();
-        let mut observer = Peer::observer(&fixture);
+    let fixture = &fixture;
+    // As at the end of `main`: the runtime ends, and with it all tasks.
+    let program = async |shuts_down: bool| {
+        // Its silence does not end during the test, which would end the registration as well.
+        let client = Client::builder().ttl(LONG).watchdog(watchdog(fixture));
+        let client = client.connect(&fixture.redis.url()).await.unwrap();
+        let guard = client.mutex("job").unwrap().lock().await.unwrap();
+        let mut observer = Peer::observer(fixture);
+        eventually_async(SOON, async || {
+            let clients = observer.status();
+            clients.first().is_some_and(|client| client.leases == 1)
+        })
+        .await;
+        guard.release().await.unwrap();
         if shuts_down {
+            client.shutdown(SOON).await.unwrap();
             assert_eq!(observer.status(), [], "it has not waited for the node");
         }
+    };
+    for shuts_down in [true, false] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut runtime = tokio::runtime::Builder::new_current_thread();
+                let runtime = runtime.enable_all().build().unwrap();
+                runtime.block_on(program(shuts_down));
+            });
+        });
+        let mut observer = Peer::observer(fixture);
         eventually(SOON, || observer.status().is_empty());
     }
 }
