@@ -100,6 +100,13 @@ impl Client {
         Ok(entries.into_iter().map(LockInfo::from).collect())
     }
 
+    /// The id of this client, which all its leases have: those that it holds, and those with which it waits in
+    /// [`LockInfo::waiters`]. Clones have the same id.
+    #[must_use]
+    pub fn id(&self) -> ClientId {
+        self.driver.client
+    }
+
     /// Waits until a node of the watchdog has accepted this client. Returns at once for a client without a
     /// watchdog.
     ///

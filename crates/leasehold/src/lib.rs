@@ -90,7 +90,7 @@ mod sync;
 #[cfg(feature = "watchdog")]
 pub mod watchdog;
 
-pub use leasehold_core::{Cause, Instant, LeaseId, State, StateKind, Token};
+pub use leasehold_core::{Cause, ClientId, Instant, LeaseId, State, StateKind, Token};
 
 pub use crate::client::{Client, ClientBuilder, Shutdown};
 pub use crate::driver::clock;
