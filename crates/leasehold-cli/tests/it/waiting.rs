@@ -164,7 +164,7 @@ fn a_wait_at_a_store_that_falls_silent_names_the_store_and_its_end() {
 #[test]
 fn a_permanent_refusal_ends_the_run_at_once() {
     let master = RedisServer::options()
-        .acl("alice", "pw", "~other:* &other:* +@all")
+        .acl("alice", "pw", "~other:* &leasehold:* +@all")
         .acl("silent", "pw", "~leasehold:* resetchannels +@all")
         .start();
     let replica = RedisServer::options().replica_of(&master).start();
