@@ -140,9 +140,15 @@ fn a_refusal_without_a_known_holder_is_printed_without_it() {
 #[test]
 fn a_wait_at_a_store_that_falls_silent_names_the_store_and_its_end() {
     let (mut server, fixture) = Fixture::redis();
-    let holder = fixture.hold(&["--ttl", "1s", "--on-lost", "ignore", "job"]);
-    let (waiting, lines) = wait_verbosely(&fixture, &["--ttl", "3s", "job"]);
-    lines.after("leasehold: job is held by ");
+    let stranger = format!("{}:1", "0".repeat(32));
+    let record = "leasehold:{default:job}";
+    server.cli(&["SET", record, &stranger, "PX", "600000"]);
+    let (waiting, lines) = wait_verbosely(&fixture, &["--ttl", "6s", "job"]);
+    let line = lines.after("leasehold: job is held by ");
+    assert_eq!(
+        line,
+        "a client without client info; 1st in the queue, waiting"
+    );
     server.kill9();
     let line = lines.after("leasehold: waiting: ");
     assert!(
@@ -156,8 +162,6 @@ fn a_wait_at_a_store_that_falls_silent_names_the_store_and_its_end() {
     );
     assert_eq!(lines.next_line(), None);
     assert_eq!(finish(waiting).status.code(), Some(125));
-    holder.signal("TERM");
-    holder.finish();
 }
 
 /// What was certainly refused is not released, and no exit waits for that.
@@ -169,7 +173,10 @@ fn a_permanent_refusal_ends_the_run_at_once() {
         .start();
     let replica = RedisServer::options().replica_of(&master).start();
     for (url, reason) in [
-        (master.url_of("alice", "pw"), "~NAMESPACE:*"),
+        (
+            master.url_of("alice", "pw"),
+            "permissions to access one of the keys",
+        ),
         (master.url_of("alice", "wrong"), "user and password"),
         (master.url_of("silent", "pw"), "permissions to notify"),
         (replica.url(), "read-only replica"),
