@@ -3,8 +3,6 @@
 use std::error::Error;
 use std::fmt;
 
-use leasehold::ErrorKind;
-
 /// The lock was lost while the command ran.
 pub(crate) const LOST: u8 = 122;
 /// The wait for the lock timed out.
@@ -58,18 +56,18 @@ impl Failure {
 
     /// Whether the store refuses requests for a while.
     pub(crate) fn is_transient_refusal(&self) -> bool {
-        self.library_error()
-            .is_some_and(leasehold::Error::is_transient_refusal)
+        let error = self.library_error();
+        error.is_some_and(leasehold::Error::is_transient_refusal)
     }
 
     /// Whether the store did not reply.
     pub(crate) fn is_unreachable(&self) -> bool {
-        self.library_error()
-            .is_some_and(|error| error.kind() == ErrorKind::Unreachable)
+        let error = self.library_error();
+        error.is_some_and(|error| error.kind() == leasehold::ErrorKind::Unreachable)
     }
 
     fn library_error(&self) -> Option<&leasehold::Error> {
-        self.source.as_ref()?.downcast_ref()
+        self.source.as_deref()?.downcast_ref()
     }
 
     pub(crate) fn code(&self) -> u8 {

@@ -67,23 +67,20 @@ impl Supervisor<'_> {
         if !self.child.empty {
             let left = self.child.tree.members().len();
             if !self.args.wait_all {
-                match left {
-                    _ if self.args.quiet => {}
-                    // The last ones have ended meanwhile.
-                    0 => {}
-                    1 => self.print_message(format_args!(
-                        "1 background process of the command runs on without the lock"
-                    )),
-                    _ => self.print_message(format_args!(
-                        "{left} background processes of the command run on without the lock"
-                    )),
+                // The last ones may have ended meanwhile.
+                if left > 0 && !self.args.quiet {
+                    let (processes, run) = match left {
+                        1 => ("process", "runs"),
+                        _ => ("processes", "run"),
+                    };
+                    self.print_message(format_args!(
+                        "{left} background {processes} of the command {run} on without the lock"
+                    ));
                 }
             } else {
                 if self.args.verbose {
-                    let plural = if left == 1 { "" } else { "es" };
-                    self.print_message(format_args!(
-                        "waiting for {left} background process{plural}"
-                    ));
+                    let processes = if left == 1 { "process" } else { "processes" };
+                    self.print_message(format_args!("waiting for {left} background {processes}"));
                 }
                 if let Err(code) = self.wait_for(WaitTarget::AllProcesses).await {
                     return code;

@@ -37,7 +37,6 @@ fn invalid_arguments_are_refused() {
         &["run", "job", "--"],
         &["run", "--no-such-option", "job", "--", "true"],
         &["run", "-n", "-w", "1s", "job", "--", "true"],
-        &["run", "-q", "-v", "job", "--", "true"],
         &["run", "--ttl", "soon", "job", "--", "true"],
         &["run", "--ttl", "10s", "--lease", "10s", "job", "--", "true"],
         &["run", "-E", "256", "job", "--", "true"],

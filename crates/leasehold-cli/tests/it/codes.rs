@@ -196,7 +196,7 @@ fn background_processes_are_reported_or_waited_for() {
     let script = "(sleep 0.3; echo late >> out) > /dev/null 2>&1 &";
     let output = fixture.run_script(&["job"], script).run_to_end();
     assert_eq!(output.status.code(), Some(0));
-    assert!(stderr(&output).contains("of the command run"));
+    assert!(stderr(&output).contains("background processes of the command run on"));
     assert!(!fixture.is_held("job"));
     eventually(SOON, || fixture.read("out") == "late\n");
 

@@ -32,7 +32,7 @@ fn a_wait_names_the_holder_and_the_position_in_the_queue() {
     let (_server, redis) = Fixture::redis();
     for fixture in [redis, Fixture::new()] {
         let holder = fixture.hold(&["--label", LABEL, "job"]);
-        let pid = format!(" {} ", holder.process.id());
+        let pid = format!("pid {}", holder.process.id());
         let by = "leasehold: job is held by ";
 
         let (first, lines) = wait_verbosely(&fixture, &["job"]);
@@ -108,6 +108,7 @@ fn a_refusal_names_the_holder_and_a_quiet_run_prints_nothing() {
     }
     holder.signal("TERM");
     holder.ends_with(143);
+    assert_eq!(run(&["-q", "-v", "job"]).status.code(), Some(125));
     // Errors are printed all the same.
     for (name, command, code) in [("job", "no-such-command", 127), ("a{b}", "true", 125)] {
         let mut run = fixture.leasehold(["run", "-q", name, "--", command]);
