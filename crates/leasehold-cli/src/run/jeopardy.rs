@@ -9,7 +9,7 @@ use super::{holder, supervise};
 use crate::args::{OnLost, RunArgs};
 use crate::duration::show;
 
-/// How long a jeopardy lasts before it is printed. A renewal that succeeds at its first repetition is no news.
+/// How long a jeopardy lasts before it is printed. A renewal may succeed when it is repeated.
 const SHORT_JEOPARDY: Duration = Duration::from_millis(250);
 
 /// Prints each jeopardy once, and its end. A loss is printed by the supervisor.
