@@ -22,14 +22,18 @@ pub(super) async fn print<T>(guard: &Guard, mutex: &Mutex, args: &RunArgs) -> T 
     };
     while let Some(current) = state {
         state = match current {
-            State::Jeopardy { cause, .. } if !printed => tokio::select! {
-                biased;
-                next = states.next() => next,
-                problem = Problem::of(cause, mutex) => {
-                    printed = print_jeopardy(guard, args, &problem);
-                    states.next().await
+            State::Jeopardy { cause, .. } if !printed => {
+                let lasts = tokio::time::sleep(SHORT_JEOPARDY);
+                let problem = async { tokio::join!(Problem::of(cause, mutex), lasts) };
+                tokio::select! {
+                    biased;
+                    next = states.next() => next,
+                    (problem, ()) = problem => {
+                        printed = print_jeopardy(guard, args, &problem);
+                        states.next().await
+                    }
                 }
-            },
+            }
             State::Held { .. } if printed => {
                 printed = false;
                 note!("leasehold: {}: held again", args.name);
@@ -53,9 +57,8 @@ impl Problem {
         Self { description, cure }
     }
 
-    /// The problem behind a jeopardy that lasts. A query shows whether the store replies at all.
+    /// The problem behind a jeopardy. A query shows whether the store replies at all.
     async fn of(cause: Cause, mutex: &Mutex) -> Self {
-        tokio::time::sleep(SHORT_JEOPARDY).await;
         match cause {
             Cause::Unreachable => match holder::query(mutex).await {
                 Some(Ok(_)) => {
