@@ -56,7 +56,7 @@ impl From<&LockInfo> for Lock {
     }
 }
 
-/// The holder of a lock in one line.
+/// The holder of a lock in words, such as `ci-7, pid 812, deploy.sh ("#42")`.
 pub(crate) fn holder(info: &LockInfo) -> String {
     match &info.client {
         Some(it) => client(&it.host, it.pid, &it.program, &it.label),
@@ -64,13 +64,13 @@ pub(crate) fn holder(info: &LockInfo) -> String {
     }
 }
 
-/// A client in one line.
+/// A client in words.
 pub(crate) fn client(host: &str, pid: u32, program: &str, label: &str) -> String {
     let label = match label {
         "" => String::new(),
-        label => format!(" ({label})"),
+        label => format!(" (\"{label}\")"),
     };
-    printable(&format!("{host} pid {pid} {program}{label}"))
+    printable(&format!("{host}, pid {pid}, {program}{label}"))
 }
 
 /// A number of things, such as `1 lease` or `2 leases`.

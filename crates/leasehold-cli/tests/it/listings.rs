@@ -25,7 +25,7 @@ fn check(fixture: &Fixture) {
     assert_eq!(code, 0);
     let lines: Vec<_> = table.lines().collect();
     assert!(lines[0].starts_with("NAME"), "{table}");
-    assert!(lines[1].starts_with("job ") && lines[1].contains(&format!("pid {pid} sh (nightly)")));
+    assert!(lines[1].starts_with("job ") && lines[1].contains(&format!(", pid {pid}, sh (\"nightly\")")));
 
     let (code, block) = list(&["show", "job"]);
     assert_eq!(code, 0);
@@ -97,7 +97,7 @@ fn invisible_characters_of_others_are_escaped() {
         let output = fixture.leasehold(args).run_to_end();
         let shown = stdout(&output);
         assert!(shown.contains("pay\\u{202e}llor\\u{200b}"), "{shown}");
-        assert!(shown.contains("(\\u{1b}[31mred\\u{7}\\u{ad})"), "{shown}");
+        assert!(shown.contains("(\"\\u{1b}[31mred\\u{7}\\u{ad}\")"), "{shown}");
         assert!(shown.is_ascii(), "{shown}");
         assert_eq!(stderr(&output), "");
     }
