@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use comfy_table::{ColumnConstraint, Table};
+use comfy_table::{ColumnConstraint, Table, Width};
 use leasehold::{Client, LockInfo};
 
 use crate::args::{LsArgs, Sort, StoreArgs};
@@ -10,8 +10,9 @@ use crate::connect::connect;
 use crate::exit::Failure;
 use crate::{duration, glob, json, output, refresh};
 
-/// The column that is cut to the width of the terminal.
+/// The column that is cut to the width of the terminal, but not below a width.
 const HOLDER: usize = 1;
+const HOLDER_WIDTH_MIN: u16 = 20;
 
 pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let client = connect(store, Client::builder()).await?;
@@ -56,25 +57,20 @@ pub(crate) fn table(locks: &[LockInfo]) -> Table {
             output::age(info),
             duration::show(info.time_left),
             info.waiters.len().to_string(),
-            output::token(info),
-            info.count.to_string(),
         ]
     });
-    let header = [
-        "NAME",
-        "HOLDER",
-        "HELD FOR",
-        "TIME LEFT",
-        "WAITERS",
-        "TOKEN",
-        "COUNT",
-    ];
+    let header = ["NAME", "HOLDER", "HELD FOR", "TIME LEFT", "WAITERS"];
     let mut table = output::table(header, rows, 2..);
     for row in table.row_iter_mut() {
         row.max_height(1);
     }
-    for column in table.column_iter_mut().filter(|it| it.index != HOLDER) {
-        column.set_constraint(ColumnConstraint::ContentWidth);
+    for column in table.column_iter_mut() {
+        column.set_constraint(match column.index {
+            HOLDER => ColumnConstraint::LowerBoundary(Width::Fixed(HOLDER_WIDTH_MIN)),
+            _ => ColumnConstraint::ContentWidth,
+        });
+        // No cell has one, so that none is cut between two words.
+        column.set_delimiter('\n');
     }
     table
 }
