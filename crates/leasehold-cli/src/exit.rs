@@ -75,6 +75,12 @@ impl Failure {
         }
     }
 
+    /// Whether the store did not reply.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        let error = self.library_error();
+        error.is_some_and(|error| error.kind() == leasehold::ErrorKind::Unreachable)
+    }
+
     /// The error of the library that caused it.
     pub(crate) fn library_error(&self) -> Option<&leasehold::Error> {
         self.source.as_deref()?.downcast_ref()

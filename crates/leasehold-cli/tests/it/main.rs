@@ -18,4 +18,5 @@ mod refresh;
 mod schema;
 mod signals;
 mod tools;
+mod waiting;
 mod watchdog;
