@@ -1,0 +1,36 @@
+//! A job on many machines that one of them runs, while the others skip it.
+//!
+//! ```text
+//! cargo run -p leasehold --example skip_if_held sqlite:/tmp/locks.db
+//! ```
+//!
+//! Without a store it starts two jobs in memory.
+
+use std::time::Duration;
+
+use leasehold::{Client, Mutex};
+
+#[tokio::main]
+async fn main() -> leasehold::Result<()> {
+    let store = std::env::args().nth(1).unwrap_or("memory:".into());
+    let client = Client::connect(&store).await?;
+    let mutex = client.mutex("nightly-report")?;
+    tokio::try_join!(job("a", &mutex), job("b", &mutex))?;
+    Ok(())
+}
+
+async fn job(machine: &str, mutex: &Mutex) -> leasehold::Result<()> {
+    let Some(guard) = mutex.try_lock().await? else {
+        println!("{machine}: skipped");
+        return Ok(());
+    };
+    tokio::select! {
+        cause = guard.lost() => println!("{machine}: stopped: {cause}"),
+        () = report() => println!("{machine}: done"),
+    }
+    guard.release().await
+}
+
+async fn report() {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
