@@ -69,7 +69,7 @@ fn each_that_ends_prints_what_it_shows() {
             "fenced_sqlite",
             "next holder: written\nlate holder: refused, stop\norder # is paid\n",
         ),
-        ("skip_if_held", "b: skipped\na: done\n"),
+        ("run_or_skip", "b: skipped\na: done\n"),
     ] {
         let sqlite = Fixture::sqlite();
         let url = sqlite.url().unwrap();

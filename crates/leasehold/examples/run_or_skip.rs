@@ -1,7 +1,7 @@
 //! A job on many machines that one of them runs, while the others skip it.
 //!
 //! ```text
-//! cargo run -p leasehold --example skip_if_held sqlite:/tmp/locks.db
+//! cargo run -p leasehold --example run_or_skip sqlite:/tmp/locks.db
 //! ```
 //!
 //! Without a store it starts two jobs in memory.
