@@ -35,5 +35,5 @@ async fn main() -> leasehold::Result<()> {
 /// Works until the lock is lost. The token is the term of this leader: larger than those of all before.
 async fn serve(lease: &Guard) {
     println!("leading, term {}", lease.token());
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
