@@ -1,8 +1,8 @@
-//! A client from the settings of a service: any store, a password that is in no URL, times, names.
+//! A client from the settings of a service: any store, a user whose password is in no URL, times, names.
 //!
 //! ```text
 //! cargo run -p leasehold --example connect redis+sentinel://s1,s2,s3/mymaster
-//! LOCK_PASSWORD=... cargo run -p leasehold --example connect 'redlock://app@r1,r2,r3?longest-ttl=30s'
+//! LOCK_USER=app LOCK_PASSWORD=... cargo run -p leasehold --example connect 'redlock://r1,r2,r3?longest-ttl=30s'
 //! ```
 
 use std::time::Duration;
@@ -13,6 +13,7 @@ use leasehold::Client;
 struct Settings {
     /// The kind of store is part of the URL, so that the program is the same for all.
     url: String,
+    user: Option<String>,
     password: Option<String>,
     ttl: Duration,
     namespace: String,
@@ -22,6 +23,7 @@ struct Settings {
 async fn main() -> leasehold::Result<()> {
     let settings = Settings {
         url: std::env::args().nth(1).unwrap_or("memory:".into()),
+        user: std::env::var("LOCK_USER").ok(),
         password: std::env::var("LOCK_PASSWORD").ok(),
         ttl: Duration::from_secs(15),
         namespace: "billing".into(),
@@ -47,6 +49,9 @@ async fn connect(settings: Settings) -> leasehold::Result<Client> {
         .namespace(settings.namespace)
         .label("invoice run")
         .connect_timeout(Duration::from_secs(2));
+    if let Some(user) = settings.user {
+        builder = builder.username(user);
+    }
     if let Some(password) = settings.password {
         builder = builder.password(password);
     }

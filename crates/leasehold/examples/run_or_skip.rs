@@ -20,15 +20,12 @@ async fn main() -> leasehold::Result<()> {
 }
 
 async fn job(machine: &str, mutex: &Mutex) -> leasehold::Result<()> {
-    let Some(guard) = mutex.try_lock().await? else {
-        println!("{machine}: skipped");
-        return Ok(());
-    };
-    tokio::select! {
-        cause = guard.lost() => println!("{machine}: stopped: {cause}"),
-        () = report() => println!("{machine}: done"),
+    // The work is dropped if the lock is lost. `run_timeout` waits for a while before it skips.
+    match mutex.try_run(async |_lease| report().await).await? {
+        Some(()) => println!("{machine}: done"),
+        None => println!("{machine}: skipped"),
     }
-    guard.release().await
+    Ok(())
 }
 
 async fn report() {

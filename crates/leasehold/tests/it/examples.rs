@@ -84,9 +84,13 @@ fn each_that_ends_prints_what_it_shows() {
 #[test]
 fn a_client_connects_to_every_kind_of_server_by_its_settings() {
     let password = "dd9b1f5c";
-    let server = RedisServer::options().requirepass(password).start();
+    let server = RedisServer::options()
+        .acl("billing", password, "~* &* +@all")
+        .start();
     let url = format!("redis://127.0.0.1:{}", server.port());
-    let printed = output(example("connect").arg(&url).env("LOCK_PASSWORD", password));
+    let mut connect = example("connect");
+    let user = [("LOCK_USER", "billing"), ("LOCK_PASSWORD", password)];
+    let printed = output(connect.arg(&url).envs(user));
     assert!(printed.starts_with("connected to redis://"), "{printed}");
     assert!(!printed.contains(password), "{printed}");
     for (fixture, scheme) in [
