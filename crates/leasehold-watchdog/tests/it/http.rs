@@ -41,6 +41,9 @@ async fn a_node_serves_metrics_and_health_checks() {
         "leasehold_watchdog_clients{state=\"alive\"} 1",
         "leasehold_watchdog_clients{state=\"silent\"} 0",
         "leasehold_watchdog_leases 0",
+        "leasehold_watchdog_clients_limit 10000",
+        "leasehold_watchdog_deaths_total 0",
+        "leasehold_watchdog_actions_total{action=\"release\",result=\"failed\"} 0",
         "# TYPE leasehold_watchdog_connections gauge",
     ] {
         assert!(metrics.contains(line), "{line} not in {metrics}");
@@ -53,7 +56,15 @@ async fn a_node_serves_metrics_and_health_checks() {
         get(address, "/readyz") == (503, "no store is reachable\n".into())
     });
     assert_eq!(get(address, "/healthz").0, 200);
+    let store = |reachable: u8| {
+        let line = "leasehold_watchdog_store_reachable{store=\"redis";
+        let (_, metrics) = get(address, "/metrics");
+        let found = metrics.lines().find(|found| found.starts_with(line));
+        found.is_some_and(|found| found.ends_with(&format!("}} {reachable}")))
+    };
+    assert!(store(0));
     fixture.redis.cont();
+    eventually(SOON, || store(1));
     eventually(SOON, || get(address, "/readyz").0 == 200);
 
     let mut taken = fixture.settings();

@@ -1,6 +1,6 @@
 //! Failures of some leases do not affect the others, on a clock that the tests move.
 
-mod listeners;
+pub(crate) mod listeners;
 mod shards;
 
 use std::sync::Arc;
