@@ -5,6 +5,7 @@ mod bench;
 mod dependencies;
 mod faults;
 mod model;
+mod monitoring;
 mod processes;
 mod servers;
 mod steps;
@@ -42,6 +43,9 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
+    /// Runs the queries of the dashboard and the alerts in packaging against a real Prometheus that scrapes real
+    /// processes. Needs prometheus and promtool.
+    Monitoring,
     /// Runs benchmarks.
     #[command(subcommand)]
     Bench(Bench),
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         Task::Dependencies => return tasks::start(tasks::dependencies),
         Task::Tidy => tidy::check(tools::root()),
         Task::Api { bless } => api::check(bless),
+        Task::Monitoring => monitoring::check(),
         Task::Bench(Bench::Compare(options)) => bench::compare(&options),
         Task::Faults { args } => faults::campaign(&args),
         Task::Model { args } => model::explore(&args),

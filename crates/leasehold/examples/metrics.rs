@@ -29,6 +29,8 @@ const BUCKETS: [f64; 16] = [
 
 const TTL: Duration = Duration::from_secs(3);
 
+const PARTITIONS: usize = 8;
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
@@ -44,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         builder = builder.watchdog(Watchdog::at(&node)?);
     }
     let client = builder.connect(&store).await?;
-    tokio::spawn(lead(client.mutex("metrics/leader")?));
+    tokio::spawn(work_on_partitions(client.clone()));
     for _ in 0..2 {
         tokio::spawn(process_orders(client.mutex("metrics/orders")?));
     }
@@ -68,17 +70,25 @@ fn install_recorder() -> Result<PrometheusHandle, Box<dyn Error>> {
     Ok(builder.install_recorder()?)
 }
 
-/// Leads as long as it holds the lock. The others wait.
-async fn lead(mutex: Mutex) {
+/// Each process works on the first free partition, as long as it holds the lock of it.
+async fn work_on_partitions(client: Client) {
     loop {
-        match mutex.lock().await {
-            Ok(guard) => {
-                let cause = guard.lost().await;
-                eprintln!("no longer the leader: {cause}");
-            }
-            Err(error) => report(&error).await,
+        if let Err(error) = work_on_partition(&client).await {
+            report(&error).await;
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+}
+
+async fn work_on_partition(client: &Client) -> leasehold::Result<()> {
+    for partition in 0..PARTITIONS {
+        let mutex = client.mutex(format!("metrics/partition/{partition}"))?;
+        if let Some(guard) = mutex.try_lock().await? {
+            let cause = guard.lost().await;
+            eprintln!("no longer at work on partition {partition}: {cause}");
         }
     }
+    Ok(())
 }
 
 /// Two tasks and all other processes take turns.
