@@ -17,4 +17,5 @@ mod packaging;
 mod redlock;
 mod signals;
 mod tools;
+mod waiting;
 mod watchdog;
