@@ -15,6 +15,8 @@ mod other_user;
 mod overlap;
 mod packaging;
 mod redlock;
+mod refresh;
+mod schema;
 mod signals;
 mod tools;
 mod waiting;
