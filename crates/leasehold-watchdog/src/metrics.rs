@@ -82,6 +82,7 @@ fn measure(shared: &Shared) {
 /// Sets the counters to zero: for Prometheus a counter that appears with its first event has not increased.
 fn register_counters() {
     counter!("leasehold_watchdog_deaths_total").increment(0);
+    counter!("leasehold_watchdog_ended_total").increment(0);
     counter!("leasehold_watchdog_refused_total").increment(0);
     for (action, result) in [
         ("renewal", "renewed"),

@@ -10,7 +10,8 @@ use rustix::process::Signal;
 
 use super::files::{Query, dashboard, queries};
 use super::prometheus::Prometheus;
-use super::system::{SERVICES, System, eventually};
+use super::server::eventually;
+use super::system::{SERVICES, System};
 
 /// The alert that no fault of this check causes: it reports a bug.
 const NOT_CAUSED: &str = "LeaseholdRenewerRestarted";

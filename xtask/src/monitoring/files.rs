@@ -88,6 +88,8 @@ mod tests {
     const ALERTS: &str = "packaging/prometheus/alerts.yml";
     const ALERTS_TEST: &str = "packaging/prometheus/alerts_test.yml";
 
+    const OPERATIONS: &str = "docs/operations.md";
+
     /// The crates with metrics.
     const SOURCES: [&str; 2] = ["crates/leasehold/src", "crates/leasehold-watchdog/src"];
 
@@ -213,6 +215,7 @@ mod tests {
     #[test]
     fn alerts_have_all_fields_and_tests() {
         let (alerts, tests) = (read(ALERTS).unwrap(), read(ALERTS_TEST).unwrap());
+        let page = read(OPERATIONS).unwrap();
         let mut names = HashSet::new();
         for alert in alerts.split("- alert: ").skip(1) {
             let name = alert.lines().next().unwrap();
@@ -224,8 +227,9 @@ mod tests {
             assert!(severity("critical") || severity("warning"), "{name}");
             let (_, link) = alert.split_once("runbook_url: ").unwrap();
             let link = link.lines().next().unwrap();
-            assert_eq!(link, format!("{RUNBOOK}docs/operations.md#alerts"));
+            assert_eq!(link, format!("{RUNBOOK}{OPERATIONS}#alerts"));
             assert!(tests.contains(&format!("alertname=\"{name}\"")), "{name}");
+            assert!(page.contains(&format!("`{name}`")), "{name}");
         }
         assert!(!names.is_empty());
     }

@@ -7,6 +7,7 @@
 mod faults;
 mod files;
 mod prometheus;
+mod server;
 mod system;
 
 use std::process::{self, Command};

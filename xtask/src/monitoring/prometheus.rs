@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::files::{PROMETHEUS, text};
-use super::system::{free_port, start};
+use super::server::{free_port, start};
 use crate::tools::{OwnedChild, root};
 
 /// A server that evaluates every second. It scrapes less often: a node takes 2 s for a page if a store does not reply.
