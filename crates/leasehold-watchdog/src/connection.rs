@@ -133,7 +133,9 @@ impl<T: Transport> Connection<T> {
             tokio::select! {
                 exchanged = poll_fn(|context| self.poll_exchange(context)) => match exchanged {
                     Ok(()) => self.handle_input(),
-                    Err(reason) => self.end(reason),
+                    Err(reason) if is_open => self.end(reason),
+                    // After the last message.
+                    Err(_) => break,
                 },
                 () = permit.displaced(), if is_open && !has_client => self.end(CloseReason::Displaced),
                 () = replaced.notified(), if is_open => self.end(CloseReason::Replaced),

@@ -7,6 +7,7 @@ use leasehold::ErrorKind;
 use leasehold::store::{self, Keyspace, OpenOptions, Store};
 use leasehold_core::{Name, Namespace, ScopeName};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::Error;
 use crate::settings::StoreSettings;
@@ -16,6 +17,12 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The shortest interval between two log lines about the errors of a store.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long the result of a check is reused, so that frequent checks do not load the store.
+const CHECK_TTL: Duration = Duration::from_secs(1);
+
+/// The time in which a store must reply to a check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the start of a node waits for its stores. Opening them goes on afterwards.
 pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,6 +38,8 @@ pub(crate) struct ServedStore {
     opened: OnceLock<Arc<dyn Store>>,
     /// Notified after each attempt to open it.
     attempted: Notify,
+    /// The last check: its time, and whether the store replied.
+    checked: tokio::sync::Mutex<Option<(Instant, bool)>>,
     logged: Mutex<LoggedError>,
 }
 
@@ -61,6 +70,7 @@ impl ServedStore {
             redacted_url,
             opened: OnceLock::new(),
             attempted: Notify::new(),
+            checked: tokio::sync::Mutex::default(),
             logged: Mutex::default(),
         })
     }
@@ -120,8 +130,22 @@ impl ServedStore {
         }
     }
 
-    /// Whether it replies.
+    /// Whether it replies in time, or did a moment ago.
     pub(crate) async fn is_reachable(&self) -> bool {
+        let mut last = self.checked.lock().await;
+        if let Some((when, replied)) = *last
+            && when.elapsed() < CHECK_TTL
+        {
+            return replied;
+        }
+        let replied = timeout(CHECK_TIMEOUT, self.replies())
+            .await
+            .unwrap_or(false);
+        *last = Some((Instant::now(), replied));
+        replied
+    }
+
+    async fn replies(&self) -> bool {
         let Some(store) = self.store() else {
             return false;
         };
