@@ -37,12 +37,13 @@ impl Size {
     pub fn new(masters: usize) -> Result<Self, SizeError> {
         match masters {
             0..3 => Err(SizeError(
-                "fewer than three masters outlive the loss of none",
+                "fewer than three survive no loss; name three or more, or one with redis://",
             )),
-            _ if masters > Self::MAX => Err(SizeError("more than 63 masters are of no use")),
+            _ if masters > Self::MAX => {
+                Err(SizeError("more than 63 are not supported; name fewer"))
+            }
             _ if masters.is_multiple_of(2) => Err(SizeError(
-                "an even number of masters outlives no more losses than one less, and can be \
-                 divided evenly",
+                "an even number survives no more losses than one less; name an odd number",
             )),
             _ => Ok(Self(u8::try_from(masters).unwrap_or(u8::MAX))),
         }

@@ -89,7 +89,7 @@ async fn wrong_and_missing_passwords() {
     let server = options.start();
     for server in [&old, &server] {
         let nameless = format!("redis://127.0.0.1:{}", server.port());
-        refused(&nameless, ErrorKind::Unauthorized, "wants a password").await;
+        refused(&nameless, ErrorKind::Unauthorized, "requires a password").await;
         let wrong = server.url().replace("right", SECRET);
         refused(&wrong, ErrorKind::Unauthorized, "check both").await;
     }
@@ -150,6 +150,8 @@ async fn tls_that_does_not_fit() {
     let url = format!("rediss://localhost:{}?ca={ca}", plain.port());
     let limit = Duration::from_millis(200);
     refused_within(limit, &url, ErrorKind::Unreachable, "that it speaks TLS").await;
+    // With more time, a request without TLS finds the cause.
+    refused(&url, ErrorKind::Unreachable, "does not speak TLS there").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

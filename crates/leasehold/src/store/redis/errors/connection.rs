@@ -8,9 +8,12 @@ use std::time::Duration;
 use redis::RedisError;
 
 use super::super::address::{Address, Endpoint};
-use super::known::find;
+use super::known::{find, is_about_password};
 use super::quote;
 use crate::{Error, ErrorKind};
+
+/// The text of [`without_tls`].
+const NO_TLS: &str = "it replies to a request without TLS";
 
 /// A connection could not be opened.
 pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Address) -> Error {
@@ -26,17 +29,23 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
         ),
     };
     let error_of = |kind, advice| Error::new(kind, format!("{advice} ({words})"));
-    let error_found = match found {
+    // Without a source where the message has the words of the server already.
+    match found {
+        Some(known) if is_about_password(known) => known.error(known.advice.to_owned()),
         Some(known) => known.error(format!("{} ({words})", known.advice)),
         None if error.code().is_some() => {
             error_of(ErrorKind::Store, "the server answered with an error")
         }
         None => {
             let (kind, advice) = unreachable(error, &words, &address.endpoint);
-            error_of(kind, advice)
+            error_of(kind, advice).with_source(error.clone())
         }
-    };
-    error_found.with_source(error.clone())
+    }
+}
+
+/// The error of a TLS handshake with a server that replies to requests without TLS.
+pub(in crate::store::redis) fn without_tls() -> RedisError {
+    io::Error::new(io::ErrorKind::InvalidData, NO_TLS).into()
 }
 
 /// A connection attempt timed out.
@@ -118,7 +127,7 @@ fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKi
         _ if words.contains("fatal alert") => {
             "the server refused the TLS handshake; it may want a certificate: ?cert=FILE&key=FILE"
         }
-        _ if words.contains("corrupt message") => {
+        _ if words.contains("corrupt message") || words.contains(NO_TLS) => {
             "the server does not speak TLS there; use redis://, or its TLS port"
         }
         _ if error.is_connection_dropped() && !tls => {
