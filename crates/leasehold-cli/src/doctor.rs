@@ -28,8 +28,9 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
     let report = connect::in_namespace(store, builder)
         .ttl(args.ttl)
         .durability(durability.unwrap_or(Durability::None))
-        .diagnose(&connect::url(store)?)
-        .await?;
+        .diagnose(&connect::existing_url(store)?)
+        .await
+        .map_err(|error| connect::failure(store, error))?;
     if args.json {
         output::json(&Json::from(&report))?;
     } else {

@@ -11,6 +11,8 @@ mod connect;
 mod doctor;
 mod duration;
 mod exit;
+mod help;
+mod hints;
 mod ls;
 mod man;
 mod output;
@@ -23,7 +25,6 @@ mod watchdog;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use self::args::{Cli, Command};
@@ -34,7 +35,10 @@ fn main() -> ExitCode {
     if let Some(code) = run::guard() {
         return ExitCode::from(code);
     }
-    let cli = match Cli::try_parse() {
+    if let Some(code) = completions::names() {
+        return ExitCode::from(code);
+    }
+    let cli = match Cli::of_process() {
         Ok(cli) => cli,
         Err(error) => {
             // A reader may close the pipe early.

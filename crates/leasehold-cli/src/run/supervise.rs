@@ -68,13 +68,18 @@ impl Supervisor<'_> {
             if !self.args.wait_all {
                 // The last ones may have ended meanwhile.
                 if left > 0 {
+                    let (processes, run) = match left {
+                        1 => ("process", "runs"),
+                        _ => ("processes", "run"),
+                    };
                     self.print_message(format_args!(
-                        "{left} background processes of the command run on without the lock"
+                        "{left} background {processes} of the command {run} on without the lock"
                     ));
                 }
             } else {
                 if self.args.verbose {
-                    self.print_message(format_args!("waiting for {left} background processes"));
+                    let processes = if left == 1 { "process" } else { "processes" };
+                    self.print_message(format_args!("waiting for {left} background {processes}"));
                 }
                 if let Err(code) = self.wait_for(WaitTarget::AllProcesses).await {
                     return code;

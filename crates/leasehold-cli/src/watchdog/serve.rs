@@ -60,7 +60,14 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
     let wrong = |error: leasehold_watchdog::Error| Failure::usage(error.to_string());
     let mut listen = Vec::new();
     for address in &args.listen {
-        listen.push(Listen::parse(address).map_err(wrong)?);
+        let address = Listen::parse(address).map_err(wrong)?;
+        // Only the directory of the default socket is created: no client would find a misspelt path.
+        if let Listen::Unix(path) = &address
+            && *path != default_socket()
+        {
+            connect::refuse_missing_directory(&format!("cannot listen at {address}"), path)?;
+        }
+        listen.push(address);
     }
     if listen.is_empty() {
         listen.push(Listen::Unix(default_socket()));
@@ -91,7 +98,7 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
 
 /// The stores that it may connect to.
 fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Failure> {
-    let mut first = StoreSettings::new(connect::url(store)?);
+    let mut first = StoreSettings::new(connect::ready_url(store)?);
     first.password = connect::password(store)?;
     first.sentinel_password = secret::in_environment("LEASEHOLD_SENTINEL_PASSWORD")?;
     let mut stores = vec![first];
