@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use leasehold::{Client, ClientBuilder, Error, ErrorKind, Secret};
+use leasehold::{Client, ClientBuilder, Error, Secret};
 use percent_encoding::percent_decode_str;
 
 use crate::args::StoreArgs;
@@ -26,26 +26,21 @@ pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<
     connected.map_err(|error| failure(args, error))
 }
 
-/// The failure of an access to the store. Names the settings of a password that is missing or wrong.
+/// The failure of an access to the store. Names the setting of a password that is wrong.
 pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
-    let message = error.to_string();
-    if error.kind() != ErrorKind::Unauthorized || !message.contains("password") {
-        return error.into();
+    let failure = Failure::from(error);
+    let message = failure.to_string();
+    if !message.contains("does not accept this user and password") {
+        return failure;
     }
     let is_set = |variable| env::var_os(variable).is_some_and(|password| !password.is_empty());
-    let cure = match &args.password_file {
-        _ if message.contains("the sentinels do not name") => match is_set(SENTINEL_PASSWORD) {
-            true => format!("the password is from {SENTINEL_PASSWORD}"),
-            false => format!("set {SENTINEL_PASSWORD}"),
-        },
-        Some(file) => format!("the password is from {}", file.display()),
-        None if is_set(PASSWORD) => format!("the password is from {PASSWORD}"),
-        None if args.store.as_deref().is_some_and(has_password) => {
-            "the password is from LEASEHOLD_STORE".to_owned()
-        }
-        None => format!("set {PASSWORD} or {PASSWORD_FILE}"),
+    let source = match &args.password_file {
+        _ if message.contains("the sentinels do not name") => SENTINEL_PASSWORD.to_owned(),
+        Some(file) => file.display().to_string(),
+        None if is_set(PASSWORD) => PASSWORD.to_owned(),
+        None => "LEASEHOLD_STORE".to_owned(),
     };
-    Failure::own(format!("{message}; {cure}"), error)
+    failure.with_detail(&format!("the password is from {source}"))
 }
 
 /// Settings with the passwords that the arguments and the environment name.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::RedisError;
 
 use super::super::address::{Address, Endpoint};
-use super::known::{find, is_about_password};
+use super::known::{NO_PASSWORD, find};
 use super::quote;
 use crate::{Error, ErrorKind};
 
@@ -29,10 +29,11 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
         ),
     };
     let error_of = |kind, advice| Error::new(kind, format!("{advice} ({words})"));
-    // Without a source where the message has the words of the server already.
     match found {
-        Some(known) if is_about_password(known) => known.error(known.advice.to_owned()),
+        // The server explains at length how a client authenticates.
+        Some(known) if known.advice == NO_PASSWORD => known.error(NO_PASSWORD.to_owned()),
         Some(known) => known.error(format!("{} ({words})", known.advice)),
+        // The words are all that the error has: as its source they would be shown twice.
         None if error.code().is_some() => {
             error_of(ErrorKind::Store, "the server answered with an error")
         }

@@ -44,14 +44,10 @@ const fn transient(code: &'static str, words: &'static str, advice: &'static str
     }
 }
 
-pub(super) const NO_PASSWORD: &str = "the server requires a password, and a user if it has users";
+pub(super) const NO_PASSWORD: &str = "the server requires a password, and none was given: set ClientBuilder::password, and \
+     ClientBuilder::username if the server has users";
 pub(super) const WRONG_PASSWORD: &str =
     "the server does not accept this user and password; check both";
-/// Whether an error is about a password. The server's own words for it are long, and name commands, not settings.
-pub(super) fn is_about_password(known: &Known) -> bool {
-    [NO_PASSWORD, WRONG_PASSWORD].contains(&known.advice)
-}
-
 pub(super) const NO_KEY: &str =
     "the user may not use keys of this namespace; allow them with ~NAMESPACE:*";
 pub(super) const NO_CHANNEL: &str =
