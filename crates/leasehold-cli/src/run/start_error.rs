@@ -26,7 +26,7 @@ const FIRST_LINE_MAX: u64 = 256;
 /// The failure of a command that the system could not start.
 pub(super) fn explain(command: &[OsString], error: io::Error) -> Failure {
     let program = command.first().map(OsString::as_os_str).unwrap_or_default();
-    let name = program.to_string_lossy();
+    let name = quote(&program.to_string_lossy());
     let explained = match error.kind() {
         io::ErrorKind::NotFound => match find(program) {
             Some(file) => Some(missing_interpreter(&file)),
