@@ -40,10 +40,11 @@ impl Cli {
 
 /// Refuses a run whose `--` stands before the name of the lock: its command would be taken for the name.
 fn refuse_name_after_escape(arguments: &[OsString]) -> Result<(), clap::Error> {
-    let escape = arguments.iter().position(|argument| argument == "--");
-    let before = &arguments[..escape.unwrap_or(arguments.len())];
+    let Some(escape) = arguments.iter().position(|argument| argument == "--") else {
+        return Ok(());
+    };
     let partial = Cli::command().ignore_errors(true);
-    let matches = partial.try_get_matches_from(before)?;
+    let matches = partial.try_get_matches_from(&arguments[..escape])?;
     let run = matches.subcommand_matches("run");
     if run.is_some_and(|run| run.contains_id("name")) {
         return Ok(());

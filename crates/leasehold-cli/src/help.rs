@@ -58,7 +58,7 @@ LOSS OF THE LOCK
 All processes of the command are stopped: TERM, and KILL after --kill-after. A lock that was freed by force, deleted or \
 taken over can have a new holder before the command has ended: for 500 ms, or for --kill-after if it is given. A process \
 of another user (sudo) cannot be stopped. leasehold names it on stderr and exits with the code of a lost lock when the \
-others have ended.
+others have ended. If leasehold was killed, the lease ends by its ttl, although such a process goes on.
 
 GUARDIAN
 The guardian, a process between leasehold and the command, kills the command if leasehold is killed with -9. If \
