@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::json;
+
 /// The lock was lost while the command ran.
 pub(crate) const LOST: u8 = 122;
 /// The wait for the lock timed out.
@@ -86,6 +88,12 @@ impl Failure {
         error.is_some_and(|error| error.kind() == leasehold::ErrorKind::Unreachable)
     }
 
+    /// Whether the same request may succeed later.
+    pub(crate) fn is_transient(&self) -> bool {
+        let error = self.library_error();
+        error.is_some_and(leasehold::Error::is_transient)
+    }
+
     fn library_error(&self) -> Option<&leasehold::Error> {
         self.source.as_deref()?.downcast_ref()
     }
@@ -97,6 +105,28 @@ impl Failure {
     /// Prints it to stderr.
     pub(crate) fn report(&self) {
         note!("leasehold: {self}");
+    }
+
+    /// Prints it to stderr as a JSON object in one line. `lock` is the name in the arguments.
+    pub(crate) fn report_json(&self, lock: Option<&str>) {
+        let error = self.library_error();
+        let kind = match (error, &self.source) {
+            (Some(error), _) => error.kind().as_str(),
+            (None, Some(_)) => "system",
+            (None, None) => "usage",
+        };
+        let body = json::ErrorBody {
+            kind,
+            message: self.to_string(),
+            lock: error.and_then(leasehold::Error::lock).or(lock),
+            store: error.and_then(leasehold::Error::store),
+            transient: self.is_transient(),
+            exit_code: self.code,
+        };
+        match json::line(&json::Error { error: body }) {
+            Ok(line) => note!("{line}"),
+            Err(_) => self.report(),
+        }
     }
 }
 
@@ -117,6 +147,15 @@ impl fmt::Display for Failure {
             text = text.replace(library, own);
         }
         f.write_str(&text)
+    }
+}
+
+/// Invalid arguments, in the words of the parser.
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        let text = error.render().to_string();
+        let text = text.trim();
+        Self::usage(text.strip_prefix("error: ").unwrap_or(text))
     }
 }
 

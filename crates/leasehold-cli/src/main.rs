@@ -11,11 +11,14 @@ mod connect;
 mod doctor;
 mod duration;
 mod exit;
+mod glob;
 mod help;
 mod hints;
+mod json;
 mod ls;
 mod man;
 mod output;
+mod refresh;
 mod release;
 mod run;
 mod run_watchdog;
@@ -41,19 +44,28 @@ fn main() -> ExitCode {
     let cli = match Cli::of_process() {
         Ok(cli) => cli,
         Err(error) => {
-            // A reader may close the pipe early.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { exit::FAILED } else { 0 });
+            let code = if error.use_stderr() { exit::FAILED } else { 0 };
+            if code != 0 && json::is_requested(std::env::args_os().skip(1)) {
+                Failure::from(error).report_json(None);
+            } else {
+                // A reader may close the pipe early.
+                let _ = error.print();
+            }
+            return ExitCode::from(code);
         }
     };
     // The watchdog sets up its own logging.
     if !matches!(cli.command, Command::Watchdog(_)) {
         log_to_stderr();
     }
+    let (as_json, lock) = (cli.command.asks_for_json(), cli.command.lock());
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            failure.report();
+            match as_json {
+                true => failure.report_json(lock.as_deref()),
+                false => failure.report(),
+            }
             ExitCode::from(failure.code())
         }
     }
