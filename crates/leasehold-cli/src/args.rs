@@ -369,8 +369,8 @@ pub(crate) struct ReleaseArgs {
 /// Report settings of the store that would lose locks, and how to fix them.
 ///
 /// Checks eviction, memory, persistence, replicas, clocks, rights and versions, or the file and its
-/// file system. Changes nothing. A setting that the user of the store may not read is a note, never a
-/// failure.
+/// file system. Changes nothing. What the user of the store may not read is unknown, and the text names
+/// a user that may.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::DOCTOR)]
 pub(crate) struct DoctorArgs {

@@ -80,7 +80,8 @@ EXIT STATUS
 
 EXAMPLES
   leasehold ls
-  leasehold ls --store redis://db --namespace jobs
+  leasehold ls --store redis://db --filter 'deploy/*'
+  leasehold ls --watch
   leasehold ls --json";
 
 pub(crate) const SHOW: &str = "\
@@ -104,8 +105,9 @@ EXAMPLES
 
 pub(crate) const DOCTOR: &str = "\
 EXIT STATUS
-  0    healthy; there may be notes
-  1    warnings: locks may be lost when something else fails, too
+  0    nothing wrong in what could be seen; there may be notes
+  1    warnings: locks may be lost when something else fails, too;
+       or a part could not be seen
   2    dangers: locks would be lost, or cannot be acquired
   125  the store is unreachable or refuses access, or the arguments are wrong
 

@@ -244,6 +244,10 @@ impl<T: Transport> Connection<T> {
     }
 
     fn refuse(&mut self, refusal: Refusal) {
+        if refusal == Refusal::Store {
+            let stores = self.session.stores();
+            self.send(&ToClient::Stores(stores));
+        }
         self.send(&ToClient::Refused(refusal));
         self.end(CloseReason::Refused(refusal));
     }

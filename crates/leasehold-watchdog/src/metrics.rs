@@ -78,7 +78,11 @@ fn describe() {
     );
     describe_counter!(
         "leasehold_watchdog_deaths_total",
-        "clients whose processes have all ended while they had leases or a connection"
+        "clients that died with registered leases"
+    );
+    describe_counter!(
+        "leasehold_watchdog_ended_total",
+        "clients that ended without a registered lease"
     );
     describe_counter!(
         "leasehold_watchdog_refused_total",

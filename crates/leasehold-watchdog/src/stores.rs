@@ -76,6 +76,16 @@ impl ServedStore {
         &self.redacted_url
     }
 
+    /// Its URL without a user, behind its name if it has one.
+    pub(crate) fn public_name(&self) -> String {
+        let url = without_user(&self.redacted_url);
+        let url = url.trim_end_matches('?');
+        match &self.settings.name {
+            Some(name) => format!("{name}={url}"),
+            None => url.to_owned(),
+        }
+    }
+
     pub(crate) fn store(&self) -> Option<&Arc<dyn Store>> {
         self.opened.get()
     }
@@ -182,6 +192,7 @@ mod tests {
     fn a_store_is_found_by_its_name_or_its_url_with_any_user() {
         let store = served(Some("main"), "redis://watchdog:secret@db/3").unwrap();
         assert_eq!(store.redacted_url(), "redis://watchdog@db:6379/3");
+        assert_eq!(store.public_name(), "main=redis://db:6379/3");
         assert!(store.matches("main"));
         assert!(store.matches("redis://db:6379/3"));
         assert!(store.matches("redis://app@db:6379/3"));
@@ -195,6 +206,9 @@ mod tests {
             assert!(!store.matches(other), "{other}");
         }
         let socket = served(None, "redis+unix:/run/redis.sock?db=1&user=watchdog").unwrap();
+        assert_eq!(socket.public_name(), "redis+unix:/run/redis.sock?db=1");
+        let file = served(None, "sqlite:/var/lib/locks.db").unwrap();
+        assert_eq!(file.public_name(), "sqlite:/var/lib/locks.db");
         assert!(socket.matches("redis+unix:/run/redis.sock?db=1&user=app"));
         assert!(socket.matches("redis+unix:/run/redis.sock?db=1"));
         assert!(!socket.matches("redis+unix:/run/redis.sock"));

@@ -132,6 +132,9 @@ pub enum ToClient {
     },
     /// The node is about to stop. It has renewed the leases of silent clients.
     Closing,
+    /// The stores that the node serves, before it refuses a client of another store: their names, or else their URLs
+    /// without user and password.
+    Stores(Vec<String>),
 }
 
 /// Why a node refuses something.
