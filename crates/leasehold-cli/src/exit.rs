@@ -3,8 +3,6 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::json;
-
 /// The lock was lost while the command ran.
 pub(crate) const LOST: u8 = 122;
 /// The wait for the lock timed out.
@@ -82,19 +80,29 @@ impl Failure {
         error.is_some_and(leasehold::Error::is_transient_refusal)
     }
 
-    /// Whether the store did not reply.
-    pub(crate) fn is_unreachable(&self) -> bool {
-        let error = self.library_error();
-        error.is_some_and(|error| error.kind() == leasehold::ErrorKind::Unreachable)
-    }
-
     /// Whether the same request may succeed later.
     pub(crate) fn is_transient(&self) -> bool {
         let error = self.library_error();
         error.is_some_and(leasehold::Error::is_transient)
     }
 
-    fn library_error(&self) -> Option<&leasehold::Error> {
+    /// The kind of the failure, as JSON has it.
+    pub(crate) fn kind(&self) -> &'static str {
+        match (self.library_error(), &self.source) {
+            (Some(error), _) => error.kind().as_str(),
+            (None, Some(_)) => "system",
+            (None, None) => "usage",
+        }
+    }
+
+    /// Whether the store did not reply.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        let error = self.library_error();
+        error.is_some_and(|error| error.kind() == leasehold::ErrorKind::Unreachable)
+    }
+
+    /// The error of the library that caused it.
+    pub(crate) fn library_error(&self) -> Option<&leasehold::Error> {
         self.source.as_deref()?.downcast_ref()
     }
 
@@ -105,28 +113,6 @@ impl Failure {
     /// Prints it to stderr.
     pub(crate) fn report(&self) {
         note!("leasehold: {self}");
-    }
-
-    /// Prints it to stderr as a JSON object in one line. `lock` is the name in the arguments.
-    pub(crate) fn report_json(&self, lock: Option<&str>) {
-        let error = self.library_error();
-        let kind = match (error, &self.source) {
-            (Some(error), _) => error.kind().as_str(),
-            (None, Some(_)) => "system",
-            (None, None) => "usage",
-        };
-        let body = json::ErrorBody {
-            kind,
-            message: self.to_string(),
-            lock: error.and_then(leasehold::Error::lock).or(lock),
-            store: error.and_then(leasehold::Error::store),
-            transient: self.is_transient(),
-            exit_code: self.code,
-        };
-        match json::line(&json::Error { error: body }) {
-            Ok(line) => note!("{line}"),
-            Err(_) => self.report(),
-        }
     }
 }
 

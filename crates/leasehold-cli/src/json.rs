@@ -57,18 +57,18 @@ pub(crate) struct WatchdogStatus<'a> {
 
 /// A failure of any command. It is on stderr, in one line.
 #[derive(Debug, Serialize)]
-pub(crate) struct Error<'a> {
-    pub(crate) error: ErrorBody<'a>,
+struct Error<'a> {
+    error: ErrorBody<'a>,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct ErrorBody<'a> {
-    pub(crate) kind: &'static str,
-    pub(crate) message: String,
-    pub(crate) lock: Option<&'a str>,
-    pub(crate) store: Option<&'a str>,
-    pub(crate) transient: bool,
-    pub(crate) exit_code: u8,
+struct ErrorBody<'a> {
+    kind: &'static str,
+    message: String,
+    lock: Option<&'a str>,
+    store: Option<&'a str>,
+    transient: bool,
+    exit_code: u8,
 }
 
 /// A held lock.
@@ -264,6 +264,23 @@ pub(crate) fn is_requested(args: impl Iterator<Item = OsString>) -> bool {
 pub(crate) fn print(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(unwritable)?;
     output::line(&escaped(&text))
+}
+
+/// Prints a failure to stderr, in one line. `lock` is the name in the arguments.
+pub(crate) fn report(failure: &Failure, lock: Option<&str>) {
+    let error = failure.library_error();
+    let body = ErrorBody {
+        kind: failure.kind(),
+        message: failure.to_string(),
+        lock: error.and_then(leasehold::Error::lock).or(lock),
+        store: error.and_then(leasehold::Error::store),
+        transient: failure.is_transient(),
+        exit_code: failure.code(),
+    };
+    match line(&Error { error: body }) {
+        Ok(line) => note!("{line}"),
+        Err(_) => failure.report(),
+    }
 }
 
 /// An object in one line.

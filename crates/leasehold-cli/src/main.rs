@@ -11,14 +11,12 @@ mod connect;
 mod doctor;
 mod duration;
 mod exit;
-mod glob;
 mod help;
 mod hints;
 mod json;
 mod ls;
 mod man;
 mod output;
-mod refresh;
 mod release;
 mod run;
 mod run_watchdog;
@@ -46,7 +44,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let code = if error.use_stderr() { exit::FAILED } else { 0 };
             if code != 0 && json::is_requested(std::env::args_os().skip(1)) {
-                Failure::from(error).report_json(None);
+                json::report(&Failure::from(error), None);
             } else {
                 // A reader may close the pipe early.
                 let _ = error.print();
@@ -63,7 +61,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             match as_json {
-                true => failure.report_json(lock.as_deref()),
+                true => json::report(&failure, lock.as_deref()),
                 false => failure.report(),
             }
             ExitCode::from(failure.code())

@@ -15,7 +15,7 @@ pub(super) async fn query(mutex: &Mutex) -> Option<Result<Option<LockInfo>>> {
     queried.await.ok()
 }
 
-/// That a client holds a lock: which one, and for how long.
+/// The words that a client holds a lock: which one, and for how long.
 pub(super) fn is_held_by(info: &LockInfo) -> String {
     let holder = output::holder(info);
     match info.since {

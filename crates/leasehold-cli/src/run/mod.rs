@@ -314,9 +314,14 @@ async fn release(guard: Guard, args: &RunArgs) -> bool {
         Err(error) => {
             let lost = error.kind() == ErrorKind::Lost;
             let has_code = lost && args.on_lost != OnLost::Ignore;
-            // An earlier loss was reported when it happened.
-            if !reported && (has_code || !args.quiet) {
-                note!("leasehold: {error}");
+            match lost {
+                // An earlier loss was reported when it happened.
+                _ if reported || (args.quiet && !has_code) => {}
+                true => note!("leasehold: {error}"),
+                false => note!(
+                    "leasehold: {}: the release of the lock failed, so it is free when its lease ends: {error}",
+                    args.name
+                ),
             }
             !lost
         }

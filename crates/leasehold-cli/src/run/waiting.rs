@@ -16,7 +16,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The retry interval for a store that refuses for a while.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a wait at a terminal is not worth a word.
+/// How long a wait at a terminal lasts before it is explained.
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// The shortest interval between two messages, and between two queries for the holder.
@@ -74,7 +74,7 @@ fn print_failure(failure: &dyn std::fmt::Display, left: Option<Duration>) {
 /// When and how often the progress of a wait is printed.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// How long after its begin.
+    /// How long after the begin of the run.
     begins: Duration,
     interval: Duration,
     /// Whether another position in the queue is worth a message.

@@ -22,7 +22,38 @@ fn json(fixture: &Fixture, args: &[&str]) -> (i32, Value) {
     (code, checked(args[0], &text))
 }
 
+/// A lock that is free, then held with a waiter, then released by force.
 fn check(fixture: &Fixture, has_queue: bool) {
+    check_free(fixture);
+    let run = fixture.hold(&["--label", "nightly", "job"]);
+    // Who holds it is written down beside the lock, a moment later.
+    eventually(SOON, || printed(fixture, &["ls"]).1.contains("nightly"));
+    let mut waiting = fixture.run_script(&["--label", "next", "job"], "true");
+    waiting.stdout(Stdio::null()).stderr(Stdio::piped());
+    let waiting = waiting.spawn().unwrap();
+    let next = match has_queue {
+        true => "next".into(),
+        false => Value::Null,
+    };
+    eventually(SOON, || {
+        let (_, shown) = json(fixture, &["show", "job"]);
+        shown["lock"]["waiters"][0]["client"]["label"] == next
+    });
+    check_table(fixture, run.process.id(), has_queue);
+    check_block(fixture, waiting.id(), has_queue);
+    let lock = check_json(fixture, run.process.id());
+
+    let (code, mut released) = json(fixture, &["release", "--force", "job"]);
+    let mut cut_off = released["cut_off"].take();
+    cut_off["time_left_ms"].take();
+    assert_eq!((code, cut_off), (0, lock));
+    run.signal("TERM");
+    run.finish();
+    let waited = finish(waiting);
+    assert_eq!(waited.status.code(), Some(0), "{}", stderr(&waited));
+}
+
+fn check_free(fixture: &Fixture) {
     let none = fixture.leasehold(["ls"]).run_to_end();
     assert_eq!(
         (none.status.code(), stdout(&none)),
@@ -46,27 +77,9 @@ fn check(fixture: &Fixture, has_queue: bool) {
     assert_eq!(printed(fixture, &["release", "--force", "job"]), (1, text));
     let (code, released) = json(fixture, &["release", "--force", "job"]);
     assert_eq!((code, &released["released"]), (1, &false.into()));
+}
 
-    let run = fixture.hold(&["--label", "nightly", "job"]);
-    // Who holds it is written down beside the lock, a moment later.
-    eventually(SOON, || printed(fixture, &["ls"]).1.contains("nightly"));
-    let mut waiting = fixture.run_script(&["--label", "next", "job"], "true");
-    let waiting = waiting
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let next = if has_queue {
-        "next".into()
-    } else {
-        Value::Null
-    };
-    eventually(SOON, || {
-        let (_, shown) = json(fixture, &["show", "job"]);
-        shown["lock"]["waiters"][0]["client"]["label"] == next
-    });
-
-    let (holder, waiter) = (run.process.id(), waiting.id());
+fn check_table(fixture: &Fixture, holder: u32, has_queue: bool) {
     let (code, table) = printed(fixture, &["ls"]);
     assert_eq!(code, 0);
     let lines: Vec<_> = table.lines().collect();
@@ -78,14 +91,17 @@ fn check(fixture: &Fixture, has_queue: bool) {
         lines[1].starts_with("job ") && lines[1].contains(&in_words),
         "{table}"
     );
-    let (waiters, queue) = match has_queue {
-        true => ("1", "queue      1 waiter"),
-        false => ("0", "queue      empty"),
-    };
+    let waiters = if has_queue { "1" } else { "0" };
     assert_eq!(lines[1].split_whitespace().next_back(), Some(waiters));
+}
 
+fn check_block(fixture: &Fixture, waiter: u32, has_queue: bool) {
     let (code, block) = printed(fixture, &["show", "job"]);
     assert_eq!(code, 0);
+    let queue = match has_queue {
+        true => "queue      1 waiter",
+        false => "queue      empty",
+    };
     let names = [
         "name ",
         "holder ",
@@ -105,7 +121,10 @@ fn check(fixture: &Fixture, has_queue: bool) {
         matches!(&*cells, ["1", "next", _, found, "sh"] if *found == pid)
     };
     assert_eq!(block.lines().any(place), has_queue, "{block}");
+}
 
+/// The lock without its remaining time, which is the same in `show` and `ls`.
+fn check_json(fixture: &Fixture, holder: u32) -> Value {
     let mut lock = json(fixture, &["show", "job"]).1["lock"].take();
     let mut listed = json(fixture, &["ls"]).1["locks"][0].take();
     let left = lock["time_left_ms"].take().as_u64().unwrap();
@@ -117,15 +136,7 @@ fn check(fixture: &Fixture, has_queue: bool) {
     assert_eq!(lock["holder"]["label"], "nightly");
     assert_eq!(lock["count"], 1);
     assert!(lock["token"].as_u64().unwrap() > 1_700_000_000_000_000);
-
-    let (code, mut released) = json(fixture, &["release", "--force", "job"]);
-    let mut cut_off = released["cut_off"].take();
-    cut_off["time_left_ms"].take();
-    assert_eq!((code, cut_off), (0, lock));
-    run.signal("TERM");
-    run.finish();
-    let waited = finish(waiting);
-    assert_eq!(waited.status.code(), Some(0), "{}", stderr(&waited));
+    lock
 }
 
 #[test]

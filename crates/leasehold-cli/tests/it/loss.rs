@@ -231,3 +231,19 @@ fn a_run_inside_a_run_may_clean_up_when_the_outer_lock_is_lost() {
     assert_eq!(fixture.read("got"), "term\n");
     assert!(!fixture.is_held("inner"));
 }
+
+/// The command itself has succeeded, and the lock is free when its lease ends.
+#[test]
+fn a_release_that_fails_is_printed_unless_the_run_is_quiet() {
+    let (mut server, fixture) = Fixture::redis();
+    let loud = fixture.hold_until_go_on(&["--ttl", "1h", "job"]);
+    let quiet = fixture.hold_until_go_on(&["--ttl", "1h", "-q", "quiet"]);
+    server.kill9();
+    fixture.write("go-on");
+    let printed = stderr(&loud.ends_with(0));
+    let failed =
+        "leasehold: job: the release of the lock failed, so it is free when its lease ends: ";
+    assert!(printed.starts_with(failed), "{printed}");
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    assert_eq!(stderr(&quiet.ends_with(0)), "");
+}

@@ -13,9 +13,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{self, Interval, MissedTickBehavior};
 
+use super::{list, table};
 use crate::args::LsArgs;
 use crate::exit::{self, Failure};
-use crate::{duration, json, ls, output};
+use crate::{duration, json, output};
 
 /// The lines of a frame above the locks: a summary, an empty line and the header of the table.
 const HEAD_LINES: usize = 3;
@@ -24,7 +25,7 @@ const HEAD_LINES: usize = 3;
 const LINES: usize = 24;
 
 /// Lists the locks at each tick of the interval. Failures that may pass do not end it.
-pub(crate) async fn refresh(
+pub(super) async fn refresh(
     args: &LsArgs,
     client: &Client,
     interval: Duration,
@@ -42,11 +43,11 @@ pub(crate) async fn refresh(
 async fn print_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Result<u8, Failure> {
     loop {
         ticks.tick().await;
-        let locks = match ls::list(args, client).await {
+        let locks = match list(args, client).await {
             Ok(locks) => locks,
             Err(failure) if failure.is_transient() => {
                 match args.json {
-                    true => failure.report_json(None),
+                    true => json::report(&failure, None),
                     false => failure.report(),
                 }
                 continue;
@@ -56,7 +57,7 @@ async fn print_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Resu
         let text = match args.json {
             true => json::line(&json::Ls::new(client, &locks))?,
             // With an empty line between two tables.
-            false => ls::table(&locks).trim_fmt() + "\n",
+            false => table(&locks).trim_fmt() + "\n",
         };
         if !output::write_to_reader(format!("{text}\n").as_bytes())? {
             return Ok(0);
@@ -71,7 +72,7 @@ async fn draw_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Resul
     loop {
         let next = async {
             ticks.tick().await;
-            ls::list(args, client).await
+            list(args, client).await
         };
         let listed = tokio::select! {
             listed = next => listed,
@@ -113,11 +114,11 @@ fn frame(client: &Client, locks: &[LockInfo], interval: Duration) -> Vec<String>
     let height = if height == 0 { LINES } else { height };
     let space = height.saturating_sub(HEAD_LINES);
     if locks.len() <= space {
-        lines.extend(ls::table(locks).lines());
+        lines.extend(table(locks).lines());
     } else {
         // The last line counts the others.
         let shown = space.saturating_sub(1);
-        lines.extend(ls::table(&locks[..shown]).lines());
+        lines.extend(table(&locks[..shown]).lines());
         lines.push(format!("and {} more", locks.len() - shown));
     }
     lines

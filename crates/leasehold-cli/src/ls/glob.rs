@@ -1,7 +1,7 @@
 //! Patterns for names.
 
 /// Whether a whole text matches a pattern, in which `*` stands for any text and `?` for one character.
-pub(crate) fn matches(pattern: &str, text: &str) -> bool {
+pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let pattern: Vec<_> = pattern.chars().collect();
     let text: Vec<_> = text.chars().collect();
     let (mut at, mut matched) = (0, 0);
@@ -30,7 +30,7 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
 }
 
 /// Whether a pattern can match more than one text.
-pub(crate) fn is_pattern(pattern: &str) -> bool {
+pub(super) fn is_pattern(pattern: &str) -> bool {
     pattern.contains(['*', '?'])
 }
 

@@ -1,5 +1,8 @@
 //! `leasehold ls`.
 
+mod glob;
+mod refresh;
+
 use std::cmp::Ordering;
 
 use comfy_table::{ColumnConstraint, Table, Width};
@@ -8,7 +11,7 @@ use leasehold::{Client, LockInfo};
 use crate::args::{LsArgs, Sort, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::{duration, glob, json, output, refresh};
+use crate::{duration, json, output};
 
 /// The column that is cut to the width of the terminal, but not below a width.
 const HOLDER: usize = 1;
@@ -31,7 +34,7 @@ pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> 
 }
 
 /// The held locks that the filter matches, in order.
-pub(crate) async fn list(args: &LsArgs, client: &Client) -> Result<Vec<LockInfo>, Failure> {
+async fn list(args: &LsArgs, client: &Client) -> Result<Vec<LockInfo>, Failure> {
     let mut locks = client.locks().await?;
     if let Some(filter) = &args.filter {
         locks.retain(|info| glob::matches(filter, &info.name));
@@ -49,7 +52,7 @@ pub(crate) async fn list(args: &LsArgs, client: &Client) -> Result<Vec<LockInfo>
 }
 
 /// A table of the locks. At a terminal each lock has one line.
-pub(crate) fn table(locks: &[LockInfo]) -> Table {
+fn table(locks: &[LockInfo]) -> Table {
     let rows = locks.iter().map(|info| {
         [
             output::printable(&info.name),
