@@ -95,27 +95,6 @@ pub(crate) fn ready_url(args: &StoreArgs) -> Result<String, Failure> {
     url(args)
 }
 
-/// The URL of a store that is only looked at: nothing is created.
-pub(crate) fn existing_url(args: &StoreArgs) -> Result<String, Failure> {
-    let url = url(args)?;
-    if let (Some(_), Some(path)) = (&args.store, url.strip_prefix("sqlite:")) {
-        refuse_missing_directory(&format!("store {url}"), Path::new(path))?;
-    }
-    Ok(url)
-}
-
-/// Refuses a path whose directory is missing. It is misspelt, or its directory is not mounted.
-pub(crate) fn refuse_missing_directory(subject: &str, path: &Path) -> Result<(), Failure> {
-    let directory = path.parent();
-    let directory = directory.filter(|parent| !parent.as_os_str().is_empty());
-    if directory.is_none_or(Path::is_dir) {
-        return Ok(());
-    }
-    Err(Failure::usage(format!(
-        "{subject}: its directory does not exist; correct the path, or create the directory"
-    )))
-}
-
 /// The store's password, if it is not in its URL.
 pub(crate) fn password(args: &StoreArgs) -> Result<Option<Secret>, Failure> {
     match &args.password_file {

@@ -9,6 +9,7 @@ use clap::Args;
 use leasehold::watchdog::{NodeState, NodeStatus, Watchdog, WatchdogStatus};
 use leasehold::{Client, Error};
 
+use crate::args::RunArgs;
 use crate::exit::Failure;
 use crate::secret::first_line;
 
@@ -85,14 +86,16 @@ pub(crate) struct WatchdogReport {
     /// The nodes that were reported not to watch the run.
     missing: BTreeSet<String>,
     required: bool,
+    quiet: bool,
 }
 
 impl WatchdogReport {
-    pub(crate) fn new(client: &Client, args: &RunWatchdogArgs) -> Self {
+    pub(crate) fn new(client: &Client, args: &RunArgs) -> Self {
         Self {
             status: client.watchdog_status(),
             missing: BTreeSet::new(),
-            required: args.watchdog_required,
+            required: args.watchdog.watchdog_required,
+            quiet: args.quiet,
         }
     }
 
@@ -125,6 +128,9 @@ impl WatchdogReport {
     }
 
     fn report(&mut self, change: &NodeStatus) {
+        if self.quiet {
+            return;
+        }
         let node = &change.node;
         match &change.state {
             NodeState::Connected if self.missing.remove(node) => {

@@ -61,12 +61,7 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
     let mut listen = Vec::new();
     for address in &args.listen {
         let address = Listen::parse(address).map_err(wrong)?;
-        // Only the directory of the default socket is created: no client would find a misspelt path.
-        if let Listen::Unix(path) = &address
-            && *path != default_socket()
-        {
-            connect::refuse_missing_directory(&format!("cannot listen at {address}"), path)?;
-        }
+        refuse_missing_directory(&address)?;
         listen.push(address);
     }
     if listen.is_empty() {
@@ -94,6 +89,23 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
         settings.tokens = Token::parse_file(&read(file)?).map_err(wrong)?;
     }
     Ok(settings)
+}
+
+/// Refuses a socket in a missing directory: no client would find a misspelt path. Only the directory of the default
+/// socket is created.
+fn refuse_missing_directory(address: &Listen) -> Result<(), Failure> {
+    match address {
+        Listen::Unix(path) if *path != default_socket() => match path.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() && !directory.is_dir() => {
+                let cure = "correct the path, or create the directory";
+                Err(Failure::usage(format!(
+                    "cannot listen at {address}: its directory does not exist; {cure}"
+                )))
+            }
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
 }
 
 /// The stores that it may connect to.

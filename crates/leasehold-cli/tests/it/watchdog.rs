@@ -153,6 +153,8 @@ fn without_a_watchdog_a_run_runs() {
         words.ends_with(rest) && words.lines().count() == 1,
         "{words}"
     );
+    let mut quiet = fixture.run_script(&["-q", nowhere, "job"], "true");
+    assert_eq!(stderr(&quiet.run_to_end()), "");
     let required = [nowhere, "--watchdog-required", "job"];
     let begun = Instant::now();
     let output = fixture.run_script(&required, "echo in").run_to_end();
