@@ -79,7 +79,7 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         return Ok(exit::by_signal(signal.number));
     }
     let begun = Instant::now();
-    let mut report = WatchdogReport::new(&client, args);
+    let mut report = WatchdogReport::new(&client, &args.watchdog, args.quiet);
     let command = run_command(
         args,
         store,
