@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::process::Stdio;
 
-use crate::tools::{Fixture, RunToEnd, SOON, code, finish, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, SOON, code, finish, kill, stderr, stdout};
 use leasehold_testkit::{Proxy, RedisServer, eventually};
 use rustix::fs::{FlockOperation, fcntl_lock};
 
@@ -211,13 +211,23 @@ fn background_processes_are_reported_or_waited_for() {
     let script = "(sleep 0.3; echo late >> out) > /dev/null 2>&1 &";
     let output = fixture.run_script(&["job"], script).run_to_end();
     assert_eq!(output.status.code(), Some(0));
-    assert!(stderr(&output).contains("background processes of the command run on"));
+    assert!(stderr(&output).contains(" of the command run"));
     assert!(!fixture.is_held("job"));
     eventually(SOON, || fixture.read("out") == "late\n");
 
-    let one = "sleep 0.3 > /dev/null 2>&1 &";
-    let output = fixture.run_script(&["job"], one).run_to_end();
-    assert!(stderr(&output).contains("1 background process of the command runs on"));
+    let one = "sleep 1000 > /dev/null 2>&1 & echo $! >> background;";
+    for (count, told) in [
+        (1, "1 background process of"),
+        (2, "2 background processes of"),
+    ] {
+        let output = fixture
+            .run_script(&["job"], &one.repeat(count))
+            .run_to_end();
+        assert!(stderr(&output).contains(told), "{}", stderr(&output));
+    }
+    for pid in fixture.read("background").lines() {
+        kill("KILL", pid.parse().unwrap());
+    }
 
     let output = fixture.run_script(&["-q", "job"], script).run_to_end();
     assert!(
