@@ -72,7 +72,6 @@ pub(crate) struct StoreArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<RunArgs>),
-    /// List the held locks and their holders
     Ls(LsArgs),
     Show(ShowArgs),
     Release(ReleaseArgs),
@@ -82,6 +81,29 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print the manual page
     Man(ManArgs),
+}
+
+impl Command {
+    /// Whether the output is JSON, and so is a failure.
+    pub(crate) fn asks_for_json(&self) -> bool {
+        match self {
+            Self::Ls(args) => args.json,
+            Self::Show(args) => args.json,
+            Self::Release(args) => args.json,
+            Self::Doctor(args) => args.json,
+            Self::Watchdog(args) => args.asks_for_json(),
+            Self::Run(_) | Self::Completions(_) | Self::Man(_) => false,
+        }
+    }
+
+    /// The name of the lock that is shown or released.
+    pub(crate) fn lock(&self) -> Option<String> {
+        match self {
+            Self::Show(args) => Some(args.name.clone()),
+            Self::Release(args) => Some(args.name.clone()),
+            _ => None,
+        }
+    }
 }
 
 /// Acquire a lock, run a command, release the lock.
@@ -181,14 +203,40 @@ pub(crate) enum OnLost {
     Ignore,
 }
 
+/// List the held locks and their holders.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Print a JSON array instead of a table
+    /// Only the locks whose whole name matches: * stands for any text, ? for one character
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) filter: Option<String>,
+    /// The order of the locks
+    #[arg(long, value_name = "KEY", value_enum, default_value_t = Sort::Age)]
+    pub(crate) sort: Sort,
+    /// List them again and again, in place at a terminal, until Ctrl-C [default interval: 2s]
+    #[arg(
+        long,
+        value_name = "INTERVAL",
+        num_args = 0..=1,
+        default_missing_value = "2s",
+        value_parser = interval
+    )]
+    pub(crate) watch: Option<Duration>,
+    /// Print a JSON object instead of a table; with --watch one in each line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Show the holder of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// The oldest first
+    Age,
+    /// In alphabetical order
+    Name,
+    /// The shortest time left first
+    TimeLeft,
+}
+
+/// Show the holder of a lock and the queue behind it.
 ///
 /// Exits with 0 if it is held, with 1 if it is free.
 #[derive(Debug, Args)]
@@ -202,9 +250,10 @@ pub(crate) struct ShowArgs {
 
 /// Free a lock by force.
 ///
-/// The holder is cut off: another client can acquire the lock at once. The holder is notified if the
-/// store can do that, else its next renewal fails. Until then only a resource that checks fencing
-/// tokens is safe. Exits with 0 if a holder was cut off, with 1 if the lock was free.
+/// The holder is cut off: another client can acquire the lock at once. The holder is notified at once where the
+/// store can push messages to it, as SQLite and Redis do; otherwise its next renewal fails, after up to a third of
+/// its ttl. Until then only a resource that checks fencing tokens is safe. Prints which holder was cut off. Exits
+/// with 0 if one was, with 1 if the lock was free.
 #[derive(Debug, Args)]
 pub(crate) struct ReleaseArgs {
     /// The name of the lock
@@ -247,6 +296,16 @@ pub(crate) struct ManArgs {
     /// Write a page for each command into this directory instead
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+/// The shortest interval of `ls --watch`. Each listing reads all locks of the namespace.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match duration::parse(text)? {
+        interval if interval < INTERVAL_MIN => Err("an interval is at least 100ms".to_owned()),
+        interval => Ok(interval),
+    }
 }
 
 const ENVIRONMENT: &str = "\

@@ -2,11 +2,10 @@
 
 use leasehold::doctor::{Finding, Report, Severity};
 use leasehold::{Client, Durability};
-use serde::Serialize;
 
 use crate::args::{DoctorArgs, StoreArgs};
 use crate::exit::Failure;
-use crate::{connect, output};
+use crate::{connect, json, output};
 
 /// The exit codes.
 const WARNINGS: u8 = 1;
@@ -31,7 +30,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
         .diagnose(&connect::url(store)?)
         .await?;
     if args.json {
-        output::json(&Json::from(&report))?;
+        json::print(&json::Doctor::from(&report))?;
     } else {
         output::line(&text(&report))?;
     }
@@ -40,44 +39,6 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
         Severity::Warning => WARNINGS,
         _ => 0,
     })
-}
-
-/// The report in JSON. Its field names and their order are stable.
-#[derive(Debug, Serialize)]
-struct Json<'a> {
-    store: &'a str,
-    severity: &'static str,
-    findings: Vec<JsonFinding<'a>>,
-    acl: Option<&'a str>,
-}
-
-#[derive(Debug, Serialize)]
-struct JsonFinding<'a> {
-    severity: &'static str,
-    check: &'static str,
-    node: Option<&'a str>,
-    seen: &'a str,
-    consequence: Option<&'a str>,
-    fix: Option<&'a str>,
-}
-
-impl<'a> From<&'a Report> for Json<'a> {
-    fn from(report: &'a Report) -> Self {
-        let findings = report.findings.iter().map(|finding| JsonFinding {
-            severity: finding.severity.as_str(),
-            check: finding.check,
-            node: finding.node.as_deref(),
-            seen: &finding.seen,
-            consequence: finding.consequence.as_deref(),
-            fix: finding.fix.as_deref(),
-        });
-        Self {
-            store: &report.store,
-            severity: report.severity().as_str(),
-            findings: findings.collect(),
-            acl: report.acl.as_deref(),
-        }
-    }
 }
 
 fn text(report: &Report) -> String {

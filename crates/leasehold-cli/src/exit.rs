@@ -60,13 +60,29 @@ impl Failure {
         error.is_some_and(leasehold::Error::is_transient_refusal)
     }
 
+    /// Whether the same request may succeed later.
+    pub(crate) fn is_transient(&self) -> bool {
+        let error = self.library_error();
+        error.is_some_and(leasehold::Error::is_transient)
+    }
+
+    /// The kind of the failure, as JSON has it.
+    pub(crate) fn kind(&self) -> &'static str {
+        match (self.library_error(), &self.source) {
+            (Some(error), _) => error.kind().as_str(),
+            (None, Some(_)) => "system",
+            (None, None) => "usage",
+        }
+    }
+
     /// Whether the store did not reply.
     pub(crate) fn is_unreachable(&self) -> bool {
         let error = self.library_error();
         error.is_some_and(|error| error.kind() == leasehold::ErrorKind::Unreachable)
     }
 
-    fn library_error(&self) -> Option<&leasehold::Error> {
+    /// The error of the library that caused it.
+    pub(crate) fn library_error(&self) -> Option<&leasehold::Error> {
         self.source.as_deref()?.downcast_ref()
     }
 
@@ -94,6 +110,15 @@ impl fmt::Display for Failure {
             source = error.source();
         }
         f.write_str(&text)
+    }
+}
+
+/// Invalid arguments, in the words of the parser.
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        let text = error.render().to_string();
+        let text = text.trim();
+        Self::usage(text.strip_prefix("error: ").unwrap_or(text))
     }
 }
 

@@ -11,6 +11,7 @@ mod connect;
 mod doctor;
 mod duration;
 mod exit;
+mod json;
 mod ls;
 mod man;
 mod output;
@@ -37,19 +38,28 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // A reader may close the pipe early.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { exit::FAILED } else { 0 });
+            let code = if error.use_stderr() { exit::FAILED } else { 0 };
+            if code != 0 && json::is_requested(std::env::args_os().skip(1)) {
+                json::report(&Failure::from(error), None);
+            } else {
+                // A reader may close the pipe early.
+                let _ = error.print();
+            }
+            return ExitCode::from(code);
         }
     };
     // The watchdog sets up its own logging.
     if !matches!(cli.command, Command::Watchdog(_)) {
         log_to_stderr();
     }
+    let (as_json, lock) = (cli.command.asks_for_json(), cli.command.lock());
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            failure.report();
+            match as_json {
+                true => json::report(&failure, lock.as_deref()),
+                false => failure.report(),
+            }
             ExitCode::from(failure.code())
         }
     }

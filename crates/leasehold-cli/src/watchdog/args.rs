@@ -22,6 +22,13 @@ pub(crate) struct WatchdogArgs {
     pub(crate) command: Option<WatchdogCommand>,
 }
 
+impl WatchdogArgs {
+    /// Whether the output is JSON, and so is a failure.
+    pub(crate) fn asks_for_json(&self) -> bool {
+        matches!(&self.command, Some(WatchdogCommand::Status(args)) if args.json)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum WatchdogCommand {
     Status(StatusArgs),

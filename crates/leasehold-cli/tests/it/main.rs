@@ -14,6 +14,8 @@ mod loss;
 mod other_user;
 mod overlap;
 mod redlock;
+mod refresh;
+mod schema;
 mod signals;
 mod tools;
 mod waiting;

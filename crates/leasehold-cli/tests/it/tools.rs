@@ -235,12 +235,6 @@ pub(crate) fn zombies_of(parents: &[String]) -> Vec<String> {
     children
 }
 
-/// Whether a JSON text has these fields in this order, the first of each.
-pub(crate) fn has_in_order(json: &str, fields: &[&str]) -> bool {
-    let position = |field: &&str| json.find(&format!("\"{field}\":")).expect(field);
-    fields.iter().map(position).is_sorted()
-}
-
 pub(crate) fn code(command: &mut Command) -> i32 {
     command.run_to_end().status.code().unwrap()
 }

@@ -5,6 +5,7 @@ use std::process::{Child, Stdio};
 
 use leasehold_testkit::eventually;
 
+use crate::schema::checked;
 use crate::tools::{Fixture, RunToEnd, Running, SOON, kill, lives, stderr, stdout};
 
 /// A node in a fixture. It ends with the test.
@@ -36,7 +37,10 @@ impl Node {
     fn status(&self, fixture: &Fixture) -> Option<serde_json::Value> {
         let args = ["watchdog", "status", "--json", "--socket", &self.socket];
         let output = fixture.leasehold(args).run_to_end();
-        serde_json::from_slice(&output.stdout).ok()
+        match output.status.code() {
+            Some(0) => Some(checked("watchdog_status", &stdout(&output))),
+            _ => None,
+        }
     }
 
     /// A field of its only client.

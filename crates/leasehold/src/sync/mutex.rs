@@ -359,7 +359,8 @@ impl Mutex {
 
     /// Frees the lock, whichever client holds it, and returns that holder. `None`: the lock was free.
     ///
-    /// The holder finds out at its next renewal. Until then, only its fencing token protects the resource.
+    /// The holder is notified at once where the store can push messages to it; otherwise its next renewal fails. Until
+    /// then, only its fencing token protects the resource.
     ///
     /// # Errors
     ///
