@@ -13,6 +13,7 @@ mod listings;
 mod loss;
 mod other_user;
 mod overlap;
+mod pages;
 mod redlock;
 mod refresh;
 mod schema;
