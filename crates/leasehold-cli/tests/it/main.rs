@@ -14,6 +14,7 @@ mod mistakes;
 mod other_user;
 mod overlap;
 mod packaging;
+mod pages;
 mod redlock;
 mod refresh;
 mod schema;
