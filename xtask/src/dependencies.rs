@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
+use crate::steps::Completion;
 use crate::tools::{cargo_line, find, output, root, run};
 
 /// The published crates. They depend on no other crate of this workspace.
-const SHIPPED: [&str; 4] = [
+pub(crate) const SHIPPED: [&str; 4] = [
     "leasehold-core",
     "leasehold",
     "leasehold-watchdog",
@@ -85,7 +86,7 @@ fn check_tree(package: &str, tree: &BTreeSet<String>) -> Result<(), String> {
 }
 
 /// Checks licences, sources and known vulnerabilities of all dependencies with cargo-deny, as `deny.toml` says.
-pub(crate) fn deny() -> Result<(), String> {
+pub(crate) fn deny() -> Result<Completion, String> {
     let tools = root().join("target/tools");
     let program = find("cargo-deny").unwrap_or_else(|| tools.join("bin/cargo-deny"));
     if !program.is_file() {
@@ -102,10 +103,12 @@ pub(crate) fn deny() -> Result<(), String> {
     };
     deny("check licenses bans sources")?;
     if let Err(error) = deny("fetch db") {
-        println!("WARNING: advisories were not checked: their database cannot be reached: {error}");
-        return Ok(());
+        return Ok(Completion::Partial(format!(
+            "advisories were not checked: their database cannot be reached: {error}"
+        )));
     }
-    deny("check --disable-fetch advisories")
+    deny("check --disable-fetch advisories")?;
+    Ok(Completion::Full)
 }
 
 #[cfg(test)]

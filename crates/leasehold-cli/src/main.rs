@@ -11,6 +11,7 @@ mod connect;
 mod doctor;
 mod duration;
 mod exit;
+mod log;
 mod ls;
 mod man;
 mod output;
@@ -24,7 +25,6 @@ mod watchdog;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 use self::args::{Cli, Command};
 use self::exit::Failure;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     };
     // The watchdog sets up its own logging.
     if !matches!(cli.command, Command::Watchdog(_)) {
-        log_to_stderr();
+        log::to_stderr();
     }
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code),
@@ -76,17 +76,4 @@ fn wait_for(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failu
         .build()
         .map_err(|error| Failure::own("the runtime could not be started", error))?;
     runtime.block_on(work)
-}
-
-fn log_to_stderr() {
-    let Ok(filter) = EnvFilter::try_from_env("LEASEHOLD_LOG") else {
-        return;
-    };
-    // Cannot fail: this is the only subscriber. An error of writing is not logged, because logging it would fail,
-    // too, and panic.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .log_internal_errors(false)
-        .with_writer(|| output::LogWriter)
-        .try_init();
 }

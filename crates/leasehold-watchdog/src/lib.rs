@@ -41,6 +41,7 @@ mod metrics;
 mod node;
 mod permits;
 mod process;
+mod recorder;
 mod schedule;
 mod scheduler;
 mod service_manager;

@@ -5,16 +5,16 @@ use std::sync::{Arc, OnceLock};
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::watchdog::Liveness;
 use metrics::gauge;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::Error;
 use crate::client::Client;
+use crate::recorder::Recorder;
 use crate::shared::Shared;
 use crate::status;
 
 /// The metrics recorder. A process has one, which all its nodes share.
 #[derive(Clone, Debug)]
-pub(crate) struct MetricsRecorder(PrometheusHandle);
+pub(crate) struct MetricsRecorder(Recorder);
 
 impl MetricsRecorder {
     /// Installs the recorder, unless a node has installed it before.
@@ -23,16 +23,15 @@ impl MetricsRecorder {
     ///
     /// If this process has another recorder.
     pub(crate) fn install() -> Result<Self, Error> {
-        static INSTALLED: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+        static INSTALLED: OnceLock<Option<Recorder>> = OnceLock::new();
         let installed = INSTALLED.get_or_init(|| {
-            let recorder = PrometheusBuilder::new().build_recorder();
-            let handle = recorder.handle();
-            metrics::set_global_recorder(recorder).ok()?;
+            let recorder = Recorder::default();
+            metrics::set_global_recorder(recorder.clone()).ok()?;
             describe();
-            Some(handle)
+            Some(recorder)
         });
         match installed {
-            Some(handle) => Ok(Self(handle.clone())),
+            Some(recorder) => Ok(Self(recorder.clone())),
             None => Err(Error::new(
                 "cannot serve metrics: this process has another metrics recorder",
             )),
@@ -42,7 +41,6 @@ impl MetricsRecorder {
     /// All metrics in the text format of Prometheus.
     pub(crate) fn render(&self, shared: &Shared) -> String {
         measure(shared);
-        self.0.run_upkeep();
         self.0.render()
     }
 }

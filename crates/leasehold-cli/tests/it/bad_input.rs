@@ -98,6 +98,19 @@ fn a_state_directory_that_cannot_be_written_is_named() {
 }
 
 #[test]
+fn an_invalid_log_filter_is_reported_and_ends_nothing() {
+    let fixture = Fixture::new();
+    let output = fixture
+        .leasehold(["run", "job", "--", "echo", "ran"])
+        .env("LEASEHOLD_LOG", "leasehold=loud")
+        .run_to_end();
+    assert_eq!((stdout(&output).as_str(), output.status.code()), ("ran\n", Some(0)));
+    let text = stderr(&output);
+    assert!(text.contains("LEASEHOLD_LOG is not a log filter"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
 fn a_damaged_file_is_named_and_left_alone() {
     let fixture = Fixture::new();
     fs::create_dir(fixture.path("leasehold")).unwrap();
