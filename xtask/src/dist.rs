@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::tools::{cargo, cargo_line, find, output, root, run, target};
 
 /// The version of cargo-deb that is installed if there is none.
-const CARGO_DEB_VERSION: &str = "3.6.3";
+const CARGO_DEB_VERSION: &str = "3.8.0";
 
 /// Files of the repository in the archive.
 const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
@@ -132,7 +132,9 @@ fn copy(file: &Path, directory: &Path) -> Result<(), String> {
 fn copy_all(from: &Path, to: &Path) -> Result<(), String> {
     create(to)?;
     let entries = fs::read_dir(from).map_err(|error| format!("{}: {error}", from.display()))?;
-    entries.flatten().try_for_each(|file| copy(&file.path(), to))
+    entries
+        .flatten()
+        .try_for_each(|file| copy(&file.path(), to))
 }
 
 fn create(directory: &Path) -> Result<(), String> {
@@ -157,7 +159,9 @@ mod tests {
 
     /// A value of `[package.metadata.binstall]`, with its variables replaced.
     fn binstall(key: &str) -> String {
-        let metadata = output(&mut cargo_line("metadata --no-deps --locked --format-version 1"));
+        let metadata = output(&mut cargo_line(
+            "metadata --no-deps --locked --format-version 1",
+        ));
         let metadata: serde_json::Value = serde_json::from_str(&metadata.unwrap()).unwrap();
         let mut packages = metadata["packages"].as_array().unwrap().iter();
         let package = packages.find(|it| it["name"] == "leasehold-cli").unwrap();

@@ -34,7 +34,9 @@ struct Metadata {
 
 /// Checks which packages are published, their descriptions and their files.
 pub(crate) fn check() -> Result<(), String> {
-    let metadata = output(&mut cargo_line("metadata --no-deps --locked --format-version 1"))?;
+    let metadata = output(&mut cargo_line(
+        "metadata --no-deps --locked --format-version 1",
+    ))?;
     let metadata: Metadata = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
     check_selection(&metadata.packages)?;
     for name in SHIPPED {

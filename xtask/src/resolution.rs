@@ -45,7 +45,9 @@ pub(crate) fn check() -> Result<Completion, String> {
                 Resolution::Resolved(versions) if stated => println!("{case}: {versions}"),
                 Resolution::Conflict if !stated => println!("{case}: a conflict, as stated"),
                 Resolution::Resolved(_) => {
-                    return Err(format!("{TABLE_IN}: {case} resolves, and the table denies it"));
+                    return Err(format!(
+                        "{TABLE_IN}: {case} resolves, and the table denies it"
+                    ));
                 }
                 Resolution::Conflict => return Err(format!("{TABLE_IN}: {case} has a conflict")),
                 Resolution::Unknown(cause) => {
@@ -56,7 +58,11 @@ pub(crate) fn check() -> Result<Completion, String> {
             }
         }
     }
-    Ok(completion(skipped.len(), "resolutions were not checked", &reason))
+    Ok(completion(
+        skipped.len(),
+        "resolutions were not checked",
+        &reason,
+    ))
 }
 
 /// Checks that the library compiles with the oldest rusqlite that it allows. All other steps use the newest.
@@ -216,14 +222,18 @@ mod tests {
 
     #[test]
     fn the_table_is_read_and_a_row_without_yes_or_no_is_refused() {
-        let table = format!("{HEADING}\n//!\n//! | dependency | default | `sqlite` |\n//! |---|---|---|\n");
+        let table =
+            format!("{HEADING}\n//!\n//! | dependency | default | `sqlite` |\n//! |---|---|---|\n");
         let row = "//! | `sqlx = \"0.9\"` | yes | no |\n";
         let expected = Row {
             dependency: "sqlx = \"0.9\"".into(),
             default: true,
             sqlite: false,
         };
-        assert_eq!(rows(&format!("{table}{row}//! # Next\n//! | `x` |\n")), Ok(vec![expected]));
+        assert_eq!(
+            rows(&format!("{table}{row}//! # Next\n//! | `x` |\n")),
+            Ok(vec![expected])
+        );
         assert!(rows(&table).is_err());
         assert!(rows(&format!("{table}//! | `x = \"1\"` | yes | maybe |\n")).is_err());
     }

@@ -104,7 +104,10 @@ fn an_invalid_log_filter_is_reported_and_ends_nothing() {
         .leasehold(["run", "job", "--", "echo", "ran"])
         .env("LEASEHOLD_LOG", "leasehold=loud")
         .run_to_end();
-    assert_eq!((stdout(&output).as_str(), output.status.code()), ("ran\n", Some(0)));
+    assert_eq!(
+        (stdout(&output).as_str(), output.status.code()),
+        ("ran\n", Some(0))
+    );
     let text = stderr(&output);
     assert!(text.contains("LEASEHOLD_LOG is not a log filter"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
