@@ -159,9 +159,12 @@ pub(crate) struct RunArgs {
         hide_default_value = true
     )]
     pub(crate) label: String,
-    /// Print transient refusals of the store, waiting time, holding time and token on stderr
+    /// Print the holder that is waited for, refusals of the store, waiting time, holding time and token on stderr
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    /// Print only errors on stderr: those that make the exit code 122, 125, 126 or 127
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
 
     // Last: the heading of these options is also that of the options after them.
     #[command(flatten)]

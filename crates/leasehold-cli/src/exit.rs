@@ -56,9 +56,18 @@ impl Failure {
 
     /// Whether the store refuses requests for a while.
     pub(crate) fn is_transient_refusal(&self) -> bool {
-        let source = self.source.as_ref();
-        let error = source.and_then(|source| source.downcast_ref::<leasehold::Error>());
+        let error = self.library_error();
         error.is_some_and(leasehold::Error::is_transient_refusal)
+    }
+
+    /// Whether the store did not reply.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        let error = self.library_error();
+        error.is_some_and(|error| error.kind() == leasehold::ErrorKind::Unreachable)
+    }
+
+    fn library_error(&self) -> Option<&leasehold::Error> {
+        self.source.as_deref()?.downcast_ref()
     }
 
     pub(crate) fn code(&self) -> u8 {

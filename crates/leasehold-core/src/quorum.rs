@@ -37,12 +37,13 @@ impl Size {
     pub fn new(masters: usize) -> Result<Self, SizeError> {
         match masters {
             0..3 => Err(SizeError(
-                "fewer than three masters outlive the loss of none",
+                "fewer than three masters cannot lose one and keep a majority; name at least three, or one \
+                 server with redis://",
             )),
-            _ if masters > Self::MAX => Err(SizeError("more than 63 masters are of no use")),
+            _ if masters > Self::MAX => Err(SizeError("at most 63 masters are supported")),
             _ if masters.is_multiple_of(2) => Err(SizeError(
-                "an even number of masters outlives no more losses than one less, and can be \
-                 divided evenly",
+                "an even number of masters can lose no more of them than one fewer, and can split into equal \
+                 halves; name an odd number",
             )),
             _ => Ok(Self(u8::try_from(masters).unwrap_or(u8::MAX))),
         }
@@ -132,7 +133,7 @@ mod tests {
             (1, "fewer than three"),
             (2, "fewer than three"),
             (4, "even"),
-            (64, "more than 63"),
+            (64, "at most 63"),
         ] {
             let error = Size::new(masters).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

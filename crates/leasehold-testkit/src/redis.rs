@@ -311,6 +311,18 @@ impl RedisServer {
         format!("cert={cert}&key={key}")
     }
 
+    /// The certificate of its authority, and a certificate of a client that it accepts with its key, in PEM.
+    ///
+    /// # Panics
+    ///
+    /// If it does not have TLS.
+    #[must_use]
+    pub fn certificates(&self) -> [String; 3] {
+        let certs = self.certs.as_ref().expect("a server with TLS");
+        let files = [&certs.ca, &certs.client, &certs.client_key];
+        files.map(|file| fs::read_to_string(file).expect("a file"))
+    }
+
     /// The process id of the server.
     #[must_use]
     pub fn pid(&self) -> i32 {

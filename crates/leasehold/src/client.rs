@@ -11,7 +11,9 @@ use crate::config::{self, Config};
 use crate::driver::context::AcquireOptions;
 use crate::driver::watchdog::WatchdogClient;
 use crate::driver::{Context, Driver, Runtime, shutdown};
-use crate::store::{self, ClientInfo, Keyspace, Store, not_replicated};
+#[cfg(feature = "redis")]
+use crate::store::RedisAddress;
+use crate::store::{self, ClientInfo, Keyspace, OpenOptions, Store, not_replicated};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::Watchdog;
 #[cfg(feature = "watchdog")]
@@ -85,7 +87,7 @@ impl Client {
         Ok(Mutex::new(Arc::clone(&self.driver), key, self.options))
     }
 
-    /// The locks that are held in this client's namespace and tenant, by name.
+    /// The locks that are held in this client's namespace and tenant, by name, with their waiters.
     ///
     /// # Errors
     ///
@@ -98,6 +100,13 @@ impl Client {
         let entries = self.driver.context.store.list(&self.space).await;
         let entries = entries.map_err(|error| error.at_store(&self.driver.context.store))?;
         Ok(entries.into_iter().map(LockInfo::from).collect())
+    }
+
+    /// The id of this client, which all its leases have: those that it holds, and those with which it waits in
+    /// [`LockInfo::waiters`]. Clones have the same id.
+    #[must_use]
+    pub fn id(&self) -> ClientId {
+        self.driver.client
     }
 
     /// Waits until a node of the watchdog has accepted this client. Returns at once for a client without a
@@ -282,6 +291,12 @@ impl ClientBuilder {
         self
     }
 
+    /// The user of the store; takes the place of one in the URL.
+    pub fn username(mut self, username: impl Into<String>) -> Self {
+        self.config.username = Some(username.into());
+        self
+    }
+
     /// The password of the store; takes the place of one in the URL.
     pub fn password(mut self, password: impl Into<Secret>) -> Self {
         self.config.password = Some(password.into());
@@ -291,6 +306,20 @@ impl ClientBuilder {
     /// The password of the sentinels, for a store that is found by them. That of the servers is another.
     pub fn sentinel_password(mut self, password: impl Into<Secret>) -> Self {
         self.config.sentinel_password = Some(password.into());
+        self
+    }
+
+    /// The authorities that are trusted for a store over TLS, as certificates in PEM; those of the system if neither
+    /// this nor the URL names any. Takes the place of the file in the URL.
+    pub fn tls_ca(mut self, pem: impl Into<String>) -> Self {
+        self.config.tls_ca = Some(pem.into());
+        self
+    }
+
+    /// The certificate of this client and its private key in PEM, for servers over TLS that require one. Takes the
+    /// place of the files in the URL.
+    pub fn tls_identity(mut self, certificate: impl Into<String>, key: impl Into<Secret>) -> Self {
+        self.config.tls_identity = Some((certificate.into(), key.into()));
         self
     }
 
@@ -358,11 +387,45 @@ impl ClientBuilder {
     ///
     /// Outside a Tokio runtime with its timers enabled.
     pub async fn connect(self, url: &str) -> Result<Client> {
+        let options = self.checked_options()?;
+        let store = store::open(url, &options).await?;
+        self.connected(store, options.connect_timeout).await
+    }
+
+    /// Connects to a Redis server by the parts of its address, as [`ClientBuilder::connect`] does by its URL.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`ClientBuilder::connect`].
+    ///
+    /// # Panics
+    ///
+    /// As [`ClientBuilder::connect`].
+    #[cfg(feature = "redis")]
+    pub async fn connect_redis(self, address: &RedisAddress) -> Result<Client> {
+        let options = self.checked_options()?;
+        let store = store::open_redis(address, &options).await?;
+        self.connected(store, options.connect_timeout).await
+    }
+
+    /// The options of opening the store. All settings are checked before the store is touched.
+    fn checked_options(&self) -> Result<OpenOptions> {
         let options = self.config.open_options()?;
-        // Checked before the store is touched.
         self.config.space()?;
         config::check_durability(self.config.durability, &self.config.policy()?)?;
-        let store = store::open(url, &options).await?;
+        Ok(options)
+    }
+
+    /// A client on a store that was just opened.
+    #[cfg_attr(
+        not(feature = "watchdog"),
+        expect(unused_variables, reason = "only a watchdog is waited for")
+    )]
+    async fn connected(self, store: Arc<dyn Store>, connect_timeout: Duration) -> Result<Client> {
         store.check(self.config.durability).await?;
         #[cfg(feature = "watchdog")]
         let required = self
@@ -372,7 +435,7 @@ impl ClientBuilder {
         let client = self.build(store)?;
         #[cfg(feature = "watchdog")]
         if required {
-            client.watched(options.connect_timeout).await?;
+            client.watched(connect_timeout).await?;
         }
         Ok(client)
     }

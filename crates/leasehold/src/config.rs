@@ -24,8 +24,11 @@ pub(crate) struct Config {
     pub(crate) tenant: Option<String>,
     pub(crate) label: String,
     pub(crate) program: Option<String>,
+    pub(crate) username: Option<String>,
     pub(crate) password: Option<Secret>,
     pub(crate) sentinel_password: Option<Secret>,
+    pub(crate) tls_ca: Option<String>,
+    pub(crate) tls_identity: Option<(String, Secret)>,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) response_timeout: Option<Duration>,
     pub(crate) handoff: Handoff,
@@ -80,8 +83,11 @@ impl Config {
         Ok(OpenOptions {
             connect_timeout,
             response_timeout,
+            username: self.username.clone(),
             password: self.password.clone(),
             sentinel_password: self.sentinel_password.clone(),
+            tls_ca: self.tls_ca.clone(),
+            tls_identity: self.tls_identity.clone(),
         })
     }
 }

@@ -94,12 +94,12 @@ impl Error {
         self
     }
 
-    /// An error that differs in its message only, with this one as its source.
+    /// An error that differs in its message only, which contains this one: as its source it would be shown twice.
     #[cfg(feature = "redis")]
-    pub(crate) fn reworded(self, message: impl Into<String>) -> Self {
-        Self::new(self.kind(), message)
-            .with_retry(self.0.retry)
-            .with_source(self)
+    pub(crate) fn reworded(mut self, message: impl Into<String>) -> Self {
+        self.0.message = message.into();
+        (self.0.lock, self.0.store) = (None, None);
+        self
     }
 
     /// Adds the error that caused this one.
@@ -165,7 +165,9 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.0.lock, &self.0.store) {
+        // The URL of a store may end in a colon itself.
+        let store = self.0.store.as_deref().map(|url| url.trim_end_matches(':'));
+        match (&self.0.lock, store) {
             (Some(lock), Some(store)) => write!(f, "lock {lock:?} at {store}: ")?,
             (Some(lock), None) => write!(f, "lock {lock:?}: ")?,
             (None, Some(store)) => write!(f, "store {store}: ")?,
@@ -209,11 +211,13 @@ mod tests {
     fn a_reworded_error_stays_transient() {
         let refused = Error::new(ErrorKind::Store, "loading")
             .with_retry(Retry::Refused { after: None })
+            .at_store("redis://db:6379/0")
+            .with_source(fmt::Error)
             .reworded("the master is loading");
         assert!(refused.is_transient_refusal());
         assert_eq!(refused.kind(), ErrorKind::Store);
         assert_eq!(refused.to_string(), "the master is loading");
-        assert_eq!(refused.source().unwrap().to_string(), "loading");
+        assert!(refused.source().unwrap().is::<fmt::Error>());
     }
 
     #[test]
@@ -224,5 +228,7 @@ mod tests {
             .for_lock(&Name::parse("a").unwrap());
         let message = r#"lock "a" at redis://db:6379/0: no reply"#;
         assert_eq!(error.to_string(), message);
+        let error = Error::new(ErrorKind::Store, "no reply").at_store("memory:");
+        assert_eq!(error.to_string(), "store memory: no reply");
     }
 }

@@ -1,11 +1,13 @@
 //! The guard of a lock that is held.
 
 use std::fmt;
-use std::future;
+use std::future::{self, poll_fn};
+use std::pin::pin;
 use std::sync::OnceLock;
+use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::{Cause, Instant, LeaseId, State, Token};
+use leasehold_core::{Cause, Instant, LeaseId, State, StateKind, Token};
 use tokio::sync::watch;
 
 use crate::driver::hold::{Hold, Loss};
@@ -101,6 +103,58 @@ impl Guard {
                 return cause;
             }
         }
+    }
+
+    /// Does work under the lock: drops it, at its next `.await`, when the lease is lost.
+    ///
+    /// After a pause of the process, the lease is checked before the work goes on. The guard stays as it is: it
+    /// can do more work, and is released afterwards.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// # async fn copy() -> u64 { 1 }
+    /// # async fn check() {}
+    /// let guard = client.mutex("backup")?.lock().await?;
+    /// let bytes = guard.run(copy()).await?;
+    /// guard.run(check()).await?;
+    /// guard.release().await?;
+    /// # assert_eq!(bytes, 1);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`] if the lease was lost before the work had ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the work.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        let mut work = pin!(work);
+        let mut lost = pin!(self.lost());
+        let outcome = poll_fn(|context| {
+            // Checked before each step: after a pause of the process the lease may be lost.
+            let state = self.state();
+            if let State::Lost(cause) = state {
+                return Poll::Ready(Err(cause));
+            }
+            if let Poll::Ready(cause) = lost.as_mut().poll(context) {
+                return Poll::Ready(Err(cause));
+            }
+            // Or only the store knows: its reply wakes this future.
+            if state.kind() == StateKind::Jeopardy(Cause::Paused) {
+                return Poll::Pending;
+            }
+            let Poll::Ready(value) = work.as_mut().poll(context) else {
+                return Poll::Pending;
+            };
+            Poll::Ready(match self.state() {
+                State::Lost(cause) => Err(cause),
+                _ => Ok(value),
+            })
+        });
+        outcome.await.map_err(|cause| self.lost_error(cause))
     }
 
     /// A signal of the loss of the lease, for tasks that do not have the guard.

@@ -24,7 +24,12 @@ pub struct LockInfo {
     pub since: Option<SystemTime>,
     /// The client that holds it. `None` if it has not registered, or its registration expired.
     pub client: Option<ClientInfo>,
-    /// The leases that wait for it, the next one first. Always empty over many masters, which have no queue.
+    /// The leases that wait for it, in the order in which they will be served: the first
+    /// [`WAITERS_MAX`](crate::store::Entry::WAITERS_MAX) in the queue of the store. A client has one lease there,
+    /// however many of its tasks wait: see [`Client::id`](crate::Client::id).
+    ///
+    /// A client that has died is listed until its turn comes. Always empty over many masters, which have no queue,
+    /// and if the user of the store may not read the queue.
     pub waiters: Vec<WaiterInfo>,
 }
 

@@ -9,7 +9,7 @@
 //!   [`State::Lost`] a third of the ttl *before* another can have the lock.
 //! * [`Guard::token`] grows with every grant: a resource that checks it refuses a stale holder even
 //!   where the store forgot the lock. [`fence`] has ready checks.
-//! * [`Mutex::run`] drops the work when the lease is lost.
+//! * [`Mutex::run`] and [`Guard::run`] drop the work when the lease is lost.
 //! * Waiting is first come first served, without polling: the release grants to the next in the same
 //!   step, and tasks of one process hand a lease on without a round trip.
 //!
@@ -28,12 +28,39 @@
 //! ```
 //!
 //! Programs without an async runtime use [`blocking`]: the same names. The futures of this crate need a Tokio
-//! runtime with its timers enabled, and panic outside of one.
+//! runtime with its timers enabled, and panic outside of one. The directory `examples` of the repository has programs
+//! for the usual tasks.
+//!
+//! # Which store
+//!
+//! | the locks are used by | URL |
+//! |---|---|
+//! | the processes of one machine | `sqlite:PATH` |
+//! | many machines | `redis://HOST`, or the [parts of an address](RedisAddress) |
+//! | many machines, with a server that is replaced when it fails | `redis+sentinel://HOST,.../MASTER` |
+//! | many machines, with more locks than one server serves | `redis+cluster://HOST,...` |
+//! | many machines, if the locks must survive the loss of any server | `redlock://HOST,HOST,HOST` |
+//! | one client, in tests | `memory:` |
+//!
+//! [`store::open`] has the URLs in full.
+//!
+//! # Which method
+//!
+//! | if another holds the lock | a [`Guard`] to keep | work that is dropped at a loss |
+//! |---|---|---|
+//! | wait | [`Mutex::lock`] | [`Mutex::run`] |
+//! | do something else | [`Mutex::try_lock`] | [`Mutex::try_run`] |
+//! | wait for a limited time | [`Mutex::lock_timeout`] | [`Mutex::run_timeout`] |
+//!
+//! With a guard, [`Guard::run`] drops work at a loss, [`Guard::ensure`] proves that the lease lasts for one more step,
+//! and [`Guard::lost`] returns when it is lost. A task that must enter its lock again needs an [`Owner`].
+//! [`Mutex::holder`] and [`Client::locks`] describe the holders of locks and their waiters.
 //!
 //! # Observability
 //!
-//! Events go to `tracing`: a lease in jeopardy is a warning, a lost one an error. Metrics go to the
-//! `metrics` facade, and cost next to nothing without a recorder:
+//! Events go to `tracing`: a lease in jeopardy is a warning, a lost one an error. A task that waits for longer than a
+//! ttl while its own client holds the lock is a warning, too: it may wait for itself. Metrics go to the `metrics`
+//! facade, and cost next to nothing without a recorder:
 //!
 //! | metric | kind | meaning |
 //! |---|---|---|
@@ -105,7 +132,7 @@ mod sync;
 #[cfg(feature = "watchdog")]
 pub mod watchdog;
 
-pub use leasehold_core::{Cause, Instant, LeaseId, State, StateKind, Token};
+pub use leasehold_core::{Cause, ClientId, Instant, LeaseId, State, StateKind, Token};
 
 pub use crate::client::{Client, ClientBuilder, Shutdown};
 pub use crate::driver::clock;
@@ -115,6 +142,8 @@ pub use crate::guard::{Guard, LossSignal, States};
 pub use crate::info::LockInfo;
 pub use crate::owner::Owner;
 pub use crate::secret::Secret;
+#[cfg(feature = "redis")]
+pub use crate::store::RedisAddress;
 pub use crate::store::{ClientInfo, WaiterInfo};
 pub use crate::sync::mutex::Mutex;
 

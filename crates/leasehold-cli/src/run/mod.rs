@@ -3,6 +3,8 @@
 mod child;
 mod environment;
 mod guardian;
+mod holder;
+mod jeopardy;
 mod processes;
 mod protocol;
 mod signals;
@@ -19,6 +21,7 @@ use leasehold::{Client, Durability, ErrorKind, Guard, Mutex};
 use self::child::Child;
 use self::signals::Signals;
 use self::supervise::Supervisor;
+use self::waiting::Progress;
 use crate::args::{OnLost, RunArgs, StoreArgs};
 use crate::connect::connect;
 use crate::duration::show;
@@ -46,14 +49,17 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         signal = signals.next() => Err(Ok(exit::by_signal(signal.number))),
         taken = take(args, &client, begun) => match taken {
             Ok(Some(guard)) => Ok(guard),
-            Ok(None) => Err(Ok(refused(args))),
+            Ok(None) => Err(Ok(refused(args, &client).await)),
             Err(failure) => Err(Err(failure)),
         },
     };
     let guard = match taken {
         Ok(guard) => guard,
         Err(end) => {
-            settle(&client, args).await;
+            // A store that has not replied for so long has granted nothing that would not end by itself.
+            if !matches!(&end, Err(failure) if failure.is_unreachable()) {
+                settle(&client, &mut signals).await;
+            }
             return end;
         }
     };
@@ -64,13 +70,13 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     }
     // There was no command yet that the terminal could have sent the signal to.
     if let Some(signal) = signals.pending() {
-        let _ = release(guard).await;
+        let _ = release(guard, args).await;
         return Ok(exit::by_signal(signal.number));
     }
     let begun = Instant::now();
     let outcome = run_command(args, &client, &guard, &mut signals, watchdog.as_ref()).await;
     let held = begun.elapsed();
-    let to_the_end = release(guard).await;
+    let to_the_end = release(guard, args).await;
     if args.verbose {
         note!("leasehold: held for {}", show(held));
     }
@@ -89,6 +95,7 @@ async fn run_command(
     signals: &mut Signals,
     watchdog: Option<&Watchdog>,
 ) -> Result<u8, Failure> {
+    let mutex = client.mutex(&args.name)?;
     let environment = environment::of(guard, client.store());
     let mut child = Child::guardian(&environment)?;
     // A process that has ended needs no watching.
@@ -111,7 +118,11 @@ async fn run_command(
         args,
         warned: false,
     };
-    let code = supervisor.supervise().await;
+    let code = tokio::select! {
+        biased;
+        code = supervisor.supervise() => code,
+        never = jeopardy::print(guard, &mutex, args) => never,
+    };
     child.dismiss_guardian().await;
     Ok(code)
 }
@@ -147,7 +158,8 @@ async fn take(args: &RunArgs, client: &Client, begun: Instant) -> Result<Option<
         mutex = mutex.lease(lease)?;
     }
     refuse_to_wait_for_itself(&mutex).await?;
-    Ok(waiting::reported(&mutex, confirmed(args, &mutex, begun)).await?)
+    let progress = Progress::new(args, &mutex, client.id(), begun);
+    Ok(progress.of(confirmed(args, &mutex, begun)).await?)
 }
 
 /// Waits for a lease on which a command can rely. One that is lost before is acquired again: nothing has
@@ -168,13 +180,13 @@ async fn confirmed(
     }
 }
 
-/// Waits for the release of a cancelled acquisition, as no background task survives the exit. The lock was never
-/// held, so a release without confirmation is reported only with `--verbose`.
-async fn settle(client: &Client, args: &RunArgs) {
-    if let Err(error) = client.shutdown(SETTLE).await
-        && args.verbose
-    {
-        note!("leasehold: {error}");
+/// Waits for the release of a cancelled acquisition, as no background task survives the exit, or for a second signal.
+/// The lock was never held, so nothing is printed.
+async fn settle(client: &Client, signals: &mut Signals) {
+    tokio::select! {
+        biased;
+        _ = signals.next() => {}
+        _ = client.shutdown(SETTLE) => {}
     }
 }
 
@@ -208,7 +220,7 @@ async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
 }
 
 async fn wait(args: &RunArgs, mutex: &Mutex, begun: Instant) -> leasehold::Result<Option<Guard>> {
-    if args.no_wait || (args.skip_ok && args.wait.is_none()) {
+    if !waiting::waits(args) {
         return mutex.try_lock().await;
     }
     match args.wait {
@@ -227,24 +239,37 @@ async fn wait(args: &RunArgs, mutex: &Mutex, begun: Instant) -> leasehold::Resul
     }
 }
 
-fn refused(args: &RunArgs) -> u8 {
-    if args.skip_ok {
-        if args.verbose {
-            note!("leasehold: {} is held elsewhere; skipped", args.name);
-        }
-        return 0;
-    }
-    let (code, text) = if args.no_wait {
-        (exit::REFUSED, "is held elsewhere".to_owned())
-    } else {
-        let limit = args.wait.unwrap_or(Duration::ZERO);
-        (
-            exit::TIMED_OUT,
-            format!("was held elsewhere for {}", show(limit)),
-        )
+/// Prints why the command was not run. The exit code.
+async fn refused(args: &RunArgs, client: &Client) -> u8 {
+    let waited = args.wait.filter(|limit| !limit.is_zero());
+    let code = match (args.skip_ok, args.wait) {
+        (true, _) => 0,
+        (false, Some(_)) => args.conflict_exit_code.unwrap_or(exit::TIMED_OUT),
+        (false, None) => args.conflict_exit_code.unwrap_or(exit::REFUSED),
     };
-    note!("leasehold: {} {text}; the command was not run", args.name);
-    args.conflict_exit_code.unwrap_or(code)
+    if args.quiet || (args.skip_ok && !args.verbose) {
+        return code;
+    }
+    let holder = match client.mutex(&args.name) {
+        Ok(mutex) => holder::query(&mutex).await,
+        Err(_) => None,
+    };
+    let is_held = match holder {
+        Some(Ok(Some(info))) => holder::is_held_by(&info),
+        // Or it is free meanwhile.
+        _ => "was held elsewhere".to_owned(),
+    };
+    let waited = waited.map(|limit| format!("waited {}, ", show(limit)));
+    let outcome = match args.skip_ok {
+        true => "skipped",
+        false => "the command was not run",
+    };
+    note!(
+        "leasehold: {} {is_held}; {}{outcome}",
+        args.name,
+        waited.unwrap_or_default()
+    );
+    code
 }
 
 /// Waits until a lease that was granted from the queue is renewed to the full ttl: it is short until then, and would
@@ -255,23 +280,30 @@ async fn confirm(guard: &Guard, args: &RunArgs) -> leasehold::Result<()> {
     }
     loop {
         match guard.ensure(args.ttl / 2).await {
-            Err(error) if error.is_transient() => tokio::time::sleep(waiting::RETRY_EVERY).await,
+            Err(error) if error.is_transient() => tokio::time::sleep(waiting::RETRY_INTERVAL).await,
             confirmed => return confirmed,
         }
     }
 }
 
 /// Releases the lock. `false` if it was not held to the end.
-async fn release(guard: Guard) -> bool {
-    let lost = guard.state().is_lost();
+async fn release(guard: Guard, args: &RunArgs) -> bool {
+    let reported = guard.state().is_lost();
     match guard.release().await {
         Ok(()) => true,
         Err(error) => {
-            // An earlier loss was reported when it happened.
-            if !lost {
-                note!("leasehold: {error}");
+            let lost = error.kind() == ErrorKind::Lost;
+            let has_code = lost && args.on_lost != OnLost::Ignore;
+            match lost {
+                // An earlier loss was reported when it happened.
+                _ if reported || (args.quiet && !has_code) => {}
+                true => note!("leasehold: {error}"),
+                false => note!(
+                    "leasehold: {}: the release of the lock failed, so it is free when its lease ends: {error}",
+                    args.name
+                ),
             }
-            error.kind() != ErrorKind::Lost
+            !lost
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Supervises the command while it runs: its end, the lease, the signals.
 
+use std::borrow::Cow;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -67,14 +68,19 @@ impl Supervisor<'_> {
             let left = self.child.tree.members().len();
             if !self.args.wait_all {
                 // The last ones may have ended meanwhile.
-                if left > 0 {
+                if left > 0 && !self.args.quiet {
+                    let (processes, run) = match left {
+                        1 => ("process", "runs"),
+                        _ => ("processes", "run"),
+                    };
                     self.print_message(format_args!(
-                        "{left} background processes of the command run on without the lock"
+                        "{left} background {processes} of the command {run} on without the lock"
                     ));
                 }
             } else {
                 if self.args.verbose {
-                    self.print_message(format_args!("waiting for {left} background processes"));
+                    let processes = if left == 1 { "process" } else { "processes" };
+                    self.print_message(format_args!("waiting for {left} background {processes}"));
                 }
                 if let Err(code) = self.wait_for(WaitTarget::AllProcesses).await {
                     return code;
@@ -104,7 +110,10 @@ impl Supervisor<'_> {
                 cause = over(self.guard, self.args), if !ignore => return Err(self.stop(cause).await),
                 cause = self.guard.lost(), if ignore && !self.warned => {
                     self.warned = true;
-                    self.print_message(format_args!("the lock is lost: {cause}; the command runs on without it"));
+                    if !self.args.quiet {
+                        let cause = describe(cause);
+                        self.print_message(format_args!("the lock is lost: {cause}; the command runs on without it"));
+                    }
                 }
                 () = ended => return Ok(()),
                 signal = self.signals.any() => self.pass_on(signal).await,
@@ -131,7 +140,8 @@ impl Supervisor<'_> {
     /// Stops every process of the command before the lock can pass on.
     async fn stop(&mut self, cause: Cause) -> u8 {
         self.print_message(format_args!(
-            "the lock is lost: {cause}; stopping the command"
+            "the lock is lost: {}; stopping the command",
+            describe(cause)
         ));
         let now = BootClock.now();
         let kill_at = match self.args.on_lost {
@@ -209,7 +219,9 @@ impl Supervisor<'_> {
 
     fn forward(&mut self, signal: Signal) {
         let sent = self.child.forward(signal);
-        self.report(&sent);
+        if !self.args.quiet {
+            self.report(&sent);
+        }
     }
 
     /// Continues the command, unless the lock is lost: then the command is about to be ended. A watchdog may have
@@ -251,16 +263,38 @@ fn kill_after(args: &RunArgs, cause: Cause) -> Duration {
     })
 }
 
+/// When the command under a fixed lease is stopped. `None`: the lease is renewed.
+pub(super) fn fixed_stop(guard: &Guard, args: &RunArgs) -> Option<Instant> {
+    let lease = args.lease?;
+    let lead = kill_after(args, Cause::Expired).clamp(lease / RESERVE_DIVISOR, lease / 3);
+    Some(guard.deadline().before(lead))
+}
+
 /// Waits until the command must be stopped: the lease is lost, or, if it is fixed, about to end.
 async fn over(guard: &Guard, args: &RunArgs) -> Cause {
-    let Some(lease) = args.lease else {
+    let Some(stop) = fixed_stop(guard, args) else {
         return guard.lost().await;
     };
-    let lead = kill_after(args, Cause::Expired).clamp(lease / RESERVE_DIVISOR, lease / 3);
     tokio::select! {
         cause = guard.lost() => cause,
-        () = BootClock.sleep_until(guard.deadline().before(lead)) => Cause::Expired,
+        () = BootClock.sleep_until(stop) => Cause::Expired,
     }
+}
+
+/// The cause of a loss for an operator, who does not know leases.
+fn describe(cause: Cause) -> Cow<'static, str> {
+    Cow::Borrowed(match cause {
+        Cause::Expired => "its time (--lease) is over",
+        Cause::TakenOver => "another client holds it",
+        Cause::Deleted => {
+            "it is gone from the store, which was restarted, failed over or emptied, or has deleted or evicted it"
+        }
+        Cause::Revoked => "an operator freed it by force",
+        Cause::Unreachable => "the store did not renew it in time",
+        Cause::NotReplicated => "too few replicas acknowledged its renewal in time",
+        Cause::Paused => "it was not renewed in time, because this process was paused or too busy",
+        other => return Cow::Owned(other.to_string()),
+    })
 }
 
 fn code(status: ExitStatus) -> u8 {

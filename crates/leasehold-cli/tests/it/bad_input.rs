@@ -170,7 +170,7 @@ fn a_closed_pipe_is_not_an_error() {
 fn missing_replicas_are_an_error_at_once() {
     let run = ["run", "--replicas", "1", "job", "--", "true"];
     let text = refused(&Fixture::new(), &run);
-    assert!(text.contains("waits for no replicas"), "{text}");
+    assert!(text.contains("this store has no replicas"), "{text}");
     let (server, fixture) = Fixture::redis();
     let text = refused(&fixture, &run);
     assert!(text.contains("has 0 replicas that are online"), "{text}");

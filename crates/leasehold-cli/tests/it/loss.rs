@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_testkit::{OutputLines, eventually};
+use leasehold_testkit::{OutputLines, RedisServer, eventually};
 
 use crate::tools::{Fixture, RunToEnd, Running, SOON, lives, stderr, stdout};
 
@@ -15,12 +15,13 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
-/// A stubborn command ends, and the run with the code of a lost lock.
-fn is_stopped(fixture: &Fixture, run: Running) {
+/// A stubborn command ends, and the run with the code of a lost lock. Returns what it printed.
+fn is_stopped(fixture: &Fixture, run: Running) -> String {
     let child = fixture.line_of("child");
     let output = run.finish();
     assert!(!lives(&child));
     assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
+    stderr(&output)
 }
 
 /// A stubborn command wrote its last beat before the lock could pass on.
@@ -35,11 +36,21 @@ fn last_beat_before(fixture: &Fixture, end: Duration) {
 fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
     let (mut server, fixture) = Fixture::redis();
     let run = Running::start(fixture.run_script(&["--ttl", "5s", "job"], STUBBORN));
+    let quiet = fixture.hold(&["--ttl", "5s", "-q", "quiet"]);
     server.kill9();
     // No renewal was granted after this moment.
     let killed = now();
-    is_stopped(&fixture, run);
+    let printed = is_stopped(&fixture, run);
     last_beat_before(&fixture, killed + Duration::from_secs(5));
+    let silence = "leasehold: job: the store does not answer; the command is stopped in ";
+    let loss = "the lock is lost: the store did not renew it in time; stopping the command\n";
+    assert!(printed.starts_with(silence), "{printed}");
+    assert!(
+        printed.contains(&format!("\nleasehold: job: {loss}")),
+        "{printed}"
+    );
+    let printed = stderr(&quiet.ends_with(122));
+    assert_eq!(printed, format!("leasehold: quiet: {loss}"));
 }
 
 /// The runner cannot do it: it is stopped, too. Its guardian does.
@@ -62,7 +73,8 @@ fn a_stopped_runner_loses_its_command_before_the_lock_can_pass_on() {
 fn a_fixed_lease_stops_the_command_before_it_ends() {
     let fixture = Fixture::new();
     let run = Running::start(fixture.run_script(&["--lease", "4s", "job"], STUBBORN));
-    is_stopped(&fixture, run);
+    let printed = is_stopped(&fixture, run);
+    assert!(printed.contains("its time (--lease) is over"), "{printed}");
     let deadline = fixture.line_of("deadline").parse().unwrap();
     last_beat_before(&fixture, Duration::from_millis(deadline));
 }
@@ -76,7 +88,17 @@ fn a_forced_release_ends_the_run_as_its_user_wants() {
         (&["--ttl", "3s", "job"][..], term, 122),
         (&["--ttl", "3s", "--lost-exit-code", "99", "job"], term, 99),
         (&["--ttl", "3s", "--on-lost", "kill", "job"], term, 122),
+        (
+            &["--ttl", "3s", "--on-lost", "kill", "-q", "job"],
+            term,
+            122,
+        ),
         (&["--ttl", "3s", "--on-lost", "ignore", "job"], ignore, 6),
+        (
+            &["--ttl", "3s", "--on-lost", "ignore", "-q", "job"],
+            ignore,
+            6,
+        ),
     ] {
         let run = Running::start(fixture.run_script(args, script));
         let released = fixture
@@ -91,6 +113,12 @@ fn a_forced_release_ends_the_run_as_its_user_wants() {
         }
         let output = run.finish();
         assert_eq!(output.status.code(), Some(wanted), "{args:?}");
+        // Printed even by a quiet run if it is the reason of the exit code.
+        let printed = wanted == 122 || !args.contains(&"-q");
+        let cause = "leasehold: job: the lock is lost: an operator freed it by force; ";
+        assert_eq!(stderr(&output).contains(cause), printed, "{output:?}");
+        assert_eq!(output.stderr.is_empty(), !printed, "{output:?}");
+        let _ = std::fs::remove_file(fixture.path("go-on"));
     }
     assert_eq!(fixture.read("got"), "term\nterm\n", "not at --on-lost=kill");
 }
@@ -106,25 +134,47 @@ fn a_loss_that_shows_at_the_end_is_a_loss_all_the_same() {
 }
 
 #[test]
-fn a_lease_in_jeopardy_is_renewed_and_its_command_goes_on() {
+fn a_lease_in_jeopardy_is_printed_and_its_command_goes_on_when_it_is_renewed() {
     let (server, fixture) = Fixture::redis();
-    let mut run = fixture.run_script(
-        &["--ttl", "24s", "job"],
-        "echo in; until test -e go-on; do sleep 0.02; done",
-    );
-    run.env("LEASEHOLD_LOG", "leasehold=warn");
-    let mut run = Running::start(run);
-    let log = OutputLines::read(run.process.stderr.take().unwrap());
-    server.stop();
-    log.after("lease in jeopardy");
-    server.cont();
-    // More than a renewal before the jeopardy has left.
+    let replica = RedisServer::options().replica_of(&server).start();
     eventually(SOON, || {
-        let left = server.cli(&["PTTL", "leasehold:{default:job}"]);
-        left.parse::<u64>().unwrap() > 20_000
+        server
+            .cli(&["INFO", "replication"])
+            .contains("state=online")
     });
+    let args = ["--ttl", "15s", "--replicas", "1", "job"];
+    let mut run = fixture.hold_until_go_on(&args);
+    let lines = OutputLines::read(run.process.stderr.take().unwrap());
+    let begins: [&dyn Fn(); 3] = [
+        &|| replica.stop(),
+        &|| drop(server.cli(&["CONFIG", "SET", "min-replicas-to-write", "2"])),
+        &|| server.stop(),
+    ];
+    let ends: [&dyn Fn(); 3] = [
+        &|| replica.cont(),
+        &|| drop(server.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"])),
+        &|| server.cont(),
+    ];
+    let problems = [
+        "too few replicas acknowledge a renewal; the command is stopped in ",
+        "the store answers, but does not renew the lock; the command is stopped in ",
+        "the store does not answer; the command is stopped in ",
+    ];
+    for ((begin, end), problem) in begins.iter().zip(ends).zip(problems) {
+        begin();
+        let consequence = lines.after("leasehold: job: ");
+        let left = consequence.strip_prefix(problem);
+        let (left, cure) = left.expect(&consequence).split_once(' ').unwrap();
+        assert!(
+            left.ends_with('s') && cure.starts_with("unless "),
+            "{consequence}"
+        );
+        end();
+        assert_eq!(lines.after("leasehold: job: "), "held again");
+    }
     fixture.write("go-on");
     run.ends_with(0);
+    assert_eq!(lines.next_line(), None);
     assert!(!fixture.is_held("job"));
 }
 
@@ -180,4 +230,20 @@ fn a_run_inside_a_run_may_clean_up_when_the_outer_lock_is_lost() {
     run.ends_with(122);
     assert_eq!(fixture.read("got"), "term\n");
     assert!(!fixture.is_held("inner"));
+}
+
+/// The command itself has succeeded, and the lock is free when its lease ends.
+#[test]
+fn a_release_that_fails_is_printed_unless_the_run_is_quiet() {
+    let (mut server, fixture) = Fixture::redis();
+    let loud = fixture.hold_until_go_on(&["--ttl", "1h", "job"]);
+    let quiet = fixture.hold_until_go_on(&["--ttl", "1h", "-q", "quiet"]);
+    server.kill9();
+    fixture.write("go-on");
+    let printed = stderr(&loud.ends_with(0));
+    let failed =
+        "leasehold: job: the release of the lock failed, so it is free when its lease ends: ";
+    assert!(printed.starts_with(failed), "{printed}");
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    assert_eq!(stderr(&quiet.ends_with(0)), "");
 }

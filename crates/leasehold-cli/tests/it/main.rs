@@ -16,4 +16,5 @@ mod overlap;
 mod redlock;
 mod signals;
 mod tools;
+mod waiting;
 mod watchdog;

@@ -1,11 +1,13 @@
 //! Signals reach the command, once.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use leasehold_testkit::eventually;
 
-use crate::tools::{Fixture, RunToEnd, Running, SOON, finish, kill, lives, stat, through};
+use crate::tools::{
+    Fixture, RunToEnd, Running, SOON, at_terminal, finish, kill, lives, stat, through,
+};
 
 #[test]
 fn term_is_passed_on_and_the_commands_answer_counts() {
@@ -92,19 +94,9 @@ fn catches_term(pid: u32) -> bool {
     caught & (1 << (15 - 1)) != 0
 }
 
-/// Runs a script under a lock at a real terminal, made by script(1). These keys are pressed after its first line. Returns
-/// the exit code.
-fn at_terminal(fixture: &Fixture, script: &str, keys: &[u8]) -> Option<i32> {
-    let program = env!("CARGO_BIN_EXE_leasehold");
-    // No signal is ignored, whatever the tests ignore.
-    let run = format!("exec env --default-signal {program} run job -- sh -c '{script}'");
-    let mut terminal = Command::new("script");
-    terminal
-        .args(["-q", "-e", "-c", &run, "/dev/null"])
-        .env("XDG_STATE_HOME", fixture.path(""))
-        .env("SHELL", "/bin/sh")
-        .current_dir(fixture.path(""))
-        .stdin(Stdio::piped());
+/// Runs a script under a lock at a terminal. These keys are pressed after its first line. Returns the exit code.
+fn run_at_terminal(fixture: &Fixture, script: &str, keys: &[u8]) -> Option<i32> {
+    let terminal = at_terminal(&fixture.run_script(&["job"], script));
     let Running { process, lines } = Running::start(terminal);
     let mut keyboard = process.stdin.as_ref().unwrap();
     keyboard.write_all(keys).unwrap();
@@ -118,7 +110,7 @@ fn at_terminal(fixture: &Fixture, script: &str, keys: &[u8]) -> Option<i32> {
 fn a_command_at_a_terminal_owns_it_and_gets_each_signal_once() {
     let fixture = Fixture::new();
     // The terminal sends the signal to the whole group; passing it on as well would make it two.
-    let counting = "trap \"echo int >> got\" INT; echo in; \
+    let counting = "trap 'echo int >> got' INT; echo in; \
                     while ! test -s got; do sleep 0.05; done; sleep 0.3; exit 5";
     let plain = "echo $$ > pid; echo in; exec sleep 1000";
     // The command is not a background process, which could not read.
@@ -128,7 +120,7 @@ fn a_command_at_a_terminal_owns_it_and_gets_each_signal_once() {
         (plain, "\x03", 130),
         (reading, "hello\n", 0),
     ] {
-        let ended = at_terminal(&fixture, script, keys.as_bytes());
+        let ended = run_at_terminal(&fixture, script, keys.as_bytes());
         assert_eq!(ended, Some(code), "{script}");
         assert!(!fixture.is_held("job"));
     }

@@ -163,20 +163,43 @@ impl Running {
 
 /// The same command, started by another program: its arguments end with the command.
 pub(crate) fn through(wrapper: &[&str], command: &Command) -> Command {
-    let mut wrapped = Command::new(wrapper[0]);
+    let mut wrapped = beside(command, wrapper[0]);
     wrapped
         .args(&wrapper[1..])
         .arg(command.get_program())
-        .args(command.get_args())
+        .args(command.get_args());
+    wrapped
+}
+
+/// The same command at a terminal of its own, made by script(1). What is written to its stdin is typed there.
+pub(crate) fn at_terminal(command: &Command) -> Command {
+    // No signal is ignored, whatever the tests ignore.
+    let command = through(&["env", "--default-signal"], command);
+    let quoted = |word: &OsStr| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"));
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(quoted).collect();
+    let mut terminal = beside(&command, "script");
+    terminal
+        .args(["-q", "-e", "-c", &format!("exec {}", words.join(" "))])
+        .arg("/dev/null")
+        .env("SHELL", "/bin/sh")
+        .stdin(Stdio::piped());
+    terminal
+}
+
+/// Another program in the directory and with the environment of a command.
+fn beside(command: &Command, program: &str) -> Command {
+    let mut other = Command::new(program);
+    other
         .current_dir(command.get_current_dir().unwrap())
         .stdin(Stdio::null());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => wrapped.env(name, value),
-            None => wrapped.env_remove(name),
+            Some(value) => other.env(name, value),
+            None => other.env_remove(name),
         };
     }
-    wrapped
+    other
 }
 
 /// The fields that /proc has of a process, from its state on. `None`: there is no such process.

@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use self::runtime::Threads;
 use crate::{
-    Cause, ClientBuilder, Durability, Error, Instant, LeaseId, LockInfo, Owner, Result, Shutdown,
-    State, Token,
+    Cause, ClientBuilder, ClientId, Durability, Error, Instant, LeaseId, LockInfo, Owner, Result,
+    Shutdown, State, Token,
 };
 
 thread_local! {
@@ -54,6 +54,13 @@ impl Client {
         ClientBuilder::default().connect_blocking(url)
     }
 
+    fn start(connecting: impl Future<Output = Result<crate::Client>>) -> Result<Self> {
+        let threads = Threads::start()?;
+        let client = threads.wait(connecting)?;
+        threads.serve(&client);
+        Ok(Self { threads, client })
+    }
+
     /// The lock with this name. See [`crate::Client::mutex`].
     ///
     /// # Errors
@@ -71,6 +78,12 @@ impl Client {
     /// As [`crate::Client::locks`].
     pub fn locks(&self) -> Result<Vec<LockInfo>> {
         self.threads.wait(self.client.locks())
+    }
+
+    /// The id of this client. See [`crate::Client::id`].
+    #[must_use]
+    pub fn id(&self) -> ClientId {
+        self.client.id()
     }
 
     /// The store, as its URL without a password.
@@ -100,10 +113,17 @@ impl ClientBuilder {
     /// As [`ClientBuilder::connect`], [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) inside an async
     /// runtime, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if no threads can be started.
     pub fn connect_blocking(self, url: &str) -> Result<Client> {
-        let threads = Threads::start()?;
-        let client = threads.wait(self.connect(url))?;
-        threads.serve(&client);
-        Ok(Client { threads, client })
+        Client::start(self.connect(url))
+    }
+
+    /// Connects to a Redis server by the parts of its address. See [`ClientBuilder::connect_redis`].
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect_blocking`].
+    #[cfg(feature = "redis")]
+    pub fn connect_redis_blocking(self, address: &crate::RedisAddress) -> Result<Client> {
+        Client::start(self.connect_redis(address))
     }
 }
 
@@ -209,13 +229,33 @@ impl Mutex {
     /// As [`crate::Mutex::run`]: [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease was lost
     /// before the work had ended, whose value is then dropped.
     pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T> {
-        let guard = self.lock()?;
-        let value = work(&guard);
-        guard.check_held()?;
-        if let Err(error) = guard.release() {
-            tracing::debug!(%error, "the lock could not be released after the work");
-        }
-        Ok(value)
+        self.lock()?.run_and_release(work)
+    }
+
+    /// Does the work on this thread if the lock is free, and releases the lock. `None`: the work was not begun. As
+    /// with [`Mutex::run`], it is not interrupted when the lease is lost.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock`], and otherwise as [`Mutex::run`].
+    pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<Option<T>> {
+        let guard = self.try_lock()?;
+        guard.map(|guard| guard.run_and_release(work)).transpose()
+    }
+
+    /// Acquires the lock, and waits no longer than `timeout`; does the work on this thread and releases the lock.
+    /// `None`: the work was not begun. As with [`Mutex::run`], it is not interrupted when the lease is lost.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock_timeout`], and otherwise as [`Mutex::run`].
+    pub fn run_timeout<T>(
+        &self,
+        timeout: Duration,
+        work: impl FnOnce(&Guard) -> T,
+    ) -> Result<Option<T>> {
+        let guard = self.lock_timeout(timeout)?;
+        guard.map(|guard| guard.run_and_release(work)).transpose()
     }
 
     /// Whether the lock is held at this moment. See [`crate::Mutex::is_locked`].
@@ -339,6 +379,15 @@ impl Guard {
     pub fn release(self) -> Result<()> {
         let Self { guard, threads } = self;
         threads.wait(guard.release())
+    }
+
+    fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T> {
+        let value = work(&self);
+        self.check_held()?;
+        if let Err(error) = self.release() {
+            tracing::debug!(%error, "the lock could not be released after the work");
+        }
+        Ok(value)
     }
 
     fn check_held(&self) -> Result<()> {

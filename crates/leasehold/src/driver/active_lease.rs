@@ -1,5 +1,7 @@
 //! One lease that this process holds.
 
+use std::time::Duration;
+
 use leasehold_core::acquisition::GrantedLease;
 use leasehold_core::{
     Action, Cause, Chain, DueTime, Handoff, HoldId, Instant, Lease, LeaseId, Op, Outcome,
@@ -42,6 +44,15 @@ pub(crate) struct Inner {
     watchdogs: u16,
     /// The state that was reported last.
     reported: StateKind,
+    /// The first task in the local queue at the last renewals. Most leases have none.
+    first_task: Option<Box<FirstTask>>,
+}
+
+/// The first task that waits in this process while the lease is held.
+struct FirstTask {
+    ticket: u64,
+    since: Instant,
+    reported: bool,
 }
 
 impl Inner {
@@ -51,6 +62,24 @@ impl Inner {
         let changed = kind != self.reported;
         self.reported = kind;
         changed.then_some(kind)
+    }
+
+    /// How long the first task in the local queue has waited, if it has been the first for a ttl: until then it
+    /// was not served, so one hold has lasted as long. Returns it once for a task.
+    fn long_wait(&mut self, ttl: Duration, now: Instant) -> Option<Duration> {
+        let first = self.head.as_ref().and_then(Head::first_ticket);
+        let known = self.first_task.take_if(|task| Some(task.ticket) == first);
+        let new = |ticket| FirstTask {
+            ticket,
+            since: now,
+            reported: false,
+        };
+        self.first_task = known.or_else(|| first.map(new).map(Box::new));
+        let task = self.first_task.as_mut()?;
+        let waited = now.since(task.since);
+        let is_due = waited >= ttl && !task.reported;
+        task.reported |= is_due;
+        is_due.then_some(waited)
     }
 }
 
@@ -89,6 +118,7 @@ impl ActiveLease {
                 #[cfg(feature = "watchdog")]
                 watchdogs: 0,
                 reported: StateKind::Held,
+                first_task: None,
             }),
             changed: Notify::new(),
         }
@@ -158,6 +188,20 @@ impl ActiveLease {
                     tracing::error!(lock, %lease, %cause, "lease lost");
                 }
             }
+        });
+    }
+
+    /// Logs that a task may wait for itself.
+    fn report_long_wait(&self, waited: Duration) {
+        report(|| {
+            let (lock, lease) = (self.key.name.as_str(), self.id);
+            tracing::warn!(
+                lock,
+                %lease,
+                ?waited,
+                "a task waits for a lock that its own client holds, for longer than a ttl; a task that enters \
+                 its lock again needs an Owner"
+            );
         });
     }
 
@@ -247,7 +291,11 @@ impl ActiveLease {
         }
         let (ttl, end) = (lease.ttl(now), lease.reply_deadline(now));
         inner.renewing = true;
+        let waited = inner.long_wait(ttl.as_duration(), now);
         drop(inner);
+        if let Some(waited) = waited {
+            self.report_long_wait(waited);
+        }
         Some((self.renewal(ttl), end))
     }
 

@@ -5,6 +5,10 @@
 //! The operations on a name reach its shard of the store in the order in which they were queued. Those on names
 //! of different stripes may overtake each other.
 //!
+//! The stripes of a shard deliver their replies in turn: each one's next call is sent before the next one delivers.
+//! Otherwise a server that sends the replies to several calls together would get the next calls together, and idle
+//! while the client processes the replies.
+//!
 //! A caller polls its call itself as long as it is the only one. It may stop polling at any moment, so when
 //! another operation arrives, a task takes the call over. A task runs all calls that wait for replicas.
 
@@ -18,7 +22,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::context::{Context, Route};
 use super::primitives::{Mutex, MutexGuard, lock, report, yield_now};
-use crate::store::{BoxFuture, Reply, Request};
+use crate::store::{BoxFuture, Reply, Request, Shard};
 use crate::{Error, ErrorKind};
 
 /// How many operations a batch has at most: enough to make the round trip's share small, few enough that a
@@ -39,8 +43,12 @@ pub(crate) struct Batcher {
     others: Mutex<HashMap<Route, Arc<RouteQueue>>>,
     /// The queues of releases that may overtake earlier operations.
     unordered: Mutex<HashMap<Route, Arc<RouteQueue>>>,
+    deliveries: Mutex<HashMap<Shard, Delivery>>,
     callers_max: usize,
 }
+
+/// Whose turn it is to deliver replies of a shard, from there to the next call. Only spawned tasks wait for it.
+type Delivery = Arc<tokio::sync::Mutex<()>>;
 
 /// The queue of operations of one route. Operations on a record that moves to another shard do not wait
 /// for those that are in flight to the first.
@@ -48,6 +56,7 @@ struct RouteQueue {
     context: Context,
     pending: Mutex<PendingRequests>,
     callers: Semaphore,
+    delivery: Delivery,
 }
 
 #[derive(Default)]
@@ -81,10 +90,13 @@ impl Batcher {
     }
 
     pub(super) fn with_callers_max(context: &Context, callers_max: usize) -> Self {
+        let delivery = Delivery::default();
+        let deliveries = HashMap::from([(Route::FIRST.shard, Arc::clone(&delivery))]);
         Self {
-            first: RouteQueue::new(context, callers_max),
+            first: RouteQueue::new(context, callers_max, delivery),
             others: Mutex::default(),
             unordered: Mutex::default(),
+            deliveries: Mutex::new(deliveries),
             context: context.clone(),
             callers_max,
         }
@@ -166,7 +178,10 @@ impl Batcher {
         queues: &Mutex<HashMap<Route, Arc<RouteQueue>>>,
         route: Route,
     ) -> Arc<RouteQueue> {
-        let new = || RouteQueue::new(&self.context, self.callers_max);
+        let new = || {
+            let delivery = Arc::clone(lock(&self.deliveries).entry(route.shard).or_default());
+            RouteQueue::new(&self.context, self.callers_max, delivery)
+        };
         Arc::clone(lock(queues).entry(route).or_insert_with(new))
     }
 
@@ -203,11 +218,12 @@ impl PendingRequests {
 }
 
 impl RouteQueue {
-    fn new(context: &Context, callers_max: usize) -> Arc<Self> {
+    fn new(context: &Context, callers_max: usize, delivery: Delivery) -> Arc<Self> {
         Arc::new(Self {
             context: context.clone(),
             pending: Mutex::default(),
             callers: Semaphore::new(callers_max),
+            delivery,
         })
     }
 
@@ -258,13 +274,17 @@ impl Sender {
             let replies = call.await;
             self.reply(replies);
         }
+        let queue = Arc::clone(&self.queue);
+        let mut turn = None;
         loop {
-            let (requests, callers) = self.queue.next_batch();
+            let (requests, callers) = queue.next_batch();
+            drop(turn.take());
             if requests.is_empty() {
                 return;
             }
             count_round_trip();
-            let replies = self.queue.context.store.apply(requests).await;
+            let replies = queue.context.store.apply(requests).await;
+            turn = Some(queue.delivery.lock().await);
             for (caller, reply) in callers.into_iter().zip(replies) {
                 // The caller may have left; its operation was applied all the same.
                 let _ = caller.send(reply);

@@ -21,13 +21,9 @@ pub(crate) struct Context {
     pub(crate) process: Process,
     /// Whether the store accepts repeated acquires of one lease id.
     pub(crate) idempotent: bool,
-    /// The number of stripes of a shard.
+    /// The number of stripes of a shard: as many as the store can have calls at once.
     stripes: u64,
 }
-
-/// The stripes of a shard, if the store is pipelined: it processes the call of one while the client processes the
-/// replies to the other. With more, each call has fewer operations, and an operation costs more of the store's time.
-const STRIPES: u64 = 2;
 
 /// How a lease is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +44,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// The first route of most clients, and the only one if the store is not pipelined.
+    /// The first route of most clients, and the only one if the store is better served by one call at a time.
     pub(crate) const FIRST: Self = Self {
         shard: Shard(0),
         stripe: 0,
@@ -61,7 +57,7 @@ impl Context {
         let capabilities = store.capabilities();
         Self {
             idempotent: capabilities.idempotent_acquire,
-            stripes: if capabilities.pipelined { STRIPES } else { 1 },
+            stripes: capabilities.parallel_calls,
             store,
             clock,
             runtime,
@@ -98,7 +94,7 @@ impl Context {
     }
 
     fn stripe(&self, key: &Key) -> u64 {
-        if self.stripes == 1 {
+        if self.stripes <= 1 {
             return 0;
         }
         let mut hasher = DefaultHasher::new();

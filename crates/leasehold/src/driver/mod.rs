@@ -69,7 +69,7 @@ pub(crate) struct Driver {
     backoffs: Mutex<HashMap<Key, Backoff>>,
     /// Whether the client was shut down, and acquires no locks any more.
     closed: AtomicBool,
-    client: ClientId,
+    pub(crate) client: ClientId,
     leases: AtomicU64,
     this: Weak<Self>,
 }

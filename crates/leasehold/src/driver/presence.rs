@@ -1,4 +1,4 @@
-//! Registers the client in the store, so that people can see which client holds a lock.
+//! Registers the client in the store, so that people can see which client holds a lock or waits for it.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::store::{ClientInfo, Keyspace};
 /// How often the entry is written again while the client lives.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long the entry outlives the last lease: long enough to look it up afterwards.
+/// How long the entry outlives the last lease: long enough to look it up afterwards. A lease stays in a queue for two
+/// ttls and a second after its last request, and is requested at least once in a ttl.
 const RETENTION: Duration = Duration::from_secs(120);
 
 pub(crate) struct Presence {
@@ -51,7 +52,7 @@ impl Presence {
         std::mem::forget((work.task.take(), Arc::clone(&self.entry)));
     }
 
-    /// Keeps the entry for as long as a lease of `ttl` may last.
+    /// Keeps the entry for as long as a lease of `ttl` may last, that is held or waits.
     ///
     /// Only the first lease, and one that is longer than all before, starts anything.
     pub(crate) fn extend(&self, context: &Context, ttl: Duration) {

@@ -84,14 +84,14 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
         Box::pin(async move { supported })
     }
 
-    /// The current holder of a lock. `None`: it is free.
+    /// The current holder of a lock and its waiters. `None`: it is free.
     ///
     /// # Errors
     ///
     /// The store's error.
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>>;
 
-    /// The locks that are held in a keyspace, ordered by name. This is not a snapshot: locks may be
+    /// The locks that are held in a keyspace with their waiters, ordered by name. This is not a snapshot: locks may be
     /// acquired and released during the call.
     ///
     /// # Errors
@@ -124,9 +124,8 @@ pub struct Capabilities {
     pub idempotent_acquire: bool,
     /// Whether replicas can acknowledge changes. If not, the only durability is [`Durability::None`].
     pub replicas: bool,
-    /// Whether the store takes the next call while it processes one. If not, larger batches are better than several
-    /// calls.
-    pub pipelined: bool,
+    /// How many calls at once keep a shard of the store busy. 1: larger batches are better than several calls.
+    pub parallel_calls: u64,
 }
 
 impl Capabilities {
@@ -136,7 +135,7 @@ impl Capabilities {
             wakeup,
             idempotent_acquire: true,
             replicas: false,
-            pipelined: false,
+            parallel_calls: 1,
         }
     }
 }
@@ -241,7 +240,7 @@ pub(super) fn refuse_replicated(batch: &[Request], store: &dyn fmt::Display) -> 
 
 /// The error of a store without replicas.
 pub(crate) fn not_replicated(store: &(impl fmt::Display + ?Sized)) -> Error {
-    let message =
-        "this store waits for no replicas; a Redis server does, named itself or by sentinels";
+    let message = "this store has no replicas, so the durability (replicas) must not be set; Redis servers have \
+                   them: redis:// and redis+sentinel://";
     Error::new(ErrorKind::Unsupported, message).at_store(store)
 }

@@ -22,8 +22,14 @@ pub struct Entry {
     pub token: Option<Token>,
     /// The client that holds it, if it has registered.
     pub client: Option<ClientInfo>,
-    /// The leases in the queue of the store, the head first.
+    /// The leases in the queue of the store, the head first, of which at most the first
+    /// [`WAITERS_MAX`](Self::WAITERS_MAX) are read. Empty if the user may not read the queue.
     pub waiters: Vec<WaiterInfo>,
+}
+
+impl Entry {
+    /// How many waiters of a lock are read at most.
+    pub const WAITERS_MAX: usize = 1_000;
 }
 
 /// A lease that waits for a lock in the queue of the store. The tasks of a client share one.

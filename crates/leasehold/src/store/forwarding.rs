@@ -43,6 +43,17 @@ pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         self.inner().inspect(key)
     }
+
+    /// As [`Store::register_client`].
+    fn register_client<'a>(
+        &'a self,
+        space: &'a Keyspace,
+        client: ClientId,
+        info: &'a ClientInfo,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.inner().register_client(space, client, info, ttl)
+    }
 }
 
 impl<W: ForwardingStore> Sealed for W {}
@@ -95,6 +106,6 @@ impl<W: ForwardingStore> Store for W {
         info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        self.inner().register_client(space, client, info, ttl)
+        ForwardingStore::register_client(self, space, client, info, ttl)
     }
 }

@@ -12,7 +12,7 @@ use crate::clock::{BootClock, Clock};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Reply, Request,
-    Store, WakeupMode, refuse_replicated,
+    Store, WaiterInfo, WakeupMode, refuse_replicated,
 };
 use crate::store::lock::lock;
 use crate::{Error, ErrorKind, Result};
@@ -160,18 +160,27 @@ impl Tables {
     fn entry(&self, key: &Key, now: StoreTime) -> Option<Entry> {
         let record = self.records.get(key)?;
         let hold = record.holder(now)?;
-        let client = self.clients.get(&hold.lease.client);
+        let queue = (now < record.queue.until()).then(|| record.queue.waiters());
+        let waiters = queue.into_iter().flatten().take(Entry::WAITERS_MAX);
         Some(Entry {
             key: key.clone(),
             lease: hold.lease,
             count: hold.count.get(),
             time_left: now.until(hold.expires_at),
             token: record.last_token,
-            client: client
-                .filter(|(_, until)| now < *until)
-                .map(|(info, _)| info.clone()),
-            waiters: Vec::new(),
+            client: self.client_info(hold.lease.client, now),
+            waiters: waiters
+                .map(|waiter| WaiterInfo {
+                    lease: waiter.lease,
+                    client: self.client_info(waiter.lease.client, now),
+                })
+                .collect(),
         })
+    }
+
+    fn client_info(&self, client: ClientId, now: StoreTime) -> Option<ClientInfo> {
+        let (info, until) = self.clients.get(&client)?;
+        (now < *until).then(|| info.clone())
     }
 }
 

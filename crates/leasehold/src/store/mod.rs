@@ -43,9 +43,13 @@ pub use self::memory::MemoryStore;
 #[cfg(feature = "doctor")]
 pub(crate) use self::open::diagnose;
 pub use self::open::open;
+#[cfg(feature = "redis")]
+pub(crate) use self::open::open_redis;
 #[doc(hidden)]
 pub use self::open::redacted_url;
 pub use self::options::OpenOptions;
+#[cfg(feature = "redis")]
+pub use self::redis::RedisAddress;
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub use self::redis::RedisStore;

@@ -10,7 +10,7 @@ use super::diagnose::DiagnosticFacts;
 use super::memory::MemoryStore;
 use super::options::OpenOptions;
 #[cfg(feature = "redis")]
-use super::redis::{ClusterStore, RedisStore, deployment::Deployment};
+use super::redis::{ClusterStore, RedisAddress, RedisStore, deployment::Deployment};
 #[cfg(feature = "redis")]
 use super::redlock::RedlockStore;
 #[cfg(feature = "sqlite")]
@@ -56,11 +56,21 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
         Scheme::Redis => match Deployment::of(url, options)? {
             Deployment::Masters(masters) => Arc::new(RedlockStore::open(masters, options).await?),
             Deployment::Cluster(seeds) => Arc::new(ClusterStore::open(seeds, options).await?),
-            Deployment::Single(_) | Deployment::Sentinel(_) => {
-                Arc::new(RedisStore::open(url, options).await?)
+            one @ (Deployment::Single(_) | Deployment::Sentinel(_)) => {
+                Arc::new(RedisStore::connect(one, options).await?)
             }
         },
     })
+}
+
+/// Connects to the server at an address, as [`open`] for the URL of one server.
+#[cfg(feature = "redis")]
+pub(crate) async fn open_redis(
+    address: &RedisAddress,
+    options: &OpenOptions,
+) -> Result<Arc<dyn Store>> {
+    let deployment = Deployment::Single(address.to_address()?).with_options(options)?;
+    Ok(Arc::new(RedisStore::connect(deployment, options).await?))
 }
 
 /// The URL of a store without a password, as the store's `Display`. Opens nothing.

@@ -12,10 +12,16 @@ pub struct OpenOptions {
     pub connect_timeout: Duration,
     /// The timeout of a reply.
     pub response_timeout: Duration,
+    /// A user that is not in the URL. It replaces the one in the URL.
+    pub username: Option<String>,
     /// A password that is not in the URL. It replaces the one in the URL.
     pub password: Option<Secret>,
     /// The password of the sentinels, if they require one. That of the servers is separate.
     pub sentinel_password: Option<Secret>,
+    /// The trusted authorities of a store over TLS, in PEM. They replace the file in the URL.
+    pub tls_ca: Option<String>,
+    /// The certificate of this client and its private key, in PEM. They replace the files in the URL.
+    pub tls_identity: Option<(String, Secret)>,
 }
 
 impl OpenOptions {
@@ -33,6 +39,13 @@ impl OpenOptions {
         self
     }
 
+    /// Sets a user that is not in the URL. It replaces the one in the URL.
+    #[must_use]
+    pub fn username(mut self, username: impl Into<String>) -> Self {
+        self.username = Some(username.into());
+        self
+    }
+
     /// Sets a password that is not in the URL. It replaces the one in the URL.
     #[must_use]
     pub fn password(mut self, password: impl Into<Secret>) -> Self {
@@ -46,6 +59,20 @@ impl OpenOptions {
         self.sentinel_password = Some(password.into());
         self
     }
+
+    /// Sets the trusted authorities of a store over TLS, in PEM. They replace the file in the URL.
+    #[must_use]
+    pub fn tls_ca(mut self, pem: impl Into<String>) -> Self {
+        self.tls_ca = Some(pem.into());
+        self
+    }
+
+    /// Sets the certificate of this client and its private key, in PEM. They replace the files in the URL.
+    #[must_use]
+    pub fn tls_identity(mut self, certificate: impl Into<String>, key: impl Into<Secret>) -> Self {
+        self.tls_identity = Some((certificate.into(), key.into()));
+        self
+    }
 }
 
 impl Default for OpenOptions {
@@ -53,8 +80,11 @@ impl Default for OpenOptions {
         Self {
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(2),
+            username: None,
             password: None,
             sentinel_password: None,
+            tls_ca: None,
+            tls_identity: None,
         }
     }
 }

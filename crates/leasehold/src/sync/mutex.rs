@@ -1,11 +1,9 @@
 //! The mutex: it has at most one holder at a time.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::{Cause, LeaseOptions, Op, Outcome, OwnerId, Policy, State, StateKind};
+use leasehold_core::{LeaseOptions, Op, Outcome, OwnerId, Policy};
 
 use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
 use crate::driver::context::AcquireOptions;
@@ -205,7 +203,7 @@ impl Mutex {
         self.acquire(Wait::Until(end)).await
     }
 
-    /// Acquires the lock, does the work and releases the lock.
+    /// Acquires the lock, and waits for it without a limit; does the work and releases the lock.
     ///
     /// The work is dropped, at its next `.await`, when the lease is lost; after a pause of the process, the
     /// lease is checked before the work goes on. A panic in the work releases the lock.
@@ -221,6 +219,26 @@ impl Mutex {
     /// # Ok::<(), leasehold::Error>(()) }).unwrap();
     /// ```
     ///
+    /// Work that can fail returns a `Result` of its own inside that of the lock. Its last expression names the
+    /// type of the error, and `??` passes both errors on:
+    ///
+    /// ```
+    /// # use std::io;
+    /// # async fn fetch() -> io::Result<String> { Ok("42".to_owned()) }
+    /// # async fn job() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let orders = client.mutex("orders")?;
+    /// let count = orders
+    ///     .run(async |_lease| {
+    ///         let text = fetch().await?;
+    ///         Ok::<_, io::Error>(text.len())
+    ///     })
+    ///     .await??;
+    /// # assert_eq!(count, 2);
+    /// # Ok(()) }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(job()).unwrap();
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Mutex::lock`], and [`ErrorKind::Lost`] if the lease was lost before the work had ended. A failed
@@ -230,38 +248,58 @@ impl Mutex {
     ///
     /// Dropping it drops the work and releases the lock in the background.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
-        let guard = self.lock().await?;
-        let outcome = {
-            let mut work = pin!(work(&guard));
-            let mut lost = pin!(guard.lost());
-            std::future::poll_fn(|context| {
-                // Checked before each step: after a pause of the process the lease may be lost.
-                let state = guard.state();
-                if let State::Lost(cause) = state {
-                    return Poll::Ready(Err(cause));
-                }
-                if let Poll::Ready(cause) = lost.as_mut().poll(context) {
-                    return Poll::Ready(Err(cause));
-                }
-                // Or only the store knows: its reply wakes this future.
-                if state.kind() == StateKind::Jeopardy(Cause::Paused) {
-                    return Poll::Pending;
-                }
-                let Poll::Ready(value) = work.as_mut().poll(context) else {
-                    return Poll::Pending;
-                };
-                Poll::Ready(match guard.state() {
-                    State::Lost(cause) => Err(cause),
-                    _ => Ok(value),
-                })
-            })
-            .await
-        };
-        let outcome = outcome.map_err(|cause| guard.lost_error(cause));
-        if let Err(error) = guard.release().await {
-            report(|| tracing::debug!(%error, "the lock could not be released after the work"));
+        run_and_release(self.lock().await?, work).await
+    }
+
+    /// Does the work if the lock is free, and releases the lock. `None`: the work was not begun, because another
+    /// holds the lock or has waited for it before.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// # async fn clean_up() {}
+    /// // The nightly job of many machines, on one of them.
+    /// match client.mutex("clean-up")?.try_run(async |_lease| clean_up().await).await? {
+    ///     Some(()) => println!("done"),
+    ///     None => println!("another machine does it"),
+    /// }
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock`], and otherwise as [`Mutex::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Mutex::run`].
+    pub async fn try_run<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<Option<T>> {
+        match self.try_lock().await? {
+            Some(guard) => run_and_release(guard, work).await.map(Some),
+            None => Ok(None),
         }
-        outcome
+    }
+
+    /// Acquires the lock, and waits for it no longer than `timeout`; does the work and releases the lock. `None`:
+    /// the work was not begun, because another held the lock all the time. The work itself has no limit; see
+    /// [`Mutex::max_hold`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock_timeout`], and otherwise as [`Mutex::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Mutex::run`].
+    pub async fn run_timeout<T>(
+        &self,
+        timeout: Duration,
+        work: impl AsyncFnOnce(&Guard) -> T,
+    ) -> Result<Option<T>> {
+        match self.lock_timeout(timeout).await? {
+            Some(guard) => run_and_release(guard, work).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Whether the lock is held at this moment. That may have changed when the call returns.
@@ -290,7 +328,20 @@ impl Mutex {
         Ok(self.holder().await?.map(|info| info.time_left))
     }
 
-    /// The holder of the lock at this moment. `None`: the lock is free.
+    /// The holder of the lock at this moment, and the waiters in their order. `None`: the lock is free.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let mutex = client.mutex("orders/42")?;
+    /// if let Some(lock) = mutex.holder().await? {
+    ///     let own = |waiter: &leasehold::WaiterInfo| waiter.lease.client == client.id();
+    ///     if let Some(before) = lock.waiters.iter().position(own) {
+    ///         println!("held by {:?}; {before} clients are served before this one", lock.client);
+    ///     }
+    /// }
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
@@ -373,4 +424,13 @@ impl Mutex {
             .context
             .name_error(Error::new(kind, message), &self.key)
     }
+}
+
+/// Does work under a lock and releases it.
+async fn run_and_release<T>(guard: Guard, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
+    let outcome = guard.run(work(&guard)).await;
+    if let Err(error) = guard.release().await {
+        report(|| tracing::debug!(%error, "the lock could not be released after the work"));
+    }
+    outcome
 }

@@ -1,6 +1,6 @@
 //! Failures of some leases do not affect the others, on a clock that the tests move.
 
-mod listeners;
+pub(crate) mod listeners;
 mod shards;
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use leasehold::clock::{Clock, ManualClock};
 use leasehold::store::{MemoryStore, Store};
 use leasehold::{Cause, Client, Guard, State, StateKind};
 
-use self::listeners::{Metrics, PanickingSubscriber, ShakyClock};
+use self::listeners::{Logs, Metrics, ShakyClock};
 use self::shards::{SLOW, ShardFault, Shards};
 use crate::harness::{SECOND, TTL, settle};
 
@@ -232,7 +232,9 @@ async fn missing_replies_affect_their_leases_and_surplus_ones_none() {
 
 #[tokio::test]
 async fn panics_of_metric_and_log_sinks_affect_no_lease() {
-    let _logs = tracing::subscriber::set_default(PanickingSubscriber);
+    let _logs = tracing::subscriber::set_default(Logs(|event: &tracing::Event<'_>| {
+        panic!("no event {event:?}")
+    }));
     let panicking = Metrics::panicking();
     let _metrics = metrics::set_default_local_recorder(&panicking);
     let scenario = Scenario::new().await;

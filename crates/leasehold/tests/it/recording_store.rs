@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold::store::{BoxFuture, ForwardingStore, Reply, Request, Store};
+use leasehold::store::{BoxFuture, ClientInfo, ForwardingStore, Keyspace, Reply, Request, Store};
 use leasehold_core::{ClientId, LeaseId, Op, Outcome};
 use leasehold_testkit::eventually_async;
 use tokio::sync::watch;
@@ -48,6 +48,8 @@ struct Recorded {
     batches: Vec<Batch>,
     /// Batches before this one are forgotten.
     begin: usize,
+    /// How often the client was registered.
+    registrations: usize,
 }
 
 /// The number of an event in the order of all events at all recorders.
@@ -128,6 +130,11 @@ impl RecordingStore {
         let batches = self.batches();
         let ops = batches.iter().flat_map(|batch| &batch.ops);
         ops.filter(|op| matches!(op, Op::Acquire { .. })).count()
+    }
+
+    /// How often the client was registered so far.
+    pub(crate) fn registrations(&self) -> usize {
+        self.recorded().registrations
     }
 
     /// The client of these operations. It must have sent an acquisition.
@@ -224,6 +231,17 @@ impl ForwardingStore for RecordingStore {
 
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(self.apply_recorded(batch))
+    }
+
+    fn register_client<'a>(
+        &'a self,
+        space: &'a Keyspace,
+        client: ClientId,
+        info: &'a ClientInfo,
+        ttl: Duration,
+    ) -> BoxFuture<'a, leasehold::Result<()>> {
+        self.recorded().registrations += 1;
+        self.inner.register_client(space, client, info, ttl)
     }
 }
 

@@ -1,13 +1,16 @@
 //! How long waiters wait and how often they send requests, on a clock that the tests move.
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use leasehold::clock::Clock as _;
 use leasehold::{Cause, ErrorKind, Guard, Result, State, Token};
 use tokio::task::JoinHandle;
+use tracing::Level;
 
 use crate::faulty_store::{FaultMode, TIMEOUT};
 use crate::harness::{Harness, SECOND, TTL, settle};
+use crate::isolation::listeners::Logs;
 use crate::waiters::{soon, spawn_polled, spawn_waiter};
 
 /// The acceptance ttl.
@@ -99,6 +102,29 @@ async fn a_revoked_holder_is_notified_and_the_lock_passes_on_at_once() {
     let next = soon(next).await;
     assert!(next.token() > guard.token());
     next.release().await.unwrap();
+}
+
+/// With its first lease, or when it begins to wait in the queue; not for an attempt.
+#[tokio::test]
+async fn a_client_is_registered_once_and_not_for_an_attempt() {
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    settle().await;
+    assert_eq!(harness.recorder.registrations(), 1);
+    let other = harness.another();
+    assert!(other.mutex().try_lock().await.unwrap().is_none());
+    settle().await;
+    assert_eq!(other.recorder.registrations(), 0);
+    let waiters = [(); 3].map(|()| spawn_waiter(&other.mutex()));
+    other.recorder.until_queued(1).await;
+    settle().await;
+    assert_eq!(other.recorder.registrations(), 1);
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        soon(waiter).await.release().await.unwrap();
+    }
+    settle().await;
+    assert_eq!(other.recorder.registrations(), 1);
 }
 
 /// A hundred clients wait for a holder that renews its lease.
@@ -208,6 +234,49 @@ async fn a_lease_is_handed_off_for_so_long_and_no_longer() {
         // The time of the next one counts from its own grant.
         assert_eq!(harness.recorder.operations(), [["release", "acquire"]]);
     }
+}
+
+/// A task without an owner that acquires a lock which it holds would never be served. A client that waits for another
+/// one is not reported.
+#[tokio::test]
+async fn a_task_that_waits_for_its_own_client_is_reported_once() {
+    let (logged, warnings) = mpsc::channel();
+    let _logs = tracing::subscriber::set_default(Logs(move |event: &tracing::Event<'_>| {
+        if *event.metadata().level() == Level::WARN {
+            logged.send(format!("{event:?}")).unwrap();
+        }
+    }));
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    let [own, elsewhere] = [&harness, &harness.another()].map(waiting);
+    for _ in 0..10 {
+        harness.advance(TTL / 10).await;
+        assert!(guard.state().is_held());
+    }
+    assert_eq!(
+        warnings.try_iter().collect::<Vec<_>>(),
+        Vec::<String>::new()
+    );
+    for _ in 0..20 {
+        harness.advance(TTL / 10).await;
+    }
+    let found: Vec<_> = warnings.try_iter().collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].contains("harness") && found[0].contains("Owner"),
+        "{found:?}"
+    );
+    // For another task in its place it is another wait.
+    own.abort();
+    let next = waiting(&harness);
+    for _ in 0..20 {
+        harness.advance(TTL / 10).await;
+    }
+    assert_eq!(warnings.try_iter().count(), 1);
+    guard.release().await.unwrap();
+    let release = async |waiter| soon::<Result<Guard>>(waiter).await.unwrap().release().await;
+    let (next, elsewhere) = tokio::join!(release(next), release(elsewhere));
+    next.and(elsewhere).unwrap();
 }
 
 type Outcome<T> = JoinHandle<Result<T>>;

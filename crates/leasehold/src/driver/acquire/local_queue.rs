@@ -165,6 +165,13 @@ impl<L: QueueKind> Head<L> {
         queue.is_some_and(Queue::is_followed)
     }
 
+    /// The ticket of the first task that waits behind it.
+    pub(crate) fn first_ticket(&self) -> Option<u64> {
+        let table = lock(&self.queues);
+        let waiting = table.queues.get(self.key.as_ref()?)?.waiting.as_ref()?;
+        waiting.first_key_value().map(|(ticket, _)| *ticket)
+    }
+
     /// Takes the next task out of the queue, if there is one and it suits.
     pub(crate) fn next_if(&self, suits: impl FnOnce(&L::Info) -> bool) -> Option<Waiter<L>> {
         let mut table = lock(&self.queues);

@@ -259,7 +259,12 @@ impl Contender {
             } => {
                 let noted = match outcome {
                     Outcome::Granted { .. } => None,
-                    Outcome::Refused { .. } => Some(LastReply::Refused),
+                    Outcome::Refused { queue_position, .. } => {
+                        if queue_position.is_some() {
+                            self.register(&acquisition.options);
+                        }
+                        Some(LastReply::Refused)
+                    }
                     Outcome::Exhausted => failed(Error::new(
                         ErrorKind::Store,
                         "its token counter is used up: something else has written it; \
@@ -297,6 +302,12 @@ impl Contender {
             shard: (refused && context.shard(&self.key) == shard).then_some(shard.0),
             notifies_changes: refused && context.store.capabilities().wakeup == WakeupMode::Changes,
         }
+    }
+
+    /// Registers the client that waits in the queue of the store, so that people can see it there.
+    fn register(&self, options: &AcquireOptions) {
+        let ttl = options.lease.ttl().as_duration();
+        self.driver.presence.extend(&self.driver.context, ttl);
     }
 
     /// Notes the reply of the store, for this caller and for those that wait behind it.

@@ -50,7 +50,7 @@ enum Mutation {
 #[derive(Debug)]
 struct NumberingStore {
     inner: MemoryStore,
-    pipelined: bool,
+    parallel_calls: u64,
     panics: AtomicBool,
     mutation: Mutation,
     // Not the model checker's: to note something is no point at which others may run.
@@ -143,7 +143,7 @@ impl ForwardingStore for NumberingStore {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            pipelined: self.pipelined,
+            parallel_calls: self.parallel_calls,
             ..self.inner.capabilities()
         }
     }
@@ -175,10 +175,10 @@ struct World {
 }
 
 impl World {
-    fn new(pipelined: bool, callers_max: usize, panics: bool, mutation: Mutation) -> Arc<Self> {
+    fn new(parallel_calls: u64, callers_max: usize, panics: bool, mutation: Mutation) -> Arc<Self> {
         let store = Arc::new(NumberingStore {
             inner: MemoryStore::new(),
-            pipelined,
+            parallel_calls,
             panics: AtomicBool::new(panics),
             mutation,
             recorded: Mutex::default(),
@@ -292,8 +292,8 @@ where
     }
 }
 
-fn run(pipelined: bool, panics: bool, mutation: Mutation) -> usize {
-    let world = World::new(pipelined, UNLIMITED, panics, mutation);
+fn run(parallel_calls: u64, panics: bool, mutation: Mutation) -> usize {
+    let world = World::new(parallel_calls, UNLIMITED, panics, mutation);
     block_on(async {
         let ended = start((0..TASKS).map(|_| Arc::clone(&world).visit()));
         // A caller that is not polled any more stops nobody.
@@ -323,34 +323,34 @@ fn largest(run: impl Fn() -> usize + Clone + Send + Sync + 'static) -> usize {
 
 #[test]
 fn a_call_at_a_time_keeps_the_order_of_operations() {
-    assert_eq!(largest(|| run(false, false, Mutation::None)), 1);
+    assert_eq!(largest(|| run(1, false, Mutation::None)), 1);
 }
 
 #[test]
 fn two_calls_at_a_time_keep_the_order_of_operations_on_a_name() {
-    assert_eq!(largest(|| run(true, false, Mutation::None)), 2);
+    assert_eq!(largest(|| run(2, false, Mutation::None)), 2);
 }
 
 #[test]
 fn a_panic_of_the_store_leaves_no_caller_waiting() {
-    assert_eq!(largest(|| run(true, true, Mutation::None)), 2);
+    assert_eq!(largest(|| run(2, true, Mutation::None)), 2);
 }
 
 #[test]
 #[should_panic(expected = "overtook")]
 fn routes_without_regard_to_the_name_are_noticed() {
-    shuttle::check_random(|| _ = run(false, false, Mutation::RoutesInTurn), RUNS);
+    shuttle::check_random(|| _ = run(1, false, Mutation::RoutesInTurn), RUNS);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_caller_that_takes_the_right_to_send_with_it_is_noticed() {
-    shuttle::check_random(|| _ = run(true, false, Mutation::KeepsSender), RUNS);
+    shuttle::check_random(|| _ = run(2, false, Mutation::KeepsSender), RUNS);
 }
 
 /// Returns the size of the largest batch.
 fn run_limited(callers_max: usize, posts: bool) -> usize {
-    let world = World::new(false, callers_max, false, Mutation::None);
+    let world = World::new(1, callers_max, false, Mutation::None);
     block_on(start((0..TASKS).map(|task| {
         let world = Arc::clone(&world);
         async move {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::{Host, Url};
 
+use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result, Secret};
 
 /// The default port of a Redis server.
@@ -38,7 +39,7 @@ pub(in crate::store) enum Endpoint {
     Tcp {
         host: Server,
         port: u16,
-        tls: Option<TlsFiles>,
+        tls: Option<Certificates>,
     },
     Unix {
         path: PathBuf,
@@ -49,18 +50,36 @@ pub(in crate::store) enum Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Server(String);
 
-/// Certificates in PEM. Without `ca` the authorities of the system are trusted.
+/// The certificates of a connection over TLS. Without `ca` the authorities of the system are trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct TlsFiles {
-    pub(super) ca: Option<PathBuf>,
+pub(in crate::store) struct Certificates {
+    pub(super) ca: Option<Pem>,
     pub(super) identity: Option<Identity>,
 }
 
 /// The certificate of a client and its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Identity {
-    pub(super) cert: PathBuf,
-    pub(super) key: PathBuf,
+    pub(super) cert: Pem,
+    pub(super) key: Pem,
+}
+
+/// A certificate or a key in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Pem {
+    /// Read for every connection, so that a renewed one takes effect.
+    File(PathBuf),
+    Text(Secret),
+}
+
+impl Pem {
+    /// The file in a URL.
+    fn encoded(&self) -> Option<String> {
+        match self {
+            Self::File(path) => Some(percent_encoded(&path.to_string_lossy())),
+            Self::Text(_) => None,
+        }
+    }
 }
 
 impl Address {
@@ -102,8 +121,40 @@ impl Address {
         }
     }
 
+    /// Replaces what the options name: user, password and certificates.
+    pub(super) fn set_options(&mut self, options: &OpenOptions) -> Result<()> {
+        let (ca, identity) = (&options.tls_ca, &options.tls_identity);
+        if let Some(user) = &options.username {
+            self.user = Some(user.clone()).filter(|user| !user.is_empty());
+        }
+        if let Some(password) = &options.password {
+            self.password = Some(password.clone());
+        }
+        match &mut self.endpoint {
+            Endpoint::Tcp {
+                tls: Some(certificates),
+                ..
+            } => {
+                if let Some(ca) = ca {
+                    certificates.ca = Some(Pem::Text(ca.as_str().into()));
+                }
+                if let Some((cert, key)) = identity {
+                    certificates.identity = Some(Identity {
+                        cert: Pem::Text(cert.as_str().into()),
+                        key: Pem::Text(key.clone()),
+                    });
+                }
+                Ok(())
+            }
+            _ if ca.is_some() || identity.is_some() => Err(invalid(
+                "certificates were given for a connection without TLS; use rediss:// or another URL with TLS",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// The certificates, if it is reached over TLS.
-    pub(super) fn tls(&self) -> Option<&TlsFiles> {
+    pub(super) fn tls(&self) -> Option<&Certificates> {
         match &self.endpoint {
             Endpoint::Tcp { tls, .. } => tls.as_ref(),
             Endpoint::Unix { .. } => None,
@@ -138,14 +189,17 @@ impl Address {
         f: &mut fmt::Formatter<'_>,
         extra: (&str, Option<String>),
     ) -> fmt::Result {
-        let path = |path: &PathBuf| percent_encoded(&path.to_string_lossy());
-        let files = self.tls();
-        let identity = files.and_then(|files| files.identity.as_ref());
+        let certificates = self.tls();
+        let ca = certificates.and_then(|certificates| certificates.ca.as_ref());
+        let identity = certificates.and_then(|certificates| certificates.identity.as_ref());
         let parameters = [
             extra,
-            ("ca", files.and_then(|files| files.ca.as_ref()).map(path)),
-            ("cert", identity.map(|identity| path(&identity.cert))),
-            ("key", identity.map(|identity| path(&identity.key))),
+            ("ca", ca.and_then(Pem::encoded)),
+            (
+                "cert",
+                identity.and_then(|identity| identity.cert.encoded()),
+            ),
+            ("key", identity.and_then(|identity| identity.key.encoded())),
         ];
         write_query(f, parameters)
     }
@@ -201,7 +255,7 @@ fn parse_network(text: &str, tls: bool) -> Result<Address> {
             "a redis:// URL takes no parameters after ?; certificates need rediss://",
         ));
     }
-    let tls = tls.then(|| parse_tls_files(query)).transpose()?;
+    let tls = tls.then(|| parse_certificates(query)).transpose()?;
     Ok(Address {
         endpoint: Endpoint::Tcp { host, port, tls },
         user: user.map(decoded).transpose()?,
@@ -248,13 +302,13 @@ fn parse_unix(rest: &str) -> Result<Address> {
     })
 }
 
-fn parse_tls_files(query: &str) -> Result<TlsFiles> {
+fn parse_certificates(query: &str) -> Result<Certificates> {
     let files = parameters(query, ["ca", "cert", "key"]).ok_or_else(|| {
         invalid("the only parameters of a rediss:// URL are ca, cert and key, each once")
     })?;
     let path = |text: &str| match decoded(text)? {
         path if path.is_empty() => Err(invalid("a parameter of the store URL names no file")),
-        path => Ok(PathBuf::from(path)),
+        path => Ok(Pem::File(path.into())),
     };
     let [ca, cert, key] = files.map(|file| file.map(path).transpose());
     let identity = match (cert?, key?) {
@@ -266,7 +320,7 @@ fn parse_tls_files(query: &str) -> Result<TlsFiles> {
             ));
         }
     };
-    Ok(TlsFiles { ca: ca?, identity })
+    Ok(Certificates { ca: ca?, identity })
 }
 
 fn parse_db(text: &str) -> Result<u32> {

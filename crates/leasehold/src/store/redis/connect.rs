@@ -12,7 +12,9 @@ use redis::{
     ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisResult, Value, cmd,
 };
 
-use super::address::{Address, Endpoint, TlsFiles};
+#[cfg(feature = "tls")]
+use super::address::Pem;
+use super::address::{Address, Certificates, Endpoint};
 use super::codec::{field, text};
 use super::errors;
 use super::notifications::Notifications;
@@ -202,15 +204,13 @@ fn client(address: &Address, protocol: ProtocolVersion) -> Result<Client> {
         .set_keepalive(keepalive);
     let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
     match address.tls() {
-        Some(files) => secure(info, files),
+        Some(certificates) => secure(info, certificates),
         None => Client::open(info).map_err(|error| errors::no_connection(&error, address)),
     }
 }
 
 #[cfg(feature = "tls")]
-fn secure(info: ConnectionInfo, files: &TlsFiles) -> Result<Client> {
-    use std::path::Path;
-
+fn secure(info: ConnectionInfo, certificates: &Certificates) -> Result<Client> {
     use redis::{ClientTlsConfig, TlsCertificates};
     use rustls::crypto::{CryptoProvider, ring};
 
@@ -219,24 +219,14 @@ fn secure(info: ConnectionInfo, files: &TlsFiles) -> Result<Client> {
     if CryptoProvider::get_default().is_none() {
         let _ = ring::default_provider().install_default();
     }
-    let read = |path: &Path, mark: &str| {
-        let wrong = |why: String| {
-            let message = format!("the file {path:?} named in the store URL {why}");
-            Error::new(ErrorKind::InvalidConfig, message)
-        };
-        let pem = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-        let found = pem.windows(mark.len()).any(|part| part == mark.as_bytes());
-        if found {
-            Ok(pem)
-        } else {
-            Err(wrong(format!("holds no {mark:?} in PEM")))
-        }
-    };
-    let root_cert = files.ca.as_ref().map(|path| read(path, "CERTIFICATE"));
-    let client_tls = files.identity.as_ref().map(|identity| {
+    let root_cert = certificates
+        .ca
+        .as_ref()
+        .map(|ca| pem_bytes(ca, "CERTIFICATE"));
+    let client_tls = certificates.identity.as_ref().map(|identity| {
         Ok::<_, Error>(ClientTlsConfig {
-            client_cert: read(&identity.cert, "CERTIFICATE")?,
-            client_key: read(&identity.key, "PRIVATE KEY")?,
+            client_cert: pem_bytes(&identity.cert, "CERTIFICATE")?,
+            client_key: pem_bytes(&identity.key, "PRIVATE KEY")?,
         })
     });
     let certificates = TlsCertificates {
@@ -244,13 +234,38 @@ fn secure(info: ConnectionInfo, files: &TlsFiles) -> Result<Client> {
         client_tls: client_tls.transpose()?,
     };
     Client::build_with_tls(info, certificates).map_err(|error| {
-        let message = "a certificate or key named in the store URL cannot be used";
+        let message = "a certificate or key of the connection cannot be used";
         Error::new(ErrorKind::InvalidConfig, message).with_source(error)
     })
 }
 
+/// The bytes of a certificate or key. They must contain `mark`, as the client library ignores other files.
+#[cfg(feature = "tls")]
+fn pem_bytes(pem: &Pem, mark: &str) -> Result<Vec<u8>> {
+    let (what, read) = match pem {
+        Pem::File(path) => (
+            format!("the file {path:?} named in the store URL"),
+            std::fs::read(path),
+        ),
+        Pem::Text(text) => (
+            "the certificate or key that was given".to_owned(),
+            Ok(text.expose().into()),
+        ),
+    };
+    let wrong = |why: String| Error::new(ErrorKind::InvalidConfig, format!("{what} {why}"));
+    let bytes = read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    if bytes
+        .windows(mark.len())
+        .any(|part| part == mark.as_bytes())
+    {
+        Ok(bytes)
+    } else {
+        Err(wrong(format!("holds no {mark:?} in PEM")))
+    }
+}
+
 #[cfg(not(feature = "tls"))]
-fn secure(_info: ConnectionInfo, _files: &TlsFiles) -> Result<Client> {
+fn secure(_info: ConnectionInfo, _certificates: &Certificates) -> Result<Client> {
     Err(Error::new(
         ErrorKind::Unsupported,
         "this build of leasehold has no TLS; enable the crate feature tls",

@@ -16,8 +16,8 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::address::{Address, decoded, invalid, percent_encoded};
+use crate::Result;
 use crate::store::options::OpenOptions;
-use crate::{Result, Secret};
 
 /// The default port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
@@ -76,25 +76,23 @@ impl Deployment {
         parse(Parts::of(text)?)
     }
 
-    /// Parses a URL. A password in the options replaces the one in the URL.
+    /// Parses a URL. User, password and certificates in the options replace those in the URL.
     pub(in crate::store) fn of(url: &str, options: &OpenOptions) -> Result<Self> {
-        let mut deployment = Self::parse(url)?;
-        if let Some(password) = &options.password {
-            deployment.set_password(password);
-        }
-        Ok(deployment)
+        Self::parse(url)?.with_options(options)
     }
 
-    fn set_password(&mut self, password: &Secret) {
-        let all = match self {
+    /// The same with user, password and certificates of the options.
+    pub(in crate::store) fn with_options(mut self, options: &OpenOptions) -> Result<Self> {
+        let all = match &mut self {
             Self::Single(address) => std::slice::from_mut(address),
             Self::Sentinel(set) => &mut set.sentinels,
             Self::Cluster(seeds) => seeds,
             Self::Masters(masters) => &mut masters.nodes,
         };
         for address in all {
-            address.password = Some(password.clone());
+            address.set_options(options)?;
         }
+        Ok(self)
     }
 }
 

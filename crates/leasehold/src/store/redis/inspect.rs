@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Name, Token};
+use leasehold_core::{ClientId, LeaseId, Name, Token};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value, cmd};
 
 use super::codec::{fields, record, text, time_left};
 use super::connection_manager::ConnectionManager;
 use super::errors;
-use super::keys::{client_key, counter_key, parse_record, record_key, record_pattern};
-use crate::store::api::{ClientInfo, Entry, Key, Keyspace};
+use super::keys::{client_key, counter_key, parse_record, queue_key, record_key, record_pattern};
+use crate::store::api::{ClientInfo, Entry, Key, Keyspace, WaiterInfo};
 use crate::{Error, ErrorKind, Result};
 
 /// The number of keys that one step of a listing scans, which takes about half a millisecond.
@@ -21,7 +21,8 @@ const SCAN_COUNT: u32 = 1_000;
 /// The number of records read in one round trip.
 const READ_MAX: usize = 256;
 
-const READS_EACH: usize = 3;
+/// The number of commands that read a record.
+const READS_EACH: usize = 4;
 
 /// Why a record cannot be read.
 pub(super) enum Unreadable {
@@ -71,7 +72,7 @@ pub(super) async fn inspect(reader: &impl Reader, key: &Key) -> Result<Option<En
     let mut found = entries(reader, std::slice::from_ref(key)).await?;
     match found.pop() {
         Some(Ok(Some(mut entry))) => {
-            add_client(reader, std::slice::from_mut(&mut entry)).await?;
+            add_clients(reader, std::slice::from_mut(&mut entry)).await?;
             Ok(Some(entry))
         }
         Some(Ok(None)) | None => Ok(None),
@@ -102,9 +103,7 @@ pub(super) async fn list(
             }
         }
     }
-    for part in listed.chunks_mut(READ_MAX) {
-        add_client(reader, part).await?;
-    }
+    add_clients(reader, &mut listed).await?;
     Ok(listed)
 }
 
@@ -157,6 +156,10 @@ async fn entries(
         queries.push(query("GET", record.clone()));
         queries.push(query("PTTL", record));
         queries.push(query("GET", counter));
+        // After the record: a waiter that has become the holder meanwhile is not listed as both.
+        let (queue, mut waiters) = query("LRANGE", queue_key(key).to_string());
+        waiters.arg(0).arg(2 * Entry::WAITERS_MAX - 1);
+        queries.push((queue, waiters));
     }
     let answers = reader.read(queries).await?;
     let entries = keys.iter().zip(answers.chunks(READS_EACH));
@@ -169,29 +172,37 @@ fn query(command: &str, key: String) -> Query {
     (key, query)
 }
 
-/// Adds the descriptions of the clients to the entries.
-async fn add_client(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> {
-    let key = |entry: &Entry| {
-        let client = entry.lease.client;
-        (client, client_key(&entry.key.space, client).to_string())
-    };
-    let clients: BTreeMap<ClientId, String> = entries.iter().map(key).collect();
-    if clients.is_empty() {
-        return Ok(());
+/// Adds the descriptions of the clients that hold the locks and of those that wait for them.
+async fn add_clients(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> {
+    let mut clients = BTreeMap::<ClientId, String>::new();
+    for entry in entries.iter() {
+        let waiting = entry.waiters.iter().map(|waiter| waiter.lease);
+        for LeaseId { client, .. } in waiting.chain([entry.lease]) {
+            let key = || client_key(&entry.key.space, client).to_string();
+            clients.entry(client).or_insert_with(key);
+        }
     }
-    let queries = clients.values().map(|key| query("HGETALL", key.clone()));
-    let answers = reader.read(queries.collect()).await?;
-    let found = clients.into_keys().zip(answers.iter().map(client_info));
-    let found: BTreeMap<_, _> = found.collect();
+    let clients: Vec<_> = clients.into_iter().collect();
+    let mut found = BTreeMap::<ClientId, ClientInfo>::new();
+    for part in clients.chunks(READ_MAX) {
+        let queries = part.iter().map(|(_, key)| query("HGETALL", key.clone()));
+        let answers = reader.read(queries.collect()).await?;
+        let read = part.iter().zip(&answers);
+        found
+            .extend(read.filter_map(|((client, _), answer)| Some((*client, client_info(answer)?))));
+    }
     for entry in entries {
-        entry.client = found.get(&entry.lease.client).cloned().flatten();
+        entry.client = found.get(&entry.lease.client).cloned();
+        for waiter in &mut entry.waiters {
+            waiter.client = found.get(&waiter.lease.client).cloned();
+        }
     }
     Ok(())
 }
 
 pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unreadable> {
     let strange = || Unreadable::Refused(errors::strange_answer());
-    let [value, ttl, counter] = answers else {
+    let [value, ttl, counter, queue] = answers else {
         return Err(strange());
     };
     let (record_key, counter_key) = (record_key(key).to_string(), counter_key(key).to_string());
@@ -226,8 +237,21 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unrea
         time_left: time_left(*ttl),
         token: parsed(counter).and_then(Token::new),
         client: None,
-        waiters: Vec::new(),
+        waiters: waiters(queue),
     }))
+}
+
+/// The leases in a queue: every second element. Empty also for a queue that cannot be read, which hides no lock.
+fn waiters(queue: &Value) -> Vec<WaiterInfo> {
+    let Value::Array(elements) = queue else {
+        return Vec::new();
+    };
+    let leases = elements.iter().skip(1).step_by(2).filter_map(parsed);
+    let waiter = |lease| WaiterInfo {
+        lease,
+        client: None,
+    };
+    leases.map(waiter).collect()
 }
 
 pub(super) fn client_info(answer: &Value) -> Option<ClientInfo> {

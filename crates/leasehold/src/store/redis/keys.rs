@@ -34,7 +34,6 @@ pub(super) fn counter_key(key: &Key) -> impl Display {
 }
 
 /// The queue of a name: the same and `:queue`.
-#[cfg(any(test, feature = "doctor"))]
 pub(super) fn queue_key(key: &Key) -> impl Display {
     Written(move |f: &mut Formatter<'_>| write!(f, "{}{QUEUE_SUFFIX}", record_key(key)))
 }

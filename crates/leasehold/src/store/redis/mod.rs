@@ -1,6 +1,7 @@
 //! The Redis store: a single server over TCP, TLS or a unix socket, or the master that sentinels name.
 //!
-//! * `address` is the URL of a server, `deployment` that of servers that belong together.
+//! * `address` is the URL of a server, `redis_address` has its parts, `deployment` is the URL of servers that belong
+//!   together.
 //! * `connection_manager` keeps one `session` to a `target`, which `connect` opens; `sentinel` finds the
 //!   target where sentinels know it.
 //! * `subscriptions` receives grants, `tracking` detects changed records, and `notifications` passes both
@@ -31,6 +32,7 @@ mod inspect;
 mod keys;
 pub(super) mod master;
 mod notifications;
+mod redis_address;
 mod replicas;
 mod script;
 mod sentinel;
@@ -56,6 +58,7 @@ use self::deployment::Deployment;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
 use self::keys::client_key;
+pub use self::redis_address::RedisAddress;
 use self::replicas::{Replicas, Waits};
 use self::script::{RuleScripts, Script, continue_passing, notify_local};
 use self::session::Session;
@@ -67,6 +70,10 @@ use crate::store::api::{
 };
 use crate::store::options::OpenOptions;
 use crate::{Durability, ErrorKind, Result};
+
+/// How many calls a client has in flight at once: the server processes some while the client processes the replies to
+/// another one. With more, each call has fewer operations, and an operation costs more of the server's time.
+const PARALLEL_CALLS: u64 = 4;
 
 /// Lock records in a Redis server.
 ///
@@ -94,7 +101,12 @@ impl RedisStore {
     ///
     /// As for [`open`](super::open()).
     pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        let target = Target::of(Deployment::of(url, options)?, options)?;
+        Self::connect(Deployment::of(url, options)?, options).await
+    }
+
+    /// Connects to a deployment with a single connection.
+    pub(super) async fn connect(deployment: Deployment, options: &OpenOptions) -> Result<Self> {
+        let target = Target::of(deployment, options)?;
         let manager = ConnectionManager::new(target, options);
         let store = Self::new(manager, None);
         store.greet().await?;
@@ -288,7 +300,7 @@ impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             replicas: true,
-            pipelined: true,
+            parallel_calls: PARALLEL_CALLS,
             ..Capabilities::new(self.wakeup_mode())
         }
     }

@@ -44,6 +44,16 @@ struct SecondPhase {
     request: Request,
 }
 
+impl SecondPhase {
+    fn new(position: usize, (masters, request): (Masters, Request)) -> Self {
+        Self {
+            position,
+            masters,
+            request,
+        }
+    }
+}
+
 type Calls = FuturesUnordered<BoxFuture<'static, MasterReplies>>;
 
 /// Sends batches to the masters of a store.
@@ -162,11 +172,7 @@ fn count(tallies: &mut [Tally], replied: MasterReplies, leftovers: &Leftovers) -
             leftovers.released_at(lease, master);
         }
         let second_phase = tally.count(master, second, reply);
-        second_phases.extend(second_phase.map(|(masters, request)| SecondPhase {
-            position,
-            masters,
-            request,
-        }));
+        second_phases.extend(second_phase.map(|begun| SecondPhase::new(position, begun)));
     }
     second_phases
 }
@@ -175,12 +181,8 @@ fn count(tallies: &mut [Tally], replied: MasterReplies, leftovers: &Leftovers) -
 fn end_proposal_waits(tallies: &mut [Tally]) -> Vec<SecondPhase> {
     let tallies = tallies.iter_mut().enumerate();
     let second_phases = tallies.filter_map(|(position, tally)| {
-        let (masters, request) = tally.end_proposal_wait()?;
-        Some(SecondPhase {
-            position,
-            masters,
-            request,
-        })
+        let second_phase = tally.end_proposal_wait()?;
+        Some(SecondPhase::new(position, second_phase))
     });
     second_phases.collect()
 }

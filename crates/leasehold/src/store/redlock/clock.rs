@@ -93,6 +93,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_proposal_is_ahead_by_the_lead_and_two_round_trips_but_no_more_than_a_second() {
+        let clocks = [(); 3].map(|()| MasterClock::new());
+        let proposed = |round_trip| {
+            let token = proposal(clocks.iter(), Duration::from_millis(round_trip));
+            token.map(Token::get)
+        };
+        assert_eq!(proposed(0), None);
+        for (clock, time) in clocks.iter().zip([9_000_000, 5_000_000, 7_000_000]) {
+            clock.note(StoreTime::from_micros(time), Instant::now());
+        }
+        assert_eq!(proposed(0), Some(7_050_000));
+        assert_eq!(proposed(10), Some(7_070_000));
+        assert_eq!(proposed(10_000), Some(8_000_000));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_clock_of_a_master_goes_on_between_its_replies() {
         let clock = MasterClock::new();
         assert_eq!(clock.estimate(Instant::now()), None);

@@ -103,6 +103,8 @@ fn held(size: Size, found: Vec<Entry>) -> Option<Entry> {
         count,
         token,
         client,
+        // The masters have no queues.
+        waiters: Vec::new(),
         ..entries.pop()?
     })
 }

@@ -53,6 +53,9 @@ use crate::{Error, ErrorKind, Result};
 /// The longest ttl that can be used, if the URL names no other.
 const LONGEST_TTL: Duration = Duration::from_secs(60);
 
+/// How many calls a client has in flight at once: fewer than at one server, as each goes to all masters.
+const PARALLEL_CALLS: u64 = 2;
+
 /// A silent master must not delay connecting to the others.
 const LIMITS: WaitLimits = WaitLimits {
     majority: None,
@@ -274,7 +277,7 @@ impl Store for RedlockStore {
         };
         Capabilities {
             idempotent_acquire: false,
-            pipelined: true,
+            parallel_calls: PARALLEL_CALLS,
             ..Capabilities::new(wakeup)
         }
     }

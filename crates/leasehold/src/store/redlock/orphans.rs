@@ -15,21 +15,42 @@ use crate::store::redis::master::ConnectionId;
 /// acquisition is in flight is repeated after its reply, unless that is a refusal, or a reply to a call that was sent
 /// over the same connection before.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Orphans(Arc<Mutex<HashMap<LeaseId, Acquisition>>>);
+pub(super) struct Orphans(Arc<Mutex<HashMap<LeaseId, Acquisitions>>>);
 
-/// An acquisition in flight.
+/// The acquisitions of a lease in flight: mostly one, and a second one that restores it.
 #[derive(Debug)]
-struct Acquisition {
-    /// The connection over which it was sent at once, if there was one.
+struct Acquisitions {
+    count: usize,
+    /// The connection over which all of them were sent at once, if there was one.
     connection: Option<ConnectionId>,
     release: ReleaseState,
 }
 
-/// Whether the lease of an acquisition in flight was released.
+impl Acquisitions {
+    fn add(&mut self, connection: Option<ConnectionId>) {
+        self.count += 1;
+        if self.connection != connection {
+            self.connection = None;
+        }
+        if self.release == ReleaseState::Behind {
+            self.release = ReleaseState::Unordered;
+        }
+    }
+
+    fn note_release(&mut self, connection: Option<ConnectionId>) {
+        let behind = connection.is_some() && self.connection == connection;
+        self.release = match (behind, self.release) {
+            (true, ReleaseState::None | ReleaseState::Behind) => ReleaseState::Behind,
+            _ => ReleaseState::Unordered,
+        };
+    }
+}
+
+/// Whether the lease of acquisitions in flight was released.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ReleaseState {
     None,
-    /// Behind the acquisition, over the same connection.
+    /// Behind the acquisitions, over the same connection.
     Behind,
     Unordered,
 }
@@ -50,24 +71,19 @@ impl Orphans {
         for (nth, request) in requests.iter().enumerate() {
             match request.op {
                 Op::Acquire { lease, .. } => {
-                    let acquisition = Acquisition {
+                    let others = in_flight.entry(lease).or_insert(Acquisitions {
+                        count: 0,
                         connection,
                         release: ReleaseState::None,
-                    };
-                    in_flight.insert(lease, acquisition);
+                    });
+                    others.add(connection);
                     leases.push((lease, nth, release(request, lease)));
                 }
                 Op::Release {
                     lease, count: 0, ..
                 } => {
-                    if let Some(acquisition) = in_flight.get_mut(&lease) {
-                        let behind = connection.is_some() && acquisition.connection == connection;
-                        acquisition.release = match (behind, acquisition.release) {
-                            (true, ReleaseState::None | ReleaseState::Behind) => {
-                                ReleaseState::Behind
-                            }
-                            _ => ReleaseState::Unordered,
-                        };
+                    if let Some(acquisitions) = in_flight.get_mut(&lease) {
+                        acquisitions.note_release(connection);
                     }
                 }
                 _ => {}
@@ -90,13 +106,13 @@ impl InFlight {
         let leases = std::mem::take(&mut self.leases).into_iter();
         let released = leases.filter(|(lease, nth, _)| {
             let reply = replies.get(*nth);
-            let Some(acquisition) = in_flight.remove(lease) else {
+            let Some((sent_over, release)) = remove(&mut in_flight, *lease) else {
                 return false;
             };
             let certain = matches!(reply, Some(Reply::Applied { .. }));
-            match acquisition.release {
+            match release {
                 ReleaseState::None => false,
-                ReleaseState::Behind if certain && acquisition.connection == connection => false,
+                ReleaseState::Behind if certain && sent_over == connection => false,
                 ReleaseState::Behind | ReleaseState::Unordered => !is_refusal(reply),
             }
         });
@@ -108,9 +124,23 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let mut in_flight = lock(&self.orphans.0);
         for (lease, ..) in &self.leases {
-            in_flight.remove(lease);
+            remove(&mut in_flight, *lease);
         }
     }
+}
+
+/// Removes one acquisition of a lease. Returns the connection of those in flight, and whether the lease was released.
+fn remove(
+    in_flight: &mut HashMap<LeaseId, Acquisitions>,
+    lease: LeaseId,
+) -> Option<(Option<ConnectionId>, ReleaseState)> {
+    let acquisitions = in_flight.get_mut(&lease)?;
+    acquisitions.count -= 1;
+    let state = (acquisitions.connection, acquisitions.release);
+    if acquisitions.count == 0 {
+        in_flight.remove(&lease);
+    }
+    Some(state)
 }
 
 /// Whether a reply means that the lease was not granted.
@@ -178,6 +208,31 @@ mod tests {
         drop(orphans.begin(&acquire, None));
         assert!(orphans.begin(&release, None).end(&[], None).is_empty());
         assert!(lock(&orphans.0).is_empty());
+    }
+
+    #[test]
+    fn a_release_between_two_acquisitions_of_a_lease_is_repeated() {
+        let [acquire, release] = requests();
+        let here = Some(ConnectionId {
+            session: 1,
+            resent: 0,
+        });
+        let outcome = Outcome::Exhausted;
+        let refused = [Reply::Applied { outcome, now: None }];
+        for first_ends_before in [true, false] {
+            let orphans = Orphans::default();
+            let first = orphans.begin(&acquire, here);
+            if !first_ends_before {
+                drop(orphans.begin(&release, here));
+            }
+            let second = orphans.begin(&acquire, here);
+            assert!(first.end(&refused, here).is_empty());
+            if first_ends_before {
+                drop(orphans.begin(&release, None));
+            }
+            assert_eq!(second.end(&[], here).len(), 1);
+            assert!(lock(&orphans.0).is_empty());
+        }
     }
 
     #[test]

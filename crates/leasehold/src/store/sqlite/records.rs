@@ -7,7 +7,7 @@ use leasehold_core::{ClientId, LeaseId, Name, Queue, Record, RecordHolder, Store
 use rusqlite::{Connection, Row, params};
 
 use super::error::Fault;
-use super::row::{columns, get, signed, unsigned};
+use super::row::{client_info, columns, get, signed, unsigned};
 use super::waiters;
 use crate::Error;
 use crate::store::api::{ClientInfo, Entry, Key, Keyspace};
@@ -91,7 +91,7 @@ pub(super) fn save(
 /// The entry of a lock, if it is held at `now`.
 pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
     let mut statement = db.prepare_cached(
-        "SELECT r.client, number, count, expires_at, last_token,
+        "SELECT r.client, number, count, expires_at, last_token, queue_until,
                 host, pid, program, label, since_ms
          FROM records AS r LEFT JOIN clients AS c ON c.client = r.client AND until > ?1
          WHERE namespace = ?2 AND tenant = ?3 AND name = ?4 AND r.client IS NOT NULL",
@@ -99,7 +99,7 @@ pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Opti
     let (namespace, tenant, name) = columns(key);
     let mut rows = statement.query(params![signed(now.as_micros()), namespace, tenant, name])?;
     match rows.next()? {
-        Some(row) => entry(row, key.clone(), now),
+        Some(row) => entry(db, row, key.clone(), now),
         None => Ok(None),
     }
 }
@@ -113,7 +113,7 @@ pub(super) fn list(
     now: StoreTime,
 ) -> Result<(Vec<Entry>, Option<String>), Fault> {
     let mut statement = db.prepare_cached(
-        "SELECT r.client, number, count, expires_at, last_token,
+        "SELECT r.client, number, count, expires_at, last_token, queue_until,
                 host, pid, program, label, since_ms, name
          FROM records AS r LEFT JOIN clients AS c ON c.client = r.client AND until > ?1
          WHERE namespace = ?2 AND tenant = ?3 AND name > ?4
@@ -131,7 +131,7 @@ pub(super) fn list(
         last = get(row, "name")?;
         seen += 1;
         let name = Name::parse(&last).map_err(|_| Fault::Unreadable("its name"))?;
-        let found = entry(row, space.key(name.clone()), now)
+        let found = entry(db, row, space.key(name.clone()), now)
             .map_err(|fault| Error::from(fault).for_lock(&name))?;
         entries.extend(found);
     }
@@ -166,20 +166,29 @@ pub(super) fn register_client(
     Ok(())
 }
 
-fn entry(row: &Row<'_>, key: Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
+/// The entry of a record, if it is held at `now`. The row is part of a read that has not ended: its queue is read at
+/// the same state of the file.
+fn entry(db: &Connection, row: &Row<'_>, key: Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
     let record = Record {
         hold: hold(row)?,
         last_token: last_token(row)?,
         ..Record::default()
     };
-    Ok(record.holder(now).map(|hold| Entry {
-        key,
+    let Some(hold) = record.holder(now) else {
+        return Ok(None);
+    };
+    let queued = unsigned(row, "queue_until")?.is_some_and(|until| now.as_micros() < until);
+    Ok(Some(Entry {
         lease: hold.lease,
         count: hold.count.get(),
         time_left: now.until(hold.expires_at),
         token: record.last_token,
         client: client_info(row),
-        waiters: Vec::new(),
+        waiters: match queued {
+            true => waiters::inspect(db, &key, now)?,
+            false => Vec::new(),
+        },
+        key,
     }))
 }
 
@@ -202,17 +211,4 @@ fn hold(row: &Row<'_>) -> Result<Option<RecordHolder>, Fault> {
 fn last_token(row: &Row<'_>) -> Result<Option<Token>, Fault> {
     let token = |value| Token::new(value).ok_or(Fault::Unreadable("last_token"));
     unsigned(row, "last_token")?.map(token).transpose()
-}
-
-/// `None` also for a row that cannot be read: no rule depends on it.
-fn client_info(row: &Row<'_>) -> Option<ClientInfo> {
-    let mut info = ClientInfo {
-        host: row.get("host").ok()?,
-        pid: row.get("pid").ok()?,
-        program: row.get("program").ok()?,
-        label: row.get("label").ok()?,
-        ..ClientInfo::default()
-    };
-    info.set_since_millis(unsigned(row, "since_ms").ok()??);
-    Some(info)
 }

@@ -1,11 +1,11 @@
 //! Queues as rows, one per waiter. They are read only if the record has a queue.
 
-use leasehold_core::{LeaseId, Queue, TokenCount, Ttl, Waiter};
+use leasehold_core::{LeaseId, Queue, StoreTime, TokenCount, Ttl, Waiter};
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
-use super::row::{columns, get};
-use crate::store::api::Key;
+use super::row::{client_info, columns, get, signed};
+use crate::store::api::{Entry, Key, WaiterInfo};
 
 /// No queue that leasehold wrote has positions beyond this.
 const POSITION_MAX: i64 = 1 << 53;
@@ -23,6 +23,33 @@ pub(super) fn load(db: &Connection, key: &Key) -> Result<Vec<Row>, Fault> {
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         found.push(parse(row)?);
+    }
+    Ok(found)
+}
+
+/// The first waiters of a name with their clients, for people.
+pub(super) fn inspect(
+    db: &Connection,
+    key: &Key,
+    now: StoreTime,
+) -> Result<Vec<WaiterInfo>, Fault> {
+    let mut statement = db.prepare_cached(
+        "SELECT w.client, number, host, pid, program, label, since_ms
+         FROM waiters AS w LEFT JOIN clients AS c ON c.client = w.client AND until > ?1
+         WHERE namespace = ?2 AND tenant = ?3 AND name = ?4
+         ORDER BY position",
+    )?;
+    let (namespace, tenant, name) = columns(key);
+    let mut rows = statement.query(params![signed(now.as_micros()), namespace, tenant, name])?;
+    let mut found = Vec::new();
+    while found.len() < Entry::WAITERS_MAX
+        && let Some(row) = rows.next()?
+    {
+        // A waiter that cannot be read hides no lock.
+        found.extend(lease(row).ok().map(|lease| WaiterInfo {
+            lease,
+            client: client_info(row),
+        }));
     }
     Ok(found)
 }
@@ -80,17 +107,21 @@ fn parse(row: &rusqlite::Row<'_>) -> Result<Row, Fault> {
     if !(0..POSITION_MAX).contains(&position) {
         return Err(Fault::Unreadable("position"));
     }
-    let client: String = get(row, "client")?;
     let ttl = u64::try_from(get::<i64>(row, "ttl")?).ok();
     let waiter = Waiter {
-        lease: LeaseId {
-            client: client.parse().map_err(|_| Fault::Unreadable("client"))?,
-            number: get::<i64>(row, "number")?.cast_unsigned(),
-        },
+        lease: lease(row)?,
         ttl: ttl
             .and_then(Ttl::from_millis)
             .ok_or(Fault::Unreadable("ttl"))?,
         tokens: TokenCount::new(get(row, "tokens")?).ok_or(Fault::Unreadable("tokens"))?,
     };
     Ok((position, waiter))
+}
+
+fn lease(row: &rusqlite::Row<'_>) -> Result<LeaseId, Fault> {
+    let client: String = get(row, "client")?;
+    Ok(LeaseId {
+        client: client.parse().map_err(|_| Fault::Unreadable("client"))?,
+        number: get::<i64>(row, "number")?.cast_unsigned(),
+    })
 }

@@ -174,18 +174,24 @@ pub(super) async fn run_drops_the_work_when_the_lease_is_lost(fixture: Fixture) 
         }
     }
     let mutex = fixture.mutex("cut").await;
-    let dropped = Arc::new(AtomicBool::new(false));
-    let mark = Dropped(Arc::clone(&dropped));
     let short = mutex.lease(Duration::from_millis(150)).unwrap();
-    let error = short
-        .run(async |_| {
+    for with_guard in [false, true] {
+        let dropped = Arc::new(AtomicBool::new(false));
+        let mark = Dropped(Arc::clone(&dropped));
+        let work = async move || {
             let _mark = mark;
             std::future::pending::<()>().await;
-        })
-        .await
-        .unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Lost);
-    assert!(dropped.load(Ordering::SeqCst));
+        };
+        let error = if with_guard {
+            let guard = short.lock().await.unwrap();
+            assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
+            guard.run(work()).await.unwrap_err()
+        } else {
+            short.run(async |_| work().await).await.unwrap_err()
+        };
+        assert_eq!(error.kind(), ErrorKind::Lost);
+        assert!(dropped.load(Ordering::SeqCst));
+    }
 }
 
 pub(super) async fn shutdown_releases_everything(fixture: Fixture) {

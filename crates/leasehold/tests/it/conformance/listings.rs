@@ -2,16 +2,18 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::store::{ClientInfo, Request};
-use leasehold::{Client, ErrorKind};
+use leasehold::store::{ClientInfo, Entry, Request};
+use leasehold::{Client, ErrorKind, Guard, LockInfo};
 use leasehold_core::Name;
 use leasehold_testkit::eventually_async;
+use tokio::task::JoinHandle;
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::store_client::{
-    StoreClient, TTL, acquire, applied, client_id, granted, key, keyspace, lease, release, space,
+    StoreClient, TTL, acquire, applied, client_id, granted, is_refused, key, keyspace, lasting,
+    lease, release, space, wait,
 };
-use crate::waiters::SOON;
+use crate::waiters::{SOON, soon, spawn_waiter};
 
 pub(super) async fn a_holder_is_described(fixture: Fixture) {
     let begun = SystemTime::now();
@@ -39,6 +41,67 @@ pub(super) async fn a_holder_is_described(fixture: Fixture) {
     assert!(!client.host.is_empty());
     assert!(client.since + slack > begun);
     guard.release().await.unwrap();
+}
+
+/// Over many masters there is no queue, and no waiter is known.
+pub(super) async fn waiters_are_described_in_their_order(fixture: Fixture) {
+    let namespace = fresh_name("list").replace('/', "-");
+    let client = async |label: &str| {
+        let builder = Client::builder().label(label);
+        fixture.client_in(&namespace, builder).await
+    };
+    let clients = [client("holder").await, client("a").await, client("b").await];
+    let mutexes = clients.each_ref().map(|client| client.mutex("n").unwrap());
+    let [mutex, a, b] = &mutexes;
+    let guard = mutex.lock().await.unwrap();
+    assert_eq!(guard.lease_id().client, clients[0].id());
+    assert!(mutex.holder().await.unwrap().unwrap().waiters.is_empty());
+    if let Fixture::Masters(_) = fixture {
+        let (waiter, refused) = (spawn_waiter(a), b.lock_timeout(TTL / 30).await);
+        assert!(refused.unwrap().is_none());
+        let holder = mutex.holder().await.unwrap().unwrap();
+        assert_eq!((holder.lease, holder.waiters), (guard.lease_id(), vec![]));
+        guard.release().await.unwrap();
+        return soon(waiter).await.release().await.unwrap();
+    }
+
+    // Of two tasks of a client, one waits in the queue of the store.
+    let mut waiting = Vec::new();
+    for (mutex, queued) in [(a, 1), (a, 1), (b, 2)] {
+        waiting.push(spawn_waiter(mutex));
+        let waiters = async || mutex.holder().await.unwrap().unwrap().waiters;
+        eventually_async(SOON, async || waiters().await.len() == queued).await;
+    }
+    let labelled = |info: &LockInfo| -> Vec<_> {
+        let waiters = info.waiters.iter().cloned();
+        let named = waiters.filter_map(|waiter| Some((waiter.lease.client, waiter.client?)));
+        named
+            .map(|(id, client)| (id, client.label, client.pid))
+            .collect()
+    };
+    let pid = std::process::id();
+    let expected = [
+        (clients[1].id(), "a".to_owned(), pid),
+        (clients[2].id(), "b".to_owned(), pid),
+    ];
+    // Client info is written beside the queue, a moment later.
+    let described = async || labelled(&mutex.holder().await.unwrap().unwrap()) == expected;
+    eventually_async(SOON, described).await;
+    let listed = clients[1].locks().await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(labelled(&listed[0]), expected);
+    assert_eq!(listed[0].lease, guard.lease_id());
+
+    guard.release().await.unwrap();
+    let first = soon(waiting.remove(0)).await;
+    let holder = mutex.holder().await.unwrap().unwrap();
+    assert_eq!(holder.lease, first.lease_id());
+    let waiters = holder.waiters.iter().map(|waiter| waiter.lease.client);
+    assert_eq!(waiters.collect::<Vec<_>>(), [clients[2].id()]);
+    first.release().await.unwrap();
+    let release = async |waiter: JoinHandle<Guard>| soon(waiter).await.release().await.unwrap();
+    let [second, third] = <[_; 2]>::try_from(waiting).unwrap();
+    tokio::join!(release(second), release(third));
 }
 
 pub(super) async fn held_locks_are_listed_by_name(fixture: Fixture) {
@@ -140,6 +203,33 @@ pub(super) async fn an_entry_has_the_hold_and_the_client_info(fixture: Fixture) 
     eventually_async(SOON, async || inspect().await.unwrap().client.is_none()).await;
     applied(&*store, release(&name, 1, 0)).await;
     assert_eq!(inspect().await, None);
+}
+
+pub(super) async fn an_entry_has_the_first_waiters_until_their_queue_expires(fixture: Fixture) {
+    let store = fixture.store().await;
+    let waiters = async |name: &str| {
+        let entry = store.inspect(&key(name)).await.unwrap().unwrap();
+        entry.waiters.into_iter().map(|waiter| waiter.lease)
+    };
+    let name = fresh_name("waiters");
+    granted(&*store, acquire(&name, 0)).await;
+    let most = u64::try_from(Entry::WAITERS_MAX).unwrap();
+    let requests: Vec<_> = (1..=most + 1).map(|number| wait(&name, number)).collect();
+    // A file has them all in one transaction, and reads the queue for each.
+    for part in requests.chunks(100) {
+        let replies = store.apply(part.to_vec()).await;
+        assert!(replies.iter().all(is_refused), "{:?}", replies[0]);
+    }
+    let expected: Vec<_> = (1..=most).map(lease).collect();
+    assert_eq!(waiters(&name).await.collect::<Vec<_>>(), expected);
+
+    // A queue is kept for two ttls and a second.
+    let name = fresh_name("waiters");
+    granted(&*store, acquire(&name, 0)).await;
+    applied(&*store, lasting(wait(&name, 1), TTL / 300)).await;
+    let expired = async || waiters(&name).await.len() == 0;
+    eventually_async(SOON, expired).await;
+    applied(&*store, release(&name, 0, 0)).await;
 }
 
 /// Longer than what a store reads at once, in no order, every fourth lock free again.

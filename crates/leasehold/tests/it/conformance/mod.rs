@@ -67,6 +67,7 @@ conformance! {
         leaving::a_shutdown_delays_no_other_client,
         listings::a_holder_is_described,
         listings::held_locks_are_listed_by_name,
+        listings::waiters_are_described_in_their_order,
         listings::invalid_names_are_refused_before_the_store,
         listings::namespaces_and_tenants_are_separate,
         operations::the_same_operation_twice_equals_once,
@@ -87,6 +88,7 @@ conformance! {
         trying::a_free_lock_is_taken,
         trying::a_lock_of_this_process_is_refused_without_the_store,
         trying::try_lock_does_not_overtake_a_waiter_at_its_turn,
+        trying::work_is_not_begun_while_another_holds_the_lock,
         waiting::a_timeout_ends_the_waiting,
         waiting::a_waiter_that_is_not_polled_delays_no_other,
     }
@@ -96,6 +98,7 @@ conformance! {
         leaving::a_head_that_times_out_passes_its_position_on,
         leaving::many_cancellations_leave_nothing_behind,
         listings::an_entry_has_the_hold_and_the_client_info,
+        listings::an_entry_has_the_first_waiters_until_their_queue_expires,
         listings::a_long_list_is_complete_ordered_and_has_the_client_info,
         operations::the_replies_to_a_batch_are_in_its_order,
         operations::tokens_grow_over_ten_thousand_grants_and_restarts_of_the_client,

@@ -28,11 +28,18 @@ pub(super) async fn threads_enter_again_and_exclude_each_other(fixture: Fixture)
         assert_eq!(inner.lease_id(), outer.lease_id());
         assert_eq!(mutex.holder().unwrap().unwrap().count, 2);
         std::thread::scope(|scope| {
-            let stranger = scope.spawn(|| mutex.try_lock().unwrap().is_none());
-            assert!(stranger.join().unwrap());
+            let stranger = scope.spawn(|| {
+                assert!(mutex.try_lock().unwrap().is_none());
+                assert!(mutex.try_run(|_| ()).unwrap().is_none());
+                let limited = mutex.run_timeout(Duration::from_secs(1), |_| ());
+                assert!(limited.unwrap().is_none());
+            });
+            stranger.join().unwrap();
         });
         inner.release().unwrap();
         outer.release().unwrap();
+        let again = mutex.try_run(|lease| lease.state().is_held()).unwrap();
+        assert_eq!(again, Some(true));
 
         let inside = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -1,9 +1,12 @@
 //! `try_lock`.
 
-use leasehold::Client;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold::{Client, Guard};
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::waiters::{poll_once, soon, spawn_waiter};
+use crate::waiters::{SOON, poll_once, soon, spawn_polled, spawn_waiter};
 
 pub(super) async fn a_free_lock_is_taken(fixture: Fixture) {
     let (client, recorder) = fixture.recorded(Client::builder()).await;
@@ -44,6 +47,29 @@ pub(super) async fn a_lock_of_this_process_is_refused_without_the_store(fixture:
         recorder.assert_silent();
         guard.release().await.unwrap();
     }
+}
+
+pub(super) async fn work_is_not_begun_while_another_holds_the_lock(fixture: Fixture) {
+    let mutex = fixture.mutex("work").await;
+    let other = fixture.client().await.mutex(mutex.name()).unwrap();
+    let guard = other.lock().await.unwrap();
+    let begun = AtomicBool::new(false);
+    let work = async |_: &Guard| begun.store(true, Ordering::SeqCst);
+    assert!(mutex.try_run(&work).await.unwrap().is_none());
+    let refused = mutex.run_timeout(Duration::from_secs(1), &work).await;
+    assert!(refused.unwrap().is_none() && !begun.load(Ordering::SeqCst));
+
+    let token = guard.token();
+    let waiting = mutex.clone();
+    let waiting = spawn_polled(async move {
+        let work = async |lease: &Guard| lease.token();
+        waiting.run_timeout(SOON, work).await
+    });
+    guard.release().await.unwrap();
+    assert!(soon(waiting).await.unwrap().unwrap() > token);
+    mutex.try_run(&work).await.unwrap().unwrap();
+    assert!(begun.load(Ordering::SeqCst));
+    assert!(!mutex.is_locked().await.unwrap());
 }
 
 /// The lock is free at many moments, but never for a request that does not wait.

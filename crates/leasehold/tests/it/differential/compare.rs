@@ -328,6 +328,22 @@ impl<'a> Player<'a> {
         if compared != expected || found.as_ref().is_some_and(foreign) {
             return Err(format!("the store returns {compared:?}, not {expected:?}"));
         }
+        let queue = &record.queue;
+        let waiting = queue.waiters().filter(|_| now < queue.until());
+        let waiting: Vec<_> = waiting.map(|waiter| waiter.lease).collect();
+        if let Some(entry) = &found
+            && !running
+            && !entry
+                .waiters
+                .iter()
+                .map(|waiter| waiter.lease)
+                .eq(waiting.iter().copied())
+        {
+            let found = &entry.waiters;
+            return Err(format!(
+                "the store returns the waiters {found:?}, not {waiting:?}"
+            ));
+        }
         let found = found.map(|entry| (entry.lease, entry.count));
         let checked = played.checker.inspect(found, now);
         checked.map_err(|violation| violation.to_string())

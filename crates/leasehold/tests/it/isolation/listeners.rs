@@ -57,16 +57,16 @@ impl Recorder for Metrics {
     }
 }
 
-/// Panics at everything that is logged.
-pub(crate) struct PanickingSubscriber;
+/// Calls a function with everything that is logged.
+pub(crate) struct Logs<F>(pub(crate) F);
 
-impl tracing::Subscriber for PanickingSubscriber {
+impl<F: Fn(&tracing::Event<'_>) + Send + Sync + 'static> tracing::Subscriber for Logs<F> {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        panic!("no span")
+        unreachable!("the library has no spans")
     }
 
     fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
@@ -74,7 +74,7 @@ impl tracing::Subscriber for PanickingSubscriber {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, event: &tracing::Event<'_>) {
-        panic!("no event {event:?}")
+        self.0(event);
     }
 
     fn enter(&self, _: &span::Id) {}

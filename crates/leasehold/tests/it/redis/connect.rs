@@ -1,5 +1,7 @@
 //! URLs, credentials and protocols at connect.
 
+use leasehold::{ErrorKind, RedisAddress};
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,6 +82,52 @@ async fn over_tls_with_a_certificate_of_the_client() {
     let store = open(&url).await;
     works(&*store).await;
     works(&*open(&store.to_string()).await).await;
+}
+
+/// Without a URL, and with certificates in memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn by_the_parts_of_an_address() {
+    let rules = "~leasehold:* &leasehold:* +@all";
+    let acl = RedisServer::options().acl("alice", "wonder", rules);
+    let builder = || Client::builder().username("alice").password("wonder");
+    let server = acl.clone().tls_clients().start();
+    let [ca, cert, key] = server.certificates();
+    let address = RedisAddress::tcp("localhost", server.port())
+        .tls()
+        .database(3);
+    let trusting = || builder().tls_ca(&ca);
+    let known = || trusting().tls_identity(&cert, key.as_str());
+    let client = known().connect_redis(&address).await.unwrap();
+    lock(&client, "here").await.release().await.unwrap();
+    assert!(server.cli(&["INFO", "keyspace"]).contains("db3:"));
+    assert!(server.cli(&["CLIENT", "LIST"]).contains("user=alice"));
+    let shown = format!("rediss://alice@localhost:{}/3", server.port());
+    assert_eq!(client.store().to_string(), shown);
+    assert!(!format!("{:?}", known()).contains("PRIVATE KEY"));
+    // Certificates in memory replace those in the URL, which need not exist.
+    let url = format!("{shown}?ca=/none&cert=/none&key=/none");
+    known().connect(&url).await.unwrap();
+
+    let error = trusting().connect_redis(&address).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    for builder in [
+        builder().tls_ca("no PEM"),
+        trusting().tls_identity(&cert, "no PEM"),
+    ] {
+        let error = builder.connect_redis(&address).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.to_string().contains("holds no"), "{error}");
+    }
+    let plain = RedisAddress::tcp("localhost", server.port());
+    let error = known().connect_redis(&plain).await.unwrap_err();
+    assert!(error.to_string().contains("without TLS"), "{error}");
+
+    let server = acl.unix_socket().start();
+    let path = server.url().replace("redis+unix:", "");
+    let address = RedisAddress::unix(path);
+    let client = builder().connect_redis(&address).await.unwrap();
+    lock(&client, "here").await.release().await.unwrap();
+    assert!(server.cli(&["CLIENT", "LIST"]).contains("user=alice"));
 }
 
 /// As servers before 6.0 and some hosted ones.

@@ -15,7 +15,7 @@ mod slot_map;
 mod topology;
 
 use std::fmt;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -56,7 +56,7 @@ const MIGRATION_INTERVAL: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(in crate::store) struct ClusterStore {
     seeds: Deployment,
-    topology: Topology,
+    topology: Arc<Topology>,
     fast_path: FastPath,
 }
 
@@ -65,7 +65,7 @@ impl ClusterStore {
     pub(in crate::store) async fn open(seeds: Vec<Address>, options: &OpenOptions) -> Result<Self> {
         let store = Self {
             seeds: Deployment::Cluster(seeds.clone()),
-            topology: Topology::new(seeds, options.clone()),
+            topology: Arc::new(Topology::new(seeds, options.clone())),
             fast_path: FastPath::default(),
         };
         let named = |error: Error| error.at_store(&store);
@@ -259,7 +259,7 @@ impl Store for ClusterStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // Not pipelined: the nodes work side by side already, and a call has the operations of one slot.
+        // One call at once: the nodes work side by side already, and a call has the operations of one slot.
         Capabilities::new(self.topology.wakeup_mode())
     }
 

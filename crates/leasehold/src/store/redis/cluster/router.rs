@@ -52,7 +52,7 @@ enum Attempt {
 }
 
 /// Makes calls within the response timeout. The results are in another order, and some calls are split.
-pub(super) async fn route(topology: &Topology, calls: Vec<Call>) -> Vec<(Call, CallResult)> {
+pub(super) async fn route(topology: &Arc<Topology>, calls: Vec<Call>) -> Vec<(Call, CallResult)> {
     let mut routing = Routing {
         topology,
         start: Instant::now(),
@@ -68,7 +68,7 @@ pub(super) async fn route(topology: &Topology, calls: Vec<Call>) -> Vec<(Call, C
 }
 
 struct Routing<'a> {
-    topology: &'a Topology,
+    topology: &'a Arc<Topology>,
     start: Instant,
     open: Vec<Call>,
     results: Vec<(Call, CallResult)>,
@@ -189,7 +189,7 @@ impl Routing<'_> {
 
 /// Makes the calls of one node. The outcomes are in another order, and some calls are split.
 async fn attempt(
-    topology: &Topology,
+    topology: &Arc<Topology>,
     node: &ClusterNode,
     calls: Vec<Call>,
     deadline: Instant,
@@ -255,7 +255,7 @@ async fn attempt(
 /// While the attempt takes long, the slot map is refreshed, as another node may have replaced this one.
 /// Nothing was sent yet, so the call can go there.
 async fn reach(
-    topology: &Topology,
+    topology: &Arc<Topology>,
     node: &ClusterNode,
     call: &Call,
 ) -> Result<Arc<Session>, Option<Error>> {

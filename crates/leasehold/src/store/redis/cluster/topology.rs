@@ -120,8 +120,18 @@ impl Topology {
     }
 
     /// Queries a node for the slot map, `first` before all others, unless it is new.
-    pub(super) async fn refresh(&self, first: Option<&NodeAddr>) {
+    pub(super) async fn refresh(self: &Arc<Self>, first: Option<&NodeAddr>) {
         let seen = self.queries.load(Ordering::Acquire);
+        let (topology, first) = (Arc::clone(self), first.cloned());
+        // In a task: a caller that is not polled any more must not keep the others waiting.
+        let refreshed =
+            tokio::spawn(async move { topology.refresh_after(seen, first.as_ref()).await });
+        // It fails only at the end of the runtime.
+        let _ = refreshed.await;
+    }
+
+    /// The same, unless there was another query after the first `seen` ones.
+    async fn refresh_after(&self, seen: u64, first: Option<&NodeAddr>) {
         let mut last = self.refreshing.lock().await;
         let fresh = last.is_some_and(|last| last.elapsed() < FRESH);
         if fresh || seen != self.queries.load(Ordering::Acquire) {
@@ -435,6 +445,8 @@ fn addr_of(address: &Address) -> Option<NodeAddr> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
     use crate::store::api::fixture;
 
@@ -443,6 +455,20 @@ mod tests {
 
     impl Listener for Ignored {
         fn notify(&self, _: Event) {}
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_is_not_polled_any_more_keeps_no_other_waiting() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", silent.local_addr().unwrap());
+        let seeds = vec![Address::parse(&url).unwrap()];
+        let topology = Arc::new(Topology::new(seeds, OpenOptions::default()));
+        let mut left = std::pin::pin!(topology.refresh(None));
+        assert!(left.as_mut().now_or_never().is_none());
+        // A task takes the lock before the second caller wants it.
+        tokio::task::yield_now().await;
+        let refreshed = timeout(Duration::from_secs(30), topology.refresh(None)).await;
+        assert!(refreshed.is_ok());
     }
 
     /// Their drop unsubscribes a client, which takes the lock of the topology.

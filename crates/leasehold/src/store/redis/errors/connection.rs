@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::RedisError;
 
 use super::super::address::{Address, Endpoint};
-use super::known::find;
+use super::known::{NO_PASSWORD, find};
 use super::quote;
 use crate::{Error, ErrorKind};
 
@@ -26,17 +26,19 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
         ),
     };
     let error_of = |kind, advice| Error::new(kind, format!("{advice} ({words})"));
-    let error_found = match found {
+    match found {
+        // The server explains at length how a client authenticates.
+        Some(known) if known.advice == NO_PASSWORD => known.error(NO_PASSWORD.to_owned()),
         Some(known) => known.error(format!("{} ({words})", known.advice)),
+        // The words are all that the error has: as its source they would be shown twice.
         None if error.code().is_some() => {
             error_of(ErrorKind::Store, "the server answered with an error")
         }
         None => {
             let (kind, advice) = unreachable(error, &words, &address.endpoint);
-            error_of(kind, advice)
+            error_of(kind, advice).with_source(error.clone())
         }
-    };
-    error_found.with_source(error.clone())
+    }
 }
 
 /// A connection attempt timed out.

@@ -44,8 +44,8 @@ const fn transient(code: &'static str, words: &'static str, advice: &'static str
     }
 }
 
-pub(super) const NO_PASSWORD: &str =
-    "the server wants a password; give one, with a user if it has users";
+pub(super) const NO_PASSWORD: &str = "the server requires a password, and none was given: set ClientBuilder::password, and \
+     ClientBuilder::username if the server has users";
 pub(super) const WRONG_PASSWORD: &str =
     "the server does not accept this user and password; check both";
 pub(super) const NO_KEY: &str =

@@ -92,7 +92,8 @@ fn view(about: &Value, address: &Value) -> Result<View, QueryError> {
 fn refusal(error: &Error) -> QueryError {
     let advice = match error.kind() {
         ErrorKind::Unauthorized => {
-            "; they have a password of their own, and ?sentinel-user=USER if they have users"
+            "; sentinels have a password of their own, ClientBuilder::sentinel_password, and users of their own, \
+             ?sentinel-user=USER"
         }
         _ => "",
     };

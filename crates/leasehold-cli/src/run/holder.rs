@@ -1,0 +1,57 @@
+//! The holder of a lock that this run wants, in words.
+
+use std::time::Duration;
+
+use leasehold::{ClientId, LockInfo, Mutex, Result};
+
+use crate::output;
+
+/// The time limit of a query for the holder: its words must not delay an exit.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Queries the store for the holder of a lock. `None`: the store has not replied in time.
+pub(super) async fn query(mutex: &Mutex) -> Option<Result<Option<LockInfo>>> {
+    let queried = tokio::time::timeout(QUERY_TIMEOUT, mutex.holder());
+    queried.await.ok()
+}
+
+/// The words that a client holds a lock: which one, and for how long.
+pub(super) fn is_held_by(info: &LockInfo) -> String {
+    let holder = output::holder(info);
+    match info.since {
+        Some(_) => format!("is held by {holder} for {}", output::age(info)),
+        None => format!("is held by {holder}"),
+    }
+}
+
+/// The position of a client in the queue of the store, such as `2nd`. `None`: it is not in the queue, or the store has
+/// none.
+pub(super) fn position(info: &LockInfo, client: ClientId) -> Option<String> {
+    let mut waiters = info.waiters.iter();
+    let ahead = waiters.position(|waiter| waiter.lease.client == client)?;
+    Some(ordinal(ahead + 1))
+}
+
+fn ordinal(number: usize) -> String {
+    let suffix = match (number % 100, number % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    };
+    format!("{number}{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinals_end_as_they_are_spoken() {
+        let numbers = [1, 2, 3, 4, 10, 11, 12, 13, 21, 22, 101, 111, 112, 123];
+        let ordinals = numbers.map(ordinal).join(" ");
+        let spoken = "1st 2nd 3rd 4th 10th 11th 12th 13th 21st 22nd 101st 111th 112th 123rd";
+        assert_eq!(ordinals, spoken);
+    }
+}

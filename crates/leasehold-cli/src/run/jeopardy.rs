@@ -1,0 +1,109 @@
+//! Prints that the lease of a running command is in jeopardy, and that it is held again.
+
+use std::time::Duration;
+
+use leasehold::clock::{BootClock, Clock};
+use leasehold::{Cause, ErrorKind, Guard, Mutex, State};
+
+use super::{holder, supervise};
+use crate::args::{OnLost, RunArgs};
+use crate::duration::show;
+
+/// How long a jeopardy lasts before it is printed. A renewal may succeed when it is repeated.
+const SHORT_JEOPARDY: Duration = Duration::from_millis(250);
+
+/// Prints each jeopardy once, and its end. A loss is printed by the supervisor.
+pub(super) async fn print<T>(guard: &Guard, mutex: &Mutex, args: &RunArgs) -> T {
+    let mut states = guard.states();
+    let mut printed = false;
+    let mut state = match args.quiet {
+        true => None,
+        false => states.next().await,
+    };
+    while let Some(current) = state {
+        state = match current {
+            State::Jeopardy { cause, .. } if !printed => {
+                let lasts = tokio::time::sleep(SHORT_JEOPARDY);
+                let problem = async { tokio::join!(Problem::of(cause, mutex), lasts) };
+                tokio::select! {
+                    biased;
+                    next = states.next() => next,
+                    (problem, ()) = problem => {
+                        printed = print_jeopardy(guard, args, &problem);
+                        states.next().await
+                    }
+                }
+            }
+            State::Held { .. } if printed => {
+                printed = false;
+                note!("leasehold: {}: held again", args.name);
+                states.next().await
+            }
+            _ => states.next().await,
+        };
+    }
+    std::future::pending().await
+}
+
+/// What keeps a lease from being renewed, and what would end that.
+struct Problem {
+    description: String,
+    cure: &'static str,
+}
+
+impl Problem {
+    fn new(description: impl Into<String>, cure: &'static str) -> Self {
+        let description = description.into();
+        Self { description, cure }
+    }
+
+    /// The problem behind a jeopardy. A query shows whether the store replies at all.
+    async fn of(cause: Cause, mutex: &Mutex) -> Self {
+        match cause {
+            Cause::Unreachable => match holder::query(mutex).await {
+                Some(Ok(_)) => {
+                    Self::new("the store answers, but does not renew the lock", "it does")
+                }
+                Some(Err(error)) if error.kind() == ErrorKind::NoQuorum => {
+                    Self::new("too few masters answer", "they do")
+                }
+                Some(Err(error)) if error.kind() != ErrorKind::Unreachable => Self::new(
+                    format!("the store cannot renew the lock: {error}"),
+                    "it can",
+                ),
+                _ => Self::new("the store does not answer", "it does"),
+            },
+            Cause::NotReplicated => Self::new("too few replicas acknowledge a renewal", "they do"),
+            Cause::Paused => Self::new(
+                "the renewal is late, because this process was paused or too busy",
+                "it succeeds",
+            ),
+            other => Self::new(other.to_string(), "the lock is renewed"),
+        }
+    }
+}
+
+/// Prints a jeopardy, and what happens unless it ends. `false` if it has ended already.
+fn print_jeopardy(guard: &Guard, args: &RunArgs, problem: &Problem) -> bool {
+    let State::Jeopardy { until, .. } = guard.state() else {
+        return false;
+    };
+    let until = supervise::fixed_stop(guard, args).map_or(until, |stop| stop.min(until));
+    let left = BootClock.now().until(until);
+    let when = match left.is_zero() {
+        // Only the store knows, after a pause under a watchdog.
+        true => String::new(),
+        false => format!(" in {}", show(left)),
+    };
+    let consequence = match args.on_lost {
+        OnLost::Term => "the command is stopped",
+        OnLost::Kill => "the command is killed",
+        OnLost::Ignore => "the lock is lost",
+    };
+    let Problem { description, cure } = problem;
+    note!(
+        "leasehold: {}: {description}; {consequence}{when} unless {cure}",
+        args.name
+    );
+    true
+}

@@ -1,0 +1,202 @@
+//! What a run prints while it waits for its lock, and when it is refused.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::{OutputLines, Proxy, RedisServer, eventually};
+
+use crate::tools::{Fixture, RunToEnd, SOON, at_terminal, finish, kill, stderr, stdout};
+
+/// A label that would rearrange the line on a terminal.
+const LABEL: &str = "#42\u{202e}\n";
+const PRINTED_LABEL: &str = "#42\\u{202e}\\n";
+
+/// Starts a run that waits at a terminal. Returns it with its lines there.
+fn wait_at_terminal(fixture: &Fixture, args: &[&str], script: &str) -> (Child, OutputLines) {
+    let mut terminal = at_terminal(&fixture.run_script(args, script));
+    let mut waiting = terminal.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = OutputLines::read(waiting.stdout.take().unwrap());
+    (waiting, lines)
+}
+
+/// Starts a run that prints the progress of its wait into a pipe. Returns it with its lines.
+fn wait_verbosely(fixture: &Fixture, args: &[&str]) -> (Child, OutputLines) {
+    let mut waiting = fixture.run_script(&[&["-v"], args].concat(), "true");
+    let mut waiting = waiting.stderr(Stdio::piped()).spawn().unwrap();
+    let lines = OutputLines::read(waiting.stderr.take().unwrap());
+    (waiting, lines)
+}
+
+#[test]
+fn a_wait_names_the_holder_and_the_position_in_the_queue() {
+    let (_server, redis) = Fixture::redis();
+    for fixture in [redis, Fixture::new()] {
+        let holder = fixture.hold(&["--label", LABEL, "job"]);
+        let pid = format!("pid {}", holder.process.id());
+        let by = "leasehold: job is held by ";
+
+        let (first, lines) = wait_verbosely(&fixture, &["job"]);
+        let line = lines.after(by);
+        for part in [
+            &*pid,
+            " sh ",
+            PRINTED_LABEL,
+            " for ",
+            "; 1st in the queue, waiting",
+        ] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        assert!(line.ends_with("waiting"), "{line}");
+
+        let begun = Instant::now();
+        let (second, lines) = wait_at_terminal(&fixture, &["-w", "100s", "job"], "echo $((6 * 7))");
+        let line = lines.after(by);
+        assert!(begun.elapsed() >= Duration::from_secs(1));
+        let limit = "; 2nd in the queue, waiting (at most 1m 40s)";
+        assert!(line.contains(&pid) && line.contains(limit), "{line}");
+        // The queue moves on.
+        kill("TERM", first.id());
+        assert_eq!(finish(first).status.code(), Some(143));
+        let line = lines.after(by);
+        assert!(line.contains("; 1st in the queue, waiting"), "{line}");
+
+        holder.signal("TERM");
+        holder.ends_with(143);
+        // Whatever was printed before, the command's output follows.
+        lines.after("42");
+        assert!(finish(second).status.success());
+    }
+}
+
+#[test]
+fn a_refusal_names_the_holder_and_a_quiet_run_prints_nothing() {
+    let fixture = Fixture::new();
+    let holder = fixture.hold(&["--label", LABEL, "job"]);
+    let run = |args: &[&str]| fixture.run_script(args, "echo ran").run_to_end();
+    // The holder is registered in the background.
+    eventually(SOON, || {
+        stderr(&run(&["-n", "job"])).contains(PRINTED_LABEL)
+    });
+    let not_run = "; the command was not run\n";
+    for (args, code, outcome) in [
+        (&["-n", "job"][..], 75, not_run),
+        (&["-w", "0", "job"], 124, not_run),
+        // Long enough for a line about the wait, but this is not a terminal.
+        (
+            &["-w", "2s", "job"],
+            124,
+            "; waited 2.0s, the command was not run\n",
+        ),
+        (&["--skip-ok", "-v", "job"], 0, "; skipped\n"),
+        (&["--skip-ok", "job"], 0, ""),
+        (&["-n", "-q", "job"], 75, ""),
+        (&["-w", "1500ms", "-q", "job"], 124, ""),
+        (&["--skip-ok", "--quiet", "job"], 0, ""),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        assert_eq!(stdout(&output), "", "{args:?} ran the command");
+        let text = stderr(&output);
+        assert!(text.ends_with(outcome), "{args:?}: {text}");
+        let by = "leasehold: job is held by ";
+        assert_eq!(
+            text.starts_with(by),
+            !outcome.is_empty(),
+            "{args:?}: {text}"
+        );
+        assert_eq!(text.lines().count(), outcome.lines().count(), "{text}");
+    }
+    holder.signal("TERM");
+    holder.ends_with(143);
+    assert_eq!(run(&["-q", "-v", "job"]).status.code(), Some(125));
+    // Errors are printed all the same.
+    for (name, command, code) in [("job", "no-such-command", 127), ("a{b}", "true", 125)] {
+        let mut run = fixture.leasehold(["run", "-q", name, "--", command]);
+        let output = run.run_to_end();
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert_eq!(stderr(&output).lines().count(), 1, "{output:?}");
+    }
+}
+
+/// The store refuses the lock, but does not reply to the query for the holder.
+#[test]
+fn a_refusal_without_a_known_holder_is_printed_without_it() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let holder = Fixture::with_store(server.url()).hold(&["job"]);
+    let fixture = Fixture::with_store(proxy.url());
+    proxy.hold_requests("PTTL", 1);
+    let output = fixture.run_script(&["-n", "job"], "true").run_to_end();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(75), "{text}");
+    assert_eq!(
+        text,
+        "leasehold: job was held elsewhere; the command was not run\n"
+    );
+    holder.signal("TERM");
+    holder.ends_with(143);
+}
+
+/// The lock was never held, so no line is about its release.
+#[test]
+fn a_wait_at_a_store_that_falls_silent_names_the_store_and_its_end() {
+    let (mut server, fixture) = Fixture::redis();
+    let stranger = format!("{}:1", "0".repeat(32));
+    let record = "leasehold:{default:job}";
+    server.cli(&["SET", record, &stranger, "PX", "600000"]);
+    let (waiting, lines) = wait_verbosely(&fixture, &["--ttl", "6s", "job"]);
+    let line = lines.after("leasehold: job is held by ");
+    assert_eq!(
+        line,
+        "a client without client info; 1st in the queue, waiting"
+    );
+    server.kill9();
+    let line = lines.after("leasehold: waiting: ");
+    assert!(
+        line.contains("(gives up in ") && line.contains("redis://"),
+        "{line}"
+    );
+    let last = lines.after("leasehold: ");
+    assert!(
+        last.contains("\"job\"") && !last.contains("release"),
+        "{last}"
+    );
+    assert_eq!(lines.next_line(), None);
+    assert_eq!(finish(waiting).status.code(), Some(125));
+}
+
+/// What was certainly refused is not released, and no exit waits for that.
+#[test]
+fn a_permanent_refusal_ends_the_run_at_once() {
+    let master = RedisServer::options()
+        .acl("alice", "pw", "~other:* &leasehold:* +@all")
+        .acl("silent", "pw", "~leasehold:* resetchannels +@all")
+        .start();
+    let replica = RedisServer::options().replica_of(&master).start();
+    for (url, reason) in [
+        (
+            master.url_of("alice", "pw"),
+            "permissions to access one of the keys",
+        ),
+        (master.url_of("alice", "wrong"), "user and password"),
+        (master.url_of("silent", "pw"), "permissions to notify"),
+        (replica.url(), "read-only replica"),
+    ] {
+        let fixture = Fixture::with_store(url);
+        for args in [
+            &["job"][..],
+            &["-v", "job"],
+            &["-w", "30s", "job"],
+            &["-n", "job"],
+        ] {
+            let begun = Instant::now();
+            let output = fixture.run_script(args, "true").run_to_end();
+            let text = stderr(&output);
+            assert_eq!(output.status.code(), Some(125), "{text}");
+            assert!(text.contains(reason), "{reason}: {text}");
+            assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
+            // The release of a lock that may be held takes as long if it fails.
+            assert!(begun.elapsed() < Duration::from_secs(2), "{args:?}: {text}");
+        }
+    }
+}
