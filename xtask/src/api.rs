@@ -15,15 +15,14 @@ pub(crate) fn check(bless: bool) -> Result<(), String> {
 mod tests {
     use std::{env, fs};
 
-    use crate::tools::{cargo, root};
+    use crate::tools::{cargo, root, target};
 
     const LIST: &str = "crates/leasehold/public-api.txt";
 
     #[test]
     fn the_public_items_of_the_library_are_in_the_list() {
         let root = root();
-        let target =
-            env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), |target| root.join(target));
+        let target = target();
         // Packages without a library, and examples: with them, dependencies have the features that clippy compiles.
         let mut packages = vec!["--lib", "--examples", "--package", "leasehold"];
         for package in ["leasehold-cli", "leasehold-fuzz", "xtask"] {

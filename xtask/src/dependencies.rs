@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
+use crate::steps::Completion;
 use crate::tools::{cargo_line, find, output, root, run};
 
 /// The published crates. They depend on no other crate of this workspace.
-const SHIPPED: [&str; 4] = [
+pub(crate) const SHIPPED: [&str; 4] = [
     "leasehold-core",
     "leasehold",
     "leasehold-watchdog",
@@ -36,7 +37,8 @@ pub(crate) fn check() -> Result<(), String> {
 
 /// Checks the numbers of crates in the table of features.
 fn check_features(text: &str, count: impl Fn(&str) -> Result<usize, String>) -> Result<(), String> {
-    let (_, table) = text.split_once("//! # Crate features").unwrap_or_default();
+    let (_, section) = text.split_once("//! # Crate features").unwrap_or_default();
+    let (table, _) = section.split_once("\n//! # ").unwrap_or((section, ""));
     let rows = table
         .lines()
         .filter_map(|line| line.strip_prefix("//! | `"));
@@ -85,7 +87,7 @@ fn check_tree(package: &str, tree: &BTreeSet<String>) -> Result<(), String> {
 }
 
 /// Checks licences, sources and known vulnerabilities of all dependencies with cargo-deny, as `deny.toml` says.
-pub(crate) fn deny() -> Result<(), String> {
+pub(crate) fn deny() -> Result<Completion, String> {
     let tools = root().join("target/tools");
     let program = find("cargo-deny").unwrap_or_else(|| tools.join("bin/cargo-deny"));
     if !program.is_file() {
@@ -102,10 +104,12 @@ pub(crate) fn deny() -> Result<(), String> {
     };
     deny("check licenses bans sources")?;
     if let Err(error) = deny("fetch db") {
-        println!("WARNING: advisories were not checked: their database cannot be reached: {error}");
-        return Ok(());
+        return Ok(Completion::Partial(format!(
+            "advisories were not checked: their database cannot be reached: {error}"
+        )));
     }
-    deny("check --disable-fetch advisories")
+    deny("check --disable-fetch advisories")?;
+    Ok(Completion::Full)
 }
 
 #[cfg(test)]
@@ -132,7 +136,10 @@ mod tests {
         let check = |text: &str| check_features(text, |feature| Ok(feature.len()));
         let table =
             "//! # Crate features\n//! | `tls` (default) | TLS | 3 |\n//! | `redis` | servers | ";
-        assert_eq!(check(&format!("{table}5 |\n")), Ok(()));
+        assert_eq!(
+            check(&format!("{table}5 |\n//! # Next\n//! | `x` | |\n")),
+            Ok(())
+        );
         assert!(check(&format!("{table}15 |\n")).is_err());
         assert!(check("//! # Crate features\n").is_err());
     }

@@ -3,11 +3,16 @@
 mod api;
 mod bench;
 mod dependencies;
+mod dist;
 mod faults;
+mod fresh_root;
 mod manifests;
 mod model;
 mod monitoring;
 mod processes;
+mod published;
+mod registry;
+mod resolution;
 mod servers;
 mod steps;
 mod tasks;
@@ -36,7 +41,8 @@ enum Task {
     Lint,
     /// Checks the rules for files: lengths, links, retired words, import cycles. Part of test.
     Tidy,
-    /// Checks what the shipped crates are built from, and all licences. Part of ci.
+    /// Checks what the shipped crates are built from, what they resolve beside, what is published, and all licences.
+    /// Part of ci.
     Dependencies,
     /// Compares the public items of the library with crates/leasehold/public-api.txt. Part of ci.
     Api {
@@ -49,6 +55,18 @@ enum Task {
     /// Runs the queries of the dashboard and the alerts in packaging against a real Prometheus that scrapes real
     /// processes. Needs prometheus and promtool.
     Monitoring,
+    /// Builds the archive of a release: the program, manual pages, completions and systemd units.
+    Archive {
+        /// The target triple; default: this machine.
+        #[arg(long)]
+        target: Option<String>,
+    },
+    /// Builds the Debian package. Installs cargo-deb into target/tools if it is missing.
+    Deb {
+        /// Also installs it into a fresh root, made by debootstrap, and uses it there. Needs root.
+        #[arg(long)]
+        check: bool,
+    },
     /// Runs benchmarks.
     #[command(subcommand)]
     Bench(Bench),
@@ -88,6 +106,9 @@ fn main() -> ExitCode {
         Task::Api { bless } => api::check(bless),
         Task::Manifests => manifests::check(),
         Task::Monitoring => monitoring::check(),
+        Task::Archive { target } => dist::archive(target.as_deref()),
+        Task::Deb { check: false } => dist::deb().map(drop),
+        Task::Deb { check: true } => return tasks::start(tasks::deb),
         Task::Bench(Bench::Compare(options)) => bench::compare(&options),
         Task::Faults { args } => faults::campaign(&args),
         Task::Model { args } => model::explore(&args),

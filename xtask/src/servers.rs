@@ -21,12 +21,12 @@ pub(crate) fn ensure_postgres() -> Result<(), String> {
     ensure("postgresql", postgres)
 }
 
-/// Installs a package, unless its server is there. The service of the package has the same name.
-fn ensure(package: &str, locate: fn() -> Option<PathBuf>) -> Result<(), String> {
+/// Installs a package, unless its program is there. The service of the package has the same name.
+pub(crate) fn ensure(package: &str, locate: impl Fn() -> Option<PathBuf>) -> Result<(), String> {
     if locate().is_none() {
         install(package)?;
     }
-    let program = locate().ok_or_else(|| format!("the package {package} has no server"))?;
+    let program = locate().ok_or_else(|| format!("the package {package} has no program"))?;
     let version = output(Command::new(program).arg("--version"))?;
     println!("{}", version.trim());
     Ok(())

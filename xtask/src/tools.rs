@@ -22,6 +22,12 @@ pub(crate) fn root() -> &'static Path {
     here.parent().unwrap_or(here)
 }
 
+/// The directory of everything that cargo builds.
+pub(crate) fn target() -> PathBuf {
+    let directory = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));
+    root().join(directory)
+}
+
 /// The cargo that runs this.
 pub(crate) fn cargo() -> Command {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));

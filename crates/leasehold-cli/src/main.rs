@@ -14,6 +14,7 @@ mod exit;
 mod help;
 mod hints;
 mod json;
+mod log;
 mod ls;
 mod man;
 mod output;
@@ -25,8 +26,6 @@ mod show;
 mod watchdog;
 
 use std::process::ExitCode;
-
-use tracing_subscriber::EnvFilter;
 
 use self::args::{Cli, Command};
 use self::exit::Failure;
@@ -54,7 +53,7 @@ fn main() -> ExitCode {
     };
     // The watchdog sets up its own logging.
     if !matches!(cli.command, Command::Watchdog(_)) {
-        log_to_stderr();
+        log::to_stderr();
     }
     let (as_json, lock) = (cli.command.asks_for_json(), cli.command.lock());
     match dispatch(cli) {
@@ -90,17 +89,4 @@ fn wait_for(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failu
         .build()
         .map_err(|error| Failure::own("the runtime could not be started", error))?;
     runtime.block_on(work)
-}
-
-fn log_to_stderr() {
-    let Ok(filter) = EnvFilter::try_from_env("LEASEHOLD_LOG") else {
-        return;
-    };
-    // Cannot fail: this is the only subscriber. An error of writing is not logged, because logging it would fail,
-    // too, and panic.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .log_internal_errors(false)
-        .with_writer(|| output::LogWriter)
-        .try_init();
 }

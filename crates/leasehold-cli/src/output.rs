@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use leasehold::LockInfo;
+use rustix::termios::tcgetwinsize;
 
 use crate::duration;
 use crate::exit::Failure;
@@ -56,6 +57,11 @@ pub(crate) fn table<const COLUMNS: usize>(
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(header)
         .add_rows(rows);
+    if let Ok(size) = tcgetwinsize(io::stdout())
+        && size.ws_col > 0
+    {
+        table.set_width(size.ws_col);
+    }
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
         if right.contains(&column.index) {

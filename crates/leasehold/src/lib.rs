@@ -94,6 +94,21 @@
 //! | `doctor` | [`doctor`]: settings under which a store can lose locks | 21 |
 //! | `fence` | [`fence`]: checks of tokens for protected resources | 21 |
 //! | `watchdog` | [`watchdog`]: leases that a service keeps alive while this process cannot | 49 |
+//!
+//! # Beside other crates that link SQLite
+//!
+//! A program links SQLite once: Cargo refuses two versions of `libsqlite3-sys`. The default features have none. The
+//! feature `sqlite` accepts `rusqlite` 0.32 to 0.41, so that Cargo can choose the version of the other crate:
+//!
+//! | dependency | default features | with `sqlite` |
+//! |---|---|---|
+//! | `sqlx = { version = "0.8", features = ["sqlite"] }` | yes | yes |
+//! | `sqlx = { version = "0.9", features = ["sqlite"] }` | yes | yes |
+//! | `sea-orm = { version = "1", features = ["sqlx-sqlite"] }` | yes | yes |
+//! | `sea-orm = { version = "2", features = ["sqlx-sqlite"] }` | yes | yes |
+//! | `diesel = { version = "2", features = ["sqlite"] }` | yes | yes |
+//! | `rusqlite = "0.41"` | yes | yes |
+//! | `rusqlite = "0.31"` | yes | no |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -155,9 +170,10 @@ pub mod __private {
     }
 }
 
-/// The examples in the README are tests.
+/// The examples in the READMEs of the repository and of this package are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;
 
 /// So are those in the page about fencing.

@@ -4,8 +4,8 @@ mod args;
 mod serve;
 mod status;
 
-pub(crate) use self::args::WatchdogArgs;
 use self::args::WatchdogCommand;
+pub(crate) use self::args::{LogForm, WatchdogArgs};
 use crate::args::StoreArgs;
 use crate::exit::Failure;
 

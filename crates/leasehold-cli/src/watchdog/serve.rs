@@ -1,25 +1,19 @@
 //! A node, from its start to its end.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use leasehold::watchdog::default_socket;
 use leasehold_watchdog::{Listen, Node, Permission, Settings, StoreSettings, TlsFiles, Token};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
-use super::args::{LogForm, ServeArgs};
+use super::args::ServeArgs;
 use crate::args::StoreArgs;
 use crate::exit::Failure;
-use crate::output::LogWriter;
-use crate::{connect, secret};
-
-/// The default log filter.
-const LOGGED: &str = "leasehold=info,leasehold_watchdog=info";
+use crate::{connect, log, secret};
 
 pub(super) fn serve(args: &ServeArgs, store: &StoreArgs) -> Result<u8, Failure> {
-    log(args.log);
+    log::of_service(args.log);
     let settings = settings(args, store)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -138,18 +132,4 @@ fn is_name(text: &str) -> bool {
 fn read(file: &Path) -> Result<String, Failure> {
     let message = || format!("the token file {} cannot be read", file.display());
     fs::read_to_string(file).map_err(|error| Failure::own(message(), error))
-}
-
-fn log(form: LogForm) {
-    let filter =
-        EnvFilter::try_from_env("LEASEHOLD_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
-    // An error of writing is not logged, because logging it would fail, too, and panic.
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .log_internal_errors(false);
-    // Fails only if a subscriber was set on purpose before.
-    let _ = match form {
-        LogForm::Text => subscriber.with_writer(|| LogWriter).try_init(),
-        LogForm::Json => subscriber.json().with_writer(io::stderr).try_init(),
-    };
 }

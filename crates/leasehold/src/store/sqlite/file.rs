@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior, ffi};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, ffi};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 
 use super::boot::Machine;
 use super::error::{Fault, failure};
@@ -51,8 +53,8 @@ impl File {
         db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         // Retries are made here, with shorter intervals than those of SQLite.
         db.busy_timeout(Duration::ZERO)?;
-        if db.is_readonly(MAIN_DB)? {
-            // SQLite opens a read-only file, and would fail at the first lock.
+        if is_read_only(path) {
+            // SQLite opens such a file, and would fail at the first lock.
             return Err(failure(ErrorCode::ReadOnly, ffi::SQLITE_READONLY));
         }
         db.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;")?;
@@ -88,6 +90,13 @@ impl File {
     pub(super) fn is_at(&self, path: &Path) -> bool {
         self.identity == path::identity(path)
     }
+}
+
+/// Whether the system lets this process read the file only. The functions of rusqlite for this question differ from
+/// version to version.
+fn is_read_only(path: &Path) -> bool {
+    let access = accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS);
+    matches!(access, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS))
 }
 
 /// Joins the processes that have the file open, or sets its clock if there are none.

@@ -1,0 +1,51 @@
+//! The log on stderr.
+
+use std::io;
+
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::output::LogWriter;
+use crate::watchdog::LogForm;
+
+/// Logs what the filter in `LEASEHOLD_LOG` selects, and without one nothing.
+pub(crate) fn to_stderr() {
+    if let Some(filter) = filter() {
+        install(filter, LogForm::Text);
+    }
+}
+
+/// Logs for a service: by default, more than failures.
+pub(crate) fn of_service(form: LogForm) {
+    let default = || Targets::new().with_target("leasehold", LevelFilter::INFO);
+    install(filter().unwrap_or_else(default), form);
+}
+
+/// The filter in `LEASEHOLD_LOG`, such as `leasehold=debug,warn`. `None` without a valid one.
+fn filter() -> Option<Targets> {
+    let text = std::env::var("LEASEHOLD_LOG").ok()?;
+    let filter = text.parse().inspect_err(|error| {
+        note!("leasehold: LEASEHOLD_LOG is not a log filter such as leasehold=debug: {error}");
+    });
+    filter.ok()
+}
+
+fn install(filter: Targets, form: LogForm) {
+    // An error of writing is not logged, because logging it would fail, too, and panic.
+    let log = fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .log_internal_errors(false);
+    // Fails only if a subscriber was set on purpose before.
+    let _ = match form {
+        LogForm::Text => {
+            let log = log.with_writer(|| LogWriter).finish();
+            log.with(filter).try_init()
+        }
+        LogForm::Json => {
+            let log = log.json().with_writer(io::stderr).finish();
+            log.with(filter).try_init()
+        }
+    };
+}
