@@ -4,7 +4,9 @@ mod api;
 mod bench;
 mod dependencies;
 mod faults;
+mod manifests;
 mod model;
+mod monitoring;
 mod processes;
 mod servers;
 mod steps;
@@ -42,6 +44,11 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
+    /// Checks the systemd units and the Kubernetes manifests in packaging. Needs systemd-analyze and kubernetes-validate.
+    Manifests,
+    /// Runs the queries of the dashboard and the alerts in packaging against a real Prometheus that scrapes real
+    /// processes. Needs prometheus and promtool.
+    Monitoring,
     /// Runs benchmarks.
     #[command(subcommand)]
     Bench(Bench),
@@ -79,6 +86,8 @@ fn main() -> ExitCode {
         Task::Dependencies => return tasks::start(tasks::dependencies),
         Task::Tidy => tidy::check(tools::root()),
         Task::Api { bless } => api::check(bless),
+        Task::Manifests => manifests::check(),
+        Task::Monitoring => monitoring::check(),
         Task::Bench(Bench::Compare(options)) => bench::compare(&options),
         Task::Faults { args } => faults::campaign(&args),
         Task::Model { args } => model::explore(&args),

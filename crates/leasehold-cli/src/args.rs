@@ -269,8 +269,8 @@ pub(crate) struct ReleaseArgs {
 /// Report settings of the store that would lose locks, and how to fix them.
 ///
 /// Checks eviction, memory, persistence, replicas, clocks, rights and versions, or the file and its
-/// file system. Changes nothing. A setting that the user of the store may not read is a note, never a
-/// failure.
+/// file system. Changes nothing. What the user of the store may not read is unknown, and the text names
+/// a user that may.
 #[derive(Debug, Args)]
 #[command(after_long_help = DOCTOR)]
 pub(crate) struct DoctorArgs {
@@ -324,8 +324,8 @@ ENVIRONMENT
 
 const DOCTOR: &str = "\
 EXIT STATUS
-  0    healthy; there may be notes
-  1    warnings: locks may be lost when something else fails, too
+  0    nothing wrong in what could be seen; there may be notes
+  1    warnings: locks may be lost when something else fails, too; or a part could not be seen
   2    dangers: locks would be lost, or cannot be acquired
   125  the store is unreachable or refuses access, or the arguments are wrong";
 

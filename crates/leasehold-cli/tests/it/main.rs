@@ -13,6 +13,7 @@ mod listings;
 mod loss;
 mod other_user;
 mod overlap;
+mod packaging;
 mod pages;
 mod redlock;
 mod refresh;

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use leasehold_testkit::{OutputLines, RedisServer, RunToEnd as _, finish, kill};
+use tokio::time::timeout;
 
 use crate::fence::resources::{exchange, http};
 use crate::fixture::Fixture;
@@ -145,6 +147,24 @@ async fn the_fenced_service_listens_where_it_is_told() {
     let read = "GET /stock HTTP/1.1\r\nHost: stock\r\nConnection: close\r\n\r\n";
     let (status, response) = exchange(&address, read).await;
     assert_eq!((status, response.ends_with("\r\n\r\n5")), (200, true));
+    kill("KILL", service.id());
+    finish(service);
+}
+
+#[tokio::test]
+async fn a_service_exports_its_metrics() {
+    let sqlite = Fixture::sqlite();
+    let mut metrics = example("metrics");
+    let (service, lines) = start(metrics.args([&sqlite.url().unwrap(), "127.0.0.1:0"]));
+    let address = lines.after("metrics at http://");
+    let (address, path) = address.split_once('/').unwrap();
+    let read = format!("GET /{path} HTTP/1.1\r\nHost: service\r\nConnection: close\r\n\r\n");
+    let held = "\nleasehold_hold_seconds_bucket{le=\"0.25\"} ";
+    let exported = async { while !exchange(address, &read).await.1.contains(held) {} };
+    timeout(Duration::from_secs(30), exported).await.unwrap();
+    let (status, page) = exchange(address, &read).await;
+    let lost = "\nleasehold_lost_total{cause=\"unreachable\"} 0\n";
+    assert_eq!((status, page.contains(lost)), (200, true), "{page}");
     kill("KILL", service.id());
     finish(service);
 }

@@ -15,6 +15,7 @@ mod harness;
 mod isolation;
 mod leftovers;
 mod loss;
+mod metrics;
 mod processes;
 mod recording_store;
 mod redis;

@@ -133,7 +133,7 @@ fn refuse_second_name(path: &Path, meta: &fs::Metadata) -> Result<()> {
             meta.nlink()
         )));
     }
-    if is_mount(path) {
+    if is_mount(path) == Some(true) {
         return Err(wrong(
             "the file is a mount by itself, and programs that reach it another way do not exclude \
              those that use this one; mount its directory instead of the file",
@@ -142,21 +142,27 @@ fn refuse_second_name(path: &Path, meta: &fs::Metadata) -> Result<()> {
     Ok(())
 }
 
+/// Whether a path is a mount point. `None`: the system does not tell.
 #[cfg(target_os = "linux")]
-fn is_mount(path: &Path) -> bool {
+pub(super) fn is_mount(path: &Path) -> Option<bool> {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
     const MOUNT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
     match statx(CWD, path, AtFlags::empty(), StatxFlags::empty()) {
-        Ok(stat) if stat.stx_attributes_mask.contains(MOUNT) => stat.stx_attributes.contains(MOUNT),
+        Ok(stat) if stat.stx_attributes_mask.contains(MOUNT) => {
+            Some(stat.stx_attributes.contains(MOUNT))
+        }
         // Before Linux 5.8.
-        _ => fs::read("/proc/self/mountinfo").is_ok_and(|info| is_in_mountinfo(&info, &real(path))),
+        _ => {
+            let info = fs::read("/proc/self/mountinfo").ok()?;
+            Some(is_in_mountinfo(&info, &real(path)))
+        }
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn is_mount(_path: &Path) -> bool {
-    false
+pub(super) fn is_mount(_path: &Path) -> Option<bool> {
+    None
 }
 
 /// Whether a path is a mount point, by the fifth field of the lines of `/proc/self/mountinfo`.
@@ -177,37 +183,40 @@ fn is_in_mountinfo(info: &[u8], path: &Path) -> bool {
 /// this one.
 fn refuse_network(path: &Path) -> Result<()> {
     match file_system(path) {
-        FileSystem::Network(name) => Err(wrong(format!(
+        Ok(FileSystem::Network(name)) => Err(wrong(format!(
             "it is on a network file system ({name}), and a SQLite store is for one machine; \
              choose a path on a local disk, or a Redis store"
         ))),
-        FileSystem::Foreign(_) | FileSystem::Memory | FileSystem::Local => Ok(()),
+        // If it cannot be found out, it is local in all likelihood, and `doctor` says so.
+        Ok(FileSystem::Foreign(_) | FileSystem::Memory | FileSystem::Local) | Err(_) => Ok(()),
     }
 }
 
 /// The kind of file system of a file.
+///
+/// # Errors
+///
+/// Where the system does not tell.
 #[cfg(target_os = "linux")]
-pub(super) fn file_system(path: &Path) -> FileSystem {
-    let Ok(stat) = rustix::fs::statfs(path) else {
-        return FileSystem::Local;
-    };
+pub(super) fn file_system(path: &Path) -> io::Result<FileSystem> {
+    let stat = rustix::fs::statfs(path)?;
     // The type of the field differs between architectures; the numbers have 32 bits.
     let magic = (stat.f_type as u64) & 0xffff_ffff;
     let name = |list: &[(u64, &'static str)]| {
         let found = list.iter().find(|(number, _)| *number == magic);
         found.map(|(_, name)| *name)
     };
-    match (name(&NETWORK), name(&FOREIGN)) {
+    Ok(match (name(&NETWORK), name(&FOREIGN)) {
         (Some(name), _) => FileSystem::Network(name),
         (None, Some(name)) => FileSystem::Foreign(name),
         (None, None) if MEMORY.contains(&magic) => FileSystem::Memory,
         (None, None) => FileSystem::Local,
-    }
+    })
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn file_system(_path: &Path) -> FileSystem {
-    FileSystem::Local
+pub(super) fn file_system(_path: &Path) -> io::Result<FileSystem> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 fn wrong(message: impl Into<String>) -> Error {
