@@ -31,7 +31,8 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
         .ttl(args.ttl)
         .durability(durability.unwrap_or(Durability::None))
         .diagnose(&connect::url(store)?)
-        .await?;
+        .await
+        .map_err(|error| connect::failure(store, error))?;
     if store.store.is_none() {
         // Every other command creates the directory of the default store.
         let findings = &mut report.findings;
