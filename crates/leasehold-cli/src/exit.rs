@@ -21,6 +21,20 @@ pub(crate) fn by_signal(signal: i32) -> u8 {
     u8::try_from(signal).map_or(u8::MAX, |signal| 128_u8.saturating_add(signal))
 }
 
+/// Settings that the messages of the library name, and what they are on the command line.
+const SETTINGS: [(&str, &str); 4] = [
+    (
+        "ClientBuilder::password",
+        "LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE",
+    ),
+    ("ClientBuilder::username", "the user in the URL"),
+    ("the durability (replicas)", "--replicas"),
+    (
+        "ClientBuilder::sentinel_password",
+        "LEASEHOLD_SENTINEL_PASSWORD",
+    ),
+];
+
 /// A failure of the program.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -51,6 +65,12 @@ impl Failure {
 
     pub(crate) fn with_code(mut self, code: u8) -> Self {
         self.code = code;
+        self
+    }
+
+    /// With a further statement.
+    pub(crate) fn with_detail(mut self, detail: &str) -> Self {
+        self.message = format!("{}; {detail}", self.message);
         self
     }
 
@@ -108,6 +128,9 @@ impl fmt::Display for Failure {
                 text = format!("{text}: {part}");
             }
             source = error.source();
+        }
+        for (library, own) in SETTINGS {
+            text = text.replace(library, own);
         }
         f.write_str(&text)
     }

@@ -11,6 +11,8 @@ mod connect;
 mod doctor;
 mod duration;
 mod exit;
+mod help;
+mod hints;
 mod json;
 mod ls;
 mod man;
@@ -24,7 +26,6 @@ mod watchdog;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use self::args::{Cli, Command};
@@ -35,7 +36,10 @@ fn main() -> ExitCode {
     if let Some(code) = run::guard() {
         return ExitCode::from(code);
     }
-    let cli = match Cli::try_parse() {
+    if let Some(code) = completions::names() {
+        return ExitCode::from(code);
+    }
+    let cli = match Cli::of_process() {
         Ok(cli) => cli,
         Err(error) => {
             let code = if error.use_stderr() { exit::FAILED } else { 0 };

@@ -9,7 +9,6 @@ use clap::Args;
 use leasehold::watchdog::{NodeState, NodeStatus, Watchdog, WatchdogStatus};
 use leasehold::{Client, Error};
 
-use crate::args::RunArgs;
 use crate::exit::Failure;
 use crate::secret::first_line;
 
@@ -90,12 +89,12 @@ pub(crate) struct WatchdogReport {
 }
 
 impl WatchdogReport {
-    pub(crate) fn new(client: &Client, args: &RunArgs) -> Self {
+    pub(crate) fn new(client: &Client, args: &RunWatchdogArgs, quiet: bool) -> Self {
         Self {
             status: client.watchdog_status(),
             missing: BTreeSet::new(),
-            required: args.watchdog.watchdog_required,
-            quiet: args.quiet,
+            required: args.watchdog_required,
+            quiet,
         }
     }
 

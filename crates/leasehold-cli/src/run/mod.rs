@@ -9,6 +9,7 @@ mod processes;
 mod protocol;
 mod signals;
 mod spawn;
+mod start_error;
 mod supervise;
 mod waiting;
 
@@ -78,8 +79,15 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         return Ok(exit::by_signal(signal.number));
     }
     let begun = Instant::now();
-    let mut report = WatchdogReport::new(&client, args);
-    let command = run_command(args, &client, &guard, &mut signals, watchdog.as_ref());
+    let mut report = WatchdogReport::new(&client, &args.watchdog, args.quiet);
+    let command = run_command(
+        args,
+        store,
+        &client,
+        &guard,
+        &mut signals,
+        watchdog.as_ref(),
+    );
     let outcome = report.during(command).await;
     let held = begun.elapsed();
     let to_the_end = release(guard, args).await;
@@ -101,13 +109,14 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
 /// Runs the command under the lock until it has ended or was stopped.
 async fn run_command(
     args: &RunArgs,
+    store: &StoreArgs,
     client: &Client,
     guard: &Guard,
     signals: &mut Signals,
     watchdog: Option<&Watchdog>,
 ) -> Result<u8, Failure> {
     let mutex = client.mutex(&args.name)?;
-    let environment = environment::of(guard, client.store());
+    let environment = environment::of(guard, client.store(), store);
     let mut child = Child::guardian(&environment)?;
     // A process that has ended needs no watching.
     let watch = |pid: Option<u32>| pid.map(|pid| client.watch_process(pid));

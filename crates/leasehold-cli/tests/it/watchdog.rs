@@ -21,7 +21,7 @@ impl Node {
     }
 
     fn start_with(fixture: &Fixture, args: &[&str], log: impl Into<Stdio>) -> Self {
-        let socket = fixture.path("run/watchdog.sock").display().to_string();
+        let socket = fixture.path("watchdog.sock").display().to_string();
         let listen = format!("unix:{socket}");
         let mut process = fixture.leasehold(["watchdog", "--listen", &listen]);
         let process = process.args(args).stderr(log).spawn().unwrap();

@@ -13,6 +13,7 @@ pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
     let mut findings: Vec<_> = unseen(&facts.unseen).into_iter().collect();
     findings.extend(facts.file_system.as_ref().map(place));
     findings.extend(file(facts));
+    findings.extend(directory(facts));
     if facts.other_boot_id {
         findings.push(
             Finding::note(
@@ -67,6 +68,16 @@ fn file(facts: &FileFacts) -> Option<Finding> {
             Some(Finding::ok("file", seen))
         }
     }
+}
+
+fn directory(facts: &FileFacts) -> Option<Finding> {
+    let directory = facts.path.parent()?.display();
+    let finding = Finding::danger("directory", format!("{directory} does not exist"))
+        .because(
+            "no lock can be acquired: the directory of a path that may be misspelt is not created",
+        )
+        .fix("correct the path, or create the directory");
+    (facts.fault.is_none() && !facts.directory_exists).then_some(finding)
 }
 
 fn unseen(unseen: &[String]) -> Option<Finding> {
@@ -130,11 +141,12 @@ mod tests {
     /// Those that `it::doctor::files` cannot bring about.
     #[test]
     fn each_fact_of_a_file_has_its_severity() {
-        let changes: [(Severity, Change); 7] = [
+        let changes: [(Severity, Change); 8] = [
             (Severity::Ok, |_| {}),
             (Danger, |facts| facts.file_system = Some(Network("NFS"))),
             (Note, |facts| facts.file_system = Some(Foreign("FUSE"))),
             (Danger, |facts| facts.directory_writable = false),
+            (Danger, |facts| facts.directory_exists = false),
             (Warning, |facts| facts.free = Some(1024)),
             (Note, |facts| facts.other_boot_id = true),
             (Unknown, |facts| {
@@ -146,6 +158,7 @@ mod tests {
             let mut facts = FileFacts {
                 path: "/var/lib/app/locks.db".into(),
                 exists: true,
+                directory_exists: true,
                 file_system: Some(FileSystem::Local),
                 mode: Some(0o600),
                 directory_writable: true,

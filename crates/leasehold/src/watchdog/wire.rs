@@ -320,6 +320,7 @@ mod tests {
             "00000006030204010207",
             "Acknowledged { batch: 4, refused: [(2, Message)] }",
         );
+        check::<ToClient>("00000006030701026162", r#"Stores(["ab"])"#);
         check::<ToClient>(
             &format!(
                 "00000044030501{hex}04686f7374ac020770726f6772616d056c6162656c0573746f7265020101882784070106726561736f6e01046c6f636b00"

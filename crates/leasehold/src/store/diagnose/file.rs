@@ -10,6 +10,8 @@ pub(crate) struct FileFacts {
     pub(crate) path: std::path::PathBuf,
     /// Whether the file exists. If not, it will be created in its directory.
     pub(crate) exists: bool,
+    /// Whether its directory exists. A store does not create it.
+    pub(crate) directory_exists: bool,
     /// `None`: it could not be looked at.
     pub(crate) file_system: Option<FileSystem>,
     /// The permission bits. `None` where there are none.

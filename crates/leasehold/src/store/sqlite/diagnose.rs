@@ -59,6 +59,7 @@ pub(in crate::store) async fn diagnose(
     });
     Ok(FileFacts {
         exists,
+        directory_exists: file.parent().is_none_or(Path::is_dir),
         mode,
         directory_writable: writable(&directory),
         free: unseen.or_note("the free space", free(&directory)),

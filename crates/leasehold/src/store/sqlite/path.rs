@@ -41,8 +41,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
         .map_err(|error| wrong("the path of the file cannot be made absolute").with_source(error))
 }
 
-/// Creates the directory and an empty file if they are missing, accessible to this user only, and refuses
-/// what cannot be a store.
+/// Creates an empty file if it is missing, accessible to this user only, and refuses what cannot be a store.
 ///
 /// An existing file is not opened here: by POSIX, closing it would drop the locks that another connection of
 /// this process has on it. For the same reason the caller opens one store at a time.
@@ -56,7 +55,7 @@ pub(super) fn prepare(path: &Path) -> Result<()> {
         }
         Ok(meta) => refuse_second_name(path, &meta)?,
         Err(_) => {
-            create_directory(path)?;
+            check_directory(path)?;
             create_file(path)?;
         }
     }
@@ -81,20 +80,20 @@ pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-fn create_directory(path: &Path) -> Result<()> {
-    let Some(directory) = path.parent() else {
-        return Ok(());
-    };
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(directory).map_err(|error| {
-        wrong(format!(
-            "its directory cannot be created ({}); create it or choose another path",
-            error.kind()
-        ))
-        .with_source(error)
-    })
+/// Refuses a missing directory: created for a misspelt path, the file would be a store that no other program uses.
+fn check_directory(path: &Path) -> Result<()> {
+    match path.parent().map(fs::metadata) {
+        Some(Err(error))
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            let message = "its directory does not exist; correct the path, or create the directory";
+            Err(wrong(message).with_source(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn create_file(path: &Path) -> Result<()> {

@@ -21,13 +21,15 @@ fn file() -> (TempDir, PathBuf, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_missing_is_not_made() {
-    let directory = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}/a/b/locks.db", directory.path().display());
+    let (directory, _path, url) = file();
     let report = diagnose(&url).await;
     assert!(report.severity() <= Severity::Note, "{report:#?}");
     assert_eq!(found(&report, "file").severity, Severity::Ok);
     assert_eq!(report.store, url);
     assert_eq!(report.acl, None);
+    let misspelt = format!("sqlite:{}/a/b/locks.db", directory.path().display());
+    let report = diagnose(&misspelt).await;
+    assert_eq!(found(&report, "directory").severity, Severity::Danger);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
