@@ -57,7 +57,8 @@ fn calls(page: &str) -> impl Iterator<Item = Vec<&str>> {
     let commands = code.flat_map(|code| code.split(['\n', ';', '&', '|', '(']));
     commands.filter_map(|command| {
         let (before, arguments) = command.split_once("leasehold ")?;
-        let is_call = before.is_empty() || before.ends_with([' ', '/']);
+        let path = before.split(' ').next_back().unwrap_or_default();
+        let is_call = path.is_empty() || path.starts_with('/') && path.ends_with('/');
         if !is_call || before.contains("cargo") {
             return None;
         }
