@@ -6,7 +6,9 @@ mod dependencies;
 mod dist;
 mod faults;
 mod fresh_root;
+mod manifests;
 mod model;
+mod monitoring;
 mod processes;
 mod published;
 mod registry;
@@ -60,6 +62,11 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Checks the systemd units and the Kubernetes manifests in packaging. Needs systemd-analyze and kubernetes-validate.
+    Manifests,
+    /// Runs the queries of the dashboard and the alerts in packaging against a real Prometheus that scrapes real
+    /// processes. Needs prometheus and promtool.
+    Monitoring,
     /// Runs benchmarks.
     #[command(subcommand)]
     Bench(Bench),
@@ -100,6 +107,8 @@ fn main() -> ExitCode {
         Task::Archive { target } => dist::archive(target.as_deref()),
         Task::Deb { check: false } => dist::deb().map(drop),
         Task::Deb { check: true } => return tasks::start(tasks::deb),
+        Task::Manifests => manifests::check(),
+        Task::Monitoring => monitoring::check(),
         Task::Bench(Bench::Compare(options)) => bench::compare(&options),
         Task::Faults { args } => faults::campaign(&args),
         Task::Model { args } => model::explore(&args),

@@ -2,6 +2,7 @@
 
 mod imports;
 mod markdown;
+mod metrics;
 mod vocabulary;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     collect(root, &mut files).map_err(|error| format!("{}: {error}", root.display()))?;
     let mut found = Vec::new();
     let mut sources = BTreeMap::new();
+    let mut page = String::new();
     let vocabulary = Vocabulary::load();
     for file in &files {
         let bytes = fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -48,11 +50,15 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         let text = std::str::from_utf8(&bytes).unwrap_or_default();
         let faults = [faults(file, &bytes), vocabulary.faults(relative, text)].concat();
         found.extend(faults.into_iter().map(|fault| format!("{name}: {fault}")));
+        if name == metrics::PAGE {
+            page = text.to_owned();
+        }
         if name.ends_with(".rs") {
             sources.insert(name, text.to_owned());
         }
     }
     found.extend(imports::faults(&sources));
+    found.extend(metrics::faults(&sources, &page));
     println!("{} files", files.len());
     for fault in &found {
         println!("{fault}");

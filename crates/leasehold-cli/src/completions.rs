@@ -1,14 +1,194 @@
-//! `leasehold completions`.
+//! `leasehold completions`, and the names of locks for its scripts.
 
-use clap::CommandFactory;
+use std::env;
+use std::ffi::OsStr;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::time::Duration;
 
-use crate::args::{Cli, CompletionsArgs};
+use clap::{CommandFactory as _, FromArgMatches as _};
+use clap_complete::Shell;
+use leasehold::Client;
+
+use crate::args::{Cli, CompletionsArgs, StoreArgs};
+use crate::connect;
 use crate::exit::Failure;
 use crate::output;
+
+/// The hidden subcommand by which the scripts ask for names.
+const NAMES: &str = "__names";
+
+/// How long the store may take: the user waits at a prompt.
+const STORE_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// The longest command line that is completed.
+const LINE_MAX: u64 = 64 * 1024;
+
+/// Stands for the word at the cursor. It is no name of a lock.
+const CURSOR: &str = "\u{1}";
 
 pub(crate) fn print(args: &CompletionsArgs) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "leasehold", &mut script);
-    output::write(&script)?;
+    let script = with_names(args.shell, &String::from_utf8_lossy(&script));
+    output::write(script.as_bytes())?;
     Ok(0)
+}
+
+/// The script, with the names of locks where the shell can call a program for them.
+fn with_names(shell: Shell, script: &str) -> String {
+    match shell {
+        Shell::Bash => format!("{script}\n{}", include_str!("completions/names.bash")),
+        Shell::Fish => format!("{script}\n{}", include_str!("completions/names.fish")),
+        Shell::Zsh => {
+            let mut lines: Vec<_> = script.lines().map(str::to_owned).collect();
+            for line in &mut lines {
+                if line.starts_with("':name -- ") {
+                    *line = line.replace(":_default'", ":_leasehold_names'");
+                }
+            }
+            // The first line names the program. The last ones call the function.
+            lines.insert(1, include_str!("completions/names.zsh").to_owned());
+            lines.join("\n") + "\n"
+        }
+        _ => script.to_owned(),
+    }
+}
+
+/// Completes the name of a lock, if this process was started for that: prints the held locks whose names begin with
+/// the last word of the command line on stdin. Exits with 1 if that word is not the name of a lock. Prints no errors,
+/// because the user is at a prompt.
+pub(crate) fn names() -> Option<u8> {
+    if env::args_os().nth(1)? != NAMES {
+        return None;
+    }
+    let mut line = String::new();
+    let read = io::stdin().take(LINE_MAX).read_to_string(&mut line);
+    let line = line.strip_suffix('\n').unwrap_or(&line);
+    let words = words(line);
+    let Some((store, prefix)) = read.ok().and_then(|_| name_at_cursor(&words)) else {
+        return Some(1);
+    };
+    let _ = print_names(&store, prefix);
+    Some(0)
+}
+
+/// The store and the begin of the name, if the last word is the name of a lock.
+fn name_at_cursor(words: &[String]) -> Option<(StoreArgs, &str)> {
+    let is_program = |word: &String| Path::new(word).file_name() == Some(OsStr::new("leasehold"));
+    let program = words.iter().position(is_program)?;
+    let (last, before) = words.get(program..)?.split_last()?;
+    if before.is_empty() || last.starts_with('-') {
+        return None;
+    }
+    let line = before.iter().map(String::as_str).chain([CURSOR]);
+    let parser = Cli::command().ignore_errors(true);
+    let matches = parser.try_get_matches_from(line).ok()?;
+    let (command, matches) = matches.subcommand()?;
+    let has_name = matches!(command, "run" | "show" | "release");
+    if !has_name || matches.get_one::<String>("name")? != CURSOR {
+        return None;
+    }
+    let store = StoreArgs::from_arg_matches(matches).ok()?;
+    Some((store, last))
+}
+
+fn print_names(store: &StoreArgs, prefix: &str) -> Option<()> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().ok()?;
+    let names = runtime.block_on(async {
+        let names = tokio::time::timeout(STORE_TIMEOUT, held_names(store));
+        names.await.ok().flatten()
+    });
+    // The look-up of a host may still be under way.
+    runtime.shutdown_background();
+    for name in names?.iter().filter(|name| name.starts_with(prefix)) {
+        output::line(name).ok()?;
+    }
+    Some(())
+}
+
+/// The names of the held locks, sorted. Creates no file.
+async fn held_names(store: &StoreArgs) -> Option<Vec<String>> {
+    let url = connect::url(store).ok()?;
+    if let Some(path) = url.strip_prefix("sqlite:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        Path::new(path).exists().then_some(())?;
+    }
+    let client = connect::connect(store, Client::builder()).await.ok()?;
+    let locks = client.locks().await.ok()?;
+    let mut names: Vec<_> = locks.into_iter().map(|info| info.name).collect();
+    names.sort();
+    Some(names)
+}
+
+/// The words of the last command in a line of a shell. The last word is the one at the cursor, and may be empty.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        let last = words.len() - 1;
+        match (quote, letter) {
+            (None, '\'' | '"') => quote = Some(letter),
+            (Some(mark), letter) if mark == letter => quote = None,
+            (None | Some('"'), '\\') => words[last].extend(letters.next()),
+            (None, ';' | '|' | '&' | '\n') => words = vec![String::new()],
+            (None, letter) if letter.is_whitespace() => {
+                if !words[last].is_empty() {
+                    words.push(String::new());
+                }
+            }
+            (_, letter) => words[last].push(letter),
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_words_that_a_shell_sees() {
+        for (line, expected) in [
+            ("", &[""][..]),
+            ("leasehold show ", &["leasehold", "show", ""]),
+            ("x | leasehold  show a", &["leasehold", "show", "a"]),
+            (r#"a "b c" 'd "e' f\ g"#, &["a", "b c", "d \"e", "f g"]),
+            (r#"a "b c"#, &["a", "b c"]),
+            ("a \\", &["a", ""]),
+        ] {
+            assert_eq!(words(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_lock_is_completed_where_it_stands() {
+        let prefix = |line: &str| {
+            let words = words(line);
+            name_at_cursor(&words).map(|(_, prefix)| prefix.to_owned())
+        };
+        for (line, expected) in [
+            ("leasehold show ", Some("")),
+            ("/usr/bin/leasehold release --force or", Some("or")),
+            ("sudo leasehold run -n --wait 5 d", Some("d")),
+            ("leasehold run -w", None),
+            ("leasehold run -w ", None),
+            ("leasehold run --label ", None),
+            ("leasehold run job ", None),
+            ("leasehold run job leasehold show ", None),
+            ("leasehold show --no-such ", None),
+            ("leasehold ls ", None),
+            ("leasehold ", None),
+            ("leasehold", None),
+            ("show ", None),
+        ] {
+            assert_eq!(prefix(line).as_deref(), expected, "{line}");
+        }
+        let words = words("leasehold --namespace a show --store memory: x");
+        let (store, _) = name_at_cursor(&words).unwrap();
+        assert_eq!(store.store.as_deref(), Some("memory:"));
+        assert_eq!(store.namespace, "a");
+    }
 }

@@ -1,18 +1,46 @@
 //! The store to connect to, and its credentials.
 
 use std::env;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 
-use leasehold::{Client, ClientBuilder, Secret};
+use leasehold::{Client, ClientBuilder, Error, Secret};
+use percent_encoding::percent_decode_str;
 
 use crate::args::StoreArgs;
 use crate::exit::Failure;
 use crate::secret;
 
+/// The variables of the passwords.
+const PASSWORD: &str = "LEASEHOLD_PASSWORD";
+const PASSWORD_FILE: &str = "LEASEHOLD_PASSWORD_FILE";
+const SENTINEL_PASSWORD: &str = "LEASEHOLD_SENTINEL_PASSWORD";
+
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
     let builder = with_passwords(args, in_namespace(args, builder))?;
-    Ok(builder.connect(&url(args)?).await?)
+    let connected = builder.connect(&ready_url(args)?).await;
+    connected.map_err(|error| failure(args, error))
+}
+
+/// The failure of an access to the store. Names the setting of a password that is wrong.
+pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
+    let failure = Failure::from(error);
+    let message = failure.to_string();
+    if !message.contains("does not accept this user and password") {
+        return failure;
+    }
+    let is_set = |variable| env::var_os(variable).is_some_and(|password| !password.is_empty());
+    let source = match &args.password_file {
+        _ if message.contains("the sentinels do not name") => SENTINEL_PASSWORD.to_owned(),
+        Some(file) => file.display().to_string(),
+        None if is_set(PASSWORD) => PASSWORD.to_owned(),
+        None => "LEASEHOLD_STORE".to_owned(),
+    };
+    failure.with_detail(&format!("the password is from {source}"))
 }
 
 /// Settings with the passwords that the arguments and the environment name.
@@ -23,7 +51,7 @@ pub(crate) fn with_passwords(
     if let Some(password) = password(args)? {
         builder = builder.password(password);
     }
-    if let Some(password) = secret::in_environment("LEASEHOLD_SENTINEL_PASSWORD")? {
+    if let Some(password) = secret::in_environment(SENTINEL_PASSWORD)? {
         builder = builder.sentinel_password(password);
     }
     Ok(builder)
@@ -41,21 +69,61 @@ pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
             refuse_password_in_argv(url)?;
             Ok(url.clone())
         }
-        None => default_store(),
+        None => {
+            let file = default_file()?;
+            Ok(format!("sqlite:{file}"))
+        }
     }
+}
+
+/// The store's URL, with the directory of the default store in place. No other directory is created: behind a
+/// misspelt path would be a store that no other program uses.
+pub(crate) fn ready_url(args: &StoreArgs) -> Result<String, Failure> {
+    if args.store.is_none() {
+        let file = default_file()?;
+        let directory = Path::new(&file).parent().unwrap_or(Path::new("/"));
+        let mut builder = fs::DirBuilder::new();
+        let created = builder.recursive(true).mode(0o700).create(directory);
+        created.map_err(|error| {
+            let directory = directory.display();
+            Failure::own(
+                format!("the state directory {directory} cannot be created"),
+                error,
+            )
+        })?;
+    }
+    url(args)
 }
 
 /// The store's password, if it is not in its URL.
 pub(crate) fn password(args: &StoreArgs) -> Result<Option<Secret>, Failure> {
     match &args.password_file {
         Some(file) => secret::first_line("password file", file).map(Some),
-        None => secret::in_environment("LEASEHOLD_PASSWORD"),
+        None => secret::in_environment(PASSWORD),
+    }
+}
+
+/// The credentials that a nested run needs besides the variables of this process: the command gets the URL of the
+/// store without its password.
+pub(crate) fn credentials_of_command(args: &StoreArgs) -> Vec<(&'static str, OsString)> {
+    if let Some(file) = &args.password_file {
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+        return vec![(PASSWORD_FILE, file.into())];
+    }
+    let url = args.store.as_deref().unwrap_or_default();
+    match (secret::in_environment(PASSWORD), password_in(url)) {
+        (Ok(None), Some(password)) => vec![(PASSWORD, password.into())],
+        _ => Vec::new(),
     }
 }
 
 /// Everybody on the machine can read the arguments of a process.
 pub(crate) fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
-    let in_argv = env::args().any(|arg| arg == url || arg.ends_with(&format!("={url}")));
+    let of_option = format!("={url}");
+    let in_argv = env::args_os().any(|arg| {
+        let bytes = arg.as_bytes();
+        bytes == url.as_bytes() || bytes.ends_with(of_option.as_bytes())
+    });
     if in_argv && has_password(url) {
         return Err(Failure::usage(
             "a password in --store can be read by everybody on this machine; \
@@ -66,17 +134,21 @@ pub(crate) fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
 }
 
 fn has_password(url: &str) -> bool {
-    let Some((_, rest)) = url.split_once("://") else {
-        return false;
-    };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    authority
-        .rsplit_once('@')
-        .and_then(|(user, _)| user.split_once(':'))
-        .is_some_and(|(_, password)| !password.is_empty())
+    password_in(url).is_some()
 }
 
-fn default_store() -> Result<String, Failure> {
+/// The password in a URL.
+fn password_in(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (user, _) = authority.rsplit_once('@')?;
+    let (_, password) = user.split_once(':')?;
+    let password = percent_decode_str(password).decode_utf8_lossy();
+    (!password.is_empty()).then(|| password.into_owned())
+}
+
+/// The file of the default store.
+fn default_file() -> Result<String, Failure> {
     let state = env::var_os("XDG_STATE_HOME")
         .map(PathBuf::from)
         // The specification says to ignore relative ones.
@@ -90,7 +162,7 @@ fn default_store() -> Result<String, Failure> {
     };
     let file = state.join("leasehold/locks.db");
     match file.to_str() {
-        Some(file) => Ok(format!("sqlite:{file}")),
+        Some(file) => Ok(file.to_owned()),
         None => Err(Failure::usage(
             "the path of the state directory is not UTF-8; set XDG_STATE_HOME, or --store",
         )),
@@ -102,23 +174,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_seen_where_they_are() {
-        for url in [
-            "redis://:secret@host",
-            "redis://user:secret@host/0",
-            "rediss://a:b@c@host",
+    fn the_password_in_a_url_is_found() {
+        for (url, password) in [
+            ("redis://:secret@host", Some("secret")),
+            ("redis://user:a%3Ab%40@host/0", Some("a:b@")),
+            ("rediss://a:b@c@host", Some("b@c")),
+            ("redlock://u:secret@a,b,c", Some("secret")),
+            ("redis://host", None),
+            ("redis://user@host:6379/0", None),
+            ("redis://user:@host", None),
+            ("redis://host/a:b@c", None),
+            ("sqlite:/tmp/a:b@c", None),
+            ("memory:", None),
         ] {
-            assert!(has_password(url), "{url}");
-        }
-        for url in [
-            "redis://host",
-            "redis://user@host:6379/0",
-            "redis://user:@host",
-            "redis://host/a:b@c",
-            "sqlite:/tmp/a:b@c",
-            "memory:",
-        ] {
-            assert!(!has_password(url), "{url}");
+            assert_eq!(password_in(url).as_deref(), password, "{url}");
         }
     }
 }

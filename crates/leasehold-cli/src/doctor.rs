@@ -2,19 +2,21 @@
 
 use leasehold::doctor::{Finding, Report, Severity};
 use leasehold::{Client, Durability};
-use serde::Serialize;
 
 use crate::args::{DoctorArgs, StoreArgs};
 use crate::exit::Failure;
-use crate::{connect, output};
+use crate::{connect, json, output};
 
-/// The exit codes.
+/// The exit codes. What could not be looked at counts as a warning.
 const WARNINGS: u8 = 1;
 const DANGERS: u8 = 2;
 
 /// How wide the column of a severity and that of a check are.
 const SEVERITY_WIDTH: usize = 9;
 const CHECK_WIDTH: usize = 13;
+
+/// The beginning of a command to paste.
+const PASTED: &str = "ACL SETUSER";
 
 /// How wide the text beside them is.
 const TEXT_WIDTH: usize = 78;
@@ -25,59 +27,27 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
         count,
         timeout: args.ttl / 30,
     });
-    let report = connect::in_namespace(store, builder)
+    let mut report = connect::in_namespace(store, builder)
         .ttl(args.ttl)
         .durability(durability.unwrap_or(Durability::None))
         .diagnose(&connect::url(store)?)
-        .await?;
+        .await
+        .map_err(|error| connect::failure(store, error))?;
+    if store.store.is_none() {
+        // Every other command creates the directory of the default store.
+        let findings = &mut report.findings;
+        findings.retain(|finding| finding.check != "directory");
+    }
     if args.json {
-        output::json(&Json::from(&report))?;
+        json::print(&json::Doctor::from(&report))?;
     } else {
         output::line(&text(&report))?;
     }
     Ok(match report.severity() {
         Severity::Danger => DANGERS,
-        Severity::Warning => WARNINGS,
+        Severity::Warning | Severity::Unknown => WARNINGS,
         _ => 0,
     })
-}
-
-/// The report in JSON. Its field names and their order are stable.
-#[derive(Debug, Serialize)]
-struct Json<'a> {
-    store: &'a str,
-    severity: &'static str,
-    findings: Vec<JsonFinding<'a>>,
-    acl: Option<&'a str>,
-}
-
-#[derive(Debug, Serialize)]
-struct JsonFinding<'a> {
-    severity: &'static str,
-    check: &'static str,
-    node: Option<&'a str>,
-    seen: &'a str,
-    consequence: Option<&'a str>,
-    fix: Option<&'a str>,
-}
-
-impl<'a> From<&'a Report> for Json<'a> {
-    fn from(report: &'a Report) -> Self {
-        let findings = report.findings.iter().map(|finding| JsonFinding {
-            severity: finding.severity.as_str(),
-            check: finding.check,
-            node: finding.node.as_deref(),
-            seen: &finding.seen,
-            consequence: finding.consequence.as_deref(),
-            fix: finding.fix.as_deref(),
-        });
-        Self {
-            store: &report.store,
-            severity: report.severity().as_str(),
-            findings: findings.collect(),
-            acl: report.acl.as_deref(),
-        }
-    }
 }
 
 fn text(report: &Report) -> String {
@@ -105,17 +75,26 @@ fn block(finding: &Finding) -> Vec<String> {
     let head = format!("{severity:<SEVERITY_WIDTH$}{check:<CHECK_WIDTH$}");
     let mut lines = wrapped(&seen);
     lines.extend(finding.consequence.iter().flat_map(|text| wrapped(text)));
-    if let Some(fix) = &finding.fix {
-        let fix = format!("fix: {fix}");
-        // A command to paste stays on one line.
-        let pasted = fix.contains("ACL SETUSER");
-        lines.extend(if pasted { vec![fix] } else { wrapped(&fix) });
-    }
+    lines.extend(finding.fix.iter().flat_map(|fix| fix_lines(fix)));
     let heads = std::iter::once(head.clone()).chain(std::iter::repeat(" ".repeat(head.len())));
     let lines = heads.zip(lines);
     lines
         .map(|(head, line)| format!("{head}{}", output::printable(&line)))
         .collect()
+}
+
+/// A fix. A command to paste has a line of its own, however long it is.
+fn fix_lines(fix: &str) -> Vec<String> {
+    match fix.find(PASTED) {
+        None => wrapped(&format!("fix: {fix}")),
+        Some(0) => vec![format!("fix: {fix}")],
+        Some(at) => {
+            let (words, command) = fix.split_at(at);
+            let mut lines = wrapped(&format!("fix: {}", words.trim_end()));
+            lines.push(command.to_owned());
+            lines
+        }
+    }
 }
 
 /// Wraps a text to the width beside the columns.
@@ -141,15 +120,16 @@ fn summary(report: &Report) -> String {
         same.count()
     };
     let (dangers, warnings) = (count(Severity::Danger), count(Severity::Warning));
-    let counted = format!(
-        "{}, {}, {}",
+    let unknown = count(Severity::Unknown);
+    let outcome = match (dangers, warnings) {
+        (0, 0) => "nothing wrong in what could be seen",
+        (0, _) => "locks may be lost when something else fails",
+        _ => "locks would be lost, or cannot be acquired",
+    };
+    format!(
+        "{outcome} ({}, {}, {unknown} unknown, {})",
         output::count(dangers, "danger"),
         output::count(warnings, "warning"),
         output::count(count(Severity::Note), "note")
-    );
-    match (dangers, warnings) {
-        (0, 0) => format!("healthy ({counted})"),
-        (0, _) => format!("locks may be lost when something else fails ({counted})"),
-        _ => format!("locks would be lost, or cannot be had ({counted})"),
-    }
+    )
 }

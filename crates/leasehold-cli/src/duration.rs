@@ -1,19 +1,76 @@
-//! Durations in text form: `90`, `0.5`, `500ms`, `2m`, `1h30m`.
+//! Durations in text form: `90`, `0.5`, `500ms`, `2m`, `1h30m`, `1d 2h`.
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
 
+/// The bounds of a ttl and of a fixed lease.
+const TTL_MIN: Duration = Duration::from_millis(100);
+const TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+const SECONDS_PER_DAY: f64 = 86_400.0;
+
 /// Parses a duration; a plain number is seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a duration such as 90, 0.5, 500ms, 2m or 1h30m");
-    let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    if plain {
-        let seconds: f64 = text.parse().map_err(|_| wrong())?;
-        return Duration::try_from_secs_f64(seconds).map_err(|_| wrong());
+    let wrong = || format!("a duration is a number with a unit, such as {EXAMPLES}");
+    let unsigned = text.trim_start().strip_prefix('-').unwrap_or(text);
+    let duration = read(unsigned.trim()).ok_or_else(wrong)?;
+    if duration.is_negative() || unsigned.len() < text.len() {
+        return Err("a duration is not negative".to_owned());
     }
-    let signed: SignedDuration = text.parse().map_err(|_| wrong())?;
-    Duration::try_from(signed).map_err(|_| wrong())
+    Duration::try_from(duration).map_err(|_| wrong())
+}
+
+/// Some valid durations.
+const EXAMPLES: &str = "90 (seconds), 0.5, 500ms, 2m, 1h30m or 1d";
+
+/// Parses the ttl of a renewed lease, or the length of a fixed one.
+pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = parse(text)?;
+    match (TTL_MIN..=TTL_MAX).contains(&ttl) {
+        true => Ok(ttl),
+        false => Err("it must be from 100ms to 24h".to_owned()),
+    }
+}
+
+/// A number of seconds, or days and the rest in any form that the time library reads: it knows no days without a
+/// calendar.
+fn read(text: &str) -> Option<SignedDuration> {
+    if text.is_empty() {
+        return None;
+    }
+    if is_number(text) {
+        return seconds(text.parse().ok()?);
+    }
+    let (days, rest) = split_days(text).unwrap_or(("0", text));
+    let days = seconds(days.parse::<f64>().ok()? * SECONDS_PER_DAY)?;
+    let rest = match rest {
+        "" => SignedDuration::ZERO,
+        rest => rest.parse().ok()?,
+    };
+    days.checked_add(rest)
+}
+
+/// The number of days at the start of a text, and the rest.
+fn split_days(text: &str) -> Option<(&str, &str)> {
+    let (number, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.')?);
+    let rest = rest.trim_start();
+    let unit = rest
+        .find(|c: char| !c.is_ascii_alphabetic())
+        .unwrap_or(rest.len());
+    let (unit, rest) = rest.split_at(unit);
+    let is_days = is_number(number) && matches!(unit, "d" | "day" | "days");
+    is_days.then(|| (number, rest.trim_start_matches([',', ' '])))
+}
+
+fn is_number(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    !text.is_empty() && text.bytes().all(is_digit)
+}
+
+fn seconds(number: f64) -> Option<SignedDuration> {
+    let duration = Duration::try_from_secs_f64(number).ok()?;
+    SignedDuration::try_from(duration).ok()
 }
 
 /// A duration for a person: its two largest units.
@@ -31,6 +88,8 @@ pub(crate) fn show(span: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::Client;
+
     use super::*;
 
     #[test]
@@ -43,33 +102,68 @@ mod tests {
             ("2m", 120_000),
             ("1h30m", 5_400_000),
             ("1h 30m", 5_400_000),
+            ("1d", 86_400_000),
+            ("1.5d", 129_600_000),
+            ("2 days", 172_800_000),
+            ("1d2h", 93_600_000),
+            ("1 day, 2 hours", 93_600_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
         for text in [
             "",
-            "-1",
-            "-5s",
             "soon",
             "1x",
             "1e9",
             ".",
+            "d",
+            "1dx",
+            "1d1d",
+            "-",
+            "-n",
+            "--",
             "99999999999999999999",
+            "99999999999999999999d",
         ] {
-            assert!(parse(text).is_err(), "{text}");
+            assert!(parse(text).unwrap_err().contains("such as"), "{text}");
+        }
+        for text in ["-1", "-5s", "-1d", "5s ago"] {
+            let error = parse(text).unwrap_err();
+            assert_eq!(error, "a duration is not negative", "{text}");
         }
     }
 
     #[test]
-    fn durations_are_shown_by_their_largest_units() {
-        for (millis, text) in [
-            (0, "0ms"),
-            (1_250, "1.2s"),
-            (65_000, "1m 5s"),
-            (3_725_000, "1h 2m"),
-            (90_000_000, "1d 1h"),
+    fn durations_are_shown_by_their_largest_units_and_read_back() {
+        for (millis, text, read_back) in [
+            (0, "0ms", 0),
+            (1_250, "1.2s", 1_200),
+            (65_000, "1m 5s", 65_000),
+            (3_725_000, "1h 2m", 3_720_000),
+            (90_000_000, "1d 1h", 90_000_000),
         ] {
             assert_eq!(show(Duration::from_millis(millis)), text);
+            assert_eq!(parse(text), Ok(Duration::from_millis(read_back)), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_bounds_of_a_ttl_are_those_of_the_library() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        let accepts = |ttl| {
+            let connected = Client::builder().ttl(ttl).connect("memory:");
+            runtime.block_on(connected).is_ok()
+        };
+        let step = Duration::from_millis(1);
+        for (ttl, text) in [(TTL_MIN, "100ms"), (TTL_MAX, "24h")] {
+            assert!(accepts(ttl));
+            assert_eq!(parse_ttl(text), Ok(ttl));
+        }
+        for (ttl, text) in [(TTL_MIN - step, "99ms"), (TTL_MAX + step, "24h 1ms")] {
+            assert!(!accepts(ttl));
+            let bounds = "it must be from 100ms to 24h";
+            assert_eq!(parse_ttl(text), Err(bounds.to_owned()));
         }
     }
 }

@@ -21,6 +21,20 @@ pub(crate) fn by_signal(signal: i32) -> u8 {
     u8::try_from(signal).map_or(u8::MAX, |signal| 128_u8.saturating_add(signal))
 }
 
+/// Settings that the messages of the library name, and what they are on the command line.
+const SETTINGS: [(&str, &str); 4] = [
+    (
+        "ClientBuilder::password",
+        "LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE",
+    ),
+    ("ClientBuilder::username", "the user in the URL"),
+    ("the durability (replicas)", "--replicas"),
+    (
+        "ClientBuilder::sentinel_password",
+        "LEASEHOLD_SENTINEL_PASSWORD",
+    ),
+];
+
 /// A failure of the program.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -54,10 +68,31 @@ impl Failure {
         self
     }
 
+    /// With a further statement.
+    pub(crate) fn with_detail(mut self, detail: &str) -> Self {
+        self.message = format!("{}; {detail}", self.message);
+        self
+    }
+
     /// Whether the store refuses requests for a while.
     pub(crate) fn is_transient_refusal(&self) -> bool {
         let error = self.library_error();
         error.is_some_and(leasehold::Error::is_transient_refusal)
+    }
+
+    /// Whether the same request may succeed later.
+    pub(crate) fn is_transient(&self) -> bool {
+        let error = self.library_error();
+        error.is_some_and(leasehold::Error::is_transient)
+    }
+
+    /// The kind of the failure, as JSON has it.
+    pub(crate) fn kind(&self) -> &'static str {
+        match (self.library_error(), &self.source) {
+            (Some(error), _) => error.kind().as_str(),
+            (None, Some(_)) => "system",
+            (None, None) => "usage",
+        }
     }
 
     /// Whether the store did not reply.
@@ -66,7 +101,8 @@ impl Failure {
         error.is_some_and(|error| error.kind() == leasehold::ErrorKind::Unreachable)
     }
 
-    fn library_error(&self) -> Option<&leasehold::Error> {
+    /// The error of the library that caused it.
+    pub(crate) fn library_error(&self) -> Option<&leasehold::Error> {
         self.source.as_deref()?.downcast_ref()
     }
 
@@ -93,7 +129,19 @@ impl fmt::Display for Failure {
             }
             source = error.source();
         }
+        for (library, own) in SETTINGS {
+            text = text.replace(library, own);
+        }
         f.write_str(&text)
+    }
+}
+
+/// Invalid arguments, in the words of the parser.
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        let text = error.render().to_string();
+        let text = text.trim();
+        Self::usage(text.strip_prefix("error: ").unwrap_or(text))
     }
 }
 

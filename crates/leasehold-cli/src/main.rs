@@ -11,7 +11,13 @@ mod connect;
 mod doctor;
 mod duration;
 mod exit;
+<<<<<<< HEAD
 mod log;
+=======
+mod help;
+mod hints;
+mod json;
+>>>>>>> main
 mod ls;
 mod man;
 mod output;
@@ -24,7 +30,11 @@ mod watchdog;
 
 use std::process::ExitCode;
 
+<<<<<<< HEAD
 use clap::Parser;
+=======
+use tracing_subscriber::EnvFilter;
+>>>>>>> main
 
 use self::args::{Cli, Command};
 use self::exit::Failure;
@@ -34,22 +44,34 @@ fn main() -> ExitCode {
     if let Some(code) = run::guard() {
         return ExitCode::from(code);
     }
-    let cli = match Cli::try_parse() {
+    if let Some(code) = completions::names() {
+        return ExitCode::from(code);
+    }
+    let cli = match Cli::of_process() {
         Ok(cli) => cli,
         Err(error) => {
-            // A reader may close the pipe early.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { exit::FAILED } else { 0 });
+            let code = if error.use_stderr() { exit::FAILED } else { 0 };
+            if code != 0 && json::is_requested(std::env::args_os().skip(1)) {
+                json::report(&Failure::from(error), None);
+            } else {
+                // A reader may close the pipe early.
+                let _ = error.print();
+            }
+            return ExitCode::from(code);
         }
     };
     // The watchdog sets up its own logging.
     if !matches!(cli.command, Command::Watchdog(_)) {
         log::to_stderr();
     }
+    let (as_json, lock) = (cli.command.asks_for_json(), cli.command.lock());
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            failure.report();
+            match as_json {
+                true => json::report(&failure, lock.as_deref()),
+                false => failure.report(),
+            }
             ExitCode::from(failure.code())
         }
     }

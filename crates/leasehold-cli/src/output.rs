@@ -8,56 +8,16 @@ use std::time::{Duration, SystemTime};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use leasehold::LockInfo;
+<<<<<<< HEAD
 use rustix::termios::tcgetwinsize;
 use serde::Serialize;
+=======
+>>>>>>> main
 
 use crate::duration;
 use crate::exit::Failure;
 
-/// A held lock in JSON. Its field names, their order and units are stable.
-#[derive(Debug, Serialize)]
-pub(crate) struct Lock {
-    name: String,
-    lease: String,
-    /// A number below 2^53, exact in every JSON reader.
-    token: Option<u64>,
-    count: u32,
-    time_left_ms: u64,
-    since: Option<String>,
-    holder: Option<Holder>,
-}
-
-/// The holder of a lock in JSON.
-#[derive(Debug, Serialize)]
-struct Holder {
-    host: String,
-    pid: u32,
-    program: String,
-    label: String,
-    connected: String,
-}
-
-impl From<&LockInfo> for Lock {
-    fn from(info: &LockInfo) -> Self {
-        Self {
-            name: info.name.clone(),
-            lease: info.lease.to_string(),
-            token: info.token.map(|token| token.get()),
-            count: info.count,
-            time_left_ms: u64::try_from(info.time_left.as_millis()).unwrap_or(u64::MAX),
-            since: info.since.map(rfc3339),
-            holder: info.client.as_ref().map(|client| Holder {
-                host: client.host.clone(),
-                pid: client.pid,
-                program: client.program.clone(),
-                label: client.label.clone(),
-                connected: rfc3339(client.since),
-            }),
-        }
-    }
-}
-
-/// The holder of a lock in one line.
+/// The holder of a lock in words, such as `ci-7, pid 812, deploy.sh ("#42")`.
 pub(crate) fn holder(info: &LockInfo) -> String {
     match &info.client {
         Some(it) => client(&it.host, it.pid, &it.program, &it.label),
@@ -65,13 +25,13 @@ pub(crate) fn holder(info: &LockInfo) -> String {
     }
 }
 
-/// A client in one line.
+/// A client in words.
 pub(crate) fn client(host: &str, pid: u32, program: &str, label: &str) -> String {
     let label = match label {
         "" => String::new(),
-        label => format!(" ({label})"),
+        label => format!(" (\"{label}\")"),
     };
-    printable(&format!("{host} pid {pid} {program}{label}"))
+    printable(&format!("{host}, pid {pid}, {program}{label}"))
 }
 
 /// A number of things, such as `1 lease` or `2 leases`.
@@ -80,12 +40,21 @@ pub(crate) fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{plural}")
 }
 
+/// Lines of a name and a value.
+pub(crate) fn rows(rows: &[(&str, String)]) -> String {
+    let lines: Vec<_> = rows
+        .iter()
+        .map(|(name, value)| format!("{name:<10} {value}"))
+        .collect();
+    lines.join("\n")
+}
+
 /// A table without lines, in which these columns are aligned to the right.
 pub(crate) fn table<const COLUMNS: usize>(
     header: [&str; COLUMNS],
     rows: impl Iterator<Item = [String; COLUMNS]>,
     right: impl RangeBounds<usize>,
-) -> String {
+) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -103,7 +72,7 @@ pub(crate) fn table<const COLUMNS: usize>(
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table.trim_fmt()
+    table
 }
 
 /// How long ago a lock was taken.
@@ -123,14 +92,19 @@ pub(crate) fn token(info: &LockInfo) -> String {
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if c == ' ' || c.is_ascii_graphic() {
+        if is_visible(c) {
             shown.push(c);
         } else {
-            // Behind another character, so that a combining mark is not escaped.
-            shown.extend(format!(" {c}").escape_debug().skip(1));
+            shown.extend(c.escape_debug());
         }
     }
     shown
+}
+
+/// Whether a character can be seen, and has no other effect on a terminal.
+pub(crate) fn is_visible(c: char) -> bool {
+    // Behind another character, so that a combining mark is visible.
+    c == ' ' || c.is_ascii_graphic() || format!(" {c}").escape_debug().skip(1).eq([c])
 }
 
 /// The same for a text of several lines.
@@ -139,15 +113,10 @@ fn printable_lines(text: &str) -> String {
     lines.join("\n")
 }
 
-pub(crate) fn rfc3339(time: SystemTime) -> String {
-    Timestamp::try_from(time).map_or_else(|_| String::new(), |time| format!("{time:.3}"))
-}
-
-pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
-    let mut text = serde_json::to_vec_pretty(value)
-        .map_err(|error| Failure::own("the output cannot be written as JSON", error))?;
-    text.push(b'\n');
-    write(&text)
+/// A time in RFC 3339. `None`: it is too far away to be written.
+pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
+    let time = Timestamp::try_from(time).ok()?;
+    Some(format!("{time:.3}"))
 }
 
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
@@ -175,12 +144,16 @@ impl Write for LogWriter {
 
 /// Writes to stdout. A closed pipe is not an error.
 pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
+    write_to_reader(bytes).map(|_| ())
+}
+
+/// Writes to stdout. Returns whether somebody may read it: `false` for a closed pipe.
+pub(crate) fn write_to_reader(bytes: &[u8]) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::own("stdout cannot be written", error))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::own("stdout cannot be written", error)),
     }
 }
 

@@ -1,12 +1,11 @@
 //! `leasehold release --force`.
 
-use leasehold::Client;
-use serde_json::json;
+use leasehold::{Client, LockInfo};
 
 use crate::args::{ReleaseArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::output;
+use crate::{json, output};
 
 /// The lock was free already.
 const FREE: u8 = 1;
@@ -21,21 +20,27 @@ pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8,
     let client = connect(store, Client::builder()).await?;
     let mutex = client.mutex(&args.name)?;
     let cut_off = mutex.force_release().await?;
-    let name = output::printable(&args.name);
-    match (&cut_off, args.json) {
-        (Some(info), true) => {
-            output::json(&json!({ "released": true, "cut_off": output::Lock::from(info) }))?;
-        }
-        (None, true) => {
-            output::json(&json!({ "released": false, "cut_off": null, "name": args.name }))?;
-        }
-        (Some(info), false) => output::line(&format!(
-            "{name} is free now; cut off: {}, held for {}, lease {}",
-            output::holder(info),
-            output::age(info),
-            info.lease
-        ))?,
-        (None, false) => output::line(&format!("{name} was free already"))?,
+    if args.json {
+        json::print(&json::Release::new(&client, &args.name, cut_off.as_ref()))?;
+    } else {
+        output::line(&text(&output::printable(&args.name), cut_off.as_ref()))?;
     }
     Ok(if cut_off.is_some() { 0 } else { FREE })
+}
+
+fn text(name: &str, cut_off: Option<&LockInfo>) -> String {
+    let Some(info) = cut_off else {
+        return format!("{name} was free already");
+    };
+    let mut rows = vec![
+        ("cut off", output::holder(info)),
+        ("held for", output::age(info)),
+        ("lease", info.lease.to_string()),
+    ];
+    if !info.waiters.is_empty() {
+        let waiters = output::count(info.waiters.len(), "waiter");
+        let next = format!("{waiters}; the lock passes to the first one that can be notified");
+        rows.push(("queue", next));
+    }
+    format!("{name} was released by force\n{}", output::rows(&rows))
 }

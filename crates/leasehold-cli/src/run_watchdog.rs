@@ -1,15 +1,22 @@
-//! The watchdog options of a run.
+//! The watchdog of a run: its options, and what is reported of its nodes.
 
+use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
-use leasehold::watchdog::Watchdog;
+use leasehold::watchdog::{NodeState, NodeStatus, Watchdog, WatchdogStatus};
+use leasehold::{Client, Error};
 
 use crate::exit::Failure;
 use crate::secret::first_line;
 
 /// The value that stands for the node on this machine, at its default socket.
 const LOCAL: &str = "local";
+
+/// How long the end of a run waits for the first reply of a node, to report it.
+const FIRST_REPLY: Duration = Duration::from_millis(200);
 
 /// The watchdog that renews the lock while this run cannot.
 #[derive(Debug, Args)]
@@ -69,5 +76,90 @@ impl RunWatchdogArgs {
             watchdog = watchdog.ca_file(file);
         }
         Ok(Some(watchdog))
+    }
+}
+
+/// Reports on stderr which nodes do not watch the run, and when that changes.
+pub(crate) struct WatchdogReport {
+    status: WatchdogStatus,
+    /// The nodes that were reported not to watch the run.
+    missing: BTreeSet<String>,
+    required: bool,
+    quiet: bool,
+}
+
+impl WatchdogReport {
+    pub(crate) fn new(client: &Client, args: &RunWatchdogArgs, quiet: bool) -> Self {
+        Self {
+            status: client.watchdog_status(),
+            missing: BTreeSet::new(),
+            required: args.watchdog_required,
+            quiet,
+        }
+    }
+
+    /// Does work, and reports meanwhile.
+    pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let report = async {
+            while let Some(change) = self.status.changed().await {
+                self.report(&change);
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            never = report => never,
+            done = work => done,
+        }
+    }
+
+    /// Reports also what a short run has not waited for.
+    pub(crate) async fn finish(mut self) {
+        let is_connecting = |it: &NodeStatus| matches!(it.state, NodeState::Connecting);
+        let first_replies = async {
+            while self.status.nodes().iter().any(is_connecting)
+                && let Some(change) = self.status.changed().await
+            {
+                self.report(&change);
+            }
+        };
+        let _ = tokio::time::timeout(FIRST_REPLY, first_replies).await;
+    }
+
+    fn report(&mut self, change: &NodeStatus) {
+        if self.quiet {
+            return;
+        }
+        let node = &change.node;
+        match &change.state {
+            NodeState::Connected if self.missing.remove(node) => {
+                note!("leasehold: the watchdog at {node} watches the run now");
+            }
+            NodeState::Unreachable(error) | NodeState::Refused(error) => {
+                self.missing.insert(node.clone());
+                note!("leasehold: {}; {}", reason(error), self.consequence());
+            }
+            _ => {}
+        }
+    }
+
+    fn consequence(&self) -> &'static str {
+        let nodes = self.status.nodes();
+        let mut nodes = nodes.iter();
+        if nodes.any(|it| matches!(it.state, NodeState::Connected)) {
+            "another node watches the run"
+        } else if self.required {
+            "the run is not watched"
+        } else {
+            "the run is not watched (--watchdog-required to insist)"
+        }
+    }
+}
+
+/// An error with its cause, which a user needs to see why a socket or a host does not reply.
+fn reason(error: &Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error} ({cause})"),
+        None => error.to_string(),
     }
 }

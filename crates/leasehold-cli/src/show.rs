@@ -1,12 +1,11 @@
 //! `leasehold show`.
 
-use leasehold::{Client, LockInfo};
-use serde_json::json;
+use leasehold::{Client, LockInfo, WaiterInfo};
 
 use crate::args::{ShowArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::{duration, output};
+use crate::{duration, json, output};
 
 /// The lock is free.
 const FREE: u8 = 1;
@@ -15,24 +14,27 @@ pub(crate) async fn show(args: &ShowArgs, store: &StoreArgs) -> Result<u8, Failu
     let client = connect(store, Client::builder()).await?;
     let mutex = client.mutex(&args.name)?;
     let held = mutex.holder().await?;
-    match (&held, args.json) {
-        (Some(info), true) => {
-            output::json(&json!({ "held": true, "lock": output::Lock::from(info) }))?;
-        }
-        (None, true) => {
-            output::json(&json!({ "held": false, "lock": null, "name": args.name }))?;
-        }
-        (Some(info), false) => output::line(&block(info))?,
-        (None, false) => output::line(&format!("{} is free", output::printable(&args.name)))?,
+    if args.json {
+        json::print(&json::Show::new(&client, &args.name, held.as_ref()))?;
+    } else {
+        let text = held.as_ref().map(text);
+        output::line(
+            &text.unwrap_or_else(|| format!("{} is free", output::printable(&args.name))),
+        )?;
     }
     Ok(if held.is_some() { 0 } else { FREE })
 }
 
-fn block(info: &LockInfo) -> String {
-    let since = info.since.map_or_else(
+/// The lock, and below it its queue.
+fn text(info: &LockInfo) -> String {
+    let since = info.since.and_then(output::rfc3339).map_or_else(
         || "unknown".to_owned(),
-        |since| format!("{} ({} ago)", output::rfc3339(since), output::age(info)),
+        |since| format!("{since} ({} ago)", output::age(info)),
     );
+    let queue_length = match info.waiters.len() {
+        0 => "empty".to_owned(),
+        waiters => output::count(waiters, "waiter"),
+    };
     let rows = [
         ("name", output::printable(&info.name)),
         ("holder", output::holder(info)),
@@ -41,10 +43,29 @@ fn block(info: &LockInfo) -> String {
         ("token", output::token(info)),
         ("count", info.count.to_string()),
         ("lease", info.lease.to_string()),
+        ("queue", queue_length),
     ];
-    let lines: Vec<_> = rows
-        .iter()
-        .map(|(what, value)| format!("{what:<10} {value}"))
-        .collect();
-    lines.join("\n")
+    match info.waiters.is_empty() {
+        true => output::rows(&rows),
+        false => format!("{}\n\n{}", output::rows(&rows), queue(&info.waiters)),
+    }
+}
+
+fn queue(waiters: &[WaiterInfo]) -> String {
+    let rows = waiters.iter().enumerate().map(|(before, waiter)| {
+        let unknown = || "-".to_owned();
+        let [label, host, pid, program] = match &waiter.client {
+            Some(it) => [
+                it.label.clone(),
+                it.host.clone(),
+                it.pid.to_string(),
+                it.program.clone(),
+            ],
+            None => [unknown(), unknown(), unknown(), unknown()],
+        };
+        let label = if label.is_empty() { unknown() } else { label };
+        [(before + 1).to_string(), label, host, pid, program].map(|cell| output::printable(&cell))
+    });
+    let header = ["PLACE", "LABEL", "HOST", "PID", "PROGRAM"];
+    output::table(header, rows, ..1).trim_fmt()
 }

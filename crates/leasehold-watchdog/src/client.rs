@@ -24,6 +24,10 @@ use crate::stores::ServedStore;
 /// The length to which a text for people is cut, in bytes.
 const TEXT_MAX: usize = 128;
 
+/// How long the last messages of a client are awaited when all its processes have ended. They have arrived by then,
+/// and so has the end of the connection, unless a forked process shares it.
+const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_millis(50);
+
 /// A client.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -39,6 +43,8 @@ pub(crate) struct Client {
     /// It keeps the state for the next node. `None`: the client is not handed over.
     manager: Option<Arc<ServiceManager>>,
     state: Mutex<State>,
+    /// Notified when its active connection has ended.
+    connection_ended: Notify,
     pub(crate) due_time: DueTime,
 }
 
@@ -142,6 +148,7 @@ impl Client {
                 lease_counts,
                 logged_liveness: Liveness::Alive,
             }),
+            connection_ended: Notify::new(),
             due_time: DueTime::default(),
         };
         client.write_all();
@@ -199,6 +206,7 @@ impl Client {
         if state.is_active(connection) {
             state.active_connection = None;
             state.monitor.disconnected();
+            self.connection_ended.notify_waiters();
         }
     }
 
@@ -263,10 +271,27 @@ impl Client {
         state.monitor.disconnected();
     }
 
-    /// Handles the end of a process. After the last one the client is dead.
-    pub(crate) fn process_ended(&self, identity: Identity, now: Instant) {
+    /// Notes the end of a process. Returns whether all have ended.
+    pub(crate) fn process_ended(&self, identity: Identity) -> bool {
         let mut state = self.lock();
-        if state.processes.ended(identity) {
+        state.processes.ended(identity);
+        state.processes.have_ended()
+    }
+
+    /// Waits until its connection was read to the end, for a moment at most: its last messages may say that it holds
+    /// nothing any more, or name a further process.
+    pub(crate) async fn last_messages(&self) {
+        let ended = self.connection_ended.notified();
+        let is_connected = self.lock().active_connection.is_some();
+        if is_connected {
+            let _ = tokio::time::timeout(LAST_MESSAGES_TIMEOUT, ended).await;
+        }
+    }
+
+    /// Makes the client dead if all its processes have ended.
+    pub(crate) fn check_death(&self, now: Instant) {
+        let mut state = self.lock();
+        if state.processes.have_ended() {
             state.monitor.died(now);
         }
     }
@@ -302,11 +327,30 @@ impl Client {
 
     /// Ends it if nothing is left to do for it. Returns whether it has ended.
     pub(crate) fn end_if_finished(&self, now: Instant) -> bool {
-        let finished = self.lock().monitor.is_finished(now);
+        let state = self.lock();
+        let finished = state.monitor.is_finished(now);
+        let is_ordinary = state.monitor.is_empty() && state.logged_liveness != Liveness::Dead;
+        drop(state);
         if finished {
+            if is_ordinary {
+                self.log_end();
+            }
             self.end();
         }
         finished
+    }
+
+    /// Logs and counts an end that is not a death: no lease of the client is registered any more.
+    pub(crate) fn log_end(&self) {
+        let ClientInfo {
+            host,
+            pid,
+            program,
+            label,
+            ..
+        } = &self.info;
+        metrics::counter!("leasehold_watchdog_ended_total").increment(1);
+        tracing::debug!(client = %self.id, host, pid, program, label, "a client has ended");
     }
 
     /// Removes its leases and processes, and writes to the journal that it has ended.

@@ -133,7 +133,9 @@ impl<T: Transport> Connection<T> {
             tokio::select! {
                 exchanged = poll_fn(|context| self.poll_exchange(context)) => match exchanged {
                     Ok(()) => self.handle_input(),
-                    Err(reason) => self.end(reason),
+                    Err(reason) if is_open => self.end(reason),
+                    // After the last message.
+                    Err(_) => break,
                 },
                 () = permit.displaced(), if is_open && !has_client => self.end(CloseReason::Displaced),
                 () = replaced.notified(), if is_open => self.end(CloseReason::Replaced),
@@ -244,6 +246,10 @@ impl<T: Transport> Connection<T> {
     }
 
     fn refuse(&mut self, refusal: Refusal) {
+        if refusal == Refusal::Store {
+            let stores = self.session.stores();
+            self.send(&ToClient::Stores(stores));
+        }
         self.send(&ToClient::Refused(refusal));
         self.end(CloseReason::Refused(refusal));
     }

@@ -89,7 +89,12 @@ fn restore(
         client.restore_process(descriptor_id, &process);
         shared.watch_process(&client, &process);
     }
-    shared.reschedule(&client, now);
+    if client.lock().monitor.is_empty() {
+        // It connects again, and has not ended.
+        shared.clients.forget(&client);
+    } else {
+        shared.reschedule(&client, now);
+    }
     Some(client)
 }
 

@@ -17,26 +17,20 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::Error;
 use crate::listen::{ACCEPT_BACKOFF, bind_error};
 use crate::metrics::MetricsRecorder;
 use crate::shared::Shared;
+use crate::stores::ServedStore;
 
 /// How many connections may be open at once.
 const CONNECTIONS_MAX: usize = 32;
 
 /// The longest time that a connection stays open. Each carries one request.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long the result of a readiness check is reused, so that frequent checks do not load the stores.
-const READINESS_TTL: Duration = Duration::from_secs(1);
-
-/// The time in which a store must reply to a readiness check.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The HTTP listener.
 pub(crate) struct Http {
@@ -48,8 +42,6 @@ pub(crate) struct Http {
 struct HttpState {
     shared: Arc<Shared>,
     recorder: MetricsRecorder,
-    /// The last readiness check: its time, and whether a store was reachable.
-    reachable: Mutex<Option<(Instant, bool)>>,
 }
 
 impl Http {
@@ -77,7 +69,6 @@ impl Http {
         let state = Arc::new(HttpState {
             shared,
             recorder: self.recorder,
-            reachable: Mutex::new(None),
         });
         let mut tasks = JoinSet::new();
         let mut oldest_first = VecDeque::new();
@@ -120,7 +111,7 @@ impl HttpState {
             "/metrics" | "/healthz" | "/readyz" if !reads => {
                 (StatusCode::METHOD_NOT_ALLOWED, String::new())
             }
-            "/metrics" => (StatusCode::OK, self.recorder.render(&self.shared)),
+            "/metrics" => (StatusCode::OK, self.metrics().await),
             "/healthz" => (StatusCode::OK, "alive\n".to_owned()),
             "/readyz" => self.readiness().await,
             _ => (StatusCode::NOT_FOUND, String::new()),
@@ -130,6 +121,19 @@ impl HttpState {
         let content_type = HeaderValue::from_static("text/plain; version=0.0.4");
         response.headers_mut().insert(CONTENT_TYPE, content_type);
         response
+    }
+
+    async fn metrics(&self) -> String {
+        let mut reachable = vec![false; self.shared.stores.len()];
+        let mut checks = self.check_stores();
+        while let Some(checked) = checks.join_next().await {
+            if let Ok((index, replied)) = checked
+                && let Some(store) = reachable.get_mut(index)
+            {
+                *store = replied;
+            }
+        }
+        self.recorder.render(&self.shared, &reachable)
     }
 
     /// Whether the node is not about to stop and reaches at least one store.
@@ -144,19 +148,22 @@ impl HttpState {
         (StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
     }
 
+    /// Whether a store is reachable. Does not wait for the others.
     async fn is_reachable(&self) -> bool {
-        let mut last = self.reachable.lock().await;
-        if let Some((when, reachable)) = *last
-            && when.elapsed() < READINESS_TTL
-        {
-            return reachable;
+        let mut checks = self.check_stores();
+        while let Some(checked) = checks.join_next().await {
+            if let Ok((_, true)) = checked {
+                return true;
+            }
         }
-        let mut reachable = false;
-        for store in &self.shared.stores {
-            let check = timeout(REPLY_TIMEOUT, store.is_reachable());
-            reachable = reachable || check.await.unwrap_or(false);
-        }
-        *last = Some((Instant::now(), reachable));
-        reachable
+        false
+    }
+
+    /// Whether each store is reachable, by its index.
+    fn check_stores(&self) -> JoinSet<(usize, bool)> {
+        let stores = self.shared.stores.iter().map(Arc::clone);
+        let check =
+            |store: Arc<ServedStore>| async move { (store.index, store.is_reachable().await) };
+        stores.map(check).collect()
     }
 }

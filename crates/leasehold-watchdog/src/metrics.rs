@@ -4,7 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::watchdog::Liveness;
+<<<<<<< HEAD
 use metrics::gauge;
+=======
+use metrics::{counter, gauge};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+>>>>>>> main
 
 use crate::Error;
 use crate::client::Client;
@@ -28,7 +33,12 @@ impl MetricsRecorder {
             let recorder = Recorder::default();
             metrics::set_global_recorder(recorder.clone()).ok()?;
             describe();
+<<<<<<< HEAD
             Some(recorder)
+=======
+            register_counters();
+            Some(handle)
+>>>>>>> main
         });
         match installed {
             Some(recorder) => Ok(Self(recorder.clone())),
@@ -38,9 +48,18 @@ impl MetricsRecorder {
         }
     }
 
-    /// All metrics in the text format of Prometheus.
-    pub(crate) fn render(&self, shared: &Shared) -> String {
+    /// All metrics in the text format of Prometheus. `reachable` has the stores by their index.
+    pub(crate) fn render(&self, shared: &Shared, reachable: &[bool]) -> String {
         measure(shared);
+<<<<<<< HEAD
+=======
+        for (store, reachable) in shared.stores.iter().zip(reachable) {
+            let url = store.redacted_url().to_owned();
+            gauge!("leasehold_watchdog_store_reachable", "store" => url)
+                .set(f64::from(u8::from(*reachable)));
+        }
+        self.0.run_upkeep();
+>>>>>>> main
         self.0.render()
     }
 }
@@ -61,8 +80,31 @@ fn measure(shared: &Shared) {
         let count = states.iter().filter(|it| **it == state).count();
         gauge!("leasehold_watchdog_clients", "state" => state.as_str()).set(count as f64);
     }
+    let (limits, permits) = (&shared.clients.limits, &shared.permits);
+    gauge!("leasehold_watchdog_clients_limit").set(limits.clients as f64);
     gauge!("leasehold_watchdog_leases").set(shared.clients.leases() as f64);
-    gauge!("leasehold_watchdog_connections").set(shared.permits.connections() as f64);
+    gauge!("leasehold_watchdog_leases_limit").set(limits.leases as f64);
+    gauge!("leasehold_watchdog_connections").set(permits.connections() as f64);
+    gauge!("leasehold_watchdog_connections_limit").set(permits.connections_max() as f64);
+    gauge!("leasehold_watchdog_files").set(permits.files() as f64);
+    gauge!("leasehold_watchdog_files_limit").set(permits.files_max() as f64);
+}
+
+/// Sets the counters to zero: for Prometheus a counter that appears with its first event has not increased.
+fn register_counters() {
+    counter!("leasehold_watchdog_deaths_total").increment(0);
+    counter!("leasehold_watchdog_ended_total").increment(0);
+    counter!("leasehold_watchdog_refused_total").increment(0);
+    for (action, result) in [
+        ("renewal", "renewed"),
+        ("renewal", "not_held"),
+        ("renewal", "failed"),
+        ("release", "not_held"),
+        ("release", "failed"),
+    ] {
+        let actions = "leasehold_watchdog_actions_total";
+        counter!(actions, "action" => action, "result" => result).increment(0);
+    }
 }
 
 fn describe() {
@@ -70,13 +112,32 @@ fn describe() {
     describe_gauge!("leasehold_watchdog_clients", "monitored clients, by state");
     describe_gauge!("leasehold_watchdog_leases", "registered leases");
     describe_gauge!("leasehold_watchdog_connections", "open connections");
+    describe_gauge!(
+        "leasehold_watchdog_files",
+        "open files of connections and watched processes"
+    );
+    describe_gauge!("leasehold_watchdog_clients_limit", "the limit of clients");
+    describe_gauge!("leasehold_watchdog_leases_limit", "the limit of leases");
+    describe_gauge!(
+        "leasehold_watchdog_connections_limit",
+        "the limit of connections"
+    );
+    describe_gauge!("leasehold_watchdog_files_limit", "the limit of files");
+    describe_gauge!(
+        "leasehold_watchdog_store_reachable",
+        "1 if the store replies, by store"
+    );
     describe_counter!(
         "leasehold_watchdog_actions_total",
         "renewals and releases that got a reply, or failed"
     );
     describe_counter!(
         "leasehold_watchdog_deaths_total",
-        "clients whose processes have all ended while they had leases or a connection"
+        "clients that died with registered leases"
+    );
+    describe_counter!(
+        "leasehold_watchdog_ended_total",
+        "clients that ended without a registered lease"
     );
     describe_counter!(
         "leasehold_watchdog_refused_total",

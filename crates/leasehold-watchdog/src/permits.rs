@@ -24,6 +24,7 @@ pub(crate) struct Permits {
     connections: Arc<Semaphore>,
     connections_max: usize,
     files: Arc<Semaphore>,
+    files_max: usize,
     /// Connections without a client, the oldest first. Each is notified when another one displaces it.
     without_client: Mutex<VecDeque<Arc<Notify>>>,
 }
@@ -47,11 +48,13 @@ impl Permits {
         let connections_max = limits
             .connections()
             .min(Semaphore::MAX_PERMITS - DISPLACED_MAX);
-        let files_max = files_max(getrlimit(Resource::Nofile).current);
+        let files_max = files_max(getrlimit(Resource::Nofile).current)
+            .min(Semaphore::MAX_PERMITS - FILES_DISPLACED);
         Arc::new(Self {
             connections: semaphore(connections_max + DISPLACED_MAX),
             connections_max,
-            files: semaphore(files_max.saturating_add(FILES_DISPLACED)),
+            files: semaphore(files_max + FILES_DISPLACED),
+            files_max,
             without_client: Mutex::default(),
         })
     }
@@ -97,6 +100,21 @@ impl Permits {
     /// The number of connections.
     pub(crate) fn connections(&self) -> usize {
         self.connections_max + DISPLACED_MAX - self.connections.available_permits()
+    }
+
+    /// The maximum number of connections.
+    pub(crate) const fn connections_max(&self) -> usize {
+        self.connections_max
+    }
+
+    /// The number of files that connections and watched processes may use by now.
+    pub(crate) fn files(&self) -> usize {
+        self.files_max + FILES_DISPLACED - self.files.available_permits()
+    }
+
+    /// The maximum number of these files.
+    pub(crate) const fn files_max(&self) -> usize {
+        self.files_max
     }
 
     fn without_client(&self) -> MutexGuard<'_, VecDeque<Arc<Notify>>> {

@@ -11,6 +11,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use leasehold::__private::frame::FRAME_MAX;
 use leasehold::__private::wire::{Changes, ClientInfo, Hello, Refusal, Role, ToClient, ToNode};
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold_core::{ClientId, Instant};
@@ -126,6 +127,7 @@ impl Session {
                         }
                     },
                     ToNode::Disconnect => {
+                        client.log_end();
                         self.shared.clients.forget(&client);
                         Step::End
                     }
@@ -155,6 +157,18 @@ impl Session {
     /// The id of the client.
     pub(crate) fn client(&self) -> Option<ClientId> {
         self.connected().map(|it| it.client.id)
+    }
+
+    /// The stores that the node serves, for a client of another one. Not more than fit into a frame.
+    pub(crate) fn stores(&self) -> Vec<String> {
+        let stores = self.shared.stores.iter().map(|store| store.public_name());
+        let mut room = FRAME_MAX / 2;
+        stores
+            .take_while(|name| {
+                room = room.saturating_sub(name.len() + 2);
+                room > 0
+            })
+            .collect()
     }
 
     /// The peer, for the log.

@@ -75,8 +75,11 @@ impl Shared {
         let watch = self.tasks.spawn(async move {
             process.ended().await;
             if let Some(client) = watched.upgrade() {
+                if client.process_ended(identity) {
+                    client.last_messages().await;
+                }
                 let now = BootClock.now();
-                client.process_ended(identity, now);
+                client.check_death(now);
                 shared.reschedule(&client, now);
             }
         });
@@ -99,7 +102,8 @@ impl Shared {
             ended.push(client);
         }
         for client in ended {
-            client.process_ended(identity, now);
+            client.process_ended(identity);
+            client.check_death(now);
             self.reschedule(client, now);
         }
     }

@@ -7,6 +7,7 @@ use leasehold::ErrorKind;
 use leasehold::store::{self, Keyspace, OpenOptions, Store};
 use leasehold_core::{Name, Namespace, ScopeName};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::Error;
 use crate::settings::StoreSettings;
@@ -16,6 +17,12 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The shortest interval between two log lines about the errors of a store.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long the result of a check is reused, so that frequent checks do not load the store.
+const CHECK_TTL: Duration = Duration::from_secs(1);
+
+/// The time in which a store must reply to a check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the start of a node waits for its stores. Opening them goes on afterwards.
 pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,6 +38,8 @@ pub(crate) struct ServedStore {
     opened: OnceLock<Arc<dyn Store>>,
     /// Notified after each attempt to open it.
     attempted: Notify,
+    /// The last check: its time, and whether the store replied.
+    checked: tokio::sync::Mutex<Option<(Instant, bool)>>,
     logged: Mutex<LoggedError>,
 }
 
@@ -61,6 +70,7 @@ impl ServedStore {
             redacted_url,
             opened: OnceLock::new(),
             attempted: Notify::new(),
+            checked: tokio::sync::Mutex::default(),
             logged: Mutex::default(),
         })
     }
@@ -74,6 +84,16 @@ impl ServedStore {
     /// Its URL without a password.
     pub(crate) fn redacted_url(&self) -> &str {
         &self.redacted_url
+    }
+
+    /// Its URL without a user, behind its name if it has one.
+    pub(crate) fn public_name(&self) -> String {
+        let url = without_user(&self.redacted_url);
+        let url = url.trim_end_matches('?');
+        match &self.settings.name {
+            Some(name) => format!("{name}={url}"),
+            None => url.to_owned(),
+        }
     }
 
     pub(crate) fn store(&self) -> Option<&Arc<dyn Store>> {
@@ -110,8 +130,22 @@ impl ServedStore {
         }
     }
 
-    /// Whether it replies.
+    /// Whether it replies in time, or did a moment ago.
     pub(crate) async fn is_reachable(&self) -> bool {
+        let mut last = self.checked.lock().await;
+        if let Some((when, replied)) = *last
+            && when.elapsed() < CHECK_TTL
+        {
+            return replied;
+        }
+        let replied = timeout(CHECK_TIMEOUT, self.replies())
+            .await
+            .unwrap_or(false);
+        *last = Some((Instant::now(), replied));
+        replied
+    }
+
+    async fn replies(&self) -> bool {
         let Some(store) = self.store() else {
             return false;
         };
@@ -182,6 +216,7 @@ mod tests {
     fn a_store_is_found_by_its_name_or_its_url_with_any_user() {
         let store = served(Some("main"), "redis://watchdog:secret@db/3").unwrap();
         assert_eq!(store.redacted_url(), "redis://watchdog@db:6379/3");
+        assert_eq!(store.public_name(), "main=redis://db:6379/3");
         assert!(store.matches("main"));
         assert!(store.matches("redis://db:6379/3"));
         assert!(store.matches("redis://app@db:6379/3"));
@@ -195,6 +230,9 @@ mod tests {
             assert!(!store.matches(other), "{other}");
         }
         let socket = served(None, "redis+unix:/run/redis.sock?db=1&user=watchdog").unwrap();
+        assert_eq!(socket.public_name(), "redis+unix:/run/redis.sock?db=1");
+        let file = served(None, "sqlite:/var/lib/locks.db").unwrap();
+        assert_eq!(file.public_name(), "sqlite:/var/lib/locks.db");
         assert!(socket.matches("redis+unix:/run/redis.sock?db=1&user=app"));
         assert!(socket.matches("redis+unix:/run/redis.sock?db=1"));
         assert!(!socket.matches("redis+unix:/run/redis.sock"));

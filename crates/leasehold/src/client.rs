@@ -15,9 +15,9 @@ use crate::driver::{Context, Driver, Runtime, shutdown};
 use crate::store::RedisAddress;
 use crate::store::{self, ClientInfo, Keyspace, OpenOptions, Store, not_replicated};
 #[cfg(feature = "watchdog")]
-use crate::watchdog::Watchdog;
-#[cfg(feature = "watchdog")]
 use crate::watchdog::wire::ClientSecret;
+#[cfg(feature = "watchdog")]
+use crate::watchdog::{Watchdog, WatchdogStatus};
 use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, Secret};
 
 /// A process's connection to a store, and the leases that it keeps alive there.
@@ -124,6 +124,14 @@ impl Client {
         self.driver.watchdog.ready(timeout).await
     }
 
+    /// The connections to the nodes of the watchdog, and their changes: whether a node watches the leases of this
+    /// client, and why not.
+    #[cfg(feature = "watchdog")]
+    #[must_use]
+    pub fn watchdog_status(&self) -> WatchdogStatus {
+        self.driver.watchdog.status()
+    }
+
     /// Has the watchdog on this machine watch another process, too: this client counts as dead when all have
     /// ended. For a child process that works under a lock of this one and may outlive it. Returns whether the
     /// client has a watchdog.
@@ -163,7 +171,7 @@ impl Client {
 
     /// Releases every lease that is still held, in batches, ends all waiting, and waits until the store has
     /// confirmed the releases. The guards read lost, and no clone of this client acquires a lock any more:
-    /// present and later waiters get [`ErrorKind::ShutDown`].
+    /// present and later waiters get [`ErrorKind::ShutDown`]. The nodes of a watchdog forget the client.
     ///
     /// Without it, dropped guards release in the background. A program that returns from `main` then
     /// waits up to two seconds for releases that are not confirmed; one that ends by
@@ -185,6 +193,8 @@ impl Client {
             released = shutdown::shut_down(&self.driver) => released,
             () = self.driver.context.clock.sleep_until(end) => return Err(self.unreleased(timeout)),
         };
+        #[cfg(feature = "watchdog")]
+        self.driver.watchdog.disconnect().await;
         Ok(Shutdown { released })
     }
 
@@ -435,7 +445,8 @@ impl ClientBuilder {
         let client = self.build(store)?;
         #[cfg(feature = "watchdog")]
         if required {
-            client.watched(connect_timeout).await?;
+            let watchdog = &client.driver.watchdog;
+            watchdog.ready_at_start(connect_timeout).await?;
         }
         Ok(client)
     }

@@ -71,6 +71,25 @@ pub enum ErrorKind {
     ShutDown,
 }
 
+impl ErrorKind {
+    /// The name of the kind, such as `no_quorum`: for logs and for other programs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Unauthorized => "unauthorized",
+            Self::Store => "store",
+            Self::InvalidName => "invalid_name",
+            Self::InvalidConfig => "invalid_config",
+            Self::Unsupported => "unsupported",
+            Self::Lost => "lost",
+            Self::NoQuorum => "no_quorum",
+            Self::NotReplicated => "not_replicated",
+            Self::ShutDown => "shut_down",
+        }
+    }
+}
+
 impl Error {
     /// An error of this kind. The message is one sentence in lower case without a full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
@@ -135,6 +154,18 @@ impl Error {
         self.0.kind
     }
 
+    /// The name of the lock that it is about, if it is about one.
+    #[must_use]
+    pub fn lock(&self) -> Option<&str> {
+        self.0.lock.as_ref().map(Name::as_str)
+    }
+
+    /// The store that it is about, if it is about one: its URL without a password.
+    #[must_use]
+    pub fn store(&self) -> Option<&str> {
+        self.0.store.as_deref()
+    }
+
     /// Whether the same request may succeed later without any change: the store did not reply, or it
     /// [refuses requests for a while](Self::is_transient_refusal). A client that waits for a lock waits through
     /// such errors for a whole ttl, and returns any other at once.
@@ -182,10 +213,7 @@ impl fmt::Debug for Error {
         let mut debug = f.debug_struct("Error");
         debug.field("kind", &self.0.kind);
         debug.field("message", &self.0.message);
-        for (name, text) in [
-            ("lock", self.0.lock.as_ref().map(Name::as_str)),
-            ("store", self.0.store.as_deref()),
-        ] {
+        for (name, text) in [("lock", self.lock()), ("store", self.store())] {
             if let Some(text) = text {
                 debug.field(name, &text);
             }
@@ -226,6 +254,8 @@ mod tests {
             .at_store("redis://db:6379/0")
             .at_store("elsewhere")
             .for_lock(&Name::parse("a").unwrap());
+        assert_eq!(error.lock(), Some("a"));
+        assert_eq!(error.store(), Some("redis://db:6379/0"));
         let message = r#"lock "a" at redis://db:6379/0: no reply"#;
         assert_eq!(error.to_string(), message);
         let error = Error::new(ErrorKind::Store, "no reply").at_store("memory:");

@@ -20,7 +20,8 @@ use super::processes::{self, Sent, Tree};
 use super::protocol::{self, Order, Report, ToGuardian};
 use super::signals::at_terminal;
 use super::spawn::spawn_guardian;
-use crate::exit::{self, Failure};
+use super::start_error;
+use crate::exit::Failure;
 
 /// How long a guardian has to end after it was dismissed.
 const DISMISSAL: Duration = Duration::from_secs(5);
@@ -53,7 +54,7 @@ const FIRST_REPORT_PULSE: Duration = Duration::from_millis(500);
 
 impl Child {
     /// Starts the guardian of a command.
-    pub(crate) fn guardian(environment: &[(&'static str, String)]) -> Result<Self, Failure> {
+    pub(crate) fn guardian(environment: &[(&'static str, OsString)]) -> Result<Self, Failure> {
         let start = || {
             processes::check_proc()?;
             let ended_children = tokio::signal::unix::signal(SignalKind::child())?;
@@ -119,7 +120,8 @@ impl Child {
                 Ok(())
             }
             Some(Report::Failed(errno)) => {
-                Err(cannot_be_run(command, io::Error::from_raw_os_error(errno)))
+                let error = io::Error::from_raw_os_error(errno);
+                Err(start_error::explain(command, error))
             }
             _ => Err(failed(io::ErrorKind::UnexpectedEof.into())),
         }
@@ -263,14 +265,4 @@ fn allow(until: Instant, reserve: Duration) -> io::Result<Vec<u8>> {
 
 fn number(pid: Pid) -> Option<u32> {
     u32::try_from(pid.as_raw_nonzero().get()).ok()
-}
-
-fn cannot_be_run(command: &[OsString], error: io::Error) -> Failure {
-    let program = command.first().map(|program| program.to_string_lossy());
-    let code = match error.kind() {
-        io::ErrorKind::NotFound => exit::NOT_FOUND,
-        _ => exit::NOT_EXECUTABLE,
-    };
-    let program = program.unwrap_or_default();
-    Failure::own(format!("{program} cannot be run"), error).with_code(code)
 }

@@ -9,6 +9,7 @@ mod processes;
 mod protocol;
 mod signals;
 mod spawn;
+mod start_error;
 mod supervise;
 mod waiting;
 
@@ -26,11 +27,15 @@ use crate::args::{OnLost, RunArgs, StoreArgs};
 use crate::connect::connect;
 use crate::duration::show;
 use crate::exit::{self, Failure};
+use crate::run_watchdog::WatchdogReport;
 
 pub(crate) use self::guardian::guard;
 
 /// How long an exit waits for the release of a cancelled acquisition.
 const SETTLE: Duration = Duration::from_secs(3);
+
+/// How long an exit waits until the nodes of the watchdog have forgotten this client.
+const DISCONNECT: Duration = Duration::from_millis(500);
 
 /// How long the store may take for its first reply, even if the limit of the wait is shorter.
 const FIRST_REPLY: Duration = Duration::from_secs(2);
@@ -74,9 +79,23 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         return Ok(exit::by_signal(signal.number));
     }
     let begun = Instant::now();
-    let outcome = run_command(args, &client, &guard, &mut signals, watchdog.as_ref()).await;
+    let mut report = WatchdogReport::new(&client, &args.watchdog, args.quiet);
+    let command = run_command(
+        args,
+        store,
+        &client,
+        &guard,
+        &mut signals,
+        watchdog.as_ref(),
+    );
+    let outcome = report.during(command).await;
     let held = begun.elapsed();
     let to_the_end = release(guard, args).await;
+    if watchdog.is_some() {
+        report.finish().await;
+        // Otherwise the nodes would take the end of this process for a death.
+        let _ = client.shutdown(DISCONNECT).await;
+    }
     if args.verbose {
         note!("leasehold: held for {}", show(held));
     }
@@ -90,13 +109,14 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
 /// Runs the command under the lock until it has ended or was stopped.
 async fn run_command(
     args: &RunArgs,
+    store: &StoreArgs,
     client: &Client,
     guard: &Guard,
     signals: &mut Signals,
     watchdog: Option<&Watchdog>,
 ) -> Result<u8, Failure> {
     let mutex = client.mutex(&args.name)?;
-    let environment = environment::of(guard, client.store());
+    let environment = environment::of(guard, client.store(), store);
     let mut child = Child::guardian(&environment)?;
     // A process that has ended needs no watching.
     let watch = |pid: Option<u32>| pid.map(|pid| client.watch_process(pid));

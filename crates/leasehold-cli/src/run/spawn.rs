@@ -4,6 +4,7 @@
 // inherits.
 #![allow(unsafe_code)]
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -18,7 +19,7 @@ use super::protocol::{COMMAND, FIRST_ARGUMENT};
 /// Starts a guardian that inherits one end of a channel.
 pub(super) fn spawn_guardian(
     channel: &UnixStream,
-    environment: &[(&'static str, String)],
+    environment: &[(&'static str, OsString)],
 ) -> io::Result<Pid> {
     let descriptor = channel.as_raw_fd();
     // This path is valid even if the program file was replaced since the start.

@@ -22,6 +22,13 @@ pub(crate) struct WatchdogArgs {
     pub(crate) command: Option<WatchdogCommand>,
 }
 
+impl WatchdogArgs {
+    /// Whether the output is JSON, and so is a failure.
+    pub(crate) fn asks_for_json(&self) -> bool {
+        matches!(&self.command, Some(WatchdogCommand::Status(args)) if args.json)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum WatchdogCommand {
     Status(StatusArgs),
@@ -45,7 +52,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME=URL")]
     pub(crate) serve: Vec<String>,
     /// The longest time for which the leases of a silent client are renewed
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5m")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration::parse,
+        allow_hyphen_values = true,
+        default_value = "5m"
+    )]
     pub(crate) max_pause: Duration,
     /// The name of this node; default: the host name
     #[arg(long, value_name = "TEXT")]
@@ -111,6 +124,7 @@ pub(crate) enum LogForm {
 ///
 /// Exits with 0 if a node replies, with 1 if none does.
 #[derive(Debug, Args)]
+#[command(after_long_help = STATUS)]
 pub(crate) struct StatusArgs {
     /// The socket of the node; default: the local socket
     #[arg(long, value_name = "PATH")]
@@ -129,19 +143,32 @@ fn mode(text: &str) -> Result<u32, String> {
 
 const WATCHDOG: &str = "\
 THE NODE
-  A client renews its own leases. If a client on this machine is silent and its processes are
-  alive, the node renews its leases, up to --max-pause. After the end of all its processes the node
-  releases them at once. The leases of a client on another machine are renewed in the same way while
-  it is connected. They are never released, because a lost connection does not prove a death.
-  Before it ends (TERM or INT), the node renews all leases that it keeps once more.
+A client renews its own leases. If a client on this machine is silent and its processes are alive, the node renews its \
+leases, up to --max-pause. After the end of all its processes the node releases them at once. The leases of a client on \
+another machine are renewed in the same way while it is connected. They are never released, because a lost connection \
+does not prove a death. Before it ends (TERM or INT), the node renews all leases that it keeps once more.
+
+EXIT STATUS
+  0    the node was ended by TERM or INT
+  125  the node could not start, or its arguments are wrong
 
 EXAMPLES
   leasehold watchdog &
-  leasehold run --watchdog nightly-report -- ./report.sh
+  leasehold run --watchdog nightly-report ./report.sh
   leasehold watchdog status
 
   LEASEHOLD_STORE=redis://db LEASEHOLD_PASSWORD_FILE=/run/secrets/db \\
-    leasehold watchdog --listen unix:/run/leasehold/watchdog.sock --socket-mode 660 \\
-      --metrics 127.0.0.1:9420
+    leasehold watchdog --listen unix:/run/leasehold/watchdog.sock \\
+      --socket-mode 660 --metrics 127.0.0.1:9420
   leasehold watchdog --store redis://db --listen tcp://0.0.0.0:7420 \\
     --tls-cert node.pem --tls-key node.key --token-file tokens";
+
+const STATUS: &str = "\
+EXIT STATUS
+  0    a node replied
+  1    no node replied
+  125  the reply makes no sense, or the arguments are wrong
+
+EXAMPLES
+  leasehold watchdog status
+  leasehold watchdog status --socket /run/leasehold/watchdog.sock --json";

@@ -54,7 +54,9 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
     let wrong = |error: leasehold_watchdog::Error| Failure::usage(error.to_string());
     let mut listen = Vec::new();
     for address in &args.listen {
-        listen.push(Listen::parse(address).map_err(wrong)?);
+        let address = Listen::parse(address).map_err(wrong)?;
+        refuse_missing_directory(&address)?;
+        listen.push(address);
     }
     if listen.is_empty() {
         listen.push(Listen::Unix(default_socket()));
@@ -83,9 +85,26 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
+/// Refuses a socket in a missing directory: no client would find a misspelt path. Only the directory of the default
+/// socket is created.
+fn refuse_missing_directory(address: &Listen) -> Result<(), Failure> {
+    match address {
+        Listen::Unix(path) if *path != default_socket() => match path.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() && !directory.is_dir() => {
+                let cure = "correct the path, or create the directory";
+                Err(Failure::usage(format!(
+                    "cannot listen at {address}: its directory does not exist; {cure}"
+                )))
+            }
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
 /// The stores that it may connect to.
 fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Failure> {
-    let mut first = StoreSettings::new(connect::url(store)?);
+    let mut first = StoreSettings::new(connect::ready_url(store)?);
     first.password = connect::password(store)?;
     first.sentinel_password = secret::in_environment("LEASEHOLD_SENTINEL_PASSWORD")?;
     let mut stores = vec![first];

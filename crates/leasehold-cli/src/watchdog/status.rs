@@ -3,32 +3,25 @@
 use std::time::Duration;
 
 use leasehold::watchdog::{ClientStatus, Observer, default_socket};
-use serde_json::json;
+use leasehold::{Error, ErrorKind};
 
 use super::args::StatusArgs;
 use crate::exit::Failure;
-use crate::{duration, output};
+use crate::{duration, json, output};
 
 /// The exit code if no watchdog replies.
 const NONE: u8 = 1;
 
 pub(super) fn show(args: &StatusArgs) -> Result<u8, Failure> {
     let socket = args.socket.clone().unwrap_or_else(default_socket);
-    let mut node = match Observer::connect(&socket) {
-        Ok(node) => node,
-        Err(error) => {
-            note!(
-                "leasehold: no watchdog at unix:{}: {error}",
-                socket.display()
-            );
-            return Ok(NONE);
-        }
-    };
+    let mut node = Observer::connect(&socket).map_err(|error| {
+        let message = format!("no watchdog at unix:{}: {error}", socket.display());
+        Failure::from(Error::new(ErrorKind::Unreachable, message)).with_code(NONE)
+    })?;
     let failed = |error| Failure::own("the watchdog sent no status", error);
     let clients = node.status().map_err(failed)?;
     if args.json {
-        let clients: Vec<_> = clients.iter().map(as_json).collect();
-        output::json(&json!({ "node": node.node(), "clients": clients }))?;
+        json::print(&json::WatchdogStatus::new(node.node(), &clients))?;
         return Ok(0);
     }
     let leases = clients.iter().map(|client| client.leases as usize).sum();
@@ -42,25 +35,6 @@ pub(super) fn show(args: &StatusArgs) -> Result<u8, Failure> {
         output::line(&table(&clients))?;
     }
     Ok(0)
-}
-
-fn as_json(client: &ClientStatus) -> serde_json::Value {
-    json!({
-        "client": format!("{:032x}", u128::from_be_bytes(client.client)),
-        "host": client.host,
-        "pid": client.pid,
-        "program": client.program,
-        "label": client.label,
-        "store": client.store,
-        "leases": client.leases,
-        "processes": client.processes,
-        "connected": client.connected,
-        "known_ms": client.known_ms,
-        "silent_ms": client.silent_ms,
-        "state": client.liveness.as_str(),
-        "reason": client.reason,
-        "renewed": client.renewed,
-    })
 }
 
 fn table(clients: &[ClientStatus]) -> String {
@@ -82,7 +56,7 @@ fn table(clients: &[ClientStatus]) -> String {
         "STATE",
         "STORE",
     ];
-    output::table(header, rows, 1..4)
+    output::table(header, rows, 1..4).trim_fmt()
 }
 
 /// The liveness of a client, the reason, and the locks that are renewed for it.

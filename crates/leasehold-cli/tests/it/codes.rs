@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::process::Stdio;
 
-use crate::tools::{Fixture, RunToEnd, SOON, code, finish, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, SOON, code, finish, kill, stderr, stdout};
 use leasehold_testkit::{Proxy, RedisServer, eventually};
 use rustix::fs::{FlockOperation, fcntl_lock};
 
@@ -43,6 +43,37 @@ fn a_run_has_the_code_and_the_output_of_its_command() {
         assert_eq!(text.is_empty(), err.is_empty(), "{script}: {text}");
     }
     assert!(!fixture.is_held("job"));
+}
+
+#[test]
+fn the_command_follows_the_name_with_and_without_a_double_dash() {
+    let fixture = Fixture::new();
+    for (args, out) in [
+        (&["job", "echo", "hi"][..], "hi\n"),
+        (&["job", "--", "echo", "hi"], "hi\n"),
+        (&["-n", "job", "echo", "hi"], "hi\n"),
+        // Options between name and command.
+        (&["job", "--wait", "5", "--", "echo", "hi"], "hi\n"),
+        (&["job", "-nv", "--label", "x", "echo", "hi"], "hi\n"),
+        // Behind its first word all belongs to the command.
+        (
+            &["job", "printf", "%s ", "-n", "--", "--wait"],
+            "-n -- --wait ",
+        ),
+        (
+            &["job", "--", "printf", "%s ", "-v", "--", "-c"],
+            "-v -- -c ",
+        ),
+        // As with flock.
+        (&["job", "-c", "echo a && echo $LEASEHOLD_NAME"], "a\njob\n"),
+        (&["-c", "printf '%s' \"$0\"", "job"], "sh"),
+        (&["--nonblock", "job", "echo", "hi"], "hi\n"),
+        (&["--nb", "job", "echo", "hi"], "hi\n"),
+    ] {
+        let output = fixture.leasehold(["run"]).args(args).run_to_end();
+        assert_eq!(stdout(&output), out, "{args:?}: {}", stderr(&output));
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+    }
 }
 
 #[test]
@@ -131,22 +162,6 @@ fn many_runs_at_once_on_one_file_all_get_their_turn() {
 }
 
 #[test]
-fn a_command_that_cannot_be_run_is_named_and_leaves_nothing_held() {
-    let fixture = Fixture::new();
-    for (command, code) in [
-        ("no-such-command", 127),
-        ("/etc/passwd", 126),
-        ("/tmp", 126),
-    ] {
-        let mut run = fixture.leasehold(["run", "job", "--", command]);
-        let output = run.run_to_end();
-        assert_eq!(output.status.code(), Some(code));
-        assert!(stderr(&output).contains(command), "{}", stderr(&output));
-    }
-    assert!(!fixture.is_held("job"));
-}
-
-#[test]
 fn the_command_has_the_variables_of_its_lock_and_its_own_arguments() {
     let fixture = Fixture::new();
     let script = r#"printf '%s\n' "$LEASEHOLD_NAME" "$LEASEHOLD_TOKEN" "$LEASEHOLD_LEASE" \
@@ -196,9 +211,23 @@ fn background_processes_are_reported_or_waited_for() {
     let script = "(sleep 0.3; echo late >> out) > /dev/null 2>&1 &";
     let output = fixture.run_script(&["job"], script).run_to_end();
     assert_eq!(output.status.code(), Some(0));
-    assert!(stderr(&output).contains("background processes of the command run on"));
+    assert!(stderr(&output).contains(" of the command run"));
     assert!(!fixture.is_held("job"));
     eventually(SOON, || fixture.read("out") == "late\n");
+
+    let one = "sleep 1000 > /dev/null 2>&1 & echo $! >> background;";
+    for (count, told) in [
+        (1, "1 background process of"),
+        (2, "2 background processes of"),
+    ] {
+        let output = fixture
+            .run_script(&["job"], &one.repeat(count))
+            .run_to_end();
+        assert!(stderr(&output).contains(told), "{}", stderr(&output));
+    }
+    for pid in fixture.read("background").lines() {
+        kill("KILL", pid.parse().unwrap());
+    }
 
     let output = fixture.run_script(&["-q", "job"], script).run_to_end();
     assert!(

@@ -1,6 +1,10 @@
 //! Help, manual page and completions come from one definition.
 
-use crate::tools::{Fixture, RunToEnd, stdout};
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::tools::{Fixture, RunToEnd, stderr, stdout};
 
 #[test]
 fn help_has_its_sections_in_order() {
@@ -16,9 +20,15 @@ fn help_has_its_sections_in_order() {
     let run = text(&["run", "--help"]);
     let position = |part: &str| run.find(part).unwrap_or_else(|| panic!("{part}: {run}"));
     let order = [
+        "leasehold run [OPTIONS] <NAME> <COMMAND>...",
+        "leasehold run [OPTIONS] <NAME> -c <STRING>",
         "Options:",
         "--label",
         "--verbose",
+        "Lease:",
+        "--ttl",
+        "End of the command:",
+        "--wait-all",
         "Watchdog:",
         "--watchdog-ca-file",
         "Store:",
@@ -41,14 +51,36 @@ fn the_manual_has_a_page_for_every_command() {
         "leasehold",
         "leasehold-run",
         "leasehold-ls",
+        "leasehold-show",
         "leasehold-release",
         "leasehold-doctor",
+        "leasehold-watchdog",
         "leasehold-watchdog-status",
+        "leasehold-completions",
+        "leasehold-man",
     ] {
         let text = fixture.read(&format!("man/{page}.1"));
-        assert!(text.contains(".SH SYNOPSIS"), "{page}");
+        let sections: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(".SH "))
+            .map(|heading| heading.trim_matches('"'))
+            .collect();
+        for section in [
+            "NAME",
+            "SYNOPSIS",
+            "DESCRIPTION",
+            "EXIT STATUS",
+            "ENVIRONMENT",
+            "EXAMPLES",
+            "SEE ALSO",
+        ] {
+            let count = sections.iter().filter(|found| **found == section).count();
+            assert_eq!(count, 1, "{page}: {section} in {sections:?}");
+        }
+        assert!(!sections.contains(&"EXTRA"), "{page}");
     }
-    assert!(fixture.read("man/leasehold-run.1").contains("EXIT STATUS"));
+    let run = fixture.read("man/leasehold-run.1");
+    assert!(run.contains("[OPTIONS] <NAME> \\-c <STRING>"), "{run}");
     assert!(!directory.join("leasehold-__guard.1").exists());
 }
 
@@ -59,4 +91,66 @@ fn completions_are_made_for_every_shell() {
         let output = fixture.leasehold(["completions", shell]).run_to_end();
         assert!(stdout(&output).contains("lost-exit-code"), "{shell}");
     }
+}
+
+#[test]
+fn bash_completes_the_names_of_held_locks() {
+    let fixture = Fixture::new();
+    let script = fixture.leasehold(["completions", "bash"]).run_to_end();
+    std::fs::write(fixture.path("script"), script.stdout).unwrap();
+    let holders = ["deploy", "orders:4", "orders:5", "two words"].map(|name| fixture.hold(&[name]));
+    // As bash calls it: the words are split at colons, too.
+    let complete = r#"
+        source ./script
+        COMP_LINE=$1 COMP_POINT=${#1} COMP_WORDS=() COMP_CWORD=-1
+        for word in ${1//:/ : }; do COMP_WORDS+=("$word"); done
+        [[ $1 == *[\ :] ]] && COMP_WORDS+=("")
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        [[ $(complete -p leasehold) =~ -F\ ([^ ]+) ]]
+        "${BASH_REMATCH[1]}" leasehold "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        printf '%s\n' "${COMPREPLY[@]}"
+    "#;
+    for (line, expected) in [
+        ("leasehold show dep", "deploy\n"),
+        ("leasehold release --force d", "deploy\n"),
+        ("leasehold run --wait 5 de", "deploy\n"),
+        (
+            "leasehold show ",
+            "deploy\norders:4\norders:5\ntwo\\ words\n",
+        ),
+        ("leasehold show orders:", "4\n5\n"),
+        ("leasehold show orders:5", "5\n"),
+        ("leasehold show none", "\n"),
+        ("leasehold show --js", "--json\n"),
+        ("leasehold rel", "release\n"),
+    ] {
+        let mut shell = fixture.shell(complete);
+        let output = shell.args(["bash", line]).run_to_end();
+        assert_eq!(stdout(&output), expected, "{line}");
+        assert_eq!(stderr(&output), "", "{line}");
+    }
+    for holder in holders {
+        holder.signal("TERM");
+        holder.ends_with(143);
+    }
+}
+
+#[test]
+fn a_store_that_does_not_reply_does_not_hold_the_prompt_up() {
+    let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let fixture = Fixture::with_store(format!("redis://{}", silent.local_addr().unwrap()));
+    std::fs::write(fixture.path("line"), "leasehold show ").unwrap();
+    let begun = Instant::now();
+    let line = std::fs::File::open(fixture.path("line")).unwrap();
+    let mut names = fixture.leasehold(["__names"]);
+    let output = names.stdin(Stdio::from(line)).run_to_end();
+    assert!(begun.elapsed() < Duration::from_secs(3));
+    assert_eq!((stdout(&output), stderr(&output)), Default::default());
+    // Without a file, none is created.
+    let fixture = Fixture::new();
+    std::fs::write(fixture.path("line"), "leasehold show ").unwrap();
+    let line = std::fs::File::open(fixture.path("line")).unwrap();
+    let mut names = fixture.leasehold(["__names"]);
+    assert_eq!(stderr(&names.stdin(Stdio::from(line)).run_to_end()), "");
+    assert!(!fixture.path("leasehold").exists());
 }

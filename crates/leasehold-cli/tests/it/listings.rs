@@ -1,86 +1,282 @@
 //! `ls`, `show` and `release` for people and for programs.
 
-use leasehold_testkit::{Masters, eventually};
+use std::fs;
+use std::process::Stdio;
 
-use crate::tools::{Fixture, RunToEnd, SOON, has_in_order, stderr, stdout};
+use leasehold_testkit::{Masters, RedisServer, eventually, free_port};
+use serde_json::Value;
 
-fn check(fixture: &Fixture) {
-    let list = |args: &[&str]| {
-        let output = fixture.leasehold(args).run_to_end();
-        (output.status.code().unwrap(), stdout(&output))
-    };
-    let json =
-        |args: &[&str]| -> serde_json::Value { serde_json::from_str(&list(args).1).expect("JSON") };
-    assert_eq!(list(&["ls"]), (0, String::new()));
-    assert_eq!(json(&["ls", "--json"]), serde_json::json!([]));
-    assert_eq!(list(&["show", "job"]), (1, "job is free\n".to_owned()));
-    assert_eq!(json(&["show", "--json", "job"])["held"], false);
-    assert_eq!(list(&["release", "--force", "job"]).0, 1);
+use crate::schema::checked;
+use crate::tools::{Fixture, RunToEnd, SOON, finish, stderr, stdout};
 
+/// The exit code and the output of a command that prints nothing on stderr.
+fn printed(fixture: &Fixture, args: &[&str]) -> (i32, String) {
+    let output = fixture.leasehold(args).run_to_end();
+    assert_eq!(stderr(&output), "", "{args:?}");
+    (output.status.code().unwrap(), stdout(&output))
+}
+
+/// The exit code and the object of a command with `--json`.
+fn json(fixture: &Fixture, args: &[&str]) -> (i32, Value) {
+    let (code, text) = printed(fixture, &[args, &["--json"]].concat());
+    (code, checked(args[0], &text))
+}
+
+/// A lock that is free, then held with a waiter, then released by force.
+fn check(fixture: &Fixture, has_queue: bool) {
+    check_free(fixture);
     let run = fixture.hold(&["--label", "nightly", "job"]);
     // Who holds it is written down beside the lock, a moment later.
-    eventually(SOON, || list(&["ls"]).1.contains("nightly"));
-    let pid = run.process.id();
-    let (code, table) = list(&["ls"]);
-    assert_eq!(code, 0);
-    let lines: Vec<_> = table.lines().collect();
-    assert!(lines[0].starts_with("NAME"), "{table}");
-    assert!(lines[1].starts_with("job ") && lines[1].contains(&format!("pid {pid} sh (nightly)")));
+    eventually(SOON, || printed(fixture, &["ls"]).1.contains("nightly"));
+    let mut waiting = fixture.run_script(&["--label", "next", "job"], "true");
+    waiting.stdout(Stdio::null()).stderr(Stdio::piped());
+    let waiting = waiting.spawn().unwrap();
+    let next = match has_queue {
+        true => "next".into(),
+        false => Value::Null,
+    };
+    eventually(SOON, || {
+        let (_, shown) = json(fixture, &["show", "job"]);
+        shown["lock"]["waiters"][0]["client"]["label"] == next
+    });
+    check_table(fixture, run.process.id(), has_queue);
+    check_block(fixture, waiting.id(), has_queue);
+    let lock = check_json(fixture, run.process.id());
 
-    let (code, block) = list(&["show", "job"]);
-    assert_eq!(code, 0);
-    for part in [
-        "name",
-        "holder",
-        "since",
-        "time left",
-        "token",
-        "count",
-        "lease",
-    ] {
-        assert!(block.lines().any(|line| line.starts_with(part)), "{block}");
-    }
-    let fields = ["name", "lease", "token", "count", "time_left_ms", "since"];
-    let of_holder = ["holder", "host", "pid", "program", "label", "connected"];
-    let text = list(&["ls", "--json"]).1;
-    assert!(has_in_order(&text, &[fields, of_holder].concat()), "{text}");
-    let shown = &mut json(&["show", "--json", "job"])["lock"];
-    let listed = &mut json(&["ls", "--json"])[0];
-    let left = shown["time_left_ms"].take().as_u64().unwrap();
-    assert!((20_000..=30_000).contains(&left));
-    listed["time_left_ms"].take();
-    assert_eq!(shown, listed);
-    assert_eq!(shown["holder"]["pid"], pid);
-    assert_eq!(shown["holder"]["program"], "sh");
-    assert_eq!(shown["holder"]["label"], "nightly");
-    assert_eq!(shown["count"], 1);
-    assert!(shown["token"].as_u64().unwrap() > 1_700_000_000_000_000);
-
-    let released = json(&["release", "--force", "--json", "job"]);
-    assert_eq!(released["released"], true);
-    assert_eq!(released["cut_off"]["holder"]["pid"], pid);
+    let (code, mut released) = json(fixture, &["release", "--force", "job"]);
+    let mut cut_off = released["cut_off"].take();
+    cut_off["time_left_ms"].take();
+    assert_eq!((code, cut_off), (0, lock));
     run.signal("TERM");
     run.finish();
+    let waited = finish(waiting);
+    assert_eq!(waited.status.code(), Some(0), "{}", stderr(&waited));
+}
+
+fn check_free(fixture: &Fixture) {
+    let none = fixture.leasehold(["ls"]).run_to_end();
+    assert_eq!(
+        (none.status.code(), stdout(&none)),
+        (Some(0), String::new())
+    );
+    let text = stderr(&none);
+    assert!(
+        text.contains("no locks are held in namespace leasehold, tenant default, at "),
+        "{text}"
+    );
+    let (code, listed) = json(fixture, &["ls"]);
+    assert_eq!((code, &listed["locks"]), (0, &serde_json::json!([])));
+    assert_eq!(
+        printed(fixture, &["show", "job"]),
+        (1, "job is free\n".to_owned())
+    );
+    let (code, shown) = json(fixture, &["show", "job"]);
+    assert_eq!((code, &shown["name"]), (1, &"job".into()));
+    assert_eq!(shown["store"], listed["store"]);
+    let text = "job was free already\n".to_owned();
+    assert_eq!(printed(fixture, &["release", "--force", "job"]), (1, text));
+    let (code, released) = json(fixture, &["release", "--force", "job"]);
+    assert_eq!((code, &released["released"]), (1, &false.into()));
+}
+
+fn check_table(fixture: &Fixture, holder: u32, has_queue: bool) {
+    let (code, table) = printed(fixture, &["ls"]);
+    assert_eq!(code, 0);
+    let lines: Vec<_> = table.lines().collect();
+    let head = ["NAME", "HOLDER", "HELD FOR", "TIME LEFT", "WAITERS"];
+    let head = head.map(|column| lines[0].find(column).expect(column));
+    assert!(head.is_sorted(), "{table}");
+    let in_words = format!(", pid {holder}, sh (\"nightly\")");
+    assert!(
+        lines[1].starts_with("job ") && lines[1].contains(&in_words),
+        "{table}"
+    );
+    let waiters = if has_queue { "1" } else { "0" };
+    assert_eq!(lines[1].split_whitespace().next_back(), Some(waiters));
+}
+
+fn check_block(fixture: &Fixture, waiter: u32, has_queue: bool) {
+    let (code, block) = printed(fixture, &["show", "job"]);
+    assert_eq!(code, 0);
+    let queue = match has_queue {
+        true => "queue      1 waiter",
+        false => "queue      empty",
+    };
+    let names = [
+        "name ",
+        "holder ",
+        "since ",
+        "time left ",
+        "token ",
+        "count ",
+        "lease ",
+        queue,
+    ];
+    for name in names {
+        assert!(block.lines().any(|line| line.starts_with(name)), "{block}");
+    }
+    let pid = waiter.to_string();
+    let place = |line: &str| {
+        let cells: Vec<_> = line.split_whitespace().collect();
+        matches!(&*cells, ["1", "next", _, found, "sh"] if *found == pid)
+    };
+    assert_eq!(block.lines().any(place), has_queue, "{block}");
+}
+
+/// The lock without its remaining time, which is the same in `show` and `ls`.
+fn check_json(fixture: &Fixture, holder: u32) -> Value {
+    let mut lock = json(fixture, &["show", "job"]).1["lock"].take();
+    let mut listed = json(fixture, &["ls"]).1["locks"][0].take();
+    let left = lock["time_left_ms"].take().as_u64().unwrap();
+    assert!((20_000..=30_000).contains(&left));
+    listed["time_left_ms"].take();
+    assert_eq!(lock, listed);
+    assert_eq!(lock["holder"]["pid"], holder);
+    assert_eq!(lock["holder"]["program"], "sh");
+    assert_eq!(lock["holder"]["label"], "nightly");
+    assert_eq!(lock["count"], 1);
+    assert!(lock["token"].as_u64().unwrap() > 1_700_000_000_000_000);
+    lock
 }
 
 #[test]
 fn on_sqlite() {
-    check(&Fixture::new());
+    check(&Fixture::new(), true);
 }
 
 #[test]
 fn on_redis() {
     let (_server, fixture) = Fixture::redis();
-    check(&fixture);
+    check(&fixture, true);
 }
 
 #[test]
 fn on_three_masters_also_without_one() {
     let mut masters = Masters::aged(3);
     let fixture = Fixture::with_store(masters.url());
-    check(&fixture);
+    check(&fixture, false);
     masters.server_mut(1).kill9();
-    check(&fixture);
+    check(&fixture, false);
+}
+
+#[test]
+fn locks_are_sorted_and_filtered() {
+    let fixture = Fixture::new();
+    let hold = |ttl, name| fixture.hold(&["--lease", ttl, name]);
+    let runs = [
+        hold("2h", "deploy/web"),
+        hold("1h", "backup"),
+        hold("3h", "deploy/db"),
+    ];
+    let names = |args: &[&str]| {
+        let (_, listed) = json(&fixture, &[&["ls"], args].concat());
+        let (_, table) = printed(&fixture, &[&["ls"], args].concat());
+        let cells = table
+            .lines()
+            .skip(1)
+            .map(|line| line.split(' ').next().unwrap());
+        let locks = listed["locks"].as_array().unwrap().iter();
+        let names: Vec<_> = locks.map(|lock| lock["name"].as_str().unwrap()).collect();
+        assert_eq!(cells.collect::<Vec<_>>(), names);
+        names.join(" ")
+    };
+    let by_age = "deploy/web backup deploy/db";
+    assert_eq!(names(&[]), by_age);
+    assert_eq!(names(&["--sort", "age"]), by_age);
+    assert_eq!(names(&["--sort", "name"]), "backup deploy/db deploy/web");
+    assert_eq!(
+        names(&["--sort", "time-left"]),
+        "backup deploy/web deploy/db"
+    );
+    assert_eq!(names(&["--filter", "deploy/*"]), "deploy/web deploy/db");
+    assert_eq!(
+        names(&["--filter", "deploy/d?", "--sort", "name"]),
+        "deploy/db"
+    );
+    let none = fixture.leasehold(["ls", "--filter", "deploy"]).run_to_end();
+    assert_eq!(
+        (none.status.code(), stdout(&none)),
+        (Some(0), String::new())
+    );
+    let hint = "no held lock matches \"deploy\" in namespace leasehold";
+    assert!(stderr(&none).contains(hint), "{}", stderr(&none));
+    assert!(
+        stderr(&none).contains("as in \"*deploy*\""),
+        "{}",
+        stderr(&none)
+    );
+    let text = "backup was released by force\ncut off    ";
+    assert!(
+        printed(&fixture, &["release", "--force", "backup"])
+            .1
+            .starts_with(text)
+    );
+    for run in runs {
+        run.signal("TERM");
+        run.finish();
+    }
+}
+
+/// With `--json` a failure is one object on stderr, whose message is that of the text.
+#[test]
+fn failures_are_objects_with_json() {
+    let server = RedisServer::options().requirepass("s3cret").start();
+    let fixture = Fixture::new();
+    let nobody = format!("redis://127.0.0.1:{}", free_port());
+    let locked = format!("redis://127.0.0.1:{}", server.port());
+    fs::write(fixture.path("damaged"), "this is no database").unwrap();
+    let none = Value::Null;
+    for (args, kind, lock) in [
+        (&["ls", "--store", &nobody][..], "unreachable", &none),
+        (
+            &["show", "job", "--store", &nobody],
+            "unreachable",
+            &"job".into(),
+        ),
+        (&["ls", "--store", &locked], "unauthorized", &none),
+        (
+            &["show", "job", "--store", "sqlite:damaged"],
+            "invalid_config",
+            &"job".into(),
+        ),
+        (&["show", "a{b"], "invalid_name", &"a{b".into()),
+        (&["doctor", "--store", "nonsense"], "invalid_config", &none),
+        (&["ls", "--password-file", "missing"], "system", &none),
+        (&["release", "job"], "usage", &"job".into()),
+        (&["ls", "--watch", "1ms"], "usage", &none),
+        (&["show"], "usage", &none),
+        (
+            &["watchdog", "status", "--socket", "/nonexistent/a"],
+            "unreachable",
+            &none,
+        ),
+    ] {
+        let plain = fixture.leasehold(args).run_to_end();
+        let output = fixture.leasehold(args).arg("--json").run_to_end();
+        assert_eq!(stdout(&output), "", "{args:?}");
+        assert_eq!(output.status, plain.status, "{args:?}");
+        let text = stderr(&output);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let error = checked("error", &text)["error"].take();
+        assert_eq!(error["exit_code"], output.status.code().unwrap());
+        assert_eq!(
+            (&error["kind"], &error["lock"]),
+            (&kind.into(), lock),
+            "{text}"
+        );
+        assert_eq!(error["transient"], kind == "unreachable", "{text}");
+        let first = |text: &str| text.lines().next().unwrap().to_owned();
+        let plain = stderr(&plain);
+        let (_, message) = plain.split_once(": ").unwrap();
+        assert_eq!(first(error["message"].as_str().unwrap()), first(message));
+        let url = args.iter().find(|arg| arg.starts_with("redis://"));
+        let store = error["store"].as_str().zip(url);
+        assert_eq!(
+            store.is_some_and(|(store, url)| store.starts_with(url)),
+            url.is_some(),
+            "{text}"
+        );
+    }
 }
 
 /// Texts of other clients must not control the terminal.
@@ -97,7 +293,10 @@ fn invisible_characters_of_others_are_escaped() {
         let output = fixture.leasehold(args).run_to_end();
         let shown = stdout(&output);
         assert!(shown.contains("pay\\u{202e}llor\\u{200b}"), "{shown}");
-        assert!(shown.contains("(\\u{1b}[31mred\\u{7}\\u{ad})"), "{shown}");
+        assert!(
+            shown.contains("(\"\\u{1b}[31mred\\u{7}\\u{ad}\")"),
+            "{shown}"
+        );
         assert!(shown.is_ascii(), "{shown}");
         assert_eq!(stderr(&output), "");
     }
@@ -110,10 +309,11 @@ fn invisible_characters_of_others_are_escaped() {
         "{}",
         stderr(&output)
     );
-    let output = fixture.leasehold(["ls", "--json"]).run_to_end();
-    let listed: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!(listed[0]["name"], name);
-    assert_eq!(listed[0]["holder"]["label"], label);
+    let (_, text) = printed(&fixture, &["ls", "--json"]);
+    assert!(text.is_ascii(), "{text}");
+    let listed = checked("ls", &text);
+    assert_eq!(listed["locks"][0]["name"], name);
+    assert_eq!(listed["locks"][0]["holder"]["label"], label);
     run.signal("TERM");
     run.finish();
 }

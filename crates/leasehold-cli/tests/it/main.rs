@@ -3,7 +3,6 @@
 // Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod bad_input;
 mod codes;
 mod containers;
 mod death;
@@ -11,9 +10,14 @@ mod doctor;
 mod help;
 mod listings;
 mod loss;
+mod mistakes;
 mod other_user;
 mod overlap;
+mod packaging;
+mod pages;
 mod redlock;
+mod refresh;
+mod schema;
 mod signals;
 mod tools;
 mod waiting;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -52,7 +52,28 @@ impl Fixture {
 
     /// The program, in this directory, without the `LEASEHOLD_` variables of the tests.
     pub(crate) fn leasehold<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        self.command(env!("CARGO_BIN_EXE_leasehold"), args)
+    }
+
+    /// A shell that runs a script, and finds the program by its name.
+    pub(crate) fn shell(&self, script: &str) -> Command {
+        let mut shell = self.command("bash", ["--norc", "-c", script]);
+        shell.env("PATH", Self::search_path());
+        shell
+    }
+
+    /// Where it finds programs.
+    pub(crate) fn search_path() -> String {
+        let directory = Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().unwrap();
+        format!("{}:/usr/bin:/bin", directory.display())
+    }
+
+    fn command<A: AsRef<OsStr>>(
+        &self,
+        program: &str,
+        args: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("LEASEHOLD_") {
                 command.env_remove(name);
@@ -233,12 +254,6 @@ pub(crate) fn zombies_of(parents: &[String]) -> Vec<String> {
     let mut children = children_of(parents);
     children.retain(|pid| stat(pid).is_some_and(|fields| fields[0] == "Z"));
     children
-}
-
-/// Whether a JSON text has these fields in this order, the first of each.
-pub(crate) fn has_in_order(json: &str, fields: &[&str]) -> bool {
-    let position = |field: &&str| json.find(&format!("\"{field}\":")).expect(field);
-    fields.iter().map(position).is_sorted()
 }
 
 pub(crate) fn code(command: &mut Command) -> i32 {

@@ -2,9 +2,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use leasehold_testkit::eventually;
 
+use crate::schema::checked;
 use crate::tools::{Fixture, RunToEnd, Running, SOON, kill, lives, stderr, stdout};
 
 /// A node in a fixture. It ends with the test.
@@ -19,13 +21,24 @@ impl Node {
     }
 
     fn start_with(fixture: &Fixture, args: &[&str], log: impl Into<Stdio>) -> Self {
-        let socket = fixture.path("run/watchdog.sock").display().to_string();
+        let socket = fixture.path("watchdog.sock").display().to_string();
         let listen = format!("unix:{socket}");
         let mut process = fixture.leasehold(["watchdog", "--listen", &listen]);
         let process = process.args(args).stderr(log).spawn().unwrap();
         let node = Self { process, socket };
         eventually(SOON, || node.status(fixture).is_some());
         node
+    }
+
+    /// A node with its log in `log`, and the address of its metrics.
+    fn with_metrics(fixture: &Fixture) -> (Self, String) {
+        let log = std::fs::File::create(fixture.path("log")).unwrap();
+        let args = ["--metrics", "127.0.0.1:0", "--log", "json"];
+        let node = Self::start_with(fixture, &args, log);
+        let log = fixture.read("log");
+        let (_, address) = log.split_once("metrics are at http://").unwrap();
+        let (address, _) = address.split_once("/metrics").unwrap();
+        (node, address.to_owned())
     }
 
     /// The option `--watchdog`.
@@ -36,7 +49,10 @@ impl Node {
     fn status(&self, fixture: &Fixture) -> Option<serde_json::Value> {
         let args = ["watchdog", "status", "--json", "--socket", &self.socket];
         let output = fixture.leasehold(args).run_to_end();
-        serde_json::from_slice(&output.stdout).ok()
+        match output.status.code() {
+            Some(0) => Some(checked("watchdog_status", &stdout(&output))),
+            _ => None,
+        }
     }
 
     /// A field of its only client.
@@ -130,8 +146,23 @@ fn without_a_watchdog_a_run_runs() {
         .run_script(&[nowhere, "job"], "echo in")
         .run_to_end();
     assert_eq!(stdout(&output), "in\n");
+    let words = stderr(&output);
+    assert!(words.starts_with("leasehold: no watchdog at unix:/nonexistent/watchdog.sock ("));
+    let rest = "the run is not watched (--watchdog-required to insist)\n";
+    assert!(
+        words.ends_with(rest) && words.lines().count() == 1,
+        "{words}"
+    );
+    let mut quiet = fixture.run_script(&["-q", nowhere, "job"], "true");
+    assert_eq!(stderr(&quiet.run_to_end()), "");
     let required = [nowhere, "--watchdog-required", "job"];
+    let begun = Instant::now();
     let output = fixture.run_script(&required, "echo in").run_to_end();
+    assert!(
+        begun.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        begun.elapsed()
+    );
     assert_eq!(output.status.code(), Some(125));
     let words = stderr(&output);
     assert!(words.contains("/nonexistent/watchdog.sock"), "{words}");
@@ -141,6 +172,112 @@ fn without_a_watchdog_a_run_runs() {
         .run_to_end();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("no watchdog at unix:/nonexistent/a"));
+}
+
+/// A name of the store that is not the node's does not go unnoticed.
+#[test]
+fn a_node_that_does_not_serve_the_store_is_named_with_its_stores() {
+    let (server, fixture) = Fixture::redis();
+    let node = Node::start(&fixture);
+    let other = server.url().replace("127.0.0.1", "localhost");
+    let run = |args: &[&str]| {
+        let mut run = fixture.run_script(
+            &[&["--store", &other, &node.option()], args].concat(),
+            "true",
+        );
+        run.run_to_end()
+    };
+    let output = run(&["job"]);
+    assert_eq!(output.status.code(), Some(0));
+    let words = stderr(&output);
+    let (served, port) = (format!("(it serves: {})", server.url()), server.port());
+    let not_served = format!(
+        "at unix:{} does not serve redis://localhost:{port}",
+        node.socket
+    );
+    for part in [
+        &*not_served,
+        &served,
+        "--watchdog-store",
+        "the run is not watched",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    assert_eq!(words.lines().count(), 1, "{words}");
+    let output = run(&["--watchdog-required", "job"]);
+    assert_eq!(output.status.code(), Some(125));
+    let words = stderr(&output);
+    assert!(
+        words.contains(&not_served) && words.contains(&served),
+        "{words}"
+    );
+    let output = run(&["--watchdog-store", &server.url(), "job"]);
+    assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+}
+
+#[test]
+fn a_node_that_is_lost_and_found_is_reported_once_each() {
+    let fixture = Fixture::new();
+    let node = Node::start(&fixture);
+    let script = "until test -e go-on; do sleep 0.02; done";
+    let mut run = fixture.run_script(&[&node.option(), "job"], script);
+    let log = |name| std::fs::File::create(fixture.path(name)).unwrap();
+    let mut run = run
+        .stdout(Stdio::null())
+        .stderr(log("err"))
+        .spawn()
+        .unwrap();
+    node.has_run(&fixture);
+    let socket = node.socket.clone();
+    drop(node);
+    let lost = format!("leasehold: the connection to the watchdog at unix:{socket} has ended");
+    eventually(SOON, || fixture.read("err").contains(&lost));
+    let node = Node::start(&fixture);
+    let found = format!("leasehold: the watchdog at unix:{socket} watches the run now\n");
+    eventually(SOON, || fixture.read("err").contains(&found));
+    node.has_run(&fixture);
+    fixture.write("go-on");
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+    assert_eq!(
+        fixture.read("err").lines().count(),
+        2,
+        "{}",
+        fixture.read("err")
+    );
+}
+
+/// Only a client that dies with leases is a death.
+#[test]
+fn an_ordinary_end_is_not_a_death() {
+    let fixture = Fixture::new();
+    let (node, metrics) = Node::with_metrics(&fixture);
+    let watchdog = node.option();
+    for _ in 0..4 {
+        assert_eq!(
+            fixture.try_run(&["--watchdog-required", &watchdog, "job"]),
+            0
+        );
+    }
+    let count = |name: &str| {
+        let metrics = get(&metrics, "/metrics");
+        let line = format!("leasehold_watchdog_{name}_total ");
+        let value = metrics.lines().find_map(|it| it.strip_prefix(&*line));
+        value.map_or(0, |value| value.parse::<u32>().unwrap())
+    };
+    assert_eq!((count("ended"), count("deaths")), (4, 0));
+    for _ in 0..4 {
+        assert_eq!(fixture.try_run(&[&watchdog, "job"]), 0);
+    }
+    assert_eq!(count("deaths"), 0);
+    assert!(!fixture.read("log").contains("a client is dead"));
+    let run = fixture.hold(&["--watchdog-required", &watchdog, "job"]);
+    node.has_run(&fixture);
+    run.signal("KILL");
+    eventually(SOON, || count("deaths") == 1);
+    run.finish();
+    assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
+    assert_eq!(count("deaths"), 1);
+    assert!(fixture.read("log").contains("a client is dead"));
 }
 
 #[test]
@@ -220,24 +357,24 @@ fn invalid_settings_are_errors_in_one_sentence() {
     assert!(node.status(&fixture).is_some());
 }
 
+/// The body of a reply to a request over HTTP.
+fn get(address: &str, path: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(" 200 OK"), "{response}");
+    body.to_owned()
+}
+
 #[test]
 fn its_metrics_are_served_over_http() {
     let fixture = Fixture::new();
-    let log = std::fs::File::create(fixture.path("log")).unwrap();
-    let args = ["--metrics", "127.0.0.1:0", "--log", "json"];
-    let _node = Node::start_with(&fixture, &args, log);
+    let (_node, address) = Node::with_metrics(&fixture);
+    assert_eq!(get(&address, "/readyz"), "ready\n");
     let log = fixture.read("log");
-    let (_, address) = log.split_once("metrics are at http://").unwrap();
-    let (address, _) = address.split_once("/metrics").unwrap();
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    assert!(
-        response.contains(" 200 OK") && response.ends_with("ready\n"),
-        "{response}"
-    );
     let object = log.lines().find(|line| line.starts_with('{')).unwrap();
     let object: serde_json::Value = serde_json::from_str(object).unwrap();
     assert_eq!(object["level"], "INFO");

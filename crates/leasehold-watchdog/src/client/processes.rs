@@ -59,11 +59,15 @@ impl Processes {
         }
     }
 
-    /// Handles the end of a process. Returns whether all have ended.
-    pub(super) fn ended(&mut self, identity: Identity) -> bool {
+    /// Notes the end of a process.
+    pub(super) fn ended(&mut self, identity: Identity) {
         if let Some(process) = self.find(identity) {
             process.ended = true;
         }
+    }
+
+    /// Whether all have ended.
+    pub(super) fn have_ended(&self) -> bool {
         !self.0.is_empty() && self.alive() == 0
     }
 

@@ -76,6 +76,10 @@ impl StateGuard<'_> {
     /// Logs a change of its liveness.
     pub(crate) fn log_liveness(&mut self, now: Instant) {
         let liveness = self.monitor.liveness(now);
+        if liveness == Liveness::Dead && self.monitor.is_empty() {
+            // An ordinary end: see `Client::log_end`.
+            return;
+        }
         let before = std::mem::replace(&mut self.logged_liveness, liveness);
         if std::mem::discriminant(&before) == std::mem::discriminant(&liveness) {
             return;

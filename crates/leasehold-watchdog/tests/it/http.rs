@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 
 use leasehold_testkit::eventually;
 use leasehold_watchdog::{Listen, Node};
@@ -31,6 +32,14 @@ async fn node() -> (Fixture, Node, SocketAddr) {
     (fixture, node, address)
 }
 
+/// A peer that is refused, reads the reason and leaves.
+fn refused_peer(fixture: &Fixture) {
+    let mut peer = UnixStream::connect(&fixture.socket).unwrap();
+    peer.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    peer.read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// The recorder belongs to the process, so only one test reads the metrics.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_serves_metrics_and_health_checks() {
     let (fixture, _node, address) = node().await;
@@ -41,10 +50,21 @@ async fn a_node_serves_metrics_and_health_checks() {
         "leasehold_watchdog_clients{state=\"alive\"} 1",
         "leasehold_watchdog_clients{state=\"silent\"} 0",
         "leasehold_watchdog_leases 0",
+        "leasehold_watchdog_clients_limit 10000",
+        "# TYPE leasehold_watchdog_deaths_total counter",
+        "leasehold_watchdog_actions_total{action=\"release\",result=\"failed\"}",
         "# TYPE leasehold_watchdog_connections gauge",
     ] {
         assert!(metrics.contains(line), "{line} not in {metrics}");
     }
+    let refused = || {
+        let (_, metrics) = get(address, "/metrics");
+        let mut lines = metrics.lines().map(str::to_owned);
+        lines.find(|line| line.starts_with("leasehold_watchdog_refused_total "))
+    };
+    let before = refused();
+    refused_peer(&fixture);
+    eventually(SOON, || refused() != before);
     assert_eq!(get(address, "/healthz"), (200, "alive\n".into()));
     assert_eq!(get(address, "/readyz"), (200, "ready\n".into()));
     assert_eq!(get(address, "/").0, 404);
@@ -53,7 +73,15 @@ async fn a_node_serves_metrics_and_health_checks() {
         get(address, "/readyz") == (503, "no store is reachable\n".into())
     });
     assert_eq!(get(address, "/healthz").0, 200);
+    let store = |reachable: u8| {
+        let line = "leasehold_watchdog_store_reachable{store=\"redis";
+        let (_, metrics) = get(address, "/metrics");
+        let found = metrics.lines().find(|found| found.starts_with(line));
+        found.is_some_and(|found| found.ends_with(&format!("}} {reachable}")))
+    };
+    assert!(store(0));
     fixture.redis.cont();
+    eventually(SOON, || store(1));
     eventually(SOON, || get(address, "/readyz").0 == 200);
 
     let mut taken = fixture.settings();

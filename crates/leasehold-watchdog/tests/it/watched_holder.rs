@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
-use leasehold::watchdog::Watchdog;
+use leasehold::watchdog::{NodeState, Watchdog, WatchdogStatus};
 use leasehold::{Cause, Client, ErrorKind, Mutex, State, StateKind};
 use leasehold_testkit::{eventually, eventually_async, kill};
 use leasehold_watchdog::Node;
 
 use crate::actor::Sleeper;
-use crate::fixture::{Fixture, SOON};
+use crate::fixture::{Fixture, LONG, SOON};
 use crate::peer::Peer;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -110,9 +110,10 @@ async fn a_required_watchdog_must_be_there() {
     let fixture = Fixture::new().await;
     let url = fixture.redis.url();
     let builder = || Client::builder().watchdog(watchdog(&fixture).required());
-    let impatient = builder().connect_timeout(Duration::from_millis(200));
-    let error = impatient.connect(&url).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    // Where there is no socket, nothing is waited for.
+    let patient = builder().connect_timeout(SOON).connect(&url);
+    let error = tokio::time::timeout(SOON / 3, patient).await.unwrap();
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unreachable);
 
     let node = fixture.node().await;
     let builder = builder().ttl(Duration::from_millis(600));
@@ -129,6 +130,89 @@ async fn a_required_watchdog_must_be_there() {
     let _node = fixture.node().await;
     client.watched(SOON).await.unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
+}
+
+/// The next state that a client reports, of its only node.
+async fn changed(status: &mut WatchdogStatus) -> NodeState {
+    let change = tokio::time::timeout(SOON, status.changed()).await;
+    change.unwrap().unwrap().state
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_reports_whether_its_node_watches_it() {
+    let fixture = Fixture::new().await;
+    let builder = || Client::builder().watchdog(watchdog(&fixture));
+    let url = fixture.redis.url();
+    let client = builder().connect(&url).await.unwrap();
+    let mut status = client.watchdog_status();
+    let state = changed(&mut status).await;
+    assert!(matches!(state, NodeState::Unreachable(_)), "{state:?}");
+    let node = fixture.node().await;
+    let state = changed(&mut status).await;
+    assert!(matches!(state, NodeState::Connected), "{state:?}");
+    drop(node);
+    let state = changed(&mut status).await;
+    assert!(matches!(state, NodeState::Unreachable(_)), "{state:?}");
+
+    let _node = fixture.node().await;
+    let other = url.replace("127.0.0.1", "localhost");
+    let refused = builder().connect(&other).await.unwrap();
+    let mut status = refused.watchdog_status();
+    let NodeState::Refused(error) = changed(&mut status).await else {
+        panic!("{:?}", status.nodes());
+    };
+    let words = error.to_string();
+    for part in [
+        "does not serve redis://localhost:",
+        "main=redis://127.0.0.1:",
+        "store_name",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    let required = Client::builder().watchdog(watchdog(&fixture).required());
+    let required = required.connect_timeout(SOON).connect(&other);
+    let error = tokio::time::timeout(SOON / 3, required).await.unwrap();
+    let cause = error.unwrap_err().source().unwrap().to_string();
+    assert_eq!(cause, words);
+
+    let plain = Client::connect(&url).await.unwrap();
+    assert!(plain.watchdog_status().changed().await.is_none());
+}
+
+/// An end in good order is not taken for a death: the node knows that nothing is held when the process ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_ends_disconnects_before_its_process_ends() {
+    let (fixture, _node) = Fixture::with_node().await;
+    let fixture = &fixture;
+    // As at the end of `main`: the runtime ends, and with it all tasks.
+    let program = async |shuts_down: bool| {
+        // Its silence does not end during the test, which would end the registration as well.
+        let client = Client::builder().ttl(LONG).watchdog(watchdog(fixture));
+        let client = client.connect(&fixture.redis.url()).await.unwrap();
+        let guard = client.mutex("job").unwrap().lock().await.unwrap();
+        let mut observer = Peer::observer(fixture);
+        eventually_async(SOON, async || {
+            let clients = observer.status();
+            clients.first().is_some_and(|client| client.leases == 1)
+        })
+        .await;
+        guard.release().await.unwrap();
+        if shuts_down {
+            client.shutdown(SOON).await.unwrap();
+            assert_eq!(observer.status(), [], "it has not waited for the node");
+        }
+    };
+    for shuts_down in [true, false] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut runtime = tokio::runtime::Builder::new_current_thread();
+                let runtime = runtime.enable_all().build().unwrap();
+                runtime.block_on(program(shuts_down));
+            });
+        });
+        let mut observer = Peer::observer(fixture);
+        eventually(SOON, || observer.status().is_empty());
+    }
 }
 
 /// A node that does not watch all processes of a client does not keep its leases.

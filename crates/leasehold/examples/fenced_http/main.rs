@@ -1,7 +1,7 @@
 //! A service that refuses late holders.
 //!
 //! ```text
-//! cargo run -p leasehold --example fenced_http
+//! cargo run -p leasehold --example fenced_http                   # or with an address: 127.0.0.1:8081
 //! leasehold run stock -- sh -c \
 //!   'curl -X PUT -H "Fencing-Token: $LEASEHOLD_TOKEN" -d 5 http://127.0.0.1:8080/stock'
 //! curl http://127.0.0.1:8080/stock
@@ -17,7 +17,8 @@ use tokio::net::TcpListener;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let listener = TcpListener::bind("127.0.0.1:8080").await?;
+    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".into());
+    let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
     axum::serve(listener, stock::service()).await?;
     Ok(())

@@ -1,6 +1,6 @@
 //! Checks of a file of the SQLite store.
 
-use super::Finding;
+use super::{Finding, UNSEEN};
 use crate::store::diagnose::{FileFacts, FileSystem, LOG_MAX};
 
 /// The free space in bytes below which a file and its log have too little.
@@ -10,17 +10,10 @@ const ROOM_MIN: u64 = 64 * 1024 * 1024;
 const OTHERS_WRITE: u32 = 0o002;
 
 pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
-    let mut findings = vec![place(facts)];
-    if let Some(fault) = &facts.fault {
-        findings.push(Finding::danger("file", fault.to_string()).because("no lock can be taken"));
-    } else if facts.exists {
-        findings.push(Finding::ok("file", "it can be read and written"));
-    } else {
-        findings.push(Finding::note(
-            "file",
-            "it does not exist yet; the first lock creates it",
-        ));
-    }
+    let mut findings: Vec<_> = unseen(&facts.unseen).into_iter().collect();
+    findings.extend(facts.file_system.as_ref().map(place));
+    findings.extend(file(facts));
+    findings.extend(directory(facts));
     if facts.other_boot_id {
         findings.push(
             Finding::note(
@@ -30,7 +23,8 @@ pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
             .because(
                 "some containers have boot ids of their own; they share the locks, because a \
                      kernel lock shows that they run on this machine",
-            ),
+            )
+            .fix("none is needed"),
         );
     }
     findings.push(rights(facts));
@@ -58,8 +52,44 @@ pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
     findings
 }
 
-fn place(facts: &FileFacts) -> Finding {
-    match facts.file_system {
+fn file(facts: &FileFacts) -> Option<Finding> {
+    let is_refused = matches!(facts.file_system, Some(FileSystem::Network(_)));
+    match &facts.fault {
+        Some(fault) => Some(
+            Finding::danger("file", fault.to_string())
+                .because("no lock can be acquired")
+                .fix("remove the cause that is named, or choose another path"),
+        ),
+        // It was not opened: see `place`.
+        None if is_refused => None,
+        None if facts.exists => Some(Finding::ok("file", "it can be read and written")),
+        None => {
+            let seen = "it does not exist yet; the first lock creates it";
+            Some(Finding::ok("file", seen))
+        }
+    }
+}
+
+fn directory(facts: &FileFacts) -> Option<Finding> {
+    let directory = facts.path.parent()?.display();
+    let finding = Finding::danger("directory", format!("{directory} does not exist"))
+        .because(
+            "no lock can be acquired: the directory of a path that may be misspelt is not created",
+        )
+        .fix("correct the path, or create the directory");
+    (facts.fault.is_none() && !facts.directory_exists).then_some(finding)
+}
+
+fn unseen(unseen: &[String]) -> Option<Finding> {
+    let seen = format!("could not be looked at: {}", unseen.join(", "));
+    let finding = Finding::unknown(UNSEEN, seen)
+        .because("properties of the place under which locks are lost would not be found")
+        .fix("run doctor as the user of the locks, and outside of a sandbox");
+    (!unseen.is_empty()).then_some(finding)
+}
+
+fn place(file_system: &FileSystem) -> Finding {
+    match file_system {
         FileSystem::Network(name) => Finding::danger("place", format!("a network disk ({name})"))
             .because("another machine could write the file, too, so such a file is refused")
             .fix("choose a path on a local disk; for many machines use redis://HOST"),
@@ -101,7 +131,7 @@ fn rights(facts: &FileFacts) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Severity::{self, Danger, Note, Warning};
+    use super::super::Severity::{self, Danger, Note, Unknown, Warning};
     use super::FileSystem::{Foreign, Network};
     use super::*;
     use crate::doctor::finding::worst;
@@ -111,28 +141,40 @@ mod tests {
     /// Those that `it::doctor::files` cannot bring about.
     #[test]
     fn each_fact_of_a_file_has_its_severity() {
-        let changes: [(Severity, Change); 6] = [
+        let changes: [(Severity, Change); 8] = [
             (Severity::Ok, |_| {}),
-            (Danger, |facts| facts.file_system = Network("NFS")),
-            (Note, |facts| facts.file_system = Foreign("FUSE")),
+            (Danger, |facts| facts.file_system = Some(Network("NFS"))),
+            (Note, |facts| facts.file_system = Some(Foreign("FUSE"))),
             (Danger, |facts| facts.directory_writable = false),
+            (Danger, |facts| facts.directory_exists = false),
             (Warning, |facts| facts.free = Some(1024)),
             (Note, |facts| facts.other_boot_id = true),
+            (Unknown, |facts| {
+                facts.unseen.push("the file system (statfs: denied)".into());
+                facts.file_system = None;
+            }),
         ];
         for (severity, change) in changes {
             let mut facts = FileFacts {
                 path: "/var/lib/app/locks.db".into(),
                 exists: true,
-                file_system: FileSystem::Local,
+                directory_exists: true,
+                file_system: Some(FileSystem::Local),
                 mode: Some(0o600),
                 directory_writable: true,
                 free: Some(1 << 40),
                 log: Some(16 * 1024 * 1024),
                 other_boot_id: false,
+                unseen: Vec::new(),
                 fault: None,
             };
             change(&mut facts);
-            assert_eq!(worst(&check(&facts)), severity);
+            let findings = check(&facts);
+            assert_eq!(worst(&findings), severity);
+            let is_complete = |it: &Finding| {
+                it.severity == Severity::Ok || it.consequence.is_some() && it.fix.is_some()
+            };
+            assert!(findings.iter().all(is_complete), "{findings:#?}");
         }
     }
 }

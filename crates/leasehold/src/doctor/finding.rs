@@ -10,6 +10,8 @@ pub enum Severity {
     Ok,
     /// Worth knowing; it loses no lock.
     Note,
+    /// A part of the store could not be looked at, so it is not known whether locks can be lost there.
+    Unknown,
     /// Locks may be lost if something else fails, too, or some features are degraded.
     Warning,
     /// Locks are lost in normal operation, or cannot be acquired at all.
@@ -58,6 +60,10 @@ impl Finding {
         Self::new(Severity::Note, check, seen)
     }
 
+    pub(super) fn unknown(check: &'static str, seen: impl Into<String>) -> Self {
+        Self::new(Severity::Unknown, check, seen)
+    }
+
     pub(super) fn warning(check: &'static str, seen: impl Into<String>) -> Self {
         Self::new(Severity::Warning, check, seen)
     }
@@ -84,6 +90,7 @@ impl Severity {
         match self {
             Self::Ok => "ok",
             Self::Note => "note",
+            Self::Unknown => "unknown",
             Self::Warning => "warning",
             Self::Danger => "danger",
         }

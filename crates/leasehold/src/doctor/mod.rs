@@ -15,6 +15,10 @@ pub use self::finding::{Finding, Severity};
 use crate::store::diagnose::DiagnosticFacts;
 use crate::{ClientBuilder, Result, store};
 
+/// The check that reports what the others could not look at.
+#[cfg(any(feature = "sqlite", feature = "redis"))]
+const UNSEEN: &str = "diagnosis";
+
 /// The diagnosis of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

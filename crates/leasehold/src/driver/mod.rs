@@ -15,6 +15,7 @@ pub(crate) mod context;
 mod events;
 mod flush;
 pub(crate) mod hold;
+pub(crate) mod metrics;
 mod presence;
 mod primitives;
 mod reentry;
@@ -118,6 +119,7 @@ impl Driver {
         handoff: Handoff,
         watchdog: WatchdogClient,
     ) -> Arc<Self> {
+        metrics::register();
         let driver = Arc::new_cyclic(|this: &Weak<Self>| Self {
             batcher: Batcher::new(&context),
             renewer: Renewer::start(&context, &watchdog),

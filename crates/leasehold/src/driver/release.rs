@@ -176,9 +176,10 @@ fn handle_reply(driver: &Arc<Driver>, number: u64, reply: Reply) {
         driver.releases.idle.notify_waiters();
     }
     if let Some(error) = given_up.filter(|_| progress == ReleaseProgress::GivenUp) {
-        report(
-            || tracing::warn!(%error, "a lock could not be released; it is free when its lease expires"),
-        );
+        report(|| {
+            metrics::counter!("leasehold_release_failures_total").increment(1);
+            tracing::warn!(%error, "a lock could not be released; it is free when its lease expires");
+        });
     }
 }
 

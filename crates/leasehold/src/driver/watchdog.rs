@@ -3,6 +3,7 @@
 //! The renewer registers its leases here without waiting: a task for each node sends the changes in batches. A
 //! lease that is registered and unregistered between two batches is never sent.
 
+mod refusal;
 mod session;
 mod transport;
 
@@ -10,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::select_all;
+use futures_util::future::{join_all, select_all};
 use leasehold_core::{Instant, Name};
 use ring::digest::{SHA256, digest};
 
@@ -19,9 +20,17 @@ use super::active_lease::ActiveLease;
 use super::clock::Clock;
 use super::primitives::{JoinHandle, Mutex, Runtime, lock};
 use crate::store::{ClientInfo, Keyspace, Store};
-use crate::watchdog::Watchdog;
 use crate::watchdog::wire::{self, ClientSecret, Hello, Role};
+use crate::watchdog::{Watchdog, WatchdogStatus};
 use crate::{Error, ErrorKind, Result};
+
+/// How long a client that requires its watchdog waits at its start where no node listens or all refuse it.
+const START_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// How long a client that ends waits for a node to forget it.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+const NOT_ACCEPTED: &str = "no watchdog node accepts this client";
 
 /// The nodes of the watchdog of a client. `None`: it has no watchdog.
 #[derive(Clone, Default)]
@@ -109,14 +118,27 @@ impl WatchdogClient {
 
     /// Waits until the client is connected to a node, if it has a watchdog.
     pub(crate) async fn ready(&self, timeout: Duration) -> Result<()> {
-        let is_connected = |node: &NodeSession| node.is_connected();
-        match &self.0 {
-            Some(nodes) => {
-                let message = "no watchdog node accepts this client";
-                nodes.any(timeout, is_connected, message).await
-            }
-            None => Ok(()),
+        let Some(nodes) = &self.0 else { return Ok(()) };
+        nodes
+            .any(timeout, NodeSession::is_connected, NOT_ACCEPTED)
+            .await
+    }
+
+    /// The same at the start of a client that requires its watchdog, which fails after [`START_TIMEOUT`] if no node can
+    /// be expected to accept it.
+    pub(crate) async fn ready_at_start(&self, timeout: Duration) -> Result<()> {
+        let Some(nodes) = &self.0 else { return Ok(()) };
+        tokio::select! {
+            biased;
+            ready = nodes.any(timeout, NodeSession::is_connected, NOT_ACCEPTED) => ready,
+            () = nodes.fail_permanently() => Err(nodes.error(NOT_ACCEPTED)),
         }
+    }
+
+    /// The connections to the nodes.
+    pub(crate) fn status(&self) -> WatchdogStatus {
+        let nodes = self.0.iter().flat_map(|nodes| &nodes.nodes);
+        WatchdogStatus(nodes.map(|node| (node.to_string(), node.state())).collect())
     }
 
     /// Waits until a node has registered a lease, if the watchdog is required.
@@ -138,6 +160,18 @@ impl WatchdogClient {
             node.wake();
         }
         true
+    }
+
+    /// Disconnects, after all leases were unregistered, and waits until the nodes have forgotten this client. Without
+    /// the wait, a process that ends at once could count as dead.
+    pub(crate) async fn disconnect(&self) {
+        let Some(nodes) = &self.0 else { return };
+        self.close();
+        let ends = nodes
+            .nodes
+            .iter()
+            .map(|node| node.wait(NodeSession::has_ended));
+        let _ = tokio::time::timeout(DISCONNECT_TIMEOUT, join_all(ends)).await;
     }
 
     /// Disconnects, after all leases were unregistered.
@@ -165,14 +199,26 @@ impl Nodes {
         tokio::select! {
             biased;
             () = any => Ok(()),
-            () = self.clock.sleep_until(end) => {
-                let cause = self.nodes.iter().find_map(|node| node.last_error());
-                let error = Error::new(ErrorKind::Unreachable, message);
-                Err(match cause {
-                    Some(cause) => error.with_source(cause),
-                    None => error,
-                })
-            }
+            () = self.clock.sleep_until(end) => Err(self.error(message)),
+        }
+    }
+
+    fn error(&self, message: &str) -> Error {
+        let cause = self.nodes.iter().find_map(|node| node.last_error());
+        let error = Error::new(ErrorKind::Unreachable, message);
+        match cause {
+            Some(cause) => error.with_source(cause),
+            None => error,
+        }
+    }
+
+    /// Waits until no node can be expected to accept this client, and for [`START_TIMEOUT`] at least.
+    async fn fail_permanently(&self) {
+        let start = self.clock.now().after(START_TIMEOUT);
+        self.clock.sleep_until(start).await;
+        while !self.nodes.iter().all(|node| node.fails_permanently()) {
+            let nodes = self.nodes.iter();
+            join_all(nodes.map(|node| node.wait(NodeSession::fails_permanently))).await;
         }
     }
 }

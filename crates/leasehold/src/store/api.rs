@@ -240,7 +240,7 @@ pub(super) fn refuse_replicated(batch: &[Request], store: &dyn fmt::Display) -> 
 
 /// The error of a store without replicas.
 pub(crate) fn not_replicated(store: &(impl fmt::Display + ?Sized)) -> Error {
-    let message = "this store has no replicas, so the durability (replicas) must not be set; Redis servers have \
-                   them: redis:// and redis+sentinel://";
+    let message = "this store does not wait for replicas; leave the durability (replicas) unset, or use redis:// or \
+                   redis+sentinel://";
     Error::new(ErrorKind::Unsupported, message).at_store(store)
 }

@@ -23,6 +23,7 @@ pub(crate) mod redis;
 mod redlock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod url_suggestion;
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{

@@ -15,6 +15,7 @@ use super::redis::{ClusterStore, RedisAddress, RedisStore, deployment::Deploymen
 use super::redlock::RedlockStore;
 #[cfg(feature = "sqlite")]
 use super::sqlite::{self, SqliteStore};
+use super::url_suggestion;
 #[cfg(feature = "doctor")]
 use crate::Durability;
 use crate::{Error, ErrorKind, Result};
@@ -137,20 +138,24 @@ impl Scheme {
             }
             #[cfg(feature = "tls")]
             "rediss" | "rediss+sentinel" | "rediss+cluster" | "redlocks" => Ok(Self::Redis),
-            other => Err(not_in_this_build(other)),
+            other => Err(not_in_this_build(other, url)),
         }
     }
 }
 
 /// The error of a URL whose scheme this build does not know.
-fn not_in_this_build(scheme: &str) -> Error {
+fn not_in_this_build(scheme: &str, url: &str) -> Error {
     let feature = match scheme {
         "sqlite" => "sqlite",
         "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" | "redlock" => "redis",
         "rediss" | "rediss+sentinel" | "rediss+cluster" | "redlocks" => "tls",
         _ => {
-            let message = "the store URL must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
-                           redis+sentinel://, redis+cluster:// or redlock://";
+            let suggestion = url_suggestion::suggest(url)
+                .map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+            let message = format!(
+                "the store URL must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
+                 redis+sentinel://, redis+cluster:// or redlock://{suggestion}"
+            );
             return Error::new(ErrorKind::InvalidConfig, message);
         }
     };
@@ -171,10 +176,11 @@ mod tests {
             ("redlock", "feature redis"),
             ("rediss+sentinel", "feature tls"),
         ] {
-            let error = not_in_this_build(scheme);
+            let error = not_in_this_build(scheme, "");
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             assert!(error.to_string().ends_with(feature), "{error}");
         }
-        assert_eq!(not_in_this_build("http").kind(), ErrorKind::InvalidConfig);
+        let error = not_in_this_build("http", "http://localhost");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     }
 }

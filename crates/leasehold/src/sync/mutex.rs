@@ -7,6 +7,7 @@ use leasehold_core::{LeaseOptions, Op, Outcome, OwnerId, Policy};
 
 use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
 use crate::driver::context::AcquireOptions;
+use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
 use crate::store::{Key, Reply, Request, not_replicated};
 use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
@@ -359,7 +360,8 @@ impl Mutex {
 
     /// Frees the lock, whichever client holds it, and returns that holder. `None`: the lock was free.
     ///
-    /// The holder finds out at its next renewal. Until then, only its fencing token protects the resource.
+    /// The holder is notified at once where the store can push messages to it; otherwise its next renewal fails. Until
+    /// then, only its fencing token protects the resource.
     ///
     /// # Errors
     ///
@@ -395,28 +397,37 @@ impl Mutex {
     }
 
     async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
-        let request = AcquireRequest {
-            key: self.key.clone(),
-            options: self.options,
-            wait,
-        };
+        let _waiter = WaiterMetric::begin();
         let begun = self.driver.context.clock.now();
-        let hold = match self.owner.or_else(owner::current) {
-            Some(owner) => reenter::acquire(&self.driver, owner, &request).await?,
-            None => acquire::acquire(&self.driver, &request).await?,
+        let acquired = async {
+            let request = AcquireRequest {
+                key: self.key.clone(),
+                options: self.options,
+                wait,
+            };
+            let hold = match self.owner.or_else(owner::current) {
+                Some(owner) => reenter::acquire(&self.driver, owner, &request).await?,
+                None => acquire::acquire(&self.driver, &request).await?,
+            };
+            #[cfg(feature = "watchdog")]
+            if let Some(hold) = &hold {
+                let timeout = self.options.lease.policy.interval;
+                let watched = self.driver.watchdog.watched(&hold.lease, timeout).await;
+                watched.map_err(|error| self.driver.context.name_error(error, &self.key))?;
+            }
+            Ok(hold)
         };
-        let Some(hold) = hold else {
-            return Ok(None);
-        };
-        #[cfg(feature = "watchdog")]
-        {
-            let timeout = self.options.lease.policy.interval;
-            let watched = self.driver.watchdog.watched(&hold.lease, timeout).await;
-            watched.map_err(|error| self.driver.context.name_error(error, &self.key))?;
+        let acquired: Result<_> = acquired.await;
+        match (&acquired, wait) {
+            (Ok(Some(_)), _) => {
+                let waited = self.driver.context.clock.now().since(begun);
+                report(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
+            }
+            (Ok(None), Wait::No) => AcquireFailure::Refused.count(),
+            (Ok(None), _) => AcquireFailure::Timeout.count(),
+            (Err(_), _) => AcquireFailure::Error.count(),
         }
-        let waited = self.driver.context.clock.now().since(begun);
-        report(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
-        Ok(Some(Guard::new(hold)))
+        Ok(acquired?.map(Guard::new))
     }
 
     fn error(&self, kind: ErrorKind, message: &str) -> Error {

@@ -32,12 +32,14 @@
 mod address;
 pub(crate) mod frame;
 mod observer;
+mod status;
 pub(crate) mod wire;
 
 use std::path::{Path, PathBuf};
 
 pub(crate) use self::address::Address;
 pub use self::observer::Observer;
+pub use self::status::{NodeState, NodeStatus, WatchdogStatus};
 pub use self::wire::{ClientStatus, Liveness};
 use crate::{Result, Secret};
 

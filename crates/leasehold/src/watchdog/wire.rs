@@ -132,6 +132,9 @@ pub enum ToClient {
     },
     /// The node is about to stop. It has renewed the leases of silent clients.
     Closing,
+    /// The stores that the node serves, before it refuses a client of another store: their names, or else their URLs
+    /// without user and password.
+    Stores(Vec<String>),
 }
 
 /// Why a node refuses something.
@@ -317,6 +320,7 @@ mod tests {
             "00000006030204010207",
             "Acknowledged { batch: 4, refused: [(2, Message)] }",
         );
+        check::<ToClient>("00000006030701026162", r#"Stores(["ab"])"#);
         check::<ToClient>(
             &format!(
                 "00000044030501{hex}04686f7374ac020770726f6772616d056c6162656c0573746f7265020101882784070106726561736f6e01046c6f636b00"

@@ -4,6 +4,6 @@ mod databases;
 mod http;
 mod paused;
 mod redis;
-mod resources;
+pub(crate) mod resources;
 
 pub(crate) use self::resources::write;

@@ -6,6 +6,7 @@
 mod conformance;
 mod differential;
 mod doctor;
+mod examples;
 mod faults;
 mod faulty_store;
 mod fence;
@@ -14,6 +15,7 @@ mod harness;
 mod isolation;
 mod leftovers;
 mod loss;
+mod metrics;
 mod processes;
 mod recording_store;
 mod redis;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{Ttl, time};
 
 use super::Finding;
-use crate::store::diagnose::{ClockFacts, NodeFacts};
+use crate::store::diagnose::{ClockFacts, NodeFacts, Topology};
 
 pub(super) const CHECK: &str = "clock";
 
@@ -36,9 +36,9 @@ pub(super) fn check(node: &NodeFacts) -> Option<Finding> {
     Some(finding.fix(KEEP))
 }
 
-/// The offsets of the nodes from each other: after a failover a lease is measured by another clock, and with
-/// many masters by several at once.
-pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl) -> Option<Finding> {
+/// The offsets of the nodes from each other: after a failover a lease is measured by another clock, and many
+/// masters propose tokens by their clocks.
+pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl, topology: &Topology) -> Option<Finding> {
     let clocks = nodes.iter().filter_map(|node| Some((node, node.clock?)));
     let first = clocks.clone().min_by_key(|(_, clock)| clock.ahead)?;
     let last = clocks.max_by_key(|(_, clock)| clock.ahead)?;
@@ -58,6 +58,14 @@ pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl) -> Option<Finding> {
     );
     if off <= drift {
         return Some(Finding::ok(CHECK, seen));
+    }
+    if matches!(topology, Topology::Masters) {
+        // A lease ends at each master by that master's clock, so a constant offset ends none early.
+        let finding = Finding::warning(CHECK, seen).because(
+            "a master that is ahead takes no proposed token, so that locks need a second round trip; \
+             one whose clock is set forward drops out of every majority",
+        );
+        return Some(finding.fix(KEEP));
     }
     let third = ttl.as_duration() / 3;
     let because = format!(

@@ -2,24 +2,40 @@
 
 use std::collections::BTreeSet;
 
-use super::Finding;
+use super::{Finding, Severity};
 use crate::store::diagnose::{Fields, NodeFacts, Topology};
 
 /// The first version that can find a waiter in a queue.
 const QUEUE_SINCE: [u64; 3] = [6, 0, 6];
 
-pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Finding {
-    let info = match &node.info {
-        Ok(info) => info,
-        Err(message) => {
-            let seen = format!("the server does not show its state: {message}");
-            return Finding::note("version", seen)
-                .because("version, memory, persistence and replicas could not be checked")
-                .fix("run doctor as a user with +info");
-        }
-    };
-    let finding = mode(info, topology).or_else(|| role(info, topology));
-    finding.unwrap_or_else(|| version(info))
+/// The finding that a server cannot keep locks, because of its mode or role.
+pub(super) fn unfit(node: &NodeFacts, topology: &Topology) -> Option<Finding> {
+    let info = node.info.as_ref().ok()?;
+    let mut finding = mode(info, topology).or_else(|| role(info, topology))?;
+    if matches!(topology, Topology::Masters) {
+        // The others can still be a majority: see `masters`.
+        finding.severity = Severity::Warning;
+        finding.consequence = Some("it takes no part: the others must agree without it".into());
+    }
+    Some(finding)
+}
+
+/// The finding about the version, if the server shows it.
+pub(super) fn version(node: &NodeFacts) -> Option<Finding> {
+    let info = node.info.as_ref().ok()?;
+    let seen = name(info);
+    Some(match number(info) {
+        Some(version) if version < QUEUE_SINCE => Finding::warning("version", seen)
+            .because(
+                "it has no queues: waiters retry at intervals, and the first retry after a release \
+                 wins",
+            )
+            .fix("upgrade to Redis 7 or later"),
+        Some(_) => Finding::ok("version", seen),
+        None => Finding::note("version", seen)
+            .because("its features cannot be known in advance")
+            .fix("use Redis 7 or later"),
+    })
 }
 
 /// The finding that nodes have different versions.
@@ -78,22 +94,6 @@ fn role(info: &Fields, topology: &Topology) -> Option<Finding> {
         return Some(finding);
     }
     None
-}
-
-fn version(info: &Fields) -> Finding {
-    let seen = name(info);
-    match number(info) {
-        Some(version) if version < QUEUE_SINCE => Finding::warning("version", seen)
-            .because(
-                "it has no queues: waiters retry at intervals, and the first retry after a release \
-                 wins",
-            )
-            .fix("upgrade to Redis 7 or later"),
-        Some(_) => Finding::ok("version", seen),
-        None => Finding::note("version", seen)
-            .because("its features cannot be known in advance")
-            .fix("use Redis 7 or later"),
-    }
 }
 
 fn name(info: &Fields) -> String {

@@ -1,7 +1,7 @@
 //! Checks of many independent masters.
 
 use super::Finding;
-use crate::store::diagnose::NodeFacts;
+use crate::store::diagnose::{Fields, NodeFacts};
 
 const CHECK: &str = "masters";
 
@@ -26,15 +26,22 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
             );
         }
     }
+    let able = nodes.iter().filter(|node| can_grant(node)).count();
+    let majority = count / 2 + 1;
+    let seen = format!("{able} of {count} nodes reply and accept writes");
     findings.push(match count {
-        _ if nodes.len() <= count / 2 => {
-            Finding::danger(CHECK, format!("{} of {count} nodes reply", nodes.len()))
-                .because("that is not a majority: no lock can be acquired or renewed")
-                .fix("bring the others back")
-        }
+        _ if able < majority => Finding::danger(CHECK, seen)
+            .because("that is not a majority: no lock can be acquired or renewed")
+            .fix("bring the others back"),
         _ if count < LEAST => Finding::danger(CHECK, format!("{count} nodes"))
             .because("no majority remains when one of them fails")
             .fix("name three or five masters"),
+        _ if able < count => Finding::warning(CHECK, seen)
+            .because(match able - majority {
+                0 => "locks are granted only until one more fails".to_owned(),
+                spare => format!("locks are granted only until {} more fail", spare + 1),
+            })
+            .fix("bring the others back"),
         _ if count.is_multiple_of(2) => Finding::note(CHECK, format!("{count} nodes"))
             .because("an even number tolerates no more failures than one master fewer")
             .fix("name three or five masters"),
@@ -44,4 +51,9 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
         ),
     });
     findings
+}
+
+fn can_grant(node: &NodeFacts) -> bool {
+    let is_loading = |info: &Fields| info.is("loading", "1");
+    node.rights.blocked.is_none() && !node.is_replica() && !node.info.as_ref().is_ok_and(is_loading)
 }

@@ -11,6 +11,7 @@ mod persistence;
 mod replicas;
 mod rights;
 mod sentinels;
+mod unseen;
 
 use std::time::Duration;
 
@@ -34,38 +35,46 @@ pub(super) fn check(servers: &ServerFacts, ttl: Ttl) -> Vec<Finding> {
         Topology::Cluster(facts) => findings.extend(cluster::check(facts, &servers.nodes, ttl)),
         Topology::Masters => {
             findings.extend(masters::check(&servers.nodes, servers.silent.len()));
+            findings.extend(persistence::of_majority(
+                &servers.nodes,
+                servers.silent.len(),
+            ));
         }
     }
     findings.extend(servers.silent.iter().map(|(name, why)| silent(name, why)));
     let checked = servers.nodes.iter().map(|node| check_node(node, servers));
     let names = servers.nodes.iter().map(|node| &*node.name);
     findings.extend(merge(names.zip(checked).collect()));
-    findings.extend(clocks::between(&servers.nodes, ttl));
+    findings.extend(clocks::between(&servers.nodes, ttl, &servers.topology));
     findings.extend(identity::versions(&servers.nodes));
     findings
 }
 
 fn check_node(node: &NodeFacts, servers: &ServerFacts) -> Vec<Finding> {
-    let identity = identity::check(node, &servers.topology);
-    let is_lost = identity.severity == Severity::Danger;
-    let mut findings = vec![identity];
-    if is_lost {
+    let topology = &servers.topology;
+    if let Some(unfit) = identity::unfit(node, topology) {
         // The other checks are meaningless for a server that cannot keep locks.
-        return findings;
+        return vec![unfit];
     }
+    let mut findings = Vec::new();
+    findings.extend(unseen::check(node, servers));
+    findings.extend(identity::version(node));
     findings.extend(memory::check(node));
-    findings.extend(persistence::check(node));
+    findings.extend(persistence::check(node, topology));
     if !node.is_replica() {
-        findings.extend(replicas::check(node));
+        findings.extend(replicas::check(node, topology));
     }
-    findings.extend(rights::check(node, &servers.topology, &servers.acl));
+    findings.extend(rights::check(node, topology, &servers.acl));
     findings.extend(clocks::check(node));
     findings
 }
 
 fn silent(name: &str, why: &str) -> Finding {
-    let mut finding = Finding::warning("node", format!("it could not be checked: {why}"))
-        .because("its risks are unknown, and it does not take part")
+    let mut finding = Finding::unknown("node", format!("could not be looked at: {why}"))
+        .because(
+            "its risks are not known; if clients do not reach it either, one more failure may \
+             cost locks",
+        )
         .fix("bring it back, or take it out of the deployment");
     finding.node = Some(name.to_owned());
     finding

@@ -1,7 +1,7 @@
 //! Checks of the data that survives a restart of a server.
 
 use super::{Finding, identity};
-use crate::store::diagnose::{Fields, NodeFacts};
+use crate::store::diagnose::{Fields, NodeFacts, Topology};
 
 const CHECK: &str = "persistence";
 
@@ -11,63 +11,122 @@ const ALWAYS: &str = "CONFIG SET appendonly yes, CONFIG SET appendfsync always, 
 /// The first version with `WAITAOF`, which claims to wait for the disk.
 const WAITAOF_SINCE: [u64; 3] = [7, 2, 0];
 
-pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
+pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Vec<Finding> {
+    let is_one_of_many = matches!(topology, Topology::Masters);
+    let info = node.info.as_ref().ok();
     let mut findings = Vec::new();
-    if let Ok(info) = &node.info {
-        findings.extend(faults(info));
-    }
-    match &node.config {
-        Ok(config) => {
-            findings.push(check_settings(config, node.info.as_ref().ok()));
+    findings.extend(info.and_then(|info| faults(info, is_one_of_many)));
+    let config = node.config.as_ref().ok();
+    if let Some(config) = config.filter(|config| config.get("appendonly").is_some()) {
+        if is_one_of_many {
+            findings.push(one_of_many(config));
+        } else {
+            findings.push(check_settings(config, info));
             findings.extend(details(config));
         }
-        Err(message) => findings.push(
-            Finding::note(
-                CHECK,
-                format!("the server does not show its settings: {message}"),
-            )
-            .because("the data that survives a crash could not be checked")
-            .fix("run doctor as a user with +config|get"),
-        ),
     }
     findings
 }
 
+/// The finding that a majority of many masters may lose their counters of tokens at once. `silent` is the number
+/// of further masters that do not reply.
+pub(super) fn of_majority(nodes: &[NodeFacts], silent: usize) -> Option<Finding> {
+    let count = nodes.len() + silent;
+    let config = nodes.iter().filter_map(|node| node.config.as_ref().ok());
+    let known = config.filter(|config| config.get("appendonly").is_some());
+    let forgetful = known.filter(|config| !keeps_all(config)).count();
+    let finding = Finding::warning(
+        CHECK,
+        format!("{forgetful} of {count} masters may forget tokens in a restart"),
+    )
+    .because(
+        "after a restart of a majority at once, no lock is granted for the longest ttl; tokens \
+         then grow by the clocks of the masters, and may repeat if these were set back",
+    )
+    .fix(format!(
+        "restart one master at a time; at a majority of them {ALWAYS}"
+    ));
+    (forgetful > count / 2).then_some(finding)
+}
+
+/// The finding about one of many masters. Admission keeps a restarted one out until every lease that it may have
+/// forgotten has ended, so only its counters of tokens are at stake.
+fn one_of_many(config: &Fields) -> Finding {
+    let seen = described(config);
+    if keeps_all(config) {
+        return Finding::ok(CHECK, seen);
+    }
+    Finding::note(CHECK, seen)
+        .because(
+            "a restart may lose its counters of tokens, but no lock: it grants none for the \
+             longest ttl afterwards, with or without data",
+        )
+        .fix(format!(
+            "none is needed as long as fewer than a majority restart at once; else {ALWAYS}"
+        ))
+}
+
 /// The finding that the server cannot write its data.
-fn faults(info: &Fields) -> Option<Finding> {
+fn faults(info: &Fields, is_one_of_many: bool) -> Option<Finding> {
     let failed = [
         "aof_last_write_status",
         "aof_last_bgrewrite_status",
         "rdb_last_bgsave_status",
     ];
     let failed = failed.iter().find(|name| info.is(name, "err"))?;
-    let finding = Finding::danger(CHECK, format!("{failed} is err"))
-        .because("the server cannot write its data; it may refuse every change, even releases")
-        .fix("check its log and its disk");
-    Some(finding)
+    let seen = format!("{failed} is err");
+    let finding = match is_one_of_many {
+        true => Finding::warning(CHECK, seen).because(
+            "the server cannot write its data; if it refuses changes, the others must agree without it",
+        ),
+        false => Finding::danger(CHECK, seen).because(
+            "the server cannot write its data; it may refuse every change, even releases",
+        ),
+    };
+    Some(finding.fix("check its log and its disk"))
 }
 
 fn check_settings(config: &Fields, info: Option<&Fields>) -> Finding {
-    let saves = config.get("save").is_some_and(|save| !save.is_empty());
+    let seen = described(config);
     let fsync = config.get("appendfsync").unwrap_or_default();
     match (config.is("appendonly", "yes"), fsync) {
-        (true, "always") => Finding::ok(CHECK, "appendonly yes, appendfsync always"),
-        (true, "everysec") => Finding::warning(CHECK, "appendonly yes, appendfsync everysec")
+        (true, "always") => Finding::ok(CHECK, seen),
+        (true, "everysec") => Finding::warning(CHECK, seen)
             .because(
                 "a crash forgets the changes of the last second, or of longer if the disk is slow: \
                  held locks are free, and released ones held",
             )
             .fix(format!("{ALWAYS}{}", waitaof(info))),
-        (true, fsync) => Finding::danger(CHECK, format!("appendonly yes, appendfsync {fsync}"))
+        (true, _) => Finding::danger(CHECK, seen)
             .because("a power failure forgets half a minute of grants and renewals")
             .fix(ALWAYS),
-        (false, _) if saves => Finding::danger(CHECK, "snapshots only, appendonly no")
+        (false, _) if saves(config) => Finding::danger(CHECK, seen)
             .because("a crash forgets every lock that was acquired since the last snapshot")
             .fix(ALWAYS),
-        (false, _) => Finding::danger(CHECK, "none: appendonly no, no snapshots")
+        (false, _) => Finding::danger(CHECK, seen)
             .because("when the server is restarted, every lock is free at once")
             .fix(ALWAYS),
     }
+}
+
+fn described(config: &Fields) -> String {
+    let fsync = config.get("appendfsync").unwrap_or_default();
+    match (config.is("appendonly", "yes"), saves(config)) {
+        (true, _) => format!("appendonly yes, appendfsync {fsync}"),
+        (false, true) => "snapshots only, appendonly no".to_owned(),
+        (false, false) => "none: appendonly no, no snapshots".to_owned(),
+    }
+}
+
+fn saves(config: &Fields) -> bool {
+    config.get("save").is_some_and(|save| !save.is_empty())
+}
+
+/// Whether a crash or power failure forgets nothing.
+fn keeps_all(config: &Fields) -> bool {
+    config.is("appendonly", "yes")
+        && config.is("appendfsync", "always")
+        && !config.is("no-appendfsync-on-rewrite", "yes")
 }
 
 /// The hint that `WAITAOF` is not an alternative, for servers that have it.

@@ -1,45 +1,66 @@
 //! Checks of the replicas of a master.
 
 use super::Finding;
-use crate::store::diagnose::{Fields, NodeFacts};
+use crate::store::diagnose::{Fields, NodeFacts, Topology};
 
 const CHECK: &str = "replicas";
 
 /// The number of seconds from which a replica lags.
 const LAG: u64 = 2;
 
-pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
+pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Vec<Finding> {
     let Ok(info) = &node.info else {
         return Vec::new();
     };
     let config = node.config.as_ref().ok();
     let wanted = config.and_then(|config| config.number("min-replicas-to-write"));
-    let wanted = wanted.unwrap_or(0);
+    let is_one_of_many = matches!(topology, Topology::Masters);
     let good = info.number("min_slaves_good_slaves");
     let lines = (0..).map_while(|at| info.get(&format!("slave{at}")));
     let replicas: Vec<_> = lines.map(fields).collect();
-    if wanted > 0 && good.is_some_and(|good| good < wanted) {
-        let good = good.unwrap_or(0);
+    if let (Some(wanted), Some(good)) = (wanted, good)
+        && good < wanted
+    {
         let seen = format!("min-replicas-to-write is {wanted}, and {good} replicas are good");
-        let finding = Finding::danger(CHECK, seen)
-            .because(
+        let finding = match is_one_of_many {
+            true => Finding::warning(CHECK, seen).because(
+                "the server refuses every change: the other masters must agree without it",
+            ),
+            false => Finding::danger(CHECK, seen).because(
                 "the server refuses every change: no lock can be acquired, renewed or released",
-            )
-            .fix("bring the replicas back, or lower min-replicas-to-write");
-        return vec![finding];
+            ),
+        };
+        let fix = "bring the replicas back, or lower min-replicas-to-write";
+        return vec![finding.fix(fix)];
     }
     if replicas.is_empty() {
         return vec![Finding::ok(CHECK, "none, so none can be promoted")];
     }
-    let mut findings: Vec<_> = replicas.iter().filter_map(check_lag).collect();
     let count = replicas.len();
+    if is_one_of_many {
+        return vec![of_one_of_many(count)];
+    }
+    let mut findings: Vec<_> = replicas.iter().filter_map(check_lag).collect();
     findings.push(promotion_risk(count, wanted));
     findings
 }
 
-fn promotion_risk(count: usize, wanted: u64) -> Finding {
-    let seen = format!("{count} replicas, min-replicas-to-write {wanted}");
-    let fix = match wanted {
+/// Admission keeps a promoted replica out until every lease that it may lack has ended.
+fn of_one_of_many(count: usize) -> Finding {
+    let plural = if count == 1 { "" } else { "s" };
+    Finding::note(CHECK, format!("{count} replica{plural}"))
+        .because(
+            "many masters need no replicas; when the first one connects, or one is promoted, this \
+             master grants nothing for the longest ttl",
+        )
+        .fix("connect the first replica, or make the first backup, of one master at a time")
+}
+
+fn promotion_risk(count: usize, wanted: Option<u64>) -> Finding {
+    let plural = if count == 1 { "" } else { "s" };
+    let shown = wanted.map_or("unknown".to_owned(), |wanted| wanted.to_string());
+    let seen = format!("{count} replica{plural}, min-replicas-to-write {shown}");
+    let fix = match wanted.unwrap_or(0) {
         0 => {
             "acquire locks only if replicas acknowledge them (durability, which needs the right \
              +wait), and limit the grants of a master that is cut off: CONFIG SET min-replicas-to-write 1, \

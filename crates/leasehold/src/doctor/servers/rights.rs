@@ -8,17 +8,21 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
     // A replica refuses writes in any case.
     let blocked = node.rights.blocked.as_ref().filter(|_| !node.is_replica());
     if let Some(message) = blocked {
-        findings.push(
-            Finding::danger("writes", format!("the server refuses to write: {message}"))
-                .because("no lock can be acquired")
-                .fix("remove the reason that the server names"),
-        );
+        let seen = format!("the server refuses to write: {message}");
+        let finding = match topology {
+            Topology::Masters => Finding::warning("writes", seen)
+                .because("it grants no lock: the other masters must agree without it"),
+            _ => Finding::danger("writes", seen).because("no lock can be acquired"),
+        };
+        findings.push(finding.fix("remove the reason that the server names"));
     }
     let user = node.rights.user.as_deref().unwrap_or("default");
     for missing in node.rights.missing.chunk_by(|a, b| a.purpose == b.purpose) {
         findings.push(lacking(user, missing, topology, acl));
     }
-    if node.rights.missing.is_empty() {
+    if !node.rights.tried {
+        findings.extend(untried(node));
+    } else if node.rights.missing.is_empty() {
         findings.push(Finding::ok(
             "rights",
             format!("user {user} has all permissions that locks need"),
@@ -34,6 +38,15 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
             .fix("upgrade to Redis 6.0.6 or later, and do not rename HELLO"),
     });
     findings
+}
+
+/// The finding that the rights on keys could not be tried, because the names that were tried are not in slots of
+/// the node. A replica in a cluster has no slots; without `INFO` the role is not known, which `unseen` reports.
+fn untried(node: &NodeFacts) -> Option<Finding> {
+    let finding = Finding::note("rights", "no name that was tried is in a slot of the node")
+        .because("a missing permission there would show with the first lock in its slots")
+        .fix("none is needed if all nodes have the same users");
+    (node.info.is_ok() && !node.is_replica()).then_some(finding)
 }
 
 /// Rules without which a user cannot be notified, and is granted no lock where there is a queue.

@@ -114,7 +114,8 @@ fn size(master: &Fields, named: usize) -> Vec<Finding> {
     let quorum = master.number("quorum").unwrap_or(0);
     let name = master.get("name").unwrap_or("MASTER");
     let majority = sentinels / 2 + 1;
-    let seen = format!("{sentinels} sentinels, quorum {quorum}");
+    let plural = if sentinels == 1 { "" } else { "s" };
+    let seen = format!("{sentinels} sentinel{plural}, quorum {quorum}");
     findings.push(if quorum > sentinels {
         Finding::danger(CHECK, seen)
             .because("they can never agree that the master is down: there is no failover")

@@ -1,7 +1,7 @@
 //! What `tests/it/doctor` cannot bring about with real servers, as a table.
 
 use super::*;
-use crate::doctor::Severity::{self, Danger, Note, Warning};
+use crate::doctor::Severity::{self, Danger, Note, Unknown, Warning};
 use crate::doctor::finding::worst;
 use crate::store::diagnose::{
     ClockFacts, ClusterFacts, ClusterMember, Fields, MissingRight, Purpose, Rights, SentinelFacts,
@@ -19,9 +19,12 @@ fn node(info: &str, config: &str) -> NodeFacts {
         name: "10.0.0.1:6379".into(),
         info: Ok(Fields::of_lines(&(INFO.to_owned() + info))),
         config: Ok(Fields::of_lines(&(CONFIG.to_owned() + config))),
-        clock: None,
+        clock: Some(ClockFacts { ahead: 0, error: 0 }),
         protocol: 3,
-        rights: Rights::default(),
+        rights: Rights {
+            tried: true,
+            ..Rights::default()
+        },
     }
 }
 
@@ -36,8 +39,13 @@ fn findings(topology: Topology, nodes: Vec<NodeFacts>) -> Vec<Finding> {
         nodes,
         silent: Vec::new(),
         acl: "ACL SETUSER leasehold reset on >PASSWORD ~app:* &app:* +eval".into(),
+        diagnosis_acl: "ACL SETUSER leasehold-doctor reset on >PASSWORD ~app:* &app:* +info".into(),
     };
-    check(&servers, ttl())
+    let findings = check(&servers, ttl());
+    let is_complete =
+        |it: &Finding| it.severity == Severity::Ok || it.consequence.is_some() && it.fix.is_some();
+    assert!(findings.iter().all(is_complete), "{findings:#?}");
+    findings
 }
 
 #[test]
@@ -72,11 +80,11 @@ fn each_fact_of_a_server_has_its_severity() {
 #[test]
 fn replicas_that_are_behind_or_too_few_are_named() {
     let waits = "slave1:ip=10.0.0.3,port=6380,state=wait_bgsave,offset=0,lag=0";
-    let found = replicas::check(&node(&format!("{REPLICA}{waits}"), ""));
+    let found = replicas::check(&node(&format!("{REPLICA}{waits}"), ""), &Topology::Single);
     assert!(found[0].seen.contains("10.0.0.3:6380") && found.len() == 2);
     for (good, severity) in [("0", Danger), ("1", Warning)] {
         let info = format!("{REPLICA}min_slaves_good_slaves:{good}");
-        let found = replicas::check(&node(&info, "min-replicas-to-write:1"));
+        let found = replicas::check(&node(&info, "min-replicas-to-write:1"), &Topology::Single);
         assert_eq!(worst(&found), severity);
     }
 }
@@ -88,7 +96,7 @@ fn servers_with_waitaof_are_warned_of_it() {
         ("redis_version:7.2.4", true),
         ("valkey_version:8.0.1", true),
     ] {
-        let found = persistence::check(&node(info, "appendfsync:everysec"));
+        let found = persistence::check(&node(info, "appendfsync:everysec"), &Topology::Single);
         let fix = found[0].fix.as_deref().unwrap();
         assert_eq!(fix.contains("WAITAOF"), warned, "{fix}");
     }
@@ -138,10 +146,19 @@ fn only_a_difference_of_clocks_that_is_certain_counts() {
     ] {
         let server = node(ahead, error);
         assert_eq!(clocks::check(&server).unwrap().severity, alone);
-        let found = clocks::between(&[node(0, 100), server], ttl()).unwrap();
-        assert_eq!(found.severity, beside, "{}", found.seen);
+        let nodes = [node(0, 100), server];
+        for (topology, severity) in [
+            (Topology::Sentinel(Vec::new()), beside),
+            (Topology::Masters, beside.min(Warning)),
+        ] {
+            let found = clocks::between(&nodes, ttl(), &topology).unwrap();
+            assert_eq!(found.severity, severity, "{}", found.seen);
+        }
     }
-    assert_eq!(clocks::between(&[node(0, 0)], ttl()), None);
+    assert_eq!(
+        clocks::between(&[node(0, 0)], ttl(), &Topology::Masters),
+        None
+    );
 }
 
 #[test]
@@ -151,8 +168,10 @@ fn masters_are_counted_and_have_one_version() {
         assert_eq!(worst(&masters::check(&masters, 0)), severity);
         assert_eq!(identity::versions(&masters), None);
     }
-    let two = masters::check(&vec![node("", ""); 2], 1);
-    assert!(two.iter().all(|found| !found.seen.contains("reply")));
+    for (count, silent, severity) in [(4, 1, Warning), (3, 2, Warning), (2, 3, Danger)] {
+        let found = masters::check(&vec![node("", ""); count], silent);
+        assert_eq!(worst(&found), severity);
+    }
     let found = identity::versions(&[node("", ""), node("redis_version:6.2.1", "")]);
     let seen = found.unwrap().seen;
     assert!(seen.contains("Redis 6.2.1, Redis 7.0.15"), "{seen}");
@@ -196,8 +215,82 @@ fn each_fact_of_a_cluster_has_its_severity() {
     for change in changes {
         assert_eq!(severity("", "", change), Warning);
     }
-    let hidden = Err("NOPERM this user".into());
-    assert_eq!(worst(&cluster::check(&hidden, &[], ttl())), Note);
+    let hidden = Topology::Cluster(Err("NOPERM this user".into()));
+    let found = findings(hidden, vec![node("", "")]);
+    let seen = &found.iter().find(|it| it.severity == Unknown).unwrap().seen;
+    assert!(
+        seen.contains("looked at: cluster (refused: CLUSTER INFO;"),
+        "{seen}"
+    );
+}
+
+#[test]
+fn what_a_server_does_not_show_is_unknown() {
+    let refused = || Err("NOPERM this user".into());
+    let everything = "version, role, eviction, memory, persistence, replicas";
+    for (hide, areas) in [
+        ("INFO CONFIG", everything),
+        ("INFO", "version, role, memory, persistence, replicas"),
+        ("CONFIG", "eviction, persistence"),
+        ("CLOCK", "clock"),
+    ] {
+        let mut server = node("", "");
+        if hide.contains("INFO") {
+            server.info = refused();
+        }
+        if hide.contains("CONFIG") {
+            server.config = refused();
+        }
+        if hide.contains("CLOCK") {
+            server.clock = None;
+        }
+        let found = findings(Topology::Single, vec![server]);
+        assert_eq!(worst(&found), Unknown, "{hide}");
+        let unseen = found.iter().find(|it| it.check == "diagnosis").unwrap();
+        let expected = format!("could not be looked at: {areas} (");
+        assert!(unseen.seen.starts_with(&expected), "{}", unseen.seen);
+        let fix = unseen.fix.as_deref().unwrap();
+        assert!(fix.contains("ACL SETUSER leasehold-doctor "), "{fix}");
+    }
+    let replica = node(REPLICA, "");
+    let hidden = NodeFacts {
+        config: refused(),
+        ..replica
+    };
+    let found = replicas::check(&hidden, &Topology::Single);
+    assert_eq!(found[0].seen, "1 replica, min-replicas-to-write unknown");
+}
+
+/// As the guarantees have it: a restarted master is kept out until all leases that it forgot have ended.
+#[test]
+fn many_masters_lose_no_lock_with_the_data_of_one() {
+    let (always, none) = (node("", ""), node("", "appendonly:no"));
+    let everysec = node("", "appendfsync:everysec");
+    for (nodes, severity) in [
+        ([&always, &always, &none], Note),
+        ([&always, &everysec, &none], Warning),
+        ([&none, &none, &none], Warning),
+    ] {
+        let found = findings(Topology::Masters, nodes.map(Clone::clone).to_vec());
+        assert_eq!(worst(&found), severity);
+        let wrong = found.iter().filter(|it| it.severity > Severity::Ok);
+        assert!(
+            wrong.clone().all(|it| it.check == "persistence"),
+            "{found:#?}"
+        );
+    }
+    for (info, check) in [
+        ("role:slave", "role"),
+        ("aof_last_write_status:err", "persistence"),
+    ] {
+        let nodes = vec![always.clone(), always.clone(), node(info, "")];
+        let found = findings(Topology::Masters, nodes);
+        assert_eq!(worst(&found), Warning, "{found:#?}");
+        let mut warnings = found.iter().filter(|it| it.severity == Warning);
+        assert!(warnings.any(|it| it.check == check), "{found:#?}");
+    }
+    let replica = vec![always.clone(), always.clone(), node(REPLICA, "")];
+    assert_eq!(worst(&findings(Topology::Masters, replica)), Note);
 }
 
 #[test]

@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 use self::batch::{Batch, DueLease};
 use super::active_lease::ActiveLease;
 use super::context::{Context, Route};
+use super::metrics::LeasesMetric;
 use super::primitives::{JoinHandle, Mutex, MutexGuard, lock, report};
 use super::watchdog::WatchdogClient;
 use crate::store::EventScope;
@@ -50,6 +51,7 @@ struct Shared {
     interrupted: Mutex<Vec<EventScope>>,
     /// Notified when a lease is due earlier than the others, and when the task has to send the next batch.
     earlier: Notify,
+    metric: LeasesMetric,
 }
 
 impl Renewer {
@@ -61,6 +63,7 @@ impl Renewer {
             schedule: Mutex::default(),
             interrupted: Mutex::default(),
             earlier: Notify::new(),
+            metric: LeasesMetric::default(),
         });
         let task = Some(context.runtime.spawn(Arc::clone(&shared).run()));
         Self { shared, task }
@@ -195,7 +198,7 @@ impl Shared {
         for (lease, kind) in changes {
             lease.report(kind);
         }
-        report(|| metrics::gauge!("leasehold_leases").set(leases as f64));
+        self.metric.set(leases);
         polled == LEASES_PER_PASS
     }
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use leasehold_core::Instant;
 use leasehold_core::watchdog::{Registrations, Terms};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
+use super::refusal::{NodeRefusal, store_refusal, unexpected};
 use super::transport::{self, Reader, Writer};
 use super::{Processes, RegisteredLease};
 use crate::Error;
@@ -20,8 +21,8 @@ use crate::driver::active_lease::ActiveLease;
 use crate::driver::clock::Clock;
 use crate::driver::primitives::{Mutex, lock, report};
 use crate::fork::Process;
-use crate::watchdog::Address;
-use crate::watchdog::wire::{self, Hello, Refusal, Registration, ToClient, ToNode};
+use crate::watchdog::wire::{self, Hello, Refusal, Registration, Role, ToClient, ToNode};
+use crate::watchdog::{Address, NodeState};
 
 /// How long changes are collected if no task waits for them: a lease that is registered and unregistered in that
 /// time is never sent, and the tasks that acquire locks pay next to nothing.
@@ -49,13 +50,17 @@ pub(super) struct NodeSession {
     registrations: Mutex<Registrations<RegisteredLease>>,
     /// Wakes the task that writes.
     wakeup: Notify,
-    /// Notified whenever the node accepts the connection or acknowledges a batch.
+    /// Notified whenever the node accepts the connection or acknowledges a batch, and after the end of a connection.
     progress: Notify,
+    state: watch::Sender<NodeState>,
     connected: AtomicBool,
+    /// Whether the next attempt to connect is expected to fail like the last one.
+    fails_permanently: AtomicBool,
     closed: AtomicBool,
+    /// Whether it has ended after it was closed.
+    ended: AtomicBool,
     /// How many further processes it has acknowledged on this connection.
     joined: AtomicUsize,
-    last_error: Mutex<Option<Error>>,
     process: Process,
 }
 
@@ -76,10 +81,12 @@ impl NodeSession {
             registrations: Mutex::default(),
             wakeup: Notify::new(),
             progress: Notify::new(),
+            state: watch::Sender::new(NodeState::Connecting),
             connected: AtomicBool::new(false),
+            fails_permanently: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             joined: AtomicUsize::new(0),
-            last_error: Mutex::new(None),
             process: Process::current(),
         }
     }
@@ -127,7 +134,27 @@ impl NodeSession {
 
     /// Why the node does not watch this client.
     pub(super) fn last_error(&self) -> Option<Error> {
-        lock(&self.last_error).clone()
+        match &*self.state.borrow() {
+            NodeState::Connecting | NodeState::Connected => None,
+            NodeState::Unreachable(error) | NodeState::Refused(error) => Some(error.clone()),
+        }
+    }
+
+    /// The state of the connection, and its changes.
+    pub(super) fn state(&self) -> watch::Receiver<NodeState> {
+        let mut state = self.state.subscribe();
+        if !matches!(*state.borrow(), NodeState::Connecting) {
+            state.mark_changed();
+        }
+        state
+    }
+
+    pub(super) fn fails_permanently(&self) -> bool {
+        self.fails_permanently.load(Ordering::Acquire)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     pub(super) fn close(&self) {
@@ -139,11 +166,22 @@ impl NodeSession {
         self.closed.load(Ordering::Acquire) || !self.process.is_current()
     }
 
+    /// Whether it is closed by the process that opened it, and not in a fork, which shares the connection.
+    fn must_disconnect(&self) -> bool {
+        self.closed.load(Ordering::Acquire) && self.process.is_current()
+    }
+
     /// Keeps the node up to date until the session is closed.
     pub(super) async fn run(self: Arc<Self>, processes: Arc<Processes>) {
+        self.stay_connected(&processes).await;
+        self.ended.store(true, Ordering::Release);
+        self.progress.notify_waiters();
+    }
+
+    async fn stay_connected(self: &Arc<Self>, processes: &Processes) {
         let mut interval = RETRY_MIN;
         while !self.is_closed() {
-            let ended = self.serve(&processes).await;
+            let ended = self.serve(processes).await;
             let was_connected = self.connected.swap(false, Ordering::AcqRel);
             self.set_unwatched();
             if self.is_closed() {
@@ -171,6 +209,14 @@ impl NodeSession {
         }
     }
 
+    /// Collects changes for a moment.
+    async fn linger(&self) {
+        tokio::select! {
+            () = tokio::time::sleep(self.linger) => {}
+            () = self.closing() => {}
+        }
+    }
+
     /// Notes that the node does not watch the leases any more.
     fn set_unwatched(&self) {
         let unwatched = {
@@ -194,20 +240,64 @@ impl NodeSession {
         metrics::gauge!("leasehold_watchdog_connected", "node" => self.address.to_string())
     }
 
+    /// Logs why the node does not watch this client, and passes it on.
     fn report(&self, ended: io::Error, was_connected: bool) {
-        let error = Error::new(ErrorKind::Unreachable, format!("the watchdog at {self}"));
-        let error = error.with_source(ended);
-        let known = lock(&self.last_error).replace(error.clone()).is_some();
+        let refusal = NodeRefusal::of(&ended);
+        let is_permanent = refusal.map(NodeRefusal::is_permanent);
+        let is_local = matches!(self.address, Address::Unix(_));
+        let nobody = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
+        let is_absent = is_local && !was_connected && nobody.contains(&ended.kind());
+        self.fails_permanently
+            .store(is_permanent.unwrap_or(is_absent), Ordering::Release);
+        let state = match is_permanent {
+            Some(_) => NodeState::Refused(self.refused(ended)),
+            None => NodeState::Unreachable(self.unreachable(ended, was_connected)),
+        };
+        let known = {
+            let before = &*self.state.borrow();
+            std::mem::discriminant(before) == std::mem::discriminant(&state)
+        };
+        self.state.send_if_modified(|before| {
+            *before = state;
+            !known
+        });
+        self.progress.notify_waiters();
         report(|| {
             self.gauge().set(0.0);
-            let source = std::error::Error::source(&error).map(ToString::to_string);
-            let why = source.unwrap_or_default();
-            if known && !was_connected {
-                tracing::debug!(node = %self, why, "still no watchdog node");
+            let error = self.last_error();
+            let why = error.as_ref().map(ToString::to_string).unwrap_or_default();
+            let source = error.as_ref().and_then(std::error::Error::source);
+            let cause = source.map(ToString::to_string).unwrap_or_default();
+            if known {
+                tracing::debug!(node = %self, why, cause, "still no watchdog node");
             } else {
-                tracing::warn!(node = %self, why, "no watchdog node; only this process renews its leases");
+                tracing::warn!(node = %self, why, cause, "no watchdog node; only this process renews its leases");
             }
         });
+    }
+
+    fn unreachable(&self, ended: io::Error, was_connected: bool) -> Error {
+        let message = match was_connected {
+            true => format!("the connection to the watchdog at {self} has ended"),
+            false => format!("no watchdog at {self}"),
+        };
+        Error::new(ErrorKind::Unreachable, message).with_source(ended)
+    }
+
+    fn refused(&self, ended: io::Error) -> Error {
+        let message = match (NodeRefusal::of(&ended), &self.hello.role) {
+            (Some(refusal), Role::Client(_, client)) if !refusal.stores.is_empty() => {
+                let message = format!(
+                    "the watchdog at {self} does not serve {} (it serves: {}); see Watchdog::store_name or \
+                     --watchdog-store",
+                    client.store,
+                    refusal.stores.join(", ")
+                );
+                return Error::new(ErrorKind::Unreachable, message);
+            }
+            _ => format!("the watchdog at {self} refuses this client"),
+        };
+        Error::new(ErrorKind::Unreachable, message).with_source(ended)
     }
 
     /// Serves one connection. Returns why it ended.
@@ -218,20 +308,27 @@ impl NodeSession {
             writer.send(&ToNode::Hello(self.hello.clone())).await?;
             let name = match reader.next().await? {
                 ToClient::Welcome { node, .. } => node,
+                ToClient::Stores(stores) => {
+                    return Err(store_refusal(&mut reader, stores).await);
+                }
                 other => return Err(unexpected(other)),
             };
             // A node that does not watch every process would declare a living client dead.
             let sent = send_known_processes(&mut reader, &mut writer, processes).await?;
             Ok((name, sent, reader, writer))
         };
-        let (name, sent, reader, writer) = match tokio::time::timeout(TIMEOUT, connected).await {
-            Ok(Ok(connected)) => connected,
-            Ok(Err(error)) => return error,
-            Err(_) => return io::ErrorKind::TimedOut.into(),
+        let connected = tokio::select! {
+            connected = within(connected) => connected,
+            () = self.closing() => Err(io::ErrorKind::ConnectionAborted.into()),
+        };
+        let (name, sent, mut reader, writer) = match connected {
+            Ok(connected) => connected,
+            Err(error) => return error,
         };
         lock(&self.registrations).connected(self.clock.now());
-        *lock(&self.last_error) = None;
+        self.fails_permanently.store(false, Ordering::Release);
         self.connected.store(true, Ordering::Release);
+        self.state.send_replace(NodeState::Connected);
         self.progress.notify_waiters();
         // The node does not know the leases that were registered before.
         self.wakeup.notify_one();
@@ -241,15 +338,19 @@ impl NodeSession {
         });
         self.joined.store(sent, Ordering::Release);
         let ended = tokio::select! {
-            ended = self.read(reader) => ended,
-            ended = self.write(writer, processes, sent) => ended,
+            ended = self.read(&mut reader) => ended,
+            ended = self.write(DisconnectOnDrop::new(self, writer), processes, sent) => ended,
         };
+        if self.must_disconnect() {
+            // The node closes the connection when it has forgotten this client.
+            let _ = within(self.read(&mut reader)).await;
+        }
         ended
             .err()
             .unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into())
     }
 
-    async fn read(&self, mut reader: Reader) -> io::Result<()> {
+    async fn read(&self, reader: &mut Reader) -> io::Result<()> {
         loop {
             match reader.next().await? {
                 ToClient::Acknowledged { batch, refused } => self.acknowledged(batch, &refused),
@@ -260,7 +361,10 @@ impl NodeSession {
                 other @ (ToClient::Refused(_) | ToClient::Closing) => {
                     return Err(unexpected(other));
                 }
-                ToClient::Welcome { .. } | ToClient::LeaseStatus(_) | ToClient::Status { .. } => {}
+                ToClient::Welcome { .. }
+                | ToClient::LeaseStatus(_)
+                | ToClient::Status { .. }
+                | ToClient::Stores(_) => {}
             }
         }
     }
@@ -288,20 +392,23 @@ impl NodeSession {
     /// Sends what the node must know. The first `sent` processes are known to it.
     async fn write(
         &self,
-        mut writer: Writer,
+        mut connection: DisconnectOnDrop<'_>,
         processes: &Processes,
         mut sent: usize,
     ) -> io::Result<()> {
         loop {
+            let writer = &mut connection.writer;
             // A fork shares the connection, but the node watches the first process.
             self.process.check().map_err(io::Error::other)?;
-            let all = self.send_processes(&mut writer, processes, &mut sent);
+            let all = self.send_processes(writer, processes, &mut sent);
             let all = all.await?;
             while all && let Some(changes) = self.next_changes() {
                 within(writer.send(&ToNode::Changes(changes))).await?;
             }
             if self.is_closed() {
-                return within(writer.send(&ToNode::Disconnect)).await;
+                within(writer.send(&ToNode::Disconnect)).await?;
+                connection.has_disconnected = true;
+                return Ok(());
             }
             if lock(&self.registrations).heartbeat(self.clock.now()) {
                 within(writer.send(&ToNode::Heartbeat)).await?;
@@ -310,7 +417,7 @@ impl NodeSession {
                 return Ok(());
             };
             tokio::select! {
-                () = self.wakeup.notified() => tokio::time::sleep(self.linger).await,
+                () = self.wakeup.notified() => self.linger().await,
                 () = self.clock.sleep_until(heartbeat) => {}
             }
         }
@@ -390,15 +497,29 @@ async fn send_known_processes(
     Ok(known.len())
 }
 
-/// The error with which a connection ends after this message of the node.
-fn unexpected(message: ToClient) -> io::Error {
-    match message {
-        ToClient::Refused(reason) => io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("the node refused a message: {reason}"),
-        ),
-        ToClient::Closing => io::Error::other("the node is about to stop"),
-        _ => io::ErrorKind::InvalidData.into(),
+/// The writer of a connection. Dropped with the runtime of a program that ends, it sends the disconnect that its task
+/// cannot send any more.
+struct DisconnectOnDrop<'a> {
+    session: &'a NodeSession,
+    writer: Writer,
+    has_disconnected: bool,
+}
+
+impl<'a> DisconnectOnDrop<'a> {
+    fn new(session: &'a NodeSession, writer: Writer) -> Self {
+        Self {
+            session,
+            writer,
+            has_disconnected: false,
+        }
+    }
+}
+
+impl Drop for DisconnectOnDrop<'_> {
+    fn drop(&mut self) {
+        if self.session.must_disconnect() && !self.has_disconnected {
+            self.writer.try_send(&ToNode::Disconnect);
+        }
     }
 }
 

@@ -105,6 +105,14 @@ impl Writer {
         }
     }
 
+    /// Sends a message without waiting, if the node is on this machine and takes it.
+    pub(super) fn try_send(&self, message: &ToNode) {
+        if let (Self::Unix(stream), Ok(frame)) = (self, frame::encode(message)) {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let _ = rustix::net::send(stream.as_ref().as_fd(), &frame, flags);
+        }
+    }
+
     /// Sends the descriptor of a process. A node on another machine cannot watch it, and receives nothing.
     /// Returns whether the node will reply.
     pub(super) async fn send_process(&mut self, process: BorrowedFd<'_>) -> io::Result<bool> {

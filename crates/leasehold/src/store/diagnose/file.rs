@@ -10,7 +10,10 @@ pub(crate) struct FileFacts {
     pub(crate) path: std::path::PathBuf,
     /// Whether the file exists. If not, it will be created in its directory.
     pub(crate) exists: bool,
-    pub(crate) file_system: FileSystem,
+    /// Whether its directory exists. A store does not create it.
+    pub(crate) directory_exists: bool,
+    /// `None`: it could not be looked at.
+    pub(crate) file_system: Option<FileSystem>,
     /// The permission bits. `None` where there are none.
     pub(crate) mode: Option<u32>,
     /// Whether this user may create files in its directory.
@@ -21,6 +24,8 @@ pub(crate) struct FileFacts {
     pub(crate) log: Option<u64>,
     /// Whether the processes that have it open have another boot id than this one: they are in other containers.
     pub(crate) other_boot_id: bool,
+    /// What could not be looked at, each with the reason.
+    pub(crate) unseen: Vec<String>,
     /// Why it cannot be opened.
     pub(crate) fault: Option<crate::Error>,
 }

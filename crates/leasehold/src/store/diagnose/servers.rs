@@ -13,6 +13,8 @@ pub(crate) struct ServerFacts {
     pub(crate) silent: Vec<(String, String)>,
     /// The command that creates a user with exactly the permissions that this deployment needs.
     pub(crate) acl: String,
+    /// The same for a user that may also read what the checks need.
+    pub(crate) diagnosis_acl: String,
 }
 
 /// The deployment that the URL names.
@@ -88,6 +90,8 @@ pub(crate) struct ClockFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub(crate) user: Option<String>,
+    /// Whether the rights on keys were tried.
+    pub(crate) tried: bool,
     pub(crate) missing: Vec<MissingRight>,
     /// Why the server refuses the writes of all users.
     pub(crate) blocked: Option<String>,

@@ -161,6 +161,24 @@ impl Address {
         }
     }
 
+    /// The same server without TLS and credentials.
+    pub(super) fn without_tls(&self) -> Self {
+        let endpoint = match &self.endpoint {
+            Endpoint::Tcp { host, port, .. } => Endpoint::Tcp {
+                host: host.clone(),
+                port: *port,
+                tls: None,
+            },
+            unix @ Endpoint::Unix { .. } => unix.clone(),
+        };
+        Self {
+            endpoint,
+            user: None,
+            password: None,
+            db: 0,
+        }
+    }
+
     /// Writes the user as in a URL, with an `@`, if there is one.
     pub(super) fn write_user(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.user {

@@ -33,6 +33,9 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 /// The interval of further probes.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 
+/// When a TLS handshake without a reply is checked by a request without TLS.
+const PLAIN_CHECK_AFTER: Duration = Duration::from_secs(1);
+
 /// The id of the next session.
 static NEXT_SESSION: AtomicU64 = AtomicU64::new(0);
 
@@ -59,11 +62,13 @@ pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
         })
     };
     let client = client(address, ProtocolVersion::RESP3)?;
-    let (connection, subscriptions) = match connect(&client, &config_with_pushes).await {
+    let connection = connect(&client, &config_with_pushes, address).await;
+    let (connection, subscriptions) = match connection {
         // A server before 6.0, or one where HELLO was renamed.
         Err(error) if is_hello_unknown(&error) => {
             let client = self::client(address, ProtocolVersion::RESP2)?;
-            let connection = connect(&client, &config()).await.map_err(refused)?;
+            let connection = connect(&client, &config(), address).await;
+            let connection = connection.map_err(refused)?;
             let subscriptions = Subscriptions::separate(&client, &state, notifications).await;
             (connection, subscriptions.map_err(refused)?)
         }
@@ -84,7 +89,7 @@ pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
 /// A connection without subscriptions.
 pub(super) async fn plain(address: &Address) -> Result<MultiplexedConnection> {
     let client = client(address, ProtocolVersion::RESP2)?;
-    let connection = connect(&client, &config()).await;
+    let connection = connect(&client, &config(), address).await;
     connection.map_err(|error| errors::no_connection(&error, address))
 }
 
@@ -149,10 +154,35 @@ fn config() -> AsyncConnectionConfig {
 async fn connect(
     client: &Client,
     config: &AsyncConnectionConfig,
+    address: &Address,
 ) -> RedisResult<MultiplexedConnection> {
-    client
-        .get_multiplexed_async_connection_with_config(config)
-        .await
+    let connected = client.get_multiplexed_async_connection_with_config(config);
+    if address.tls().is_none() {
+        return connected.await;
+    }
+    // A server without TLS takes the handshake for an incomplete command, and waits for the rest.
+    tokio::select! {
+        biased;
+        connection = connected => connection,
+        () = until_plain_reply(address) => Err(errors::without_tls()),
+    }
+}
+
+/// Returns when a server has replied to a request without TLS, which has no credentials. Never returns for another.
+async fn until_plain_reply(address: &Address) {
+    tokio::time::sleep(PLAIN_CHECK_AFTER).await;
+    let plain = address.without_tls();
+    let ping = async {
+        let client = client(&plain, ProtocolVersion::RESP2).ok()?;
+        let config = config();
+        let connection = client.get_multiplexed_async_connection_with_config(&config);
+        let mut connection = connection.await.ok()?;
+        // An error such as NOAUTH is a reply, too.
+        connection.send_packed_command(&cmd("PING")).await.ok()
+    };
+    if ping.await.is_none() {
+        std::future::pending::<()>().await;
+    }
 }
 
 fn is_hello_unknown(error: &RedisError) -> bool {

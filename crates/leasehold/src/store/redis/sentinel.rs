@@ -142,8 +142,11 @@ impl Sentinels {
             Some(QueryError::Unreachable(error)) => error.to_string(),
             None => "no answer".to_owned(),
         };
-        let count = self.set.sentinels.len();
-        let message = format!("none of {count} sentinels could be asked for the master: {why}");
+        let asked = match self.set.sentinels.len() {
+            1 => "the sentinel could not be asked".to_owned(),
+            count => format!("none of {count} sentinels could be asked"),
+        };
+        let message = format!("{asked} for the master: {why}");
         Error::new(ErrorKind::Unreachable, message)
     }
 

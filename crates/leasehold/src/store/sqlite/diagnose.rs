@@ -1,15 +1,17 @@
 //! Collects the facts about a file for [`doctor`](crate::doctor), without creating it.
 
+use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
 use super::{Machine, SqliteStore, log, path};
-use crate::Result;
 use crate::store::api::{Keyspace, Store};
 use crate::store::diagnose::{FileFacts, FileSystem};
 use crate::store::options::OpenOptions;
+use crate::{Error, ErrorKind, Result};
 
 /// Collects the facts about the file that a URL names. If it exists, it is opened as by every client.
 ///
@@ -22,33 +24,75 @@ pub(in crate::store) async fn diagnose(
     space: &Keyspace,
 ) -> Result<FileFacts> {
     let file = path::parse(url)?;
-    let exists = file.exists();
+    let mut unseen = Unseen::default();
+    let found = file.try_exists();
+    let exists = found.as_ref().is_ok_and(|exists| *exists);
     let directory = nearest_directory(&file);
     let nearest = if exists { &file } else { &directory };
-    let file_system = path::file_system(nearest);
-    let network = matches!(file_system, FileSystem::Network(_));
+    let file_system = unseen.or_note("the file system", path::file_system(nearest));
+    let network = matches!(file_system, Some(FileSystem::Network(_)));
     // Before the file is opened, as the last process to close it removes the log.
-    let log = log::size(&path::real(&file));
+    let log = unseen.or_note("the log", log::try_size(&path::real(&file)));
+    if exists && path::is_mount(&file).is_none() {
+        unseen.note("the mounts", "the system does not tell");
+    }
     // On a network disk it would be refused, with less explanation than that of the doctor.
     let opened = match exists && !network {
-        true => opened(url, options, space).await,
-        false => Ok(false),
+        true => opened(url, options, space).await.map(Some),
+        false => Ok(None),
     };
+    let other_boot_id = match &opened {
+        Ok(Some(Err(error))) => {
+            unseen.note("the boot id", error);
+            false
+        }
+        Ok(Some(Ok(is_other))) => *is_other,
+        Ok(None) | Err(_) => false,
+    };
+    let mode = match exists {
+        true => unseen.or_note("the permissions", mode(&file)),
+        false => None,
+    };
+    let unreachable = found.err().map(|error| {
+        let message = format!("its path leads nowhere ({error})");
+        Error::new(ErrorKind::InvalidConfig, message).with_source(error)
+    });
     Ok(FileFacts {
         exists,
-        mode: exists.then(|| mode(&file)).flatten(),
+        directory_exists: file.parent().is_none_or(Path::is_dir),
+        mode,
         directory_writable: writable(&directory),
-        free: free(&directory),
+        free: unseen.or_note("the free space", free(&directory)),
         file_system,
-        log,
-        other_boot_id: *opened.as_ref().unwrap_or(&false),
-        fault: opened.err(),
+        log: log.flatten(),
+        other_boot_id,
+        unseen: unseen.0,
+        fault: unreachable.or(opened.err()),
         path: file,
     })
 }
 
+/// What could not be looked at, each with the reason.
+#[derive(Default)]
+struct Unseen(Vec<String>);
+
+impl Unseen {
+    fn note(&mut self, what: &str, why: impl fmt::Display) {
+        self.0.push(format!("{what} ({why})"));
+    }
+
+    /// A fact, or `None` and a note.
+    fn or_note<T>(&mut self, what: &str, fact: io::Result<T>) -> Option<T> {
+        fact.map_err(|error| self.note(what, error)).ok()
+    }
+}
+
 /// Opens the file. Returns whether it is in use under another boot id.
-async fn opened(url: &str, options: &OpenOptions, space: &Keyspace) -> Result<bool> {
+async fn opened(
+    url: &str,
+    options: &OpenOptions,
+    space: &Keyspace,
+) -> Result<rusqlite::Result<bool>> {
     let store = SqliteStore::open(url, options).await?;
     // The first request detects what opening does not.
     store.list(space).await?;
@@ -59,7 +103,7 @@ async fn opened(url: &str, options: &OpenOptions, space: &Keyspace) -> Result<bo
         })
     });
     let here = Machine::this()?.boot_id;
-    Ok(boot_id.is_ok_and(|boot_id| boot_id != here))
+    Ok(boot_id.map(|boot_id| boot_id != here))
 }
 
 /// The nearest existing ancestor directory of a file.
@@ -69,10 +113,10 @@ fn nearest_directory(file: &Path) -> PathBuf {
     there.unwrap_or(Path::new("/")).to_owned()
 }
 
-fn mode(file: &Path) -> Option<u32> {
+fn mode(file: &Path) -> io::Result<u32> {
     use std::os::unix::fs::PermissionsExt as _;
-    let meta = fs::metadata(file).ok()?;
-    Some(meta.permissions().mode() & 0o777)
+    let meta = fs::metadata(file)?;
+    Ok(meta.permissions().mode() & 0o777)
 }
 
 fn writable(directory: &Path) -> bool {
@@ -80,7 +124,7 @@ fn writable(directory: &Path) -> bool {
     access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
-fn free(directory: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(directory).ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+fn free(directory: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(directory)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }

@@ -119,7 +119,7 @@ fn join(
     if !time::is_anchored(&transaction, &machine)? {
         if alone {
             time::anchor(&transaction, &machine)?;
-        } else if matches!(path::file_system(path), FileSystem::Foreign(_)) {
+        } else if matches!(path::file_system(path), Ok(FileSystem::Foreign(_))) {
             // The lock may be that of another kernel, with another clock.
             return Err(Fault::OtherKernel);
         } else {

@@ -3,6 +3,7 @@
 //! A reader that leaves a transaction open prevents checkpoints, so the log grows until the disk is full.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use super::file::File;
@@ -58,10 +59,22 @@ impl LogMonitor {
     }
 }
 
-/// The size of the log of a file in bytes.
+/// The size of the log of a file in bytes, if it can be looked at.
 pub(super) fn size(path: &Path) -> Option<u64> {
-    let log = fs::metadata(path::beside(path, "-wal"));
-    log.map(|log| log.len()).ok()
+    try_size(path).ok().flatten()
+}
+
+/// The size of the log of a file in bytes. `None`: there is no log.
+///
+/// # Errors
+///
+/// If the log cannot be looked at.
+pub(super) fn try_size(path: &Path) -> io::Result<Option<u64>> {
+    match fs::metadata(path::beside(path, "-wal")) {
+        Ok(log) => Ok(Some(log.len())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

@@ -41,8 +41,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
         .map_err(|error| wrong("the path of the file cannot be made absolute").with_source(error))
 }
 
-/// Creates the directory and an empty file if they are missing, accessible to this user only, and refuses
-/// what cannot be a store.
+/// Creates an empty file if it is missing, accessible to this user only, and refuses what cannot be a store.
 ///
 /// An existing file is not opened here: by POSIX, closing it would drop the locks that another connection of
 /// this process has on it. For the same reason the caller opens one store at a time.
@@ -56,7 +55,7 @@ pub(super) fn prepare(path: &Path) -> Result<()> {
         }
         Ok(meta) => refuse_second_name(path, &meta)?,
         Err(_) => {
-            create_directory(path)?;
+            check_directory(path)?;
             create_file(path)?;
         }
     }
@@ -81,20 +80,20 @@ pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-fn create_directory(path: &Path) -> Result<()> {
-    let Some(directory) = path.parent() else {
-        return Ok(());
-    };
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(directory).map_err(|error| {
-        wrong(format!(
-            "its directory cannot be created ({}); create it or choose another path",
-            error.kind()
-        ))
-        .with_source(error)
-    })
+/// Refuses a missing directory: created for a misspelt path, the file would be a store that no other program uses.
+fn check_directory(path: &Path) -> Result<()> {
+    match path.parent().map(fs::metadata) {
+        Some(Err(error))
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            let message = "its directory does not exist; correct the path, or create the directory";
+            Err(wrong(message).with_source(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn create_file(path: &Path) -> Result<()> {
@@ -133,7 +132,7 @@ fn refuse_second_name(path: &Path, meta: &fs::Metadata) -> Result<()> {
             meta.nlink()
         )));
     }
-    if is_mount(path) {
+    if is_mount(path) == Some(true) {
         return Err(wrong(
             "the file is a mount by itself, and programs that reach it another way do not exclude \
              those that use this one; mount its directory instead of the file",
@@ -142,21 +141,27 @@ fn refuse_second_name(path: &Path, meta: &fs::Metadata) -> Result<()> {
     Ok(())
 }
 
+/// Whether a path is a mount point. `None`: the system does not tell.
 #[cfg(target_os = "linux")]
-fn is_mount(path: &Path) -> bool {
+pub(super) fn is_mount(path: &Path) -> Option<bool> {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
     const MOUNT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
     match statx(CWD, path, AtFlags::empty(), StatxFlags::empty()) {
-        Ok(stat) if stat.stx_attributes_mask.contains(MOUNT) => stat.stx_attributes.contains(MOUNT),
+        Ok(stat) if stat.stx_attributes_mask.contains(MOUNT) => {
+            Some(stat.stx_attributes.contains(MOUNT))
+        }
         // Before Linux 5.8.
-        _ => fs::read("/proc/self/mountinfo").is_ok_and(|info| is_in_mountinfo(&info, &real(path))),
+        _ => {
+            let info = fs::read("/proc/self/mountinfo").ok()?;
+            Some(is_in_mountinfo(&info, &real(path)))
+        }
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn is_mount(_path: &Path) -> bool {
-    false
+pub(super) fn is_mount(_path: &Path) -> Option<bool> {
+    None
 }
 
 /// Whether a path is a mount point, by the fifth field of the lines of `/proc/self/mountinfo`.
@@ -177,37 +182,40 @@ fn is_in_mountinfo(info: &[u8], path: &Path) -> bool {
 /// this one.
 fn refuse_network(path: &Path) -> Result<()> {
     match file_system(path) {
-        FileSystem::Network(name) => Err(wrong(format!(
+        Ok(FileSystem::Network(name)) => Err(wrong(format!(
             "it is on a network file system ({name}), and a SQLite store is for one machine; \
              choose a path on a local disk, or a Redis store"
         ))),
-        FileSystem::Foreign(_) | FileSystem::Memory | FileSystem::Local => Ok(()),
+        // If it cannot be found out, it is local in all likelihood, and `doctor` says so.
+        Ok(FileSystem::Foreign(_) | FileSystem::Memory | FileSystem::Local) | Err(_) => Ok(()),
     }
 }
 
 /// The kind of file system of a file.
+///
+/// # Errors
+///
+/// Where the system does not tell.
 #[cfg(target_os = "linux")]
-pub(super) fn file_system(path: &Path) -> FileSystem {
-    let Ok(stat) = rustix::fs::statfs(path) else {
-        return FileSystem::Local;
-    };
+pub(super) fn file_system(path: &Path) -> io::Result<FileSystem> {
+    let stat = rustix::fs::statfs(path)?;
     // The type of the field differs between architectures; the numbers have 32 bits.
     let magic = (stat.f_type as u64) & 0xffff_ffff;
     let name = |list: &[(u64, &'static str)]| {
         let found = list.iter().find(|(number, _)| *number == magic);
         found.map(|(_, name)| *name)
     };
-    match (name(&NETWORK), name(&FOREIGN)) {
+    Ok(match (name(&NETWORK), name(&FOREIGN)) {
         (Some(name), _) => FileSystem::Network(name),
         (None, Some(name)) => FileSystem::Foreign(name),
         (None, None) if MEMORY.contains(&magic) => FileSystem::Memory,
         (None, None) => FileSystem::Local,
-    }
+    })
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn file_system(_path: &Path) -> FileSystem {
-    FileSystem::Local
+pub(super) fn file_system(_path: &Path) -> io::Result<FileSystem> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 fn wrong(message: impl Into<String>) -> Error {

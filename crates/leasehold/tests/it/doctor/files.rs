@@ -21,13 +21,15 @@ fn file() -> (TempDir, PathBuf, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_missing_is_not_made() {
-    let directory = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}/a/b/locks.db", directory.path().display());
+    let (directory, _path, url) = file();
     let report = diagnose(&url).await;
     assert!(report.severity() <= Severity::Note, "{report:#?}");
-    assert_eq!(found(&report, "file").severity, Severity::Note);
+    assert_eq!(found(&report, "file").severity, Severity::Ok);
     assert_eq!(report.store, url);
     assert_eq!(report.acl, None);
+    let misspelt = format!("sqlite:{}/a/b/locks.db", directory.path().display());
+    let report = diagnose(&misspelt).await;
+    assert_eq!(found(&report, "directory").severity, Severity::Danger);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
@@ -94,6 +96,22 @@ async fn a_log_that_a_reader_lets_grow_is_warned_of() {
     assert_eq!(finding.severity, Severity::Warning);
     let fix = finding.fix.as_deref().unwrap();
     assert!(fix.contains("fuser"), "{fix}");
+}
+
+/// A path that leads nowhere is not a file that is still to be created.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_that_cannot_be_followed_is_a_danger() {
+    let (directory, path, _url) = file();
+    fs::write(&path, "").unwrap();
+    for path in [
+        path.join("locks.db"),
+        directory.path().join("a".repeat(300)),
+    ] {
+        let report = diagnose(&format!("sqlite:{}", path.display())).await;
+        let finding = found(&report, "file");
+        assert_eq!(finding.severity, Severity::Danger, "{report:#?}");
+        assert!(finding.seen.contains("leads nowhere"), "{}", finding.seen);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -48,25 +48,54 @@ async fn diagnose_allowed(server: &RedisServer) -> Report {
     diagnose(&server.url_of("leasehold", PASSWORD)).await
 }
 
-/// What it does not see is a note with the right that shows it.
+/// The line for `doctor` in a report of a user who may not see all.
+#[track_caller]
+pub(super) fn line_for_doctor(report: &Report) -> String {
+    let unseen = found(report, "diagnosis");
+    assert_eq!(unseen.severity, Severity::Unknown, "{report:#?}");
+    let fix = unseen.fix.as_deref().unwrap();
+    fix[fix.find("ACL SETUSER").unwrap()..].to_owned()
+}
+
+/// What it does not see is unknown, and the user that the finding names sees all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
     let server = healthy().start();
     allow(&server, &[], "");
-    let report = diagnose_allowed(&server).await;
-    assert_eq!(report.severity(), Severity::Note, "{report:#?}");
-    assert_eq!(found(&report, "rights").severity, Severity::Ok);
-    for (check, right) in [("version", "+info"), ("persistence", "+config|get")] {
-        let finding = found(&report, check);
-        assert_eq!(finding.severity, Severity::Note);
-        assert!(finding.fix.as_deref().unwrap().contains(right));
+    let unsafe_settings = [
+        ["maxmemory", "100mb"],
+        ["maxmemory-policy", "allkeys-lru"],
+        ["appendonly", "no"],
+    ];
+    for [name, value] in unsafe_settings {
+        server.cli(&["CONFIG", "SET", name, value]);
     }
-    let more = ["+info", "+config|get", "+acl|whoami"];
-    server.cli(&[&["ACL", "SETUSER", "leasehold"], &more[..]].concat());
     let report = diagnose_allowed(&server).await;
+    assert_eq!(report.severity(), Severity::Unknown, "{report:#?}");
+    assert_eq!(found(&report, "rights").severity, Severity::Ok);
+    let unseen = &found(&report, "diagnosis").seen;
+    for part in ["eviction", "persistence", "INFO", "CONFIG GET", "NOPERM"] {
+        assert!(unseen.contains(part), "{part}: {unseen}");
+    }
+    allow_line([&server], &line_for_doctor(&report));
+    let url = server.url_of("leasehold-doctor", PASSWORD);
+    let report = diagnose(&url).await;
+    for check in ["eviction", "persistence"] {
+        assert_eq!(found(&report, check).severity, Severity::Danger);
+    }
+    for [name, _] in unsafe_settings {
+        let safe = match name {
+            "maxmemory" => "0",
+            "maxmemory-policy" => "noeviction",
+            _ => "yes",
+        };
+        server.cli(&["CONFIG", "SET", name, safe]);
+    }
+    let report = diagnose(&url).await;
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
     let seen = &found(&report, "rights").seen;
-    assert!(seen.contains("user leasehold"), "{seen}");
+    assert!(seen.contains("user leasehold-doctor has all"), "{seen}");
+    assert_eq!(server.cli(&["ACL", "LOG"]), "");
 }
 
 /// Each word of the line is needed: `doctor` finds that it is missing, and an operation fails.

@@ -89,7 +89,7 @@ pub(super) fn rows(tag: &str) -> usize {
 }
 
 /// Puts a value with these token headers. Returns the status and the whole response.
-pub(super) async fn http(address: &str, tokens: &[&str], value: &str) -> (u16, String) {
+pub(crate) async fn http(address: &str, tokens: &[&str], value: &str) -> (u16, String) {
     let headers: String = tokens
         .iter()
         .map(|token| format!("Fencing-Token: {token}\r\n"))
@@ -102,7 +102,7 @@ pub(super) async fn http(address: &str, tokens: &[&str], value: &str) -> (u16, S
     exchange(address, &request).await
 }
 
-pub(super) async fn exchange(address: &str, request: &str) -> (u16, String) {
+pub(crate) async fn exchange(address: &str, request: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut response = String::new();

@@ -1,6 +1,6 @@
-//! Parts of a program that panic: a metrics recorder, a log subscriber, a clock.
+//! Parts of a program that may panic: a metrics recorder, a log subscriber, a clock.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,9 @@ use tracing::span;
 /// Counts, or panics at every metric.
 #[derive(Default)]
 pub(crate) struct Metrics {
-    counts: Mutex<HashMap<String, Arc<AtomicU64>>>,
+    /// By name and value of the label.
+    counts: Mutex<HashMap<(String, String), Arc<AtomicU64>>>,
+    gauges: Mutex<HashMap<String, Arc<AtomicU64>>>,
     panics: bool,
 }
 
@@ -25,10 +27,31 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn count(&self, name: &str) -> u64 {
+    /// The names of all counters.
+    pub(crate) fn counters(&self) -> BTreeSet<String> {
         let counts = self.counts.lock().unwrap();
-        let count = counts.get(name);
-        count.map_or(0, |count| count.load(Ordering::SeqCst))
+        counts.keys().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// A count with any label.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.sum(|counter, _| counter == name)
+    }
+
+    pub(crate) fn count_of(&self, name: &str, label: &str) -> u64 {
+        self.sum(|counter, of| counter == name && of == label)
+    }
+
+    fn sum(&self, selected: impl Fn(&str, &str) -> bool) -> u64 {
+        let counts = self.counts.lock().unwrap();
+        let counts = counts.iter();
+        let counts = counts.filter(|((name, label), _)| selected(name, label));
+        counts.map(|(_, count)| count.load(Ordering::SeqCst)).sum()
+    }
+
+    pub(crate) fn gauge(&self, name: &str) -> f64 {
+        let gauges = self.gauges.lock().unwrap();
+        f64::from_bits(gauges[name].load(Ordering::SeqCst))
     }
 }
 
@@ -42,13 +65,17 @@ impl Recorder for Metrics {
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         assert!(!self.panics, "no counter {key}");
         let mut counts = self.counts.lock().unwrap();
-        let count = counts.entry(key.name().to_owned()).or_default();
+        let label = key.labels().next().map_or("", |label| label.value());
+        let counter = (key.name().to_owned(), label.to_owned());
+        let count = counts.entry(counter).or_default();
         Counter::from_arc(Arc::clone(count))
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
         assert!(!self.panics, "no gauge {key}");
-        Gauge::noop()
+        let mut gauges = self.gauges.lock().unwrap();
+        let gauge = gauges.entry(key.name().to_owned()).or_default();
+        Gauge::from_arc(Arc::clone(gauge))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {

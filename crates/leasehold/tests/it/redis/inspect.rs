@@ -32,6 +32,31 @@ async fn a_record_without_counter_or_expiry_is_shown_and_a_foreign_one_is_an_err
     assert!(error.to_string().contains(lock), "{error}");
 }
 
+/// Nor does a queue that the user may not read.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreadable_queue_hides_no_lock() {
+    let (server, store) = server_and_store().await;
+    granted(&*store, acquire("a", 1)).await;
+    let queue = "app:{t:a}:queue";
+    let waiters = async |store: &dyn Store| {
+        let entry = store.inspect(&key("a")).await.unwrap().unwrap();
+        let waiters = entry.waiters.iter().map(|waiter| waiter.lease);
+        waiters.collect::<Vec<_>>()
+    };
+    server.cli(&["SET", queue, "x"]);
+    assert_eq!(waiters(&*store).await, []);
+    server.cli(&["DEL", queue]);
+    let waiting = lease(2).to_string();
+    let asked = format!("{waiting} 30000 1");
+    server.cli(&["RPUSH", queue, "odd", "odd", &asked, &waiting, "odd"]);
+    assert_eq!(waiters(&*store).await, [lease(2)]);
+    let rules = ["~app:*", "&app:*", "+@all", "-lrange"];
+    server.cli(&[&["ACL", "SETUSER", "bob", "on", ">pw"], &rules[..]].concat());
+    let store = open(&server.url_of("bob", "pw")).await;
+    assert_eq!(waiters(&*store).await, []);
+    assert_eq!(store.list(&space()).await.unwrap().len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyspace_is_listed_by_name_and_without_foreign_keys() {
     let (server, store) = server_and_store().await;

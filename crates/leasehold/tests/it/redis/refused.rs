@@ -161,6 +161,8 @@ async fn tls_that_does_not_fit() {
     let url = format!("rediss://localhost:{}?ca={ca}", plain.port());
     let limit = Duration::from_millis(200);
     refused_within(limit, &url, ErrorKind::Unreachable, "that it speaks TLS").await;
+    // With more time, a request without TLS finds the cause.
+    refused(&url, ErrorKind::Unreachable, "does not speak TLS there").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

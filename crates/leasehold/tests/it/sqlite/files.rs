@@ -5,19 +5,14 @@ use std::fs;
 use super::*;
 
 #[tokio::test]
-async fn directory_and_file_are_created_for_this_user_only() {
+async fn the_files_are_created_for_this_user_only() {
     let fixture = FileFixture::new();
-    let path = fixture
-        .directory
-        .path()
-        .join("state/leasehold/100%20 #?.db");
+    let path = fixture.directory.path().join("100%20 #?.db");
     let url = format!("sqlite://{}", path.display());
     let store = open(&url).await;
     granted(&*store, acquire("a", 1)).await;
     assert_eq!(store.to_string(), format!("sqlite:{}", path.display()));
     let directory = path.parent().unwrap();
-    assert_eq!(mode(directory.parent().unwrap()), 0o700);
-    assert_eq!(mode(directory), 0o700);
     for entry in fs::read_dir(directory).unwrap() {
         let file = entry.unwrap().path();
         assert_eq!(mode(&file), 0o600, "{}", file.display());
@@ -34,7 +29,9 @@ async fn a_path_that_cannot_be_a_file_is_refused() {
     refusal(fixture.directory.path(), kind, advice).await;
     refusal(Path::new("/dev/null"), kind, "not a regular file").await;
     let below = file.join("below/locks.db");
-    refusal(&below, kind, "its directory cannot be created").await;
+    refusal(&below, kind, "its directory does not exist").await;
+    let misspelt = fixture.directory.path().join("misspelt/locks.db");
+    refusal(&misspelt, kind, "its directory does not exist").await;
     let missing = Path::new("/proc/locks.db");
     refusal(missing, kind, "the file cannot be created").await;
     // The permission bits do not stop root, so a file of the kernel stands in for one without them.

@@ -39,6 +39,7 @@ pub(in crate::store) async fn diagnose(
         extras: rights::extras(&deployment, durability),
     };
     let acl = rights::line(space, &deployment, &inspector.extras);
+    let diagnosis_acl = rights::diagnosis_line(space, &deployment, &inspector.extras);
     let (topology, servers) = match deployment {
         Deployment::Single(address) => (Topology::Single, vec![address]),
         Deployment::Sentinel(set) => {
@@ -61,6 +62,7 @@ pub(in crate::store) async fn diagnose(
         nodes,
         silent,
         acl,
+        diagnosis_acl,
     })
 }
 
@@ -123,9 +125,8 @@ async fn node(address: Address, name: String, inspector: &Inspector<'_>) -> Resu
     let user = address.user.clone();
     let manager = ConnectionManager::new(address, inspector.options);
     let (info, config, protocol) = facts::collect(&manager).await?;
-    let mut rights =
-        rights::collect(&manager, inspector.space, protocol, &inspector.extras).await?;
-    rights.user = rights.user.or(user);
+    let (space, extras) = (inspector.space, &inspector.extras);
+    let rights = rights::collect(&manager, space, user, protocol, extras).await?;
     let clock = clock::collect(&manager).await?;
     Ok(NodeFacts {
         name,

@@ -32,12 +32,35 @@ const RIGHTS: [(Purpose, &str); 5] = [
 const PROBE: &str = include_str!("probe.lua");
 
 /// The number of names tried to find one in a slot of a node. Of a hundred masters, one is missed once in
-/// seven hundred times; then its permissions are not reported. Nor are those of a node without a bucket of the
+/// seven hundred times; then its permissions are not known. Nor are those of a node without a bucket of the
 /// namespace, which has none of its locks.
 const NAMES_MAX: u32 = 650;
 
+/// The commands with which servers describe themselves. `CONFIG GET` shows passwords, too.
+const DIAGNOSIS: [&str; 2] = ["info", "config|get"];
+
+/// The further ones of a cluster.
+const CLUSTER_DIAGNOSIS: [&str; 2] = ["cluster|info", "cluster|nodes"];
+
 /// The command that creates a user with exactly these permissions.
 pub(super) fn line(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -> String {
+    user_line("leasehold", space, deployment, extras)
+}
+
+/// The command that creates a user for `doctor`. It is not the user of the locks, who must not read the settings.
+/// It has the permissions of that user as well, because the diagnosis tries them.
+pub(super) fn diagnosis_line(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -> String {
+    let cluster: &[&str] = match deployment {
+        Deployment::Cluster(_) => &CLUSTER_DIAGNOSIS,
+        _ => &[],
+    };
+    let more = DIAGNOSIS.iter().chain(cluster);
+    let more = more.filter(|command| !extras.contains(command));
+    let extras: Vec<_> = extras.iter().chain(more).copied().collect();
+    user_line("leasehold-doctor", space, deployment, &extras)
+}
+
+fn user_line(user: &str, space: &Keyspace, deployment: &Deployment, extras: &[&str]) -> String {
     let any = match deployment {
         Deployment::Single(address) => Some(address),
         Deployment::Sentinel(set) => set.sentinels.first(),
@@ -47,8 +70,7 @@ pub(super) fn line(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -
     let db = any.map_or(0, |any| any.db);
     let namespace = space.namespace();
     let commands = RIGHTS.iter().flat_map(|(_, commands)| commands.split(' '));
-    let mut line =
-        format!("ACL SETUSER leasehold reset on >PASSWORD ~{namespace}:* &{namespace}:*");
+    let mut line = format!("ACL SETUSER {user} reset on >PASSWORD ~{namespace}:* &{namespace}:*");
     // Another database than the first has to be selected.
     let extras = extras.iter().copied();
     for command in commands.chain(extras).chain((db != 0).then_some("select")) {
@@ -71,18 +93,24 @@ pub(super) fn extras(deployment: &Deployment, durability: Durability) -> Vec<&'s
     extras
 }
 
-/// Finds the permissions of our user, including these commands.
+/// Finds the permissions of our user, including these commands. `user` is its name, if the URL has one.
 pub(super) async fn collect(
     manager: &ConnectionManager,
     space: &Keyspace,
+    user: Option<String>,
     protocol: u8,
     extras: &[&'static str],
 ) -> Result<Rights> {
+    let user = match user {
+        Some(user) => Some(user),
+        None => whoami(manager).await?,
+    };
     let mut rights = Rights {
-        user: user(manager).await?,
+        user,
         ..Rights::default()
     };
     let (record, channel, answer) = probe(manager, space).await?;
+    rights.tried = !answer.as_ref().is_none_or(has_moved);
     match &answer {
         Some(Value::Array(pairs)) => {
             for pair in pairs.chunks_exact(2) {
@@ -146,16 +174,20 @@ async fn probe(
         probe.arg(PROBE).arg(2).arg(&record).arg(queue);
         probe.arg(&channel);
         let answer = send(manager, [probe]).await?.into_iter().next();
-        let moved = matches!(&answer, Some(Value::ServerError(error)) if error.code() == "MOVED");
         left -= 1;
-        if !moved || left == 0 {
+        if !answer.as_ref().is_some_and(has_moved) || left == 0 {
             return Ok((record, channel, answer));
         }
     }
 }
 
+/// Whether a node refused a command because its key is in a slot of another node.
+fn has_moved(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.code() == "MOVED")
+}
+
 /// The name of our user, if the server reports it.
-async fn user(manager: &ConnectionManager) -> Result<Option<String>> {
+async fn whoami(manager: &ConnectionManager) -> Result<Option<String>> {
     let answers = send(manager, [words(&["ACL", "WHOAMI"])]).await?;
     Ok(answers.first().and_then(text))
 }
@@ -222,6 +254,29 @@ mod tests {
             let words: Vec<_> = line.split(' ').collect();
             let distinct: BTreeSet<_> = words.iter().collect();
             assert_eq!(distinct.len(), words.len(), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_line_for_doctor_adds_what_it_reads_and_nothing_twice() {
+        let cluster = "+info +config|get +cluster|info +cluster|nodes";
+        for (url, more) in [
+            ("redis://host/3", "+info +config|get"),
+            ("redis+sentinel://host/m", "+info +config|get"),
+            ("redis+cluster://host", cluster),
+            // Its locks need `INFO` as well.
+            ("redlock://a,b,c", "+config|get"),
+        ] {
+            let deployment = Deployment::parse(url).unwrap();
+            let extras = extras(&deployment, Durability::None);
+            let space = fixture::space("app", "t");
+            let locks = line(&space, &deployment, &extras);
+            let doctor = diagnosis_line(&space, &deployment, &extras);
+            let words = |line: &str| line.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
+            let added: BTreeSet<_> = &words(&doctor) - &words(&locks);
+            let expected = words(&format!("leasehold-doctor {more}"));
+            assert_eq!(added, expected, "{doctor}");
+            assert_eq!(words(&doctor).len(), doctor.split(' ').count(), "{doctor}");
         }
     }
 }

@@ -12,6 +12,9 @@ use super::known::{NO_PASSWORD, find};
 use super::quote;
 use crate::{Error, ErrorKind};
 
+/// The text of [`without_tls`].
+const NO_TLS: &str = "it replies to a request without TLS";
+
 /// A connection could not be opened.
 pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Address) -> Error {
     let words = quote(&match (error.code(), error.detail()) {
@@ -39,6 +42,11 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
             error_of(kind, advice).with_source(error.clone())
         }
     }
+}
+
+/// The error of a TLS handshake with a server that replies to requests without TLS.
+pub(in crate::store::redis) fn without_tls() -> RedisError {
+    io::Error::new(io::ErrorKind::InvalidData, NO_TLS).into()
 }
 
 /// A connection attempt timed out.
@@ -120,7 +128,7 @@ fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKi
         _ if words.contains("fatal alert") => {
             "the server refused the TLS handshake; it may want a certificate: ?cert=FILE&key=FILE"
         }
-        _ if words.contains("corrupt message") => {
+        _ if words.contains("corrupt message") || words.contains(NO_TLS) => {
             "the server does not speak TLS there; use redis://, or its TLS port"
         }
         _ if error.is_connection_dropped() && !tls => {

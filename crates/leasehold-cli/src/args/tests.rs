@@ -1,0 +1,199 @@
+//! The page of the command line describes what the parser and the help texts have.
+
+use std::collections::BTreeSet;
+
+use clap::{Arg, ArgAction, CommandFactory as _};
+
+use super::*;
+use crate::exit;
+
+const PAGE: &str = include_str!("../../../../docs/cli.md");
+
+/// The text below a heading, up to the next heading of its level.
+fn section(heading: &str) -> &'static str {
+    let (level, _) = heading.split_once(' ').unwrap();
+    let (_, rest) = PAGE.split_once(&format!("\n{heading}\n")).unwrap();
+    rest.split_once(&format!("\n{level} "))
+        .map_or(rest, |(text, _)| text)
+}
+
+/// The pieces of code in a text.
+fn code(text: &str) -> Vec<String> {
+    let pieces = text.split('`').skip(1).step_by(2);
+    pieces.map(|piece| piece.replace("\\|", "|")).collect()
+}
+
+/// The subcommands with the parts of the page that describe their options.
+fn described() -> Vec<(clap::Command, &'static str)> {
+    let (cli, store) = (Cli::command(), "## Options for the store");
+    let command = |name: &str| cli.find_subcommand(name).unwrap().clone();
+    let status = command("watchdog")
+        .find_subcommand("status")
+        .unwrap()
+        .clone();
+    let (intro, _) = PAGE.split_once("\n## ").unwrap();
+    let listings = section("## `ls`, `show`, `release`");
+    vec![
+        (cli.clone(), section(store)),
+        (command("run"), section("## `run`")),
+        (command("ls"), listings),
+        (command("show"), listings),
+        (command("release"), listings),
+        (command("doctor"), section("## `doctor`")),
+        (command("watchdog"), section("## `watchdog`")),
+        (status, section("## `watchdog`")),
+        (command("completions"), intro),
+        (command("man"), intro),
+    ]
+}
+
+/// An option as the page writes it.
+fn usage(option: &Arg) -> String {
+    let long = format!("--{}", option.get_long().unwrap());
+    let value = match option.get_action() {
+        ArgAction::Set | ArgAction::Append => option.get_value_names().unwrap()[0].as_str(),
+        _ => return long,
+    };
+    let more = option.get_value_delimiter().map_or("", |_| ",...");
+    match option.is_require_equals_set() {
+        true => format!("{long}[={value}{more}]"),
+        false => format!("{long} {value}{more}"),
+    }
+}
+
+#[test]
+fn the_page_describes_every_option_with_its_values_and_default() {
+    for (command, text) in described() {
+        for option in command.get_arguments() {
+            if option.get_long().is_none() {
+                continue;
+            }
+            let usage = usage(option);
+            let is_usage = |piece: String| format!(" {piece} ").contains(&format!(" {usage} "));
+            let named = |line: &&str| code(line).into_iter().any(is_usage);
+            let line = text.lines().find(named);
+            let line = line.unwrap_or_else(|| panic!("{usage} of {}", command.get_name()));
+            let values = option.get_possible_values();
+            let values = values.iter().map(|it| it.get_name().into());
+            let defaults = option.get_default_values().iter();
+            let stated = values.chain(defaults.map(|it| it.to_string_lossy()));
+            // The page separates thousands.
+            let line = line.replace(',', "");
+            for value in stated.filter(|_| option.get_action().takes_values()) {
+                assert!(line.contains(&*value), "{usage}: {value}");
+            }
+            if let Some(short) = option.get_short() {
+                assert!(line.contains(&format!("`-{short}`")), "-{short}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_option_in_a_page_exists() {
+    let mut known = BTreeSet::from(["--help".to_owned(), "--version".to_owned()]);
+    for (command, _) in described() {
+        for option in command.get_arguments() {
+            known.extend(option.get_long().map(|long| format!("--{long}")));
+            known.extend(option.get_short().map(|short| format!("-{short}")));
+        }
+    }
+    let watchdog = include_str!("../../../../docs/watchdog.md");
+    let is_option = |word: &&str| {
+        let name = word.trim_start_matches('-');
+        name.len() < word.len()
+            && name.starts_with(|c: char| c.is_ascii_alphabetic())
+            && name.chars().all(|c| c.is_ascii_alphabetic() || c == '-')
+    };
+    for piece in [PAGE, watchdog].into_iter().flat_map(code) {
+        for line in piece.lines() {
+            // Behind these are the arguments of a command.
+            let words = line
+                .split([' ', '[', '='])
+                .take_while(|word| !["--", "-c"].contains(word));
+            let unknown = |word: &&str| is_option(word) && !known.contains(*word);
+            assert_eq!({ words }.find(unknown), None, "in {line:?}");
+        }
+    }
+}
+
+#[test]
+fn the_page_describes_every_subcommand_and_no_other() {
+    let cli = Cli::command();
+    let commands: BTreeSet<_> = cli.get_subcommands().map(clap::Command::get_name).collect();
+    let (intro, sections) = PAGE.split_once("\n## ").unwrap();
+    let headings = sections
+        .split("\n## ")
+        .map(|text| text.lines().next().unwrap());
+    let named: BTreeSet<_> = headings.flat_map(code).collect();
+    assert!(
+        named.iter().all(|name| commands.contains(name.as_str())),
+        "{named:?}"
+    );
+    for name in commands {
+        let first = |piece: String| piece.split(' ').next() == Some(name);
+        assert!(code(intro).into_iter().any(first), "{name}");
+    }
+}
+
+#[test]
+fn page_and_help_list_every_exit_code() {
+    let own = [
+        exit::REFUSED,
+        exit::LOST,
+        exit::TIMED_OUT,
+        exit::FAILED,
+        exit::NOT_EXECUTABLE,
+        exit::NOT_FOUND,
+    ];
+    let numbers = |cell: &str| {
+        let numbers = cell.split(", ").map(|number| number.trim().parse().ok());
+        numbers.collect::<Option<Vec<u8>>>().unwrap_or_default()
+    };
+    let rows = section("### Exit codes").lines();
+    let page: Vec<_> = rows
+        .filter_map(|row| row.strip_prefix("| ")?.split(" |").next())
+        .flat_map(numbers)
+        .collect();
+    assert_eq!(page, own);
+    let (_, help) = help::RUN.split_once("EXIT STATUS").unwrap();
+    let help = help
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    assert_eq!(help.flat_map(numbers).collect::<Vec<_>>(), own);
+}
+
+#[test]
+fn the_page_describes_every_variable() {
+    let own = |text: &str| -> BTreeSet<String> {
+        let words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+        let own = words.filter(|word| word.starts_with("LEASEHOLD_") || word.starts_with("XDG_"));
+        own.map(str::to_owned).collect()
+    };
+    let mut variables = own(help::LEASEHOLD);
+    for (command, _) in described() {
+        let options = command.get_arguments().filter_map(Arg::get_env);
+        variables.extend(options.map(|variable| variable.to_string_lossy().into_owned()));
+    }
+    assert_eq!(own(section("## Environment")), variables);
+    let (_, help) = help::RUN.split_once("ENVIRONMENT OF THE COMMAND").unwrap();
+    let (help, passed_on) = help.split_once("The password").unwrap();
+    let (passed_on, _) = passed_on.split_once('\n').unwrap();
+    assert_eq!(own(section("### Variables of the command")), own(help));
+    assert!(own(passed_on).is_subset(&variables));
+}
+
+#[test]
+fn no_line_of_a_help_text_breaks_in_two() {
+    for (command, _) in described() {
+        let text = command.get_after_long_help().unwrap().to_string();
+        let indented = text.lines().filter(|line| line.starts_with(' '));
+        for line in indented {
+            assert!(line.len() < 80, "{}: {line}", command.get_name());
+        }
+        for heading in ["EXIT STATUS", "EXAMPLES"] {
+            let found = text.lines().any(|line| line == heading);
+            assert!(found, "{}: {heading}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The texts after the options in help and manual pages.
+//!
+//! A line in capitals is a heading. A paragraph is one line, which the terminal breaks. An indented line is not broken.
+
+/// The two forms of `run`.
+pub(crate) const RUN_USAGE: &str = "leasehold run [OPTIONS] <NAME> <COMMAND>...
+       leasehold run [OPTIONS] <NAME> -c <STRING>";
+
+/// The variables are those of all commands, and every manual page has them.
+pub(crate) const LEASEHOLD: &str = "\
+EXIT STATUS
+Each command describes its own. 125 is a failure of leasehold itself, or an error in its arguments.
+
+ENVIRONMENT
+  LEASEHOLD_STORE              the store, as --store; may contain a password
+  LEASEHOLD_PASSWORD           the store's password
+  LEASEHOLD_PASSWORD_FILE      a file with it, as --password-file
+  LEASEHOLD_SENTINEL_PASSWORD  the password of the sentinels
+  LEASEHOLD_WATCHDOG           the watchdog of runs, as --watchdog of run
+  LEASEHOLD_NAMESPACE          as --namespace
+  LEASEHOLD_TENANT             as --tenant
+  LEASEHOLD_LOG                the log filter, such as leasehold=debug
+  XDG_STATE_HOME               the state directory; default ~/.local/state
+  XDG_RUNTIME_DIR              the directory of the local watchdog socket
+
+EXAMPLES
+  leasehold run deploy ./deploy.sh production
+  leasehold run --no-wait --skip-ok nightly-report ./report.sh
+  leasehold show deploy
+  leasehold doctor --store redis://db";
+
+pub(crate) const RUN: &str = "\
+EXIT STATUS
+  the command's own, or 128+n if signal n ended it
+  75   another client holds the lock (-n)
+  122  the lock was lost while the command ran (--lost-exit-code)
+  124  the wait timed out (-w)
+  125  leasehold failed, or its arguments are wrong
+  126  the command cannot be executed
+  127  the command was not found
+It is never 0 if the command did not run, except with --skip-ok.
+
+ENVIRONMENT OF THE COMMAND
+  LEASEHOLD_NAME      the name of the lock
+  LEASEHOLD_TOKEN     the fencing token: larger than those of all earlier runs
+  LEASEHOLD_LEASE     the id of the lease
+  LEASEHOLD_DEADLINE  the end of the lease in Unix milliseconds, unless renewed
+  LEASEHOLD_STORE     the store, without its password
+The password of the store is passed on for nested runs, in LEASEHOLD_PASSWORD, LEASEHOLD_PASSWORD_FILE or \
+LEASEHOLD_SENTINEL_PASSWORD.
+
+SIGNALS
+Signals are passed on to the command. At a terminal it is in the process group of leasehold and gets them directly; \
+otherwise it has its own group. During the wait for the lock a signal ends leasehold with 128+n. Background processes \
+that outlive the command go on without the lock, with a message. With --wait-all they keep the lock and get the signals.
+
+LOSS OF THE LOCK
+All processes of the command are stopped: TERM, and KILL after --kill-after. A lock that was freed by force, deleted or \
+taken over can have a new holder before the command has ended: for 500 ms, or for --kill-after if it is given. A process \
+of another user (sudo) cannot be stopped. leasehold names it on stderr and exits with the code of a lost lock when the \
+others have ended. If leasehold was killed, the lease ends by its ttl, although such a process goes on.
+
+GUARDIAN
+The guardian, a process between leasehold and the command, kills the command if leasehold is killed with -9. If \
+leasehold is stopped, the guardian kills it before the lease ends, unless a watchdog keeps it. Without a guardian the \
+command is not run. If the guardian is killed, the run ends with 125.
+
+EXAMPLES
+  leasehold run nightly-report ./report.sh
+  leasehold run -n --skip-ok cleanup find /tmp/cache -mtime +7 -delete
+  leasehold run -w 2m --ttl 1m deploy ./deploy.sh production
+  leasehold run backup -c 'pg_dump shop | gzip > shop.gz'
+  leasehold run --watchdog backup ./backup.sh
+  leasehold run import -c 'import --fence \"$LEASEHOLD_TOKEN\"'";
+
+pub(crate) const LS: &str = "\
+EXIT STATUS
+  0    the locks were listed, or there are none
+  125  the store is unreachable or refuses access, or the arguments are wrong
+
+EXAMPLES
+  leasehold ls
+  leasehold ls --store redis://db --filter 'deploy/*'
+  leasehold ls --watch
+  leasehold ls --json";
+
+pub(crate) const SHOW: &str = "\
+EXIT STATUS
+  0    the lock is held
+  1    the lock is free
+  125  the store is unreachable or refuses access, or the arguments are wrong
+
+EXAMPLES
+  leasehold show deploy
+  leasehold show --json deploy";
+
+pub(crate) const RELEASE: &str = "\
+EXIT STATUS
+  0    a holder was cut off
+  1    the lock was free
+  125  the store is unreachable or refuses access, or the arguments are wrong
+
+EXAMPLES
+  leasehold release --force deploy";
+
+pub(crate) const DOCTOR: &str = "\
+EXIT STATUS
+  0    nothing wrong in what could be seen; there may be notes
+  1    warnings: locks may be lost when something else fails, too;
+       or a part could not be seen
+  2    dangers: locks would be lost, or cannot be acquired
+  125  the store is unreachable or refuses access, or the arguments are wrong
+
+EXAMPLES
+  leasehold doctor
+  leasehold doctor --store redis+cluster://a,b,c --ttl 10s
+  leasehold doctor --store redis://db --replicas 1 --json";
+
+pub(crate) const COMPLETIONS: &str = "\
+NAMES OF LOCKS
+The scripts for bash, zsh and fish complete the names of held locks, too. For that they ask the store, for 300 ms at \
+most.
+
+EXIT STATUS
+  0    the script was printed
+  125  the arguments are wrong, or stdout cannot be written
+
+EXAMPLES
+  leasehold completions bash > /etc/bash_completion.d/leasehold
+  leasehold completions zsh > /usr/local/share/zsh/site-functions/_leasehold
+  leasehold completions fish > ~/.config/fish/completions/leasehold.fish";
+
+pub(crate) const MAN: &str = "\
+EXIT STATUS
+  0    the pages were written
+  125  the arguments are wrong, or the output cannot be written
+
+EXAMPLES
+  leasehold man | man -l -
+  leasehold man --dir /usr/local/share/man/man1";

@@ -1,0 +1,100 @@
+//! `leasehold ls`.
+
+mod glob;
+mod refresh;
+
+use std::cmp::Ordering;
+
+use comfy_table::{ColumnConstraint, Table, Width};
+use leasehold::{Client, LockInfo};
+
+use crate::args::{LsArgs, Sort, StoreArgs};
+use crate::connect::connect;
+use crate::exit::Failure;
+use crate::{duration, json, output};
+
+/// The column that is cut to the width of the terminal, but not below a width.
+const HOLDER: usize = 1;
+const HOLDER_WIDTH_MIN: u16 = 20;
+
+pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> {
+    let client = connect(store, Client::builder()).await?;
+    if let Some(interval) = args.watch {
+        return refresh::refresh(args, &client, interval).await;
+    }
+    let locks = list(args, &client).await?;
+    if args.json {
+        json::print(&json::Ls::new(&client, &locks))?;
+    } else if locks.is_empty() {
+        note!("{}", nothing(args, store, &client));
+    } else {
+        output::line(&table(&locks).trim_fmt())?;
+    }
+    Ok(0)
+}
+
+/// The held locks that the filter matches, in order.
+async fn list(args: &LsArgs, client: &Client) -> Result<Vec<LockInfo>, Failure> {
+    let mut locks = client.locks().await?;
+    if let Some(filter) = &args.filter {
+        locks.retain(|info| glob::matches(filter, &info.name));
+    }
+    locks.sort_by(|a, b| {
+        let order = match args.sort {
+            // Without a time they are the last.
+            Sort::Age => (a.since.is_none(), a.since).cmp(&(b.since.is_none(), b.since)),
+            Sort::Name => Ordering::Equal,
+            Sort::TimeLeft => a.time_left.cmp(&b.time_left),
+        };
+        order.then_with(|| a.name.cmp(&b.name))
+    });
+    Ok(locks)
+}
+
+/// A table of the locks. At a terminal each lock has one line.
+fn table(locks: &[LockInfo]) -> Table {
+    let rows = locks.iter().map(|info| {
+        [
+            output::printable(&info.name),
+            output::holder(info),
+            output::age(info),
+            duration::show(info.time_left),
+            info.waiters.len().to_string(),
+        ]
+    });
+    let header = ["NAME", "HOLDER", "HELD FOR", "TIME LEFT", "WAITERS"];
+    let mut table = output::table(header, rows, 2..);
+    for row in table.row_iter_mut() {
+        row.max_height(1);
+    }
+    for column in table.column_iter_mut() {
+        column.set_constraint(match column.index {
+            HOLDER => ColumnConstraint::LowerBoundary(Width::Fixed(HOLDER_WIDTH_MIN)),
+            _ => ColumnConstraint::ContentWidth,
+        });
+        // No cell has one, so that none is cut between two words.
+        column.set_delimiter('\n');
+    }
+    table
+}
+
+fn nothing(args: &LsArgs, store: &StoreArgs, client: &Client) -> String {
+    let StoreArgs {
+        namespace, tenant, ..
+    } = store;
+    let scope = format!(
+        "namespace {namespace}, tenant {tenant}, at {}",
+        client.store()
+    );
+    match &args.filter {
+        None => format!("no locks are held in {scope}"),
+        Some(filter) if glob::is_pattern(filter) => {
+            format!("no held lock matches {filter:?} in {scope}")
+        }
+        Some(filter) => format!(
+            "no held lock matches {filter:?} in {scope}; the whole name is compared, and * stands for any text, \
+             as in {:?}",
+            format!("*{filter}*")
+        ),
+    }
+}

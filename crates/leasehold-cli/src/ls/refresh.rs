@@ -1,0 +1,191 @@
+//! `leasehold ls --watch`.
+
+use std::future;
+use std::io::{self, IsTerminal};
+use std::task::Poll;
+use std::time::Duration;
+
+use jiff::Zoned;
+use leasehold::{Client, LockInfo};
+use rustix::process::{Signal, getpid, kill_process};
+use rustix::termios::tcgetwinsize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use tokio::signal::unix::{self, SignalKind};
+use tokio::time::{self, Interval, MissedTickBehavior};
+
+use super::{list, table};
+use crate::args::LsArgs;
+use crate::exit::{self, Failure};
+use crate::{duration, json, output};
+
+/// The lines of a frame above the locks: a summary, an empty line and the header of the table.
+const HEAD_LINES: usize = 3;
+
+/// The height of a terminal that does not know it.
+const LINES: usize = 24;
+
+/// Lists the locks at each tick of the interval. Failures that may pass do not end it.
+pub(super) async fn refresh(
+    args: &LsArgs,
+    client: &Client,
+    interval: Duration,
+) -> Result<u8, Failure> {
+    let mut ticks = time::interval(interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    if args.json || !io::stdout().is_terminal() {
+        print_each(args, client, ticks).await
+    } else {
+        draw_each(args, client, ticks).await
+    }
+}
+
+/// Prints each listing, until nobody reads them.
+async fn print_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Result<u8, Failure> {
+    loop {
+        ticks.tick().await;
+        let locks = match list(args, client).await {
+            Ok(locks) => locks,
+            Err(failure) if failure.is_transient() => {
+                match args.json {
+                    true => json::report(&failure, None),
+                    false => failure.report(),
+                }
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        let text = match args.json {
+            true => json::line(&json::Ls::new(client, &locks))?,
+            // With an empty line between two tables.
+            false => table(&locks).trim_fmt() + "\n",
+        };
+        if !output::write_to_reader(format!("{text}\n").as_bytes())? {
+            return Ok(0);
+        }
+    }
+}
+
+/// Draws each listing in place of the one before, until a signal.
+async fn draw_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()?;
+    let mut screen = Screen::open()?;
+    loop {
+        let next = async {
+            ticks.tick().await;
+            list(args, client).await
+        };
+        let listed = tokio::select! {
+            listed = next => listed,
+            number = signals.next() => {
+                if number != SIGTSTP {
+                    return Ok(exit::by_signal(number));
+                }
+                drop(screen);
+                // Stops this process here, until it is continued.
+                let _ = kill_process(getpid(), Signal::STOP);
+                screen = Screen::open()?;
+                continue;
+            }
+        };
+        let frame = match listed {
+            Ok(locks) => frame(client, &locks, ticks.period()),
+            Err(failure) if failure.is_transient() => frame_of_failure(&failure),
+            Err(failure) => return Err(failure),
+        };
+        screen.draw(&frame)?;
+    }
+}
+
+/// The lines of a listing, as many as the terminal has.
+fn frame(client: &Client, locks: &[LockInfo], interval: Duration) -> Vec<String> {
+    let waiters = locks.iter().map(|info| info.waiters.len()).sum();
+    let mut lines = vec![
+        format!(
+            "{}  every {}  {}, {}  {}",
+            Zoned::now().strftime("%H:%M:%S"),
+            duration::show(interval),
+            output::count(locks.len(), "lock"),
+            output::count(waiters, "waiter"),
+            output::printable(&client.store().to_string()),
+        ),
+        String::new(),
+    ];
+    let height = tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_row));
+    let height = if height == 0 { LINES } else { height };
+    let space = height.saturating_sub(HEAD_LINES);
+    if locks.len() <= space {
+        lines.extend(table(locks).lines());
+    } else {
+        // The last line counts the others.
+        let shown = space.saturating_sub(1);
+        lines.extend(table(&locks[..shown]).lines());
+        lines.push(format!("and {} more", locks.len() - shown));
+    }
+    lines
+}
+
+fn frame_of_failure(failure: &Failure) -> Vec<String> {
+    let time = Zoned::now().strftime("%H:%M:%S").to_string();
+    let message = output::printable(&failure.to_string());
+    vec![time, String::new(), format!("{}{message}", Screen::WRAP)]
+}
+
+/// The alternate screen of the terminal, without cursor, until it is dropped.
+struct Screen;
+
+impl Screen {
+    const OPEN: &str = "\x1b[?1049h\x1b[?25l";
+    const CLOSE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+    const HOME: &str = "\x1b[H";
+    const NO_WRAP: &str = "\x1b[?7l";
+    const WRAP: &str = "\x1b[?7h";
+    const CLEAR_LINE: &str = "\x1b[K";
+    const CLEAR_BELOW: &str = "\x1b[J";
+
+    fn open() -> Result<Self, Failure> {
+        output::write(Self::OPEN.as_bytes())?;
+        Ok(Self)
+    }
+
+    /// Writes the lines over those of the frame before. A line that is longer than the terminal is wide is cut off.
+    fn draw(&self, lines: &[String]) -> Result<(), Failure> {
+        let lines: Vec<_> = lines
+            .iter()
+            .map(|line| format!("{line}{}", Self::CLEAR_LINE))
+            .collect();
+        let (home, lines, below) = (Self::HOME, lines.join("\r\n"), Self::CLEAR_BELOW);
+        output::write(format!("{home}{}{lines}{below}", Self::NO_WRAP).as_bytes())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = output::write(Self::CLOSE.as_bytes());
+    }
+}
+
+/// The signals after which the terminal must be as before.
+struct Signals(Vec<(i32, unix::Signal)>);
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        let listen =
+            |number| -> io::Result<_> { Ok((number, unix::signal(SignalKind::from_raw(number))?)) };
+        let signals = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP].map(listen);
+        let failed = |error| Failure::own("signals cannot be received", error);
+        let signals: io::Result<_> = signals.into_iter().collect();
+        signals.map(Self).map_err(failed)
+    }
+
+    async fn next(&mut self) -> i32 {
+        future::poll_fn(|context| {
+            for (number, signal) in &mut self.0 {
+                if signal.poll_recv(context).is_ready() {
+                    return Poll::Ready(*number);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}

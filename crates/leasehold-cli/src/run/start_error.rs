@@ -1,0 +1,181 @@
+//! Why a command did not start, and what its user may have meant.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::exit::{self, Failure};
+
+/// Commands that only a shell has.
+const BUILTINS: [&str; 22] = [
+    "alias", "bg", "cd", "eval", "exec", "exit", "export", "fg", "for", "if", "jobs", "pushd",
+    "read", "set", "source", "trap", "ulimit", "umask", "unset", "until", "wait", "while",
+];
+
+/// The characters of a command line that a shell interprets.
+const SHELL_SYNTAX: [char; 13] = [
+    ' ', '\t', '\n', '&', '|', ';', '<', '>', '$', '`', '*', '(', '\'',
+];
+
+/// How much of a script is read for its first line.
+const FIRST_LINE_MAX: u64 = 256;
+
+/// The failure of a command that the system could not start.
+pub(super) fn explain(command: &[OsString], error: io::Error) -> Failure {
+    let program = command.first().map(OsString::as_os_str).unwrap_or_default();
+    let name = quote(&program.to_string_lossy());
+    let explained = match error.kind() {
+        io::ErrorKind::NotFound => match find(program) {
+            Some(file) => Some(missing_interpreter(&file)),
+            None => Some(no_such_program(command)),
+        },
+        io::ErrorKind::PermissionDenied => find(program).and_then(|file| not_executable(&file)),
+        _ => None,
+    };
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => exit::NOT_FOUND,
+        _ => exit::NOT_EXECUTABLE,
+    };
+    let failure = match explained {
+        Some(why) => Failure::usage(format!("{name} cannot be run: {why}")),
+        None => Failure::own(format!("{name} cannot be run"), error),
+    };
+    failure.with_code(code)
+}
+
+/// The existing file that a system call would execute.
+fn find(program: &OsStr) -> Option<PathBuf> {
+    let path = Path::new(program);
+    if program.as_encoded_bytes().contains(&b'/') {
+        return path.exists().then(|| path.to_owned());
+    }
+    let directories = env::var_os("PATH")?;
+    let mut files = env::split_paths(&directories).map(|directory| directory.join(path));
+    files.find(|file| !program.is_empty() && file.is_file())
+}
+
+/// A program that is in no directory of PATH, or at no such path.
+fn no_such_program(command: &[OsString]) -> String {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let name = words.first().map_or("", |name| &**name);
+    let through_shell = |line: &str| {
+        format!(
+            "no shell is used; write leasehold run NAME -c {}",
+            quote(line)
+        )
+    };
+    if words.len() == 1 && name.contains(SHELL_SYNTAX) {
+        return through_shell(name);
+    }
+    if BUILTINS.contains(&name) {
+        let line = through_shell(&line_of(&words));
+        return format!("it is a builtin of the shell, and {line}");
+    }
+    if is_assignment(name) {
+        let line = line_of(&words);
+        return format!("it sets a variable; write leasehold run NAME env {line}");
+    }
+    if name.is_empty() {
+        return "its name is empty; is a variable of your script unset?".to_owned();
+    }
+    if name.starts_with('-') {
+        return "it stands where the command begins; options of leasehold stand before the --"
+            .to_owned();
+    }
+    if name.contains('/') {
+        return "there is no such file; correct its path".to_owned();
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path = path.to_string_lossy();
+    format!("no directory of PATH has it ({path}); write its whole path, or set PATH")
+}
+
+/// An existing file that was not found: the program that would interpret it was not.
+fn missing_interpreter(file: &Path) -> String {
+    let begin = first_line(file).unwrap_or_default();
+    let Some(line) = begin.strip_prefix("#!") else {
+        return "its loader does not exist; the file was built for another system".to_owned();
+    };
+    let interpreter = line.split([' ', '\t', '\n']).find(|word| !word.is_empty());
+    let interpreter = interpreter.unwrap_or_default();
+    match interpreter.strip_suffix('\r') {
+        Some(_) => "its first line ends with a carriage return, as on Windows; remove it, for example with dos2unix"
+            .to_owned(),
+        None => format!("the interpreter in its first line, {interpreter}, does not exist; install or correct it"),
+    }
+}
+
+/// A file that this user may not execute.
+fn not_executable(file: &Path) -> Option<String> {
+    let metadata = fs::metadata(file).ok()?;
+    if metadata.is_dir() {
+        return Some("it is a directory".to_owned());
+    }
+    let executable = metadata.permissions().mode() & 0o111 != 0;
+    let file = file.to_string_lossy();
+    (!executable).then(|| format!("it is not executable; chmod +x {}", quote(&file)))
+}
+
+fn first_line(file: &Path) -> Option<String> {
+    let mut begin = Vec::new();
+    let file = File::open(file).ok()?;
+    file.take(FIRST_LINE_MAX).read_to_end(&mut begin).ok()?;
+    let line = begin.split_inclusive(|byte| *byte == b'\n').next();
+    Some(String::from_utf8_lossy(line.unwrap_or_default()).into_owned())
+}
+
+/// Whether a shell would set a variable.
+fn is_assignment(word: &str) -> bool {
+    let Some((name, _)) = word.split_once('=') else {
+        return false;
+    };
+    let is_letter = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    !name.is_empty()
+        && name.chars().all(is_letter)
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// The words as a line for a shell. Operators stay operators: they were quoted to reach us.
+fn line_of(words: &[std::borrow::Cow<'_, str>]) -> String {
+    let words = words.iter().map(|word| match &**word {
+        "&&" | "||" | "|" | ";" | "&" => word.to_string(),
+        word => quote(word),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A word for a shell, in quotes if it needs them.
+fn quote(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_a_shell_keeps_its_words() {
+        let words = ["cd", "/a b", "&&", "echo", "it's", ""];
+        let line = line_of(&words.map(Into::into));
+        assert_eq!(line, r"cd '/a b' && echo 'it'\''s' ''");
+    }
+
+    #[test]
+    fn an_assignment_is_recognized() {
+        for (word, expected) in [
+            ("A=1", true),
+            ("_a1=", true),
+            ("=x", false),
+            ("1a=x", false),
+        ] {
+            assert_eq!(is_assignment(word), expected, "{word}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Every mistake has one message, which names the cause and the cure, and an exit code of `leasehold`; nothing is held.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::{Masters, RedisServer, SentinelSet, eventually, free_port};
+
+use crate::tools::{Fixture, RunToEnd, SOON, code, stderr, stdout};
+
+/// The calls and their messages.
+const MISTAKES: &str = include_str!("mistakes.txt");
+
+/// Runs the calls of a section in a shell that has these variables, and checks exit codes and messages.
+#[track_caller]
+fn check(fixture: &Fixture, section: &str, variables: &[(&str, &str)]) {
+    let (_, section) = MISTAKES.split_once(&format!("\n## {section}\n")).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let mut wrong = String::new();
+    for mistake in section.split("\n$ ").skip(1) {
+        let (call, expected) = mistake.split_once('\n').unwrap();
+        let expected = variables
+            .iter()
+            .fold(expected.trim_end().to_owned(), |text, (name, value)| {
+                text.replace(&format!("${name}"), value)
+            });
+        let mut shell = fixture.shell(call);
+        let output = shell.envs(variables.iter().copied()).run_to_end();
+        let message = stderr(&output);
+        let (message, _) = message.split_once("\n\nUsage: ").unwrap_or((&message, ""));
+        let (message, _) = message.split_once("\n\nFor more").unwrap_or((message, ""));
+        let code = output.status.code().unwrap();
+        let answer = format!("{code}\n{}", message.trim_end());
+        if !is_like(&answer, &expected) || !output.stdout.is_empty() {
+            wrong.push_str(&format!("\n$ {call}\n{answer}\n--- not\n{expected}\n"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Whether a text is a pattern in which `[..]` stands for any text.
+fn is_like(text: &str, pattern: &str) -> bool {
+    let Some((begin, rest)) = pattern.split_once("[..]") else {
+        return text == pattern;
+    };
+    let Some(text) = text.strip_prefix(begin) else {
+        return false;
+    };
+    let mut ends = text.char_indices().map(|(at, _)| &text[at..]).chain([""]);
+    ends.any(|end| is_like(end, rest))
+}
+
+/// The directory of a fixture.
+fn directory(fixture: &Fixture) -> String {
+    let directory = fixture.path("").display().to_string();
+    directory.trim_end_matches('/').to_owned()
+}
+
+#[test]
+fn commands_and_options_of_other_programs_have_a_hint() {
+    let fixture = Fixture::new();
+    check(&fixture, "Commands and options of other programs", &[]);
+}
+
+#[test]
+fn values_are_named_as_they_were_typed() {
+    check(&Fixture::new(), "Values", &[]);
+}
+
+#[test]
+fn a_command_that_does_not_start_is_explained() {
+    let fixture = Fixture::new();
+    for (name, text, mode) in [
+        ("plain", "#!/bin/sh\n", 0o644),
+        ("lost", "#!/no/such/python3 -u\n", 0o755),
+        ("dos", "#!/bin/sh\r\n", 0o755),
+    ] {
+        fs::write(fixture.path(name), text).unwrap();
+        fs::set_permissions(fixture.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let path = Fixture::search_path();
+    check(&fixture, "Commands that do not start", &[("PATH", &path)]);
+    assert!(!fixture.is_held("job"));
+}
+
+#[test]
+fn a_url_that_names_no_store_has_a_suggestion() {
+    let fixture = Fixture::new();
+    let schemes = "the store URL must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
+                   redis+sentinel://, redis+cluster:// or redlock://";
+    let nobody = free_port().to_string();
+    let directory = directory(&fixture);
+    let variables = [
+        ("SCHEMES", schemes),
+        ("NOBODY", &nobody),
+        ("DIR", &directory),
+    ];
+    check(&fixture, "Store URLs", &variables);
+}
+
+#[test]
+fn a_misspelt_path_creates_nothing() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path("file"), "another program's").unwrap();
+    check(&fixture, "Paths", &[("DIR", &directory(&fixture))]);
+    assert!(!fixture.path("lokcs").exists());
+    assert_eq!(fixture.read("file"), "another program's");
+}
+
+#[test]
+fn a_server_that_does_not_suit_its_url_is_named() {
+    let sentinels = SentinelSet::start();
+    let node = RedisServer::options().config("cluster-enabled yes").start();
+    // Its certificate is not for the second address.
+    let tls = RedisServer::options()
+        .tls()
+        .config("bind 127.0.0.1 127.0.0.2");
+    let tls = tls.start();
+    let plain = RedisServer::start();
+    let weak = RedisServer::options().acl("weak", "pw", "~leasehold:* +@read +@connection");
+    let weak = weak.start();
+    let servers = [&sentinels.sentinels()[0], &node, &tls, &plain, &weak];
+    let [sentinel, node, tls_port, plain, acl] = servers.map(|server| server.port().to_string());
+    let (masters, url) = (Masters::start(3), tls.url());
+    let variables = [
+        ("SENTINEL", sentinel.as_str()),
+        ("NODE", &node),
+        ("TLS", &tls_port),
+        ("PLAIN", &plain),
+        ("ACL", &acl),
+        ("MASTERS", &masters.url()),
+        ("CA", url.split_once('?').unwrap().1),
+    ];
+    let begun = Instant::now();
+    check(&Fixture::new(), "Servers", &variables);
+    // None waits for a timeout.
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_password_is_asked_for_once_and_never_shown() {
+    let server = RedisServer::options().requirepass("s3cret").start();
+    let fixture = Fixture::new();
+    for (name, password) in [("wrong", "wr0ng\n"), ("password", "s3cret\n")] {
+        fs::write(fixture.path(name), password).unwrap();
+    }
+    check(
+        &fixture,
+        "Passwords",
+        &[("PORT", &server.port().to_string())],
+    );
+    // The command gets the URL without the password. A nested run has access all the same.
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let nested = "leasehold run job -c 'echo $LEASEHOLD_STORE; leasehold run inner true'";
+    let file = "--password-file password job";
+    for call in [
+        format!("LEASEHOLD_STORE={} {nested}", server.url()),
+        format!("LEASEHOLD_STORE={url} LEASEHOLD_PASSWORD=s3cret {nested}"),
+        format!("LEASEHOLD_STORE={url} LEASEHOLD_PASSWORD_FILE=password {nested}"),
+        format!("LEASEHOLD_STORE={url} {}", nested.replace("job", file)),
+    ] {
+        let output = fixture.shell(&call).run_to_end();
+        assert_eq!(output.status.code(), Some(0), "{call}: {}", stderr(&output));
+        assert_eq!(stdout(&output), format!("{url}/0\n"), "{call}");
+    }
+}
+
+#[test]
+fn arguments_of_any_bytes_are_no_panic() {
+    let fixture = Fixture::with_store("redis://127.0.0.1:1".to_owned());
+    let mut run = fixture.leasehold(["run", "job", "printf"]);
+    let output = run.arg(OsString::from_vec(vec![0xff])).run_to_end();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(125), "{text}");
+    assert!(text.contains("nobody listens there"), "{text}");
+}
+
+#[test]
+fn a_closed_pipe_is_not_an_error() {
+    let program = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!("set -o pipefail; {program} man | head -c 10");
+    let output = Command::new("bash").args(["-c", &script]).run_to_end();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn replicas_are_found_once_they_are_there() {
+    let (server, fixture) = Fixture::redis();
+    let run = ["run", "--replicas", "1", "job", "true"];
+    assert_eq!(code(&mut fixture.leasehold(run)), 125);
+    let _replica = RedisServer::options().replica_of(&server).start();
+    eventually(SOON, || code(&mut fixture.leasehold(run)) == 0);
+    let calls = server.cli(&["INFO", "commandstats"]);
+    assert!(calls.contains("cmdstat_wait"), "{calls}");
+}

@@ -1,0 +1,138 @@
+//! `ls --watch` for programs and at a terminal.
+
+use std::io::{BufRead, Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use leasehold::{Client, Guard};
+use leasehold_testkit::eventually;
+
+use crate::schema::checked;
+use crate::tools::{Fixture, Running, SOON, finish, within_deadline};
+
+/// Locks with long holders. They are held while the guards live.
+async fn many_locks(url: &str, number: usize) -> Vec<Guard> {
+    let client = Client::builder().label("a label ".repeat(9)).ttl(SOON * 30);
+    let client = client.connect(url).await.unwrap();
+    let mut guards = Vec::new();
+    for number in 0..number {
+        let mutex = client.mutex(format!("job/{number}")).unwrap();
+        guards.push(mutex.try_lock().await.unwrap().unwrap());
+    }
+    guards
+}
+
+/// Starts a command at a terminal of its own, which writes what it shows to stdout, and whose keys are stdin.
+fn at_terminal(command: &Command, size: &str) -> Child {
+    let parts = std::iter::once(command.get_program()).chain(command.get_args());
+    let parts: Vec<_> = parts.map(|part| part.to_str().unwrap()).collect();
+    let line = format!("stty {size}; exec {}", parts.join(" "));
+    let mut script = Command::new("script");
+    script.args([
+        "--quiet",
+        "--return",
+        "--flush",
+        "--command",
+        &line,
+        "/dev/null",
+    ]);
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => script.env(name, value),
+            None => script.env_remove(name),
+        };
+    }
+    script
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn each_line_is_a_listing_until_the_reader_has_gone() {
+    let fixture = Fixture::new();
+    let mut watch = Running::start(fixture.leasehold(["ls", "--watch", "100ms", "--json"]));
+    let pid = watch.process.id();
+    for held in [1, 0] {
+        let run = (held == 1).then(|| fixture.hold(&["job"]));
+        let mut lines = watch.lines;
+        watch.lines = within_deadline(pid, move || {
+            let mut line = String::new();
+            while {
+                line.clear();
+                lines.read_line(&mut line).unwrap()
+            } > 0
+            {
+                if checked("ls", &line)["locks"].as_array().unwrap().len() == held {
+                    return lines;
+                }
+            }
+            panic!("the watch has ended");
+        });
+        if let Some(run) = run {
+            run.signal("TERM");
+            run.ends_with(143);
+        }
+    }
+    watch.ends_with(0);
+}
+
+/// A screen of 8 lines and 80 columns. Ctrl-C restores what was there before.
+#[test]
+fn a_terminal_shows_as_many_locks_as_it_has_lines() {
+    let fixture = Fixture::new();
+    let file = fixture.path("locks.db");
+    let url = format!("sqlite:{}", file.display());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let guards = runtime.block_on(many_locks(&url, 10));
+    let watch = fixture.leasehold(["--store", &url, "ls", "--watch", "100ms"]);
+    let mut process = at_terminal(&watch, "rows 8 cols 80");
+    let (mut output, screen) = (
+        process.stdout.take().unwrap(),
+        Arc::new(Mutex::new(String::new())),
+    );
+    let written = Arc::clone(&screen);
+    let reader = thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(read @ 1..) = output.read(&mut bytes) {
+            let text = String::from_utf8_lossy(&bytes[..read]);
+            written.lock().unwrap().push_str(&text);
+        }
+    });
+    let count = |part: &str| screen.lock().unwrap().matches(part).count();
+    eventually(SOON, || count("\x1b[H") > 2);
+    process.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
+    let status = finish(process).status;
+    reader.join().unwrap();
+    assert_eq!(status.code(), Some(130));
+    let screen = screen.lock().unwrap();
+    let frame = screen.split("\x1b[H").nth(1).unwrap();
+    let lines: Vec<_> = frame
+        .split("\x1b[K")
+        .map(|line| line.trim_start_matches("\x1b[?7l").trim())
+        .collect();
+    let [summary, "", head, first, .., last, "\x1b[J"] = &*lines else {
+        panic!("{lines:?}");
+    };
+    assert!(summary.contains("10 locks, 0 waiters"), "{summary}");
+    assert!(
+        head.starts_with("NAME") && first.starts_with("job/0 "),
+        "{lines:?}"
+    );
+    assert_eq!((lines.len(), *last), (9, "and 6 more"));
+    assert!(
+        lines.iter().all(|line| line.chars().count() <= 80),
+        "{lines:?}"
+    );
+    assert!(first.contains('…'), "{first}");
+    assert!(
+        screen.starts_with("\x1b[?1049h") && screen.ends_with("\x1b[?1049l"),
+        "{screen:?}"
+    );
+    drop((guards, runtime));
+}

@@ -1,0 +1,49 @@
+//! A worker that ends on SIGTERM or Ctrl-C and leaves no lock behind.
+//!
+//! ```text
+//! cargo run -p leasehold --example graceful_shutdown             # in memory; then Ctrl-C
+//! cargo run -p leasehold --example graceful_shutdown redis://127.0.0.1
+//! ```
+
+use std::time::Duration;
+
+use leasehold::{Client, ErrorKind};
+use tokio::signal::unix::{SignalKind, signal};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let store = std::env::args().nth(1).unwrap_or("memory:".into());
+    let client = Client::connect(&store).await?;
+    // Before the first lock: a signal that comes earlier ends the process.
+    let mut term = signal(SignalKind::terminate())?;
+    let worker = tokio::spawn(work(client.clone()));
+
+    tokio::select! {
+        _ = term.recv() => println!("ending: SIGTERM"),
+        result = tokio::signal::ctrl_c() => result.map(|()| println!("ending: Ctrl-C"))?,
+    }
+
+    // Releases all leases in batches and ends all waiting. Guards read lost, so the worker stops, too.
+    let ended = client.shutdown(Duration::from_secs(5)).await?;
+    println!("released {}", ended.released);
+    worker.await??;
+    Ok(())
+}
+
+async fn work(client: Client) -> leasehold::Result<()> {
+    let mutex = client.mutex("import")?;
+    loop {
+        let batch = mutex.run(async |lease| {
+            println!("working under token {}", lease.token());
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        });
+        match batch.await {
+            Ok(()) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::ShutDown) => {
+                println!("worker: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

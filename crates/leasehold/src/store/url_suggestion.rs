@@ -1,0 +1,143 @@
+//! The URL that a user may have meant by a text that names no store.
+
+/// The schemes that a typo is compared with, with the separator that follows them.
+const SCHEMES: [(&str, &str); 9] = [
+    ("sqlite", ":"),
+    ("redis", "://"),
+    ("rediss", "://"),
+    ("redis+unix", ":"),
+    ("redis+sentinel", "://"),
+    ("redis+cluster", "://"),
+    ("redlock", "://"),
+    ("redlocks", "://"),
+    ("memory", ":"),
+];
+
+/// Schemes of other programs for the same servers and files.
+const SYNONYMS: [(&str, &str); 11] = [
+    ("file", "sqlite"),
+    ("sqlite3", "sqlite"),
+    ("tcp", "redis"),
+    ("valkey", "redis"),
+    ("valkeys", "rediss"),
+    ("unix", "redis+unix"),
+    ("redis-socket", "redis+unix"),
+    ("redis-sentinel", "redis+sentinel"),
+    ("sentinel", "redis+sentinel"),
+    ("redis-cluster", "redis+cluster"),
+    ("cluster", "redis+cluster"),
+];
+
+/// How many letters of a scheme may be wrong.
+const TYPOS_MAX: usize = 2;
+
+/// The URL that a user may have meant. Quotes the text only if it can contain no password.
+pub(super) fn suggest(text: &str) -> Option<String> {
+    if text.starts_with(['/', '.']) || is_database_file(text) {
+        return Some(format!("sqlite:{text}"));
+    }
+    if is_server(text) {
+        return Some(format!("redis://{text}"));
+    }
+    let (scheme, rest) = text.split_once(':')?;
+    let (scheme, separator) = similar_scheme(scheme)?;
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    let rest = if is_public(rest) { rest } else { "" };
+    Some(format!("{scheme}{separator}{rest}"))
+}
+
+/// The scheme of a store that was misspelt, or that another program writes in another way.
+fn similar_scheme(text: &str) -> Option<(&'static str, &'static str)> {
+    let text = text.to_lowercase();
+    let synonym = SYNONYMS.iter().find(|(other, _)| *other == text);
+    let text = synonym.map_or(text.as_str(), |(_, scheme)| scheme);
+    let distances = SCHEMES.map(|scheme| (distance(text, scheme.0), scheme));
+    let (typos, scheme) = distances.into_iter().min_by_key(|(typos, _)| *typos)?;
+    (typos <= TYPOS_MAX).then_some(scheme)
+}
+
+/// How many letters must be inserted, removed or replaced to turn one text into another.
+fn distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (at, letter) in from.bytes().enumerate() {
+        let mut diagonal = at;
+        row[0] = at + 1;
+        for (column, other) in to.bytes().enumerate() {
+            let replaced = diagonal + usize::from(letter != other);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+/// Whether a text is a host, which is recognized by a dot or by its port, with or without a database.
+fn is_server(text: &str) -> bool {
+    let (server, db) = text.split_once('/').unwrap_or((text, "0"));
+    let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_host = !host.is_empty()
+        && host.split('.').all(|label| {
+            let mut bytes = label.bytes();
+            !label.is_empty() && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        });
+    let is_recognized = host == "localhost" || host.contains('.') || !port.is_empty();
+    is_host && is_recognized && is_number(port) && is_number(db)
+}
+
+fn is_database_file(text: &str) -> bool {
+    let has_ending = |ending| text.len() > 1 && text.ends_with(ending);
+    [".db", ".sqlite", ".sqlite3"].into_iter().any(has_ending) && is_public(text)
+}
+
+/// Whether a text has only characters of servers, paths and database numbers. Credentials need an `@`.
+fn is_public(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes.all(|byte| byte.is_ascii_alphanumeric() || b".-_:[],/".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_url_has_a_suggestion() {
+        for (text, url) in [
+            ("reds://127.0.0.1:7400", "redis://127.0.0.1:7400"),
+            ("Redis://h/0", "redis://h/0"),
+            ("redis-sentinel://a,b/m", "redis+sentinel://a,b/m"),
+            ("reddlock://a,b,c", "redlock://a,b,c"),
+            ("valkey://h", "redis://h"),
+            ("unix:/run/redis.sock", "redis+unix:/run/redis.sock"),
+            ("127.0.0.1:6379", "redis://127.0.0.1:6379"),
+            ("cache:6379/2", "redis://cache:6379/2"),
+            ("reds:6379", "redis://reds:6379"),
+            ("localhost", "redis://localhost"),
+            ("redis.example.org", "redis://redis.example.org"),
+            ("/var/lib/locks", "sqlite:/var/lib/locks"),
+            ("./a b", "sqlite:./a b"),
+            ("locks.db", "sqlite:locks.db"),
+            ("sqlite3:///srv/x", "sqlite:/srv/x"),
+        ] {
+            assert_eq!(suggest(text).as_deref(), Some(url), "{text}");
+        }
+        for text in ["", "nonsense", "postgres://h/d", "http://h", "a:b", "h:1:2"] {
+            assert_eq!(suggest(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_suggestion_quotes_a_password() {
+        for text in [
+            "reds://:s3cret@h",
+            "reds://u:s3cret/@h",
+            "u:s3cret@h:6379",
+            "u:s3cret",
+            "s3cret@h.example.org",
+            "reds://h?password=s3cret",
+        ] {
+            let suggestion = suggest(text).unwrap_or_default();
+            assert!(!suggestion.contains("s3cret"), "{text}: {suggestion}");
+        }
+    }
+}
