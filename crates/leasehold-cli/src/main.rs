@@ -11,13 +11,10 @@ mod connect;
 mod doctor;
 mod duration;
 mod exit;
-<<<<<<< HEAD
-mod log;
-=======
 mod help;
 mod hints;
 mod json;
->>>>>>> main
+mod log;
 mod ls;
 mod man;
 mod output;
@@ -29,12 +26,6 @@ mod show;
 mod watchdog;
 
 use std::process::ExitCode;
-
-<<<<<<< HEAD
-use clap::Parser;
-=======
-use tracing_subscriber::EnvFilter;
->>>>>>> main
 
 use self::args::{Cli, Command};
 use self::exit::Failure;

@@ -8,11 +8,7 @@ use std::time::{Duration, SystemTime};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use leasehold::LockInfo;
-<<<<<<< HEAD
 use rustix::termios::tcgetwinsize;
-use serde::Serialize;
-=======
->>>>>>> main
 
 use crate::duration;
 use crate::exit::Failure;

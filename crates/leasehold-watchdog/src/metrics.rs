@@ -4,12 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::watchdog::Liveness;
-<<<<<<< HEAD
-use metrics::gauge;
-=======
 use metrics::{counter, gauge};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
->>>>>>> main
 
 use crate::Error;
 use crate::client::Client;
@@ -33,12 +28,8 @@ impl MetricsRecorder {
             let recorder = Recorder::default();
             metrics::set_global_recorder(recorder.clone()).ok()?;
             describe();
-<<<<<<< HEAD
-            Some(recorder)
-=======
             register_counters();
-            Some(handle)
->>>>>>> main
+            Some(recorder)
         });
         match installed {
             Some(recorder) => Ok(Self(recorder.clone())),
@@ -51,15 +42,11 @@ impl MetricsRecorder {
     /// All metrics in the text format of Prometheus. `reachable` has the stores by their index.
     pub(crate) fn render(&self, shared: &Shared, reachable: &[bool]) -> String {
         measure(shared);
-<<<<<<< HEAD
-=======
         for (store, reachable) in shared.stores.iter().zip(reachable) {
             let url = store.redacted_url().to_owned();
             gauge!("leasehold_watchdog_store_reachable", "store" => url)
                 .set(f64::from(u8::from(*reachable)));
         }
-        self.0.run_upkeep();
->>>>>>> main
         self.0.render()
     }
 }
