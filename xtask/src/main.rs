@@ -50,6 +50,11 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
+    /// Checks the systemd units and the Kubernetes manifests in packaging. Needs systemd-analyze and kubernetes-validate.
+    Manifests,
+    /// Runs the queries of the dashboard and the alerts in packaging against a real Prometheus that scrapes real
+    /// processes. Needs prometheus and promtool.
+    Monitoring,
     /// Builds the archive of a release: the program, manual pages, completions and systemd units.
     Archive {
         /// The target triple; default: this machine.
@@ -62,11 +67,6 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Checks the systemd units and the Kubernetes manifests in packaging. Needs systemd-analyze and kubernetes-validate.
-    Manifests,
-    /// Runs the queries of the dashboard and the alerts in packaging against a real Prometheus that scrapes real
-    /// processes. Needs prometheus and promtool.
-    Monitoring,
     /// Runs benchmarks.
     #[command(subcommand)]
     Bench(Bench),
@@ -104,11 +104,11 @@ fn main() -> ExitCode {
         Task::Dependencies => return tasks::start(tasks::dependencies),
         Task::Tidy => tidy::check(tools::root()),
         Task::Api { bless } => api::check(bless),
+        Task::Manifests => manifests::check(),
+        Task::Monitoring => monitoring::check(),
         Task::Archive { target } => dist::archive(target.as_deref()),
         Task::Deb { check: false } => dist::deb().map(drop),
         Task::Deb { check: true } => return tasks::start(tasks::deb),
-        Task::Manifests => manifests::check(),
-        Task::Monitoring => monitoring::check(),
         Task::Bench(Bench::Compare(options)) => bench::compare(&options),
         Task::Faults { args } => faults::campaign(&args),
         Task::Model { args } => model::explore(&args),

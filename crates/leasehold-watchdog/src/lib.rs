@@ -41,7 +41,6 @@ mod metrics;
 mod node;
 mod permits;
 mod process;
-mod recorder;
 mod schedule;
 mod scheduler;
 mod service_manager;

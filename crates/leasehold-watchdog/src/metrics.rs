@@ -5,16 +5,16 @@ use std::sync::{Arc, OnceLock};
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::watchdog::Liveness;
 use metrics::{counter, gauge};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::Error;
 use crate::client::Client;
-use crate::recorder::Recorder;
 use crate::shared::Shared;
 use crate::status;
 
 /// The metrics recorder. A process has one, which all its nodes share.
 #[derive(Clone, Debug)]
-pub(crate) struct MetricsRecorder(Recorder);
+pub(crate) struct MetricsRecorder(PrometheusHandle);
 
 impl MetricsRecorder {
     /// Installs the recorder, unless a node has installed it before.
@@ -23,16 +23,17 @@ impl MetricsRecorder {
     ///
     /// If this process has another recorder.
     pub(crate) fn install() -> Result<Self, Error> {
-        static INSTALLED: OnceLock<Option<Recorder>> = OnceLock::new();
+        static INSTALLED: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
         let installed = INSTALLED.get_or_init(|| {
-            let recorder = Recorder::default();
-            metrics::set_global_recorder(recorder.clone()).ok()?;
+            let recorder = PrometheusBuilder::new().build_recorder();
+            let handle = recorder.handle();
+            metrics::set_global_recorder(recorder).ok()?;
             describe();
             register_counters();
-            Some(recorder)
+            Some(handle)
         });
         match installed {
-            Some(recorder) => Ok(Self(recorder.clone())),
+            Some(handle) => Ok(Self(handle.clone())),
             None => Err(Error::new(
                 "cannot serve metrics: this process has another metrics recorder",
             )),
@@ -47,6 +48,7 @@ impl MetricsRecorder {
             gauge!("leasehold_watchdog_store_reachable", "store" => url)
                 .set(f64::from(u8::from(*reachable)));
         }
+        self.0.run_upkeep();
         self.0.render()
     }
 }
