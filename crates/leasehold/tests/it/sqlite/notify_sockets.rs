@@ -241,7 +241,10 @@ async fn a_slow_listener_is_notified_of_lost_notices() {
     let listener: Arc<dyn Listener> = Arc::new(SlowListener(sender));
     slow.store
         .listen(&space(), slow.id, Arc::downgrade(&listener));
-    let names: Vec<_> = (0..100).map(|number| format!("n{number}")).collect();
+    // More than a socket has room for: 10 messages, or 512 where systemd runs.
+    let limit = fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap();
+    let count = limit.trim().parse::<usize>().unwrap() + 20;
+    let names: Vec<_> = (0..count).map(|number| format!("n{number}")).collect();
     for (number, name) in (0..).zip(&names) {
         holder.acquire(name, number).await;
         assert_eq!(slow.wait(name, number).await, 0);
@@ -266,7 +269,9 @@ async fn a_slow_listener_is_notified_of_lost_notices() {
 async fn the_path_of_the_file_may_be_long() {
     let fixture = FileFixture::new();
     let path = ["a".repeat(200), "b".repeat(200)].join("/");
-    let path = fixture.directory.path().join(path).join("locks.db");
+    let directory = fixture.directory.path().join(path);
+    fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("locks.db");
     let url = format!("sqlite:{}", path.display());
     let [holder, waiter] = clients_of([&url, &url]).await;
     assert_eq!(waiter.store.capabilities().wakeup, WakeupMode::Grants);
