@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use crate::dependencies::SHIPPED;
-use crate::registry::{Reply, ask};
+use crate::registry::{self, CargoOutcome};
 use crate::steps::Completion;
 use crate::tools::{cargo_line, output, root};
 
@@ -104,10 +104,10 @@ fn is_test(file: &str) -> bool {
 /// that would compile all dependencies a second time. A release compiles them.
 pub(crate) fn dry_run() -> Result<Completion, String> {
     let publish = "publish --workspace --dry-run --no-verify --allow-dirty --locked --quiet";
-    match ask(&mut cargo_line(publish))? {
-        Reply::Success => Ok(Completion::Full),
-        Reply::Failure(message) => Err(message),
-        Reply::Unreachable(reason) => Ok(Completion::Partial(format!(
+    match registry::run(&mut cargo_line(publish))? {
+        CargoOutcome::Success => Ok(Completion::Full),
+        CargoOutcome::Failure(message) => Err(message),
+        CargoOutcome::Unreachable(reason) => Ok(Completion::Partial(format!(
             "nothing was packed as for the registry: {reason}"
         ))),
     }

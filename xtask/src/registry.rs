@@ -11,7 +11,7 @@ const UNREACHABLE: [&str; 3] = [
 
 /// How a command ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub(crate) enum CargoOutcome {
     Success,
     /// Cargo's message.
     Failure(String),
@@ -20,20 +20,20 @@ pub(crate) enum Reply {
 }
 
 /// Runs a command of cargo; its error output decides how it ended.
-pub(crate) fn ask(cargo: &mut Command) -> Result<Reply, String> {
+pub(crate) fn run(cargo: &mut Command) -> Result<CargoOutcome, String> {
     let output = cargo.stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("cargo could not be started: {error}"))?;
     if output.status.success() {
-        return Ok(Reply::Success);
+        return Ok(CargoOutcome::Success);
     }
     Ok(classify(&String::from_utf8_lossy(&output.stderr)))
 }
 
-fn classify(message: &str) -> Reply {
+fn classify(message: &str) -> CargoOutcome {
     let is_cause = |line: &&str| UNREACHABLE.iter().any(|text| line.contains(text));
     match message.lines().rfind(is_cause) {
-        Some(cause) => Reply::Unreachable(cause.trim().to_owned()),
-        None => Reply::Failure(message.trim().to_owned()),
+        Some(cause) => CargoOutcome::Unreachable(cause.trim().to_owned()),
+        None => CargoOutcome::Failure(message.trim().to_owned()),
     }
 }
 
@@ -44,11 +44,17 @@ mod tests {
     #[test]
     fn a_conflict_is_not_a_missing_registry() {
         let conflict = "error: failed to select a version for `libsqlite3-sys`.\n";
-        assert_eq!(classify(conflict), Reply::Failure(conflict.trim().into()));
+        assert_eq!(
+            classify(conflict),
+            CargoOutcome::Failure(conflict.trim().into())
+        );
         let unreachable = "error: failed to get `sqlx`\n\nCaused by:\n  download of config.json failed\n\n\
                            Caused by:\n  failed to download from `https://index.crates.io/config.json`\n\n\
                            Caused by:\n  [7] Could not connect to server\n";
         let cause = "failed to download from `https://index.crates.io/config.json`";
-        assert_eq!(classify(unreachable), Reply::Unreachable(cause.into()));
+        assert_eq!(
+            classify(unreachable),
+            CargoOutcome::Unreachable(cause.into())
+        );
     }
 }

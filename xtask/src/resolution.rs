@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::registry::{Reply, ask};
+use crate::registry::{self, CargoOutcome};
 use crate::steps::Completion;
 use crate::tools::{cargo, root, target};
 
@@ -75,10 +75,10 @@ pub(crate) fn check_oldest() -> Result<Completion, String> {
         if offline {
             check.arg("--offline");
         }
-        match ask(&mut check)? {
-            Reply::Success => return Ok(Completion::Full),
-            Reply::Failure(message) if !offline => return Err(message),
-            Reply::Failure(_) | Reply::Unreachable(_) => {}
+        match registry::run(&mut check)? {
+            CargoOutcome::Success => return Ok(Completion::Full),
+            CargoOutcome::Failure(message) if !offline => return Err(message),
+            CargoOutcome::Failure(_) | CargoOutcome::Unreachable(_) => {}
         }
     }
     let reason = "the registry is unreachable, and rusqlite or a dependency is not in the cache";
@@ -169,17 +169,17 @@ impl Probe {
 
     fn resolve(&self, feature: &str, dependency: &str) -> Result<Resolution, String> {
         self.write(feature, dependency)?;
-        let unreachable = match ask(&mut self.cargo("generate-lockfile"))? {
-            Reply::Success => return self.versions(),
-            Reply::Failure(message) if message.contains(CONFLICT) => {
+        let unreachable = match registry::run(&mut self.cargo("generate-lockfile"))? {
+            CargoOutcome::Success => return self.versions(),
+            CargoOutcome::Failure(message) if message.contains(CONFLICT) => {
                 return Ok(Resolution::Conflict);
             }
-            Reply::Failure(message) => return Err(message),
-            Reply::Unreachable(reason) => reason,
+            CargoOutcome::Failure(message) => return Err(message),
+            CargoOutcome::Unreachable(reason) => reason,
         };
         // Without the registry only a success is a proof: a conflict may be due to versions that are not in the cache.
-        match ask(self.cargo("generate-lockfile").arg("--offline"))? {
-            Reply::Success => self.versions(),
+        match registry::run(self.cargo("generate-lockfile").arg("--offline"))? {
+            CargoOutcome::Success => self.versions(),
             _ => Ok(Resolution::Unknown(unreachable)),
         }
     }

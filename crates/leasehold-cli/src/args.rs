@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use leasehold::ReplicaCount;
 
 use crate::run_watchdog::RunWatchdogArgs;
+use crate::variables;
 use crate::watchdog::WatchdogArgs;
 use crate::{duration, help, hints};
 
@@ -67,7 +68,7 @@ pub(crate) struct StoreArgs {
         long,
         global = true,
         value_name = "URL",
-        env = "LEASEHOLD_STORE",
+        env = variables::STORE,
         hide_env_values = true
     )]
     pub(crate) store: Option<String>,
@@ -76,7 +77,7 @@ pub(crate) struct StoreArgs {
         long,
         global = true,
         value_name = "FILE",
-        env = "LEASEHOLD_PASSWORD_FILE"
+        env = variables::PASSWORD_FILE
     )]
     pub(crate) password_file: Option<PathBuf>,
     /// The namespace of the locks; `jobs@64` has 64 buckets for a Redis Cluster
@@ -117,13 +118,13 @@ pub(crate) enum Command {
 
 impl Command {
     /// Whether the output is JSON, and so is a failure.
-    pub(crate) fn asks_for_json(&self) -> bool {
+    pub(crate) fn has_json_output(&self) -> bool {
         match self {
             Self::Ls(args) => args.json,
             Self::Show(args) => args.json,
             Self::Release(args) => args.json,
             Self::Doctor(args) => args.json,
-            Self::Watchdog(args) => args.asks_for_json(),
+            Self::Watchdog(args) => args.has_json_output(),
             Self::Run(_) | Self::Completions(_) | Self::Man(_) => false,
         }
     }
@@ -310,7 +311,7 @@ pub(crate) struct LsArgs {
     /// The order of the locks
     #[arg(long, value_name = "KEY", value_enum, default_value_t = Sort::Age)]
     pub(crate) sort: Sort,
-    /// List them again and again, in place at a terminal, until Ctrl-C [default interval: 2s]
+    /// Repeat the listing until Ctrl-C, in place at a terminal [default interval: 2s]
     #[arg(
         long,
         value_name = "INTERVAL",

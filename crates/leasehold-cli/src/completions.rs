@@ -14,8 +14,9 @@ use crate::args::{Cli, CompletionsArgs, StoreArgs};
 use crate::connect;
 use crate::exit::Failure;
 use crate::output;
+use crate::shell;
 
-/// The hidden subcommand by which the scripts ask for names.
+/// The hidden subcommand that the scripts call for names.
 const NAMES: &str = "__names";
 
 /// How long the store may take: the user waits at a prompt.
@@ -31,7 +32,7 @@ pub(crate) fn print(args: &CompletionsArgs) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "leasehold", &mut script);
     let script = with_names(args.shell, &String::from_utf8_lossy(&script));
-    output::write(script.as_bytes())?;
+    output::print_bytes(script.as_bytes())?;
     Ok(0)
 }
 
@@ -65,7 +66,7 @@ pub(crate) fn names() -> Option<u8> {
     let mut line = String::new();
     let read = io::stdin().take(LINE_MAX).read_to_string(&mut line);
     let line = line.strip_suffix('\n').unwrap_or(&line);
-    let words = words(line);
+    let words = shell::words(line);
     let Some((store, prefix)) = read.ok().and_then(|_| name_at_cursor(&words)) else {
         return Some(1);
     };
@@ -103,7 +104,7 @@ fn print_names(store: &StoreArgs, prefix: &str) -> Option<()> {
     // The look-up of a host may still be under way.
     runtime.shutdown_background();
     for name in names?.iter().filter(|name| name.starts_with(prefix)) {
-        output::line(name).ok()?;
+        output::print_line(name).ok()?;
     }
     Some(())
 }
@@ -122,51 +123,14 @@ async fn held_names(store: &StoreArgs) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// The words of the last command in a line of a shell. The last word is the one at the cursor, and may be empty.
-fn words(line: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut quote = None;
-    let mut letters = line.chars();
-    while let Some(letter) = letters.next() {
-        let last = words.len() - 1;
-        match (quote, letter) {
-            (None, '\'' | '"') => quote = Some(letter),
-            (Some(mark), letter) if mark == letter => quote = None,
-            (None | Some('"'), '\\') => words[last].extend(letters.next()),
-            (None, ';' | '|' | '&' | '\n') => words = vec![String::new()],
-            (None, letter) if letter.is_whitespace() => {
-                if !words[last].is_empty() {
-                    words.push(String::new());
-                }
-            }
-            (_, letter) => words[last].push(letter),
-        }
-    }
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_the_words_that_a_shell_sees() {
-        for (line, expected) in [
-            ("", &[""][..]),
-            ("leasehold show ", &["leasehold", "show", ""]),
-            ("x | leasehold  show a", &["leasehold", "show", "a"]),
-            (r#"a "b c" 'd "e' f\ g"#, &["a", "b c", "d \"e", "f g"]),
-            (r#"a "b c"#, &["a", "b c"]),
-            ("a \\", &["a", ""]),
-        ] {
-            assert_eq!(words(line), expected, "{line}");
-        }
-    }
-
-    #[test]
     fn the_name_of_a_lock_is_completed_where_it_stands() {
         let prefix = |line: &str| {
-            let words = words(line);
+            let words = shell::words(line);
             name_at_cursor(&words).map(|(_, prefix)| prefix.to_owned())
         };
         for (line, expected) in [
@@ -186,7 +150,7 @@ mod tests {
         ] {
             assert_eq!(prefix(line).as_deref(), expected, "{line}");
         }
-        let words = words("leasehold --namespace a show --store memory: x");
+        let words = shell::words("leasehold --namespace a show --store memory: x");
         let (store, _) = name_at_cursor(&words).unwrap();
         assert_eq!(store.store.as_deref(), Some("memory:"));
         assert_eq!(store.namespace, "a");

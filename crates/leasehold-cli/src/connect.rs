@@ -13,11 +13,11 @@ use percent_encoding::percent_decode_str;
 use crate::args::StoreArgs;
 use crate::exit::Failure;
 use crate::secret;
+use crate::variables::{PASSWORD, PASSWORD_FILE, SENTINEL_PASSWORD, STORE};
 
-/// The variables of the passwords.
-const PASSWORD: &str = "LEASEHOLD_PASSWORD";
-const PASSWORD_FILE: &str = "LEASEHOLD_PASSWORD_FILE";
-const SENTINEL_PASSWORD: &str = "LEASEHOLD_SENTINEL_PASSWORD";
+/// The messages of the library for a wrong password, and for sentinels that refuse access.
+const WRONG_PASSWORD: &str = "does not accept this user and password";
+const REFUSED_BY_SENTINELS: &str = "the sentinels do not name the master";
 
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
@@ -30,15 +30,15 @@ pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<
 pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
     let failure = Failure::from(error);
     let message = failure.to_string();
-    if !message.contains("does not accept this user and password") {
+    if !message.contains(WRONG_PASSWORD) {
         return failure;
     }
     let is_set = |variable| env::var_os(variable).is_some_and(|password| !password.is_empty());
     let source = match &args.password_file {
-        _ if message.contains("the sentinels do not name") => SENTINEL_PASSWORD.to_owned(),
+        _ if message.contains(REFUSED_BY_SENTINELS) => SENTINEL_PASSWORD.to_owned(),
         Some(file) => file.display().to_string(),
         None if is_set(PASSWORD) => PASSWORD.to_owned(),
-        None => "LEASEHOLD_STORE".to_owned(),
+        None => STORE.to_owned(),
     };
     failure.with_detail(&format!("the password is from {source}"))
 }
@@ -126,7 +126,7 @@ pub(crate) fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
     });
     if in_argv && has_password(url) {
         return Err(Failure::usage(
-            "a password in --store can be read by everybody on this machine; \
+            "a password in --store can be read by all users of this machine; \
              set LEASEHOLD_STORE, LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE instead",
         ));
     }

@@ -7,7 +7,7 @@ use crate::args::{DoctorArgs, StoreArgs};
 use crate::exit::Failure;
 use crate::{connect, json, output};
 
-/// The exit codes. What could not be looked at counts as a warning.
+/// The exit codes. A part that could not be checked counts as a warning.
 const WARNINGS: u8 = 1;
 const DANGERS: u8 = 2;
 
@@ -41,7 +41,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
     if args.json {
         json::print(&json::Doctor::from(&report))?;
     } else {
-        output::line(&text(&report))?;
+        output::print_line(&text(&report))?;
     }
     Ok(match report.severity() {
         Severity::Danger => DANGERS,
@@ -57,7 +57,7 @@ fn text(report: &Report) -> String {
     }
     if let Some(acl) = &report.acl {
         lines.push(String::new());
-        lines.push("A Redis user with the permissions that locks need, and no more:".to_owned());
+        lines.push("A Redis user with the rights that locks need, and no others:".to_owned());
         lines.push(format!("  {acl}"));
     }
     lines.push(String::new());
@@ -71,9 +71,9 @@ fn block(finding: &Finding) -> Vec<String> {
         severity, check, ..
     } = finding;
     let node = finding.node.as_ref().map(|node| format!("{node}: "));
-    let seen = format!("{}{}", node.unwrap_or_default(), finding.seen);
+    let observed = format!("{}{}", node.unwrap_or_default(), finding.observed);
     let head = format!("{severity:<SEVERITY_WIDTH$}{check:<CHECK_WIDTH$}");
-    let mut lines = wrapped(&seen);
+    let mut lines = wrapped(&observed);
     lines.extend(finding.consequence.iter().flat_map(|text| wrapped(text)));
     lines.extend(finding.fix.iter().flat_map(|fix| fix_lines(fix)));
     let heads = std::iter::once(head.clone()).chain(std::iter::repeat(" ".repeat(head.len())));
@@ -122,7 +122,7 @@ fn summary(report: &Report) -> String {
     let (dangers, warnings) = (count(Severity::Danger), count(Severity::Warning));
     let unknown = count(Severity::Unknown);
     let outcome = match (dangers, warnings) {
-        (0, 0) => "nothing wrong in what could be seen",
+        (0, 0) => "no problem found in what was checked",
         (0, _) => "locks may be lost when something else fails",
         _ => "locks would be lost, or cannot be acquired",
     };

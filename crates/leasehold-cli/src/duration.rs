@@ -74,7 +74,7 @@ fn seconds(number: f64) -> Option<SignedDuration> {
 }
 
 /// A duration for a person: its two largest units.
-pub(crate) fn show(span: Duration) -> String {
+pub(crate) fn format(span: Duration) -> String {
     let (seconds, millis) = (span.as_secs(), span.subsec_millis());
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes, seconds % 60) {
@@ -142,7 +142,7 @@ mod tests {
             (3_725_000, "1h 2m", 3_720_000),
             (90_000_000, "1d 1h", 90_000_000),
         ] {
-            assert_eq!(show(Duration::from_millis(millis)), text);
+            assert_eq!(format(Duration::from_millis(millis)), text);
             assert_eq!(parse(text), Ok(Duration::from_millis(read_back)), "{text}");
         }
     }

@@ -3,6 +3,10 @@
 use std::error::Error;
 use std::fmt;
 
+use tokio::runtime::{Builder, Runtime};
+
+use crate::variables;
+
 /// The lock was lost while the command ran.
 pub(crate) const LOST: u8 = 122;
 /// The wait for the lock timed out.
@@ -22,16 +26,17 @@ pub(crate) fn by_signal(signal: i32) -> u8 {
 }
 
 /// Settings that the messages of the library name, and what they are on the command line.
-const SETTINGS: [(&str, &str); 4] = [
+const SETTINGS: [(&str, &str); 5] = [
     (
         "ClientBuilder::password",
         "LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE",
     ),
     ("ClientBuilder::username", "the user in the URL"),
     ("the durability (replicas)", "--replicas"),
+    ("Watchdog::store_name", "--watchdog-store"),
     (
         "ClientBuilder::sentinel_password",
-        "LEASEHOLD_SENTINEL_PASSWORD",
+        variables::SENTINEL_PASSWORD,
     ),
 ];
 
@@ -114,6 +119,12 @@ impl Failure {
     pub(crate) fn report(&self) {
         note!("leasehold: {self}");
     }
+}
+
+/// Starts a runtime of this kind.
+pub(crate) fn start_runtime(mut kind: Builder) -> Result<Runtime, Failure> {
+    let runtime = kind.enable_all().build();
+    runtime.map_err(|error| Failure::own("the runtime could not be started", error))
 }
 
 /// The message of an error with all its causes.

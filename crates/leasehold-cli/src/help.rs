@@ -12,16 +12,20 @@ EXIT STATUS
 Each command describes its own. 125 is a failure of leasehold itself, or an error in its arguments.
 
 ENVIRONMENT
-  LEASEHOLD_STORE              the store, as --store; may contain a password
-  LEASEHOLD_PASSWORD           the store's password
-  LEASEHOLD_PASSWORD_FILE      a file with it, as --password-file
-  LEASEHOLD_SENTINEL_PASSWORD  the password of the sentinels
-  LEASEHOLD_WATCHDOG           the watchdog of runs, as --watchdog of run
-  LEASEHOLD_NAMESPACE          as --namespace
-  LEASEHOLD_TENANT             as --tenant
-  LEASEHOLD_LOG                the log filter, such as leasehold=debug
-  XDG_STATE_HOME               the state directory; default ~/.local/state
-  XDG_RUNTIME_DIR              the directory of the local watchdog socket
+  LEASEHOLD_STORE                the store, as --store; may contain a password
+  LEASEHOLD_PASSWORD             the store's password
+  LEASEHOLD_PASSWORD_FILE        a file with it, as --password-file
+  LEASEHOLD_SENTINEL_PASSWORD    the password of the sentinels
+  LEASEHOLD_NAMESPACE            as --namespace
+  LEASEHOLD_TENANT               as --tenant
+  LEASEHOLD_WATCHDOG             the watchdog of runs, as --watchdog of run
+  LEASEHOLD_WATCHDOG_STORE       as --watchdog-store of run
+  LEASEHOLD_WATCHDOG_TOKEN_FILE  as --watchdog-token-file of run
+  LEASEHOLD_WATCHDOG_CA_FILE     as --watchdog-ca-file of run
+  LEASEHOLD_WATCHDOG_LISTEN      as --listen of watchdog
+  LEASEHOLD_LOG                  the log filter, such as leasehold=debug
+  XDG_STATE_HOME                 the state directory; default ~/.local/state
+  XDG_RUNTIME_DIR                the directory of the local watchdog socket
 
 EXAMPLES
   leasehold run deploy ./deploy.sh production
@@ -62,8 +66,8 @@ others have ended. If leasehold was killed, the lease ends by its ttl, although 
 
 GUARDIAN
 The guardian, a process between leasehold and the command, kills the command if leasehold is killed with -9. If \
-leasehold is stopped, the guardian kills it before the lease ends, unless a watchdog keeps it. Without a guardian the \
-command is not run. If the guardian is killed, the run ends with 125.
+leasehold is stopped, the guardian kills the command before the lease ends, unless a watchdog renews the lease. \
+Without a guardian the command is not run. If the guardian is killed, the run ends with 125.
 
 EXAMPLES
   leasehold run nightly-report ./report.sh
@@ -75,7 +79,7 @@ EXAMPLES
 
 pub(crate) const LS: &str = "\
 EXIT STATUS
-  0    the locks were listed, or there are none
+  0    the locks were listed; the list may be empty
   125  the store is unreachable or refuses access, or the arguments are wrong
 
 EXAMPLES
@@ -105,9 +109,10 @@ EXAMPLES
 
 pub(crate) const DOCTOR: &str = "\
 EXIT STATUS
-  0    nothing wrong in what could be seen; there may be notes
+  0    no problem found in what was checked; there may be notes
   1    warnings: locks may be lost when something else fails, too;
-       or a part could not be seen
+       or a part could not be checked: the server, the system or a missing
+       right prevented it
   2    dangers: locks would be lost, or cannot be acquired
   125  the store is unreachable or refuses access, or the arguments are wrong
 
@@ -118,8 +123,8 @@ EXAMPLES
 
 pub(crate) const COMPLETIONS: &str = "\
 NAMES OF LOCKS
-The scripts for bash, zsh and fish complete the names of held locks, too. For that they ask the store, for 300 ms at \
-most.
+The scripts for bash, zsh and fish complete the names of held locks, too. They query the store for at most \
+300 ms.
 
 EXIT STATUS
   0    the script was printed

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::duration;
+use crate::{duration, shell};
 
 /// Options of flock, timeout and consul for `run`, and what to use instead.
 const OPTIONS: [(&[&str], &str); 7] = [
@@ -161,6 +161,5 @@ fn of_command(command: &str, arguments: &[OsString], error: &clap::Error) -> Opt
 /// Whether a word can be the name of a lock that needs no quotes in a shell. A URL with a password, the value of an
 /// option, has an `@`.
 fn is_name(word: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=_".contains(c);
-    !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain)
+    shell::is_plain(word) && !word.starts_with('-') && !word.contains('@')
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::doctor::{Finding, Report};
 use leasehold::watchdog::ClientStatus;
-use leasehold::{Client, ClientInfo, LockInfo, WaiterInfo};
+use leasehold::{ClientInfo, LockInfo, WaiterInfo};
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -81,7 +81,7 @@ struct Lock<'a> {
     count: u32,
     time_left_ms: u64,
     since: Option<String>,
-    holder: Option<Process<'a>>,
+    holder: Option<Client<'a>>,
     waiters: Vec<Waiter<'a>>,
 }
 
@@ -89,12 +89,12 @@ struct Lock<'a> {
 #[derive(Debug, Serialize)]
 struct Waiter<'a> {
     lease: String,
-    client: Option<Process<'a>>,
+    client: Option<Client<'a>>,
 }
 
 /// The client info of a client.
 #[derive(Debug, Serialize)]
-struct Process<'a> {
+struct Client<'a> {
     host: &'a str,
     pid: u32,
     program: &'a str,
@@ -107,7 +107,7 @@ struct DoctorFinding<'a> {
     severity: &'static str,
     check: &'static str,
     node: Option<&'a str>,
-    seen: &'a str,
+    observed: &'a str,
     consequence: Option<&'a str>,
     fix: Option<&'a str>,
 }
@@ -132,7 +132,7 @@ struct MonitoredClient<'a> {
 }
 
 impl<'a> Ls<'a> {
-    pub(crate) fn new(client: &Client, locks: &'a [LockInfo]) -> Self {
+    pub(crate) fn new(client: &leasehold::Client, locks: &'a [LockInfo]) -> Self {
         Self {
             store: client.store().to_string(),
             locks: locks.iter().map(Lock::from).collect(),
@@ -141,7 +141,11 @@ impl<'a> Ls<'a> {
 }
 
 impl<'a> Show<'a> {
-    pub(crate) fn new(client: &Client, name: &'a str, held: Option<&'a LockInfo>) -> Self {
+    pub(crate) fn new(
+        client: &leasehold::Client,
+        name: &'a str,
+        held: Option<&'a LockInfo>,
+    ) -> Self {
         Self {
             store: client.store().to_string(),
             name,
@@ -152,7 +156,11 @@ impl<'a> Show<'a> {
 }
 
 impl<'a> Release<'a> {
-    pub(crate) fn new(client: &Client, name: &'a str, cut_off: Option<&'a LockInfo>) -> Self {
+    pub(crate) fn new(
+        client: &leasehold::Client,
+        name: &'a str,
+        cut_off: Option<&'a LockInfo>,
+    ) -> Self {
         Self {
             store: client.store().to_string(),
             name,
@@ -179,7 +187,7 @@ impl<'a> From<&'a Finding> for DoctorFinding<'a> {
             severity: finding.severity.as_str(),
             check: finding.check,
             node: finding.node.as_deref(),
-            seen: &finding.seen,
+            observed: &finding.observed,
             consequence: finding.consequence.as_deref(),
             fix: finding.fix.as_deref(),
         }
@@ -223,7 +231,7 @@ impl<'a> From<&'a LockInfo> for Lock<'a> {
             count: info.count,
             time_left_ms: millis(info.time_left),
             since: info.since.and_then(output::rfc3339),
-            holder: info.client.as_ref().map(Process::from),
+            holder: info.client.as_ref().map(Client::from),
             waiters: info.waiters.iter().map(Waiter::from).collect(),
         }
     }
@@ -233,12 +241,12 @@ impl<'a> From<&'a WaiterInfo> for Waiter<'a> {
     fn from(waiter: &'a WaiterInfo) -> Self {
         Self {
             lease: waiter.lease.to_string(),
-            client: waiter.client.as_ref().map(Process::from),
+            client: waiter.client.as_ref().map(Client::from),
         }
     }
 }
 
-impl<'a> From<&'a ClientInfo> for Process<'a> {
+impl<'a> From<&'a ClientInfo> for Client<'a> {
     fn from(client: &'a ClientInfo) -> Self {
         Self {
             host: &client.host,
@@ -263,7 +271,7 @@ pub(crate) fn is_requested(args: impl Iterator<Item = OsString>) -> bool {
 /// Prints an object over several lines, for people as well.
 pub(crate) fn print(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(unwritable)?;
-    output::line(&escaped(&text))
+    output::print_line(&escaped(&text))
 }
 
 /// Prints a failure to stderr, in one line. `lock` is the name in the arguments.
@@ -277,14 +285,14 @@ pub(crate) fn report(failure: &Failure, lock: Option<&str>) {
         transient: failure.is_transient(),
         exit_code: failure.code(),
     };
-    match line(&Error { error: body }) {
+    match to_line(&Error { error: body }) {
         Ok(line) => note!("{line}"),
         Err(_) => failure.report(),
     }
 }
 
 /// An object in one line.
-pub(crate) fn line(value: &impl Serialize) -> Result<String, Failure> {
+pub(crate) fn to_line(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string(value).map_err(unwritable)?;
     Ok(escaped(&text))
 }
@@ -316,7 +324,7 @@ mod tests {
     #[test]
     fn a_reader_gets_what_a_terminal_does_not() {
         let text = "a\u{1b}[31m\u{9b}\u{202e}\u{e0041}\n\u{7f}größe 🔒";
-        let json = line(&text).unwrap();
+        let json = to_line(&text).unwrap();
         assert!(json.chars().all(output::is_visible), "{json}");
         assert!(json.ends_with("größe 🔒\""), "{json}");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);

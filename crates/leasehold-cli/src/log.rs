@@ -8,19 +8,19 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::output::LogWriter;
-use crate::watchdog::LogForm;
+use crate::watchdog::LogFormat;
 
 /// Logs what the filter in `LEASEHOLD_LOG` selects, and without one nothing.
-pub(crate) fn to_stderr() {
+pub(crate) fn init() {
     if let Some(filter) = filter() {
-        install(filter, LogForm::Text);
+        install(filter, LogFormat::Text);
     }
 }
 
 /// Logs for a service: by default, more than failures.
-pub(crate) fn of_service(form: LogForm) {
+pub(crate) fn init_service(format: LogFormat) {
     let default = || Targets::new().with_target("leasehold", LevelFilter::INFO);
-    install(filter().unwrap_or_else(default), form);
+    install(filter().unwrap_or_else(default), format);
 }
 
 /// The filter in `LEASEHOLD_LOG`, such as `leasehold=debug,warn`. `None` without a valid one.
@@ -32,18 +32,18 @@ fn filter() -> Option<Targets> {
     filter.ok()
 }
 
-fn install(filter: Targets, form: LogForm) {
+fn install(filter: Targets, format: LogFormat) {
     // An error of writing is not logged, because logging it would fail, too, and panic.
     let log = fmt()
         .with_max_level(LevelFilter::TRACE)
         .log_internal_errors(false);
     // Fails only if a subscriber was set on purpose before.
-    let _ = match form {
-        LogForm::Text => {
+    let _ = match format {
+        LogFormat::Text => {
             let log = log.with_writer(|| LogWriter).finish();
             log.with(filter).try_init()
         }
-        LogForm::Json => {
+        LogFormat::Json => {
             let log = log.json().with_writer(io::stderr).finish();
             log.with(filter).try_init()
         }

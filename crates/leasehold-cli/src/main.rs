@@ -22,10 +22,14 @@ mod release;
 mod run;
 mod run_watchdog;
 mod secret;
+mod shell;
 mod show;
+mod variables;
 mod watchdog;
 
 use std::process::ExitCode;
+
+use tokio::runtime::Builder;
 
 use self::args::{Cli, Command};
 use self::exit::Failure;
@@ -53,9 +57,9 @@ fn main() -> ExitCode {
     };
     // The watchdog sets up its own logging.
     if !matches!(cli.command, Command::Watchdog(_)) {
-        log::to_stderr();
+        log::init();
     }
-    let (as_json, lock) = (cli.command.asks_for_json(), cli.command.lock());
+    let (as_json, lock) = (cli.command.has_json_output(), cli.command.lock());
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
@@ -84,9 +88,5 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
 /// Runs on this thread only: the parent-death signal of a child fires when the thread that started it ends, so that
 /// must be the main thread.
 fn wait_for(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::own("the runtime could not be started", error))?;
-    runtime.block_on(work)
+    exit::start_runtime(Builder::new_current_thread())?.block_on(work)
 }

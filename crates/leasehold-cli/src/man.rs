@@ -31,7 +31,7 @@ pub(crate) fn print(args: &ManArgs) -> Result<u8, Failure> {
             None => all_pages.extend(page),
         }
     }
-    output::write(&all_pages)?;
+    output::print_bytes(&all_pages)?;
     Ok(0)
 }
 

@@ -1,4 +1,4 @@
-//! The output for people and for programs.
+//! The output for people: descriptions, tables, and writes to stdout and stderr.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -32,7 +32,11 @@ pub(crate) fn client(host: &str, pid: u32, program: &str, label: &str) -> String
 
 /// A number of things, such as `1 lease` or `2 leases`.
 pub(crate) fn count(number: usize, thing: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
+    let plural = match number {
+        1 => "",
+        _ if thing.ends_with('s') => "es",
+        _ => "s",
+    };
     format!("{number} {thing}{plural}")
 }
 
@@ -71,11 +75,11 @@ pub(crate) fn table<const COLUMNS: usize>(
     table
 }
 
-/// How long ago a lock was taken.
+/// How long ago a lock was acquired.
 pub(crate) fn age(info: &LockInfo) -> String {
     let ago = |since: SystemTime| since.elapsed().unwrap_or(Duration::ZERO);
     info.since
-        .map_or_else(|| "-".to_owned(), |since| duration::show(ago(since)))
+        .map_or_else(|| "-".to_owned(), |since| duration::format(ago(since)))
 }
 
 pub(crate) fn token(info: &LockInfo) -> String {
@@ -115,8 +119,8 @@ pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
     Some(format!("{time:.3}"))
 }
 
-pub(crate) fn line(text: &str) -> Result<(), Failure> {
-    write(format!("{text}\n").as_bytes())
+pub(crate) fn print_line(text: &str) -> Result<(), Failure> {
+    print_bytes(format!("{text}\n").as_bytes())
 }
 
 pub(crate) fn to_stderr(text: fmt::Arguments<'_>) {
@@ -139,7 +143,7 @@ impl Write for LogWriter {
 }
 
 /// Writes to stdout. A closed pipe is not an error.
-pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     write_to_reader(bytes).map(|_| ())
 }
 

@@ -12,10 +12,11 @@ const FREE: u8 = 1;
 
 pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8, Failure> {
     if !args.force {
-        return Err(Failure::usage(
-            "a lock is released by its holder; --force cuts the holder off, who may still be at \
-             work: see `leasehold show`, then decide",
-        ));
+        let name = &args.name;
+        return Err(Failure::usage(format!(
+            "{name} is released by its holder only; --force frees it although the holder may still \
+             work. Check it with: leasehold show {name}"
+        )));
     }
     let client = connect(store, Client::builder()).await?;
     let mutex = client.mutex(&args.name)?;
@@ -23,7 +24,7 @@ pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8,
     if args.json {
         json::print(&json::Release::new(&client, &args.name, cut_off.as_ref()))?;
     } else {
-        output::line(&text(&output::printable(&args.name), cut_off.as_ref()))?;
+        output::print_line(&text(&output::printable(&args.name), cut_off.as_ref()))?;
     }
     Ok(if cut_off.is_some() { 0 } else { FREE })
 }

@@ -16,7 +16,7 @@ use crate::secret::first_line;
 const LOCAL: &str = "local";
 
 /// How long the end of a run waits for the first reply of a node, to report it.
-const FIRST_REPLY: Duration = Duration::from_millis(200);
+const FIRST_REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The watchdog that renews the lock while this run cannot.
 #[derive(Debug, Args)]
@@ -123,7 +123,7 @@ impl WatchdogReport {
                 self.report(&change);
             }
         };
-        let _ = tokio::time::timeout(FIRST_REPLY, first_replies).await;
+        let _ = tokio::time::timeout(FIRST_REPLY_TIMEOUT, first_replies).await;
     }
 
     fn report(&mut self, change: &NodeStatus) {

@@ -18,7 +18,7 @@ pub(crate) async fn show(args: &ShowArgs, store: &StoreArgs) -> Result<u8, Failu
         json::print(&json::Show::new(&client, &args.name, held.as_ref()))?;
     } else {
         let text = held.as_ref().map(text);
-        output::line(
+        output::print_line(
             &text.unwrap_or_else(|| format!("{} is free", output::printable(&args.name))),
         )?;
     }
@@ -39,7 +39,7 @@ fn text(info: &LockInfo) -> String {
         ("name", output::printable(&info.name)),
         ("holder", output::holder(info)),
         ("since", since),
-        ("time left", duration::show(info.time_left)),
+        ("time left", duration::format(info.time_left)),
         ("token", output::token(info)),
         ("count", info.count.to_string()),
         ("lease", info.lease.to_string()),

@@ -129,7 +129,8 @@ fn describe() {
     );
     describe_counter!(
         "leasehold_watchdog_refused_total",
-        "connections that were ended because of a message on them"
+        "connections that the node refused: an invalid frame, a wrong token, another version, a \
+         namespace without permission, or a limit"
     );
 }
 

@@ -113,7 +113,7 @@ impl Error {
         self
     }
 
-    /// An error that differs in its message only, which contains this one: as its source it would be shown twice.
+    /// Replaces the message by one that contains this error's text, and clears lock and store, which that text has already.
     #[cfg(feature = "redis")]
     pub(crate) fn reworded(mut self, message: impl Into<String>) -> Self {
         self.0.message = message.into();

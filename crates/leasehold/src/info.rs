@@ -22,7 +22,7 @@ pub struct LockInfo {
     pub time_left: Duration,
     /// When it was acquired, by the clock of the store: derived from the token, which starts at that time.
     pub since: Option<SystemTime>,
-    /// The client that holds it. `None` if it has not registered, or its registration expired.
+    /// The client that holds it. `None` if its client info is not written yet, or has expired.
     pub client: Option<ClientInfo>,
     /// The leases that wait for it, in the order in which they will be served: the first
     /// [`WAITERS_MAX`](crate::store::Entry::WAITERS_MAX) in the queue of the store. A client has one lease there,

@@ -2,7 +2,6 @@
 
 use std::env::temp_dir;
 use std::fs;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::machine;
 use super::proxy::Proxy;
 use super::work::Deployment;
-use crate::tools::{OwnedChild, output};
+use crate::tools::{OwnedChild, free_port, output};
 
 /// The number of masters of a lock over many, and of those of a cluster.
 const MASTERS: usize = 5;
@@ -152,7 +151,7 @@ impl Usage {
 impl Server {
     fn start(options: &str, core: Option<u32>) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("redis-server: {error}");
-        let port = free_port().map_err(failed)?;
+        let port = free_port()?;
         // A node of a cluster writes a file.
         let directory = temp_dir().join(format!("leasehold-compare-{port}"));
         fs::create_dir_all(&directory).map_err(failed)?;
@@ -200,16 +199,5 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// A free port, 10,000 above which the bus of a cluster can have another one.
-fn free_port() -> std::io::Result<u16> {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let port = listener.local_addr()?.port();
-        if port < u16::MAX - 10_000 {
-            return Ok(port);
-        }
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::files::{Query, dashboard, queries};
+use super::programs::eventually;
 use super::prometheus::Prometheus;
-use super::server::eventually;
 use super::system::{SERVICES, System};
 
 /// The alert that no fault of this check causes: it reports a bug.

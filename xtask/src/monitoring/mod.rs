@@ -6,8 +6,8 @@
 
 mod faults;
 mod files;
+mod programs;
 mod prometheus;
-mod server;
 mod system;
 
 use std::process::{self, Command};

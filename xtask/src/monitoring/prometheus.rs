@@ -9,8 +9,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::files::{PROMETHEUS, text};
-use super::server::{free_port, start};
-use crate::tools::{OwnedChild, root};
+use super::programs::start;
+use crate::tools::{OwnedChild, free_port, root};
 
 /// A server that evaluates every second. It scrapes less often: a node takes 2 s for a page if a store does not reply.
 #[derive(Debug)]

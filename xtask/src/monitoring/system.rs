@@ -7,9 +7,9 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::programs::{listens, start};
 use super::prometheus::Prometheus;
-use super::server::{free_port, listens, start};
-use crate::tools::OwnedChild;
+use crate::tools::{OwnedChild, free_port};
 
 /// The number of services. The node has room for as many clients.
 pub(super) const SERVICES: usize = 3;

@@ -28,7 +28,7 @@ pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> 
     } else if locks.is_empty() {
         note!("{}", nothing(args, store, &client));
     } else {
-        output::line(&table(&locks).trim_fmt())?;
+        output::print_line(&table(&locks).trim_fmt())?;
     }
     Ok(0)
 }
@@ -58,7 +58,7 @@ fn table(locks: &[LockInfo]) -> Table {
             output::printable(&info.name),
             output::holder(info),
             output::age(info),
-            duration::show(info.time_left),
+            duration::format(info.time_left),
             info.waiters.len().to_string(),
         ]
     });

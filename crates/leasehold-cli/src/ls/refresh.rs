@@ -55,7 +55,7 @@ async fn print_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Resu
             Err(failure) => return Err(failure),
         };
         let text = match args.json {
-            true => json::line(&json::Ls::new(client, &locks))?,
+            true => json::to_line(&json::Ls::new(client, &locks))?,
             // With an empty line between two tables.
             false => table(&locks).trim_fmt() + "\n",
         };
@@ -103,7 +103,7 @@ fn frame(client: &Client, locks: &[LockInfo], interval: Duration) -> Vec<String>
         format!(
             "{}  every {}  {}, {}  {}",
             Zoned::now().strftime("%H:%M:%S"),
-            duration::show(interval),
+            duration::format(interval),
             output::count(locks.len(), "lock"),
             output::count(waiters, "waiter"),
             output::printable(&client.store().to_string()),
@@ -143,7 +143,7 @@ impl Screen {
     const CLEAR_BELOW: &str = "\x1b[J";
 
     fn open() -> Result<Self, Failure> {
-        output::write(Self::OPEN.as_bytes())?;
+        output::print_bytes(Self::OPEN.as_bytes())?;
         Ok(Self)
     }
 
@@ -154,13 +154,13 @@ impl Screen {
             .map(|line| format!("{line}{}", Self::CLEAR_LINE))
             .collect();
         let (home, lines, below) = (Self::HOME, lines.join("\r\n"), Self::CLEAR_BELOW);
-        output::write(format!("{home}{}{lines}{below}", Self::NO_WRAP).as_bytes())
+        output::print_bytes(format!("{home}{}{lines}{below}", Self::NO_WRAP).as_bytes())
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        let _ = output::write(Self::CLOSE.as_bytes());
+        let _ = output::print_bytes(Self::CLOSE.as_bytes());
     }
 }
 

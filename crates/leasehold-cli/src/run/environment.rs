@@ -8,6 +8,7 @@ use leasehold::Guard;
 
 use crate::args::StoreArgs;
 use crate::connect::credentials_of_command;
+use crate::variables;
 
 /// The name of the lock.
 pub(crate) const NAME: &str = "LEASEHOLD_NAME";
@@ -29,7 +30,7 @@ pub(crate) fn of(
         ("LEASEHOLD_TOKEN", guard.token().to_string().into()),
         (LEASE, guard.lease_id().to_string().into()),
         ("LEASEHOLD_DEADLINE", deadline_ms.to_string().into()),
-        ("LEASEHOLD_STORE", store.to_string().into()),
+        (variables::STORE, store.to_string().into()),
     ];
     variables.extend(credentials_of_command(args));
     variables

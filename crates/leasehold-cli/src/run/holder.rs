@@ -15,8 +15,8 @@ pub(super) async fn query(mutex: &Mutex) -> Option<Result<Option<LockInfo>>> {
     queried.await.ok()
 }
 
-/// The words that a client holds a lock: which one, and for how long.
-pub(super) fn is_held_by(info: &LockInfo) -> String {
+/// Describes who holds a lock, and for how long.
+pub(super) fn describe(info: &LockInfo) -> String {
     let holder = output::holder(info);
     match info.since {
         Some(_) => format!("is held by {holder} for {}", output::age(info)),

@@ -7,7 +7,7 @@ use leasehold::{Cause, ErrorKind, Guard, Mutex, State};
 
 use super::{holder, supervise};
 use crate::args::{OnLost, RunArgs};
-use crate::duration::show;
+use crate::duration;
 
 /// How long a jeopardy lasts before it is printed. A renewal may succeed when it is repeated.
 const SHORT_JEOPARDY: Duration = Duration::from_millis(250);
@@ -24,7 +24,7 @@ pub(super) async fn print<T>(guard: &Guard, mutex: &Mutex, args: &RunArgs) -> T 
         state = match current {
             State::Jeopardy { cause, .. } if !printed => {
                 let lasts = tokio::time::sleep(SHORT_JEOPARDY);
-                let problem = async { tokio::join!(Problem::of(cause, mutex), lasts) };
+                let problem = async { tokio::join!(Problem::find(cause, mutex), lasts) };
                 tokio::select! {
                     biased;
                     next = states.next() => next,
@@ -45,33 +45,37 @@ pub(super) async fn print<T>(guard: &Guard, mutex: &Mutex, args: &RunArgs) -> T 
     std::future::pending().await
 }
 
-/// What keeps a lease from being renewed, and what would end that.
+/// What keeps a lease from being renewed.
 struct Problem {
     description: String,
-    cure: &'static str,
+    /// The condition under which the problem ends.
+    unless: &'static str,
 }
 
 impl Problem {
-    fn new(description: impl Into<String>, cure: &'static str) -> Self {
+    fn new(description: impl Into<String>, unless: &'static str) -> Self {
         let description = description.into();
-        Self { description, cure }
+        Self {
+            description,
+            unless,
+        }
     }
 
     /// The problem behind a jeopardy. A query shows whether the store replies at all.
-    async fn of(cause: Cause, mutex: &Mutex) -> Self {
+    async fn find(cause: Cause, mutex: &Mutex) -> Self {
         match cause {
             Cause::Unreachable => match holder::query(mutex).await {
                 Some(Ok(_)) => {
-                    Self::new("the store answers, but does not renew the lock", "it does")
+                    Self::new("the store replies, but does not renew the lock", "it does")
                 }
                 Some(Err(error)) if error.kind() == ErrorKind::NoQuorum => {
-                    Self::new("too few masters answer", "they do")
+                    Self::new("too few masters reply", "they do")
                 }
                 Some(Err(error)) if error.kind() != ErrorKind::Unreachable => Self::new(
                     format!("the store cannot renew the lock: {error}"),
                     "it can",
                 ),
-                _ => Self::new("the store does not answer", "it does"),
+                _ => Self::new("the store does not reply", "it does"),
             },
             Cause::NotReplicated => Self::new("too few replicas acknowledge a renewal", "they do"),
             Cause::Paused => Self::new(
@@ -93,16 +97,19 @@ fn print_jeopardy(guard: &Guard, args: &RunArgs, problem: &Problem) -> bool {
     let when = match left.is_zero() {
         // Only the store knows, after a pause under a watchdog.
         true => String::new(),
-        false => format!(" in {}", show(left)),
+        false => format!(" in {}", duration::format(left)),
     };
     let consequence = match args.on_lost {
         OnLost::Term => "the command is stopped",
         OnLost::Kill => "the command is killed",
         OnLost::Ignore => "the lock is lost",
     };
-    let Problem { description, cure } = problem;
+    let Problem {
+        description,
+        unless,
+    } = problem;
     note!(
-        "leasehold: {}: {description}; {consequence}{when} unless {cure}",
+        "leasehold: {}: {description}; {consequence}{when} unless {unless}",
         args.name
     );
     true

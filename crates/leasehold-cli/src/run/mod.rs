@@ -25,20 +25,20 @@ use self::supervise::Supervisor;
 use self::waiting::Progress;
 use crate::args::{OnLost, RunArgs, StoreArgs};
 use crate::connect::connect;
-use crate::duration::show;
+use crate::duration;
 use crate::exit::{self, Failure};
 use crate::run_watchdog::WatchdogReport;
 
 pub(crate) use self::guardian::guard;
 
 /// How long an exit waits for the release of a cancelled acquisition.
-const SETTLE: Duration = Duration::from_secs(3);
+const LATE_RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long an exit waits until the nodes of the watchdog have forgotten this client.
-const DISCONNECT: Duration = Duration::from_millis(500);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long the store may take for its first reply, even if the limit of the wait is shorter.
-const FIRST_REPLY: Duration = Duration::from_secs(2);
+const FIRST_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
@@ -49,21 +49,21 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         signal = signals.next() => return Ok(exit::by_signal(signal.number)),
         client = waiting::connected(args, || connect_for(args, store, watchdog.as_ref())) => client?,
     };
-    let taken = tokio::select! {
+    let acquired = tokio::select! {
         biased;
         signal = signals.next() => Err(Ok(exit::by_signal(signal.number))),
-        taken = take(args, &client, begun) => match taken {
+        acquired = acquire(args, &client, begun) => match acquired {
             Ok(Some(guard)) => Ok(guard),
-            Ok(None) => Err(Ok(refused(args, &client).await)),
+            Ok(None) => Err(Ok(print_refusal(args, &client).await)),
             Err(failure) => Err(Err(failure)),
         },
     };
-    let guard = match taken {
+    let guard = match acquired {
         Ok(guard) => guard,
         Err(end) => {
             // A store that has not replied for so long has granted nothing that would not end by itself.
             if !matches!(&end, Err(failure) if failure.is_unreachable()) {
-                settle(&client, &mut signals).await;
+                wait_for_late_release(&client, &mut signals).await;
             }
             return end;
         }
@@ -71,7 +71,10 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     let waited = begun.elapsed();
     if args.verbose {
         let token = guard.token();
-        note!("leasehold: waited {}, token {token}", show(waited));
+        note!(
+            "leasehold: waited {}, token {token}",
+            duration::format(waited)
+        );
     }
     // There was no command yet that the terminal could have sent the signal to.
     if let Some(signal) = signals.pending() {
@@ -94,10 +97,10 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     if watchdog.is_some() {
         report.finish().await;
         // Otherwise the nodes would take the end of this process for a death.
-        let _ = client.shutdown(DISCONNECT).await;
+        let _ = client.shutdown(DISCONNECT_TIMEOUT).await;
     }
     if args.verbose {
-        note!("leasehold: held for {}", show(held));
+        note!("leasehold: held for {}", duration::format(held));
     }
     match outcome {
         // Only the release has revealed that the lock was lost while the command ran.
@@ -172,14 +175,18 @@ async fn connect_for(
 }
 
 /// The lock, or `None` if another holds it for longer than we want to wait.
-async fn take(args: &RunArgs, client: &Client, begun: Instant) -> Result<Option<Guard>, Failure> {
+async fn acquire(
+    args: &RunArgs,
+    client: &Client,
+    begun: Instant,
+) -> Result<Option<Guard>, Failure> {
     let mut mutex = client.mutex(&args.name)?;
     if let Some(lease) = args.lease {
         mutex = mutex.lease(lease)?;
     }
     refuse_to_wait_for_itself(&mutex).await?;
     let progress = Progress::new(args, &mutex, client.id(), begun);
-    Ok(progress.of(confirmed(args, &mutex, begun)).await?)
+    Ok(progress.run(confirmed(args, &mutex, begun)).await?)
 }
 
 /// Waits for a lease on which a command can rely. One that is lost before is acquired again: nothing has
@@ -202,11 +209,11 @@ async fn confirmed(
 
 /// Waits for the release of a cancelled acquisition, as no background task survives the exit, or for a second signal.
 /// The lock was never held, so nothing is printed.
-async fn settle(client: &Client, signals: &mut Signals) {
+async fn wait_for_late_release(client: &Client, signals: &mut Signals) {
     tokio::select! {
         biased;
         _ = signals.next() => {}
-        _ = client.shutdown(SETTLE) => {}
+        _ = client.shutdown(LATE_RELEASE_TIMEOUT) => {}
     }
 }
 
@@ -214,7 +221,7 @@ async fn settle(client: &Client, signals: &mut Signals) {
 fn refuse_memory(store: &StoreArgs) -> Result<(), Failure> {
     match &store.store {
         Some(url) if url.starts_with("memory:") => Err(Failure::usage(
-            "memory: is seen by this process only and would keep nobody out; use sqlite:PATH",
+            "a memory: store belongs to one process and excludes no other; use sqlite:PATH",
         )),
         _ => Ok(()),
     }
@@ -232,7 +239,7 @@ async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
     };
     match holder {
         Some(holder) if holder.lease.to_string() == outer => Err(Failure::usage(format!(
-            "{} is held by the run around this one, which would wait for itself",
+            "{} is held by the run around this one, so this run would wait for itself; use another name",
             mutex.name()
         ))),
         _ => Ok(()),
@@ -248,8 +255,10 @@ async fn wait(args: &RunArgs, mutex: &Mutex, begun: Instant) -> leasehold::Resul
             let left = limit.saturating_sub(begun.elapsed());
             match mutex.lock_timeout(left).await {
                 // Perhaps without a reply so far. One attempt shows whether the lock is held.
-                Err(error) if error.kind() == ErrorKind::Unreachable && left < FIRST_REPLY => {
-                    let attempt = tokio::time::timeout(FIRST_REPLY, mutex.try_lock()).await;
+                Err(error)
+                    if error.kind() == ErrorKind::Unreachable && left < FIRST_REPLY_TIMEOUT =>
+                {
+                    let attempt = tokio::time::timeout(FIRST_REPLY_TIMEOUT, mutex.try_lock()).await;
                     attempt.unwrap_or(Err(error))
                 }
                 waited => waited,
@@ -259,8 +268,8 @@ async fn wait(args: &RunArgs, mutex: &Mutex, begun: Instant) -> leasehold::Resul
     }
 }
 
-/// Prints why the command was not run. The exit code.
-async fn refused(args: &RunArgs, client: &Client) -> u8 {
+/// Prints why the command was not run. Returns the exit code.
+async fn print_refusal(args: &RunArgs, client: &Client) -> u8 {
     let waited = args.wait.filter(|limit| !limit.is_zero());
     let code = match (args.skip_ok, args.wait) {
         (true, _) => 0,
@@ -275,11 +284,11 @@ async fn refused(args: &RunArgs, client: &Client) -> u8 {
         Err(_) => None,
     };
     let is_held = match holder {
-        Some(Ok(Some(info))) => holder::is_held_by(&info),
+        Some(Ok(Some(info))) => holder::describe(&info),
         // Or it is free meanwhile.
         _ => "was held elsewhere".to_owned(),
     };
-    let waited = waited.map(|limit| format!("waited {}, ", show(limit)));
+    let waited = waited.map(|limit| format!("waited {}, ", duration::format(limit)));
     let outcome = match args.skip_ok {
         true => "skipped",
         false => "the command was not run",

@@ -1,4 +1,4 @@
-//! Why a command did not start, and what its user may have meant.
+//! Explanations of commands that did not start.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::exit::{self, Failure};
+use crate::shell::quote;
 
 /// Commands that only a shell has.
 const BUILTINS: [&str; 22] = [
@@ -82,7 +83,7 @@ fn no_such_program(command: &[OsString]) -> String {
         return "its name is empty; is a variable of your script unset?".to_owned();
     }
     if name.starts_with('-') {
-        return "it stands where the command begins; options of leasehold stand before the --"
+        return "options of leasehold stand before COMMAND: leasehold run --wait 5 NAME COMMAND"
             .to_owned();
     }
     if name.contains('/') {
@@ -90,7 +91,7 @@ fn no_such_program(command: &[OsString]) -> String {
     }
     let path = env::var_os("PATH").unwrap_or_default();
     let path = path.to_string_lossy();
-    format!("no directory of PATH has it ({path}); write its whole path, or set PATH")
+    format!("it is in no directory of PATH ({path}); write its path, or set PATH")
 }
 
 /// An existing file that was not found: the program that would interpret it was not.
@@ -145,15 +146,6 @@ fn line_of(words: &[std::borrow::Cow<'_, str>]) -> String {
         word => quote(word),
     });
     words.collect::<Vec<_>>().join(" ")
-}
-
-/// A word for a shell, in quotes if it needs them.
-fn quote(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::child::Child;
 use super::processes::Sent;
 use super::signals::{self, Signals};
 use crate::args::{OnLost, RunArgs};
-use crate::exit;
+use crate::{exit, output};
 
 /// The time between TERM and KILL, unless the user has set it.
 const KILL_AFTER: Duration = Duration::from_secs(5);
@@ -69,18 +69,16 @@ impl Supervisor<'_> {
             if !self.args.wait_all {
                 // The last ones may have ended meanwhile.
                 if left > 0 && !self.args.quiet {
-                    let (processes, run) = match left {
-                        1 => ("process", "runs"),
-                        _ => ("processes", "run"),
-                    };
+                    let processes = output::count(left, "background process");
+                    let run = if left == 1 { "runs" } else { "run" };
                     self.print_message(format_args!(
-                        "{left} background {processes} of the command {run} on without the lock"
+                        "{processes} of the command {run} on without the lock"
                     ));
                 }
             } else {
                 if self.args.verbose {
-                    let processes = if left == 1 { "process" } else { "processes" };
-                    self.print_message(format_args!("waiting for {left} background {processes}"));
+                    let processes = output::count(left, "background process");
+                    self.print_message(format_args!("waiting for {processes}"));
                 }
                 if let Err(code) = self.wait_for(WaitTarget::AllProcesses).await {
                     return code;
@@ -107,7 +105,7 @@ impl Supervisor<'_> {
             };
             tokio::select! {
                 biased;
-                cause = over(self.guard, self.args), if !ignore => return Err(self.stop(cause).await),
+                cause = stop_cause(self.guard, self.args), if !ignore => return Err(self.stop(cause).await),
                 cause = self.guard.lost(), if ignore && !self.warned => {
                     self.warned = true;
                     if !self.args.quiet {
@@ -271,7 +269,7 @@ pub(super) fn fixed_stop(guard: &Guard, args: &RunArgs) -> Option<Instant> {
 }
 
 /// Waits until the command must be stopped: the lease is lost, or, if it is fixed, about to end.
-async fn over(guard: &Guard, args: &RunArgs) -> Cause {
+async fn stop_cause(guard: &Guard, args: &RunArgs) -> Cause {
     let Some(stop) = fixed_stop(guard, args) else {
         return guard.lost().await;
     };
@@ -284,10 +282,11 @@ async fn over(guard: &Guard, args: &RunArgs) -> Cause {
 /// The cause of a loss for an operator, who does not know leases.
 fn describe(cause: Cause) -> Cow<'static, str> {
     Cow::Borrowed(match cause {
-        Cause::Expired => "its time (--lease) is over",
+        Cause::Expired => "its fixed lease (--lease) has expired",
         Cause::TakenOver => "another client holds it",
         Cause::Deleted => {
-            "it is gone from the store, which was restarted, failed over or emptied, or has deleted or evicted it"
+            "the store has no record of it: it was restarted, failed over or emptied, or the record was \
+             deleted or evicted"
         }
         Cause::Revoked => "an operator freed it by force",
         Cause::Unreachable => "the store did not renew it in time",

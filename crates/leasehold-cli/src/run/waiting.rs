@@ -7,7 +7,7 @@ use leasehold::{Client, ClientId, Error, ErrorKind, LeaseId, Mutex};
 
 use super::holder;
 use crate::args::RunArgs;
-use crate::duration::show;
+use crate::duration;
 use crate::exit::Failure;
 
 /// The interval between two checks for something to report.
@@ -66,7 +66,10 @@ where
 /// Prints why the store grants no lock, and when the wait is given up if that is known.
 fn print_failure(failure: &dyn std::fmt::Display, left: Option<Duration>) {
     match left {
-        Some(left) => note!("leasehold: waiting: {failure} (gives up in {})", show(left)),
+        Some(left) => note!(
+            "leasehold: waiting: {failure} (gives up in {})",
+            duration::format(left)
+        ),
         None => note!("leasehold: waiting: {failure}"),
     }
 }
@@ -144,7 +147,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Waits for a lock, and prints the progress meanwhile.
-    pub(super) async fn of<T>(mut self, waiting: impl Future<Output = T>) -> T {
+    pub(super) async fn run<T>(mut self, waiting: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
             waited = waiting => waited,
@@ -228,7 +231,7 @@ impl<'a> Progress<'a> {
             return;
         }
         (self.holder, self.printed) = (Some(printed), Some(Instant::now()));
-        let is_held = info.as_ref().map(holder::is_held_by);
+        let is_held = info.as_ref().map(holder::describe);
         self.print_wait(is_held.as_deref(), position.as_deref());
     }
 
@@ -240,7 +243,7 @@ impl<'a> Progress<'a> {
         match self.args.wait {
             Some(limit) => note!(
                 "leasehold: {name} {is_held}; {position}waiting (at most {})",
-                show(limit)
+                duration::format(limit)
             ),
             None => note!("leasehold: {name} {is_held}; {position}waiting"),
         }

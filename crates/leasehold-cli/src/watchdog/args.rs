@@ -24,7 +24,7 @@ pub(crate) struct WatchdogArgs {
 
 impl WatchdogArgs {
     /// Whether the output is JSON, and so is a failure.
-    pub(crate) fn asks_for_json(&self) -> bool {
+    pub(crate) fn has_json_output(&self) -> bool {
         matches!(&self.command, Some(WatchdogCommand::Status(args)) if args.json)
     }
 }
@@ -108,12 +108,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "HOST:PORT", help_heading = "Observability")]
     pub(crate) metrics: Option<SocketAddr>,
     /// The format of the log on stderr
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = LogForm::Text, help_heading = "Observability")]
-    pub(crate) log: LogForm,
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text, help_heading = "Observability")]
+    pub(crate) log: LogFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogForm {
+pub(crate) enum LogFormat {
     /// Lines of text
     Text,
     /// A JSON object for each line
@@ -167,7 +167,7 @@ const STATUS: &str = "\
 EXIT STATUS
   0    a node replied
   1    no node replied
-  125  the reply makes no sense, or the arguments are wrong
+  125  the reply is invalid, or the arguments are wrong
 
 EXAMPLES
   leasehold watchdog status

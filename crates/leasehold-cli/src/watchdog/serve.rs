@@ -5,25 +5,23 @@ use std::path::Path;
 
 use leasehold::watchdog::default_socket;
 use leasehold_watchdog::{Listen, Node, Permission, Settings, StoreSettings, TlsFiles, Token};
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::ServeArgs;
 use crate::args::StoreArgs;
-use crate::exit::Failure;
-use crate::{connect, log, secret};
+use crate::exit::{self, Failure};
+use crate::{connect, log, secret, variables};
 
 pub(super) fn serve(args: &ServeArgs, store: &StoreArgs) -> Result<u8, Failure> {
-    log::of_service(args.log);
+    log::init_service(args.log);
     let settings = settings(args, store)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::own("the runtime could not be started", error))?;
-    runtime.block_on(run(settings))
+    exit::start_runtime(Builder::new_multi_thread())?.block_on(run(settings))
 }
 
 async fn run(settings: Settings) -> Result<u8, Failure> {
-    let listen = |kind| signal(kind).map_err(|error| Failure::own("no signals", error));
+    let listen =
+        |kind| signal(kind).map_err(|error| Failure::own("signals cannot be received", error));
     let (mut term, mut int) = (
         listen(SignalKind::terminate())?,
         listen(SignalKind::interrupt())?,
@@ -91,9 +89,9 @@ fn refuse_missing_directory(address: &Listen) -> Result<(), Failure> {
     match address {
         Listen::Unix(path) if *path != default_socket() => match path.parent() {
             Some(directory) if !directory.as_os_str().is_empty() && !directory.is_dir() => {
-                let cure = "correct the path, or create the directory";
+                let fix = "correct the path, or create the directory";
                 Err(Failure::usage(format!(
-                    "cannot listen at {address}: its directory does not exist; {cure}"
+                    "cannot listen at {address}: its directory does not exist; {fix}"
                 )))
             }
             _ => Ok(()),
@@ -106,7 +104,7 @@ fn refuse_missing_directory(address: &Listen) -> Result<(), Failure> {
 fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Failure> {
     let mut first = StoreSettings::new(connect::ready_url(store)?);
     first.password = connect::password(store)?;
-    first.sentinel_password = secret::in_environment("LEASEHOLD_SENTINEL_PASSWORD")?;
+    first.sentinel_password = secret::in_environment(variables::SENTINEL_PASSWORD)?;
     let mut stores = vec![first];
     for named in &args.serve {
         let Some((name, url)) = named.split_once('=').filter(|(name, _)| is_name(name)) else {

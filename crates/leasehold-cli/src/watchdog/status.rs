@@ -12,10 +12,14 @@ use crate::{duration, json, output};
 /// The exit code if no watchdog replies.
 const NONE: u8 = 1;
 
-pub(super) fn show(args: &StatusArgs) -> Result<u8, Failure> {
+pub(super) fn status(args: &StatusArgs) -> Result<u8, Failure> {
     let socket = args.socket.clone().unwrap_or_else(default_socket);
     let mut node = Observer::connect(&socket).map_err(|error| {
-        let message = format!("no watchdog at unix:{}: {error}", socket.display());
+        let message = format!(
+            "no watchdog replies at unix:{}: {error}; start one with leasehold watchdog, or name its \
+             socket with --socket",
+            socket.display()
+        );
         Failure::from(Error::new(ErrorKind::Unreachable, message)).with_code(NONE)
     })?;
     let failed = |error| Failure::own("the watchdog sent no status", error);
@@ -25,14 +29,14 @@ pub(super) fn show(args: &StatusArgs) -> Result<u8, Failure> {
         return Ok(0);
     }
     let leases = clients.iter().map(|client| client.leases as usize).sum();
-    output::line(&format!(
+    output::print_line(&format!(
         "{}: {}, {}",
         output::printable(node.node()),
         output::count(clients.len(), "client"),
         output::count(leases, "lease")
     ))?;
     if !clients.is_empty() {
-        output::line(&table(&clients))?;
+        output::print_line(&table(&clients))?;
     }
     Ok(0)
 }
@@ -79,5 +83,5 @@ fn liveness(client: &ClientStatus) -> String {
 }
 
 fn ago(millis: u64) -> String {
-    duration::show(Duration::from_millis(millis))
+    duration::format(Duration::from_millis(millis))
 }

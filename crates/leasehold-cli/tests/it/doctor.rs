@@ -114,14 +114,14 @@ fn assert_aligned(text: &str) {
     assert!(blocks.map(<[_]>::to_vec).all(is_complete), "{text}");
 }
 
-/// With only the rights of locks nothing is called good that was not seen. The line that the text names shows it.
+/// With only the rights of locks nothing is reported as ok that was not checked. The user that the text names may read it.
 #[test]
-fn what_could_not_be_looked_at_is_said() {
+fn missing_facts_are_reported() {
     const PASSWORD: &str = "no-more-than-need-be";
     let server = healthy().start();
     let fixture = Fixture::with_store(server.url());
     let text = stdout(&fixture.leasehold(["doctor"]).run_to_end());
-    let last = "nothing wrong in what could be seen (0 dangers, 0 warnings, 0 unknown, 0 notes)";
+    let last = "no problem found in what was checked (0 dangers, 0 warnings, 0 unknown, 0 notes)";
     assert_eq!(text.trim_end().lines().next_back(), Some(last));
 
     let paste = |text: &str, user: &str| {
@@ -140,7 +140,7 @@ fn what_could_not_be_looked_at_is_said() {
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     for part in [
-        "unknown  diagnosis    could not be looked at: ",
+        "unknown  diagnosis    not checked: ",
         "eviction",
         "refused: INFO, ",
     ] {
@@ -148,7 +148,7 @@ fn what_could_not_be_looked_at_is_said() {
     }
     let last = text.trim_end().lines().next_back().unwrap();
     assert!(
-        last.starts_with("nothing wrong in what could be seen ("),
+        last.starts_with("no problem found in what was checked ("),
         "{last}"
     );
     assert!(last.contains(" 1 unknown"), "{last}");
@@ -194,8 +194,8 @@ fn one_of_many_masters_is_named() {
     one.cli(&["CONFIG", "SET", "appendfsync", "everysec"]);
     let (_, report) = json(&fixture);
     let findings = report["findings"].as_array().unwrap();
-    let is_seen = |it: &&Value| it["seen"].as_str().unwrap().contains("everysec");
-    let node = findings.iter().find(is_seen).unwrap()["node"].as_str();
+    let has_policy = |it: &&Value| it["observed"].as_str().unwrap().contains("everysec");
+    let node = findings.iter().find(has_policy).unwrap()["node"].as_str();
     let node = node.unwrap();
     assert!(node.contains(&one.port().to_string()), "{node}");
     let output = fixture.leasehold(["doctor"]).run_to_end();

@@ -42,7 +42,7 @@ fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
     let killed = now();
     let printed = is_stopped(&fixture, run);
     last_beat_before(&fixture, killed + Duration::from_secs(5));
-    let silence = "leasehold: job: the store does not answer; the command is stopped in ";
+    let silence = "leasehold: job: the store does not reply; the command is stopped in ";
     let loss = "the lock is lost: the store did not renew it in time; stopping the command\n";
     assert!(printed.starts_with(silence), "{printed}");
     assert!(
@@ -74,7 +74,10 @@ fn a_fixed_lease_stops_the_command_before_it_ends() {
     let fixture = Fixture::new();
     let run = Running::start(fixture.run_script(&["--lease", "4s", "job"], STUBBORN));
     let printed = is_stopped(&fixture, run);
-    assert!(printed.contains("its time (--lease) is over"), "{printed}");
+    assert!(
+        printed.contains("its fixed lease (--lease) has expired"),
+        "{printed}"
+    );
     let deadline = fixture.line_of("deadline").parse().unwrap();
     last_beat_before(&fixture, Duration::from_millis(deadline));
 }
@@ -157,16 +160,16 @@ fn a_lease_in_jeopardy_is_printed_and_its_command_goes_on_when_it_is_renewed() {
     ];
     let problems = [
         "too few replicas acknowledge a renewal; the command is stopped in ",
-        "the store answers, but does not renew the lock; the command is stopped in ",
-        "the store does not answer; the command is stopped in ",
+        "the store replies, but does not renew the lock; the command is stopped in ",
+        "the store does not reply; the command is stopped in ",
     ];
     for ((begin, end), problem) in begins.iter().zip(ends).zip(problems) {
         begin();
         let consequence = lines.after("leasehold: job: ");
         let left = consequence.strip_prefix(problem);
-        let (left, cure) = left.expect(&consequence).split_once(' ').unwrap();
+        let (left, unless) = left.expect(&consequence).split_once(' ').unwrap();
         assert!(
-            left.ends_with('s') && cure.starts_with("unless "),
+            left.ends_with('s') && unless.starts_with("unless "),
             "{consequence}"
         );
         end();

@@ -1,4 +1,4 @@
-//! Every mistake has one message, which names the cause and the cure, and an exit code of `leasehold`; nothing is held.
+//! Every mistake has one message, which names the cause and the fix, and an exit code of `leasehold`; nothing is held.
 
 use std::ffi::OsString;
 use std::fs;
@@ -33,9 +33,9 @@ fn check(fixture: &Fixture, section: &str, variables: &[(&str, &str)]) {
         let (message, _) = message.split_once("\n\nUsage: ").unwrap_or((&message, ""));
         let (message, _) = message.split_once("\n\nFor more").unwrap_or((message, ""));
         let code = output.status.code().unwrap();
-        let answer = format!("{code}\n{}", message.trim_end());
-        if !is_like(&answer, &expected) || !output.stdout.is_empty() {
-            wrong.push_str(&format!("\n$ {call}\n{answer}\n--- not\n{expected}\n"));
+        let actual = format!("{code}\n{}", message.trim_end());
+        if !is_like(&actual, &expected) || !output.stdout.is_empty() {
+            wrong.push_str(&format!("\n$ {call}\n{actual}\n--- not\n{expected}\n"));
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
@@ -143,15 +143,16 @@ fn a_server_that_does_not_suit_its_url_is_named() {
 #[test]
 fn a_password_is_asked_for_once_and_never_shown() {
     let server = RedisServer::options().requirepass("s3cret").start();
+    let sentinels = RedisServer::options().requirepass("s3cret");
+    let sentinels = sentinels.config("sentinel sentinel-pass s3cret");
+    let sentinels = SentinelSet::options().sentinels(sentinels).start();
     let fixture = Fixture::new();
     for (name, password) in [("wrong", "wr0ng\n"), ("password", "s3cret\n")] {
         fs::write(fixture.path(name), password).unwrap();
     }
-    check(
-        &fixture,
-        "Passwords",
-        &[("PORT", &server.port().to_string())],
-    );
+    let ports = [&server, &sentinels.sentinels()[0]].map(|server| server.port().to_string());
+    let variables = [("PORT", ports[0].as_str()), ("SENTINEL", &ports[1])];
+    check(&fixture, "Passwords", &variables);
     // The command gets the URL without the password. A nested run has access all the same.
     let url = format!("redis://127.0.0.1:{}", server.port());
     let nested = "leasehold run job -c 'echo $LEASEHOLD_STORE; leasehold run inner true'";
@@ -175,7 +176,7 @@ fn arguments_of_any_bytes_are_no_panic() {
     let output = run.arg(OsString::from_vec(vec![0xff])).run_to_end();
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(125), "{text}");
-    assert!(text.contains("nobody listens there"), "{text}");
+    assert!(text.contains("no server listens at this address"), "{text}");
 }
 
 #[test]

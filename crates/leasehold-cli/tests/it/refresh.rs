@@ -9,7 +9,7 @@ use leasehold::{Client, Guard};
 use leasehold_testkit::eventually;
 
 use crate::schema::checked;
-use crate::tools::{Fixture, Running, SOON, finish, within_deadline};
+use crate::tools::{Fixture, Running, SOON, at_terminal, finish, through, within_deadline};
 
 /// Locks with long holders. They are held while the guards live.
 async fn many_locks(url: &str, number: usize) -> Vec<Guard> {
@@ -23,28 +23,11 @@ async fn many_locks(url: &str, number: usize) -> Vec<Guard> {
     guards
 }
 
-/// Starts a command at a terminal of its own, which writes what it shows to stdout, and whose keys are stdin.
-fn at_terminal(command: &Command, size: &str) -> Child {
-    let parts = std::iter::once(command.get_program()).chain(command.get_args());
-    let parts: Vec<_> = parts.map(|part| part.to_str().unwrap()).collect();
-    let line = format!("stty {size}; exec {}", parts.join(" "));
-    let mut script = Command::new("script");
-    script.args([
-        "--quiet",
-        "--return",
-        "--flush",
-        "--command",
-        &line,
-        "/dev/null",
-    ]);
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => script.env(name, value),
-            None => script.env_remove(name),
-        };
-    }
-    script
-        .stdin(Stdio::piped())
+/// Starts a command at a terminal of a size, which writes what it shows to stdout, and whose keys are stdin.
+fn start_at_terminal(command: &Command, size: &str) -> Child {
+    let resize = format!("stty {size}; exec \"$@\"");
+    let command = through(&["sh", "-c", &resize, "sh"], command);
+    at_terminal(&command)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap()
@@ -91,7 +74,7 @@ fn a_terminal_shows_as_many_locks_as_it_has_lines() {
         .unwrap();
     let guards = runtime.block_on(many_locks(&url, 10));
     let watch = fixture.leasehold(["--store", &url, "ls", "--watch", "100ms"]);
-    let mut process = at_terminal(&watch, "rows 8 cols 80");
+    let mut process = start_at_terminal(&watch, "rows 8 cols 80");
     let (mut output, screen) = (
         process.stdout.take().unwrap(),
         Arc::new(Mutex::new(String::new())),

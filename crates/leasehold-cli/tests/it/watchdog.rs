@@ -147,7 +147,9 @@ fn without_a_watchdog_a_run_runs() {
         .run_to_end();
     assert_eq!(stdout(&output), "in\n");
     let words = stderr(&output);
-    assert!(words.starts_with("leasehold: no watchdog at unix:/nonexistent/watchdog.sock ("));
+    assert!(
+        words.starts_with("leasehold: no watchdog replies at unix:/nonexistent/watchdog.sock (")
+    );
     let rest = "the run is not watched (--watchdog-required to insist)\n";
     assert!(
         words.ends_with(rest) && words.lines().count() == 1,

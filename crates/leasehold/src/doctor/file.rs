@@ -1,6 +1,6 @@
 //! Checks of a file of the SQLite store.
 
-use super::{Finding, UNSEEN};
+use super::{Finding, INCOMPLETE};
 use crate::store::diagnose::{FileFacts, FileSystem, LOG_MAX};
 
 /// The free space in bytes below which a file and its log have too little.
@@ -10,8 +10,8 @@ const ROOM_MIN: u64 = 64 * 1024 * 1024;
 const OTHERS_WRITE: u32 = 0o002;
 
 pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
-    let mut findings: Vec<_> = unseen(&facts.unseen).into_iter().collect();
-    findings.extend(facts.file_system.as_ref().map(place));
+    let mut findings: Vec<_> = missing(&facts.missing).into_iter().collect();
+    findings.extend(facts.file_system.as_ref().map(file_system));
     findings.extend(file(facts));
     findings.extend(directory(facts));
     if facts.other_boot_id {
@@ -41,12 +41,12 @@ pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
         );
     }
     if let Some(free) = facts.free {
-        let seen = format!("{} MiB are free", free / (1024 * 1024));
+        let observed = format!("{} MiB are free", free / (1024 * 1024));
         findings.push(match free < ROOM_MIN {
-            true => Finding::warning("room", seen)
+            true => Finding::warning("room", observed)
                 .because("on a full disk no lock is granted")
                 .fix("make room, or choose another disk"),
-            false => Finding::ok("room", seen),
+            false => Finding::ok("room", observed),
         });
     }
     findings
@@ -60,13 +60,16 @@ fn file(facts: &FileFacts) -> Option<Finding> {
                 .because("no lock can be acquired")
                 .fix("remove the cause that is named, or choose another path"),
         ),
-        // It was not opened: see `place`.
+        // It was not opened: see `file_system`.
         None if is_refused => None,
         None if facts.exists => Some(Finding::ok("file", "it can be read and written")),
-        None => {
-            let seen = "it does not exist yet; the first lock creates it";
-            Some(Finding::ok("file", seen))
-        }
+        None => Some(Finding::ok(
+            "file",
+            match facts.directory_exists {
+                true => "it does not exist yet; the first lock creates it",
+                false => "it does not exist yet",
+            },
+        )),
     }
 }
 
@@ -80,31 +83,33 @@ fn directory(facts: &FileFacts) -> Option<Finding> {
     (facts.fault.is_none() && !facts.directory_exists).then_some(finding)
 }
 
-fn unseen(unseen: &[String]) -> Option<Finding> {
-    let seen = format!("could not be looked at: {}", unseen.join(", "));
-    let finding = Finding::unknown(UNSEEN, seen)
-        .because("properties of the place under which locks are lost would not be found")
+fn missing(missing: &[String]) -> Option<Finding> {
+    let observed = format!("not checked: {}", missing.join(", "));
+    let finding = Finding::unknown(INCOMPLETE, observed)
+        .because("properties of the file system under which locks are lost would not be found")
         .fix("run doctor as the user of the locks, and outside of a sandbox");
-    (!unseen.is_empty()).then_some(finding)
+    (!missing.is_empty()).then_some(finding)
 }
 
-fn place(file_system: &FileSystem) -> Finding {
+fn file_system(file_system: &FileSystem) -> Finding {
     match file_system {
-        FileSystem::Network(name) => Finding::danger("place", format!("a network disk ({name})"))
-            .because("another machine could write the file, too, so such a file is refused")
-            .fix("choose a path on a local disk; for many machines use redis://HOST"),
+        FileSystem::Network(name) => {
+            Finding::danger("file-system", format!("a network disk ({name})"))
+                .because("another machine could write the file, too, so such a file is refused")
+                .fix("choose a path on a local disk; for many machines use redis://HOST")
+        }
         FileSystem::Foreign(name) => Finding::note(
-            "place",
+            "file-system",
             format!("a file system through {name}"),
         )
         .because(
             "if other machines can mount it, too, their locks do not exclude those of this one",
         )
         .fix("make sure that it is a disk of this machine"),
-        FileSystem::Memory => Finding::note("place", "in memory (tmpfs)")
+        FileSystem::Memory => Finding::note("file-system", "in memory (tmpfs)")
             .because("it is lost when the machine restarts; tokens then continue by the clock")
             .fix("choose a path on a disk, if tokens must grow even if the clock is set back"),
-        FileSystem::Local => Finding::ok("place", "a disk of this machine"),
+        FileSystem::Local => Finding::ok("file-system", "a disk of this machine"),
     }
 }
 
@@ -115,7 +120,7 @@ fn rights(facts: &FileFacts) -> Finding {
             "rights",
             format!("no files can be created in the directory of {path}"),
         )
-        .because("SQLite keeps its log beside the file: no lock can be taken")
+        .because("SQLite keeps its log beside the file: no lock can be acquired")
         .fix("make the directory writable for this user, or choose another");
     }
     match facts.mode {
@@ -146,11 +151,16 @@ mod tests {
             (Danger, |facts| facts.file_system = Some(Network("NFS"))),
             (Note, |facts| facts.file_system = Some(Foreign("FUSE"))),
             (Danger, |facts| facts.directory_writable = false),
-            (Danger, |facts| facts.directory_exists = false),
+            (Danger, |facts| {
+                facts.exists = false;
+                facts.directory_exists = false;
+            }),
             (Warning, |facts| facts.free = Some(1024)),
             (Note, |facts| facts.other_boot_id = true),
             (Unknown, |facts| {
-                facts.unseen.push("the file system (statfs: denied)".into());
+                facts
+                    .missing
+                    .push("the file system (statfs: denied)".into());
                 facts.file_system = None;
             }),
         ];
@@ -165,7 +175,7 @@ mod tests {
                 free: Some(1 << 40),
                 log: Some(16 * 1024 * 1024),
                 other_boot_id: false,
-                unseen: Vec::new(),
+                missing: Vec::new(),
                 fault: None,
             };
             change(&mut facts);
@@ -175,6 +185,8 @@ mod tests {
                 it.severity == Severity::Ok || it.consequence.is_some() && it.fix.is_some()
             };
             assert!(findings.iter().all(is_complete), "{findings:#?}");
+            let is_creatable = |it: &Finding| it.observed.contains("the first lock creates it");
+            assert!(!findings.iter().any(is_creatable) || facts.directory_exists);
         }
     }
 }

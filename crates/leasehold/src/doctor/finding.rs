@@ -10,7 +10,7 @@ pub enum Severity {
     Ok,
     /// Worth knowing; it loses no lock.
     Note,
-    /// A part of the store could not be looked at, so it is not known whether locks can be lost there.
+    /// A part of the store could not be checked, so it is not known whether locks can be lost there.
     Unknown,
     /// Locks may be lost if something else fails, too, or some features are degraded.
     Warning,
@@ -29,7 +29,7 @@ pub struct Finding {
     /// The server that it concerns, if there are several.
     pub node: Option<String>,
     /// What was observed.
-    pub seen: String,
+    pub observed: String,
     /// The consequence.
     pub consequence: Option<String>,
     /// The fix: the exact setting, where there is one.
@@ -41,35 +41,39 @@ pub struct Finding {
     allow(dead_code, reason = "the memory store has one finding only")
 )]
 impl Finding {
-    pub(super) fn new(severity: Severity, check: &'static str, seen: impl Into<String>) -> Self {
+    pub(super) fn new(
+        severity: Severity,
+        check: &'static str,
+        observed: impl Into<String>,
+    ) -> Self {
         Self {
             severity,
             check,
             node: None,
-            seen: seen.into(),
+            observed: observed.into(),
             consequence: None,
             fix: None,
         }
     }
 
-    pub(super) fn ok(check: &'static str, seen: impl Into<String>) -> Self {
-        Self::new(Severity::Ok, check, seen)
+    pub(super) fn ok(check: &'static str, observed: impl Into<String>) -> Self {
+        Self::new(Severity::Ok, check, observed)
     }
 
-    pub(super) fn note(check: &'static str, seen: impl Into<String>) -> Self {
-        Self::new(Severity::Note, check, seen)
+    pub(super) fn note(check: &'static str, observed: impl Into<String>) -> Self {
+        Self::new(Severity::Note, check, observed)
     }
 
-    pub(super) fn unknown(check: &'static str, seen: impl Into<String>) -> Self {
-        Self::new(Severity::Unknown, check, seen)
+    pub(super) fn unknown(check: &'static str, observed: impl Into<String>) -> Self {
+        Self::new(Severity::Unknown, check, observed)
     }
 
-    pub(super) fn warning(check: &'static str, seen: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, check, seen)
+    pub(super) fn warning(check: &'static str, observed: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, check, observed)
     }
 
-    pub(super) fn danger(check: &'static str, seen: impl Into<String>) -> Self {
-        Self::new(Severity::Danger, check, seen)
+    pub(super) fn danger(check: &'static str, observed: impl Into<String>) -> Self {
+        Self::new(Severity::Danger, check, observed)
     }
 
     pub(super) fn because(mut self, consequence: impl Into<String>) -> Self {
@@ -101,6 +105,13 @@ impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
+}
+
+/// A number of things, such as `1 replica` or `2 replicas`.
+#[cfg(feature = "redis")]
+pub(super) fn count(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{plural}")
 }
 
 /// The highest severity.

@@ -15,9 +15,9 @@ pub use self::finding::{Finding, Severity};
 use crate::store::diagnose::DiagnosticFacts;
 use crate::{ClientBuilder, Result, store};
 
-/// The check that reports what the others could not look at.
+/// The check that reports the facts that the others lack.
 #[cfg(any(feature = "sqlite", feature = "redis"))]
-const UNSEEN: &str = "diagnosis";
+const INCOMPLETE: &str = "diagnosis";
 
 /// The diagnosis of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl ClientBuilder {
     /// let report = Client::builder().diagnose("memory:").await?;
     /// assert_eq!(report.severity(), Severity::Warning);
     /// for finding in &report.findings {
-    ///     println!("{}: {}", finding.severity, finding.seen);
+    ///     println!("{}: {}", finding.severity, finding.observed);
     /// }
     /// # Ok::<(), leasehold::Error>(()) }).unwrap();
     /// ```

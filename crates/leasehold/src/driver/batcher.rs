@@ -43,12 +43,14 @@ pub(crate) struct Batcher {
     others: Mutex<HashMap<Route, Arc<RouteQueue>>>,
     /// The queues of releases that may overtake earlier operations.
     unordered: Mutex<HashMap<Route, Arc<RouteQueue>>>,
-    deliveries: Mutex<HashMap<Shard, Delivery>>,
+    /// The delivery lock of each shard.
+    delivery_locks: Mutex<HashMap<Shard, DeliveryLock>>,
     callers_max: usize,
 }
 
-/// Whose turn it is to deliver replies of a shard, from there to the next call. Only spawned tasks wait for it.
-type Delivery = Arc<tokio::sync::Mutex<()>>;
+/// The lock under which a stripe of a shard delivers its replies until its next call is sent. Only spawned tasks wait
+/// for it.
+type DeliveryLock = Arc<tokio::sync::Mutex<()>>;
 
 /// The queue of operations of one route. Operations on a record that moves to another shard do not wait
 /// for those that are in flight to the first.
@@ -56,7 +58,7 @@ struct RouteQueue {
     context: Context,
     pending: Mutex<PendingRequests>,
     callers: Semaphore,
-    delivery: Delivery,
+    delivery: DeliveryLock,
 }
 
 #[derive(Default)]
@@ -90,13 +92,13 @@ impl Batcher {
     }
 
     pub(super) fn with_callers_max(context: &Context, callers_max: usize) -> Self {
-        let delivery = Delivery::default();
-        let deliveries = HashMap::from([(Route::FIRST.shard, Arc::clone(&delivery))]);
+        let delivery = DeliveryLock::default();
+        let delivery_locks = HashMap::from([(Route::FIRST.shard, Arc::clone(&delivery))]);
         Self {
             first: RouteQueue::new(context, callers_max, delivery),
             others: Mutex::default(),
             unordered: Mutex::default(),
-            deliveries: Mutex::new(deliveries),
+            delivery_locks: Mutex::new(delivery_locks),
             context: context.clone(),
             callers_max,
         }
@@ -179,7 +181,7 @@ impl Batcher {
         route: Route,
     ) -> Arc<RouteQueue> {
         let new = || {
-            let delivery = Arc::clone(lock(&self.deliveries).entry(route.shard).or_default());
+            let delivery = Arc::clone(lock(&self.delivery_locks).entry(route.shard).or_default());
             RouteQueue::new(&self.context, self.callers_max, delivery)
         };
         Arc::clone(lock(queues).entry(route).or_insert_with(new))
@@ -218,7 +220,7 @@ impl PendingRequests {
 }
 
 impl RouteQueue {
-    fn new(context: &Context, callers_max: usize, delivery: Delivery) -> Arc<Self> {
+    fn new(context: &Context, callers_max: usize, delivery: DeliveryLock) -> Arc<Self> {
         Arc::new(Self {
             context: context.clone(),
             pending: Mutex::default(),

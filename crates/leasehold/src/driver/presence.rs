@@ -1,4 +1,4 @@
-//! Registers the client in the store, so that people can see which client holds a lock or waits for it.
+//! Writes the client info to the store, so that people can see which client holds a lock or waits for it.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;

@@ -131,7 +131,7 @@ impl WatchdogClient {
         tokio::select! {
             biased;
             ready = nodes.any(timeout, NodeSession::is_connected, NOT_ACCEPTED) => ready,
-            () = nodes.fail_permanently() => Err(nodes.error(NOT_ACCEPTED)),
+            () = nodes.all_failed_permanently() => Err(nodes.error(NOT_ACCEPTED)),
         }
     }
 
@@ -212,8 +212,8 @@ impl Nodes {
         }
     }
 
-    /// Waits until no node can be expected to accept this client, and for [`START_TIMEOUT`] at least.
-    async fn fail_permanently(&self) {
+    /// Waits until every node has failed permanently, and at least [`START_TIMEOUT`].
+    async fn all_failed_permanently(&self) {
         let start = self.clock.now().after(START_TIMEOUT);
         self.clock.sleep_until(start).await;
         while !self.nodes.iter().all(|node| node.fails_permanently()) {

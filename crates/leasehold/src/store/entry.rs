@@ -20,7 +20,7 @@ pub struct Entry {
     pub time_left: Duration,
     /// The last token of this name. `None` if the counter was lost.
     pub token: Option<Token>,
-    /// The client that holds it, if it has registered.
+    /// The client that holds it. `None` if its client info is not written yet, or has expired.
     pub client: Option<ClientInfo>,
     /// The leases in the queue of the store, the head first, of which at most the first
     /// [`WAITERS_MAX`](Self::WAITERS_MAX) are read. Empty if the user may not read the queue.
@@ -38,11 +38,11 @@ impl Entry {
 pub struct WaiterInfo {
     /// The lease that waits.
     pub lease: LeaseId,
-    /// The client that waits. `None` if it has not registered, or its registration expired.
+    /// The client that waits. `None` if its client info is not written yet, or has expired.
     pub client: Option<ClientInfo>,
 }
 
-/// The description that a client gives of itself.
+/// The client info of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientInfo {

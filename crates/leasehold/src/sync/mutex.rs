@@ -397,7 +397,7 @@ impl Mutex {
     }
 
     async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
-        let _waiter = WaiterMetric::begin();
+        let _waiter = (!matches!(wait, Wait::No)).then(WaiterMetric::begin);
         let begun = self.driver.context.clock.now();
         let acquired = async {
             let request = AcquireRequest {

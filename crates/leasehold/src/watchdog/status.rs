@@ -35,8 +35,8 @@ pub struct NodeStatus {
     pub state: NodeState,
 }
 
-/// The state of the connection to a node. Every state but the first and `Connected` ends with a further attempt to
-/// connect.
+/// The state of the connection to a node. `Unreachable` and `Refused` last until a later attempt to connect succeeds, or
+/// fails in the other way.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum NodeState {

@@ -38,7 +38,7 @@ fn only<'a>(report: &'a Report, check: &str, severity: Severity) -> &'a Finding 
         panic!("not {check} alone: {report:#?}");
     };
     assert_eq!((finding.check, finding.severity), (check, severity));
-    assert!(!finding.seen.is_empty() && finding.fix.is_some());
+    assert!(!finding.observed.is_empty() && finding.fix.is_some());
     finding
 }
 

@@ -64,7 +64,12 @@ async fn waits_and_failures_are_counted_by_their_reason() {
 
     harness.store.set(FaultMode::Unreachable);
     let other = harness.client.mutex("other").unwrap();
-    assert!(harness.complete(other.try_lock()).await.is_err());
+    {
+        let mut attempt = pin!(other.try_lock());
+        assert!(poll_once(attempt.as_mut()).await.is_none());
+        assert_eq!(metrics.gauge("leasehold_waiters"), 0.0, "it does not wait");
+        assert!(harness.complete(attempt).await.is_err());
+    }
     assert_eq!(metrics.count_of(FAILURES, "error"), 1);
     assert_eq!(metrics.count(FAILURES), 3);
     assert_eq!(metrics.gauge("leasehold_waiters"), 0.0);

@@ -22,16 +22,16 @@ const KEEP: &str = "keep the clocks of all machines by NTP, slewed and never ste
 pub(super) fn check(node: &NodeFacts) -> Option<Finding> {
     let clock = node.clock?;
     let off = certainly(clock.ahead, clock.error);
-    let seen = shown(clock);
+    let observed = shown(clock);
     let finding = if off >= FAR {
-        Finding::warning(CHECK, seen).because(
+        Finding::warning(CHECK, observed).because(
             "one of the two will be set: set forward, the server's clock ends leases while they \
              are held",
         )
     } else if off >= SOME {
-        Finding::note(CHECK, seen).because("the displayed age of a lock is wrong by as much")
+        Finding::note(CHECK, observed).because("the displayed age of a lock is wrong by as much")
     } else {
-        return Some(Finding::ok(CHECK, seen));
+        return Some(Finding::ok(CHECK, observed));
     };
     Some(finding.fix(KEEP))
 }
@@ -49,7 +49,7 @@ pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl, topology: &Topology) -> Opt
     if nodes.len() < 2 {
         return None;
     }
-    let seen = format!(
+    let observed = format!(
         "the clocks of {} and {} are {} apart (+/- {})",
         first.0.name,
         last.0.name,
@@ -57,11 +57,11 @@ pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl, topology: &Topology) -> Opt
         millis(error)
     );
     if off <= drift {
-        return Some(Finding::ok(CHECK, seen));
+        return Some(Finding::ok(CHECK, observed));
     }
     if matches!(topology, Topology::Masters) {
         // A lease ends at each master by that master's clock, so a constant offset ends none early.
-        let finding = Finding::warning(CHECK, seen).because(
+        let finding = Finding::warning(CHECK, observed).because(
             "a master that is ahead takes no proposed token, so that locks need a second round trip; \
              one whose clock is set forward drops out of every majority",
         );
@@ -73,8 +73,8 @@ pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl, topology: &Topology) -> Opt
         millis(i64::try_from(drift.as_micros()).unwrap_or(i64::MAX))
     );
     let finding = match off > third {
-        true => Finding::danger(CHECK, seen),
-        false => Finding::warning(CHECK, seen),
+        true => Finding::danger(CHECK, observed),
+        false => Finding::warning(CHECK, observed),
     };
     Some(finding.because(because).fix(KEEP))
 }

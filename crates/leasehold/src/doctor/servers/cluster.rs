@@ -27,7 +27,7 @@ pub(super) fn check(
                 .fix("name the store redis://HOST");
             return vec![finding];
         }
-        // See `unseen`.
+        // See `missing_facts`.
         Err(_) => return Vec::new(),
     };
     let mut findings = vec![covered(&facts.info)];
@@ -52,11 +52,11 @@ pub(super) fn check(
 fn covered(info: &Fields) -> Finding {
     let state = info.get("cluster_state").unwrap_or("unknown");
     let assigned = info.number("cluster_slots_assigned").unwrap_or(0);
-    let seen = format!("state {state}, {assigned} of {SLOTS} slots have an owner");
+    let observed = format!("state {state}, {assigned} of {SLOTS} slots have an owner");
     if state == "ok" && assigned == SLOTS {
-        return Finding::ok(CHECK, seen);
+        return Finding::ok(CHECK, observed);
     }
-    Finding::danger(CHECK, seen)
+    Finding::danger(CHECK, observed)
         .because("locks in a slot without a node cannot be acquired, renewed or released")
         .fix("redis-cli --cluster fix HOST:PORT, or bring the lost nodes back")
 }

@@ -23,16 +23,16 @@ pub(super) fn unfit(node: &NodeFacts, topology: &Topology) -> Option<Finding> {
 /// The finding about the version, if the server shows it.
 pub(super) fn version(node: &NodeFacts) -> Option<Finding> {
     let info = node.info.as_ref().ok()?;
-    let seen = name(info);
+    let observed = name(info);
     Some(match number(info) {
-        Some(version) if version < QUEUE_SINCE => Finding::warning("version", seen)
+        Some(version) if version < QUEUE_SINCE => Finding::warning("version", observed)
             .because(
                 "it has no queues: waiters retry at intervals, and the first retry after a release \
                  wins",
             )
             .fix("upgrade to Redis 7 or later"),
-        Some(_) => Finding::ok("version", seen),
-        None => Finding::note("version", seen)
+        Some(_) => Finding::ok("version", observed),
+        None => Finding::note("version", observed)
             .because("its features cannot be known in advance")
             .fix("use Redis 7 or later"),
     })
@@ -46,8 +46,8 @@ pub(super) fn versions(nodes: &[NodeFacts]) -> Option<Finding> {
         return None;
     }
     let versions: Vec<_> = versions.into_iter().collect();
-    let seen = format!("the nodes differ: {}", versions.join(", "));
-    let finding = Finding::warning("version", seen)
+    let observed = format!("the nodes differ: {}", versions.join(", "));
+    let finding = Finding::warning("version", observed)
         .because("a feature of one node may be missing in another")
         .fix("bring all nodes to one version");
     Some(finding)

@@ -18,9 +18,9 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
             .iter()
             .find(|twin| id(twin).is_some() && id(twin) == id(node));
         if let Some(twin) = twin {
-            let seen = format!("{} and {} are one server", twin.name, node.name);
+            let observed = format!("{} and {} are one server", twin.name, node.name);
             findings.push(
-                Finding::danger(CHECK, seen)
+                Finding::danger(CHECK, observed)
                     .because("its one vote counts twice")
                     .fix("name each server once in the store URL"),
             );
@@ -28,15 +28,15 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
     }
     let able = nodes.iter().filter(|node| can_grant(node)).count();
     let majority = count / 2 + 1;
-    let seen = format!("{able} of {count} nodes reply and accept writes");
+    let observed = format!("{able} of {count} nodes reply and accept writes");
     findings.push(match count {
-        _ if able < majority => Finding::danger(CHECK, seen)
+        _ if able < majority => Finding::danger(CHECK, observed)
             .because("that is not a majority: no lock can be acquired or renewed")
             .fix("bring the others back"),
         _ if count < LEAST => Finding::danger(CHECK, format!("{count} nodes"))
             .because("no majority remains when one of them fails")
             .fix("name three or five masters"),
-        _ if able < count => Finding::warning(CHECK, seen)
+        _ if able < count => Finding::warning(CHECK, observed)
             .because(match able - majority {
                 0 => "locks are granted only until one more fails".to_owned(),
                 spare => format!("locks are granted only until {} more fail", spare + 1),

@@ -49,11 +49,11 @@ fn full(used: Option<u64>, limit: Option<u64>) -> Option<Finding> {
         return Some(Finding::ok("memory", "no limit of its own"));
     }
     let percent = used.saturating_mul(100) / limit;
-    let seen = format!("{percent} % of maxmemory {limit} are used");
+    let observed = format!("{percent} % of maxmemory {limit} are used");
     if percent < NEARLY_FULL {
-        return Some(Finding::ok("memory", seen));
+        return Some(Finding::ok("memory", observed));
     }
-    let finding = Finding::warning("memory", seen)
+    let finding = Finding::warning("memory", observed)
         .because("when it is full, no lock is granted; renewals and releases still work")
         .fix("raise maxmemory, or give the locks a server of their own");
     Some(finding)

@@ -7,11 +7,11 @@ mod cluster;
 mod identity;
 mod masters;
 mod memory;
+mod missing_facts;
 mod persistence;
 mod replicas;
 mod rights;
 mod sentinels;
-mod unseen;
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn check_node(node: &NodeFacts, servers: &ServerFacts) -> Vec<Finding> {
         return vec![unfit];
     }
     let mut findings = Vec::new();
-    findings.extend(unseen::check(node, servers));
+    findings.extend(missing_facts::check(node, servers));
     findings.extend(identity::version(node));
     findings.extend(memory::check(node));
     findings.extend(persistence::check(node, topology));
@@ -70,7 +70,7 @@ fn check_node(node: &NodeFacts, servers: &ServerFacts) -> Vec<Finding> {
 }
 
 fn silent(name: &str, why: &str) -> Finding {
-    let mut finding = Finding::unknown("node", format!("could not be looked at: {why}"))
+    let mut finding = Finding::unknown("node", format!("not checked: {why}"))
         .because(
             "its risks are not known; if clients do not reach it either, one more failure may \
              cost locks",
@@ -115,12 +115,12 @@ fn slow_failover(
 ) -> Finding {
     let room = ttl.as_duration() / 3;
     let takes = down_after + FAILOVER;
-    let seen = format!(
+    let observed = format!(
         "a failover takes about {takes:?}, with a ttl of {:?}",
         ttl.as_duration()
     );
     if takes <= room {
-        return Finding::ok(check, seen);
+        return Finding::ok(check, observed);
     }
     let longer = format!("use a ttl of {:?} or longer", takes * 3);
     let fix = match room.checked_sub(FAILOVER) {
@@ -129,7 +129,7 @@ fn slow_failover(
         }
         _ => longer,
     };
-    Finding::warning(check, seen)
+    Finding::warning(check, observed)
         .because(
             "holders cannot renew meanwhile for long enough, and lose their locks in a failover",
         )

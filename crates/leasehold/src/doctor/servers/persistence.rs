@@ -52,11 +52,11 @@ pub(super) fn of_majority(nodes: &[NodeFacts], silent: usize) -> Option<Finding>
 /// The finding about one of many masters. Admission keeps a restarted one out until every lease that it may have
 /// forgotten has ended, so only its counters of tokens are at stake.
 fn one_of_many(config: &Fields) -> Finding {
-    let seen = described(config);
+    let observed = described(config);
     if keeps_all(config) {
-        return Finding::ok(CHECK, seen);
+        return Finding::ok(CHECK, observed);
     }
-    Finding::note(CHECK, seen)
+    Finding::note(CHECK, observed)
         .because(
             "a restart may lose its counters of tokens, but no lock: it grants none for the \
              longest ttl afterwards, with or without data",
@@ -74,12 +74,12 @@ fn faults(info: &Fields, is_one_of_many: bool) -> Option<Finding> {
         "rdb_last_bgsave_status",
     ];
     let failed = failed.iter().find(|name| info.is(name, "err"))?;
-    let seen = format!("{failed} is err");
+    let observed = format!("{failed} is err");
     let finding = match is_one_of_many {
-        true => Finding::warning(CHECK, seen).because(
+        true => Finding::warning(CHECK, observed).because(
             "the server cannot write its data; if it refuses changes, the others must agree without it",
         ),
-        false => Finding::danger(CHECK, seen).because(
+        false => Finding::danger(CHECK, observed).because(
             "the server cannot write its data; it may refuse every change, even releases",
         ),
     };
@@ -87,23 +87,23 @@ fn faults(info: &Fields, is_one_of_many: bool) -> Option<Finding> {
 }
 
 fn check_settings(config: &Fields, info: Option<&Fields>) -> Finding {
-    let seen = described(config);
+    let observed = described(config);
     let fsync = config.get("appendfsync").unwrap_or_default();
     match (config.is("appendonly", "yes"), fsync) {
-        (true, "always") => Finding::ok(CHECK, seen),
-        (true, "everysec") => Finding::warning(CHECK, seen)
+        (true, "always") => Finding::ok(CHECK, observed),
+        (true, "everysec") => Finding::warning(CHECK, observed)
             .because(
                 "a crash forgets the changes of the last second, or of longer if the disk is slow: \
                  held locks are free, and released ones held",
             )
             .fix(format!("{ALWAYS}{}", waitaof(info))),
-        (true, _) => Finding::danger(CHECK, seen)
+        (true, _) => Finding::danger(CHECK, observed)
             .because("a power failure forgets half a minute of grants and renewals")
             .fix(ALWAYS),
-        (false, _) if saves(config) => Finding::danger(CHECK, seen)
+        (false, _) if saves(config) => Finding::danger(CHECK, observed)
             .because("a crash forgets every lock that was acquired since the last snapshot")
             .fix(ALWAYS),
-        (false, _) => Finding::danger(CHECK, seen)
+        (false, _) => Finding::danger(CHECK, observed)
             .because("when the server is restarted, every lock is free at once")
             .fix(ALWAYS),
     }

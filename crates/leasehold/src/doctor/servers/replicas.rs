@@ -1,6 +1,7 @@
 //! Checks of the replicas of a master.
 
 use super::Finding;
+use crate::doctor::finding::count;
 use crate::store::diagnose::{Fields, NodeFacts, Topology};
 
 const CHECK: &str = "replicas";
@@ -21,12 +22,12 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Vec<Finding> {
     if let (Some(wanted), Some(good)) = (wanted, good)
         && good < wanted
     {
-        let seen = format!("min-replicas-to-write is {wanted}, and {good} replicas are good");
+        let observed = format!("min-replicas-to-write is {wanted}, and {good} replicas are good");
         let finding = match is_one_of_many {
-            true => Finding::warning(CHECK, seen).because(
+            true => Finding::warning(CHECK, observed).because(
                 "the server refuses every change: the other masters must agree without it",
             ),
-            false => Finding::danger(CHECK, seen).because(
+            false => Finding::danger(CHECK, observed).because(
                 "the server refuses every change: no lock can be acquired, renewed or released",
             ),
         };
@@ -36,19 +37,18 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Vec<Finding> {
     if replicas.is_empty() {
         return vec![Finding::ok(CHECK, "none, so none can be promoted")];
     }
-    let count = replicas.len();
+    let number = replicas.len() as u64;
     if is_one_of_many {
-        return vec![of_one_of_many(count)];
+        return vec![of_one_of_many(number)];
     }
     let mut findings: Vec<_> = replicas.iter().filter_map(check_lag).collect();
-    findings.push(promotion_risk(count, wanted));
+    findings.push(promotion_risk(number, wanted));
     findings
 }
 
 /// Admission keeps a promoted replica out until every lease that it may lack has ended.
-fn of_one_of_many(count: usize) -> Finding {
-    let plural = if count == 1 { "" } else { "s" };
-    Finding::note(CHECK, format!("{count} replica{plural}"))
+fn of_one_of_many(number: u64) -> Finding {
+    Finding::note(CHECK, count(number, "replica"))
         .because(
             "many masters need no replicas; when the first one connects, or one is promoted, this \
              master grants nothing for the longest ttl",
@@ -56,10 +56,12 @@ fn of_one_of_many(count: usize) -> Finding {
         .fix("connect the first replica, or make the first backup, of one master at a time")
 }
 
-fn promotion_risk(count: usize, wanted: Option<u64>) -> Finding {
-    let plural = if count == 1 { "" } else { "s" };
+fn promotion_risk(number: u64, wanted: Option<u64>) -> Finding {
     let shown = wanted.map_or("unknown".to_owned(), |wanted| wanted.to_string());
-    let seen = format!("{count} replica{plural}, min-replicas-to-write {shown}");
+    let observed = format!(
+        "{}, min-replicas-to-write {shown}",
+        count(number, "replica")
+    );
     let fix = match wanted.unwrap_or(0) {
         0 => {
             "acquire locks only if replicas acknowledge them (durability, which needs the right \
@@ -71,7 +73,7 @@ fn promotion_risk(count: usize, wanted: Option<u64>) -> Finding {
              +wait); check fencing tokens"
         }
     };
-    Finding::warning(CHECK, seen)
+    Finding::warning(CHECK, observed)
         .because(
             "replication is asynchronous: a promoted replica may lack locks that are held, and a \
              master that is cut off continues to grant until it is demoted",
@@ -82,14 +84,14 @@ fn promotion_risk(count: usize, wanted: Option<u64>) -> Finding {
 fn check_lag(replica: &Fields) -> Option<Finding> {
     let get = |name| replica.get(name).unwrap_or("?");
     let address = format!("{}:{}", get("ip"), get("port"));
-    let seen = match replica.number("lag") {
+    let observed = match replica.number("lag") {
         _ if !replica.is("state", "online") => {
             format!("the replica {address} is not synchronized yet")
         }
         Some(lag) if lag >= LAG => format!("the replica {address} was last heard of {lag} s ago"),
         _ => return None,
     };
-    let finding = Finding::warning(CHECK, seen)
+    let finding = Finding::warning(CHECK, observed)
         .because("if it is promoted, it lacks the changes that it has not received")
         .fix("check its log and its network");
     Some(finding)

@@ -8,11 +8,11 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
     // A replica refuses writes in any case.
     let blocked = node.rights.blocked.as_ref().filter(|_| !node.is_replica());
     if let Some(message) = blocked {
-        let seen = format!("the server refuses to write: {message}");
+        let observed = format!("the server refuses to write: {message}");
         let finding = match topology {
-            Topology::Masters => Finding::warning("writes", seen)
+            Topology::Masters => Finding::warning("writes", observed)
                 .because("it grants no lock: the other masters must agree without it"),
-            _ => Finding::danger("writes", seen).because("no lock can be acquired"),
+            _ => Finding::danger("writes", observed).because("no lock can be acquired"),
         };
         findings.push(finding.fix("remove the reason that the server names"));
     }
@@ -25,7 +25,7 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
     } else if node.rights.missing.is_empty() {
         findings.push(Finding::ok(
             "rights",
-            format!("user {user} has all permissions that locks need"),
+            format!("user {user} has all rights that locks need"),
         ));
     }
     findings.push(match node.protocol {
@@ -41,7 +41,7 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
 }
 
 /// The finding that the rights on keys could not be tried, because the names that were tried are not in slots of
-/// the node. A replica in a cluster has no slots; without `INFO` the role is not known, which `unseen` reports.
+/// the node. A replica in a cluster has no slots; without `INFO` the role is not known, which `missing_facts` reports.
 fn untried(node: &NodeFacts) -> Option<Finding> {
     let finding = Finding::note("rights", "no name that was tried is in a slot of the node")
         .because("a missing permission there would show with the first lock in its slots")
@@ -57,27 +57,27 @@ fn lacking(user: &str, missing: &[MissingRight], topology: &Topology, acl: &str)
     let rules: Vec<_> = missing.iter().map(|lack| whole(&lack.rule, acl)).collect();
     let rules = rules.join(" ");
     let purpose = missing.first().map_or(Purpose::Lock, |lack| lack.purpose);
-    let seen = format!("user {user} lacks {rules}");
+    let observed = format!("user {user} lacks {rules}");
     let has_queue = !matches!(topology, Topology::Masters);
     let notifies = |lack: &MissingRight| NOTIFICATIONS.contains(&lack.rule.as_str());
     let is_denied = has_queue && missing.iter().any(notifies);
     let finding = match purpose {
-        Purpose::Lock => Finding::danger("rights", seen).because("it is granted no lock"),
-        Purpose::Wait if is_denied => Finding::danger("rights", seen).because(
+        Purpose::Lock => Finding::danger("rights", observed).because("it is granted no lock"),
+        Purpose::Wait if is_denied => Finding::danger("rights", observed).because(
             "it is granted no lock: it would wait behind all others, and its releases would notify no waiter",
         ),
-        Purpose::Wait => Finding::warning("rights", seen)
+        Purpose::Wait => Finding::warning("rights", observed)
             .because("it cannot wait in the queue, and its releases do not grant the lock to waiters"),
         Purpose::Renew => {
-            Finding::note("rights", seen).because("its renewals cost the server more than necessary")
+            Finding::note("rights", observed).because("its renewals cost the server more than necessary")
         }
-        Purpose::Losses => Finding::note("rights", seen)
+        Purpose::Losses => Finding::note("rights", observed)
             .because("it learns at its next renewal that its lock was deleted or evicted"),
         // The largest token is noted in a hash there.
         Purpose::Inspect if !has_queue && missing.iter().any(|lack| lack.rule == "+hset") => {
-            Finding::danger("rights", seen).because("it is granted no lock")
+            Finding::danger("rights", observed).because("it is granted no lock")
         }
-        Purpose::Inspect => Finding::note("rights", seen)
+        Purpose::Inspect => Finding::note("rights", observed)
             .because("leasehold ls and show do not work, or do not describe its locks"),
     };
     finding.fix(format!("ACL SETUSER {user} {rules}"))

@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::{Finding, slow_failover};
+use crate::doctor::finding::count;
 use crate::store::diagnose::{Fields, NodeFacts, SentinelFacts};
 
 const CHECK: &str = "sentinels";
@@ -114,22 +115,21 @@ fn size(master: &Fields, named: usize) -> Vec<Finding> {
     let quorum = master.number("quorum").unwrap_or(0);
     let name = master.get("name").unwrap_or("MASTER");
     let majority = sentinels / 2 + 1;
-    let plural = if sentinels == 1 { "" } else { "s" };
-    let seen = format!("{sentinels} sentinel{plural}, quorum {quorum}");
+    let observed = format!("{}, quorum {quorum}", count(sentinels, "sentinel"));
     findings.push(if quorum > sentinels {
-        Finding::danger(CHECK, seen)
+        Finding::danger(CHECK, observed)
             .because("they can never agree that the master is down: there is no failover")
             .fix(format!("SENTINEL SET {name} quorum {majority} at each sentinel"))
     } else if sentinels < LEAST {
-        Finding::warning(CHECK, seen)
+        Finding::warning(CHECK, observed)
             .because("when one of them fails, no failover is possible")
             .fix("run three sentinels or more, on machines of their own")
     } else if quorum < majority {
-        Finding::note(CHECK, seen)
+        Finding::note(CHECK, observed)
             .because("a minority may begin a failover of a master that is only unreachable for that minority")
             .fix(format!("SENTINEL SET {name} quorum {majority} at each sentinel"))
     } else {
-        Finding::ok(CHECK, seen)
+        Finding::ok(CHECK, observed)
     });
     if u64::try_from(named).unwrap_or(u64::MAX) < sentinels {
         findings.push(

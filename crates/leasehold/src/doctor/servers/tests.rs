@@ -1,4 +1,4 @@
-//! What `tests/it/doctor` cannot bring about with real servers, as a table.
+//! Facts that `tests/it/doctor` cannot bring about with real servers, as a table.
 
 use super::*;
 use crate::doctor::Severity::{self, Danger, Note, Unknown, Warning};
@@ -81,7 +81,7 @@ fn each_fact_of_a_server_has_its_severity() {
 fn replicas_that_are_behind_or_too_few_are_named() {
     let waits = "slave1:ip=10.0.0.3,port=6380,state=wait_bgsave,offset=0,lag=0";
     let found = replicas::check(&node(&format!("{REPLICA}{waits}"), ""), &Topology::Single);
-    assert!(found[0].seen.contains("10.0.0.3:6380") && found.len() == 2);
+    assert!(found[0].observed.contains("10.0.0.3:6380") && found.len() == 2);
     for (good, severity) in [("0", Danger), ("1", Warning)] {
         let info = format!("{REPLICA}min_slaves_good_slaves:{good}");
         let found = replicas::check(&node(&info, "min-replicas-to-write:1"), &Topology::Single);
@@ -152,7 +152,7 @@ fn only_a_difference_of_clocks_that_is_certain_counts() {
             (Topology::Masters, beside.min(Warning)),
         ] {
             let found = clocks::between(&nodes, ttl(), &topology).unwrap();
-            assert_eq!(found.severity, severity, "{}", found.seen);
+            assert_eq!(found.severity, severity, "{}", found.observed);
         }
     }
     assert_eq!(
@@ -173,8 +173,8 @@ fn masters_are_counted_and_have_one_version() {
         assert_eq!(worst(&found), severity);
     }
     let found = identity::versions(&[node("", ""), node("redis_version:6.2.1", "")]);
-    let seen = found.unwrap().seen;
-    assert!(seen.contains("Redis 6.2.1, Redis 7.0.15"), "{seen}");
+    let observed = found.unwrap().observed;
+    assert!(observed.contains("Redis 6.2.1, Redis 7.0.15"), "{observed}");
 }
 
 #[test]
@@ -217,15 +217,19 @@ fn each_fact_of_a_cluster_has_its_severity() {
     }
     let hidden = Topology::Cluster(Err("NOPERM this user".into()));
     let found = findings(hidden, vec![node("", "")]);
-    let seen = &found.iter().find(|it| it.severity == Unknown).unwrap().seen;
+    let observed = &found
+        .iter()
+        .find(|it| it.severity == Unknown)
+        .unwrap()
+        .observed;
     assert!(
-        seen.contains("looked at: cluster (refused: CLUSTER INFO;"),
-        "{seen}"
+        observed.contains("not checked: cluster (refused: CLUSTER INFO;"),
+        "{observed}"
     );
 }
 
 #[test]
-fn what_a_server_does_not_show_is_unknown() {
+fn facts_that_a_server_does_not_report_are_unknown() {
     let refused = || Err("NOPERM this user".into());
     let everything = "version, role, eviction, memory, persistence, replicas";
     for (hide, areas) in [
@@ -246,10 +250,14 @@ fn what_a_server_does_not_show_is_unknown() {
         }
         let found = findings(Topology::Single, vec![server]);
         assert_eq!(worst(&found), Unknown, "{hide}");
-        let unseen = found.iter().find(|it| it.check == "diagnosis").unwrap();
-        let expected = format!("could not be looked at: {areas} (");
-        assert!(unseen.seen.starts_with(&expected), "{}", unseen.seen);
-        let fix = unseen.fix.as_deref().unwrap();
+        let missing = found.iter().find(|it| it.check == "diagnosis").unwrap();
+        let expected = format!("not checked: {areas} (");
+        assert!(
+            missing.observed.starts_with(&expected),
+            "{}",
+            missing.observed
+        );
+        let fix = missing.fix.as_deref().unwrap();
         assert!(fix.contains("ACL SETUSER leasehold-doctor "), "{fix}");
     }
     let replica = node(REPLICA, "");
@@ -258,7 +266,10 @@ fn what_a_server_does_not_show_is_unknown() {
         ..replica
     };
     let found = replicas::check(&hidden, &Topology::Single);
-    assert_eq!(found[0].seen, "1 replica, min-replicas-to-write unknown");
+    assert_eq!(
+        found[0].observed,
+        "1 replica, min-replicas-to-write unknown"
+    );
 }
 
 /// As the guarantees have it: a restarted master is kept out until all leases that it forgot have ended.
@@ -337,7 +348,7 @@ fn a_failover_must_fit_into_a_third_of_the_ttl() {
 
 #[test]
 fn what_several_nodes_have_in_common_is_reported_once() {
-    let [same, other] = ["memory", "version"].map(|check| Finding::ok(check, "seen"));
+    let [same, other] = ["memory", "version"].map(|check| Finding::ok(check, "observed"));
     let merged = merge(vec![
         ("a", vec![same.clone(), other.clone()]),
         ("b", vec![same.clone(), other]),

@@ -261,7 +261,7 @@ impl Contender {
                     Outcome::Granted { .. } => None,
                     Outcome::Refused { queue_position, .. } => {
                         if queue_position.is_some() {
-                            self.register(&acquisition.options);
+                            self.publish_client_info(&acquisition.options);
                         }
                         Some(LastReply::Refused)
                     }
@@ -304,8 +304,8 @@ impl Contender {
         }
     }
 
-    /// Registers the client that waits in the queue of the store, so that people can see it there.
-    fn register(&self, options: &AcquireOptions) {
+    /// Publishes the client info of a client that waits in the queue of the store, so that people can see it there.
+    fn publish_client_info(&self, options: &AcquireOptions) {
         let ttl = options.lease.ttl().as_duration();
         self.driver.presence.extend(&self.driver.context, ttl);
     }

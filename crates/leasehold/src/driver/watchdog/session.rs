@@ -240,7 +240,7 @@ impl NodeSession {
         metrics::gauge!("leasehold_watchdog_connected", "node" => self.address.to_string())
     }
 
-    /// Logs why the node does not watch this client, and passes it on.
+    /// Logs and publishes the reason why the node does not watch this client.
     fn report(&self, ended: io::Error, was_connected: bool) {
         let refusal = NodeRefusal::of(&ended);
         let is_permanent = refusal.map(NodeRefusal::is_permanent);
@@ -288,8 +288,8 @@ impl NodeSession {
         let message = match (NodeRefusal::of(&ended), &self.hello.role) {
             (Some(refusal), Role::Client(_, client)) if !refusal.stores.is_empty() => {
                 let message = format!(
-                    "the watchdog at {self} does not serve {} (it serves: {}); see Watchdog::store_name or \
-                     --watchdog-store",
+                    "the watchdog at {self} does not serve {} (it serves: {}); set \
+                     Watchdog::store_name",
                     client.store,
                     refusal.stores.join(", ")
                 );

@@ -12,7 +12,7 @@ pub(crate) struct FileFacts {
     pub(crate) exists: bool,
     /// Whether its directory exists. A store does not create it.
     pub(crate) directory_exists: bool,
-    /// `None`: it could not be looked at.
+    /// `None`: unknown.
     pub(crate) file_system: Option<FileSystem>,
     /// The permission bits. `None` where there are none.
     pub(crate) mode: Option<u32>,
@@ -24,8 +24,8 @@ pub(crate) struct FileFacts {
     pub(crate) log: Option<u64>,
     /// Whether the processes that have it open have another boot id than this one: they are in other containers.
     pub(crate) other_boot_id: bool,
-    /// What could not be looked at, each with the reason.
-    pub(crate) unseen: Vec<String>,
+    /// The facts that are missing, each with the reason.
+    pub(crate) missing: Vec<String>,
     /// Why it cannot be opened.
     pub(crate) fault: Option<crate::Error>,
 }

@@ -147,7 +147,8 @@ impl Address {
                 Ok(())
             }
             _ if ca.is_some() || identity.is_some() => Err(invalid(
-                "certificates were given for a connection without TLS; use rediss:// or another URL with TLS",
+                "certificates were given for a connection without TLS; use rediss:// or another URL with TLS, \
+                 or RedisAddress::tls",
             )),
             _ => Ok(()),
         }

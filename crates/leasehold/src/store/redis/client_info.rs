@@ -39,6 +39,6 @@ pub(super) fn registered(key: &str, answer: Value) -> Result<()> {
     Err(match answer {
         Value::Int(_) => return Ok(()),
         Value::ServerError(error) => errors::call(&error).0,
-        answer => codec::failed_command(key, &answer).unwrap_or_else(errors::strange_answer),
+        answer => codec::failed_command(key, &answer).unwrap_or_else(errors::invalid_reply),
     })
 }

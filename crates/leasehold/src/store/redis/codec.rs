@@ -116,7 +116,7 @@ pub(super) fn encode_continue(verb: &str, script: &str, (keys, node): &(&[Key], 
 ///
 /// An invalid part leaves only its own request unknown.
 pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
-    let strange = || Reply::Unknown(errors::strange_answer());
+    let strange = || Reply::Unknown(errors::invalid_reply());
     let all = |reply: Reply| vec![reply; requests.len()];
     let mut items = match answer {
         Value::Array(items) => items.into_iter(),
@@ -189,7 +189,7 @@ fn all_plain(requests: &[Request], now: Option<StoreTime>) -> Vec<Reply> {
     };
     let reply = |request: &Request| match outcome(&request.op) {
         Some(outcome) => Reply::Applied { outcome, now },
-        None => Reply::Unknown(errors::strange_answer()),
+        None => Reply::Unknown(errors::invalid_reply()),
     };
     requests.iter().map(reply).collect()
 }

@@ -252,11 +252,11 @@ fn secure(info: ConnectionInfo, certificates: &Certificates) -> Result<Client> {
     let root_cert = certificates
         .ca
         .as_ref()
-        .map(|ca| pem_bytes(ca, "CERTIFICATE"));
+        .map(|ca| pem_bytes(ca, "ClientBuilder::tls_ca", "CERTIFICATE"));
     let client_tls = certificates.identity.as_ref().map(|identity| {
         Ok::<_, Error>(ClientTlsConfig {
-            client_cert: pem_bytes(&identity.cert, "CERTIFICATE")?,
-            client_key: pem_bytes(&identity.key, "PRIVATE KEY")?,
+            client_cert: pem_bytes(&identity.cert, IDENTITY, "CERTIFICATE")?,
+            client_key: pem_bytes(&identity.key, IDENTITY, "PRIVATE KEY")?,
         })
     });
     let certificates = TlsCertificates {
@@ -264,21 +264,27 @@ fn secure(info: ConnectionInfo, certificates: &Certificates) -> Result<Client> {
         client_tls: client_tls.transpose()?,
     };
     Client::build_with_tls(info, certificates).map_err(|error| {
-        let message = "a certificate or key of the connection cannot be used";
+        let message = "the certificates or keys for TLS cannot be used; check ca, cert and key of the URL, or \
+                       tls_ca and tls_identity";
         Error::new(ErrorKind::InvalidConfig, message).with_source(error)
     })
 }
 
-/// The bytes of a certificate or key. They must contain `mark`, as the client library ignores other files.
+/// The setting of the certificate and the key of the client.
 #[cfg(feature = "tls")]
-fn pem_bytes(pem: &Pem, mark: &str) -> Result<Vec<u8>> {
+const IDENTITY: &str = "ClientBuilder::tls_identity";
+
+/// The bytes of a certificate or key. They must contain `mark`, as the client library ignores other files. `setting`
+/// is the one that a text is from.
+#[cfg(feature = "tls")]
+fn pem_bytes(pem: &Pem, setting: &str, mark: &str) -> Result<Vec<u8>> {
     let (what, read) = match pem {
         Pem::File(path) => (
             format!("the file {path:?} named in the store URL"),
             std::fs::read(path),
         ),
         Pem::Text(text) => (
-            "the certificate or key that was given".to_owned(),
+            format!("the PEM text of {setting}"),
             Ok(text.expose().into()),
         ),
     };
@@ -290,7 +296,7 @@ fn pem_bytes(pem: &Pem, mark: &str) -> Result<Vec<u8>> {
     {
         Ok(bytes)
     } else {
-        Err(wrong(format!("holds no {mark:?} in PEM")))
+        Err(wrong(format!("contains no {mark} block")))
     }
 }
 

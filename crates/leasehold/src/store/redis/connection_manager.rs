@@ -171,8 +171,8 @@ impl ConnectionManager {
             () = replaced => errors::replaced(),
             answer = timeout_at(deadline, exchange) => match answer {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) => errors::no_answer(&error),
-                Err(_) => errors::no_answer_within(self.response_timeout),
+                Ok(Err(error)) => errors::no_reply(&error),
+                Err(_) => errors::no_reply_within(self.response_timeout),
             },
         };
         self.discard(session);

@@ -30,7 +30,7 @@ const WORDS_CHARS_MAX: usize = 200;
 pub(super) fn call(error: &ServerError) -> (Error, bool) {
     let (code, words) = (error.code(), error.details().unwrap_or_default());
     let found = find(code, words);
-    let advice = found.map_or("the server answered with an error", |known| known.advice);
+    let advice = found.map_or("the server replied with an error", |known| known.advice);
     let message = format!("{advice} ({})", quote(&format!("{code} {words}")));
     let error = known_error(found, message);
     let error = match of_replica(code) {
@@ -124,9 +124,10 @@ pub(super) fn denied_notifications(words: &str) -> Error {
     Error::new(ErrorKind::Unauthorized, message)
 }
 
-/// An answer that no supported server gives.
-pub(super) fn strange_answer() -> Error {
-    let message = "the answer makes no sense; this is not a Redis server, or a proxy changes it";
+/// A reply that no supported server sends.
+pub(super) fn invalid_reply() -> Error {
+    let message =
+        "the reply is invalid; this is not a Redis server, or a proxy changes its replies";
     Error::new(ErrorKind::Store, message)
 }
 

@@ -58,7 +58,7 @@ impl Reader for ConnectionManager {
         if answers.len() == count {
             Ok(answers)
         } else {
-            Err(self.name_error(errors::strange_answer()))
+            Err(self.name_error(errors::invalid_reply()))
         }
     }
 
@@ -142,7 +142,7 @@ fn scanned(answer: Value, pattern: &str) -> Result<(String, Vec<Value>)> {
         Some([next, Value::Array(keys)]) => text(&next).zip(Some(keys)),
         _ => None,
     }
-    .ok_or_else(errors::strange_answer)
+    .ok_or_else(errors::invalid_reply)
 }
 
 /// Reads records, without the clients behind them. As many results as keys.
@@ -201,7 +201,7 @@ async fn add_clients(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> 
 }
 
 pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unreadable> {
-    let strange = || Unreadable::Refused(errors::strange_answer());
+    let strange = || Unreadable::Refused(errors::invalid_reply());
     let [value, ttl, counter, queue] = answers else {
         return Err(strange());
     };

@@ -81,7 +81,7 @@ impl RedisStore {
             Some(format!("{host}:{port}"))
         };
         Ok(Facts {
-            run: field("run_id").ok_or_else(|| errors::strange_answer().at_store(self))?,
+            run: field("run_id").ok_or_else(|| errors::invalid_reply().at_store(self))?,
             version: field("redis_version").unwrap_or_default(),
             master: info.is("role", "slave").then(of_master).flatten(),
             cluster: info.is("cluster_enabled", "1"),
@@ -115,7 +115,7 @@ impl RedisStore {
     ) -> Result<Inspection> {
         let key = admission_key(namespace).to_string();
         let Some(script) = &self.master else {
-            return Err(errors::strange_answer().at_store(self));
+            return Err(errors::invalid_reply().at_store(self));
         };
         let call = |verb: &str, script: &str, (): &()| {
             let mut cmd = Cmd::new();
@@ -130,9 +130,8 @@ impl RedisStore {
         let result = match script.call_at(&self.manager, &(), call).await {
             Err(error) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::call(&error).0),
-            Ok(answer) => inspection(&answer).ok_or_else(|| {
-                failed_command(&key, &answer).unwrap_or_else(errors::strange_answer)
-            }),
+            Ok(answer) => inspection(&answer)
+                .ok_or_else(|| failed_command(&key, &answer).unwrap_or_else(errors::invalid_reply)),
         };
         result.map_err(|error| error.at_store(self))
     }
@@ -141,7 +140,7 @@ impl RedisStore {
         let result = match self.manager.query(query).await {
             Err(error) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::command_error(command, "", &error)),
-            Ok(answer) => text(&answer).ok_or_else(errors::strange_answer),
+            Ok(answer) => text(&answer).ok_or_else(errors::invalid_reply),
         };
         result.map_err(|error: Error| error.at_store(self))
     }

@@ -173,7 +173,7 @@ impl RedisStore {
         let (replicated, plain) =
             tokio::join!(self.apply_replicated(&replicated), self.apply(plain));
         let (mut replicated, mut plain) = (replicated.into_iter(), plain.into_iter());
-        let unknown = || Reply::Unknown(errors::strange_answer());
+        let unknown = || Reply::Unknown(errors::invalid_reply());
         let replies = batch.iter().map(|request| {
             let reply = match request.durability.is_replicated() {
                 true => replicated.next(),
@@ -280,7 +280,7 @@ impl Store for RedisStore {
                 _ => self.apply_mixed(&batch).await,
             };
             // A request whose answer is missing may have been applied.
-            replies.resize(batch.len(), Reply::Unknown(errors::strange_answer()));
+            replies.resize(batch.len(), Reply::Unknown(errors::invalid_reply()));
             let replies = replies.into_iter().zip(&batch);
             let named = |(reply, request): (Reply, &Request)| {
                 reply.map_error(|error| error.for_lock(&request.key.name).at_store(self))

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::address::{Address, Endpoint, invalid};
+use super::address::{self, Address, invalid};
 use crate::Result;
 
 /// The address of a Redis server by its parts, for a program that has them and no URL: see
@@ -31,13 +31,13 @@ use crate::Result;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisAddress {
-    server: Server,
+    endpoint: Endpoint,
     tls: bool,
     database: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Server {
+enum Endpoint {
     Tcp { host: String, port: u16 },
     Unix { path: PathBuf },
 }
@@ -47,19 +47,19 @@ impl RedisAddress {
     #[must_use]
     pub fn tcp(host: impl Into<String>, port: u16) -> Self {
         let host = host.into();
-        Self::of(Server::Tcp { host, port })
+        Self::of(Endpoint::Tcp { host, port })
     }
 
     /// A server on this machine, by the path of its unix socket.
     #[must_use]
     pub fn unix(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        Self::of(Server::Unix { path })
+        Self::of(Endpoint::Unix { path })
     }
 
-    const fn of(server: Server) -> Self {
+    const fn of(endpoint: Endpoint) -> Self {
         Self {
-            server,
+            endpoint,
             tls: false,
             database: 0,
         }
@@ -86,9 +86,11 @@ impl RedisAddress {
     ///
     /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for parts that no server can have.
     pub(in crate::store) fn to_address(&self) -> Result<Address> {
-        match &self.server {
-            Server::Tcp { port: 0, .. } => Err(invalid("the port of a Redis server must not be 0")),
-            Server::Tcp { host, port } => {
+        match &self.endpoint {
+            Endpoint::Tcp { port: 0, .. } => {
+                Err(invalid("the port of a Redis server must not be 0"))
+            }
+            Endpoint::Tcp { host, port } => {
                 let scheme = if self.tls { "rediss" } else { "redis" };
                 let url = format!("{scheme}://{}:{port}/{}", in_url(host), self.database);
                 let is_host = !host.contains(['@', '/', '\\', '?', '#', '%']);
@@ -96,8 +98,8 @@ impl RedisAddress {
                 address
                     .ok_or_else(|| invalid(&format!("{host:?} is not the host of a Redis server")))
             }
-            Server::Unix { .. } if self.tls => Err(invalid("a unix socket has no TLS")),
-            Server::Unix { path }
+            Endpoint::Unix { .. } if self.tls => Err(invalid("a unix socket has no TLS")),
+            Endpoint::Unix { path }
                 if path.as_os_str().is_empty()
                     || path.as_os_str().as_encoded_bytes().contains(&0) =>
             {
@@ -105,8 +107,8 @@ impl RedisAddress {
                     "the path of a unix socket must not be empty or contain a zero byte",
                 ))
             }
-            Server::Unix { path } => Ok(Address {
-                endpoint: Endpoint::Unix { path: path.clone() },
+            Endpoint::Unix { path } => Ok(Address {
+                endpoint: address::Endpoint::Unix { path: path.clone() },
                 user: None,
                 password: None,
                 db: self.database,

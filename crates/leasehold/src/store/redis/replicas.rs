@@ -108,7 +108,7 @@ impl Replicas {
         let there = match self.counter.exchange(timeout, wait).await? {
             Value::ServerError(error) => return Err(refused(&error)),
             Value::Int(there) => u32::try_from(there).unwrap_or(0),
-            _ => return Err(errors::strange_answer()),
+            _ => return Err(errors::invalid_reply()),
         };
         self.most.fetch_max(there, Ordering::Relaxed);
         Ok(there)
@@ -127,11 +127,13 @@ impl Replicas {
         };
         let message = match count {
             ReplicaCount::All if there == 0 => {
-                "the server has no replica that is online, and all must acknowledge".to_owned()
+                "the server has no replica that is online, and all must acknowledge; connect replicas, or \
+                 require fewer".to_owned()
             }
             ReplicaCount::Number(number) if there < number.get() => {
                 format!(
-                    "the server has {there} replicas that are online, and {number} must acknowledge"
+                    "the server has {there} replicas that are online, and {number} must acknowledge; connect \
+                     replicas, or require fewer"
                 )
             }
             _ => return Ok(()),
@@ -203,7 +205,7 @@ impl Waits {
                 continue;
             };
             let wait = self.0.iter().find(|wait| wait.is_for(count, timeout));
-            if let Err(error) = wait.map_or_else(|| Err(errors::strange_answer()), Wait::check) {
+            if let Err(error) = wait.map_or_else(|| Err(errors::invalid_reply()), Wait::check) {
                 *reply = Reply::Unknown(error);
             }
         }
@@ -227,7 +229,7 @@ impl Wait {
                 Err(Error::new(ErrorKind::NotReplicated, message))
             }
             Some((_, Value::ServerError(error))) => Err(refused(error)),
-            _ => Err(errors::strange_answer()),
+            _ => Err(errors::invalid_reply()),
         }
     }
 }

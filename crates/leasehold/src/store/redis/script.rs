@@ -104,7 +104,7 @@ impl RuleScripts {
             return Ok(ruled);
         }
         let mut ruled = ruled.into_iter();
-        let unknown = || Reply::Unknown(errors::strange_answer());
+        let unknown = || Reply::Unknown(errors::invalid_reply());
         let replies = replies.into_iter();
         Ok(replies
             .map(|reply| reply.or_else(|| ruled.next()).unwrap_or_else(unknown))
@@ -286,10 +286,10 @@ pub(super) async fn greet(manager: &ConnectionManager, mutex: &Script) -> Result
             Value::Array(answer) => match answer.as_slice() {
                 [Value::Int(_)] => return Ok(()),
                 _ => codec::failed_command("", &Value::Array(answer))
-                    .unwrap_or_else(errors::strange_answer),
+                    .unwrap_or_else(errors::invalid_reply),
             },
             Value::ServerError(error) => errors::call(&error).0,
-            _ => errors::strange_answer(),
+            _ => errors::invalid_reply(),
         },
     )
 }

@@ -140,13 +140,13 @@ impl Sentinels {
                 return error.clone().reworded(message);
             }
             Some(QueryError::Unreachable(error)) => error.to_string(),
-            None => "no answer".to_owned(),
+            None => "no reply".to_owned(),
         };
-        let asked = match self.set.sentinels.len() {
-            1 => "the sentinel could not be asked".to_owned(),
-            count => format!("none of {count} sentinels could be asked"),
+        let silent = match self.set.sentinels.len() {
+            1 => "the sentinel does not reply".to_owned(),
+            count => format!("none of {count} sentinels replies"),
         };
-        let message = format!("{asked} for the master: {why}");
+        let message = format!("{silent} to the query for the master: {why}");
         Error::new(ErrorKind::Unreachable, message)
     }
 

@@ -24,17 +24,17 @@ pub(in crate::store) async fn diagnose(
     space: &Keyspace,
 ) -> Result<FileFacts> {
     let file = path::parse(url)?;
-    let mut unseen = Unseen::default();
+    let mut missing = MissingFacts::default();
     let found = file.try_exists();
     let exists = found.as_ref().is_ok_and(|exists| *exists);
     let directory = nearest_directory(&file);
     let nearest = if exists { &file } else { &directory };
-    let file_system = unseen.or_note("the file system", path::file_system(nearest));
+    let file_system = missing.or_note("the file system", path::file_system(nearest));
     let network = matches!(file_system, Some(FileSystem::Network(_)));
     // Before the file is opened, as the last process to close it removes the log.
-    let log = unseen.or_note("the log", log::try_size(&path::real(&file)));
+    let log = missing.or_note("the log", log::try_size(&path::real(&file)));
     if exists && path::is_mount(&file).is_none() {
-        unseen.note("the mounts", "the system does not tell");
+        missing.note("the mounts", "the system does not report them");
     }
     // On a network disk it would be refused, with less explanation than that of the doctor.
     let opened = match exists && !network {
@@ -43,14 +43,14 @@ pub(in crate::store) async fn diagnose(
     };
     let other_boot_id = match &opened {
         Ok(Some(Err(error))) => {
-            unseen.note("the boot id", error);
+            missing.note("the boot id", error);
             false
         }
         Ok(Some(Ok(is_other))) => *is_other,
         Ok(None) | Err(_) => false,
     };
     let mode = match exists {
-        true => unseen.or_note("the permissions", mode(&file)),
+        true => missing.or_note("the permissions", mode(&file)),
         false => None,
     };
     let unreachable = found.err().map(|error| {
@@ -62,21 +62,21 @@ pub(in crate::store) async fn diagnose(
         directory_exists: file.parent().is_none_or(Path::is_dir),
         mode,
         directory_writable: writable(&directory),
-        free: unseen.or_note("the free space", free(&directory)),
+        free: missing.or_note("the free space", free(&directory)),
         file_system,
         log: log.flatten(),
         other_boot_id,
-        unseen: unseen.0,
+        missing: missing.0,
         fault: unreachable.or(opened.err()),
         path: file,
     })
 }
 
-/// What could not be looked at, each with the reason.
+/// The facts that are missing, each with the reason.
 #[derive(Default)]
-struct Unseen(Vec<String>);
+struct MissingFacts(Vec<String>);
 
-impl Unseen {
+impl MissingFacts {
     fn note(&mut self, what: &str, why: impl fmt::Display) {
         self.0.push(format!("{what} ({why})"));
     }

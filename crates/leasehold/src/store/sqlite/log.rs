@@ -59,7 +59,7 @@ impl LogMonitor {
     }
 }
 
-/// The size of the log of a file in bytes, if it can be looked at.
+/// The size of the log of a file in bytes, if it can be read.
 pub(super) fn size(path: &Path) -> Option<u64> {
     try_size(path).ok().flatten()
 }
@@ -68,7 +68,7 @@ pub(super) fn size(path: &Path) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// If the log cannot be looked at.
+/// If the log cannot be read.
 pub(super) fn try_size(path: &Path) -> io::Result<Option<u64>> {
     match fs::metadata(path::beside(path, "-wal")) {
         Ok(log) => Ok(Some(log.len())),

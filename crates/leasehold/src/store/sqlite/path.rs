@@ -141,7 +141,7 @@ fn refuse_second_name(path: &Path, meta: &fs::Metadata) -> Result<()> {
     Ok(())
 }
 
-/// Whether a path is a mount point. `None`: the system does not tell.
+/// Whether a path is a mount point. `None`: unknown.
 #[cfg(target_os = "linux")]
 pub(super) fn is_mount(path: &Path) -> Option<bool> {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
@@ -186,7 +186,7 @@ fn refuse_network(path: &Path) -> Result<()> {
             "it is on a network file system ({name}), and a SQLite store is for one machine; \
              choose a path on a local disk, or a Redis store"
         ))),
-        // If it cannot be found out, it is local in all likelihood, and `doctor` says so.
+        // If it cannot be found out, it is local in all likelihood; `doctor` reports that it is unknown.
         Ok(FileSystem::Foreign(_) | FileSystem::Memory | FileSystem::Local) | Err(_) => Ok(()),
     }
 }
@@ -195,7 +195,7 @@ fn refuse_network(path: &Path) -> Result<()> {
 ///
 /// # Errors
 ///
-/// Where the system does not tell.
+/// If the system does not report it.
 #[cfg(target_os = "linux")]
 pub(super) fn file_system(path: &Path) -> io::Result<FileSystem> {
     let stat = rustix::fs::statfs(path)?;

@@ -72,13 +72,13 @@ async fn the_rights_for_a_cluster_are_enough() {
     let rights = found(&report, "rights").severity;
     assert_eq!(rights, Severity::Ok, "{report:#?}");
     assert_eq!(report.severity(), Severity::Unknown, "{report:#?}");
-    let unseen = &found(&report, "diagnosis").seen;
-    assert!(unseen.contains("CLUSTER INFO"), "{unseen}");
+    let missing = &found(&report, "diagnosis").observed;
+    assert!(missing.contains("CLUSTER INFO"), "{missing}");
     allow_line(cluster.nodes(), &line_for_doctor(&report));
-    let seen = diagnose(&cluster.url_of("leasehold-doctor", PASSWORD)).await;
+    let observed = diagnose(&cluster.url_of("leasehold-doctor", PASSWORD)).await;
     let unknown = |it: &Finding| it.severity == Severity::Unknown;
-    assert!(!seen.findings.iter().any(unknown), "{seen:#?}");
-    assert!(found(&seen, "cluster").severity < Severity::Unknown);
+    assert!(!observed.findings.iter().any(unknown), "{observed:#?}");
+    assert!(found(&observed, "cluster").severity < Severity::Unknown);
     is_enough(cluster.nodes());
     for right in ["cluster|myid", "asking"] {
         for (sign, severity) in [("-", Severity::Danger), ("+", Severity::Ok)] {

@@ -16,9 +16,10 @@ fn wrong(report: &Report) -> Vec<&Finding> {
 
 /// Checks that a check found something whose words contain these.
 #[track_caller]
-fn assert_seen(report: &Report, check: &str, severity: Severity, words: &str) {
-    let seen = |f: &Finding| f.check == check && f.severity == severity && f.seen.contains(words);
-    assert!(report.findings.iter().any(seen), "{report:#?}");
+fn assert_observed(report: &Report, check: &str, severity: Severity, words: &str) {
+    let observed =
+        |f: &Finding| f.check == check && f.severity == severity && f.observed.contains(words);
+    assert!(report.findings.iter().any(observed), "{report:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,7 +35,10 @@ async fn a_sentinel_set() {
     let finding = only(&report, "replicas", Severity::Warning);
     let master = format!("127.0.0.1:{}", set.servers()[set.master()].port());
     assert_eq!(finding.node.as_deref(), Some(&*master));
-    assert_eq!(found(&report, "sentinels").seen, "3 sentinels, quorum 2");
+    assert_eq!(
+        found(&report, "sentinels").observed,
+        "3 sentinels, quorum 2"
+    );
     assert_eq!(found(&report, "failover").severity, Severity::Ok);
 
     // With a shorter ttl the same failover takes too long.
@@ -48,16 +52,16 @@ async fn a_sentinel_set() {
     let all = set.url();
     let port = set.sentinels()[0].port();
     let report = diagnose(&format!("redis+sentinel://127.0.0.1:{port}/mymaster")).await;
-    assert_seen(&report, "sentinels", Severity::Note, "1 of 3");
+    assert_observed(&report, "sentinels", Severity::Note, "1 of 3");
 
     set.sentinel_mut(2).kill9();
     let report = diagnose(&all).await;
-    assert_seen(&report, "sentinels", Severity::Warning, "nobody listens");
+    assert_observed(&report, "sentinels", Severity::Warning, "no server listens");
 
     let master = set.master();
     set.server_mut((master + 1) % 3).kill9();
     let report = diagnose(&all).await;
-    assert_seen(&report, "node", Severity::Unknown, "nobody listens");
+    assert_observed(&report, "node", Severity::Unknown, "no server listens");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,8 +95,8 @@ async fn a_cluster() {
     let report = diagnose(&cluster.url()).await;
     let ended: Vec<_> = wrong(&report).iter().map(|f| f.check).collect();
     assert_eq!(ended, ["replicas"], "{report:#?}");
-    let seen = &found(&report, "cluster").seen;
-    assert!(seen.contains("state ok, 16384 of 16384"), "{seen}");
+    let observed = &found(&report, "cluster").observed;
+    assert!(observed.contains("state ok, 16384 of 16384"), "{observed}");
     assert_eq!(found(&report, "failover").severity, Severity::Ok);
     assert_eq!(found(&report, "rights").severity, Severity::Ok);
 
@@ -108,7 +112,7 @@ async fn a_cluster() {
     let single = RedisServer::start();
     let url = format!("redis+cluster://127.0.0.1:{}", single.port());
     let report = diagnose(&url).await;
-    assert_seen(&report, "cluster", Severity::Danger, "single server");
+    assert_observed(&report, "cluster", Severity::Danger, "single server");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +125,7 @@ async fn many_masters() {
     let url = format!("redlock://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
     let report = diagnose(&url).await;
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
-    assert_eq!(found(&report, "masters").seen, "3 nodes, 1 may be away");
+    assert_eq!(found(&report, "masters").observed, "3 nodes, 1 may be away");
     // Common findings are reported once.
     let evictions = report.findings.iter().filter(|f| f.check == "eviction");
     assert_eq!(evictions.count(), 1);
@@ -135,17 +139,17 @@ async fn many_masters() {
     nodes[0].cli(&["CONFIG", "SET", "appendonly", "no"]);
     let report = diagnose(&url).await;
     assert_eq!(report.severity(), Severity::Warning, "{report:#?}");
-    assert_seen(&report, "persistence", Severity::Warning, "2 of 3 masters");
+    assert_observed(&report, "persistence", Severity::Warning, "2 of 3 masters");
 
     let report = diagnose(&format!(
         "redlock://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:1"
     ))
     .await;
-    assert_seen(&report, "masters", Severity::Warning, "2 of 3 nodes reply");
-    assert_seen(&report, "node", Severity::Unknown, "looked at");
+    assert_observed(&report, "masters", Severity::Warning, "2 of 3 nodes reply");
+    assert_observed(&report, "node", Severity::Unknown, "not checked");
     let away = "127.0.0.1:1,127.0.0.1:2";
     let report = diagnose(&format!("redlock://127.0.0.1:{a},{away}")).await;
-    assert_seen(&report, "masters", Severity::Danger, "1 of 3 nodes reply");
+    assert_observed(&report, "masters", Severity::Danger, "1 of 3 nodes reply");
     let error = Client::builder()
         .diagnose(&format!("redlock://{away},127.0.0.1:3"))
         .await;
@@ -153,7 +157,7 @@ async fn many_masters() {
 
     let twice = format!("redlock://127.0.0.1:{a},127.0.0.1:{b},localhost:{a}");
     let report = diagnose(&twice).await;
-    assert_seen(&report, "masters", Severity::Danger, "one server");
+    assert_observed(&report, "masters", Severity::Danger, "one server");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,6 +171,6 @@ async fn clocks_that_differ() {
     for delta in [800, 15_000] {
         nodes[2].step_clock(delta);
         let report = diagnose(&url).await;
-        assert_seen(&report, "clock", Severity::Warning, "apart");
+        assert_observed(&report, "clock", Severity::Warning, "apart");
     }
 }

@@ -60,9 +60,9 @@ async fn a_file_is_diagnosed_without_changes() {
 async fn a_file_in_memory_is_noted() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let report = diagnose(&format!("sqlite:{}/locks.db", directory.path().display())).await;
-    let finding = found(&report, "place");
+    let finding = found(&report, "file-system");
     assert_eq!(finding.severity, Severity::Note);
-    assert!(finding.seen.contains("tmpfs"), "{}", finding.seen);
+    assert!(finding.observed.contains("tmpfs"), "{}", finding.observed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,7 +73,11 @@ async fn a_file_with_two_names_is_a_danger() {
     let report = diagnose(&url).await;
     let finding = found(&report, "file");
     assert_eq!(finding.severity, Severity::Danger);
-    assert!(finding.seen.contains("hard links"), "{}", finding.seen);
+    assert!(
+        finding.observed.contains("hard links"),
+        "{}",
+        finding.observed
+    );
 }
 
 /// The reader is another program in the middle of a transaction.
@@ -110,7 +114,11 @@ async fn a_path_that_cannot_be_followed_is_a_danger() {
         let report = diagnose(&format!("sqlite:{}", path.display())).await;
         let finding = found(&report, "file");
         assert_eq!(finding.severity, Severity::Danger, "{report:#?}");
-        assert!(finding.seen.contains("leads nowhere"), "{}", finding.seen);
+        assert!(
+            finding.observed.contains("leads nowhere"),
+            "{}",
+            finding.observed
+        );
     }
 }
 

@@ -51,9 +51,9 @@ async fn diagnose_allowed(server: &RedisServer) -> Report {
 /// The line for `doctor` in a report of a user who may not see all.
 #[track_caller]
 pub(super) fn line_for_doctor(report: &Report) -> String {
-    let unseen = found(report, "diagnosis");
-    assert_eq!(unseen.severity, Severity::Unknown, "{report:#?}");
-    let fix = unseen.fix.as_deref().unwrap();
+    let missing = found(report, "diagnosis");
+    assert_eq!(missing.severity, Severity::Unknown, "{report:#?}");
+    let fix = missing.fix.as_deref().unwrap();
     fix[fix.find("ACL SETUSER").unwrap()..].to_owned()
 }
 
@@ -73,9 +73,9 @@ async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
     let report = diagnose_allowed(&server).await;
     assert_eq!(report.severity(), Severity::Unknown, "{report:#?}");
     assert_eq!(found(&report, "rights").severity, Severity::Ok);
-    let unseen = &found(&report, "diagnosis").seen;
+    let missing = &found(&report, "diagnosis").observed;
     for part in ["eviction", "persistence", "INFO", "CONFIG GET", "NOPERM"] {
-        assert!(unseen.contains(part), "{part}: {unseen}");
+        assert!(missing.contains(part), "{part}: {missing}");
     }
     allow_line([&server], &line_for_doctor(&report));
     let url = server.url_of("leasehold-doctor", PASSWORD);
@@ -93,8 +93,11 @@ async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
     }
     let report = diagnose(&url).await;
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
-    let seen = &found(&report, "rights").seen;
-    assert!(seen.contains("user leasehold-doctor has all"), "{seen}");
+    let observed = &found(&report, "rights").observed;
+    assert!(
+        observed.contains("user leasehold-doctor has all"),
+        "{observed}"
+    );
     assert_eq!(server.cli(&["ACL", "LOG"]), "");
 }
 

@@ -88,7 +88,7 @@ async fn settings_that_refuse_writes() {
         let report = diagnose(&server.url()).await;
         let writes = found(&report, "writes");
         assert_eq!(writes.severity, Severity::Danger);
-        assert!(writes.seen.contains(reply), "{}", writes.seen);
+        assert!(writes.observed.contains(reply), "{}", writes.observed);
         let finding = found(&report, check);
         assert_eq!(finding.severity, severity, "{report:#?}");
         assert!(finding.fix.as_deref().unwrap().contains(setting.0));
@@ -117,12 +117,16 @@ async fn a_master_with_replicas_and_its_replica() {
     in_step(&master, 1);
     let report = diagnose(&master.url()).await;
     let finding = only(&report, "replicas", Severity::Warning);
-    assert!(finding.seen.contains("1 replica"), "{}", finding.seen);
+    assert!(
+        finding.observed.contains("1 replica"),
+        "{}",
+        finding.observed
+    );
 
     let report = diagnose(&replica.url()).await;
     let finding = only(&report, "role", Severity::Danger);
     let place = format!("127.0.0.1:{}", master.port());
-    assert!(finding.seen.contains(&place), "{}", finding.seen);
+    assert!(finding.observed.contains(&place), "{}", finding.observed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,7 +145,7 @@ async fn a_replica_that_is_stopped_lags() {
     let named = format!("127.0.0.1:{} was last heard of", replica.port());
     let mut findings = report.findings.iter();
     assert!(
-        findings.any(|finding| finding.seen.contains(&named)),
+        findings.any(|finding| finding.observed.contains(&named)),
         "{report:#?}"
     );
 }
@@ -161,7 +165,11 @@ async fn a_clock_that_is_off() {
         server.step_clock(delta);
         let report = diagnose(&server.url()).await;
         let finding = only(&report, "clock", severity);
-        assert!(finding.seen.contains("ahead of ours"), "{}", finding.seen);
+        assert!(
+            finding.observed.contains("ahead of ours"),
+            "{}",
+            finding.observed
+        );
     }
 }
 

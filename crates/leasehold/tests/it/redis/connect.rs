@@ -110,13 +110,19 @@ async fn by_the_parts_of_an_address() {
 
     let error = trusting().connect_redis(&address).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-    for builder in [
-        builder().tls_ca("no PEM"),
-        trusting().tls_identity(&cert, "no PEM"),
+    for (builder, wrong) in [
+        (
+            builder().tls_ca("no PEM"),
+            "ClientBuilder::tls_ca contains no CERTIFICATE block",
+        ),
+        (
+            trusting().tls_identity(&cert, "no PEM"),
+            "ClientBuilder::tls_identity contains no PRIVATE KEY block",
+        ),
     ] {
         let error = builder.connect_redis(&address).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-        assert!(error.to_string().contains("holds no"), "{error}");
+        assert!(error.to_string().contains(wrong), "{error}");
     }
     let plain = RedisAddress::tcp("localhost", server.port());
     let error = known().connect_redis(&plain).await.unwrap_err();

@@ -81,7 +81,7 @@ async fn a_stopped_server_leaves_requests_unknown_and_may_run_them_later() {
     works(&*store).await;
     server.stop();
     let error = unknown(&*store, acquire("late", 1)).await.to_string();
-    assert!(error.contains("no answer within 400ms"), "{error}");
+    assert!(error.contains("no reply within 400ms"), "{error}");
     // There is no new connection either, so the next one is certainly not sent.
     let error = rejected(&*store, acquire("never", 1)).await.to_string();
     assert!(error.contains("no connection within 400ms"), "{error}");

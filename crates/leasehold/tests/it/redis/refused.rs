@@ -42,7 +42,12 @@ pub(super) async fn refused_within(limit: Duration, url: &str, kind: ErrorKind, 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_are_not_there() {
     let url = format!("redis://:{SECRET}@127.0.0.1:{}", free_port());
-    refused(&url, ErrorKind::Unreachable, "nobody listens there").await;
+    refused(
+        &url,
+        ErrorKind::Unreachable,
+        "no server listens at this address",
+    )
+    .await;
     refused(&url, ErrorKind::Unreachable, "redis://127.0.0.1:").await;
     let url = format!("redis://u:{SECRET}@no-such-host.invalid");
     let advice = "the name of the host is not known";

@@ -121,7 +121,7 @@ impl ClusterStore {
             self.apply_by_rule(open, &mut replies).await;
             open = rest;
         }
-        let unknown = || Reply::Unknown(errors::strange_answer());
+        let unknown = || Reply::Unknown(errors::invalid_reply());
         let replies = replies.into_iter().zip(keys);
         replies
             .map(|(reply, name)| {

@@ -105,7 +105,7 @@ impl Topology {
     pub(super) async fn discover(&self) -> Result<()> {
         let query = |seed: &Address| {
             let (seed, options) = (seed.clone(), &self.options);
-            let addr = addr_of(&seed).ok_or_else(errors::strange_answer);
+            let addr = addr_of(&seed).ok_or_else(errors::invalid_reply);
             let manager = ConnectionManager::new(seed, options);
             async move {
                 let reply = query_slots(&manager, &addr?).await;
@@ -194,7 +194,7 @@ impl Topology {
         let manager = ConnectionManager::new(address, options);
         let id = query(&manager, &["CLUSTER", "MYID"]).await?;
         let id = text(&id).filter(|id| !id.is_empty());
-        let id = id.ok_or_else(errors::strange_answer)?;
+        let id = id.ok_or_else(errors::invalid_reply)?;
         let mut known = lock(&self.known);
         let node = known.node(addr, &id, self);
         known.subscribe_all(&node, &self.map);
@@ -409,7 +409,7 @@ impl Listener for NodeListener {
 /// Queries a node for the slot map.
 async fn query_slots(manager: &ConnectionManager, addr: &NodeAddr) -> Result<SlotsReply> {
     let answer = query(manager, &["CLUSTER", "SLOTS"]).await?;
-    let reply = SlotsReply::parse(&answer, addr).ok_or_else(errors::strange_answer)?;
+    let reply = SlotsReply::parse(&answer, addr).ok_or_else(errors::invalid_reply)?;
     match reply.masters.is_empty() {
         // The node does not know the others yet, or was removed.
         true => Err(errors::slots_without_node(slots::SLOTS.into())),

@@ -20,7 +20,7 @@ pub(super) async fn collect(
     seeds: Vec<Address>,
     options: &OpenOptions,
 ) -> Result<(QueryResult<ClusterFacts>, Vec<Address>)> {
-    let mut failure = errors::strange_answer();
+    let mut failure = errors::invalid_reply();
     for seed in &seeds {
         let manager = ConnectionManager::new(seed.clone(), options);
         match one(&manager).await {

@@ -33,7 +33,7 @@ pub(super) async fn collect(
     let commands = [words(&["HELLO"]), words(&["INFO"])];
     let answers = send(manager, commands.into_iter().chain(settings)).await?;
     let [hello, info, settings @ ..] = &answers[..] else {
-        return Err(errors::strange_answer().at_store(manager.target()));
+        return Err(errors::invalid_reply().at_store(manager.target()));
     };
     Ok((parse_info(info), parse_settings(settings), protocol(hello)))
 }

@@ -59,7 +59,7 @@ async fn nothing_named(set: SentinelSet, options: &OpenOptions) -> Error {
     };
     let manager = ConnectionManager::new(target, options);
     match manager.settled(Duration::ZERO).await {
-        Ok(_) => errors::strange_answer(),
+        Ok(_) => errors::invalid_reply(),
         Err(error) => error,
     }
 }
@@ -72,7 +72,7 @@ async fn one(
     // REPLICAS is not known to servers before 5.0.
     let answers = send(manager, [ask("MASTER"), ask("SLAVES")]).await?;
     let [about, replicas] = &answers[..] else {
-        return Err(errors::strange_answer());
+        return Err(errors::invalid_reply());
     };
     if let Some(refusal) = errors::refusal(about) {
         return Ok((Err(refusal.words), Vec::new()));

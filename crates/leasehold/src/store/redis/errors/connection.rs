@@ -35,7 +35,7 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
         Some(known) => known.error(format!("{} ({words})", known.advice)),
         // The words are all that the error has: as its source they would be shown twice.
         None if error.code().is_some() => {
-            error_of(ErrorKind::Store, "the server answered with an error")
+            error_of(ErrorKind::Store, "the server replied with an error")
         }
         None => {
             let (kind, advice) = unreachable(error, &words, &address.endpoint);
@@ -92,16 +92,16 @@ pub(in crate::store::redis) fn demoted(error: &Error) -> Error {
     Error::new(ErrorKind::Unreachable, message).with_source(error.clone())
 }
 
-/// There was no answer in time.
-pub(in crate::store::redis) fn no_answer_within(timeout: Duration) -> Error {
-    let message = format!("no answer within {timeout:?}; the server is stopped, slow or cut off");
+/// There was no reply in time.
+pub(in crate::store::redis) fn no_reply_within(timeout: Duration) -> Error {
+    let message = format!("no reply within {timeout:?}; the server is stopped, slow or cut off");
     Error::new(ErrorKind::Unreachable, message)
 }
 
-/// The connection broke before the answer came.
-pub(in crate::store::redis) fn no_answer(error: &RedisError) -> Error {
+/// The connection broke before the reply arrived.
+pub(in crate::store::redis) fn no_reply(error: &RedisError) -> Error {
     let message = format!(
-        "the connection broke before the answer came ({})",
+        "the connection broke before the reply arrived ({})",
         quote(&error.to_string())
     );
     Error::new(ErrorKind::Unreachable, message).with_source(error.clone())
@@ -118,7 +118,7 @@ fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKi
         }
         Some(io::ErrorKind::NotFound) if unix => "there is no socket at this path",
         Some(io::ErrorKind::ConnectionRefused) => {
-            "nobody listens there; check the address and that the server runs"
+            "no server listens at this address; check the address, and start the server"
         }
         _ if words.contains("lookup address") => "the name of the host is not known",
         _ if words.contains("invalid peer certificate") => {

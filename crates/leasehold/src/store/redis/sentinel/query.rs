@@ -51,10 +51,10 @@ pub(super) async fn query_master(sentinel: &Address, name: &str) -> Result<View,
         .arg("GET-MASTER-ADDR-BY-NAME")
         .arg(name);
     let answers = connection.send_packed_commands(&pipeline, 0, 2).await;
-    let answers = answers.map_err(|error| QueryError::Unreachable(errors::no_answer(&error)))?;
+    let answers = answers.map_err(|error| QueryError::Unreachable(errors::no_reply(&error)))?;
     match answers.as_slice() {
         [about, address] => view(about, address),
-        _ => Err(QueryError::Refused(errors::strange_answer())),
+        _ => Err(QueryError::Refused(errors::invalid_reply())),
     }
 }
 
@@ -71,7 +71,7 @@ fn view(about: &Value, address: &Value) -> Result<View, QueryError> {
             });
         }
     }
-    let strange = || QueryError::Refused(errors::strange_answer());
+    let strange = || QueryError::Refused(errors::invalid_reply());
     let (host, port) = match address {
         Value::Nil => return Err(QueryError::NoSuchMaster),
         Value::Array(pair) => match pair.as_slice() {

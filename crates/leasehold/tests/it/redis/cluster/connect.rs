@@ -13,7 +13,7 @@ async fn urls_and_servers_that_do_not_match() {
     refused(&url, ErrorKind::InvalidConfig, "use redis://").await;
     let (a, b) = (free_port(), free_port());
     let url = format!("redis+cluster://127.0.0.1:{a},127.0.0.1:{b}");
-    refused(&url, ErrorKind::Unreachable, "nobody listens").await;
+    refused(&url, ErrorKind::Unreachable, "no server listens").await;
     let node = RedisServer::options().config("cluster-enabled yes").start();
     refused(&node.url(), ErrorKind::InvalidConfig, "redis+cluster://").await;
     let url = format!("redis+cluster://127.0.0.1:{}", node.port());

@@ -10,7 +10,8 @@ use super::*;
 async fn a_set_that_is_not_there() {
     let ports = [(); 3].map(|()| format!("127.0.0.1:{}", free_port()));
     let url = format!("redis+sentinel://u:{SECRET}@{}/mymaster", ports.join(","));
-    let advice = "none of 3 sentinels could be asked for the master: nobody listens there";
+    let advice =
+        "none of 3 sentinels replies to the query for the master: no server listens at this";
     refused(&url, ErrorKind::Unreachable, advice).await;
     refused(&url, ErrorKind::Unreachable, "store redis+sentinel://u@").await;
 }

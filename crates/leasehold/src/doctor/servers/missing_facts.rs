@@ -1,7 +1,7 @@
-//! What a server does not show to the user of the diagnosis.
+//! Facts that a server does not report to the user of the diagnosis.
 
 use super::Finding;
-use crate::doctor::UNSEEN;
+use crate::doctor::INCOMPLETE;
 use crate::store::diagnose::{Fields, NodeFacts, ServerFacts, Topology};
 
 /// The finding that other checks lack facts about a server, and the user with the rights to read them.
@@ -26,8 +26,8 @@ pub(super) fn check(node: &NodeFacts, servers: &ServerFacts) -> Option<Finding> 
         Some(message) => format!("refused: {}; {message}", refused.join(", ")),
         None => "the server does not report it".to_owned(),
     };
-    let seen = format!("could not be looked at: {} ({why})", areas.join(", "));
-    let finding = Finding::unknown(UNSEEN, seen)
+    let observed = format!("not checked: {} ({why})", areas.join(", "));
+    let finding = Finding::unknown(INCOMPLETE, observed)
         .because("settings under which held locks are evicted or forgotten would not be found")
         .fix(format!(
             "run doctor as a user of its own that may read settings: {}",
@@ -54,6 +54,6 @@ fn areas(node: &NodeFacts, lacks_cluster: bool) -> Vec<&'static str> {
         ("clock", node.clock.is_some()),
         ("cluster", !lacks_cluster),
     ];
-    let unseen = areas.iter().filter(|(_, is_seen)| !is_seen);
-    unseen.map(|(area, _)| *area).collect()
+    let missing = areas.iter().filter(|(_, is_present)| !is_present);
+    missing.map(|(area, _)| *area).collect()
 }

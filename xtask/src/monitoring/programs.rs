@@ -1,7 +1,7 @@
 //! Programs that the check starts, and what it waits for.
 
 use std::fs::File;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -31,12 +31,6 @@ pub(super) fn start(
         ended => Err(format!("{log} has ended: {ended:?}")),
     })?;
     Ok(child)
-}
-
-pub(super) fn free_port() -> Result<u16, String> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr());
-    let address = listener.map_err(|error| error.to_string())?;
-    Ok(address.port())
 }
 
 pub(super) fn listens(address: &str) -> bool {

@@ -1,0 +1,57 @@
+//! Words as a shell reads and writes them.
+
+/// Whether a word needs no quotes.
+pub(crate) fn is_plain(word: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
+    !word.is_empty() && word.chars().all(is_plain)
+}
+
+/// A word in quotes, if it needs them.
+pub(crate) fn quote(word: &str) -> String {
+    match is_plain(word) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// The words of the last command in a line of a shell. The last word is the one at the cursor, and may be empty.
+pub(crate) fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        let last = words.len() - 1;
+        match (quote, letter) {
+            (None, '\'' | '"') => quote = Some(letter),
+            (Some(mark), letter) if mark == letter => quote = None,
+            (None | Some('"'), '\\') => words[last].extend(letters.next()),
+            (None, ';' | '|' | '&' | '\n') => words = vec![String::new()],
+            (None, letter) if letter.is_whitespace() => {
+                if !words[last].is_empty() {
+                    words.push(String::new());
+                }
+            }
+            (_, letter) => words[last].push(letter),
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_words_that_a_shell_sees() {
+        for (line, expected) in [
+            ("", &[""][..]),
+            ("leasehold show ", &["leasehold", "show", ""]),
+            ("x | leasehold  show a", &["leasehold", "show", "a"]),
+            (r#"a "b c" 'd "e' f\ g"#, &["a", "b c", "d \"e", "f g"]),
+            (r#"a "b c"#, &["a", "b c"]),
+            ("a \\", &["a", ""]),
+        ] {
+            assert_eq!(words(line), expected, "{line}");
+        }
+    }
+}

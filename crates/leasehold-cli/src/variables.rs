@@ -1,0 +1,6 @@
+//! The environment variables of the store and its credentials.
+
+pub(crate) const STORE: &str = "LEASEHOLD_STORE";
+pub(crate) const PASSWORD: &str = "LEASEHOLD_PASSWORD";
+pub(crate) const PASSWORD_FILE: &str = "LEASEHOLD_PASSWORD_FILE";
+pub(crate) const SENTINEL_PASSWORD: &str = "LEASEHOLD_SENTINEL_PASSWORD";
