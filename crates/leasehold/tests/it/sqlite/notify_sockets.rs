@@ -266,7 +266,9 @@ async fn a_slow_listener_is_notified_of_lost_notices() {
 async fn the_path_of_the_file_may_be_long() {
     let fixture = FileFixture::new();
     let path = ["a".repeat(200), "b".repeat(200)].join("/");
-    let path = fixture.directory.path().join(path).join("locks.db");
+    let directory = fixture.directory.path().join(path);
+    fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("locks.db");
     let url = format!("sqlite:{}", path.display());
     let [holder, waiter] = clients_of([&url, &url]).await;
     assert_eq!(waiter.store.capabilities().wakeup, WakeupMode::Grants);
