@@ -44,8 +44,7 @@ impl MetricsRecorder {
     pub(crate) fn render(&self, shared: &Shared, reachable: &[bool]) -> String {
         measure(shared);
         for (store, reachable) in shared.stores.iter().zip(reachable) {
-            let url = store.redacted_url().to_owned();
-            gauge!("leasehold_watchdog_store_reachable", "store" => url)
+            gauge!("leasehold_watchdog_store_reachable", "store" => store.label())
                 .set(f64::from(u8::from(*reachable)));
         }
         self.0.run_upkeep();

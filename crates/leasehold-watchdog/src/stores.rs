@@ -86,14 +86,19 @@ impl ServedStore {
         &self.redacted_url
     }
 
-    /// Its URL without a user, behind its name if it has one.
+    /// Its URL without users and files, behind its name if it has one.
     pub(crate) fn public_name(&self) -> String {
-        let url = without_user(&self.redacted_url);
-        let url = url.trim_end_matches('?');
+        let url = public_url(&self.redacted_url);
         match &self.settings.name {
             Some(name) => format!("{name}={url}"),
-            None => url.to_owned(),
+            None => url,
         }
+    }
+
+    /// Its name, or its URL without users and files.
+    pub(crate) fn label(&self) -> String {
+        let name = self.settings.name.clone();
+        name.unwrap_or_else(|| public_url(&self.redacted_url))
     }
 
     pub(crate) fn store(&self) -> Option<&Arc<dyn Store>> {
@@ -202,6 +207,20 @@ fn without_user(url: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
+/// A URL without a user, and with those settings only that tell stores apart.
+fn public_url(url: &str) -> String {
+    let url = without_user(url);
+    let Some((url, query)) = url.split_once('?') else {
+        return url;
+    };
+    let is_public = |part: &&str| part.starts_with("db=") || part.starts_with("longest-ttl=");
+    let query: Vec<_> = query.split('&').filter(is_public).collect();
+    match query.is_empty() {
+        true => url.to_owned(),
+        false => format!("{url}?{}", query.join("&")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,6 +250,10 @@ mod tests {
         }
         let socket = served(None, "redis+unix:/run/redis.sock?db=1&user=watchdog").unwrap();
         assert_eq!(socket.public_name(), "redis+unix:/run/redis.sock?db=1");
+        let sentinels = "redis+sentinel://app@a:1,b:2/main/3?sentinel-user=observer";
+        let sentinels = served(None, sentinels).unwrap();
+        assert_eq!(sentinels.label(), "redis+sentinel://a:1,b:2/main/3");
+        assert_eq!(store.label(), "main");
         let file = served(None, "sqlite:/var/lib/locks.db").unwrap();
         assert_eq!(file.public_name(), "sqlite:/var/lib/locks.db");
         assert!(socket.matches("redis+unix:/run/redis.sock?db=1&user=app"));

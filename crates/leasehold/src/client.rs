@@ -194,7 +194,10 @@ impl Client {
             () = self.driver.context.clock.sleep_until(end) => return Err(self.unreleased(timeout)),
         };
         #[cfg(feature = "watchdog")]
-        self.driver.watchdog.disconnect().await;
+        tokio::select! {
+            () = self.driver.watchdog.disconnect() => {}
+            () = self.driver.context.clock.sleep_until(end) => {}
+        }
         Ok(Shutdown { released })
     }
 

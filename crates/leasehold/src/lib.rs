@@ -66,12 +66,12 @@
 //! | metric | kind | meaning |
 //! |---|---|---|
 //! | `leasehold_waiters` | gauge | tasks that wait for a lock |
-//! | `leasehold_acquire_wait_seconds` | histogram | from the request to the grant |
+//! | `leasehold_acquire_wait_seconds` | histogram | from the call to the grant |
 //! | `leasehold_acquire_failures_total` | counter | acquisitions that ended without the lock, by `reason`: `refused`, `timeout`, `error` |
 //! | `leasehold_hold_seconds` | histogram | from the grant to the release |
 //! | `leasehold_release_failures_total` | counter | releases that the store did not confirm before the lease expired |
-//! | `leasehold_handoffs_total` | counter | leases handed from task to task without a round trip |
-//! | `leasehold_leases` | gauge | leases under renewal at the last passes of the renewers |
+//! | `leasehold_handoffs_total` | counter | hand-offs of leases between tasks, without a round trip |
+//! | `leasehold_leases` | gauge | leases that the renewers renew |
 //! | `leasehold_renewals_total`, `leasehold_renewal_failures_total` | counter | renewals with a reply, and without |
 //! | `leasehold_renewal_batches_total` | counter | batches in which they were sent |
 //! | `leasehold_renewal_lag_seconds` | histogram | from the instant at which the first lease of a batch was due until the batch was sent |

@@ -197,3 +197,17 @@ fn replicas_are_found_once_they_are_there() {
     let calls = server.cli(&["INFO", "commandstats"]);
     assert!(calls.contains("cmdstat_wait"), "{calls}");
 }
+
+#[test]
+fn an_invalid_log_filter_is_reported_and_ends_nothing() {
+    let fixture = Fixture::new();
+    let output = fixture
+        .leasehold(["run", "job", "--", "echo", "ran"])
+        .env("LEASEHOLD_LOG", "leasehold=loud")
+        .run_to_end();
+    assert_eq!(stdout(&output), "ran\n");
+    assert_eq!(output.status.code(), Some(0));
+    let text = stderr(&output);
+    assert!(text.contains("LEASEHOLD_LOG is not a log filter"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}

@@ -123,12 +123,12 @@ impl Drop for LeasesMetric {
 }
 
 fn describe() {
-    describe_gauge!("leasehold_leases", "leases that the clients keep renewed");
+    describe_gauge!("leasehold_leases", "leases that the renewers renew");
     describe_gauge!("leasehold_waiters", "tasks that wait for a lock");
     describe_histogram!(
         "leasehold_acquire_wait_seconds",
         Unit::Seconds,
-        "from the request to the grant"
+        "from the call to the grant"
     );
     describe_histogram!(
         "leasehold_hold_seconds",
@@ -146,7 +146,7 @@ fn describe() {
     );
     describe_counter!(
         "leasehold_handoffs_total",
-        "leases handed from task to task without a round trip"
+        "hand-offs of leases between tasks, without a round trip"
     );
     describe_counter!("leasehold_jeopardy_total", "leases in jeopardy, by cause");
     describe_counter!("leasehold_lost_total", "lost leases, by cause");

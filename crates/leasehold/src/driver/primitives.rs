@@ -2,16 +2,33 @@
 //! task runs next.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(not(all(test, feature = "__shuttle")))]
+use std::task::Poll;
 
 #[cfg(not(all(test, feature = "__shuttle")))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 #[cfg(not(all(test, feature = "__shuttle")))]
 pub(crate) use tokio::runtime::Handle as Runtime;
 #[cfg(not(all(test, feature = "__shuttle")))]
-pub(crate) use tokio::task::{AbortHandle, JoinHandle, yield_now};
+pub(crate) use tokio::task::{AbortHandle, JoinHandle};
 
 #[cfg(all(test, feature = "__shuttle"))]
 pub(crate) use self::modelled::{AbortHandle, JoinHandle, Mutex, MutexGuard, Runtime, yield_now};
+
+/// Lets the tasks run that are ready. Unlike the function of tokio, it does not bind this task to its worker thread, which
+/// one of those tasks may block.
+#[cfg(not(all(test, feature = "__shuttle")))]
+pub(crate) async fn yield_now() {
+    let mut has_yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
 
 /// A point, besides each lock, at which the model checker may let another task run.
 pub(crate) fn may_switch() {

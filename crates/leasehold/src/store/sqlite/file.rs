@@ -95,7 +95,11 @@ impl File {
 /// Whether the system lets this process read the file only. The functions of rusqlite for this question differ from
 /// version to version.
 fn is_read_only(path: &Path) -> bool {
-    let access = accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS);
+    let access = match accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS) {
+        // An old container runtime denies the newer system call that this needs.
+        Err(Errno::PERM) => accessat(CWD, path, Access::WRITE_OK, AtFlags::empty()),
+        access => access,
+    };
     matches!(access, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS))
 }
 
