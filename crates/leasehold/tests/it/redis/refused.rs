@@ -193,7 +193,7 @@ async fn certificates_that_are_missing_or_broken() {
     refused(
         &pair,
         ErrorKind::InvalidConfig,
-        "contains no CERTIFICATE block",
+        "contains no PRIVATE KEY block",
     )
     .await;
 }
