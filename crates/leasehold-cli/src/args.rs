@@ -10,9 +10,8 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use leasehold::ReplicaCount;
 
 use crate::run_watchdog::RunWatchdogArgs;
-use crate::variables;
 use crate::watchdog::WatchdogArgs;
-use crate::{duration, help, hints};
+use crate::{duration, help, hints, variables};
 
 /// Run a command under a lock that knows when it is lost.
 #[derive(Debug, Parser)]

@@ -14,7 +14,9 @@ use crate::exit::Failure;
 use crate::secret;
 use crate::variables::SENTINEL_PASSWORD;
 
-/// The messages of the library for a wrong password, a missing one, and sentinels that refuse access.
+/// The messages of the library for a missing watchdog, a missing password, a wrong one, and sentinels that refuse
+/// access.
+const NO_WATCHDOG: &str = "no watchdog at ";
 const NO_PASSWORD: &str = "requires a password";
 const WRONG_PASSWORD: &str = "does not accept this user and password";
 const REFUSED_BY_SENTINELS: &str = "the sentinels do not name the master";
@@ -26,10 +28,14 @@ pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<
     connected.map_err(|error| failure(args, error))
 }
 
-/// The failure of an access to the store. Names the setting of a password that is wrong.
+/// The failure of an access to the store. Names the setting of a password that is wrong, and the command that starts
+/// a missing watchdog.
 pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
     let failure = Failure::from(error);
     let message = failure.to_string();
+    if message.contains(NO_WATCHDOG) {
+        return failure.with_detail("start one with leasehold watchdog");
+    }
     let is_withheld = message.contains(NO_PASSWORD) && credentials::is_withheld(args);
     if !message.contains(WRONG_PASSWORD) && !is_withheld {
         return failure;

@@ -73,10 +73,25 @@ impl Failure {
         self
     }
 
-    /// With a further statement.
+    /// With a further statement, behind the causes.
     pub(crate) fn with_detail(mut self, detail: &str) -> Self {
-        self.message = format!("{}; {detail}", self.message);
+        self.message = format!("{}; {detail}", self.with_causes());
         self
+    }
+
+    /// The message of an error with all its causes.
+    fn with_causes(&self) -> String {
+        let mut text = self.message.clone();
+        let mut source = self.source.as_deref().map(|error| error as &dyn Error);
+        while let Some(error) = source {
+            let part = error.to_string();
+            // Some errors repeat their source in their own text.
+            if !text.contains(&part) {
+                text = format!("{text}: {part}");
+            }
+            source = error.source();
+        }
+        text
     }
 
     /// Whether the store refuses requests for a while.
@@ -121,29 +136,24 @@ impl Failure {
     }
 }
 
+/// A message of the library, with the settings of the command line in place of those of the library.
+pub(crate) fn with_options(mut message: String) -> String {
+    for (setting, option) in SETTINGS {
+        message = message.replace(setting, option);
+    }
+    message
+}
+
 /// Starts a runtime of this kind.
 pub(crate) fn start_runtime(mut kind: Builder) -> Result<Runtime, Failure> {
     let runtime = kind.enable_all().build();
     runtime.map_err(|error| Failure::own("the runtime could not be started", error))
 }
 
-/// The message of an error with all its causes.
+/// The message of an error with all its causes, in the words of the command line.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = self.message.clone();
-        let mut source = self.source.as_deref().map(|error| error as &dyn Error);
-        while let Some(error) = source {
-            let part = error.to_string();
-            // Some errors repeat their source in their own text.
-            if !text.contains(&part) {
-                text = format!("{text}: {part}");
-            }
-            source = error.source();
-        }
-        for (library, own) in SETTINGS {
-            text = text.replace(library, own);
-        }
-        f.write_str(&text)
+        f.write_str(&with_options(self.with_causes()))
     }
 }
 

@@ -42,6 +42,21 @@ fn help_has_its_sections_in_order() {
 }
 
 #[test]
+fn the_usage_does_not_depend_on_variables() {
+    let fixture = Fixture::with_store("redis://h".to_owned());
+    for (command, arguments) in [
+        ("run", "<NAME> <COMMAND>..."),
+        ("show", "<NAME>"),
+        ("release", "<NAME>"),
+        ("completions", "<SHELL>"),
+    ] {
+        let output = fixture.leasehold([command]).run_to_end();
+        let usage = format!("Usage: leasehold {command} [OPTIONS] {arguments}\n");
+        assert!(stderr(&output).contains(&usage), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn the_manual_has_a_page_for_every_command() {
     let fixture = Fixture::new();
     let directory = fixture.path("man");
