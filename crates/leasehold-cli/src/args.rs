@@ -338,7 +338,7 @@ pub(crate) enum Sort {
 ///
 /// Exits with 0 if it is held, with 1 if it is free.
 #[derive(Debug, Args)]
-#[command(after_long_help = help::SHOW)]
+#[command(override_usage = "leasehold show [OPTIONS] <NAME>", after_long_help = help::SHOW)]
 pub(crate) struct ShowArgs {
     /// The name of the lock
     pub(crate) name: String,
@@ -354,7 +354,7 @@ pub(crate) struct ShowArgs {
 /// its ttl. Until then only a resource that checks fencing tokens is safe. Prints which holder was cut off. Exits
 /// with 0 if one was, with 1 if the lock was free.
 #[derive(Debug, Args)]
-#[command(after_long_help = help::RELEASE)]
+#[command(override_usage = "leasehold release [OPTIONS] <NAME>", after_long_help = help::RELEASE)]
 pub(crate) struct ReleaseArgs {
     /// The name of the lock
     pub(crate) name: String,
@@ -392,7 +392,7 @@ pub(crate) struct DoctorArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_long_help = help::COMPLETIONS)]
+#[command(override_usage = "leasehold completions [OPTIONS] <SHELL>", after_long_help = help::COMPLETIONS)]
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
