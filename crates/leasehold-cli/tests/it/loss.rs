@@ -58,6 +58,18 @@ fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
     assert_eq!(printed, format!("leasehold: quiet: {loss}"));
 }
 
+/// The query for the reason gets no reply either, and must leave time for the line.
+#[test]
+fn a_silent_server_is_printed_before_the_lock_is_lost() {
+    let (server, fixture) = Fixture::redis();
+    let run = fixture.hold(&["--ttl", "5s", "job"]);
+    server.stop();
+    let printed = stderr(&run.ends_with(122));
+    let silence = "leasehold: job: the store does not reply; the command is stopped in ";
+    assert!(printed.starts_with(silence), "{printed}");
+    server.cont();
+}
+
 /// The runner cannot do it: it is stopped, too. Its guardian does.
 #[test]
 fn a_stopped_runner_loses_its_command_before_the_lock_can_pass_on() {
