@@ -25,6 +25,7 @@ mod run_watchdog;
 mod secret;
 mod shell;
 mod show;
+mod stderr;
 mod variables;
 mod watchdog;
 
@@ -56,21 +57,23 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    if matches!(cli.command, Command::Run(_)) {
+        stderr::start_thread();
+    }
     // The watchdog sets up its own logging.
     if !matches!(cli.command, Command::Watchdog(_)) {
         log::init();
     }
     let (as_json, lock) = (cli.command.has_json_output(), cli.command.lock());
-    match dispatch(cli) {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            match as_json {
-                true => json::report(&failure, lock.as_deref()),
-                false => failure.report(),
-            }
-            ExitCode::from(failure.code())
+    let code = dispatch(cli).unwrap_or_else(|failure| {
+        match as_json {
+            true => json::report(&failure, lock.as_deref()),
+            false => failure.report(),
         }
-    }
+        failure.code()
+    });
+    stderr::flush();
+    ExitCode::from(code)
 }
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {

@@ -12,6 +12,7 @@ use rustix::termios::tcgetwinsize;
 
 use crate::duration;
 use crate::exit::Failure;
+use crate::stderr;
 
 /// The holder of a lock in words, such as `ci-7, pid 812, deploy.sh ("#42")`.
 pub(crate) fn holder(info: &LockInfo) -> String {
@@ -124,7 +125,9 @@ pub(crate) fn print_line(text: &str) -> Result<(), Failure> {
 }
 
 pub(crate) fn to_stderr(text: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{}", printable_lines(&text.to_string()));
+    let lines = printable_lines(&text.to_string());
+    // A closed stderr must not end a run.
+    let _ = stderr::write(format!("{lines}\n"));
 }
 
 /// The standard error stream for lines of a log.
@@ -133,7 +136,7 @@ pub(crate) struct LogWriter;
 impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = printable_lines(&String::from_utf8_lossy(bytes));
-        io::stderr().write_all(text.as_bytes())?;
+        stderr::write(text)?;
         Ok(bytes.len())
     }
 

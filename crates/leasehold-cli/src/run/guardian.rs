@@ -35,6 +35,7 @@ use super::processes::{self, Tree};
 use super::protocol::{Order, Report, ToGuardian, decode, encode};
 use super::signals;
 use super::spawn::{die_with_parent, inherited_channel, spawn};
+use crate::stderr;
 
 /// The name of its process, within the limit of 15 bytes.
 const PROCESS_NAME: &str = "guardian";
@@ -88,7 +89,10 @@ fn serve(channel: &UnixStream) -> io::Result<()> {
         reserve: Duration::ZERO,
     };
     if guardian.watch() == End::RunnerEnded {
+        // A stalled reader of stderr must not keep it from the next round.
+        stderr::start_thread();
         guardian.kill_all();
+        stderr::flush();
     }
     Ok(())
 }

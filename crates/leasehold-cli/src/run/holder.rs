@@ -6,12 +6,12 @@ use leasehold::{ClientId, LockInfo, Mutex, Result};
 
 use crate::output;
 
-/// The time limit of a query for the holder: its words must not delay an exit.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The usual time limit of a query for the holder: its words must not delay an exit.
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Queries the store for the holder of a lock. `None`: the store has not replied in time.
-pub(super) async fn query(mutex: &Mutex) -> Option<Result<Option<LockInfo>>> {
-    let queried = tokio::time::timeout(QUERY_TIMEOUT, mutex.holder());
+/// Queries the store for the holder of a lock. `None`: the store has not replied within `timeout`.
+pub(super) async fn query(mutex: &Mutex, timeout: Duration) -> Option<Result<Option<LockInfo>>> {
+    let queried = tokio::time::timeout(timeout, mutex.holder());
     queried.await.ok()
 }
 

@@ -9,8 +9,17 @@ use super::{holder, supervise};
 use crate::args::{OnLost, RunArgs};
 use crate::duration;
 
-/// How long a jeopardy lasts before it is printed. A renewal may succeed when it is repeated.
+/// How long a jeopardy lasts before it is printed, or a part of the ttl if that is shorter. A renewal may succeed when
+/// it is repeated.
 const SHORT_JEOPARDY: Duration = Duration::from_millis(250);
+const SHORT_JEOPARDY_DIVISOR: u32 = 15;
+
+/// The interval between two renewals of a lease in jeopardy: this part of the ttl, within bounds.
+///
+/// About a sixth of the ttl is left between the first failed renewal and the loss.
+const RETRY_DIVISOR: u32 = 30;
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// Prints each jeopardy once, and its end. A loss is printed by the supervisor.
 pub(super) async fn print<T>(guard: &Guard, mutex: &Mutex, args: &RunArgs) -> T {
@@ -23,8 +32,10 @@ pub(super) async fn print<T>(guard: &Guard, mutex: &Mutex, args: &RunArgs) -> T 
     while let Some(current) = state {
         state = match current {
             State::Jeopardy { cause, .. } if !printed => {
-                let lasts = tokio::time::sleep(SHORT_JEOPARDY);
-                let problem = async { tokio::join!(Problem::find(cause, mutex), lasts) };
+                let short = SHORT_JEOPARDY.min(args.ttl / SHORT_JEOPARDY_DIVISOR);
+                let retry = (args.ttl / RETRY_DIVISOR).clamp(RETRY_MIN, RETRY_MAX);
+                let lasts = tokio::time::sleep(short);
+                let problem = async { tokio::join!(Problem::find(cause, mutex, retry), lasts) };
                 tokio::select! {
                     biased;
                     next = states.next() => next,
@@ -61,11 +72,13 @@ impl Problem {
         }
     }
 
-    /// The problem behind a jeopardy. A query shows whether the store replies at all.
-    async fn find(cause: Cause, mutex: &Mutex) -> Self {
+    /// The problem behind a jeopardy. A query shows whether the store replies within a retry interval.
+    async fn find(cause: Cause, mutex: &Mutex, retry: Duration) -> Self {
         match cause {
-            Cause::Unreachable => match holder::query(mutex).await {
+            Cause::Unreachable => match holder::query(mutex, retry).await {
                 Some(Ok(_)) => {
+                    // A store that replies again may be about to confirm the next renewal.
+                    tokio::time::sleep(retry).await;
                     Self::new("the store replies, but does not renew the lock", "it does")
                 }
                 Some(Err(error)) if error.kind() == ErrorKind::NoQuorum => {

@@ -207,7 +207,7 @@ impl<'a> Progress<'a> {
             return;
         }
         self.queried = Some(Instant::now());
-        let info = match holder::query(self.mutex).await {
+        let info = match holder::query(self.mutex, holder::QUERY_TIMEOUT).await {
             // It may have been granted meanwhile.
             Some(Ok(Some(info))) if info.lease.client != self.client => Some(info),
             // The store refuses the lock, although this client may not read the holder, or its masters disagree.

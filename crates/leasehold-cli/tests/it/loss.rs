@@ -1,10 +1,15 @@
 //! The lock is lost while the command runs.
 
+use std::io::{BufRead, BufReader, PipeWriter, Write};
+use std::process::{Child, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_testkit::{OutputLines, RedisServer, eventually};
+use rustix::io::ioctl_fionbio;
 
-use crate::tools::{Fixture, RunToEnd, Running, SOON, lives, stderr, stdout};
+use crate::tools::{
+    Fixture, RunToEnd, Running, SOON, finish, kill, lives, stderr, stdout, within_deadline,
+};
 
 /// A command with a child of its own that ignores TERM, so that only KILL ends it. It writes down
 /// the time, over and over, for as long as it lives.
@@ -51,6 +56,18 @@ fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
     );
     let printed = stderr(&quiet.ends_with(122));
     assert_eq!(printed, format!("leasehold: quiet: {loss}"));
+}
+
+/// The query for the reason gets no reply either, and must leave time for the line.
+#[test]
+fn a_silent_server_is_printed_before_the_lock_is_lost() {
+    let (server, fixture) = Fixture::redis();
+    let run = fixture.hold(&["--ttl", "5s", "job"]);
+    server.stop();
+    let printed = stderr(&run.ends_with(122));
+    let silence = "leasehold: job: the store does not reply; the command is stopped in ";
+    assert!(printed.starts_with(silence), "{printed}");
+    server.cont();
 }
 
 /// The runner cannot do it: it is stopped, too. Its guardian does.
@@ -179,6 +196,86 @@ fn a_lease_in_jeopardy_is_printed_and_its_command_goes_on_when_it_is_renewed() {
     run.ends_with(0);
     assert_eq!(lines.next_line(), None);
     assert!(!fixture.is_held("job"));
+}
+
+/// The pipe is full when the run has to print that its lease is held again.
+#[test]
+fn a_lease_is_renewed_while_nobody_reads_stderr() {
+    let (server, fixture) = Fixture::redis();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let script = "echo in; until test -e go-on; do sleep 0.02; done; exit 6";
+    let mut command = fixture.run_script(&["--ttl", "9s", "job"], script);
+    let mut process = command
+        .stdout(Stdio::piped())
+        .stderr(writer.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    drop(command);
+    let stdout = BufReader::new(process.stdout.take().unwrap());
+    let stderr = BufReader::new(reader);
+    let (_, line) = within_deadline(process.id(), move || read_line(stdout));
+    assert_eq!(line, "in\n");
+    server.stop();
+    let (stderr, line) = within_deadline(process.id(), move || read_line(stderr));
+    assert!(line.contains("the store does not reply"), "{line}");
+    fill(&mut writer);
+    server.cont();
+    let time_left = || -> i64 {
+        let reply = server.cli(&["PTTL", "leasehold:{default:job}"]);
+        reply.trim().parse().unwrap()
+    };
+    for _ in 0..2 {
+        let before = time_left();
+        eventually(SOON, || time_left() > before);
+    }
+    drop(writer);
+    let lines = OutputLines::read(stderr);
+    assert_eq!(lines.after("leasehold: job: "), "held again");
+    fixture.write("go-on");
+    assert_eq!(finish(process).status.code(), Some(6));
+    assert_eq!(lines.next_line(), None);
+}
+
+/// Each of these runs prints something, and its last line is the reason for its exit code.
+#[test]
+fn a_run_ends_although_nobody_reads_its_stderr() {
+    let fixture = Fixture::new();
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    fill(&mut writer);
+    let start = |args: &[&str], command: &[&str]| {
+        let mut run = fixture.leasehold(["run", "-v"]);
+        run.args(args).arg("--").args(command);
+        let stderr = writer.try_clone().unwrap();
+        run.stdout(Stdio::null()).stderr(stderr).spawn().unwrap()
+    };
+    let ends_with = |run: Child, code| assert_eq!(finish(run).status.code(), Some(code));
+
+    let holder = start(&["job"], &["sleep", "1000"]);
+    eventually(SOON, || fixture.is_held("job"));
+    ends_with(start(&["-n", "job"], &["true"]), 75);
+    ends_with(start(&["other"], &["no-such-command"]), 127);
+    fixture.revoke("job");
+    ends_with(holder, 122);
+    let holder = start(&["job"], &["sleep", "1000"]);
+    eventually(SOON, || fixture.is_held("job"));
+    // A signal during the start of the command ends the run with the same code.
+    kill("TERM", holder.id());
+    ends_with(holder, 143);
+}
+
+fn read_line<R: BufRead>(mut reader: R) -> (R, String) {
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    (reader, line)
+}
+
+/// Fills a pipe.
+fn fill(writer: &mut PipeWriter) {
+    ioctl_fionbio(&*writer, true).unwrap();
+    for length in [4096, 1] {
+        while writer.write(&vec![b'x'; length]).is_ok() {}
+    }
+    ioctl_fionbio(&*writer, false).unwrap();
 }
 
 /// Forks one process after the other, so that one is always forked while the others are looked for.
