@@ -26,7 +26,7 @@ ENVIRONMENT
   LEASEHOLD_WATCHDOG_LISTEN      as --listen of watchdog
   LEASEHOLD_LOG                  the log filter, such as leasehold=debug
   XDG_STATE_HOME                 the state directory; default ~/.local/state
-  XDG_RUNTIME_DIR                the directory of the watchdog socket; root: /run
+  XDG_RUNTIME_DIR                directory of the watchdog socket; root: /run
 
 EXAMPLES
   leasehold run deploy ./deploy.sh production
