@@ -10,9 +10,8 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use leasehold::ReplicaCount;
 
 use crate::run_watchdog::RunWatchdogArgs;
-use crate::variables;
 use crate::watchdog::WatchdogArgs;
-use crate::{duration, help, hints};
+use crate::{duration, help, hints, variables};
 
 /// Run a command under a lock that knows when it is lost.
 #[derive(Debug, Parser)]
@@ -339,7 +338,7 @@ pub(crate) enum Sort {
 ///
 /// Exits with 0 if it is held, with 1 if it is free.
 #[derive(Debug, Args)]
-#[command(after_long_help = help::SHOW)]
+#[command(override_usage = "leasehold show [OPTIONS] <NAME>", after_long_help = help::SHOW)]
 pub(crate) struct ShowArgs {
     /// The name of the lock
     pub(crate) name: String,
@@ -355,7 +354,7 @@ pub(crate) struct ShowArgs {
 /// its ttl. Until then only a resource that checks fencing tokens is safe. Prints which holder was cut off. Exits
 /// with 0 if one was, with 1 if the lock was free.
 #[derive(Debug, Args)]
-#[command(after_long_help = help::RELEASE)]
+#[command(override_usage = "leasehold release [OPTIONS] <NAME>", after_long_help = help::RELEASE)]
 pub(crate) struct ReleaseArgs {
     /// The name of the lock
     pub(crate) name: String,
@@ -393,7 +392,7 @@ pub(crate) struct DoctorArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_long_help = help::COMPLETIONS)]
+#[command(override_usage = "leasehold completions [OPTIONS] <SHELL>", after_long_help = help::COMPLETIONS)]
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,

@@ -103,10 +103,19 @@ fn print_names(store: &StoreArgs, prefix: &str) -> Option<()> {
     });
     // The look-up of a host may still be under way.
     runtime.shutdown_background();
-    for name in names?.iter().filter(|name| name.starts_with(prefix)) {
+    for name in completed(&names?, prefix) {
         output::print_line(name).ok()?;
     }
     Some(())
+}
+
+/// The names that complete a word. Another process chooses the name of its lock, and a shell may run a part of a name
+/// that needs quotes.
+fn completed<'a>(names: &'a [String], prefix: &str) -> Vec<&'a str> {
+    let names = names.iter().map(String::as_str);
+    names
+        .filter(|name| name.starts_with(prefix) && shell::is_plain(name))
+        .collect()
 }
 
 /// The names of the held locks, sorted. Creates no file.
@@ -126,6 +135,28 @@ async fn held_names(store: &StoreArgs) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_a_shell_would_interpret_is_not_completed() {
+        let names = [
+            "$(id)",
+            "a b",
+            "a\"$(id)\"",
+            "a$x",
+            "a'b",
+            "a/b:c@d",
+            "a;id",
+            "a\\b",
+            "a`id`",
+            "a~",
+            "a\u{e9}",
+            "ab",
+        ];
+        let names = names.map(str::to_owned);
+        assert_eq!(completed(&names, ""), ["a/b:c@d", "ab"]);
+        assert_eq!(completed(&names, "ab"), ["ab"]);
+        assert!(completed(&names, "$").is_empty());
+    }
 
     #[test]
     fn the_name_of_a_lock_is_completed_where_it_stands() {

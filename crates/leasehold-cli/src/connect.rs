@@ -1,21 +1,21 @@
-//! The store to connect to, and its credentials.
+//! The connection to the store that the arguments name.
 
 use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use leasehold::{Client, ClientBuilder, Error, Secret};
-use percent_encoding::percent_decode_str;
+use leasehold::{Client, ClientBuilder, Error};
 
 use crate::args::StoreArgs;
+use crate::credentials;
 use crate::exit::Failure;
 use crate::secret;
-use crate::variables::{PASSWORD, PASSWORD_FILE, SENTINEL_PASSWORD, STORE};
+use crate::variables::SENTINEL_PASSWORD;
 
-/// The messages of the library for a wrong password, and for sentinels that refuse access.
+/// The messages of the library for a wrong password, a missing one, and sentinels that refuse access.
+const NO_PASSWORD: &str = "requires a password";
 const WRONG_PASSWORD: &str = "does not accept this user and password";
 const REFUSED_BY_SENTINELS: &str = "the sentinels do not name the master";
 
@@ -30,17 +30,18 @@ pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<
 pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
     let failure = Failure::from(error);
     let message = failure.to_string();
-    if !message.contains(WRONG_PASSWORD) {
+    let is_withheld = message.contains(NO_PASSWORD) && credentials::is_withheld(args);
+    if !message.contains(WRONG_PASSWORD) && !is_withheld {
         return failure;
     }
-    let is_set = |variable| env::var_os(variable).is_some_and(|password| !password.is_empty());
-    let source = match &args.password_file {
-        _ if message.contains(REFUSED_BY_SENTINELS) => SENTINEL_PASSWORD.to_owned(),
-        Some(file) => file.display().to_string(),
-        None if is_set(PASSWORD) => PASSWORD.to_owned(),
-        None => STORE.to_owned(),
-    };
-    failure.with_detail(&format!("the password is from {source}"))
+    if message.contains(REFUSED_BY_SENTINELS) {
+        let is_set = env::var_os(SENTINEL_PASSWORD).is_some_and(|password| !password.is_empty());
+        return failure.with_detail(&match is_set {
+            true => format!("the password is from {SENTINEL_PASSWORD}"),
+            false => format!("no password of the sentinels was given: set {SENTINEL_PASSWORD}"),
+        });
+    }
+    failure.with_detail(&credentials::describe(args))
 }
 
 /// Settings with the passwords that the arguments and the environment name.
@@ -48,7 +49,7 @@ pub(crate) fn with_passwords(
     args: &StoreArgs,
     mut builder: ClientBuilder,
 ) -> Result<ClientBuilder, Failure> {
-    if let Some(password) = password(args)? {
+    if let Some(password) = credentials::password(args)? {
         builder = builder.password(password);
     }
     if let Some(password) = secret::in_environment(SENTINEL_PASSWORD)? {
@@ -95,28 +96,6 @@ pub(crate) fn ready_url(args: &StoreArgs) -> Result<String, Failure> {
     url(args)
 }
 
-/// The store's password, if it is not in its URL.
-pub(crate) fn password(args: &StoreArgs) -> Result<Option<Secret>, Failure> {
-    match &args.password_file {
-        Some(file) => secret::first_line("password file", file).map(Some),
-        None => secret::in_environment(PASSWORD),
-    }
-}
-
-/// The credentials that a nested run needs besides the variables of this process: the command gets the URL of the
-/// store without its password.
-pub(crate) fn credentials_of_command(args: &StoreArgs) -> Vec<(&'static str, OsString)> {
-    if let Some(file) = &args.password_file {
-        let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
-        return vec![(PASSWORD_FILE, file.into())];
-    }
-    let url = args.store.as_deref().unwrap_or_default();
-    match (secret::in_environment(PASSWORD), password_in(url)) {
-        (Ok(None), Some(password)) => vec![(PASSWORD, password.into())],
-        _ => Vec::new(),
-    }
-}
-
 /// Everybody on the machine can read the arguments of a process.
 pub(crate) fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
     let of_option = format!("={url}");
@@ -124,27 +103,13 @@ pub(crate) fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
         let bytes = arg.as_bytes();
         bytes == url.as_bytes() || bytes.ends_with(of_option.as_bytes())
     });
-    if in_argv && has_password(url) {
+    if in_argv && credentials::password_in(url).is_some() {
         return Err(Failure::usage(
             "a password in --store can be read by all users of this machine; \
              set LEASEHOLD_STORE, LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE instead",
         ));
     }
     Ok(())
-}
-
-fn has_password(url: &str) -> bool {
-    password_in(url).is_some()
-}
-
-/// The password in a URL.
-fn password_in(url: &str) -> Option<String> {
-    let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let (user, _) = authority.rsplit_once('@')?;
-    let (_, password) = user.split_once(':')?;
-    let password = percent_decode_str(password).decode_utf8_lossy();
-    (!password.is_empty()).then(|| password.into_owned())
 }
 
 /// The file of the default store.
@@ -166,28 +131,5 @@ fn default_file() -> Result<String, Failure> {
         None => Err(Failure::usage(
             "the path of the state directory is not UTF-8; set XDG_STATE_HOME, or --store",
         )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_password_in_a_url_is_found() {
-        for (url, password) in [
-            ("redis://:secret@host", Some("secret")),
-            ("redis://user:a%3Ab%40@host/0", Some("a:b@")),
-            ("rediss://a:b@c@host", Some("b@c")),
-            ("redlock://u:secret@a,b,c", Some("secret")),
-            ("redis://host", None),
-            ("redis://user@host:6379/0", None),
-            ("redis://user:@host", None),
-            ("redis://host/a:b@c", None),
-            ("sqlite:/tmp/a:b@c", None),
-            ("memory:", None),
-        ] {
-            assert_eq!(password_in(url).as_deref(), password, "{url}");
-        }
     }
 }

@@ -121,6 +121,14 @@ impl Failure {
     }
 }
 
+/// A message of the library, with the settings of the command line in place of those of the library.
+pub(crate) fn with_options(mut message: String) -> String {
+    for (setting, option) in SETTINGS {
+        message = message.replace(setting, option);
+    }
+    message
+}
+
 /// Starts a runtime of this kind.
 pub(crate) fn start_runtime(mut kind: Builder) -> Result<Runtime, Failure> {
     let runtime = kind.enable_all().build();
@@ -140,10 +148,7 @@ impl fmt::Display for Failure {
             }
             source = error.source();
         }
-        for (library, own) in SETTINGS {
-            text = text.replace(library, own);
-        }
-        f.write_str(&text)
+        f.write_str(&with_options(text))
     }
 }
 

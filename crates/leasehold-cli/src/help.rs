@@ -15,6 +15,7 @@ ENVIRONMENT
   LEASEHOLD_STORE                the store, as --store; may contain a password
   LEASEHOLD_PASSWORD             the store's password
   LEASEHOLD_PASSWORD_FILE        a file with it, as --password-file
+  LEASEHOLD_PASSWORD_STORE       the only store that the password is sent to
   LEASEHOLD_SENTINEL_PASSWORD    the password of the sentinels
   LEASEHOLD_NAMESPACE            as --namespace
   LEASEHOLD_TENANT               as --tenant
@@ -25,7 +26,7 @@ ENVIRONMENT
   LEASEHOLD_WATCHDOG_LISTEN      as --listen of watchdog
   LEASEHOLD_LOG                  the log filter, such as leasehold=debug
   XDG_STATE_HOME                 the state directory; default ~/.local/state
-  XDG_RUNTIME_DIR                the directory of the local watchdog socket
+  XDG_RUNTIME_DIR                the directory of the watchdog socket; root: /run
 
 EXAMPLES
   leasehold run deploy ./deploy.sh production
@@ -51,7 +52,7 @@ ENVIRONMENT OF THE COMMAND
   LEASEHOLD_DEADLINE  the end of the lease in Unix milliseconds, unless renewed
   LEASEHOLD_STORE     the store, without its password
 The password of the store is passed on for nested runs, in LEASEHOLD_PASSWORD, LEASEHOLD_PASSWORD_FILE or \
-LEASEHOLD_SENTINEL_PASSWORD.
+LEASEHOLD_SENTINEL_PASSWORD. One from the URL or from --password-file is sent only to LEASEHOLD_PASSWORD_STORE.
 
 SIGNALS
 Signals are passed on to the command. At a terminal it is in the process group of leasehold and gets them directly; \
@@ -123,8 +124,8 @@ EXAMPLES
 
 pub(crate) const COMPLETIONS: &str = "\
 NAMES OF LOCKS
-The scripts for bash, zsh and fish complete the names of held locks, too. They query the store for at most \
-300 ms.
+The scripts for bash, zsh and fish complete the names of held locks, too, if a name has only ASCII letters, digits \
+and %+,-./:=@_. They query the store for at most 300 ms.
 
 EXIT STATUS
   0    the script was printed

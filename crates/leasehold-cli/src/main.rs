@@ -8,6 +8,7 @@ macro_rules! note {
 mod args;
 mod completions;
 mod connect;
+mod credentials;
 mod doctor;
 mod duration;
 mod exit;

@@ -5,17 +5,17 @@ use leasehold::{Client, LockInfo};
 use crate::args::{ReleaseArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::{json, output};
+use crate::{json, output, shell};
 
 /// The lock was free already.
 const FREE: u8 = 1;
 
 pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8, Failure> {
     if !args.force {
-        let name = &args.name;
+        let (name, quoted) = (&args.name, shell::quote(&args.name));
         return Err(Failure::usage(format!(
             "{name} is released by its holder only; --force frees it although the holder may still \
-             work. Check it with: leasehold show {name}"
+             work. Check it with: leasehold show {quoted}"
         )));
     }
     let client = connect(store, Client::builder()).await?;

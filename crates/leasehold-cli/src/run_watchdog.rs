@@ -9,7 +9,7 @@ use clap::Args;
 use leasehold::watchdog::{NodeState, NodeStatus, Watchdog, WatchdogStatus};
 use leasehold::{Client, Error};
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::secret::first_line;
 
 /// The value that stands for the node on this machine, at its default socket.
@@ -158,8 +158,8 @@ impl WatchdogReport {
 
 /// An error with its cause, which a user needs to see why a socket or a host does not reply.
 fn reason(error: &Error) -> String {
-    match error.source() {
+    exit::with_options(match error.source() {
         Some(cause) => format!("{error} ({cause})"),
         None => error.to_string(),
-    }
+    })
 }

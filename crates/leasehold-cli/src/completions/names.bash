@@ -9,9 +9,9 @@ _leasehold_or_name() {
     word="${line##*[[:space:]]}"
     head="${word%"$2"}"
     COMPREPLY=()
+    # The names need no quotes.
     while IFS= read -r name; do
         [[ -n $name ]] || continue
-        printf -v name '%q' "$name"
         COMPREPLY+=("${name#"$head"}")
     done <<<"$names"
     # No names of files instead.

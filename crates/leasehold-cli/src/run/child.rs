@@ -54,7 +54,9 @@ const FIRST_REPORT_PULSE: Duration = Duration::from_millis(500);
 
 impl Child {
     /// Starts the guardian of a command.
-    pub(crate) fn guardian(environment: &[(&'static str, OsString)]) -> Result<Self, Failure> {
+    pub(crate) fn guardian(
+        environment: &[(&'static str, Option<OsString>)],
+    ) -> Result<Self, Failure> {
         let start = || {
             processes::check_proc()?;
             let ended_children = tokio::signal::unix::signal(SignalKind::child())?;

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use leasehold::Guard;
 
 use crate::args::StoreArgs;
-use crate::connect::credentials_of_command;
+use crate::credentials;
 use crate::variables;
 
 /// The name of the lock.
@@ -15,23 +15,26 @@ pub(crate) const NAME: &str = "LEASEHOLD_NAME";
 /// The id of the lease, by which a nested run recognizes the outer one.
 pub(crate) const LEASE: &str = "LEASEHOLD_LEASE";
 
+/// The variables that are set, or removed if they have no value.
 pub(crate) fn of(
     guard: &Guard,
     store: &dyn fmt::Display,
     args: &StoreArgs,
-) -> Vec<(&'static str, OsString)> {
+) -> Vec<(&'static str, Option<OsString>)> {
     let deadline = SystemTime::now() + guard.time_left();
     let deadline_ms = deadline
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_millis();
-    let mut variables = vec![
-        (NAME, guard.name().into()),
-        ("LEASEHOLD_TOKEN", guard.token().to_string().into()),
-        (LEASE, guard.lease_id().to_string().into()),
-        ("LEASEHOLD_DEADLINE", deadline_ms.to_string().into()),
-        (variables::STORE, store.to_string().into()),
+    let own = [
+        (NAME, guard.name().to_owned()),
+        ("LEASEHOLD_TOKEN", guard.token().to_string()),
+        (LEASE, guard.lease_id().to_string()),
+        ("LEASEHOLD_DEADLINE", deadline_ms.to_string()),
+        (variables::STORE, store.to_string()),
     ];
-    variables.extend(credentials_of_command(args));
-    variables
+    let own = own.map(|(name, value)| (name, Some(value.into())));
+    own.into_iter()
+        .chain(credentials::of_command(args))
+        .collect()
 }

@@ -16,10 +16,10 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 
 use super::protocol::{COMMAND, FIRST_ARGUMENT};
 
-/// Starts a guardian that inherits one end of a channel.
+/// Starts a guardian that inherits one end of a channel, with variables that are set, or removed if they have no value.
 pub(super) fn spawn_guardian(
     channel: &UnixStream,
-    environment: &[(&'static str, OsString)],
+    environment: &[(&'static str, Option<OsString>)],
 ) -> io::Result<Pid> {
     let descriptor = channel.as_raw_fd();
     // This path is valid even if the program file was replaced since the start.
@@ -28,9 +28,14 @@ pub(super) fn spawn_guardian(
         .arg0(FIRST_ARGUMENT)
         .arg(COMMAND)
         .arg(descriptor.to_string())
-        .envs(environment.iter().map(|(name, value)| (name, value)))
         // Out of the reach of the terminal's signals.
         .process_group(0);
+    for (name, value) in environment {
+        match value {
+            Some(value) => guardian.env(name, value),
+            None => guardian.env_remove(name),
+        };
+    }
     // SAFETY: between fork and exec only async-signal-safe work may be done. This is one system call, on a
     // descriptor that the caller keeps open.
     unsafe {

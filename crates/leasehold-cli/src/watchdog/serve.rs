@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::args::ServeArgs;
 use crate::args::StoreArgs;
 use crate::exit::{self, Failure};
-use crate::{connect, log, secret, variables};
+use crate::{connect, credentials, log, secret, variables};
 
 pub(super) fn serve(args: &ServeArgs, store: &StoreArgs) -> Result<u8, Failure> {
     log::init_service(args.log);
@@ -103,7 +103,7 @@ fn refuse_missing_directory(address: &Listen) -> Result<(), Failure> {
 /// The stores that it may connect to.
 fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Failure> {
     let mut first = StoreSettings::new(connect::ready_url(store)?);
-    first.password = connect::password(store)?;
+    first.password = credentials::password(store)?;
     first.sentinel_password = secret::in_environment(variables::SENTINEL_PASSWORD)?;
     let mut stores = vec![first];
     for named in &args.serve {

@@ -142,7 +142,7 @@ fn missing_facts_are_reported() {
     for part in [
         "unknown  diagnosis    not checked: ",
         "eviction",
-        "refused: INFO, ",
+        "INFO, CONFIG GET; ",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

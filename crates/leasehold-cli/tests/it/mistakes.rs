@@ -121,7 +121,9 @@ fn a_server_that_does_not_suit_its_url_is_named() {
     let tls = tls.start();
     let plain = RedisServer::start();
     let weak = RedisServer::options().acl("weak", "pw", "~leasehold:* +@read +@connection");
-    let weak = weak.start();
+    // As the line of doctor without a namespace, but for all keys: only the channels of another namespace are denied.
+    let rights = "~* &leasehold:* +@all";
+    let weak = weak.acl("own", "pw", rights).start();
     let servers = [&sentinels.sentinels()[0], &node, &tls, &plain, &weak];
     let [sentinel, node, tls_port, plain, acl] = servers.map(|server| server.port().to_string());
     let (masters, url) = (Masters::start(3), tls.url());
@@ -167,6 +169,63 @@ fn a_password_is_asked_for_once_and_never_shown() {
         assert_eq!(output.status.code(), Some(0), "{call}: {}", stderr(&output));
         assert_eq!(stdout(&output), format!("{url}/0\n"), "{call}");
     }
+}
+
+/// The password of a store is for this store only, wherever it was set for the outer run.
+#[test]
+fn a_nested_run_at_another_store_sends_no_password() {
+    let server = RedisServer::options().requirepass("s3cret").start();
+    let other = RedisServer::options().requirepass("0ther").start();
+    let fixture = Fixture::new();
+    fs::write(fixture.path("password"), "s3cret\n").unwrap();
+    fs::write(fixture.path("other"), "0ther\n").unwrap();
+    let address = |server: &RedisServer| format!("127.0.0.1:{}", server.port());
+    let (url, other_url) = (
+        format!("redis://{}", address(&server)),
+        format!("redis://{}", address(&other)),
+    );
+    let with_password = format!("LEASEHOLD_STORE={} leasehold run job", server.url());
+    let with_option = format!("LEASEHOLD_STORE={url} leasehold run --password-file password job");
+    let at_other = format!("leasehold ls --store {other_url}");
+    let run = |outer: &str, nested: &str| {
+        let output = fixture
+            .shell(&format!("{outer} -c '{nested}'"))
+            .run_to_end();
+        (output.status.code().unwrap(), stderr(&output))
+    };
+    for (outer, variable) in [
+        (&with_password, "LEASEHOLD_PASSWORD"),
+        (&with_option, "LEASEHOLD_PASSWORD_FILE"),
+    ] {
+        let (code, text) = run(outer, &at_other);
+        assert_eq!(code, 125, "{outer}: {text}");
+        let words = format!(
+            "{variable} was not sent, because LEASEHOLD_PASSWORD_STORE names another store"
+        );
+        assert!(text.contains(&words), "{outer}: {text}");
+        // Also within two runs, and with another user, at the store of the password.
+        for nested in [
+            format!("leasehold run inner -c \"leasehold ls --store {url}/0\""),
+            format!("leasehold ls --store redis://default@{}", address(&server)),
+            // What the user sets is sent.
+            format!("{at_other} --password-file other"),
+            format!("LEASEHOLD_PASSWORD_STORE= LEASEHOLD_PASSWORD_FILE=other {at_other}"),
+            format!("LEASEHOLD_STORE={} leasehold ls", other.url()),
+        ] {
+            let (code, text) = run(outer, &nested);
+            assert_eq!(code, 0, "{outer}: {nested}: {text}");
+        }
+    }
+    // A run at the other store replaces the password, and the setting that would have precedence.
+    let inner = format!(
+        "LEASEHOLD_STORE={} leasehold run inner -c \"leasehold ls\"",
+        other.url()
+    );
+    let (code, text) = run(&with_option, &inner);
+    assert_eq!(code, 0, "{text}");
+    // The server would have recorded another password.
+    let log = other.cli(&["ACL", "LOG"]);
+    assert!(!log.contains("auth"), "{log}");
 }
 
 #[test]

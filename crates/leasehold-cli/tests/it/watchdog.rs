@@ -147,9 +147,7 @@ fn without_a_watchdog_a_run_runs() {
         .run_to_end();
     assert_eq!(stdout(&output), "in\n");
     let words = stderr(&output);
-    assert!(
-        words.starts_with("leasehold: no watchdog replies at unix:/nonexistent/watchdog.sock (")
-    );
+    assert!(words.starts_with("leasehold: no watchdog at unix:/nonexistent/watchdog.sock ("));
     let rest = "the run is not watched (--watchdog-required to insist)\n";
     assert!(
         words.ends_with(rest) && words.lines().count() == 1,
@@ -173,7 +171,7 @@ fn without_a_watchdog_a_run_runs() {
         .leasehold(["watchdog", "status", "--socket", "/nonexistent/a"])
         .run_to_end();
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("no watchdog at unix:/nonexistent/a"));
+    assert!(stderr(&output).contains("no watchdog replies at unix:/nonexistent/a"));
 }
 
 /// A name of the store that is not the node's does not go unnoticed.

@@ -4,13 +4,17 @@ use std::fmt;
 use std::path::PathBuf;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use url::{Host, Url};
+use url::{Host, ParseError, Url};
 
 use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result, Secret};
 
 /// The default port of a Redis server.
 const PORT: u16 = 6379;
+
+/// The advice is for a password with a slash, before which the host and a port seem to stand.
+const INVALID_PORT: &str = "the port in the store URL is not a number from 1 to 65535; in a user or password, write \
+                            @ as %40, : as %3A, / as %2F, ? as %3F and # as %23";
 
 /// The characters of a user name, a path or a value that are displayed without encoding.
 const UNENCODED: &AsciiSet = &NON_ALPHANUMERIC
@@ -244,11 +248,14 @@ impl fmt::Display for Address {
 }
 
 fn parse_network(text: &str, tls: bool) -> Result<Address> {
-    let url = Url::parse(text).map_err(|_| {
-        invalid(
-            "the store URL has no valid host and port; in a user or password, write @ as %40, \
-             : as %3A, / as %2F, ? as %3F and # as %23",
-        )
+    let url = Url::parse(text).map_err(|error| {
+        invalid(match error {
+            ParseError::InvalidPort => INVALID_PORT,
+            _ => {
+                "the store URL has no valid host and port; in a user or password, write @ as %40, \
+                 : as %3A, / as %2F, ? as %3F and # as %23"
+            }
+        })
     })?;
     if url.fragment().is_some() {
         return Err(has_fragment());
@@ -266,7 +273,7 @@ fn parse_network(text: &str, tls: bool) -> Result<Address> {
     let user = Some(url.username()).filter(|user| !user.is_empty());
     let (host, port) = (Server(host), url.port().unwrap_or(PORT));
     if port == 0 {
-        return Err(invalid("the port in the store URL must not be 0"));
+        return Err(invalid(INVALID_PORT));
     }
     let query = url.query().unwrap_or_default();
     if !tls && !query.is_empty() {

@@ -116,10 +116,10 @@ pub(super) fn command_error(name: &str, key: &str, error: &ServerError) -> Error
 
 /// A user that cannot be notified, while others can: it would wait behind all of them, and its releases would
 /// notify no waiter.
-pub(super) fn denied_notifications(words: &str) -> Error {
+pub(super) fn denied_notifications(namespace: &str, words: &str) -> Error {
     let message = format!(
-        "the user lacks permissions to notify waiters; allow them with the line that leasehold doctor \
-         prints ({words})"
+        "the user lacks permissions to notify waiters in the namespace {namespace}; leasehold doctor \
+         --namespace {namespace} prints the line that allows them ({words})"
     );
     Error::new(ErrorKind::Unauthorized, message)
 }

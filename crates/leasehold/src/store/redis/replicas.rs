@@ -131,9 +131,12 @@ impl Replicas {
                  require fewer".to_owned()
             }
             ReplicaCount::Number(number) if there < number.get() => {
+                let replicas = match there {
+                    1 => "1 replica that is online".to_owned(),
+                    _ => format!("{there} replicas that are online"),
+                };
                 format!(
-                    "the server has {there} replicas that are online, and {number} must acknowledge; connect \
-                     replicas, or require fewer"
+                    "the server has {replicas}, and {number} must acknowledge; connect replicas, or require fewer"
                 )
             }
             _ => return Ok(()),

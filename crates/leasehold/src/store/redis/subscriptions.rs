@@ -202,9 +202,11 @@ impl Subscriptions {
             }
         }
         if subscribed_to == SubscribedTo::All {
-            let error = |refusal: Refusal| errors::denied_notifications(&refusal.words);
-            let denied = denied.into_iter();
-            notifications.set_denied(denied.map(|(space, why)| (space, error(why))).collect());
+            let denied = denied.into_iter().map(|(space, refusal)| {
+                let error = errors::denied_notifications(&space, &refusal.words);
+                (space, error)
+            });
+            notifications.set_denied(denied.collect());
         }
         self.settled.store(version, Ordering::Release);
         Ok(())

@@ -96,10 +96,10 @@ impl RedlockStore {
     pub(super) async fn open(masters: Masters, options: &OpenOptions) -> Result<Self> {
         let url = Deployment::Masters(masters.clone()).to_string();
         let size = Size::new(masters.nodes.len()).map_err(|error| {
-            let message = format!(
-                "the store URL names {} masters: {error}",
-                masters.nodes.len()
-            );
+            let message = match masters.nodes.len() {
+                1 => format!("the store URL names 1 master: {error}"),
+                count => format!("the store URL names {count} masters: {error}"),
+            };
             Error::new(ErrorKind::InvalidConfig, message)
         })?;
         let default = || Ttl::checked(LONGEST_TTL).unwrap_or(Ttl::MAX);

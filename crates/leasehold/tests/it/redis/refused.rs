@@ -180,12 +180,22 @@ async fn certificates_that_are_missing_or_broken() {
     let url = |name: &str| format!("rediss://u:{SECRET}@localhost:1?{name}={}", file.display());
     refused(&url("ca"), ErrorKind::InvalidConfig, "cannot be read").await;
     fs::write(&file, "not a certificate").unwrap();
-    refused(&url("ca"), ErrorKind::InvalidConfig, "holds no").await;
+    refused(
+        &url("ca"),
+        ErrorKind::InvalidConfig,
+        "contains no CERTIFICATE block",
+    )
+    .await;
     let (begin, end) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
     fs::write(&file, format!("{begin}\nAAAA\n{end}\n")).unwrap();
     refused(&url("ca"), ErrorKind::InvalidConfig, "cannot be used").await;
     let pair = format!("{}&key={}", url("cert"), file.display());
-    refused(&pair, ErrorKind::InvalidConfig, "holds no").await;
+    refused(
+        &pair,
+        ErrorKind::InvalidConfig,
+        "contains no PRIVATE KEY block",
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -305,7 +305,7 @@ async fn an_impossible_durability_is_refused_at_connect() {
     let replicated = Replicated::start(1);
     let url = replicated.master.url();
     let error = connect(&url, by("2", BRIEF)).await;
-    let words = "has 1 replicas that are online, and 2 must acknowledge";
+    let words = "has 1 replica that is online, and 2 must acknowledge";
     assert_not_replicated(&error, words);
     let alone = RedisServer::start();
     let error = connect(&alone.url(), by("all", BRIEF)).await;

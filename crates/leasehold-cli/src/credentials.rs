@@ -1,0 +1,198 @@
+//! The password of the store: its setting, and the store to which it may be sent.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, absolute};
+
+use leasehold::Secret;
+use leasehold::store::redacted_url;
+use percent_encoding::percent_decode_str;
+
+use crate::args::StoreArgs;
+use crate::exit::Failure;
+use crate::secret;
+use crate::variables::{PASSWORD, PASSWORD_FILE, PASSWORD_STORE, STORE};
+
+/// The setting that contains the password of the store.
+#[derive(Debug, PartialEq, Eq)]
+enum Setting<'a> {
+    /// `--password-file`.
+    Option(&'a Path),
+    /// `LEASEHOLD_PASSWORD_FILE`.
+    FileVariable(&'a Path),
+    /// `LEASEHOLD_PASSWORD`.
+    Variable,
+    /// The URL in `LEASEHOLD_STORE`.
+    Url(String),
+    /// A variable from a run at another store.
+    Withheld(&'static str),
+    None,
+}
+
+impl<'a> Setting<'a> {
+    fn of(args: &'a StoreArgs) -> Self {
+        let inherited = env::var_os(PASSWORD_FILE);
+        let file = args.password_file.as_deref();
+        let (option, file) = match file {
+            Some(file) if inherited.as_deref() == Some(file.as_os_str()) => (None, Some(file)),
+            option => (option, None),
+        };
+        let is_set = env::var_os(PASSWORD).is_some_and(|password| !password.is_empty());
+        let url = args.store.as_deref().unwrap_or_default();
+        let may_send = may_send(env::var_os(PASSWORD_STORE).as_deref(), url);
+        match (option, file, password_in(url)) {
+            (Some(option), ..) => Self::Option(option),
+            (None, Some(file), _) if may_send => Self::FileVariable(file),
+            (None, None, _) if may_send && is_set => Self::Variable,
+            (None, _, Some(password)) => Self::Url(password),
+            (None, Some(_), None) => Self::Withheld(PASSWORD_FILE),
+            (None, None, None) if is_set => Self::Withheld(PASSWORD),
+            (None, None, None) => Self::None,
+        }
+    }
+}
+
+/// The store's password, if it is not in its URL.
+pub(crate) fn password(args: &StoreArgs) -> Result<Option<Secret>, Failure> {
+    match Setting::of(args) {
+        Setting::Option(file) | Setting::FileVariable(file) => {
+            secret::first_line("password file", file).map(Some)
+        }
+        Setting::Variable => secret::in_environment(PASSWORD),
+        Setting::Url(_) | Setting::Withheld(_) | Setting::None => Ok(None),
+    }
+}
+
+/// The setting of a password that the store has refused, as messages describe it.
+pub(crate) fn describe(args: &StoreArgs) -> String {
+    let source = match Setting::of(args) {
+        Setting::Option(file) | Setting::FileVariable(file) => file.display().to_string(),
+        Setting::Variable => PASSWORD.to_owned(),
+        Setting::Url(_) => STORE.to_owned(),
+        Setting::Withheld(variable) => {
+            return format!(
+                "{variable} was not sent, because {PASSWORD_STORE} names another store; unset {PASSWORD_STORE} to \
+                 send it"
+            );
+        }
+        Setting::None => {
+            return format!("no password was given: set {PASSWORD} or {PASSWORD_FILE}");
+        }
+    };
+    format!("the password is from {source}")
+}
+
+/// Whether the password was not sent, because it is for another store.
+pub(crate) fn is_withheld(args: &StoreArgs) -> bool {
+    matches!(Setting::of(args), Setting::Withheld(_))
+}
+
+/// The variables with the credentials that a nested run needs besides those of this process. The command gets the URL
+/// of the store without its password. `None` removes a variable.
+///
+/// A password that a variable of this process does not contain is for its store only.
+pub(crate) fn of_command(args: &StoreArgs) -> Vec<(&'static str, Option<OsString>)> {
+    let absolute = |file: &Path| absolute(file).unwrap_or_else(|_| file.to_owned()).into();
+    let (file, password) = match Setting::of(args) {
+        Setting::Option(file) => (Some(absolute(file)), None),
+        Setting::Url(password) => (None, Some(password.into())),
+        Setting::FileVariable(file) => return vec![(PASSWORD_FILE, Some(absolute(file)))],
+        Setting::Variable | Setting::Withheld(_) | Setting::None => return Vec::new(),
+    };
+    let Some(store) = args.store.as_deref().and_then(without_user) else {
+        return Vec::new();
+    };
+    vec![
+        (PASSWORD_FILE, file),
+        (PASSWORD, password),
+        (PASSWORD_STORE, Some(store.into())),
+    ]
+}
+
+/// Whether a password in the environment may be sent to a store: it is for this store, or for no particular one.
+fn may_send(of_password: Option<&OsStr>, url: &str) -> bool {
+    match of_password {
+        Some(store) if !store.is_empty() => {
+            without_user(url).is_some_and(|url| OsStr::new(&url) == store)
+        }
+        _ => true,
+    }
+}
+
+/// The URL of a store in its one form, without user and password.
+fn without_user(url: &str) -> Option<String> {
+    let url = redacted_url(url).ok()?;
+    if let Some((scheme, rest)) = url.split_once("://") {
+        let end = rest.find('/').unwrap_or(rest.len());
+        let begin = rest[..end].rfind('@').map_or(0, |at| at + 1);
+        return Some(format!("{scheme}://{}", &rest[begin..]));
+    }
+    let (path, query) = url.split_once('?').unwrap_or((&url, ""));
+    let others = query.split('&').filter(|part| !part.starts_with("user="));
+    let others = others.collect::<Vec<_>>().join("&");
+    Some(match others.is_empty() {
+        true => path.to_owned(),
+        false => format!("{path}?{others}"),
+    })
+}
+
+/// The password in a URL.
+pub(crate) fn password_in(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (user, _) = authority.rsplit_once('@')?;
+    let (_, password) = user.split_once(':')?;
+    let password = percent_decode_str(password).decode_utf8_lossy();
+    (!password.is_empty()).then(|| password.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_in_a_url_is_found() {
+        for (url, password) in [
+            ("redis://:secret@host", Some("secret")),
+            ("redis://user:a%3Ab%40@host/0", Some("a:b@")),
+            ("rediss://a:b@c@host", Some("b@c")),
+            ("redlock://u:secret@a,b,c", Some("secret")),
+            ("redis://host", None),
+            ("redis://user@host:6379/0", None),
+            ("redis://user:@host", None),
+            ("redis://host/a:b@c", None),
+            ("sqlite:/tmp/a:b@c", None),
+            ("memory:", None),
+        ] {
+            assert_eq!(password_in(url).as_deref(), password, "{url}");
+        }
+    }
+
+    #[test]
+    fn an_inherited_password_is_for_one_store_only() {
+        let of_command = |url: &str| without_user(url).map(OsString::from);
+        for (outer, nested, may) in [
+            ("redis://:pw@a", "redis://a:6379/0", true),
+            ("redis://alice:pw@a", "redis://bob@a", true),
+            ("redis://:pw@a", "redis://b", false),
+            ("redis://:pw@a", "redis://a@b", false),
+            ("redis://:pw@a", "redis://a:6380", false),
+            ("rediss://:pw@a", "redis://a", false),
+            ("redlock://:pw@a,b,c", "redlock://a,b,c", true),
+            ("redlock://:pw@a,b,c", "redlock://a,b,x", false),
+            ("redis+unix:/a?user=x", "redis+unix:/a", true),
+            (
+                "redis+unix:/a?db=1&user=x",
+                "redis+unix:/a?user=y&db=1",
+                true,
+            ),
+            ("redis+unix:/a?user=x", "redis+unix:/b?user=x", false),
+            ("redis://:pw@a", "no store", false),
+            ("redis://:pw@a", "", false),
+        ] {
+            let outer = of_command(outer).unwrap();
+            assert_eq!(may_send(Some(&outer), nested), may, "{outer:?}, {nested}");
+            assert!(may_send(None, nested) && may_send(Some(OsStr::new("")), nested));
+        }
+    }
+}
