@@ -46,12 +46,12 @@ pub(crate) fn flush() {
 
 #[derive(Default)]
 struct Queue {
-    lines: Mutex<Lines>,
+    buffer: Mutex<Buffer>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Lines {
+struct Buffer {
     /// The head is an empty placeholder while it is written.
     queued: VecDeque<String>,
     /// The number of lines that were dropped after the last queued one.
@@ -65,7 +65,7 @@ impl Queue {
     }
 
     fn flush(&self, timeout: Duration) {
-        let has_lines = |lines: &mut Lines| !lines.queued.is_empty();
+        let has_lines = |buffer: &mut Buffer| !buffer.queued.is_empty();
         let _ = self
             .changed
             .wait_timeout_while(self.lock(), timeout, has_lines);
@@ -73,29 +73,29 @@ impl Queue {
 
     /// Writes lines in their order, for as long as the process lives.
     fn write_lines(&self) {
-        let mut lines = self.lock();
+        let mut buffer = self.lock();
         loop {
-            if let Some(head) = lines.queued.front_mut() {
+            if let Some(head) = buffer.queued.front_mut() {
                 let line = std::mem::take(head);
-                drop(lines);
+                drop(buffer);
                 // A closed stderr must not end a run.
                 let _ = io::stderr().write_all(line.as_bytes());
-                lines = self.lock();
-                lines.queued.pop_front();
+                buffer = self.lock();
+                buffer.queued.pop_front();
                 self.changed.notify_all();
             } else {
-                let woken = self.changed.wait(lines);
-                lines = woken.unwrap_or_else(PoisonError::into_inner);
+                let woken = self.changed.wait(buffer);
+                buffer = woken.unwrap_or_else(PoisonError::into_inner);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Buffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lines {
+impl Buffer {
     fn push(&mut self, line: String) {
         if self.queued.len() >= QUEUE_LENGTH {
             self.dropped += 1;
@@ -116,16 +116,16 @@ mod tests {
 
     #[test]
     fn lines_are_dropped_while_the_queue_is_full_and_a_later_line_reports_it() {
-        let mut lines = Lines::default();
+        let mut buffer = Buffer::default();
         for number in 0..QUEUE_LENGTH + 2 {
-            lines.push(format!("{number}\n"));
+            buffer.push(format!("{number}\n"));
         }
-        assert_eq!(lines.queued.len(), QUEUE_LENGTH);
+        assert_eq!(buffer.queued.len(), QUEUE_LENGTH);
         for number in 0..QUEUE_LENGTH {
-            assert_eq!(lines.queued.pop_front(), Some(format!("{number}\n")));
+            assert_eq!(buffer.queued.pop_front(), Some(format!("{number}\n")));
         }
-        lines.push("last\n".to_owned());
+        buffer.push("last\n".to_owned());
         let report = "leasehold: stderr was blocked, lines dropped: 2\n";
-        assert_eq!(lines.queued, [report, "last\n"]);
+        assert_eq!(buffer.queued, [report, "last\n"]);
     }
 }
