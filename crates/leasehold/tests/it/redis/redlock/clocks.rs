@@ -25,7 +25,8 @@ async fn one_clock_jumps(count: usize) {
             // A busy machine may be too slow for a majority.
             Err(error) => assert!(error.is_transient(), "{error}"),
         }
-        assert!(is_held(&guard), "{:?}", guard.state());
+        // A busy machine may pause the renewer.
+        assert!(!guard.state().is_lost(), "{:?}", guard.state());
         tokio::task::yield_now().await;
     }
     renewed(&guard).await;
