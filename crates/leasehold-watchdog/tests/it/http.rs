@@ -75,7 +75,10 @@ async fn a_node_serves_metrics_and_health_checks() {
     assert_eq!(get(address, "/healthz").0, 200);
     let store = |reachable: u8| {
         let line = format!("leasehold_watchdog_store_reachable{{store=\"main\"}} {reachable}");
-        get(address, "/metrics").1.lines().any(|found| found == line)
+        get(address, "/metrics")
+            .1
+            .lines()
+            .any(|found| found == line)
     };
     assert!(store(0));
     fixture.redis.cont();
