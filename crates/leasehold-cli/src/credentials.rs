@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, absolute};
 
 use leasehold::Secret;
-use leasehold::store::redacted_url;
+use leasehold::store::{redacted_url, without_user};
 use percent_encoding::percent_decode_str;
 
 use crate::args::StoreArgs;
@@ -99,7 +99,7 @@ pub(crate) fn of_command(args: &StoreArgs) -> Vec<(&'static str, Option<OsString
         Setting::FileVariable(file) => return vec![(PASSWORD_FILE, Some(absolute(file)))],
         Setting::Variable | Setting::Withheld(_) | Setting::None => return Vec::new(),
     };
-    let Some(store) = args.store.as_deref().and_then(without_user) else {
+    let Some(store) = args.store.as_deref().and_then(canonical_url) else {
         return Vec::new();
     };
     vec![
@@ -113,27 +113,15 @@ pub(crate) fn of_command(args: &StoreArgs) -> Vec<(&'static str, Option<OsString
 fn may_send(of_password: Option<&OsStr>, url: &str) -> bool {
     match of_password {
         Some(store) if !store.is_empty() => {
-            without_user(url).is_some_and(|url| OsStr::new(&url) == store)
+            canonical_url(url).is_some_and(|url| OsStr::new(&url) == store)
         }
         _ => true,
     }
 }
 
 /// The URL of a store in its one form, without user and password.
-fn without_user(url: &str) -> Option<String> {
-    let url = redacted_url(url).ok()?;
-    if let Some((scheme, rest)) = url.split_once("://") {
-        let end = rest.find('/').unwrap_or(rest.len());
-        let begin = rest[..end].rfind('@').map_or(0, |at| at + 1);
-        return Some(format!("{scheme}://{}", &rest[begin..]));
-    }
-    let (path, query) = url.split_once('?').unwrap_or((&url, ""));
-    let others = query.split('&').filter(|part| !part.starts_with("user="));
-    let others = others.collect::<Vec<_>>().join("&");
-    Some(match others.is_empty() {
-        true => path.to_owned(),
-        false => format!("{path}?{others}"),
-    })
+fn canonical_url(url: &str) -> Option<String> {
+    Some(without_user(&redacted_url(url).ok()?))
 }
 
 /// The password in a URL.
@@ -170,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_inherited_password_is_for_one_store_only() {
-        let of_command = |url: &str| without_user(url).map(OsString::from);
+        let of_command = |url: &str| canonical_url(url).map(OsString::from);
         for (outer, nested, may) in [
             ("redis://:pw@a", "redis://a:6379/0", true),
             ("redis://alice:pw@a", "redis://bob@a", true),

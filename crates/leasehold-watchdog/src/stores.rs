@@ -78,7 +78,7 @@ impl ServedStore {
     /// Whether this is the store's name, or its URL regardless of the user.
     pub(crate) fn matches(&self, name_or_url: &str) -> bool {
         self.settings.name.as_deref() == Some(name_or_url)
-            || without_user(&self.redacted_url) == without_user(name_or_url)
+            || store::without_user(&self.redacted_url) == store::without_user(name_or_url)
     }
 
     /// Its URL without a password.
@@ -190,26 +190,9 @@ impl ServedStore {
     }
 }
 
-/// A URL without its user: the node has another one than its clients.
-fn without_user(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        let mut parts = url.splitn(2, '?');
-        let path = parts.next().unwrap_or_default();
-        let query = parts.next().unwrap_or_default().split('&');
-        let others: Vec<_> = query.filter(|part| !part.starts_with("user=")).collect();
-        return format!("{path}?{}", others.join("&"));
-    };
-    let end = rest.find('/').unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    let host = authority
-        .rsplit_once('@')
-        .map_or(authority, |(_, host)| host);
-    format!("{scheme}://{host}{path}")
-}
-
 /// A URL without a user, and with those settings only that tell stores apart.
 fn public_url(url: &str) -> String {
-    let url = without_user(url);
+    let url = store::without_user(url);
     let Some((url, query)) = url.split_once('?') else {
         return url;
     };

@@ -47,7 +47,7 @@ pub use self::open::open;
 #[cfg(feature = "redis")]
 pub(crate) use self::open::open_redis;
 #[doc(hidden)]
-pub use self::open::redacted_url;
+pub use self::open::{redacted_url, without_user};
 pub use self::options::OpenOptions;
 #[cfg(feature = "redis")]
 pub use self::redis::RedisAddress;

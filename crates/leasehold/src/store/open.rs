@@ -90,6 +90,24 @@ pub fn redacted_url(url: &str) -> Result<String> {
     }
 }
 
+/// A URL without its user, which is not a part of the identity of the store. A name of a store is returned as it is.
+#[doc(hidden)]
+#[must_use]
+pub fn without_user(url: &str) -> String {
+    if let Some((scheme, rest)) = url.split_once("://") {
+        let end = rest.find('/').unwrap_or(rest.len());
+        let host = rest[..end].rfind('@').map_or(0, |at| at + 1);
+        return format!("{scheme}://{}", &rest[host..]);
+    }
+    let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let others = query.split('&').filter(|part| !part.starts_with("user="));
+    let others = others.collect::<Vec<_>>().join("&");
+    match others.is_empty() {
+        true => path.to_owned(),
+        false => format!("{path}?{others}"),
+    }
+}
+
 /// Collects the facts that [`doctor`](crate::doctor) checks. Changes nothing in the store.
 #[cfg(feature = "doctor")]
 #[cfg_attr(
