@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Weak;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LeaseId};
+use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss};
 
 use super::api::private::Sealed;
 use super::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Reply, Request,
+    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Observation, Reply, Request,
     Shard, Store,
 };
 use crate::{Durability, Result};
@@ -107,5 +107,37 @@ impl<W: ForwardingStore> Store for W {
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
         ForwardingStore::register_client(self, space, client, info, ttl)
+    }
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        self.inner().annotate(key, kind, annotation, keep)
+    }
+
+    fn remove_annotation<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.inner().remove_annotation(key, kind)
+    }
+
+    fn completions<'a>(
+        &'a self,
+        space: &'a Keyspace,
+    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
+        self.inner().completions(space)
+    }
+
+    fn observe<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<Observation>> {
+        self.inner().observe(key, kind)
     }
 }

@@ -15,6 +15,7 @@ mod forwarding;
 mod key;
 mod lock;
 mod memory;
+mod observation;
 mod open;
 mod options;
 #[cfg(feature = "redis")]
@@ -27,7 +28,7 @@ mod url_suggestion;
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{
-    ClientId, Grant, LeaseId, Loss, Name, NameError, Namespace, Notice, Op, Outcome, ScopeName,
+    Annotation, AnnotationKind, ClientId, Grant, LeaseId, Loss, Name, NameError, Namespace, Notice, Op, Outcome, ScopeName,
     StoreTime, TokenCount, Ttl,
 };
 
@@ -35,8 +36,8 @@ pub use leasehold_core::{
 pub(crate) use self::api::fixture;
 pub(crate) use self::api::not_replicated;
 pub use self::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Event, EventScope, Key, Keyspace, Leftover,
-    Listener, Reply, Request, Shard, Store, WaiterInfo, WakeupMode,
+    BoxFuture, Capabilities, Changed, ClientInfo, Entry, Event, EventScope, Key, Keyspace, Leftover,
+    Listener, Observation, Reply, Request, Shard, Store, WaiterInfo, WakeupMode,
 };
 #[doc(hidden)]
 pub use self::forwarding::ForwardingStore;
