@@ -63,7 +63,8 @@ async fn an_annotation_is_a_string_beside_the_record_that_expires() {
             1 << 53,
         ),
     ] {
-        let stored = store.annotate(&key, &kind, &annotation(lease, "a b"), keep);
+        let annotation = annotation(lease, "a b");
+        let stored = store.annotate(&key, &kind, &annotation, keep);
         assert_eq!(stored.await.unwrap(), Ok(()));
         let time_left: i64 = server.cli(&["PTTL", name]).parse().unwrap();
         assert!(

@@ -109,21 +109,26 @@ async fn a_change_by_a_request_that_was_cancelled_is_noticed() {
     let (server, store) = server_and_store().await;
     let key = key("a");
     works(&*store).await;
-    for number in 1..20 {
-        server.cli(&["CLIENT", "PAUSE", "30", "WRITE"]);
+    for (request, holder) in [
+        (acquire("a", 1), Some(lease(1))),
+        (release("a", 1, 0), None),
+    ] {
         let observation = observe(&*store, &key).await;
-        let mut acquiring = store.apply(vec![acquire("a", number)]);
-        assert!(poll_once(&mut acquiring).is_pending());
-        drop(acquiring);
+        server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+        let mut applying = store.apply(vec![request]);
+        assert!(poll_once(&mut applying).is_pending());
+        // It has arrived, and is not applied yet.
+        let is_blocked = |client: &str| client.contains(" flags=b") || client.contains(" flags=tb");
+        eventually_async(SOON, async || {
+            server.cli(&["CLIENT", "LIST"]).lines().any(is_blocked)
+        })
+        .await;
+        drop(applying);
         noticed(observation).await;
         // Read over the same connection, behind the request.
-        let observation = observe(&*store, &key).await;
-        assert_eq!(observation.holder.unwrap().0, lease(number));
-        let mut releasing = store.apply(vec![release("a", number, 0)]);
-        assert!(poll_once(&mut releasing).is_pending());
-        drop(releasing);
-        noticed(observation).await;
-        assert!(observe(&*store, &key).await.holder.is_none());
+        let unpause = async { server.cli(&["CLIENT", "UNPAUSE"]) };
+        let (observation, _) = tokio::join!(observe(&*store, &key), unpause);
+        assert_eq!(observation.holder.map(|(lease, _)| lease), holder);
     }
 }
 
