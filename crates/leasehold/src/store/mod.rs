@@ -35,7 +35,7 @@ pub use leasehold_core::{
 pub(crate) use self::api::fixture;
 pub(crate) use self::api::not_replicated;
 pub use self::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Event, EventScope, Key, Keyspace, Leftover,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, EventScope, Key, Keyspace, Leftover,
     Listener, Reply, Request, Shard, Store, WaiterInfo, WakeupMode,
 };
 #[doc(hidden)]

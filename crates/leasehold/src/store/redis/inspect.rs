@@ -12,7 +12,7 @@ use super::codec::{fields, record, text, time_left};
 use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::keys::{client_key, counter_key, parse_record, queue_key, record_key, record_pattern};
-use crate::store::api::{ClientInfo, Entry, Key, Keyspace, WaiterInfo};
+use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace, WaiterInfo};
 use crate::{Error, ErrorKind, Result};
 
 /// The number of keys that one step of a listing scans, which takes about half a millisecond.
@@ -20,9 +20,6 @@ const SCAN_COUNT: u32 = 1_000;
 
 /// The number of records read in one round trip.
 const READ_MAX: usize = 256;
-
-/// The number of commands that read a record.
-const READS_EACH: usize = 4;
 
 /// Why a record cannot be read.
 pub(super) enum Unreadable {
@@ -68,11 +65,17 @@ impl Reader for ConnectionManager {
 }
 
 /// The lease that holds a lock.
-pub(super) async fn inspect(reader: &impl Reader, key: &Key) -> Result<Option<Entry>> {
-    let mut found = entries(reader, std::slice::from_ref(key)).await?;
+pub(super) async fn inspect(
+    reader: &impl Reader,
+    key: &Key,
+    detail: Detail,
+) -> Result<Option<Entry>> {
+    let mut found = entries(reader, std::slice::from_ref(key), detail).await?;
     match found.pop() {
         Some(Ok(Some(mut entry))) => {
-            add_clients(reader, std::slice::from_mut(&mut entry)).await?;
+            if detail >= Detail::Holder {
+                add_clients(reader, std::slice::from_mut(&mut entry)).await?;
+            }
             Ok(Some(entry))
         }
         Some(Ok(None)) | None => Ok(None),
@@ -95,7 +98,7 @@ pub(super) async fn list(
     let keys: Vec<_> = all.into_iter().map(|name| space.key(name)).collect();
     let mut listed = Vec::new();
     for part in keys.chunks(READ_MAX) {
-        for found in entries(reader, part).await? {
+        for found in entries(reader, part, Detail::Waiters).await? {
             match found {
                 Ok(entry) => listed.extend(entry),
                 Err(Unreadable::Foreign(_)) => {}
@@ -149,20 +152,24 @@ fn scanned(answer: Value, pattern: &str) -> Result<(String, Vec<Value>)> {
 async fn entries(
     reader: &impl Reader,
     keys: &[Key],
+    detail: Detail,
 ) -> Result<Vec<Result<Option<Entry>, Unreadable>>> {
-    let mut queries = Vec::with_capacity(keys.len() * READS_EACH);
+    let mut queries = Vec::new();
     for key in keys {
         let (record, counter) = (record_key(key).to_string(), counter_key(key).to_string());
         queries.push(query("GET", record.clone()));
         queries.push(query("PTTL", record));
         queries.push(query("GET", counter));
-        // After the record: a waiter that has become the holder meanwhile is not listed as both.
-        let (queue, mut waiters) = query("LRANGE", queue_key(key).to_string());
-        waiters.arg(0).arg(2 * Entry::WAITERS_MAX - 1);
-        queries.push((queue, waiters));
+        if detail >= Detail::Waiters {
+            // After the record: a waiter that has become the holder meanwhile is not listed as both.
+            let (queue, mut waiters) = query("LRANGE", queue_key(key).to_string());
+            waiters.arg(0).arg(2 * Entry::WAITERS_MAX - 1);
+            queries.push((queue, waiters));
+        }
     }
+    let each = queries.len() / keys.len().max(1);
     let answers = reader.read(queries).await?;
-    let entries = keys.iter().zip(answers.chunks(READS_EACH));
+    let entries = keys.iter().zip(answers.chunks(each.max(1)));
     Ok(entries.map(|(key, answers)| entry(key, answers)).collect())
 }
 
@@ -202,7 +209,7 @@ async fn add_clients(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> 
 
 pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unreadable> {
     let strange = || Unreadable::Refused(errors::invalid_reply());
-    let [value, ttl, counter, queue] = answers else {
+    let [value, ttl, counter, queue @ ..] = answers else {
         return Err(strange());
     };
     let (record_key, counter_key) = (record_key(key).to_string(), counter_key(key).to_string());
@@ -237,7 +244,7 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unrea
         time_left: time_left(*ttl),
         token: parsed(counter).and_then(Token::new),
         client: None,
-        waiters: waiters(queue),
+        waiters: queue.first().map(waiters).unwrap_or_default(),
     }))
 }
 

@@ -65,8 +65,8 @@ use self::session::Session;
 use self::target::Target;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Listener, Reply, Request, Store,
-    WakeupMode,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Listener, Reply, Request,
+    Store, WakeupMode,
 };
 use crate::store::options::OpenOptions;
 use crate::{Durability, ErrorKind, Result};
@@ -317,8 +317,12 @@ impl Store for RedisStore {
         })
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(inspect::inspect(&self.manager, key))
+    fn inspect_with<'a>(
+        &'a self,
+        key: &'a Key,
+        detail: Detail,
+    ) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(inspect::inspect(&self.manager, key, detail))
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {

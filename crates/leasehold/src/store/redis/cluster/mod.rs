@@ -37,8 +37,8 @@ use super::keys::client_key;
 use super::script::{FastPath, REQUESTS_MAX};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Reply, Request,
-    Shard, Store, refuse_replicated,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, Key, Keyspace, Listener, Reply,
+    Request, Shard, Store, refuse_replicated,
 };
 use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result};
@@ -263,8 +263,12 @@ impl Store for ClusterStore {
         Capabilities::new(self.topology.wakeup_mode())
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(inspect::inspect(self, key))
+    fn inspect_with<'a>(
+        &'a self,
+        key: &'a Key,
+        detail: Detail,
+    ) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(inspect::inspect(self, key, detail))
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
