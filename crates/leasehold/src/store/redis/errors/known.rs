@@ -61,9 +61,9 @@ pub(super) const NOT_ADMITTED: &str = "UNARMED";
 /// Errors that a server returns *before* it runs anything. The first match counts.
 #[rustfmt::skip]
 const TABLE: &[Known] = &[
-    known("NOAUTH", "", ErrorKind::Unauthorized, NO_PASSWORD),
-    known("WRONGPASS", "", ErrorKind::Unauthorized, WRONG_PASSWORD),
-    known("ERR", "invalid password", ErrorKind::Unauthorized, WRONG_PASSWORD),
+    known("NOAUTH", "", ErrorKind::NoPassword, NO_PASSWORD),
+    known("WRONGPASS", "", ErrorKind::WrongPassword, WRONG_PASSWORD),
+    known("ERR", "invalid password", ErrorKind::WrongPassword, WRONG_PASSWORD),
     known("", "of the channels", ErrorKind::Unauthorized, NO_CHANNEL),
     known("", "permissions to access", ErrorKind::Unauthorized, NO_KEY),
     known("", "script can't access", ErrorKind::Unauthorized, NO_KEY),

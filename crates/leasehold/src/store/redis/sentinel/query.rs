@@ -90,15 +90,16 @@ fn view(about: &Value, address: &Value) -> Result<View, QueryError> {
 }
 
 fn refusal(error: &Error) -> QueryError {
-    let advice = match error.kind() {
-        ErrorKind::Unauthorized => {
-            "; sentinels have a password of their own, ClientBuilder::sentinel_password, and users of their own, \
-             ?sentinel-user=USER"
+    const ADVICE: &str = "sentinels have a password of their own, ClientBuilder::sentinel_password, and users of their \
+                          own, ?sentinel-user=USER";
+    let error = match error.kind() {
+        ErrorKind::NoPassword | ErrorKind::WrongPassword => {
+            Error::new(ErrorKind::SentinelPassword, format!("{error}; {ADVICE}"))
         }
-        _ => "",
+        ErrorKind::Unauthorized => error.clone().reworded(format!("{error}; {ADVICE}")),
+        _ => error.clone().reworded(error.to_string()),
     };
-    let message = format!("{error}{advice}");
-    QueryError::Refused(error.clone().reworded(message))
+    QueryError::Refused(error)
 }
 
 #[cfg(test)]
