@@ -135,7 +135,7 @@ pub(super) async fn role(connection: &mut MultiplexedConnection) -> Option<Role>
     }
 }
 
-/// Whether the answer to `HELLO` is that of a node of a cluster.
+/// Whether the reply to `HELLO` is that of a node of a cluster.
 pub(super) fn is_cluster_node(hello: &Value) -> bool {
     field(hello, "mode").and_then(text).as_deref() == Some("cluster")
 }

@@ -34,7 +34,7 @@ pub(super) type Query = (String, Cmd);
 
 /// A server or cluster that executes queries.
 pub(super) trait Reader: Sync {
-    /// The answers, one per query and in the same order.
+    /// The replies, one per query and in the same order.
     fn read(&self, queries: Vec<Query>) -> impl Future<Output = Result<Vec<Value>>> + Send;
 
     /// Adds the store to an error.
@@ -51,9 +51,9 @@ impl Reader for ConnectionManager {
         let send = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_commands(&pipeline, 0, count).await
         };
-        let answers = self.exchange(Duration::ZERO, send).await?;
-        if answers.len() == count {
-            Ok(answers)
+        let replies = self.exchange(Duration::ZERO, send).await?;
+        if replies.len() == count {
+            Ok(replies)
         } else {
             Err(self.name_error(errors::invalid_reply()))
         }
@@ -132,9 +132,9 @@ async fn names(manager: &ConnectionManager, space: &Keyspace) -> Result<BTreeSet
     }
 }
 
-/// The next cursor and the keys in an answer to `SCAN`.
-fn scanned(answer: Value, pattern: &str) -> Result<(String, Vec<Value>)> {
-    let parts = match answer {
+/// The next cursor and the keys in a reply to `SCAN`.
+fn scanned(reply: Value, pattern: &str) -> Result<(String, Vec<Value>)> {
+    let parts = match reply {
         Value::ServerError(error) => {
             return Err(errors::command_error("SCAN", pattern, &error));
         }
@@ -168,9 +168,9 @@ async fn entries(
         }
     }
     let each = queries.len() / keys.len().max(1);
-    let answers = reader.read(queries).await?;
-    let entries = keys.iter().zip(answers.chunks(each.max(1)));
-    Ok(entries.map(|(key, answers)| entry(key, answers)).collect())
+    let replies = reader.read(queries).await?;
+    let entries = keys.iter().zip(replies.chunks(each.max(1)));
+    Ok(entries.map(|(key, replies)| entry(key, replies)).collect())
 }
 
 fn query(command: &str, key: String) -> Query {
@@ -193,10 +193,9 @@ async fn add_clients(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> 
     let mut found = BTreeMap::<ClientId, ClientInfo>::new();
     for part in clients.chunks(READ_MAX) {
         let queries = part.iter().map(|(_, key)| query("HGETALL", key.clone()));
-        let answers = reader.read(queries.collect()).await?;
-        let read = part.iter().zip(&answers);
-        found
-            .extend(read.filter_map(|((client, _), answer)| Some((*client, client_info(answer)?))));
+        let replies = reader.read(queries.collect()).await?;
+        let read = part.iter().zip(&replies);
+        found.extend(read.filter_map(|((client, _), reply)| Some((*client, client_info(reply)?))));
     }
     for entry in entries {
         entry.client = found.get(&entry.lease.client).cloned();
@@ -207,18 +206,18 @@ async fn add_clients(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> 
     Ok(())
 }
 
-pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unreadable> {
+pub(super) fn entry(key: &Key, replies: &[Value]) -> Result<Option<Entry>, Unreadable> {
     let strange = || Unreadable::Refused(errors::invalid_reply());
-    let [value, ttl, counter, queue @ ..] = answers else {
+    let [value, ttl, counter, queue @ ..] = replies else {
         return Err(strange());
     };
     let (record_key, counter_key) = (record_key(key).to_string(), counter_key(key).to_string());
-    for (command, key, answer) in [
+    for (command, key, reply) in [
         ("GET", &record_key, value),
         ("PTTL", &record_key, ttl),
         ("GET", &counter_key, counter),
     ] {
-        if let Value::ServerError(error) = answer {
+        if let Value::ServerError(error) = reply {
             let described = errors::command_error(command, key, error);
             return Err(match error.code() {
                 "WRONGTYPE" => Unreadable::Foreign(described),
@@ -261,8 +260,8 @@ fn waiters(queue: &Value) -> Vec<WaiterInfo> {
     leases.map(waiter).collect()
 }
 
-pub(super) fn client_info(answer: &Value) -> Option<ClientInfo> {
-    let fields = fields(answer).filter(|fields| !fields.is_empty())?;
+pub(super) fn client_info(reply: &Value) -> Option<ClientInfo> {
+    let fields = fields(reply).filter(|fields| !fields.is_empty())?;
     let mut info = ClientInfo::default();
     for (name, value) in fields {
         let value = text(value).unwrap_or_default();

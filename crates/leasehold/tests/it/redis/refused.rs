@@ -30,7 +30,7 @@ pub(super) async fn refused_within(limit: Duration, url: &str, kind: ErrorKind, 
         let text = format!("{error} {error:?}");
         assert!(!text.contains(SECRET), "{text}");
         cause = error.source();
-        // A cause of an answer of the server says more than the message.
+        // A cause that the server has sent says more than the message.
         let again = cause.filter(|cause| message.contains(&cause.to_string()));
         assert!(
             kind == ErrorKind::Unreachable || again.is_none(),

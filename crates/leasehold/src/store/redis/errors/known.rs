@@ -77,7 +77,7 @@ const TABLE: &[Known] = &[
     transient("", NOT_ADMITTED,
         "new, or started or replicated not long ago, so it may have forgotten locks; it is kept out until \
          the leases from before have ended, which takes as long as the longest ttl, and until all masters \
-         answer, or a majority that is admitted"),
+         reply, or a majority that is admitted"),
     transient("LOADING", "",
         "the server is still loading its data; try again when it is done"),
     known("OOM", "", ErrorKind::Store,
