@@ -1,13 +1,11 @@
 //! The log on stderr.
 
-use std::io;
-
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::output::LogWriter;
+use crate::output::{JsonLogWriter, LogWriter};
 use crate::watchdog::LogFormat;
 
 /// Logs what the filter in `LEASEHOLD_LOG` selects, and without one nothing.
@@ -44,7 +42,7 @@ fn install(filter: Targets, format: LogFormat) {
             log.with(filter).try_init()
         }
         LogFormat::Json => {
-            let log = log.json().with_writer(io::stderr).finish();
+            let log = log.json().with_writer(|| JsonLogWriter).finish();
             log.with(filter).try_init()
         }
     };
