@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use leasehold::LockInfo;
 use rustix::termios::tcgetwinsize;
 
+use crate::duration;
 use crate::exit::Failure;
-use crate::{duration, json, stderr};
+use crate::stderr;
 
 /// The holder of a lock in words, such as `ci-7, pid 812, deploy.sh ("#42")`.
 pub(crate) fn holder(info: &LockInfo) -> String {
@@ -136,20 +137,6 @@ impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = printable_lines(&String::from_utf8_lossy(bytes));
         stderr::write(text)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
-    }
-}
-
-/// The same for records in JSON, which have no line break inside.
-pub(crate) struct JsonLogWriter;
-
-impl Write for JsonLogWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        stderr::write(json::escaped(&String::from_utf8_lossy(bytes)))?;
         Ok(bytes.len())
     }
 
