@@ -7,6 +7,7 @@
 //! * [`mutex`]: what an operation does to the record of a lock, in a store.
 //! * [`quorum`]: the same over many masters.
 //! * [`queue`]: the waiters of a lock.
+//! * [`annotation`]: what a holder may store beside the record.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
 //! * [`lease`]: the [`state`] of a lease for its holder.
 //! * [`policy`]: when a lease is renewed and when it is given up.
@@ -18,6 +19,7 @@
 //! * [`id`], [`name`] and [`token`]: newtypes that can only hold valid values.
 
 pub mod acquisition;
+pub mod annotation;
 mod batching;
 pub mod contention;
 pub mod holds;
@@ -37,6 +39,7 @@ pub mod token;
 pub mod watchdog;
 
 pub use acquisition::{Acquisition, LeaseOptions};
+pub use annotation::{Annotation, AnnotationKind, CompletionKey};
 pub use contention::{Chain, Handoff};
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};

@@ -6,13 +6,14 @@ use std::pin::Pin;
 use std::sync::Weak;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LeaseId, Op, Outcome, StoreTime};
+use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Outcome, StoreTime};
 
 pub use super::entry::{ClientInfo, Detail, Entry, WaiterInfo};
 pub use super::event::{Event, EventScope, Listener, WakeupMode};
 #[cfg(any(test, all(feature = "__fuzz", feature = "redis")))]
 pub(crate) use super::key::fixture;
 pub use super::key::{Key, Keyspace, Shard};
+pub use super::observation::{Changed, Observation};
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// A boxed future. An allocation is cheap beside a round trip, and the store is chosen at run time.
@@ -32,8 +33,9 @@ pub(super) mod private {
 ///
 /// # Cancel safety
 ///
-/// A dropped future of [`apply`](Store::apply) or [`register_client`](Store::register_client) may or may not be
-/// applied, now or later. The others change nothing.
+/// A dropped future of [`apply`](Store::apply), [`register_client`](Store::register_client),
+/// [`annotate`](Store::annotate) or [`remove_annotation`](Store::remove_annotation) may or may not be applied, now or
+/// later. The others change nothing.
 pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// Applies a batch in order, in as few round trips as possible. Returns one reply per request, in the
     /// same order, within the response timeout.
@@ -124,6 +126,68 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
         info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>>;
+
+    /// Stores an annotation for `keep`, by the rule of [`leasehold_core::annotation`]: only if its lease holds the lock.
+    /// The inner error is the state of the lock otherwise, and nothing is stored.
+    ///
+    /// # Errors
+    ///
+    /// The store's error; [`ErrorKind::Unsupported`] for a kind that this store does not keep. The annotation may have
+    /// been stored.
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        let _ = (annotation, keep);
+        let error = no_annotation(&self, kind).for_lock(&key.name);
+        Box::pin(async move { Err(error) })
+    }
+
+    /// Removes an annotation, on behalf of an operator. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::annotate`].
+    fn remove_annotation<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<bool>> {
+        let error = no_annotation(&self, kind).for_lock(&key.name);
+        Box::pin(async move { Err(error) })
+    }
+
+    /// The annotations in a keyspace other than values of leaders, ordered by name and kind.
+    ///
+    /// # Errors
+    ///
+    /// The store's error.
+    fn completions<'a>(
+        &'a self,
+        space: &'a Keyspace,
+    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
+        let _ = space;
+        let error = no_annotation(&self, &AnnotationKind::Completion);
+        Box::pin(async move { Err(error) })
+    }
+
+    /// Reads the holder of a lock, the number of its waiters and its annotation of a kind, and notices the next change
+    /// of what was read.
+    ///
+    /// # Errors
+    ///
+    /// The store's error; [`ErrorKind::Unsupported`] for a kind that this store does not keep.
+    fn observe<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<Observation>> {
+        let error = no_annotation(&self, kind).for_lock(&key.name);
+        Box::pin(async move { Err(error) })
+    }
 }
 
 /// What a store can do.
@@ -139,6 +203,8 @@ pub struct Capabilities {
     pub replicas: bool,
     /// How many calls at once keep a shard of the store busy. 1: larger batches are better than several calls.
     pub parallel_calls: u64,
+    /// Whether it keeps completion records of jobs.
+    pub completions: bool,
 }
 
 impl Capabilities {
@@ -149,6 +215,7 @@ impl Capabilities {
             idempotent_acquire: true,
             replicas: false,
             parallel_calls: 1,
+            completions: true,
         }
     }
 }
@@ -255,5 +322,17 @@ pub(super) fn refuse_replicated(batch: &[Request], store: &dyn fmt::Display) -> 
 pub(crate) fn not_replicated(store: &(impl fmt::Display + ?Sized)) -> Error {
     let message = "this store does not wait for replicas; leave the durability (replicas) unset, or use redis:// or \
                    redis+sentinel://";
+    Error::new(ErrorKind::Unsupported, message).at_store(store)
+}
+
+/// The error of a store that does not keep annotations of a kind.
+pub(crate) fn no_annotation(store: &(impl fmt::Display + ?Sized), kind: &AnnotationKind) -> Error {
+    let message = match kind {
+        AnnotationKind::Value => "this store does not keep the values of leaders",
+        AnnotationKind::Completion | AnnotationKind::KeyCompletion(_) => {
+            "this store does not keep completion records, so a run would be repeated; use a single Redis server, Sentinel, \
+             a cluster or SQLite"
+        }
+    };
     Error::new(ErrorKind::Unsupported, message).at_store(store)
 }

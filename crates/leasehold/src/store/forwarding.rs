@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Weak;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LeaseId};
+use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss};
 
 use super::api::private::Sealed;
 use super::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Leftover, Listener, Reply,
-    Request, Shard, Store,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Leftover, Listener,
+    Observation, Reply, Request, Shard, Store,
 };
 use crate::{Durability, Result};
 
@@ -53,6 +53,17 @@ pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
         self.inner().register_client(space, client, info, ttl)
+    }
+
+    /// As [`Store::annotate`].
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        self.inner().annotate(key, kind, annotation, keep)
     }
 }
 
@@ -115,5 +126,38 @@ impl<W: ForwardingStore> Store for W {
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
         ForwardingStore::register_client(self, space, client, info, ttl)
+    }
+
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        ForwardingStore::annotate(self, key, kind, annotation, keep)
+    }
+
+    fn remove_annotation<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.inner().remove_annotation(key, kind)
+    }
+
+    fn completions<'a>(
+        &'a self,
+        space: &'a Keyspace,
+    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
+        self.inner().completions(space)
+    }
+
+    fn observe<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<Observation>> {
+        self.inner().observe(key, kind)
     }
 }

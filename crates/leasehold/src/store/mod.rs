@@ -15,6 +15,8 @@ mod forwarding;
 mod key;
 mod lock;
 mod memory;
+mod observation;
+mod observers;
 mod open;
 mod options;
 #[cfg(feature = "redis")]
@@ -27,16 +29,16 @@ mod url_suggestion;
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{
-    ClientId, Grant, LeaseId, Loss, Name, NameError, Namespace, Notice, Op, Outcome, ScopeName,
-    StoreTime, TokenCount, Ttl,
+    Annotation, AnnotationKind, ClientId, CompletionKey, Grant, LeaseId, Loss, Name, NameError,
+    Namespace, Notice, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl,
 };
 
 #[cfg(test)]
 pub(crate) use self::api::fixture;
 pub(crate) use self::api::not_replicated;
 pub use self::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, EventScope, Key, Keyspace, Leftover,
-    Listener, Reply, Request, Shard, Store, WaiterInfo, WakeupMode,
+    BoxFuture, Capabilities, Changed, ClientInfo, Detail, Entry, Event, EventScope, Key, Keyspace,
+    Leftover, Listener, Observation, Reply, Request, Shard, Store, WaiterInfo, WakeupMode,
 };
 #[doc(hidden)]
 pub use self::forwarding::ForwardingStore;
