@@ -7,7 +7,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use leasehold_core::{
-    Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Outcome, StoreTime,
+    Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Outcome, StoreTime, Ttl,
 };
 
 pub use super::entry::{ClientInfo, Entry, WaiterInfo};
@@ -192,6 +192,8 @@ pub struct Capabilities {
     pub replicas: bool,
     /// How many calls at once keep a shard of the store busy. 1: larger batches are better than several calls.
     pub parallel_calls: u64,
+    /// The longest time that it keeps a record without a renewal.
+    pub longest_ttl: Ttl,
     /// Whether it keeps completion records of jobs.
     pub completions: bool,
 }
@@ -204,6 +206,7 @@ impl Capabilities {
             idempotent_acquire: true,
             replicas: false,
             parallel_calls: 1,
+            longest_ttl: Ttl::MAX,
             completions: true,
         }
     }
