@@ -318,10 +318,7 @@ pub(crate) fn not_replicated(store: &(impl fmt::Display + ?Sized)) -> Error {
 }
 
 /// The error of a store that does not keep annotations of a kind.
-pub(crate) fn no_annotation(
-    store: &(impl fmt::Display + ?Sized),
-    kind: &AnnotationKind,
-) -> Error {
+pub(crate) fn no_annotation(store: &(impl fmt::Display + ?Sized), kind: &AnnotationKind) -> Error {
     let message = match kind {
         AnnotationKind::Value => "this store does not keep the values of leaders",
         AnnotationKind::Completion | AnnotationKind::KeyCompletion(_) => {

@@ -8,8 +8,8 @@ use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss};
 
 use super::api::private::Sealed;
 use super::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Observation, Reply, Request,
-    Shard, Store,
+    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Observation,
+    Reply, Request, Shard, Store,
 };
 use crate::{Durability, Result};
 

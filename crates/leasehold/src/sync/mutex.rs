@@ -119,8 +119,7 @@ impl Mutex {
     pub fn min_hold(&self, min_hold: Duration) -> Result<Self> {
         let store = &self.driver.context.store;
         let checked = config::min_hold(min_hold, store.capabilities().longest_ttl);
-        let min_hold =
-            checked.map_err(|error| error.for_lock(&self.key.name).at_store(store))?;
+        let min_hold = checked.map_err(|error| error.for_lock(&self.key.name).at_store(store))?;
         Ok(Self {
             min_hold,
             ..self.clone()
