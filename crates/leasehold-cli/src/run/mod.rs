@@ -184,6 +184,9 @@ async fn acquire(
     if let Some(lease) = args.lease {
         mutex = mutex.lease(lease)?;
     }
+    if let Some(at_least) = args.at_least {
+        mutex = mutex.min_hold(at_least)?;
+    }
     refuse_to_wait_for_itself(&mutex).await?;
     let progress = Progress::new(args, &mutex, client.id(), begun);
     Ok(progress.run(confirmed(args, &mutex, begun)).await?)
@@ -280,7 +283,7 @@ async fn print_refusal(args: &RunArgs, client: &Client) -> u8 {
         return code;
     }
     let holder = match client.mutex(&args.name) {
-        Ok(mutex) => holder::query(&mutex, holder::QUERY_TIMEOUT).await,
+        Ok(mutex) => holder::query(mutex.holder(), holder::QUERY_TIMEOUT).await,
         Err(_) => None,
     };
     let is_held = match holder {
