@@ -26,6 +26,8 @@ enum Setting<'a> {
     Url(String),
     /// A variable from a run at another store.
     Withheld(&'static str),
+    /// Two variables, one of which may be from a run at another store.
+    Ambiguous,
     None,
 }
 
@@ -39,12 +41,18 @@ impl<'a> Setting<'a> {
         };
         let is_set = env::var_os(PASSWORD).is_some_and(|password| !password.is_empty());
         let url = args.store.as_deref().unwrap_or_default();
-        let may_send = may_send(env::var_os(PASSWORD_STORE).as_deref(), url);
+        let of_password = env::var_os(PASSWORD_STORE);
+        let may_send = may_send(of_password.as_deref(), url);
         match (option, file, password_in(url)) {
             (Some(option), ..) => Self::Option(option),
-            (None, Some(file), _) if may_send => Self::FileVariable(file),
-            (None, None, _) if may_send && is_set => Self::Variable,
+            // It is for this store, wherever a variable comes from.
             (None, _, Some(password)) => Self::Url(password),
+            // The user has set one of them for this store.
+            (None, Some(_), None) if is_set && of_password.is_some_and(|it| it.is_empty()) => {
+                Self::Ambiguous
+            }
+            (None, Some(file), None) if may_send => Self::FileVariable(file),
+            (None, None, None) if may_send && is_set => Self::Variable,
             (None, Some(_), None) => Self::Withheld(PASSWORD_FILE),
             (None, None, None) if is_set => Self::Withheld(PASSWORD),
             (None, None, None) => Self::None,
@@ -59,6 +67,9 @@ pub(crate) fn password(args: &StoreArgs) -> Result<Option<Secret>, Failure> {
             secret::first_line("password file", file).map(Some)
         }
         Setting::Variable => secret::in_environment(PASSWORD),
+        Setting::Ambiguous => Err(Failure::usage(format!(
+            "{PASSWORD} and {PASSWORD_FILE} are both set, and one of them may be for another store; unset that one"
+        ))),
         Setting::Url(_) | Setting::Withheld(_) | Setting::None => Ok(None),
     }
 }
@@ -75,7 +86,7 @@ pub(crate) fn describe(args: &StoreArgs) -> String {
                  send it"
             );
         }
-        Setting::None => {
+        Setting::Ambiguous | Setting::None => {
             return format!("no password was given: set {PASSWORD} or {PASSWORD_FILE}");
         }
     };
@@ -97,7 +108,9 @@ pub(crate) fn of_command(args: &StoreArgs) -> Vec<(&'static str, Option<OsString
         Setting::Option(file) => (Some(absolute(file)), None),
         Setting::Url(password) => (None, Some(password.into())),
         Setting::FileVariable(file) => return vec![(PASSWORD_FILE, Some(absolute(file)))],
-        Setting::Variable | Setting::Withheld(_) | Setting::None => return Vec::new(),
+        Setting::Variable | Setting::Withheld(_) | Setting::Ambiguous | Setting::None => {
+            return Vec::new();
+        }
     };
     let Some(store) = args.store.as_deref().and_then(canonical_url) else {
         return Vec::new();
@@ -113,7 +126,8 @@ pub(crate) fn of_command(args: &StoreArgs) -> Vec<(&'static str, Option<OsString
 fn may_send(of_password: Option<&OsStr>, url: &str) -> bool {
     match of_password {
         Some(store) if !store.is_empty() => {
-            canonical_url(url).is_some_and(|url| OsStr::new(&url) == store)
+            let store = store.to_str().and_then(canonical_url);
+            store.is_some() && store == canonical_url(url)
         }
         _ => true,
     }
@@ -182,5 +196,8 @@ mod tests {
             assert_eq!(may_send(Some(&outer), nested), may, "{outer:?}, {nested}");
             assert!(may_send(None, nested) && may_send(Some(OsStr::new("")), nested));
         }
+        // As a user writes it.
+        assert!(may_send(Some(OsStr::new("redis://a")), "redis://a:6379/0"));
+        assert!(!may_send(Some(OsStr::new("no store")), "no store"));
     }
 }

@@ -1,7 +1,5 @@
 //! The log on stderr.
 
-use std::io;
-
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -40,11 +38,14 @@ fn install(filter: Targets, format: LogFormat) {
     // Fails only if a subscriber was set on purpose before.
     let _ = match format {
         LogFormat::Text => {
-            let log = log.with_writer(|| LogWriter).finish();
+            let log = log.with_writer(|| LogWriter { escapes: true }).finish();
             log.with(filter).try_init()
         }
         LogFormat::Json => {
-            let log = log.json().with_writer(io::stderr).finish();
+            let log = log
+                .json()
+                .with_writer(|| LogWriter { escapes: false })
+                .finish();
             log.with(filter).try_init()
         }
     };

@@ -131,17 +131,24 @@ pub(crate) fn to_stderr(text: fmt::Arguments<'_>) {
 }
 
 /// The standard error stream for lines of a log.
-pub(crate) struct LogWriter;
+pub(crate) struct LogWriter {
+    /// Whether invisible characters are escaped, as a text needs it. JSON has escapes of its own.
+    pub(crate) escapes: bool,
+}
 
 impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let text = printable_lines(&String::from_utf8_lossy(bytes));
-        stderr::write(text)?;
+        let text = String::from_utf8_lossy(bytes);
+        stderr::write(match self.escapes {
+            true => printable_lines(&text),
+            false => text.into_owned(),
+        })?;
         Ok(bytes.len())
     }
 
+    /// Does nothing: stderr is not buffered, and its lock may be taken by a blocked writer.
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        Ok(())
     }
 }
 
