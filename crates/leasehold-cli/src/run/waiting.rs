@@ -102,7 +102,7 @@ fn ttl(args: &RunArgs) -> Duration {
 /// Prints that the store does not reply, and for how long.
 fn print_silence(name: &str, store: &dyn fmt::Display, silence: Duration) {
     let silence = duration::format(silence);
-    note!("leasehold: {name}: {store} has not replied for {silence}; waiting");
+    note!("leasehold: waiting: lock {name:?} at {store}: no reply for {silence}");
 }
 
 /// Prints why the store grants no lock, for how long it has failed, and when the wait is given up, if that is known.

@@ -68,8 +68,8 @@ fn a_silent_server_is_printed_before_the_lock_is_lost() {
     let silence = "leasehold: job: the store does not reply; the command is stopped in ";
     let left = lines.after(silence);
     let printed = Instant::now();
-    let (left, _) = left.split_once("s unless").unwrap();
-    let left: f64 = left.parse().unwrap();
+    let (left, _) = left.split_once("ms unless").expect("less than a second");
+    let left = left.parse::<f64>().unwrap() / 1_000.0;
     lines.after("leasehold: job: the lock is lost");
     let taken = printed.elapsed().as_secs_f64();
     assert!(

@@ -176,10 +176,9 @@ fn a_stopped_store_is_printed_soon_and_given_up_when_it_was_printed() {
     lines.after("leasehold: job is held by ");
     server.stop();
     let stopped = Instant::now();
-    let line = lines.after("leasehold: job: redis://127.0.0.1:");
+    let line = lines.after("leasehold: waiting: lock \"job\" at redis://127.0.0.1:");
     assert!(
-        line.trim_end()
-            .ends_with("/0 has not replied for 600ms; waiting"),
+        line.trim_end().ends_with("/0: no reply for 600ms"),
         "{line}"
     );
     assert!(stopped.elapsed() < Duration::from_secs(4), "{line}");
@@ -197,11 +196,8 @@ fn a_stopped_store_is_printed_soon_and_given_up_when_it_was_printed() {
     assert_eq!(finish(waiting).status.code(), Some(125));
     // The next run does not even connect.
     let (waiting, lines) = wait_verbosely(&fixture, &args);
-    let line = lines.after("leasehold: job: redis://127.0.0.1:");
-    assert!(
-        line.ends_with("/0 has not replied for 600ms; waiting"),
-        "{line}"
-    );
+    let line = lines.after("leasehold: waiting: lock \"job\" at redis://127.0.0.1:");
+    assert!(line.ends_with("/0: no reply for 600ms"), "{line}");
     assert_eq!(finish(waiting).status.code(), Some(125));
     server.cont();
 }
