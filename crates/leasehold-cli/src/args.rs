@@ -34,7 +34,7 @@ impl Cli {
             }
             Ok(cli)
         });
-        parsed.map_err(|error| hints::with_hint(error, &arguments))
+        parsed.map_err(|error| hints::with_hint(error, &arguments, &Self::command()))
     }
 }
 

@@ -108,8 +108,8 @@ fn command_at_cursor(line: &str) -> Option<&str> {
     let texts: Vec<_> = words.iter().map(|(_, word)| word.clone()).collect();
     let (matches, last) = parse(&texts)?;
     let (_, matches) = matches.subcommand()?;
-    let command = matches.try_get_many::<OsString>("command").ok()??;
-    let (length, end) = (command.len(), command.last()?);
+    let mut command = matches.try_get_many::<OsString>("command").ok()??;
+    let (length, end) = (command.len(), command.next_back()?);
     let before = texts.len().checked_sub(2).map(|at| texts[at].as_str());
     // As the first word, it is an option of this program.
     let is_option = length == 1 && last.starts_with('-') && before != Some("--");

@@ -118,7 +118,7 @@ pub(crate) fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
         let bytes = arg.as_bytes();
         bytes == url.as_bytes() || bytes.ends_with(of_option.as_bytes())
     });
-    if in_argv && credentials::password_in(url).is_some() {
+    if in_argv && secret::password_in(url).is_some() {
         return Err(Failure::usage(
             "a password in --store can be read by all users of this machine; \
              set LEASEHOLD_STORE, LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE instead",

@@ -6,7 +6,6 @@ use std::path::{Path, absolute};
 
 use leasehold::Secret;
 use leasehold::store::{redacted_url, without_user};
-use percent_encoding::percent_decode_str;
 
 use crate::args::StoreArgs;
 use crate::exit::Failure;
@@ -43,7 +42,7 @@ impl<'a> Setting<'a> {
         let url = args.store.as_deref().unwrap_or_default();
         let of_password = env::var_os(PASSWORD_STORE);
         let may_send = may_send(of_password.as_deref(), url);
-        match (option, file, password_in(url)) {
+        match (option, file, secret::password_in(url)) {
             (Some(option), ..) => Self::Option(option),
             // It is for this store, wherever a variable comes from.
             (None, _, Some(password)) => Self::Url(password),
@@ -138,37 +137,9 @@ fn canonical_url(url: &str) -> Option<String> {
     Some(without_user(&redacted_url(url).ok()?))
 }
 
-/// The password in a URL.
-pub(crate) fn password_in(url: &str) -> Option<String> {
-    let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let (user, _) = authority.rsplit_once('@')?;
-    let (_, password) = user.split_once(':')?;
-    let password = percent_decode_str(password).decode_utf8_lossy();
-    (!password.is_empty()).then(|| password.into_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_password_in_a_url_is_found() {
-        for (url, password) in [
-            ("redis://:secret@host", Some("secret")),
-            ("redis://user:a%3Ab%40@host/0", Some("a:b@")),
-            ("rediss://a:b@c@host", Some("b@c")),
-            ("redlock://u:secret@a,b,c", Some("secret")),
-            ("redis://host", None),
-            ("redis://user@host:6379/0", None),
-            ("redis://user:@host", None),
-            ("redis://host/a:b@c", None),
-            ("sqlite:/tmp/a:b@c", None),
-            ("memory:", None),
-        ] {
-            assert_eq!(password_in(url).as_deref(), password, "{url}");
-        }
-    }
 
     #[test]
     fn an_inherited_password_is_for_one_store_only() {

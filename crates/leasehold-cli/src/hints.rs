@@ -4,11 +4,10 @@ use std::ffi::OsString;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, CommandFactory as _};
+use clap::{Arg, Command};
 use leasehold::store::redacted_url;
 
-use crate::args::Cli;
-use crate::{credentials, duration, shell};
+use crate::{duration, secret, shell};
 
 /// Options of flock, timeout and consul for `run`, and what to use instead.
 const OPTIONS: [(&[&str], &str); 8] = [
@@ -82,7 +81,11 @@ const COMMANDS: [(&[&str], &str, &str); 5] = [
 
 /// Adds a hint to an error of the arguments. The parser's own advice, to write `--` before an unknown option, is
 /// removed: it would make the option the command.
-pub(crate) fn with_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+pub(crate) fn with_hint(
+    mut error: clap::Error,
+    arguments: &[OsString],
+    cli: &Command,
+) -> clap::Error {
     let kind = match error.kind() {
         ErrorKind::UnknownArgument => ContextKind::InvalidArg,
         ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
@@ -93,11 +96,11 @@ pub(crate) fn with_hint(mut error: clap::Error, arguments: &[OsString]) -> clap:
     };
     let hint = match kind {
         _ if is_url(&invalid) => Some(of_url(&invalid)),
-        ContextKind::InvalidArg if invalid.starts_with('-') => of_option(&invalid, arguments),
-        ContextKind::InvalidArg => of_argument(&invalid, arguments),
-        _ => of_command(&invalid, arguments, &error),
+        ContextKind::InvalidArg if invalid.starts_with('-') => of_option(&invalid, arguments, cli),
+        ContextKind::InvalidArg => of_argument(&invalid, arguments, cli),
+        _ => of_command(&invalid, arguments, &error, cli),
     };
-    if credentials::password_in(&invalid).is_some() {
+    if secret::password_in(&invalid).is_some() {
         let redacted = redacted_url(&invalid).unwrap_or_else(|_| "URL".to_owned());
         error.insert(kind, ContextValue::String(redacted));
     }
@@ -135,15 +138,15 @@ fn is_url(word: &str) -> bool {
 
 /// The hint for a URL that stands where none belongs.
 fn of_url(url: &str) -> String {
-    match credentials::password_in(url) {
+    match secret::password_in(url) {
         Some(_) => "'LEASEHOLD_STORE' names a store whose URL has a password".to_owned(),
         None => format!("'--store {}' names the store", shell::quote(url)),
     }
 }
 
 /// The hint for an unknown option.
-fn of_option(option: &str, arguments: &[OsString]) -> Option<String> {
-    let command = command(arguments);
+fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
+    let command = command(arguments, cli);
     let option = option.split('=').next().unwrap_or(option);
     match (command, option) {
         (Some("run" | "show" | "release"), "--name") => {
@@ -175,7 +178,7 @@ fn of_option(option: &str, arguments: &[OsString]) -> Option<String> {
             known.map(|(_, hint)| (*hint).to_owned())
         }
         (None, "-c" | "--command") => Some(of_run("NAME -c STRING")),
-        (None, option) if is_of_run(option) => Some(of_run(&format!("{option} NAME COMMAND"))),
+        (None, option) if is_of_run(option, cli) => Some(of_run(&format!("{option} NAME COMMAND"))),
         _ => None,
     }
 }
@@ -185,8 +188,7 @@ fn of_run(usage: &str) -> String {
     format!("to run a command under a lock, use 'leasehold run {usage}'")
 }
 
-fn is_of_run(option: &str) -> bool {
-    let cli = Cli::command();
+fn is_of_run(option: &str, cli: &Command) -> bool {
     let is_named = |known: &Arg| {
         let short = known.get_short().map(|short| format!("-{short}"));
         let long = known.get_long().map(|long| format!("--{long}"));
@@ -197,8 +199,8 @@ fn is_of_run(option: &str) -> bool {
 }
 
 /// The hint for an argument where none belongs.
-fn of_argument(argument: &str, arguments: &[OsString]) -> Option<String> {
-    if command(arguments) != Some("ls") {
+fn of_argument(argument: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
+    if command(arguments, cli) != Some("ls") {
         return None;
     }
     let quoted = shell::quote(argument);
@@ -211,8 +213,7 @@ fn of_argument(argument: &str, arguments: &[OsString]) -> Option<String> {
 }
 
 /// The command of this program that the arguments name first.
-fn command(arguments: &[OsString]) -> Option<&str> {
-    let cli = Cli::command();
+fn command<'a>(arguments: &'a [OsString], cli: &Command) -> Option<&'a str> {
     let words = arguments.iter().skip(1).filter_map(|word| word.to_str());
     let mut commands = words.filter(|word| cli.find_subcommand(word).is_some());
     commands.next()
@@ -231,8 +232,13 @@ fn value_of(option: &str, arguments: &[OsString]) -> Option<String> {
 
 /// The hint for an unknown command: ours for the same purpose, or `run` for the name of a lock, unless the word is
 /// similar to one of our commands.
-fn of_command(command: &str, arguments: &[OsString], error: &clap::Error) -> Option<String> {
-    if let Some(similar) = with_two_letters_swapped(command) {
+fn of_command(
+    command: &str,
+    arguments: &[OsString],
+    error: &clap::Error,
+    cli: &Command,
+) -> Option<String> {
+    if let Some(similar) = with_two_letters_swapped(command, cli) {
         return Some(format!("a similar subcommand exists: '{similar}'"));
     }
     let is_typo = error.get(ContextKind::SuggestedSubcommand).is_some();
@@ -255,8 +261,7 @@ fn of_command(command: &str, arguments: &[OsString], error: &clap::Error) -> Opt
 }
 
 /// The command of this program that a word is, but for two neighbouring letters. The parser finds only longer ones.
-fn with_two_letters_swapped(word: &str) -> Option<String> {
-    let cli = Cli::command();
+fn with_two_letters_swapped(word: &str, cli: &Command) -> Option<String> {
     let letters: Vec<_> = word.chars().collect();
     let swapped = (1..letters.len()).map(|at| {
         let mut swapped = letters.clone();
