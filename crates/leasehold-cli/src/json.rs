@@ -4,7 +4,7 @@
 //! The order of the fields is that of the keys. What is not known is null, and its key is there.
 
 use std::ffi::OsString;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use leasehold::doctor::{Finding, Report};
 use leasehold::watchdog::ClientStatus;
@@ -18,6 +18,8 @@ use crate::output;
 #[derive(Debug, Serialize)]
 pub(crate) struct Ls<'a> {
     store: String,
+    /// By the clock of this machine.
+    time: Option<String>,
     locks: Vec<Lock<'a>>,
 }
 
@@ -136,6 +138,7 @@ impl<'a> Ls<'a> {
     pub(crate) fn new(client: &leasehold::Client, locks: &'a [LockInfo]) -> Self {
         Self {
             store: client.store().to_string(),
+            time: output::rfc3339(SystemTime::now()),
             locks: locks.iter().map(Lock::from).collect(),
         }
     }
