@@ -74,6 +74,7 @@ EXAMPLES
   leasehold run nightly-report ./report.sh
   leasehold run -n --skip-ok cleanup find /tmp/cache -mtime +7 -delete
   leasehold run -w 2m --ttl 1m deploy ./deploy.sh production
+  leasehold run -n --skip-ok --at-least 1m clean-up ./clean-up.sh
   leasehold run backup -c 'pg_dump shop | gzip > shop.gz'
   leasehold run --watchdog backup ./backup.sh
   leasehold run import -c 'import --fence \"$LEASEHOLD_TOKEN\"'";
@@ -125,7 +126,7 @@ EXAMPLES
 pub(crate) const COMPLETIONS: &str = "\
 NAMES OF LOCKS
 The scripts for bash, zsh and fish complete the names of held locks, too, if a name has only ASCII letters, digits \
-and %+,-./:=@_. They query the store for at most 300 ms.
+and %+,-./:=@_. They query the store for at most 300 ms. The command of a run is completed as the shell completes commands.
 
 EXIT STATUS
   0    the script was printed

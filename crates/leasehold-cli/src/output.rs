@@ -22,6 +22,14 @@ pub(crate) fn holder(info: &LockInfo) -> String {
     }
 }
 
+/// The same as it is listed: a lock in its minimum hold has no holder.
+pub(crate) fn listed_holder(info: &LockInfo) -> String {
+    match info.min_hold {
+        true => format!("minimum hold of {}", holder(info)),
+        false => holder(info),
+    }
+}
+
 /// A client in words.
 pub(crate) fn client(host: &str, pid: u32, program: &str, label: &str) -> String {
     let label = match label {
@@ -109,7 +117,7 @@ pub(crate) fn is_visible(c: char) -> bool {
 }
 
 /// The same for a text of several lines.
-fn printable_lines(text: &str) -> String {
+pub(crate) fn printable_lines(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(printable).collect();
     lines.join("\n")
 }
@@ -128,21 +136,6 @@ pub(crate) fn to_stderr(text: fmt::Arguments<'_>) {
     let lines = printable_lines(&text.to_string());
     // A closed stderr must not end a run.
     let _ = stderr::write(format!("{lines}\n"));
-}
-
-/// The standard error stream for lines of a log.
-pub(crate) struct LogWriter;
-
-impl Write for LogWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let text = printable_lines(&String::from_utf8_lossy(bytes));
-        stderr::write(text)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
-    }
 }
 
 /// Writes to stdout. A closed pipe is not an error.

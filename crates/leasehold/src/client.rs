@@ -114,7 +114,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unreachable`], with the reason, if none has within `timeout`.
+    /// [`ErrorKind::NoWatchdog`], with the reason, if none has within `timeout`.
     ///
     /// # Cancel safety
     ///
@@ -205,7 +205,7 @@ impl Client {
         let unconfirmed = self.driver.releases.unconfirmed();
         let names = unconfirmed
             .iter()
-            .map(|release| release.request.key.name.as_str());
+            .map(|release| release.key().name.as_str());
         let listed: Vec<_> = names.take(NAMES_LISTED).collect();
         let more = match unconfirmed.len() - listed.len() {
             0 => String::new(),
@@ -388,7 +388,7 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings or an invalid URL,
-    /// [`ErrorKind::Unreachable`] and [`ErrorKind::Unauthorized`] as the store replies; for a
+    /// [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`] and [`ErrorKind::WrongPassword`] as the store replies; for a
     /// [`ClientBuilder::durability`] that the store does not support, [`ErrorKind::Unsupported`], or
     /// [`ErrorKind::NotReplicated`] if it has too few replicas.
     ///

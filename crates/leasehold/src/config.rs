@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Handoff, Name, NameError, Namespace, Policy, ScopeName, Ttl};
+use leasehold_core::time::in_units;
+use leasehold_core::{Handoff, MinHold, Name, NameError, Namespace, Policy, ScopeName, Ttl};
 
 use crate::store::{Keyspace, OpenOptions};
 use crate::{Durability, Error, ErrorKind, Result, Secret};
@@ -110,9 +111,11 @@ pub(crate) fn check_durability(durability: Durability, policy: &Policy) -> Resul
     }
     if timeout > max {
         return Err(invalid(format!(
-            "the timeout of replicas of {timeout:?} must not be longer than {max:?}, which is the \
-             interval of renewals, or what the ttl leaves beside it and the margin: a renewal could \
-             not fail in time"
+            "the timeout of replicas of {} must not be longer than {}, which is the interval of \
+             renewals, or what the ttl leaves beside it and the margin: a renewal could not fail in \
+             time",
+            in_units(timeout),
+            in_units(max),
         )));
     }
     Ok(())
@@ -122,9 +125,26 @@ pub(crate) fn check_durability(durability: Durability, policy: &Policy) -> Resul
 pub(crate) fn ttl(what: &str, duration: Duration) -> Result<Ttl> {
     Ttl::checked(duration).ok_or_else(|| {
         invalid(format!(
-            "the {what} must be from 100 ms to 24 h, not {duration:?}"
+            "the {what} must be from 100 ms to 24 h, not {}",
+            in_units(duration)
         ))
     })
+}
+
+/// A minimum hold of a user's choice, at a store that keeps no record longer than `longest` without a renewal.
+pub(crate) fn min_hold(duration: Duration, longest: Ttl) -> Result<Duration> {
+    if duration > MinHold::MAX {
+        let message = format!("the minimum hold must be at most 24 h, not {duration:?}");
+        return Err(invalid(message));
+    }
+    if duration > longest.as_duration() {
+        return Err(invalid(format!(
+            "a minimum hold of {duration:?} is longer than the longest ttl that this store takes, {longest:?}; a \
+             master that was started again is kept out for so long. Set ?longest-ttl= in the store URL, the same for \
+             all programs"
+        )));
+    }
+    Ok(duration)
 }
 
 /// A name of a user's choice.

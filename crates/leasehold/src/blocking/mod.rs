@@ -163,6 +163,15 @@ impl Mutex {
         self.wrap(self.mutex.max_hold(max_hold))
     }
 
+    /// The same lock with a minimum hold. See [`crate::Mutex::min_hold`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::min_hold`].
+    pub fn min_hold(&self, min_hold: Duration) -> Result<Self> {
+        self.wrap(self.mutex.min_hold(min_hold))
+    }
+
     /// The same lock with a fixed lease. See [`crate::Mutex::lease`].
     ///
     /// # Errors
@@ -195,6 +204,12 @@ impl Mutex {
     #[must_use]
     pub fn last_error(&self) -> Option<Error> {
         self.mutex.last_error()
+    }
+
+    /// When waiting tasks give up, if the store fails. See [`crate::Mutex::gives_up_at`].
+    #[must_use]
+    pub fn gives_up_at(&self) -> Option<Instant> {
+        self.mutex.gives_up_at()
     }
 
     /// Acquires the lock if it is free. See [`crate::Mutex::try_lock`].
@@ -283,6 +298,15 @@ impl Mutex {
     /// As [`crate::Mutex::holder`].
     pub fn holder(&self) -> Result<Option<LockInfo>> {
         self.threads.wait(self.mutex.holder())
+    }
+
+    /// The holder of the lock at this moment, and the waiters. See [`crate::Mutex::inspect`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::inspect`].
+    pub fn inspect(&self) -> Result<Option<LockInfo>> {
+        self.threads.wait(self.mutex.inspect())
     }
 
     /// Frees the lock, whichever client holds it. See [`crate::Mutex::force_release`].

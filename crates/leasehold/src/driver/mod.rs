@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use leasehold_core::contention::Backoff;
-use leasehold_core::{ClientId, Handoff, LeaseId};
+use leasehold_core::{ClientId, Handoff, Instant, LeaseId};
 
 use self::acquire::Contender;
 use self::acquire::local_queue::{Head, LocalQueues, QueueKind};
@@ -194,6 +194,14 @@ impl Driver {
         }
     }
 
+    /// When those that wait for a lock give up, unless the store replies before.
+    pub(crate) fn gives_up_at(&self, key: &Key) -> Option<Instant> {
+        match self.queues.head_state(key)? {
+            HeadState::Acquiring(acquisition) => acquisition.lock().machine.gives_up_at(),
+            HeadState::Holding(_) => None,
+        }
+    }
+
     /// The backoff of earlier acquisitions of a lock.
     pub(crate) fn backoff(&self, key: &Key) -> Backoff {
         match self.context.idempotent {
@@ -268,9 +276,7 @@ impl Drop for Driver {
         }
         self.watchdog.close();
         self.context.store.forget(self.client);
-        let releases = self.releases.unconfirmed().into_iter();
-        let releases = releases.map(|release| release.request).collect();
-        flush::flush_releases(&self.context.store, releases);
+        flush::flush_releases(&self.context, self.releases.unconfirmed());
     }
 }
 

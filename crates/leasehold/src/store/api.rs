@@ -6,9 +6,11 @@ use std::pin::Pin;
 use std::sync::Weak;
 use std::time::Duration;
 
-use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Outcome, StoreTime};
+use leasehold_core::{
+    Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Outcome, StoreTime, Ttl,
+};
 
-pub use super::entry::{ClientInfo, Entry, WaiterInfo};
+pub use super::entry::{ClientInfo, Detail, Entry, WaiterInfo};
 pub use super::event::{Event, EventScope, Listener, WakeupMode};
 #[cfg(any(test, all(feature = "__fuzz", feature = "redis")))]
 pub(crate) use super::key::fixture;
@@ -91,7 +93,20 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
     /// # Errors
     ///
     /// The store's error.
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>>;
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        self.inspect_with(key, Detail::Waiters)
+    }
+
+    /// As [`Store::inspect`], but reads no more than `detail` needs. The rest of the entry may be empty.
+    ///
+    /// # Errors
+    ///
+    /// The store's error.
+    fn inspect_with<'a>(
+        &'a self,
+        key: &'a Key,
+        detail: Detail,
+    ) -> BoxFuture<'a, Result<Option<Entry>>>;
 
     /// The locks that are held in a keyspace with their waiters, ordered by name. This is not a snapshot: locks may be
     /// acquired and released during the call.
@@ -190,6 +205,8 @@ pub struct Capabilities {
     pub replicas: bool,
     /// How many calls at once keep a shard of the store busy. 1: larger batches are better than several calls.
     pub parallel_calls: u64,
+    /// The longest time that it keeps a record without a renewal.
+    pub longest_ttl: Ttl,
     /// Whether it keeps completion records of jobs.
     pub completions: bool,
 }
@@ -202,6 +219,7 @@ impl Capabilities {
             idempotent_acquire: true,
             replicas: false,
             parallel_calls: 1,
+            longest_ttl: Ttl::MAX,
             completions: true,
         }
     }

@@ -6,13 +6,13 @@ use leasehold_core::{LeaseId, Token};
 
 use super::key::Key;
 
-/// A lock that is held.
+/// A lock that is held, or in its minimum hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
     /// The lock.
     pub key: Key,
-    /// The lease that holds it.
+    /// The lease that holds it. A minimum hold: see [`LeaseId::is_min_hold`].
     pub lease: LeaseId,
     /// The number of holds on it.
     pub count: u32,
@@ -30,6 +30,17 @@ pub struct Entry {
 impl Entry {
     /// How many waiters of a lock are read at most.
     pub const WAITERS_MAX: usize = 1_000;
+}
+
+/// How much of a lock is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// The lease that holds it, and its token.
+    Lease,
+    /// The client info of the holder, too.
+    Holder,
+    /// The waiters and their client info, too.
+    Waiters,
 }
 
 /// A lease that waits for a lock in the queue of the store. The tasks of a client share one.

@@ -37,7 +37,7 @@ pub use leasehold_core::{
 pub(crate) use self::api::fixture;
 pub(crate) use self::api::not_replicated;
 pub use self::api::{
-    BoxFuture, Capabilities, Changed, ClientInfo, Entry, Event, EventScope, Key, Keyspace,
+    BoxFuture, Capabilities, Changed, ClientInfo, Detail, Entry, Event, EventScope, Key, Keyspace,
     Leftover, Listener, Observation, Reply, Request, Shard, Store, WaiterInfo, WakeupMode,
 };
 #[doc(hidden)]

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{LeaseOptions, Op, Outcome, OwnerId, Policy};
+use leasehold_core::{Instant, LeaseOptions, Op, Outcome, OwnerId, Policy};
 
 use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
 use crate::driver::context::AcquireOptions;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
-use crate::store::{Key, Reply, Request, not_replicated};
+use crate::store::{Detail, Key, Reply, Request, not_replicated};
 use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 
 /// A lock with a name, in the store of its client.
@@ -40,6 +40,7 @@ pub struct Mutex {
     driver: Arc<Driver>,
     key: Key,
     options: AcquireOptions,
+    min_hold: Duration,
     owner: Option<OwnerId>,
 }
 
@@ -49,6 +50,7 @@ impl Mutex {
             driver,
             key,
             options,
+            min_hold: Duration::ZERO,
             owner: None,
         }
     }
@@ -86,6 +88,41 @@ impl Mutex {
         self.renewed_by(Policy {
             max_hold: Some(max_hold),
             ..self.options.lease.policy
+        })
+    }
+
+    /// The same lock with a minimum hold, up to 24 h: a release ends the lease, and the lock stays taken until this time
+    /// has passed since it was acquired. So a job that is started on several machines, and ends soon, is not run again
+    /// by a machine whose clock is a little behind.
+    ///
+    /// Others are refused, or wait, as during a lease, and [`LockInfo::min_hold`] is true. A forced release ends the
+    /// minimum hold. Only a release begins it: if the process dies or the lease is lost, the lock is free at the end
+    /// of the lease. Zero, the default, is none.
+    ///
+    /// An owner that enters a lease again can only make its minimum hold end later. A lease is not handed off to another
+    /// task of this client before the end of its minimum hold.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # use std::time::Duration;
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let clean_up = client.mutex("clean-up")?.min_hold(Duration::from_secs(60))?;
+    /// assert_eq!(clean_up.try_run(async |_lease| "done").await?, Some("done"));
+    /// // The other machines come a second later.
+    /// assert_eq!(clean_up.try_run(async |_lease| "done").await?, None);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for more than 24 h, or than the longest ttl of a store over many masters.
+    pub fn min_hold(&self, min_hold: Duration) -> Result<Self> {
+        let store = &self.driver.context.store;
+        let checked = config::min_hold(min_hold, store.capabilities().longest_ttl);
+        let min_hold = checked.map_err(|error| error.for_lock(&self.key.name).at_store(store))?;
+        Ok(Self {
+            min_hold,
+            ..self.clone()
         })
     }
 
@@ -171,6 +208,13 @@ impl Mutex {
     #[must_use]
     pub fn last_error(&self) -> Option<Error> {
         self.driver.last_error(&self.key)
+    }
+
+    /// When the tasks of this client that wait for this lock give up, unless the store replies before: a ttl after the
+    /// first request that failed. `None` if the last reply was not such an error, or if no task waits.
+    #[must_use]
+    pub fn gives_up_at(&self) -> Option<Instant> {
+        self.driver.gives_up_at(&self.key)
     }
 
     /// Acquires the lock if it is free. `None`: another holds it, or has waited for it before.
@@ -303,7 +347,8 @@ impl Mutex {
         }
     }
 
-    /// Whether the lock is held at this moment. That may have changed when the call returns.
+    /// Whether the lock is held at this moment, or taken by a minimum hold. That may have changed when the call
+    /// returns.
     ///
     /// # Errors
     ///
@@ -313,10 +358,11 @@ impl Mutex {
     ///
     /// Changes nothing.
     pub async fn is_locked(&self) -> Result<bool> {
-        Ok(self.holder().await?.is_some())
+        Ok(self.read(Detail::Lease).await?.is_some())
     }
 
-    /// The time until the lease of the holder expires unless it is renewed. `None`: the lock is free.
+    /// The time until the lease of the holder expires unless it is renewed, or until the end of a minimum hold. `None`:
+    /// the lock is free.
     ///
     /// # Errors
     ///
@@ -326,16 +372,31 @@ impl Mutex {
     ///
     /// Changes nothing.
     pub async fn time_left(&self) -> Result<Option<Duration>> {
-        Ok(self.holder().await?.map(|info| info.time_left))
+        let info = self.read(Detail::Lease).await?;
+        Ok(info.map(|info| info.time_left))
     }
 
-    /// The holder of the lock at this moment, and the waiters in their order. `None`: the lock is free.
+    /// The holder of the lock at this moment, without the waiters. `None`: the lock is free.
+    ///
+    /// # Errors
+    ///
+    /// As the store replies. [`ErrorKind::NoQuorum`] if that depends on masters that did not reply.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn holder(&self) -> Result<Option<LockInfo>> {
+        self.read(Detail::Holder).await
+    }
+
+    /// The holder of the lock at this moment, and the waiters in their order. During a minimum hold it is the last
+    /// holder: see [`LockInfo::min_hold`]. `None`: the lock is free.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// let mutex = client.mutex("orders/42")?;
-    /// if let Some(lock) = mutex.holder().await? {
+    /// if let Some(lock) = mutex.inspect().await? {
     ///     let own = |waiter: &leasehold::WaiterInfo| waiter.lease.client == client.id();
     ///     if let Some(before) = lock.waiters.iter().position(own) {
     ///         println!("held by {:?}; {before} clients are served before this one", lock.client);
@@ -346,19 +407,17 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As the store replies. [`ErrorKind::NoQuorum`] if that depends on masters that did not reply.
+    /// As [`Mutex::holder`].
     ///
     /// # Cancel safety
     ///
     /// Changes nothing.
-    pub async fn holder(&self) -> Result<Option<LockInfo>> {
-        match self.driver.context.store.inspect(&self.key).await {
-            Ok(entry) => Ok(entry.map(LockInfo::from)),
-            Err(error) => Err(self.driver.context.name_error(error, &self.key)),
-        }
+    pub async fn inspect(&self) -> Result<Option<LockInfo>> {
+        self.read(Detail::Waiters).await
     }
 
-    /// Frees the lock, whichever client holds it, and returns that holder. `None`: the lock was free.
+    /// Frees the lock, whichever client holds it, and returns that holder. Ends a minimum hold, too. `None`: the lock was
+    /// free.
     ///
     /// The holder is notified at once where the store can push messages to it; otherwise its next renewal fails. Until
     /// then, only its fencing token protects the resource.
@@ -372,7 +431,7 @@ impl Mutex {
     /// Dropped, it may or may not have freed the lock.
     pub async fn force_release(&self) -> Result<Option<LockInfo>> {
         // The lock can be freed although its holder is not certain.
-        let before = match self.holder().await {
+        let before = match self.inspect().await {
             Err(error) if error.kind() == ErrorKind::NoQuorum => None,
             found => found?,
         };
@@ -396,6 +455,14 @@ impl Mutex {
         }
     }
 
+    async fn read(&self, detail: Detail) -> Result<Option<LockInfo>> {
+        let context = &self.driver.context;
+        match context.store.inspect_with(&self.key, detail).await {
+            Ok(entry) => Ok(entry.map(LockInfo::from)),
+            Err(error) => Err(context.name_error(error, &self.key)),
+        }
+    }
+
     async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
         let _waiter = (!matches!(wait, Wait::No)).then(WaiterMetric::begin);
         let begun = self.driver.context.clock.now();
@@ -414,6 +481,10 @@ impl Mutex {
                 let timeout = self.options.lease.policy.interval;
                 let watched = self.driver.watchdog.watched(&hold.lease, timeout).await;
                 watched.map_err(|error| self.driver.context.name_error(error, &self.key))?;
+            }
+            // Not earlier: a lease that no caller gets is released at once.
+            if let Some(hold) = hold.as_ref().filter(|_| !self.min_hold.is_zero()) {
+                hold.require_min_hold(self.min_hold);
             }
             Ok(hold)
         };

@@ -10,6 +10,7 @@ mod holding;
 mod leases;
 mod leaving;
 mod listings;
+mod min_hold;
 mod observing;
 mod operations;
 mod order;
@@ -83,6 +84,8 @@ conformance! {
         listings::waiters_are_described_in_their_order,
         listings::invalid_names_are_refused_before_the_store,
         listings::namespaces_and_tenants_are_separate,
+        min_hold::a_released_lock_stays_taken_until_its_end,
+        min_hold::a_forced_release_ends_it,
         operations::the_same_operation_twice_equals_once,
         operations::another_lease_changes_nothing,
         threads::threads_enter_again_and_exclude_each_other,
@@ -119,6 +122,7 @@ conformance! {
         handoff::after_the_limit_of_handoffs_the_process_joins_the_queue_again,
         order::no_client_overtakes_the_queue,
         queue::a_release_grants_to_the_head_and_notifies_the_next,
+        queue::the_end_of_a_minimum_hold_is_notified_to_the_head_before,
         queue::the_queue_is_served_in_its_order,
         queue::any_operation_on_a_free_lock_grants_it_to_the_head,
         queue::a_grant_has_the_block_and_at_most_the_ttl_of_its_waiter,
