@@ -1,12 +1,14 @@
 //! The connection to the store that the arguments name.
 
 use std::env;
+use std::error::Error as _;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use leasehold::{Client, ClientBuilder, Error};
+use leasehold::store::redacted_url;
+use leasehold::{Client, ClientBuilder, Error, ErrorKind};
 
 use crate::args::StoreArgs;
 use crate::credentials;
@@ -14,12 +16,9 @@ use crate::exit::Failure;
 use crate::secret;
 use crate::variables::SENTINEL_PASSWORD;
 
-/// The messages of the library for a missing watchdog, a missing password, a wrong one, and sentinels that refuse
-/// access.
-const NO_WATCHDOG: &str = "no watchdog at ";
-const NO_PASSWORD: &str = "requires a password";
-const WRONG_PASSWORD: &str = "does not accept this user and password";
-const REFUSED_BY_SENTINELS: &str = "the sentinels do not name the master";
+/// The fix where the default store has no directory: for a service, for example.
+const NAME_A_STORE: &str = "name a file that this user can write, such as --store sqlite:/var/lib/leasehold/locks.db, \
+                            or set LEASEHOLD_STORE";
 
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
@@ -31,23 +30,37 @@ pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<
 /// The failure of an access to the store. Names the setting of a password that is wrong, and the command that starts
 /// a missing watchdog.
 pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
+    let detail = match error.kind() {
+        ErrorKind::NoWatchdog if is_of_absent_node(&error) => {
+            Some("start one with leasehold watchdog".to_owned())
+        }
+        ErrorKind::WrongPassword => Some(credentials::describe(args)),
+        ErrorKind::NoPassword if credentials::is_withheld(args) => {
+            Some(credentials::describe(args))
+        }
+        ErrorKind::SentinelPassword => Some(sentinel_password()),
+        _ => None,
+    };
     let failure = Failure::from(error);
-    let message = failure.to_string();
-    if message.contains(NO_WATCHDOG) {
-        return failure.with_detail("start one with leasehold watchdog");
+    match detail {
+        Some(detail) => failure.with_detail(&detail),
+        None => failure,
     }
-    let is_withheld = message.contains(NO_PASSWORD) && credentials::is_withheld(args);
-    if !message.contains(WRONG_PASSWORD) && !is_withheld {
-        return failure;
+}
+
+/// Whether a node of the watchdog did not reply, rather than refused this client.
+fn is_of_absent_node(error: &Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    cause.is_some_and(|cause: &Error| cause.kind() == ErrorKind::Unreachable)
+}
+
+/// The setting of the password of the sentinels, as messages describe it.
+fn sentinel_password() -> String {
+    let is_set = env::var_os(SENTINEL_PASSWORD).is_some_and(|password| !password.is_empty());
+    match is_set {
+        true => format!("the password is from {SENTINEL_PASSWORD}"),
+        false => format!("no password of the sentinels was given: set {SENTINEL_PASSWORD}"),
     }
-    if message.contains(REFUSED_BY_SENTINELS) {
-        let is_set = env::var_os(SENTINEL_PASSWORD).is_some_and(|password| !password.is_empty());
-        return failure.with_detail(&match is_set {
-            true => format!("the password is from {SENTINEL_PASSWORD}"),
-            false => format!("no password of the sentinels was given: set {SENTINEL_PASSWORD}"),
-        });
-    }
-    failure.with_detail(&credentials::describe(args))
 }
 
 /// Settings with the passwords that the arguments and the environment name.
@@ -83,6 +96,12 @@ pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
     }
 }
 
+/// The store's URL as messages have it: without its password.
+pub(crate) fn redacted(args: &StoreArgs) -> String {
+    let url = url(args).ok().and_then(|url| redacted_url(&url).ok());
+    url.unwrap_or_else(|| "the store".to_owned())
+}
+
 /// The store's URL, with the directory of the default store in place. No other directory is created: behind a
 /// misspelt path would be a store that no other program uses.
 pub(crate) fn ready_url(args: &StoreArgs) -> Result<String, Failure> {
@@ -93,10 +112,8 @@ pub(crate) fn ready_url(args: &StoreArgs) -> Result<String, Failure> {
         let created = builder.recursive(true).mode(0o700).create(directory);
         created.map_err(|error| {
             let directory = directory.display();
-            Failure::own(
-                format!("the state directory {directory} cannot be created"),
-                error,
-            )
+            let message = format!("the state directory {directory} cannot be created");
+            Failure::own(message, error).with_detail(NAME_A_STORE)
         })?;
     }
     url(args)
@@ -109,7 +126,7 @@ pub(crate) fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
         let bytes = arg.as_bytes();
         bytes == url.as_bytes() || bytes.ends_with(of_option.as_bytes())
     });
-    if in_argv && credentials::password_in(url).is_some() {
+    if in_argv && secret::password_in(url).is_some() {
         return Err(Failure::usage(
             "a password in --store can be read by all users of this machine; \
              set LEASEHOLD_STORE, LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE instead",
@@ -127,15 +144,15 @@ fn default_file() -> Result<String, Failure> {
         .or_else(|| Some(env::home_dir()?.join(".local/state")))
         .filter(|directory| directory.is_absolute());
     let Some(state) = state else {
-        return Err(Failure::usage(
-            "there is no home directory for the locks; set XDG_STATE_HOME, or --store",
-        ));
+        return Err(Failure::usage(format!(
+            "this user has no home directory for the locks; {NAME_A_STORE}"
+        )));
     };
     let file = state.join("leasehold/locks.db");
     match file.to_str() {
         Some(file) => Ok(file.to_owned()),
-        None => Err(Failure::usage(
-            "the path of the state directory is not UTF-8; set XDG_STATE_HOME, or --store",
-        )),
+        None => Err(Failure::usage(format!(
+            "the path of the state directory is not UTF-8; {NAME_A_STORE}"
+        ))),
     }
 }

@@ -4,7 +4,7 @@
 //! The order of the fields is that of the keys. What is not known is null, and its key is there.
 
 use std::ffi::OsString;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use leasehold::doctor::{Finding, Report};
 use leasehold::watchdog::ClientStatus;
@@ -18,6 +18,8 @@ use crate::output;
 #[derive(Debug, Serialize)]
 pub(crate) struct Ls<'a> {
     store: String,
+    /// By the clock of this machine.
+    time: Option<String>,
     locks: Vec<Lock<'a>>,
 }
 
@@ -36,7 +38,7 @@ pub(crate) struct Release<'a> {
     store: String,
     name: &'a str,
     released: bool,
-    cut_off: Option<Lock<'a>>,
+    lock: Option<Lock<'a>>,
 }
 
 /// The output of `doctor`.
@@ -136,6 +138,7 @@ impl<'a> Ls<'a> {
     pub(crate) fn new(client: &leasehold::Client, locks: &'a [LockInfo]) -> Self {
         Self {
             store: client.store().to_string(),
+            time: output::rfc3339(SystemTime::now()),
             locks: locks.iter().map(Lock::from).collect(),
         }
     }
@@ -160,13 +163,13 @@ impl<'a> Release<'a> {
     pub(crate) fn new(
         client: &leasehold::Client,
         name: &'a str,
-        cut_off: Option<&'a LockInfo>,
+        held: Option<&'a LockInfo>,
     ) -> Self {
         Self {
             store: client.store().to_string(),
             name,
-            released: cut_off.is_some(),
-            cut_off: cut_off.map(Lock::from),
+            released: held.is_some(),
+            lock: held.map(Lock::from),
         }
     }
 }
@@ -305,7 +308,7 @@ fn unwritable(error: serde_json::Error) -> Failure {
 
 /// Writes invisible characters, which are in strings only, as `\u202e`: a reader gets them exactly, and a terminal
 /// does not.
-fn escaped(json: &str) -> String {
+pub(crate) fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         if c == '\n' || output::is_visible(c) {

@@ -1,14 +1,15 @@
 //! The log on stderr.
 
-use std::io;
+use std::io::{self, Write};
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::output::LogWriter;
+use crate::output::printable_lines;
 use crate::watchdog::LogFormat;
+use crate::{json, stderr};
 
 /// Logs what the filter in `LEASEHOLD_LOG` selects, and without one nothing.
 pub(crate) fn init() {
@@ -40,12 +41,28 @@ fn install(filter: Targets, format: LogFormat) {
     // Fails only if a subscriber was set on purpose before.
     let _ = match format {
         LogFormat::Text => {
-            let log = log.with_writer(|| LogWriter).finish();
+            let log = log.with_writer(|| LogWriter(printable_lines)).finish();
             log.with(filter).try_init()
         }
         LogFormat::Json => {
-            let log = log.json().with_writer(io::stderr).finish();
+            let log = log.json().with_writer(|| LogWriter(json::escaped)).finish();
             log.with(filter).try_init()
         }
     };
+}
+
+/// The standard error stream, with the function that escapes what a terminal would not print.
+struct LogWriter(fn(&str) -> String);
+
+impl Write for LogWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Self(escape) = self;
+        stderr::write(escape(&String::from_utf8_lossy(bytes)))?;
+        Ok(bytes.len())
+    }
+
+    /// Does nothing: stderr is not buffered, and its lock may be taken by a blocked writer.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -47,7 +47,7 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     let client = tokio::select! {
         biased;
         signal = signals.next() => return Ok(exit::by_signal(signal.number)),
-        client = waiting::connected(args, || connect_for(args, store, watchdog.as_ref())) => client?,
+        client = waiting::connected(args, store, || connect_for(args, store, watchdog.as_ref())) => client?,
     };
     let acquired = tokio::select! {
         biased;
@@ -61,9 +61,11 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     let guard = match acquired {
         Ok(guard) => guard,
         Err(end) => {
-            // A store that has not replied for so long has granted nothing that would not end by itself.
-            if !matches!(&end, Err(failure) if failure.is_unreachable()) {
-                wait_for_late_release(&client, &mut signals).await;
+            match &end {
+                // A store that has not replied for so long has granted nothing that would not end by itself. The drop
+                // of the client would wait for its reply.
+                Err(failure) if failure.is_unreachable() => std::mem::forget(client),
+                _ => wait_for_late_release(&client, &mut signals).await,
             }
             return end;
         }
@@ -188,7 +190,7 @@ async fn acquire(
         mutex = mutex.min_hold(at_least)?;
     }
     refuse_to_wait_for_itself(&mutex).await?;
-    let progress = Progress::new(args, &mutex, client.id(), begun);
+    let progress = Progress::new(args, &mutex, client, begun);
     Ok(progress.run(confirmed(args, &mutex, begun)).await?)
 }
 
@@ -283,7 +285,7 @@ async fn print_refusal(args: &RunArgs, client: &Client) -> u8 {
         return code;
     }
     let holder = match client.mutex(&args.name) {
-        Ok(mutex) => holder::query(&mutex, holder::QUERY_TIMEOUT).await,
+        Ok(mutex) => holder::query(mutex.holder(), holder::QUERY_TIMEOUT).await,
         Err(_) => None,
     };
     let is_held = match holder {

@@ -206,6 +206,12 @@ impl Mutex {
         self.mutex.last_error()
     }
 
+    /// When waiting tasks give up, if the store fails. See [`crate::Mutex::gives_up_at`].
+    #[must_use]
+    pub fn gives_up_at(&self) -> Option<Instant> {
+        self.mutex.gives_up_at()
+    }
+
     /// Acquires the lock if it is free. See [`crate::Mutex::try_lock`].
     ///
     /// # Errors
@@ -292,6 +298,15 @@ impl Mutex {
     /// As [`crate::Mutex::holder`].
     pub fn holder(&self) -> Result<Option<LockInfo>> {
         self.threads.wait(self.mutex.holder())
+    }
+
+    /// The holder of the lock at this moment, and the waiters. See [`crate::Mutex::inspect`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::inspect`].
+    pub fn inspect(&self) -> Result<Option<LockInfo>> {
+        self.threads.wait(self.mutex.inspect())
     }
 
     /// Frees the lock, whichever client holds it. See [`crate::Mutex::force_release`].

@@ -8,8 +8,8 @@ use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss};
 
 use super::api::private::Sealed;
 use super::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Observation,
-    Reply, Request, Shard, Store,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Leftover, Listener,
+    Observation, Reply, Request, Shard, Store,
 };
 use crate::{Durability, Result};
 
@@ -54,6 +54,17 @@ pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<()>> {
         self.inner().register_client(space, client, info, ttl)
     }
+
+    /// As [`Store::annotate`].
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        self.inner().annotate(key, kind, annotation, keep)
+    }
 }
 
 impl<W: ForwardingStore> Sealed for W {}
@@ -95,6 +106,14 @@ impl<W: ForwardingStore> Store for W {
         ForwardingStore::inspect(self, key)
     }
 
+    fn inspect_with<'a>(
+        &'a self,
+        key: &'a Key,
+        detail: Detail,
+    ) -> BoxFuture<'a, Result<Option<Entry>>> {
+        self.inner().inspect_with(key, detail)
+    }
+
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
         self.inner().list(space)
     }
@@ -108,6 +127,7 @@ impl<W: ForwardingStore> Store for W {
     ) -> BoxFuture<'a, Result<()>> {
         ForwardingStore::register_client(self, space, client, info, ttl)
     }
+
     fn annotate<'a>(
         &'a self,
         key: &'a Key,
@@ -115,7 +135,7 @@ impl<W: ForwardingStore> Store for W {
         annotation: &'a Annotation,
         keep: Duration,
     ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        self.inner().annotate(key, kind, annotation, keep)
+        ForwardingStore::annotate(self, key, kind, annotation, keep)
     }
 
     fn remove_annotation<'a>(

@@ -16,6 +16,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use leasehold_core::time::in_units;
 use leasehold_core::{Op, Outcome};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisFuture, RedisResult, Value, cmd};
@@ -54,7 +55,7 @@ pub(super) struct Waits(Vec<Wait>);
 struct Wait {
     count: ReplicaCount,
     timeout: Duration,
-    /// The number of replicas that `WAIT` was sent for, and its answer.
+    /// The number of replicas that `WAIT` was sent for, and its reply.
     waited: Option<(u32, Value)>,
 }
 
@@ -229,9 +230,8 @@ impl Wait {
                 if u32::try_from(*there).is_ok_and(|there| there >= *needed) {
                     return Ok(());
                 }
-                let timeout = self.timeout;
-                let message =
-                    format!("{there} of {needed} replicas acknowledged within {timeout:?}");
+                let timeout = in_units(self.timeout);
+                let message = format!("{there} of {needed} replicas acknowledged within {timeout}");
                 Err(Error::new(ErrorKind::NotReplicated, message))
             }
             Some((_, Value::ServerError(error))) => Err(refused(error)),
@@ -256,14 +256,14 @@ impl Acknowledged<'_> {
             needs.push(needed);
         }
         let length = pipeline.len();
-        let mut answers = self
+        let mut replies = self
             .connection
             .send_packed_commands(&pipeline, 0, length)
             .await?
             .into_iter();
-        let called = answers.by_ref().take(count).collect();
-        for ((wait, needed), answer) in self.waits.0.iter_mut().zip(needs).zip(answers) {
-            wait.waited = Some((needed, answer));
+        let called = replies.by_ref().take(count).collect();
+        for ((wait, needed), reply) in self.waits.0.iter_mut().zip(needs).zip(replies) {
+            wait.waited = Some((needed, reply));
         }
         Ok(called)
     }
@@ -274,9 +274,9 @@ impl ConnectionLike for Acknowledged<'_> {
         Box::pin(async move {
             let mut calls = Pipeline::with_capacity(1);
             calls.add_command(cmd.clone());
-            let answer = self.send(calls).await?.pop();
-            // The client library ensures as many answers as commands.
-            Ok(answer.unwrap_or(Value::Nil))
+            let reply = self.send(calls).await?.pop();
+            // The client library ensures as many replies as commands.
+            Ok(reply.unwrap_or(Value::Nil))
         })
     }
 

@@ -10,7 +10,7 @@ use super::error::Fault;
 use super::row::{client_info, columns, get, signed, unsigned};
 use super::waiters;
 use crate::Error;
-use crate::store::api::{ClientInfo, Entry, Key, Keyspace};
+use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace};
 
 /// The number of entries per page, so that a long list does not delay other commands.
 const PAGE: u32 = 1_000;
@@ -89,7 +89,12 @@ pub(super) fn save(
 }
 
 /// The entry of a lock, if it is held at `now`.
-pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
+pub(super) fn inspect(
+    db: &Connection,
+    key: &Key,
+    now: StoreTime,
+    detail: Detail,
+) -> Result<Option<Entry>, Fault> {
     let mut statement = db.prepare_cached(
         "SELECT r.client, number, count, expires_at, last_token, queue_until,
                 host, pid, program, label, since_ms
@@ -99,9 +104,33 @@ pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Opti
     let (namespace, tenant, name) = columns(key);
     let mut rows = statement.query(params![signed(now.as_micros()), namespace, tenant, name])?;
     match rows.next()? {
-        Some(row) => entry(db, row, key.clone(), now),
+        Some(row) => entry(db, row, key.clone(), now, detail),
         None => Ok(None),
     }
+}
+
+/// The holder of a name at `now`, and how many leases wait.
+pub(super) fn holder(
+    db: &Connection,
+    key: &Key,
+    now: StoreTime,
+) -> Result<(Option<RecordHolder>, usize), Fault> {
+    let mut statement = db.prepare_cached(
+        "SELECT client, number, count, expires_at,
+                CASE WHEN queue_until > ?1 THEN (
+                    SELECT count(*) FROM waiters AS w
+                    WHERE w.namespace = r.namespace AND w.tenant = r.tenant AND w.name = r.name)
+                ELSE 0 END AS waiters
+         FROM records AS r WHERE namespace = ?2 AND tenant = ?3 AND name = ?4",
+    )?;
+    let (namespace, tenant, name) = columns(key);
+    let mut rows = statement.query(params![signed(now.as_micros()), namespace, tenant, name])?;
+    let Some(row) = rows.next()? else {
+        return Ok((None, 0));
+    };
+    let hold = hold(row)?.filter(|hold| now < hold.expires_at);
+    let waiters = get::<u32>(row, "waiters")?;
+    Ok((hold, usize::try_from(waiters).unwrap_or(usize::MAX)))
 }
 
 /// The locks of a keyspace that are held, ordered by name: one page, which starts after a name. Also returns the name
@@ -131,7 +160,7 @@ pub(super) fn list(
         last = get(row, "name")?;
         seen += 1;
         let name = Name::parse(&last).map_err(|_| Fault::Unreadable("its name"))?;
-        let found = entry(db, row, space.key(name.clone()), now)
+        let found = entry(db, row, space.key(name.clone()), now, Detail::Waiters)
             .map_err(|fault| Error::from(fault).for_lock(&name))?;
         entries.extend(found);
     }
@@ -168,7 +197,13 @@ pub(super) fn register_client(
 
 /// The entry of a record, if it is held at `now`. The row is part of a read that has not ended: its queue is read at
 /// the same state of the file.
-fn entry(db: &Connection, row: &Row<'_>, key: Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
+fn entry(
+    db: &Connection,
+    row: &Row<'_>,
+    key: Key,
+    now: StoreTime,
+    detail: Detail,
+) -> Result<Option<Entry>, Fault> {
     let record = Record {
         hold: hold(row)?,
         last_token: last_token(row)?,
@@ -184,7 +219,7 @@ fn entry(db: &Connection, row: &Row<'_>, key: Key, now: StoreTime) -> Result<Opt
         time_left: now.until(hold.expires_at),
         token: record.last_token,
         client: client_info(row),
-        waiters: match queued {
+        waiters: match queued && detail >= Detail::Waiters {
             true => waiters::inspect(db, &key, now)?,
             false => Vec::new(),
         },

@@ -31,7 +31,7 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
     let error_of = |kind, advice| Error::new(kind, format!("{advice} ({words})"));
     match found {
         // The server explains at length how a client authenticates.
-        Some(known) if known.advice == NO_PASSWORD => known.error(NO_PASSWORD.to_owned()),
+        Some(known) if known.kind == ErrorKind::NoPassword => known.error(NO_PASSWORD.to_owned()),
         Some(known) => known.error(format!("{} ({words})", known.advice)),
         // The words are all that the error has: as its source they would be shown twice.
         None if error.code().is_some() => {
@@ -59,6 +59,18 @@ pub(in crate::store::redis) fn no_connection_within(timeout: Duration, address: 
     };
     let message = format!("no connection within {timeout:?}; {check}");
     Error::new(ErrorKind::Unreachable, message)
+}
+
+/// The same for a sentinel that replies to requests without TLS. Other errors are returned as they are.
+pub(in crate::store::redis) fn of_sentinel(error: Error) -> Error {
+    if !error.to_string().contains(NO_TLS) {
+        return error;
+    }
+    let message = format!(
+        "the sentinel does not speak TLS there; use redis+sentinel://, which is without TLS to the servers, too, or \
+         the TLS port of the sentinel ({NO_TLS})"
+    );
+    error.reworded(message)
 }
 
 /// No master was found, or it did not reply, in time.
