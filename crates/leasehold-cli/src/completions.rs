@@ -86,7 +86,7 @@ fn name_at_cursor(words: &[String]) -> Option<(StoreArgs, &str)> {
     let parser = Cli::command().ignore_errors(true);
     let matches = parser.try_get_matches_from(line).ok()?;
     let (command, matches) = matches.subcommand()?;
-    let has_name = matches!(command, "run" | "show" | "release");
+    let has_name = matches!(command, "run" | "hold" | "show" | "release");
     if !has_name || matches.get_one::<String>("name")? != CURSOR {
         return None;
     }
@@ -168,6 +168,7 @@ mod tests {
             ("leasehold show ", Some("")),
             ("/usr/bin/leasehold release --force or", Some("or")),
             ("sudo leasehold run -n --wait 5 d", Some("d")),
+            ("leasehold hold -w 5 d", Some("d")),
             ("leasehold run -w", None),
             ("leasehold run -w ", None),
             ("leasehold run --label ", None),

@@ -42,7 +42,7 @@ const TIMEOUTS: [&str; 4] = ["--timeout", "--time-limit", "--timelimit", "-t"];
 /// Commands of other programs, and ours for the same purpose.
 const COMMANDS: [(&[&str], &str, &str); 5] = [
     (
-        &["lock", "acquire", "exec", "with", "hold", "flock"],
+        &["lock", "acquire", "exec", "with", "flock"],
         "run a command under a lock",
         "run NAME COMMAND",
     ),
@@ -110,9 +110,13 @@ fn invalid(error: &clap::Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-/// The hint for an unknown option of `run`.
+/// The hint for an unknown option of `run`, or for a command behind `hold`.
 fn of_option(option: &str, arguments: &[OsString]) -> Option<String> {
-    if !arguments.iter().any(|argument| argument == "run") {
+    let has = |word: &str| arguments.iter().any(|argument| argument == word);
+    if has("hold") && !option.starts_with('-') {
+        return Some("to run a command under a lock, use 'leasehold run NAME COMMAND'".to_owned());
+    }
+    if !has("run") {
         return None;
     }
     if TIMEOUTS.contains(&option) {

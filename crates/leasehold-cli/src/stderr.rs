@@ -1,5 +1,5 @@
-//! Writes to stderr. A run writes on a thread of its own: it must renew its lock and handle signals also while the
-//! reader of its stderr is stalled.
+//! Writes to stderr. A process that holds a lock writes on a thread of its own: it must renew its lock and handle signals
+//! also while the reader of its stderr is stalled.
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};

@@ -4,4 +4,5 @@ end
 
 complete -c leasehold -n "__fish_leasehold_using_subcommand show" -f -a "(__fish_leasehold_names)"
 complete -c leasehold -n "__fish_leasehold_using_subcommand release" -f -a "(__fish_leasehold_names)"
+complete -c leasehold -n "__fish_leasehold_using_subcommand hold" -f -a "(__fish_leasehold_names)"
 complete -c leasehold -n "__fish_leasehold_using_subcommand run" -a "(__fish_leasehold_names)"

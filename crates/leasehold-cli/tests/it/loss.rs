@@ -1,14 +1,13 @@
 //! The lock is lost while the command runs.
 
-use std::io::{BufRead, BufReader, PipeWriter, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_testkit::{OutputLines, RedisServer, eventually};
-use rustix::io::ioctl_fionbio;
 
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, finish, kill, lives, stderr, stdout, within_deadline,
+    Fixture, RunToEnd, Running, SOON, fill, finish, kill, lives, stderr, stdout, within_deadline,
 };
 
 /// A command with a child of its own that ignores TERM, so that only KILL ends it. It writes down
@@ -267,15 +266,6 @@ fn read_line<R: BufRead>(mut reader: R) -> (R, String) {
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
     (reader, line)
-}
-
-/// Fills a pipe.
-fn fill(writer: &mut PipeWriter) {
-    ioctl_fionbio(&*writer, true).unwrap();
-    for length in [4096, 1] {
-        while writer.write(&vec![b'x'; length]).is_ok() {}
-    }
-    ioctl_fionbio(&*writer, false).unwrap();
 }
 
 /// Forks one process after the other, so that one is always forked while the others are looked for.

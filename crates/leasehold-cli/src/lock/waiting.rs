@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, ClientId, Error, ErrorKind, LeaseId, Mutex};
 
+use super::args::LockArgs;
 use super::holder;
-use crate::args::RunArgs;
 use crate::duration;
 use crate::exit::Failure;
 
@@ -25,15 +25,10 @@ const MESSAGE_INTERVAL: Duration = Duration::from_secs(3);
 /// The same for messages of a kind into a file or a log.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Whether a run waits for its lock at all.
-pub(super) fn waits(args: &RunArgs) -> bool {
-    !args.no_wait && (args.wait.is_some() || !args.skip_ok)
-}
-
 /// Connects to the store. One that refuses for a while is retried for as long as the lock may be waited for, or for a
 /// ttl.
 pub(super) async fn connected<F>(
-    args: &RunArgs,
+    args: &LockArgs,
     mut connect: impl FnMut() -> F,
 ) -> Result<Client, Failure>
 where
@@ -42,9 +37,9 @@ where
     let begun = Instant::now();
     let pace = Pace::of(args);
     let mut reported = false;
-    let limit = match waits(args) {
-        true => args.wait.unwrap_or(args.ttl),
-        false => Duration::ZERO,
+    let limit = match args.no_wait {
+        true => Duration::ZERO,
+        false => args.wait.unwrap_or(args.ttl),
     };
     loop {
         let failure = match connect().await {
@@ -77,7 +72,7 @@ fn print_failure(failure: &dyn std::fmt::Display, left: Option<Duration>) {
 /// When and how often the progress of a wait is printed.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// How long after the begin of the run.
+    /// How long after the begin of the request.
     begins: Duration,
     interval: Duration,
     /// Whether another position in the queue is worth a message.
@@ -86,9 +81,9 @@ struct Pace {
 
 impl Pace {
     /// `None`: nothing is printed.
-    fn of(args: &RunArgs) -> Option<Self> {
+    fn of(args: &LockArgs) -> Option<Self> {
         let terminal = std::io::stderr().is_terminal();
-        if args.quiet || !waits(args) || !(terminal || args.verbose) {
+        if args.quiet || args.no_wait || !(terminal || args.verbose) {
             return None;
         }
         Some(Self {
@@ -107,7 +102,7 @@ impl Pace {
 
 /// The progress of the wait for a lock, as printed on stderr.
 pub(super) struct Progress<'a> {
-    args: &'a RunArgs,
+    args: &'a LockArgs,
     mutex: &'a Mutex,
     client: ClientId,
     begun: Instant,
@@ -127,7 +122,7 @@ pub(super) struct Progress<'a> {
 impl<'a> Progress<'a> {
     /// Of a wait that began at `begun`.
     pub(super) fn new(
-        args: &'a RunArgs,
+        args: &'a LockArgs,
         mutex: &'a Mutex,
         client: ClientId,
         begun: Instant,
@@ -186,7 +181,7 @@ impl<'a> Progress<'a> {
         self.printed = Some(Instant::now());
         (self.failure_printed, self.holder) = (self.printed, None);
         // Without an announcement, the wait is given up after a ttl of failures.
-        let ttl = self.args.lease.unwrap_or(self.args.ttl);
+        let ttl = self.args.lease_length();
         let silence = (!announced).then(|| ttl.saturating_sub(since.elapsed()));
         let limit = self.args.wait;
         let limit = limit.map(|limit| limit.saturating_sub(self.begun.elapsed()));
