@@ -124,7 +124,7 @@ impl Request<'_> {
             return;
         };
         let holder = match client.mutex(self.name) {
-            Ok(mutex) => holder::query(&mutex, holder::QUERY_TIMEOUT).await,
+            Ok(mutex) => holder::query(mutex.holder(), holder::QUERY_TIMEOUT).await,
             Err(_) => None,
         };
         let is_held = match holder {

@@ -17,7 +17,7 @@ use crate::watchdog::Node;
 /// The time from the end of stdin to the next grant: the median of some releases, repeated while the machine is busy.
 const RELEASE_TIME: Duration = Duration::from_millis(20);
 const RELEASES: usize = 11;
-const REPETITIONS: usize = 5;
+const REPETITIONS: usize = 20;
 
 /// A process that holds a lock or waits for it. The test is the program that it works for.
 struct Hold {

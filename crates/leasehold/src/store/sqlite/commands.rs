@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::change::Write;
 use crate::Result;
-use crate::store::api::{Entry, Key, Keyspace};
+use crate::store::api::{Detail, Entry, Key, Keyspace};
 
 /// The capacity of the queue to the thread: far more commands than a client has in flight.
 pub(super) const QUEUE_MAX: usize = 1_024;
@@ -30,6 +30,7 @@ pub(super) enum Command {
 pub(super) enum Read {
     Inspect {
         key: Key,
+        detail: Detail,
         reply: oneshot::Sender<Result<Option<Entry>>>,
     },
     List {
