@@ -11,6 +11,7 @@
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
 //! * [`lease`]: the [`state`] of a lease for its holder.
 //! * [`policy`]: when a lease is renewed and when it is given up.
+//! * [`min_hold`]: how long the name of a released lock stays taken.
 //! * [`contention`]: retry intervals, and hand-offs inside a process.
 //! * [`holds`]: re-entry, which is several holds on one lease.
 //! * [`schedule`]: leases in the order in which they are due, and [`shard_limiter`]: how many are sent at once.
@@ -25,6 +26,7 @@ pub mod contention;
 pub mod holds;
 pub mod id;
 pub mod lease;
+pub mod min_hold;
 pub mod mutex;
 pub mod name;
 pub mod policy;
@@ -44,6 +46,7 @@ pub use contention::{Chain, Handoff};
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
 pub use lease::{Action, Lease};
+pub use min_hold::MinHold;
 pub use mutex::{Grant, Loss, Notice, Op, Outcome, Record, RecordHolder};
 pub use name::{Name, NameError, Namespace, ScopeName};
 pub use policy::{Policy, PolicyError};

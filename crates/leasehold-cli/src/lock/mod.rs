@@ -113,6 +113,9 @@ impl Request<'_> {
         if let Some(lease) = self.args.lease {
             mutex = mutex.lease(lease)?;
         }
+        if let Some(at_least) = self.args.at_least {
+            mutex = mutex.min_hold(at_least)?;
+        }
         refuse_to_wait_for_itself(&mutex).await?;
         let progress = Progress::new(self.args, &mutex, client.id(), begun);
         Ok(progress.run(confirmed(self.args, &mutex, begun)).await?)

@@ -54,6 +54,17 @@ pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<()>> {
         self.inner().register_client(space, client, info, ttl)
     }
+
+    /// As [`Store::annotate`].
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        self.inner().annotate(key, kind, annotation, keep)
+    }
 }
 
 impl<W: ForwardingStore> Sealed for W {}
@@ -116,6 +127,7 @@ impl<W: ForwardingStore> Store for W {
     ) -> BoxFuture<'a, Result<()>> {
         ForwardingStore::register_client(self, space, client, info, ttl)
     }
+
     fn annotate<'a>(
         &'a self,
         key: &'a Key,
@@ -123,7 +135,7 @@ impl<W: ForwardingStore> Store for W {
         annotation: &'a Annotation,
         keep: Duration,
     ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        self.inner().annotate(key, kind, annotation, keep)
+        ForwardingStore::annotate(self, key, kind, annotation, keep)
     }
 
     fn remove_annotation<'a>(

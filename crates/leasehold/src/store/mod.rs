@@ -16,6 +16,7 @@ mod key;
 mod lock;
 mod memory;
 mod observation;
+mod observers;
 mod open;
 mod options;
 #[cfg(feature = "redis")]
@@ -28,8 +29,8 @@ mod url_suggestion;
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{
-    Annotation, AnnotationKind, ClientId, Grant, LeaseId, Loss, Name, NameError, Namespace, Notice,
-    Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl,
+    Annotation, AnnotationKind, ClientId, CompletionKey, Grant, LeaseId, Loss, Name, NameError,
+    Namespace, Notice, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl,
 };
 
 #[cfg(test)]

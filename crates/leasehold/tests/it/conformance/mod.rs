@@ -3,12 +3,15 @@
 //! The list below is turned into one test per behaviour and store. A server that is missing fails
 //! its tests.
 
+mod annotations;
 mod cancelling;
 mod handoff;
 mod holding;
 mod leases;
 mod leaving;
 mod listings;
+mod min_hold;
+mod observing;
 mod operations;
 mod order;
 mod queue;
@@ -24,6 +27,17 @@ macro_rules! conformance {
         mod in_one_place {
             use super::*;
             conformance!(@stores [memory sqlite redis sentinel cluster buckets] $one_place);
+        }
+    };
+    // The stores that keep annotations.
+    (annotating $annotating:tt one_place $one_place:tt) => {
+        mod annotating {
+            use super::*;
+            conformance!(@stores [memory sqlite] $annotating);
+            mod in_one_place {
+                use super::*;
+                conformance!(@stores [memory sqlite] $one_place);
+            }
         }
     };
     (@stores [$($store:ident)+] $behaviours:tt) => {
@@ -70,6 +84,8 @@ conformance! {
         listings::waiters_are_described_in_their_order,
         listings::invalid_names_are_refused_before_the_store,
         listings::namespaces_and_tenants_are_separate,
+        min_hold::a_released_lock_stays_taken_until_its_end,
+        min_hold::a_forced_release_ends_it,
         operations::the_same_operation_twice_equals_once,
         operations::another_lease_changes_nothing,
         threads::threads_enter_again_and_exclude_each_other,
@@ -106,11 +122,31 @@ conformance! {
         handoff::after_the_limit_of_handoffs_the_process_joins_the_queue_again,
         order::no_client_overtakes_the_queue,
         queue::a_release_grants_to_the_head_and_notifies_the_next,
+        queue::the_end_of_a_minimum_hold_is_notified_to_the_head_before,
         queue::the_queue_is_served_in_its_order,
         queue::any_operation_on_a_free_lock_grants_it_to_the_head,
         queue::a_grant_has_the_block_and_at_most_the_ttl_of_its_waiter,
         queue::a_revocation_notifies_the_holder_and_the_head,
         queue::waiters_that_cannot_be_notified_are_passed_over,
         trying::try_lock_overtakes_no_waiter,
+    }
+}
+
+conformance! {
+    annotating {
+        annotations::only_the_holder_annotates,
+        annotations::a_lease_of_another_client_does_not_annotate,
+        annotations::an_expired_lease_does_not_annotate,
+        annotations::an_annotation_is_kept_for_its_time,
+        annotations::an_annotation_is_removed_alone,
+        annotations::a_text_is_any_text_of_up_to_four_kibibytes,
+        annotations::kinds_that_are_not_kept_are_refused,
+        observing::each_change_of_holder_and_annotation_is_noticed,
+        observing::no_change_is_lost_in_a_storm,
+        observing::every_observer_is_notified,
+    }
+    one_place {
+        annotations::completions_are_listed_in_order_with_any_key,
+        observing::each_change_of_the_queue_is_noticed,
     }
 }

@@ -9,7 +9,9 @@ use leasehold::store::{
     BoxFuture, Entry, Event, ForwardingStore, Key, Keyspace, Listener, MemoryStore, Reply, Request,
     Store,
 };
-use leasehold_core::{ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl};
+use leasehold_core::{
+    Annotation, AnnotationKind, ClientId, LeaseId, Loss, Notice, Op, Outcome, Token, Ttl,
+};
 
 /// The point in which a [`CorruptingStore`] breaks the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(super) enum Corruption {
     Count,
     /// Renewals are confirmed, but not applied.
     Renewal,
+    /// A minimum hold frees the lock at once.
+    MinHold,
     /// Revocations are confirmed, but not applied.
     Revocation,
     /// The second operation of a batch is applied first.
@@ -46,6 +50,8 @@ pub(super) enum Corruption {
     NoticeTtl,
     /// The head of the queue is not notified.
     Next,
+    /// Annotations are confirmed whatever lease holds the lock.
+    UnheldAnnotation,
 }
 
 /// A memory store with one corruption.
@@ -88,11 +94,12 @@ impl Listener for CorruptingListener {
 }
 
 impl Corruption {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Token,
         Self::Left,
         Self::Count,
         Self::Renewal,
+        Self::MinHold,
         Self::Revocation,
         Self::Order,
         Self::Reply,
@@ -112,8 +119,13 @@ impl Corruption {
             batch.swap(0, 1);
         }
         for request in &mut batch {
-            if let (Self::Wait, Op::Acquire { wait, .. }) = (self, &mut request.op) {
-                *wait = false;
+            match (self, &mut request.op) {
+                (Self::Wait, Op::Acquire { wait, .. }) => *wait = false,
+                (Self::MinHold, &mut Op::ReleaseAfter { lease, delay: ttl }) => {
+                    let count = 0;
+                    request.op = Op::Release { lease, count, ttl };
+                }
+                _ => {}
             }
         }
         batch
@@ -223,6 +235,20 @@ impl ForwardingStore for CorruptingStore {
                 entry.count = entry.count.wrapping_add(1);
             }
             Ok(entry)
+        })
+    }
+
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        Box::pin(async move {
+            let annotated = self.store.annotate(key, kind, annotation, keep).await?;
+            let is_confirmed = self.corruption == Corruption::UnheldAnnotation;
+            Ok(if is_confirmed { Ok(()) } else { annotated })
         })
     }
 }
