@@ -108,7 +108,7 @@ EXIT STATUS
 
 EXAMPLES
   leasehold hold deploy
-  leasehold hold --wait 60 --ttl 10s deploy < requests > events
+  leasehold hold --wait 60 --ttl 10s deploy < in > out
   leasehold hold --watchdog --label 'invoice run' invoices";
 
 pub(crate) const LS: &str = "\
