@@ -139,7 +139,8 @@ fn watch(departures: &UnboundedSender<Departure>) {
         let polled = poll(&mut streams[..count], timeout);
         let [has_no_reader, is_readable] = streams.map(|stream| !stream.revents().is_empty());
         let departure = match polled {
-            Ok(_) if is_readable && has_ended(&stdin) => Departure::Closed,
+            // It may be in the background by now.
+            Ok(_) if is_readable && may_read(&stdin) && has_ended(&stdin) => Departure::Closed,
             Ok(_) if has_no_reader => Departure::NoReader,
             Ok(_) | Err(Errno::INTR) => continue,
             Err(error) => {
