@@ -14,17 +14,19 @@ mod duration;
 mod exit;
 mod help;
 mod hints;
+mod hold;
 mod json;
+mod lock;
 mod log;
 mod ls;
 mod man;
 mod output;
 mod release;
 mod run;
-mod run_watchdog;
 mod secret;
 mod shell;
 mod show;
+mod signals;
 mod stderr;
 mod variables;
 mod watchdog;
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
     if let Some(code) = run::guard() {
         return ExitCode::from(code);
     }
-    if let Some(code) = completions::names() {
+    if let Some(code) = completions::reply() {
         return ExitCode::from(code);
     }
     let cli = match Cli::of_process() {
@@ -57,7 +59,7 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    if matches!(cli.command, Command::Run(_)) {
+    if cli.command.keeps_leases() {
         stderr::start_thread();
     }
     // The watchdog sets up its own logging.
@@ -82,6 +84,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Completions(args) => completions::print(&args),
         Command::Man(args) => man::print(&args),
         Command::Run(args) => wait_for(run::run(&args, &cli.store)),
+        Command::Hold(args) => wait_for(hold::hold(&args, &cli.store)),
         Command::Ls(args) => wait_for(ls::ls(&args, &cli.store)),
         Command::Show(args) => wait_for(show::show(&args, &cli.store)),
         Command::Doctor(args) => wait_for(doctor::doctor(&args, &cli.store)),

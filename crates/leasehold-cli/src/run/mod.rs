@@ -3,86 +3,55 @@
 mod child;
 mod environment;
 mod guardian;
-mod holder;
-mod jeopardy;
 mod processes;
 mod protocol;
-mod signals;
 mod spawn;
 mod start_error;
 mod supervise;
-mod waiting;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, Durability, ErrorKind, Guard, Mutex};
+use leasehold::{Client, ErrorKind, Guard};
 
 use self::child::Child;
-use self::signals::Signals;
 use self::supervise::Supervisor;
-use self::waiting::Progress;
 use crate::args::{OnLost, RunArgs, StoreArgs};
-use crate::connect::connect;
 use crate::duration;
 use crate::exit::{self, Failure};
-use crate::run_watchdog::WatchdogReport;
+use crate::lock::watchdog::WatchdogReport;
+use crate::lock::{Outcome, Request, jeopardy};
+use crate::signals::Signals;
 
 pub(crate) use self::guardian::guard;
-
-/// How long an exit waits for the release of a cancelled acquisition.
-const LATE_RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// How long an exit waits until the nodes of the watchdog have forgotten this client.
-const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// How long the store may take for its first reply, even if the limit of the wait is shorter.
-const FIRST_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
     let watchdog = args.watchdog.settings()?;
-    let begun = Instant::now();
-    let client = tokio::select! {
-        biased;
-        signal = signals.next() => return Ok(exit::by_signal(signal.number)),
-        client = waiting::connected(args, || connect_for(args, store, watchdog.as_ref())) => client?,
+    let program = args.command.first().map(Path::new);
+    let program = program.and_then(Path::file_name).unwrap_or_default();
+    let request = Request {
+        name: &args.name,
+        args: &args.lock,
+        store,
+        watchdog: watchdog.as_ref(),
+        program: &program.to_string_lossy(),
+        refusal: refusal(args),
     };
-    let acquired = tokio::select! {
-        biased;
-        signal = signals.next() => Err(Ok(exit::by_signal(signal.number))),
-        acquired = acquire(args, &client, begun) => match acquired {
-            Ok(Some(guard)) => Ok(guard),
-            Ok(None) => Err(Ok(print_refusal(args, &client).await)),
-            Err(failure) => Err(Err(failure)),
-        },
+    let interruption = async || signals.next().await.number;
+    let (client, guard) = match request.acquire(interruption).await? {
+        Outcome::Acquired(client, guard) => (client, guard),
+        Outcome::Refused => return Ok(refusal_code(args)),
+        Outcome::Interrupted(signal) => return Ok(exit::by_signal(signal)),
     };
-    let guard = match acquired {
-        Ok(guard) => guard,
-        Err(end) => {
-            // A store that has not replied for so long has granted nothing that would not end by itself.
-            if !matches!(&end, Err(failure) if failure.is_unreachable()) {
-                wait_for_late_release(&client, &mut signals).await;
-            }
-            return end;
-        }
-    };
-    let waited = begun.elapsed();
-    if args.verbose {
-        let token = guard.token();
-        note!(
-            "leasehold: waited {}, token {token}",
-            duration::format(waited)
-        );
-    }
     // There was no command yet that the terminal could have sent the signal to.
     if let Some(signal) = signals.pending() {
         let _ = release(guard, args).await;
         return Ok(exit::by_signal(signal.number));
     }
     let begun = Instant::now();
-    let mut report = WatchdogReport::new(&client, &args.watchdog, args.quiet);
+    let mut report = WatchdogReport::new(&client, &args.watchdog, args.lock.quiet);
     let command = run_command(
         args,
         store,
@@ -95,17 +64,34 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     let held = begun.elapsed();
     let to_the_end = release(guard, args).await;
     if watchdog.is_some() {
-        report.finish().await;
-        // Otherwise the nodes would take the end of this process for a death.
-        let _ = client.shutdown(DISCONNECT_TIMEOUT).await;
+        report.finish(&client).await;
     }
-    if args.verbose {
+    if args.lock.verbose {
         note!("leasehold: held for {}", duration::format(held));
     }
     match outcome {
         // Only the release has revealed that the lock was lost while the command ran.
         Ok(_) if !to_the_end && args.on_lost != OnLost::Ignore => Ok(args.lost_exit_code),
         outcome => outcome,
+    }
+}
+
+/// What a refusal of the lock means. `None`: it is not printed.
+fn refusal(args: &RunArgs) -> Option<&'static str> {
+    match args.skip_ok {
+        _ if args.lock.quiet => None,
+        true => args.lock.verbose.then_some("skipped"),
+        false => Some("the command was not run"),
+    }
+}
+
+/// The exit code if the lock was refused.
+fn refusal_code(args: &RunArgs) -> u8 {
+    match args.skip_ok {
+        true => 0,
+        false => args
+            .conflict_exit_code
+            .unwrap_or_else(|| args.lock.refusal_code()),
     }
 }
 
@@ -141,181 +127,21 @@ async fn run_command(
         args,
         warned: false,
     };
+    let stop = || supervise::fixed_stop(guard, args);
+    let problems = jeopardy::print(
+        guard,
+        &mutex,
+        &args.lock,
+        supervise::consequence(args),
+        stop,
+    );
     let code = tokio::select! {
         biased;
         code = supervisor.supervise() => code,
-        never = jeopardy::print(guard, &mutex, args) => never,
+        never = problems => never,
     };
     child.dismiss_guardian().await;
     Ok(code)
-}
-
-/// Connects to the store, with the client info of this run.
-async fn connect_for(
-    args: &RunArgs,
-    store: &StoreArgs,
-    watchdog: Option<&Watchdog>,
-) -> Result<Client, Failure> {
-    refuse_memory(store)?;
-    let program = args.command.first().map(Path::new);
-    let program = program.and_then(Path::file_name).unwrap_or_default();
-    let mut builder = Client::builder()
-        .program(program.to_string_lossy())
-        .label(&args.label)
-        // A fixed lease may be shorter than the ttl of renewed ones; the timeouts must suit it.
-        .ttl(args.lease.unwrap_or(args.ttl));
-    if let Some(count) = args.replicas {
-        let timeout = args.replicas_timeout;
-        builder = builder.durability(Durability::Replicas { count, timeout });
-    }
-    if let Some(watchdog) = watchdog {
-        builder = builder.watchdog(watchdog.clone());
-    }
-    connect(store, builder).await
-}
-
-/// The lock, or `None` if another holds it for longer than we want to wait.
-async fn acquire(
-    args: &RunArgs,
-    client: &Client,
-    begun: Instant,
-) -> Result<Option<Guard>, Failure> {
-    let mut mutex = client.mutex(&args.name)?;
-    if let Some(lease) = args.lease {
-        mutex = mutex.lease(lease)?;
-    }
-    if let Some(at_least) = args.at_least {
-        mutex = mutex.min_hold(at_least)?;
-    }
-    refuse_to_wait_for_itself(&mutex).await?;
-    let progress = Progress::new(args, &mutex, client.id(), begun);
-    Ok(progress.run(confirmed(args, &mutex, begun)).await?)
-}
-
-/// Waits for a lease on which a command can rely. One that is lost before is acquired again: nothing has
-/// run under it.
-async fn confirmed(
-    args: &RunArgs,
-    mutex: &Mutex,
-    begun: Instant,
-) -> leasehold::Result<Option<Guard>> {
-    loop {
-        let Some(guard) = wait(args, mutex, begun).await? else {
-            return Ok(None);
-        };
-        match confirm(&guard, args).await {
-            Err(_) if guard.state().is_lost() => {}
-            confirmed => return confirmed.map(|()| Some(guard)),
-        }
-    }
-}
-
-/// Waits for the release of a cancelled acquisition, as no background task survives the exit, or for a second signal.
-/// The lock was never held, so nothing is printed.
-async fn wait_for_late_release(client: &Client, signals: &mut Signals) {
-    tokio::select! {
-        biased;
-        _ = signals.next() => {}
-        _ = client.shutdown(LATE_RELEASE_TIMEOUT) => {}
-    }
-}
-
-/// Refuses a store inside this process, which would exclude no other process.
-fn refuse_memory(store: &StoreArgs) -> Result<(), Failure> {
-    match &store.store {
-        Some(url) if url.starts_with("memory:") => Err(Failure::usage(
-            "a memory: store belongs to one process and excludes no other; use sqlite:PATH",
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// A run inside a run of the same name would wait for its own end.
-async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
-    let Ok(outer) = std::env::var(environment::LEASE) else {
-        return Ok(());
-    };
-    let holder = match mutex.holder().await {
-        // The holder is unknown, so the lock is acquired as usual.
-        Err(error) if error.kind() == ErrorKind::NoQuorum => None,
-        found => found?,
-    };
-    match holder {
-        Some(holder) if holder.lease.to_string() == outer => Err(Failure::usage(format!(
-            "{} is held by the run around this one, so this run would wait for itself; use another name",
-            mutex.name()
-        ))),
-        _ => Ok(()),
-    }
-}
-
-async fn wait(args: &RunArgs, mutex: &Mutex, begun: Instant) -> leasehold::Result<Option<Guard>> {
-    if !waiting::waits(args) {
-        return mutex.try_lock().await;
-    }
-    match args.wait {
-        Some(limit) => {
-            let left = limit.saturating_sub(begun.elapsed());
-            match mutex.lock_timeout(left).await {
-                // Perhaps without a reply so far. One attempt shows whether the lock is held.
-                Err(error)
-                    if error.kind() == ErrorKind::Unreachable && left < FIRST_REPLY_TIMEOUT =>
-                {
-                    let attempt = tokio::time::timeout(FIRST_REPLY_TIMEOUT, mutex.try_lock()).await;
-                    attempt.unwrap_or(Err(error))
-                }
-                waited => waited,
-            }
-        }
-        None => mutex.lock().await.map(Some),
-    }
-}
-
-/// Prints why the command was not run. Returns the exit code.
-async fn print_refusal(args: &RunArgs, client: &Client) -> u8 {
-    let waited = args.wait.filter(|limit| !limit.is_zero());
-    let code = match (args.skip_ok, args.wait) {
-        (true, _) => 0,
-        (false, Some(_)) => args.conflict_exit_code.unwrap_or(exit::TIMED_OUT),
-        (false, None) => args.conflict_exit_code.unwrap_or(exit::REFUSED),
-    };
-    if args.quiet || (args.skip_ok && !args.verbose) {
-        return code;
-    }
-    let holder = match client.mutex(&args.name) {
-        Ok(mutex) => holder::query(mutex.holder(), holder::QUERY_TIMEOUT).await,
-        Err(_) => None,
-    };
-    let is_held = match holder {
-        Some(Ok(Some(info))) => holder::describe(&info),
-        // Or it is free meanwhile.
-        _ => "was held elsewhere".to_owned(),
-    };
-    let waited = waited.map(|limit| format!("waited {}, ", duration::format(limit)));
-    let outcome = match args.skip_ok {
-        true => "skipped",
-        false => "the command was not run",
-    };
-    note!(
-        "leasehold: {} {is_held}; {}{outcome}",
-        args.name,
-        waited.unwrap_or_default()
-    );
-    code
-}
-
-/// Waits until a lease that was granted from the queue is renewed to the full ttl: it is short until then, and would
-/// leave too little time to stop the command. Returns also when the lease ends before that.
-async fn confirm(guard: &Guard, args: &RunArgs) -> leasehold::Result<()> {
-    if args.lease.is_some() {
-        return Ok(());
-    }
-    loop {
-        match guard.ensure(args.ttl / 2).await {
-            Err(error) if error.is_transient() => tokio::time::sleep(waiting::RETRY_INTERVAL).await,
-            confirmed => return confirmed,
-        }
-    }
 }
 
 /// Releases the lock. `false` if it was not held to the end.
@@ -328,7 +154,7 @@ async fn release(guard: Guard, args: &RunArgs) -> bool {
             let has_code = lost && args.on_lost != OnLost::Ignore;
             match lost {
                 // An earlier loss was reported when it happened.
-                _ if reported || (args.quiet && !has_code) => {}
+                _ if reported || (args.lock.quiet && !has_code) => {}
                 true => note!("leasehold: {error}"),
                 false => note!(
                     "leasehold: {}: the release of the lock failed, so it is free when its lease ends: {error}",

@@ -8,6 +8,8 @@ mod containers;
 mod death;
 mod doctor;
 mod help;
+mod hold;
+mod languages;
 mod listings;
 mod loss;
 mod mistakes;

@@ -25,8 +25,9 @@ const PAGES: [(&str, &str); 6] = [
 /// The options of the subcommands, by the words before them.
 fn options() -> BTreeMap<Vec<&'static str>, BTreeSet<String>> {
     let fixture = Fixture::new();
-    let commands: [&[&str]; 10] = [
+    let commands: [&[&str]; 11] = [
         &["run"],
+        &["hold"],
         &["ls"],
         &["show"],
         &["release"],

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold_testkit::eventually;
 
 use crate::schema::checked;
-use crate::tools::{Fixture, RunToEnd, Running, SOON, kill, lives, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, Running, SOON, fill, kill, lives, stderr, stdout};
 
 /// A node in a fixture. It ends with the test.
 pub(crate) struct Node {
@@ -86,6 +86,18 @@ fn run(fixture: &Fixture, node: &Node, ttl: &str) -> Running {
     run
 }
 
+/// The node keeps the leases of others.
+#[test]
+fn a_node_works_and_ends_while_nobody_reads_its_stderr() {
+    let fixture = Fixture::new();
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    fill(&mut writer);
+    let mut node = Node::start_with(&fixture, &["--log", "json"], writer);
+    kill("TERM", node.process.id());
+    eventually(SOON, || node.process.try_wait().unwrap().is_some());
+    assert_eq!(node.process.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn a_stopped_run_keeps_its_lock_and_its_command() {
     let (_server, fixture) = Fixture::redis();
@@ -148,7 +160,7 @@ fn without_a_watchdog_a_run_runs() {
     assert_eq!(stdout(&output), "in\n");
     let words = stderr(&output);
     assert!(words.starts_with("leasehold: no watchdog at unix:/nonexistent/watchdog.sock ("));
-    let rest = "the run is not watched (--watchdog-required to insist)\n";
+    let rest = "the lock is not watched (--watchdog-required to insist)\n";
     assert!(
         words.ends_with(rest) && words.lines().count() == 1,
         "{words}"
@@ -199,7 +211,7 @@ fn a_node_that_does_not_serve_the_store_is_named_with_its_stores() {
         &*not_served,
         &served,
         "--watchdog-store",
-        "the run is not watched",
+        "the lock is not watched",
     ] {
         assert!(words.contains(part), "{part}: {words}");
     }
@@ -233,7 +245,7 @@ fn a_node_that_is_lost_and_found_is_reported_once_each() {
     let lost = format!("leasehold: the connection to the watchdog at unix:{socket} has ended");
     eventually(SOON, || fixture.read("err").contains(&lost));
     let node = Node::start(&fixture);
-    let found = format!("leasehold: the watchdog at unix:{socket} watches the run now\n");
+    let found = format!("leasehold: the watchdog at unix:{socket} watches the lock now\n");
     eventually(SOON, || fixture.read("err").contains(&found));
     node.has_run(&fixture);
     fixture.write("go-on");
