@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     if let Some(code) = run::guard() {
         return ExitCode::from(code);
     }
-    if let Some(code) = completions::names() {
+    if let Some(code) = completions::reply() {
         return ExitCode::from(code);
     }
     let cli = match Cli::of_process() {
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    if matches!(cli.command, Command::Run(_) | Command::Hold(_)) {
+    if cli.command.keeps_leases() {
         stderr::start_thread();
     }
     // The watchdog sets up its own logging.

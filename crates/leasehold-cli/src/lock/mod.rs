@@ -56,7 +56,7 @@ impl Request<'_> {
         let client = tokio::select! {
             biased;
             interrupted = interruption() => return Ok(Outcome::Interrupted(interrupted)),
-            client = waiting::connected(self.args, || self.connect()) => client?,
+            client = waiting::connected(self.name, self.args, self.store, || self.connect()) => client?,
         };
         let acquired = tokio::select! {
             biased;
@@ -79,9 +79,11 @@ impl Request<'_> {
                 Ok(Outcome::Acquired(client, guard))
             }
             Err(end) => {
-                // A store that has not replied for so long has granted nothing that would not end by itself.
-                if !matches!(&end, Err(failure) if failure.is_unreachable()) {
-                    wait_for_late_release(&client, interruption()).await;
+                match &end {
+                    // A store that has not replied for so long has granted nothing that would not end by itself. The
+                    // drop of the client would wait for its reply.
+                    Err(failure) if failure.is_unreachable() => std::mem::forget(client),
+                    _ => wait_for_late_release(&client, interruption()).await,
                 }
                 end
             }
@@ -117,7 +119,7 @@ impl Request<'_> {
             mutex = mutex.min_hold(at_least)?;
         }
         refuse_to_wait_for_itself(&mutex).await?;
-        let progress = Progress::new(self.args, &mutex, client.id(), begun);
+        let progress = Progress::new(self.args, &mutex, client, begun);
         Ok(progress.run(confirmed(self.args, &mutex, begun)).await?)
     }
 
