@@ -16,6 +16,7 @@ mod events;
 mod flush;
 pub(crate) mod hold;
 pub(crate) mod metrics;
+pub(crate) mod observer;
 mod presence;
 mod primitives;
 mod reentry;

@@ -44,6 +44,17 @@ pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
         self.inner().inspect(key)
     }
 
+    /// As [`Store::annotate`].
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        self.inner().annotate(key, kind, annotation, keep)
+    }
+
     /// As [`Store::register_client`].
     fn register_client<'a>(
         &'a self,
@@ -108,6 +119,7 @@ impl<W: ForwardingStore> Store for W {
     ) -> BoxFuture<'a, Result<()>> {
         ForwardingStore::register_client(self, space, client, info, ttl)
     }
+
     fn annotate<'a>(
         &'a self,
         key: &'a Key,
@@ -115,7 +127,7 @@ impl<W: ForwardingStore> Store for W {
         annotation: &'a Annotation,
         keep: Duration,
     ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        self.inner().annotate(key, kind, annotation, keep)
+        ForwardingStore::annotate(self, key, kind, annotation, keep)
     }
 
     fn remove_annotation<'a>(

@@ -9,6 +9,7 @@ use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
 use crate::driver::context::AcquireOptions;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
+use crate::sync::job::JobBuilder;
 use crate::store::{Key, Reply, Request, not_replicated};
 use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 
@@ -37,9 +38,9 @@ use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
-    driver: Arc<Driver>,
-    key: Key,
-    options: AcquireOptions,
+    pub(super) driver: Arc<Driver>,
+    pub(super) key: Key,
+    pub(super) options: AcquireOptions,
     owner: Option<OwnerId>,
 }
 
@@ -303,6 +304,15 @@ impl Mutex {
         }
     }
 
+    /// A job that runs under this lock, with its settings. See [`Job`](crate::Job).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] over many masters, which keep no records of completed runs.
+    pub fn job(&self) -> Result<JobBuilder> {
+        JobBuilder::new(self.clone())
+    }
+
     /// Whether the lock is held at this moment. That may have changed when the call returns.
     ///
     /// # Errors
@@ -396,7 +406,7 @@ impl Mutex {
         }
     }
 
-    async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
+    pub(super) async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
         let _waiter = (!matches!(wait, Wait::No)).then(WaiterMetric::begin);
         let begun = self.driver.context.clock.now();
         let acquired = async {
@@ -431,9 +441,12 @@ impl Mutex {
     }
 
     fn error(&self, kind: ErrorKind, message: &str) -> Error {
-        self.driver
-            .context
-            .name_error(Error::new(kind, message), &self.key)
+        self.name_error(Error::new(kind, message))
+    }
+
+    /// Names the lock and the store in an error.
+    pub(super) fn name_error(&self, error: Error) -> Error {
+        self.driver.context.name_error(error, &self.key)
     }
 }
 
