@@ -245,6 +245,18 @@ pub(crate) struct RunArgs {
         help_heading = "Lease"
     )]
     pub(crate) lease: Option<Duration>,
+    /// The time that the lock stays taken at least, from its acquisition, also after a failed command; up to 24h
+    ///
+    /// So a machine whose clock is a little behind does not run a short job again. Ends early only by release --force,
+    /// or if the lock is lost.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration::parse_min_hold,
+        allow_hyphen_values = true,
+        help_heading = "Lease"
+    )]
+    pub(crate) at_least: Option<Duration>,
     /// Number of replicas (or all) that must acknowledge the grant and each renewal
     #[arg(
         long,

@@ -89,6 +89,7 @@ EXAMPLES
   leasehold run --every 1d --retry-after 5m nightly-report ./report.sh
   leasehold run -n --skip-ok cleanup find /tmp/cache -mtime +7 -delete
   leasehold run -w 2m --ttl 1m deploy ./deploy.sh production
+  leasehold run -n --skip-ok --at-least 1m clean-up ./clean-up.sh
   leasehold run backup -c 'pg_dump shop | gzip > shop.gz'
   leasehold run --watchdog backup ./backup.sh
   leasehold run import -c 'import --fence \"$LEASEHOLD_TOKEN\"'";

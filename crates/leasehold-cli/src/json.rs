@@ -87,11 +87,12 @@ struct ErrorBody<'a> {
     exit_code: u8,
 }
 
-/// A held lock.
+/// A lock that is held, or in its minimum hold.
 #[derive(Debug, Serialize)]
 struct Lock<'a> {
     name: &'a str,
     lease: String,
+    min_hold: bool,
     /// A number below 2^53, exact in every JSON reader.
     token: Option<u64>,
     count: u32,
@@ -314,6 +315,7 @@ impl<'a> From<&'a LockInfo> for Lock<'a> {
         Self {
             name: &info.name,
             lease: info.lease.to_string(),
+            min_hold: info.min_hold,
             token: info.token.map(|token| token.get()),
             count: info.count,
             time_left_ms: millis(info.time_left),

@@ -12,6 +12,7 @@
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
 //! * [`lease`]: the [`state`] of a lease for its holder.
 //! * [`policy`]: when a lease is renewed and when it is given up.
+//! * [`min_hold`]: how long the name of a released lock stays taken.
 //! * [`contention`]: retry intervals, and hand-offs inside a process.
 //! * [`holds`]: re-entry, which is several holds on one lease.
 //! * [`schedule`]: leases in the order in which they are due, and [`shard_limiter`]: how many are sent at once.
@@ -27,6 +28,7 @@ pub mod holds;
 pub mod id;
 pub mod job;
 pub mod lease;
+pub mod min_hold;
 pub mod mutex;
 pub mod name;
 pub mod policy;
@@ -47,6 +49,7 @@ pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
 pub use job::{Completion, CompletionError, Due, JobSchedule, Period, Slots};
 pub use lease::{Action, Lease};
+pub use min_hold::MinHold;
 pub use mutex::{Grant, Loss, Notice, Op, Outcome, Record, RecordHolder};
 pub use name::{Name, NameError, Namespace, ScopeName};
 pub use policy::{Policy, PolicyError};

@@ -255,7 +255,7 @@ impl Client {
         let unconfirmed = self.driver.releases.unconfirmed();
         let names = unconfirmed
             .iter()
-            .map(|release| release.request.key.name.as_str());
+            .map(|release| release.key().name.as_str());
         let listed: Vec<_> = names.take(NAMES_LISTED).collect();
         let more = match unconfirmed.len() - listed.len() {
             0 => String::new(),

@@ -56,6 +56,9 @@ impl<'a> Plan<'a> {
         if let Some(lease) = args.lease {
             mutex = mutex.lease(lease)?;
         }
+        if let Some(at_least) = args.at_least {
+            mutex = mutex.min_hold(at_least)?;
+        }
         let Self::Job { schedule, options } = self else {
             return Ok(Target::Lock(mutex));
         };

@@ -193,6 +193,15 @@ impl Mutex {
         self.wrap(self.mutex.max_hold(max_hold))
     }
 
+    /// The same lock with a minimum hold. See [`crate::Mutex::min_hold`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::min_hold`].
+    pub fn min_hold(&self, min_hold: Duration) -> Result<Self> {
+        self.wrap(self.mutex.min_hold(min_hold))
+    }
+
     /// The same lock with a fixed lease. See [`crate::Mutex::lease`].
     ///
     /// # Errors

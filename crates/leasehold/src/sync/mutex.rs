@@ -41,6 +41,7 @@ pub struct Mutex {
     pub(super) driver: Arc<Driver>,
     pub(super) key: Key,
     pub(super) options: AcquireOptions,
+    min_hold: Duration,
     owner: Option<OwnerId>,
 }
 
@@ -50,6 +51,7 @@ impl Mutex {
             driver,
             key,
             options,
+            min_hold: Duration::ZERO,
             owner: None,
         }
     }
@@ -87,6 +89,42 @@ impl Mutex {
         self.renewed_by(Policy {
             max_hold: Some(max_hold),
             ..self.options.lease.policy
+        })
+    }
+
+    /// The same lock with a minimum hold, up to 24 h: a release ends the lease, and the lock stays taken until this time
+    /// has passed since it was acquired. So a job that is started on several machines, and ends soon, is not run again
+    /// by a machine whose clock is a little behind.
+    ///
+    /// Others are refused, or wait, as during a lease, and [`LockInfo::min_hold`] is true. A forced release ends the
+    /// minimum hold. Only a release begins it: if the process dies or the lease is lost, the lock is free at the end
+    /// of the lease. Zero, the default, is none.
+    ///
+    /// An owner that enters a lease again can only make its minimum hold end later. A lease is not handed off to another
+    /// task of this client before the end of its minimum hold.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # use std::time::Duration;
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let clean_up = client.mutex("clean-up")?.min_hold(Duration::from_secs(60))?;
+    /// assert_eq!(clean_up.try_run(async |_lease| "done").await?, Some("done"));
+    /// // The other machines come a second later.
+    /// assert_eq!(clean_up.try_run(async |_lease| "done").await?, None);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for more than 24 h, or than the longest ttl of a store over many masters.
+    pub fn min_hold(&self, min_hold: Duration) -> Result<Self> {
+        let store = &self.driver.context.store;
+        let checked = config::min_hold(min_hold, store.capabilities().longest_ttl);
+        let min_hold =
+            checked.map_err(|error| error.for_lock(&self.key.name).at_store(store))?;
+        Ok(Self {
+            min_hold,
+            ..self.clone()
         })
     }
 
@@ -313,7 +351,8 @@ impl Mutex {
         JobBuilder::new(self.clone())
     }
 
-    /// Whether the lock is held at this moment. That may have changed when the call returns.
+    /// Whether the lock is held at this moment, or taken by a minimum hold. That may have changed when the call
+    /// returns.
     ///
     /// # Errors
     ///
@@ -326,7 +365,8 @@ impl Mutex {
         Ok(self.holder().await?.is_some())
     }
 
-    /// The time until the lease of the holder expires unless it is renewed. `None`: the lock is free.
+    /// The time until the lease of the holder expires unless it is renewed, or until the end of a minimum hold. `None`:
+    /// the lock is free.
     ///
     /// # Errors
     ///
@@ -339,7 +379,8 @@ impl Mutex {
         Ok(self.holder().await?.map(|info| info.time_left))
     }
 
-    /// The holder of the lock at this moment, and the waiters in their order. `None`: the lock is free.
+    /// The holder of the lock at this moment, and the waiters in their order. During a minimum hold it is the last
+    /// holder: see [`LockInfo::min_hold`]. `None`: the lock is free.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -368,7 +409,8 @@ impl Mutex {
         }
     }
 
-    /// Frees the lock, whichever client holds it, and returns that holder. `None`: the lock was free.
+    /// Frees the lock, whichever client holds it, and returns that holder. Ends a minimum hold, too. `None`: the lock was
+    /// free.
     ///
     /// The holder is notified at once where the store can push messages to it; otherwise its next renewal fails. Until
     /// then, only its fencing token protects the resource.
@@ -424,6 +466,10 @@ impl Mutex {
                 let timeout = self.options.lease.policy.interval;
                 let watched = self.driver.watchdog.watched(&hold.lease, timeout).await;
                 watched.map_err(|error| self.driver.context.name_error(error, &self.key))?;
+            }
+            // Not earlier: a lease that no caller gets is released at once.
+            if let Some(hold) = hold.as_ref().filter(|_| !self.min_hold.is_zero()) {
+                hold.require_min_hold(self.min_hold);
             }
             Ok(hold)
         };

@@ -10,6 +10,7 @@ mod jobs;
 mod leases;
 mod leaving;
 mod listings;
+mod min_hold;
 mod operations;
 mod order;
 mod queue;
@@ -72,6 +73,8 @@ conformance! {
         listings::waiters_are_described_in_their_order,
         listings::invalid_names_are_refused_before_the_store,
         listings::namespaces_and_tenants_are_separate,
+        min_hold::a_released_lock_stays_taken_until_its_end,
+        min_hold::a_forced_release_ends_it,
         operations::the_same_operation_twice_equals_once,
         operations::another_lease_changes_nothing,
         threads::threads_enter_again_and_exclude_each_other,
