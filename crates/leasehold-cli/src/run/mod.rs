@@ -43,11 +43,7 @@ const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the store may take for its first reply, even if the limit of the wait is shorter.
 const FIRST_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub(crate) async fn run(
-    args: &RunArgs,
-    plan: &Plan<'_>,
-    store: &StoreArgs,
-) -> Result<u8, Failure> {
+pub(crate) async fn run(args: &RunArgs, plan: &Plan<'_>, store: &StoreArgs) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
     let watchdog = args.watchdog.settings()?;
     let begun = Instant::now();
@@ -91,14 +87,7 @@ pub(crate) async fn run(
     }
     let begun = Instant::now();
     let mut report = WatchdogReport::new(&client, &args.watchdog, args.quiet);
-    let command = run_command(
-        args,
-        store,
-        &client,
-        &held,
-        &mut signals,
-        watchdog.as_ref(),
-    );
+    let command = run_command(args, store, &client, &held, &mut signals, watchdog.as_ref());
     let outcome = report.during(command).await;
     let held_for = begun.elapsed();
     let completed = held.complete(args, &outcome).await;
@@ -274,7 +263,8 @@ async fn wait(
                 Err(error)
                     if error.kind() == ErrorKind::Unreachable && left < FIRST_REPLY_TIMEOUT =>
                 {
-                    let attempt = tokio::time::timeout(FIRST_REPLY_TIMEOUT, target.try_lock()).await;
+                    let attempt =
+                        tokio::time::timeout(FIRST_REPLY_TIMEOUT, target.try_lock()).await;
                     attempt.unwrap_or(Err(error))
                 }
                 waited => waited,

@@ -29,8 +29,8 @@ use std::time::Duration;
 pub use self::job::{Job, JobBuilder};
 use self::runtime::Threads;
 use crate::{
-    Cause, ClientBuilder, ClientId, CompletionInfo, Durability, Error, Instant, LeaseId, LockInfo, Owner, Result,
-    Shutdown, State, Token,
+    Cause, ClientBuilder, ClientId, CompletionInfo, Durability, Error, Instant, LeaseId, LockInfo,
+    Owner, Result, Shutdown, State, Token,
 };
 
 thread_local! {

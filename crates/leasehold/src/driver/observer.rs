@@ -1,107 +1,140 @@
-//! Observes a name: its holder, its queue and an annotation, and their changes.
+//! Reads the state of a name again each time that it has changed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{AnnotationKind, Instant};
+use leasehold_core::{AnnotationKind, Instant, contention, time};
 
 use super::Driver;
+use super::clock::Clock;
+use super::primitives::report;
 use crate::Result;
 use crate::store::{Changed, Key, Observation};
 
-/// The interval between two readings where the store cannot push changes.
+/// How often the state is read where the store cannot push a change.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The first and the longest interval between two readings of a store that does not reply.
-const RETRY_MIN: Duration = Duration::from_millis(50);
-const RETRY_MAX: Duration = Duration::from_secs(2);
+/// How often it is read at least: a push can be lost with a connection whose end is not noticed.
+const READ_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
-/// The observations of one name.
+/// The shortest time between two readings. A lock that is passed on thousands of times a second does not occupy the
+/// store with its observers.
+const READ_INTERVAL_MIN: Duration = Duration::from_millis(5);
+
+/// Reads the holder, the number of waiters and one annotation of a name, at first and after each change.
+///
+/// It returns the newest state, not each one in between.
 pub(crate) struct Observer {
     driver: Arc<Driver>,
     key: Key,
     kind: AnnotationKind,
-    next: Option<Next>,
+    /// When the state was read last.
+    read_at: Option<tokio::time::Instant>,
+    /// What comes before the next reading. `None`: it is due.
+    pending: Option<Pending>,
+    /// Since when the store fails.
+    failing: Option<Instant>,
 }
 
-/// When the next observation is due.
-struct Next {
+/// The end of a wait: whichever comes first.
+struct Pending {
     changed: Option<Changed>,
-    at: Option<Instant>,
+    until: Instant,
 }
 
 impl Observer {
-    pub(crate) fn new(driver: Arc<Driver>, key: Key, kind: AnnotationKind) -> Self {
+    pub(crate) const fn new(driver: Arc<Driver>, key: Key, kind: AnnotationKind) -> Self {
         Self {
             driver,
             key,
             kind,
-            next: None,
+            read_at: None,
+            pending: None,
+            failing: None,
         }
     }
 
-    /// An observer whose first observation was made by its caller. It returns those after it.
-    pub(crate) fn after(
-        driver: Arc<Driver>,
-        key: Key,
-        kind: AnnotationKind,
-        mut first: Observation,
-    ) -> Self {
-        let mut observer = Self::new(driver, key, kind);
-        observer.note(&mut first);
-        observer
-    }
-
-    /// The next observation: at once the first time, then after each change, and after the end of the holder's lease.
+    /// Returns the state at once the first time, and then after the next change: a push of the store, or the end of
+    /// the lease that was the holder's. It may return the same state again.
     ///
-    /// Transient errors are waited for. Dropping the future loses no change.
+    /// # Errors
+    ///
+    /// Those of the store that are not transient, [`ErrorKind::ShutDown`](crate::ErrorKind::ShutDown) after a shutdown of
+    /// the client, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in a fork. A transient one is waited for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no change.
     pub(crate) async fn next(&mut self) -> Result<Observation> {
-        if let Some(next) = &mut self.next {
-            let clock = &self.driver.context.clock;
-            let timer = async {
-                match next.at {
-                    Some(at) => clock.sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            match &mut next.changed {
-                Some(changed) => tokio::select! {
-                    _ = changed => {}
-                    () = timer => {}
-                },
-                None => timer.await,
-            }
-            self.next = None;
-        }
-        let mut observation = self.read().await?;
-        self.note(&mut observation);
-        Ok(observation)
-    }
-
-    async fn read(&self) -> Result<Observation> {
-        let context = &self.driver.context;
-        let mut interval = RETRY_MIN;
+        let driver = Arc::clone(&self.driver);
+        let clock = &*driver.context.clock;
         loop {
-            match context.store.observe(&self.key, &self.kind).await {
-                Err(error) if error.is_transient() => {
-                    let next = context.clock.now().after(interval);
-                    context.clock.sleep_until(next).await;
-                    interval = (interval * 2).min(RETRY_MAX);
+            // In a fork of the process, nothing would end the wait.
+            driver.check_open(&self.key)?;
+            if let Some(pending) = &mut self.pending {
+                tokio::select! {
+                    biased;
+                    () = driver.closed() => {}
+                    () = pending.wait(clock) => {}
                 }
-                Err(error) => return Err(context.name_error(error, &self.key)),
-                observed => return observed,
+                self.pending = None;
+                driver.check_open(&self.key)?;
+            }
+            if let Some(read_at) = self.read_at {
+                // Not a time of a lease: a clock that a test has stopped does not stop it.
+                tokio::time::sleep_until(read_at + READ_INTERVAL_MIN).await;
+            }
+            self.read_at = Some(tokio::time::Instant::now());
+            let read = driver.context.store.observe(&self.key, &self.kind).await;
+            let now = clock.now();
+            match read {
+                Ok(mut observation) => {
+                    self.failing = None;
+                    self.pending = Some(Pending::until_change(&mut observation, now));
+                    return Ok(observation);
+                }
+                Err(error) if error.is_transient() => {
+                    let error = driver.context.name_error(error, &self.key);
+                    report(|| tracing::debug!(%error, "the state of a lock could not be observed"));
+                    let since = *self.failing.get_or_insert(now);
+                    let retry = contention::retry_after(now.since(since));
+                    let retry = error.retry_after().map_or(retry, |after| after.max(retry));
+                    self.pending = Some(Pending {
+                        changed: None,
+                        until: now.after(retry),
+                    });
+                }
+                Err(error) => return Err(driver.context.name_error(error, &self.key)),
             }
         }
     }
+}
 
-    fn note(&mut self, observation: &mut Observation) {
-        let now = self.driver.context.clock.now();
+impl Pending {
+    /// The next change of what was read by `now`.
+    fn until_change(observation: &mut Observation, now: Instant) -> Self {
         let changed = observation.changed.take();
-        let poll = changed.is_none().then(|| now.after(POLL_INTERVAL));
-        let end = observation.holder.map(|(_, left)| now.after(left));
-        self.next = Some(Next {
+        let poll = match changed {
+            Some(_) => READ_INTERVAL_MAX,
+            None => POLL_INTERVAL,
+        };
+        // The end of a lease is no push. A lease that was read an instant too early is read again.
+        let left = observation.holder.map(|(_, left)| left + time::DRIFT_MIN);
+        Self {
             changed,
-            at: poll.into_iter().chain(end).min(),
-        });
+            until: now.after(left.map_or(poll, |left| left.min(poll))),
+        }
+    }
+
+    async fn wait(&mut self, clock: &dyn Clock) {
+        match &mut self.changed {
+            Some(changed) => tokio::select! {
+                biased;
+                // A store that drops the sender cannot push any more, so the state may have changed.
+                _ = changed => {}
+                () = clock.sleep_until(self.until) => {}
+            },
+            None => clock.sleep_until(self.until).await,
+        }
     }
 }
