@@ -165,13 +165,13 @@ impl Subscriptions {
         }
         let (pipeline, steps) = self.steps(&new, &old, has_clients);
         let count = pipeline.len();
-        let answers = match count {
+        let replies = match count {
             0 => Vec::new(),
             _ => connection.send_packed_commands(&pipeline, 0, count).await?,
         };
-        let answered = steps.iter().zip(&answers);
-        refused.extend(answered.filter_map(|((step, channel), answer)| {
-            let refusal = step.refusal(answer)?;
+        let replied = steps.iter().zip(&replies);
+        refused.extend(replied.filter_map(|((step, channel), reply)| {
+            let refusal = step.refusal(reply)?;
             Some((*step, channel.clone(), refusal))
         }));
         if let Some((step, _, refusal)) = refused.iter().find(|(.., refusal)| !refusal.lasting) {
@@ -244,7 +244,7 @@ impl Subscriptions {
                     add(Step::Pass, "", &["WAIT", "0", "1"]);
                 }
             }
-            // One command per channel, as the client library expects one answer per command.
+            // One command per channel, as the client library expects one reply per command.
             for channel in old {
                 add(Step::Unsubscribe, channel, &["UNSUBSCRIBE", channel]);
             }
@@ -286,7 +286,7 @@ impl Subscriptions {
             }),
             Transport::Separate(pubsub) => {
                 let (mut sink, channels) = (pubsub.sink.clone(), channels.clone());
-                // The first poll sends it; the rest waits for the answer.
+                // The first poll sends it; the rest waits for the reply.
                 let _ = async move { sink.unsubscribe(channels).await }.now_or_never();
                 true
             }
@@ -355,9 +355,9 @@ impl State {
 }
 
 impl Step {
-    /// The refusal in an answer, if it is one.
-    fn refusal(self, answer: &Value) -> Option<Refusal> {
-        match (self, answer) {
+    /// The refusal in a reply, if it is one.
+    fn refusal(self, reply: &Value) -> Option<Refusal> {
+        match (self, reply) {
             (Self::Publish, Value::Int(0)) => Some(Refusal {
                 words: "messages do not arrive".to_owned(),
                 lasting: true,
@@ -369,7 +369,7 @@ impl Step {
             {
                 None
             }
-            (_, answer) => errors::refusal(answer),
+            (_, reply) => errors::refusal(reply),
         }
     }
 }
