@@ -125,7 +125,7 @@ pub(super) enum Acquired {
 /// A lock that is held.
 pub(super) enum Held {
     Lock(Guard),
-    Job(JobGuard),
+    Job(Box<JobGuard>),
 }
 
 impl Target {
@@ -172,7 +172,7 @@ impl From<Guard> for Acquired {
 impl From<JobLock> for Acquired {
     fn from(lock: JobLock) -> Self {
         match lock {
-            JobLock::Granted(guard) => Self::Held(Held::Job(guard)),
+            JobLock::Granted(guard) => Self::Held(Held::Job(Box::new(guard))),
             JobLock::Completed(run) => Self::Completed(run),
         }
     }
