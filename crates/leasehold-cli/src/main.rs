@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     if let Some(code) = run::guard() {
         return ExitCode::from(code);
     }
-    if let Some(code) = completions::names() {
+    if let Some(code) = completions::reply() {
         return ExitCode::from(code);
     }
     let cli = match Cli::of_process() {
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    if cli.command.run_args().is_some() {
+    if cli.command.keeps_leases() {
         stderr::start_thread();
     }
     // The watchdog sets up its own logging.
