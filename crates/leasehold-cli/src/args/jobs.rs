@@ -88,7 +88,7 @@ pub(crate) struct JobArgs {
         help_heading = "Job"
     )]
     pub(crate) retry_after: Option<Duration>,
-    /// Keep the record of the run for this time; 30d if not given, and two periods and a day at least
+    /// Keep the record of the run for this time; 30d if not given
     #[arg(
         long,
         value_name = "DURATION",
