@@ -30,17 +30,6 @@ macro_rules! conformance {
             conformance!(@stores [memory sqlite redis sentinel cluster buckets] $one_place);
         }
     };
-    // The stores that keep annotations.
-    (annotating $annotating:tt one_place $one_place:tt) => {
-        mod annotating {
-            use super::*;
-            conformance!(@stores [memory sqlite] $annotating);
-            mod in_one_place {
-                use super::*;
-                conformance!(@stores [memory sqlite] $one_place);
-            }
-        }
-    };
     (@stores [$($store:ident)+] $behaviours:tt) => {
         $( conformance!(@store $store $behaviours); )+
     };
@@ -109,6 +98,16 @@ conformance! {
         trying::work_is_not_begun_while_another_holds_the_lock,
         waiting::a_timeout_ends_the_waiting,
         waiting::a_waiter_that_is_not_polled_delays_no_other,
+        annotations::only_the_holder_annotates,
+        annotations::a_lease_of_another_client_does_not_annotate,
+        annotations::an_expired_lease_does_not_annotate,
+        annotations::an_annotation_is_kept_for_its_time,
+        annotations::an_annotation_is_removed_alone,
+        annotations::a_text_is_any_text_of_up_to_four_kibibytes,
+        annotations::kinds_that_are_not_kept_are_refused,
+        observing::each_change_of_holder_and_annotation_is_noticed,
+        observing::no_change_is_lost_in_a_storm,
+        observing::every_observer_is_notified,
     }
     // Where the records of a name are in one place, which keeps a queue and the order of a batch.
     one_place {
@@ -131,23 +130,6 @@ conformance! {
         queue::a_revocation_notifies_the_holder_and_the_head,
         queue::waiters_that_cannot_be_notified_are_passed_over,
         trying::try_lock_overtakes_no_waiter,
-    }
-}
-
-conformance! {
-    annotating {
-        annotations::only_the_holder_annotates,
-        annotations::a_lease_of_another_client_does_not_annotate,
-        annotations::an_expired_lease_does_not_annotate,
-        annotations::an_annotation_is_kept_for_its_time,
-        annotations::an_annotation_is_removed_alone,
-        annotations::a_text_is_any_text_of_up_to_four_kibibytes,
-        annotations::kinds_that_are_not_kept_are_refused,
-        observing::each_change_of_holder_and_annotation_is_noticed,
-        observing::no_change_is_lost_in_a_storm,
-        observing::every_observer_is_notified,
-    }
-    one_place {
         annotations::completions_are_listed_in_order_with_any_key,
         jobs::a_completed_run_is_not_repeated,
         jobs::each_key_has_one_run,
