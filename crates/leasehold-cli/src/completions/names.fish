@@ -20,5 +20,6 @@ end
 
 complete -c leasehold -n "__fish_leasehold_using_subcommand show" -f -a "(__fish_leasehold_names)"
 complete -c leasehold -n "__fish_leasehold_using_subcommand release" -f -a "(__fish_leasehold_names)"
+complete -c leasehold -n "__fish_leasehold_using_subcommand hold" -f -a "(__fish_leasehold_names)"
 complete -c leasehold -n "__fish_leasehold_before_command" -a "(__fish_leasehold_names)"
 complete -c leasehold -n "__fish_leasehold_in_command" -f -a "(complete -C (__fish_leasehold_command))"

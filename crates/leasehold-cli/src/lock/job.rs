@@ -1,11 +1,12 @@
-//! What a run acquires: a lock, or a job that may be complete already.
+//! What is acquired: a lock, or a job that may be complete already.
 
 use std::ops::Deref;
 use std::time::Duration;
 
 use leasehold::{Client, CompletionInfo, ErrorKind, Guard, Job, JobGuard, JobLock, Mutex};
 
-use crate::args::{Anchor, JobArgs, OnceCommand, RunArgs, RunCommand};
+use super::args::LockArgs;
+use crate::args::{Anchor, JobArgs, OnceCommand, RunCommand};
 use crate::exit::{self, Failure};
 use crate::{jobs, output};
 
@@ -50,9 +51,14 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The lock or job under the name in the arguments.
-    pub(super) fn target(&self, args: &RunArgs, client: &Client) -> Result<Target, Failure> {
-        let mut mutex = client.mutex(&args.name)?;
+    /// The lock or job with a name.
+    pub(super) fn target(
+        &self,
+        name: &str,
+        args: &LockArgs,
+        client: &Client,
+    ) -> Result<Target, Failure> {
+        let mut mutex = client.mutex(name)?;
         if let Some(lease) = args.lease {
             mutex = mutex.lease(lease)?;
         }
@@ -91,9 +97,9 @@ impl<'a> Plan<'a> {
     }
 
     /// Prints that the run was complete already. Returns the exit code.
-    pub(super) fn print_completed(&self, args: &RunArgs, run: &CompletionInfo) -> u8 {
+    pub(crate) fn print_completed(&self, args: &LockArgs, run: &CompletionInfo) -> u8 {
         if args.verbose {
-            let name = &args.name;
+            let name = &run.name;
             let key = run.key.as_ref();
             let key = key.map_or_else(String::new, |key| format!(" for {key}"));
             let finished = output::rfc3339(run.finished).unwrap_or_default();
@@ -123,7 +129,7 @@ pub(super) enum Acquired {
 }
 
 /// A lock that is held.
-pub(super) enum AnyGuard {
+pub(crate) enum AnyGuard {
     Lock(Guard),
     Job(Box<JobGuard>),
 }
@@ -181,9 +187,9 @@ impl From<JobLock> for Acquired {
 impl AnyGuard {
     /// Records that the run of a job is complete, if its command has ended with 0. The exit code of the run, if that
     /// failed: another client may run the job again. A lost lock is reported by its release.
-    pub(super) async fn complete(
+    pub(crate) async fn complete(
         &mut self,
-        args: &RunArgs,
+        args: &LockArgs,
         outcome: &Result<u8, Failure>,
     ) -> Result<bool, u8> {
         let (Self::Job(job), Ok(0)) = (self, outcome) else {
@@ -195,7 +201,7 @@ impl AnyGuard {
                 if !args.quiet {
                     note!(
                         "leasehold: {}: the run is not recorded as complete, because the lock was lost",
-                        args.name
+                        job.name()
                     );
                 }
                 Ok(false)
@@ -209,7 +215,7 @@ impl AnyGuard {
         }
     }
 
-    pub(super) async fn release(self) -> leasehold::Result<()> {
+    pub(crate) async fn release(self) -> leasehold::Result<()> {
         match self {
             Self::Lock(guard) => guard.release().await,
             Self::Job(guard) => guard.release().await,
