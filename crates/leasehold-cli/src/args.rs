@@ -1,5 +1,7 @@
 //! The command line: one definition for parser, help, man pages and completions.
 
+mod jobs;
+
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,6 +11,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use leasehold::ReplicaCount;
 
+pub(crate) use self::jobs::{Anchor, JobArgs, JobsArgs, OnceCommand, RunCommand};
 use crate::lock::args::LockArgs;
 use crate::lock::watchdog::LockWatchdogArgs;
 use crate::watchdog::WatchdogArgs;
@@ -29,7 +32,7 @@ impl Cli {
     pub(crate) fn of_process() -> Result<Self, clap::Error> {
         let arguments: Vec<_> = env::args_os().collect();
         let parsed = Self::try_parse_from(&arguments).and_then(|mut cli| {
-            if let Command::Run(run) = &mut cli.command {
+            if let Some(run) = cli.command.run_args_mut() {
                 refuse_name_after_escape(&arguments)?;
                 run.apply_implied();
             }
@@ -46,11 +49,12 @@ fn refuse_name_after_escape(arguments: &[OsString]) -> Result<(), clap::Error> {
     };
     let partial = Cli::command().ignore_errors(true);
     let matches = partial.try_get_matches_from(&arguments[..escape])?;
-    let run = matches.subcommand_matches("run");
-    if run.is_some_and(|run| run.contains_id("name")) {
+    let (subcommand, run) = matches.subcommand().unwrap_or(("run", &matches));
+    if run.try_contains_id("name").unwrap_or_default() {
         return Ok(());
     }
-    let message = "the name of the lock is missing before '--': leasehold run NAME COMMAND";
+    let message =
+        format!("the name of the lock is missing before '--': leasehold {subcommand} NAME COMMAND");
     Err(Cli::command().error(ErrorKind::MissingRequiredArgument, message))
 }
 
@@ -104,8 +108,10 @@ pub(crate) struct StoreArgs {
 /// would replace that text.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Run(Box<RunArgs>),
+    Run(Box<RunCommand>),
+    Once(Box<OnceCommand>),
     Hold(Box<HoldArgs>),
+    Jobs(JobsArgs),
     Ls(LsArgs),
     Show(ShowArgs),
     Release(ReleaseArgs),
@@ -121,7 +127,7 @@ impl Command {
     /// Whether the process renews leases, so that no writing may block it.
     pub(crate) fn keeps_leases(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Hold(_) => true,
+            Self::Run(_) | Self::Once(_) | Self::Hold(_) => true,
             Self::Watchdog(args) => args.is_node(),
             _ => false,
         }
@@ -134,8 +140,11 @@ impl Command {
             Self::Show(args) => args.json,
             Self::Release(args) => args.json,
             Self::Doctor(args) => args.json,
+            Self::Jobs(args) => args.json,
             Self::Watchdog(args) => args.has_json_output(),
-            Self::Run(_) | Self::Hold(_) | Self::Completions(_) | Self::Man(_) => false,
+            Self::Run(_) | Self::Once(_) | Self::Hold(_) | Self::Completions(_) | Self::Man(_) => {
+                false
+            }
         }
     }
 
@@ -144,17 +153,23 @@ impl Command {
         match self {
             Self::Show(args) => Some(args.name.clone()),
             Self::Release(args) => Some(args.name.clone()),
+            Self::Jobs(args) => args.reset.clone(),
+            _ => None,
+        }
+    }
+
+    /// The arguments of a command that runs another one.
+    fn run_args_mut(&mut self) -> Option<&mut RunArgs> {
+        match self {
+            Self::Run(command) => Some(&mut command.run),
+            Self::Once(command) => Some(&mut command.run),
             _ => None,
         }
     }
 }
 
-/// Acquire a lock, run a command, release the lock.
-///
-/// The lease is renewed while the command runs. If renewals fail, the command is stopped before
-/// another client can acquire the lock. Options stand before COMMAND; all that follows its first word belongs to it.
+/// The name of a lock, a command, and how it is run under the lock.
 #[derive(Debug, Args)]
-#[command(override_usage = help::RUN_USAGE, after_long_help = help::RUN)]
 pub(crate) struct RunArgs {
     /// The name of the lock: 1 to 512 bytes, no braces, no control characters
     pub(crate) name: String,

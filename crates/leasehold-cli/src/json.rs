@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::doctor::{Finding, Report};
 use leasehold::watchdog::ClientStatus;
-use leasehold::{Cause, ClientInfo, Guard, LockInfo, State, WaiterInfo};
+use leasehold::{Cause, ClientInfo, CompletionInfo, Guard, LockInfo, State, WaiterInfo};
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -49,6 +49,22 @@ pub(crate) struct Doctor<'a> {
     severity: &'static str,
     findings: Vec<DoctorFinding<'a>>,
     acl: Option<&'a str>,
+}
+
+/// The output of `jobs`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Jobs<'a> {
+    store: String,
+    jobs: Vec<CompletedRun<'a>>,
+}
+
+/// The output of `jobs --reset`.
+#[derive(Debug, Serialize)]
+pub(crate) struct JobsReset<'a> {
+    store: String,
+    name: &'a str,
+    key: Option<&'a str>,
+    reset: bool,
 }
 
 /// The output of `watchdog status`.
@@ -120,6 +136,26 @@ struct Client<'a> {
     connected_since: Option<String>,
 }
 
+/// The last completed run of a job.
+#[derive(Debug, Serialize)]
+struct CompletedRun<'a> {
+    name: &'a str,
+    key: Option<&'a str>,
+    period_ms: Option<u64>,
+    slot: Option<String>,
+    next_slot: Option<String>,
+    overdue: bool,
+    started: Option<String>,
+    finished: Option<String>,
+    took_ms: u64,
+    exit_code: u8,
+    host: &'a str,
+    program: &'a str,
+    label: &'a str,
+    lease: String,
+    token: u64,
+}
+
 #[derive(Debug, Serialize)]
 struct DoctorFinding<'a> {
     severity: &'static str,
@@ -185,6 +221,57 @@ impl<'a> Release<'a> {
             name,
             released: held.is_some(),
             lock: held.map(Lock::from),
+        }
+    }
+}
+
+impl<'a> Jobs<'a> {
+    pub(crate) fn new(
+        client: &leasehold::Client,
+        runs: &'a [CompletionInfo],
+        now: SystemTime,
+    ) -> Self {
+        Self {
+            store: client.store().to_string(),
+            jobs: runs.iter().map(|run| CompletedRun::new(run, now)).collect(),
+        }
+    }
+}
+
+impl<'a> JobsReset<'a> {
+    pub(crate) fn new(
+        client: &leasehold::Client,
+        name: &'a str,
+        key: Option<&'a str>,
+        reset: bool,
+    ) -> Self {
+        Self {
+            store: client.store().to_string(),
+            name,
+            key,
+            reset,
+        }
+    }
+}
+
+impl<'a> CompletedRun<'a> {
+    fn new(run: &'a CompletionInfo, now: SystemTime) -> Self {
+        Self {
+            name: &run.name,
+            key: run.key.as_deref(),
+            period_ms: run.period.map(millis),
+            slot: run.slot.and_then(output::rfc3339),
+            next_slot: run.next_slot.and_then(output::rfc3339),
+            overdue: run.is_overdue(now),
+            started: output::rfc3339(run.started),
+            finished: output::rfc3339(run.finished),
+            took_ms: millis(run.took()),
+            exit_code: run.exit_code,
+            host: &run.host,
+            program: &run.program,
+            label: &run.label,
+            lease: run.lease.to_string(),
+            token: run.token.get(),
         }
     }
 }
@@ -327,9 +414,9 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether arguments that the parser refuses request JSON. Behind `run` are those of another command.
+/// Whether arguments that the parser refuses request JSON. Behind `run` and `once` are those of another command.
 pub(crate) fn is_requested(args: impl Iterator<Item = OsString>) -> bool {
-    args.take_while(|arg| arg != "run" && arg != "--")
+    args.take_while(|arg| arg != "run" && arg != "once" && arg != "--")
         .any(|arg| arg == "--json")
 }
 

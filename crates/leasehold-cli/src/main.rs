@@ -15,6 +15,7 @@ mod exit;
 mod help;
 mod hints;
 mod hold;
+mod jobs;
 mod json;
 mod lock;
 mod log;
@@ -37,6 +38,7 @@ use tokio::runtime::Builder;
 
 use self::args::{Cli, Command};
 use self::exit::Failure;
+use self::lock::job::Plan;
 
 fn main() -> ExitCode {
     // Before the environment is parsed for arguments: a guardian is started by `run`, not by a user.
@@ -83,8 +85,10 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Watchdog(args) => watchdog::watchdog(&args, &cli.store),
         Command::Completions(args) => completions::print(&args),
         Command::Man(args) => man::print(&args),
-        Command::Run(args) => wait_for(run::run(&args, &cli.store)),
+        Command::Run(args) => wait_for(run::run(&args.run, &Plan::of(&args), &cli.store)),
+        Command::Once(args) => wait_for(run::run(&args.run, &Plan::once(&args), &cli.store)),
         Command::Hold(args) => wait_for(hold::hold(&args, &cli.store)),
+        Command::Jobs(args) => wait_for(jobs::jobs(&args, &cli.store)),
         Command::Ls(args) => wait_for(ls::ls(&args, &cli.store)),
         Command::Show(args) => wait_for(show::show(&args, &cli.store)),
         Command::Doctor(args) => wait_for(doctor::doctor(&args, &cli.store)),

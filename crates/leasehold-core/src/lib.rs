@@ -8,6 +8,7 @@
 //! * [`quorum`]: the same over many masters.
 //! * [`queue`]: the waiters of a lock.
 //! * [`annotation`]: what a holder may store beside the record.
+//! * [`job`]: whether a job that has run is to be run again.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
 //! * [`lease`]: the [`state`] of a lease for its holder.
 //! * [`policy`]: when a lease is renewed and when it is given up.
@@ -25,6 +26,7 @@ mod batching;
 pub mod contention;
 pub mod holds;
 pub mod id;
+pub mod job;
 pub mod lease;
 pub mod min_hold;
 pub mod mutex;
@@ -45,6 +47,7 @@ pub use annotation::{Annotation, AnnotationKind, CompletionKey};
 pub use contention::{Chain, Handoff};
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
+pub use job::{Completion, CompletionError, Due, JobSchedule, Period, Slots};
 pub use lease::{Action, Lease};
 pub use min_hold::MinHold;
 pub use mutex::{Grant, Loss, Notice, Op, Outcome, Record, RecordHolder};

@@ -56,6 +56,8 @@
 //! and [`Guard::lost`] returns when it is lost. A task that must enter its lock again needs an [`Owner`].
 //! [`Mutex::holder`] and [`Client::locks`] describe the holders of locks and their waiters.
 //!
+//! Work that must not be done again, once in a day or once for a version, is a [`Job`].
+//!
 //! # Observability
 //!
 //! Events go to `tracing`: a lease in jeopardy is a warning, a lost one an error. A task that waits for longer than a
@@ -78,6 +80,7 @@
 //! | `leasehold_jeopardy_total`, `leasehold_lost_total` | counter | leases in jeopardy and lost leases, by `cause` |
 //! | `leasehold_renewer_restarts_total` | counter | panics that the renewer survived |
 //! | `leasehold_round_trips_total` | counter | batches sent to the store |
+//! | `leasehold_job_last_success_timestamp_seconds` | gauge | when the last run of the `job` ended that said it was complete, as far as this process knows |
 //! | `leasehold_watchdog_connected` | gauge | 1 while the `node` of the watchdog is connected |
 //!
 //! # Crate features
@@ -115,6 +118,7 @@
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod client;
+mod completion_info;
 mod config;
 #[cfg(feature = "doctor")]
 pub mod doctor;
@@ -140,6 +144,7 @@ pub mod watchdog;
 pub use leasehold_core::{Cause, ClientId, Instant, LeaseId, State, StateKind, Token};
 
 pub use crate::client::{Client, ClientBuilder, Shutdown};
+pub use crate::completion_info::CompletionInfo;
 pub use crate::driver::clock;
 pub use crate::durability::{Durability, ReplicaCount, ReplicaCountError};
 pub use crate::error::{Error, ErrorKind, Result};
@@ -150,6 +155,7 @@ pub use crate::secret::Secret;
 #[cfg(feature = "redis")]
 pub use crate::store::RedisAddress;
 pub use crate::store::{ClientInfo, WaiterInfo};
+pub use crate::sync::job::{Job, JobBuilder, JobGuard, JobLock, JobOutcome};
 pub use crate::sync::mutex::Mutex;
 
 /// The wire protocol of the watchdog, for its node: a crate of this project that is released together with this one.

@@ -39,6 +39,8 @@ fn described() -> Vec<(clap::Command, &'static str)> {
     vec![
         (cli.clone(), section(store)),
         (command("run"), section("## `run`")),
+        (command("once"), section("## `run`")),
+        (command("jobs"), section("## `jobs`")),
         (command("hold"), section("## `hold`")),
         (command("ls"), listings),
         (command("show"), listings),

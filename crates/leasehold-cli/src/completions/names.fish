@@ -8,11 +8,13 @@ end
 
 function __fish_leasehold_in_command
     __fish_leasehold_using_subcommand run
+    or __fish_leasehold_using_subcommand once
     and __fish_leasehold_command >/dev/null
 end
 
 function __fish_leasehold_before_command
     __fish_leasehold_using_subcommand run
+    or __fish_leasehold_using_subcommand once
     and not __fish_leasehold_command >/dev/null
 end
 

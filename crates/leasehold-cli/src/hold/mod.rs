@@ -14,6 +14,7 @@ use self::caller::{Caller, Departure};
 use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure};
 use crate::lock::jeopardy::{self, describe_loss};
+use crate::lock::job::Plan;
 use crate::lock::watchdog::WatchdogReport;
 use crate::lock::{Outcome, Request};
 use crate::signals::Signals;
@@ -26,6 +27,7 @@ pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failu
     let request = Request {
         name: &args.name,
         args: &args.lock,
+        plan: &Plan::Always,
         store,
         watchdog: watchdog.as_ref(),
         program: &program_of_caller(),
@@ -34,7 +36,8 @@ pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failu
     let interruption = async || End::next(&mut signals, &mut caller).await;
     let (client, guard) = match request.acquire(interruption).await? {
         Outcome::Acquired(client, guard) => (client, guard),
-        Outcome::Refused => return Ok(args.lock.refusal_code()),
+        // A hold is not a job, so it is never complete.
+        Outcome::Refused | Outcome::Completed(_) => return Ok(args.lock.refusal_code()),
         Outcome::Interrupted(End::Departed(Departure::Closed)) => {
             let message = format!("{}: stdin has ended before the lock was granted", args.name);
             return Err(Failure::usage(message));

@@ -3,15 +3,17 @@
 pub(crate) mod args;
 mod holder;
 pub(crate) mod jeopardy;
+pub(crate) mod job;
 mod waiting;
 pub(crate) mod watchdog;
 
 use std::time::{Duration, Instant};
 
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, Durability, ErrorKind, Guard, Mutex};
+use leasehold::{Client, CompletionInfo, Durability, ErrorKind, Guard, Mutex};
 
 use self::args::LockArgs;
+use self::job::{Acquired, AnyGuard, Plan, Target};
 use self::waiting::Progress;
 use crate::args::StoreArgs;
 use crate::connect::connect;
@@ -29,6 +31,7 @@ const FIRST_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct Request<'a> {
     pub(crate) name: &'a str,
     pub(crate) args: &'a LockArgs,
+    pub(crate) plan: &'a Plan<'a>,
     pub(crate) store: &'a StoreArgs,
     pub(crate) watchdog: Option<&'a Watchdog>,
     /// The program of the client info.
@@ -39,7 +42,9 @@ pub(crate) struct Request<'a> {
 
 /// The outcome of a request that has not failed.
 pub(crate) enum Outcome<T> {
-    Acquired(Client, Guard),
+    Acquired(Client, AnyGuard),
+    /// The job was complete already, or is now.
+    Completed(CompletionInfo),
     /// Another client holds the lock for longer than it may be waited for.
     Refused,
     Interrupted(T),
@@ -62,7 +67,8 @@ impl Request<'_> {
             biased;
             interrupted = interruption() => Err(Ok(Outcome::Interrupted(interrupted))),
             acquired = self.granted(&client, begun) => match acquired {
-                Ok(Some(guard)) => Ok(guard),
+                Ok(Some(Acquired::Held(guard))) => Ok(guard),
+                Ok(Some(Acquired::Completed(run))) => Err(Ok(Outcome::Completed(run))),
                 Ok(None) => {
                     self.print_refusal(&client).await;
                     Err(Ok(Outcome::Refused))
@@ -109,18 +115,13 @@ impl Request<'_> {
         connect(self.store, builder).await
     }
 
-    /// The lock, or `None` if another client holds it for longer than it may be waited for.
-    async fn granted(&self, client: &Client, begun: Instant) -> Result<Option<Guard>, Failure> {
-        let mut mutex = client.mutex(self.name)?;
-        if let Some(lease) = self.args.lease {
-            mutex = mutex.lease(lease)?;
-        }
-        if let Some(at_least) = self.args.at_least {
-            mutex = mutex.min_hold(at_least)?;
-        }
-        refuse_to_wait_for_itself(&mutex).await?;
-        let progress = Progress::new(self.args, &mutex, client, begun);
-        Ok(progress.run(confirmed(self.args, &mutex, begun)).await?)
+    /// The lock or job, or `None` if another client holds it for longer than it may be waited for.
+    async fn granted(&self, client: &Client, begun: Instant) -> Result<Option<Acquired>, Failure> {
+        let target = self.plan.target(self.name, self.args, client)?;
+        let mutex = target.mutex();
+        refuse_to_wait_for_itself(mutex).await?;
+        let progress = Progress::new(self.args, mutex, client, begun);
+        Ok(progress.run(confirmed(self.args, &target, begun)).await?)
     }
 
     /// Prints who holds the lock, and what that means.
@@ -140,9 +141,10 @@ impl Request<'_> {
         let waited = self.args.wait.filter(|limit| !limit.is_zero());
         let waited = waited.map(|limit| format!("waited {}, ", duration::format(limit)));
         note!(
-            "leasehold: {} {is_held}; {}{refusal}",
+            "leasehold: {} {is_held}; {}{refusal}{}",
             self.name,
-            waited.unwrap_or_default()
+            waited.unwrap_or_default(),
+            self.plan.cost_of_refusal()
         );
     }
 }
@@ -151,39 +153,45 @@ impl Request<'_> {
 /// under it.
 async fn confirmed(
     args: &LockArgs,
-    mutex: &Mutex,
+    target: &Target,
     begun: Instant,
-) -> leasehold::Result<Option<Guard>> {
+) -> leasehold::Result<Option<Acquired>> {
     loop {
-        let Some(guard) = wait(args, mutex, begun).await? else {
-            return Ok(None);
+        let guard = match wait(args, target, begun).await? {
+            Some(Acquired::Held(guard)) => guard,
+            ended => return Ok(ended),
         };
         match confirm(&guard, args).await {
             Err(_) if guard.state().is_lost() => {}
-            confirmed => return confirmed.map(|()| Some(guard)),
+            confirmed => return confirmed.map(|()| Some(Acquired::Held(guard))),
         }
     }
 }
 
-async fn wait(args: &LockArgs, mutex: &Mutex, begun: Instant) -> leasehold::Result<Option<Guard>> {
+async fn wait(
+    args: &LockArgs,
+    target: &Target,
+    begun: Instant,
+) -> leasehold::Result<Option<Acquired>> {
     if args.no_wait {
-        return mutex.try_lock().await;
+        return target.try_lock().await;
     }
     match args.wait {
         Some(limit) => {
             let left = limit.saturating_sub(begun.elapsed());
-            match mutex.lock_timeout(left).await {
+            match target.lock_timeout(left).await {
                 // Perhaps without a reply so far. One attempt shows whether the lock is held.
                 Err(error)
                     if error.kind() == ErrorKind::Unreachable && left < FIRST_REPLY_TIMEOUT =>
                 {
-                    let attempt = tokio::time::timeout(FIRST_REPLY_TIMEOUT, mutex.try_lock()).await;
+                    let attempt =
+                        tokio::time::timeout(FIRST_REPLY_TIMEOUT, target.try_lock()).await;
                     attempt.unwrap_or(Err(error))
                 }
                 waited => waited,
             }
         }
-        None => mutex.lock().await.map(Some),
+        None => target.lock().await.map(Some),
     }
 }
 

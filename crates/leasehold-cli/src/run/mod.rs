@@ -20,13 +20,14 @@ use self::supervise::Supervisor;
 use crate::args::{OnLost, RunArgs, StoreArgs};
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::lock::job::{AnyGuard, Plan};
 use crate::lock::watchdog::WatchdogReport;
 use crate::lock::{Outcome, Request, jeopardy};
 use crate::signals::Signals;
 
 pub(crate) use self::guardian::guard;
 
-pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(args: &RunArgs, plan: &Plan<'_>, store: &StoreArgs) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
     let watchdog = args.watchdog.settings()?;
     let program = args.command.first().map(Path::new);
@@ -34,14 +35,16 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     let request = Request {
         name: &args.name,
         args: &args.lock,
+        plan,
         store,
         watchdog: watchdog.as_ref(),
         program: &program.to_string_lossy(),
         refusal: refusal(args),
     };
     let interruption = async || signals.next().await.number;
-    let (client, guard) = match request.acquire(interruption).await? {
+    let (client, mut guard) = match request.acquire(interruption).await? {
         Outcome::Acquired(client, guard) => (client, guard),
+        Outcome::Completed(run) => return Ok(plan.print_completed(&args.lock, &run)),
         Outcome::Refused => return Ok(refusal_code(args)),
         Outcome::Interrupted(signal) => return Ok(exit::by_signal(signal)),
     };
@@ -62,6 +65,7 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     );
     let outcome = report.during(command).await;
     let held = begun.elapsed();
+    let completed = guard.complete(&args.lock, &outcome).await;
     let to_the_end = release(guard, args).await;
     if watchdog.is_some() {
         report.finish(&client).await;
@@ -70,6 +74,9 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         note!("leasehold: held for {}", duration::format(held));
     }
     match outcome {
+        // The lock was held when the run was complete.
+        Ok(0) if completed == Ok(true) => Ok(0),
+        Ok(0) if let Err(code) = completed => Ok(code),
         // Only the release has revealed that the lock was lost while the command ran.
         Ok(_) if !to_the_end && args.on_lost != OnLost::Ignore => Ok(args.lost_exit_code),
         outcome => outcome,
@@ -145,7 +152,7 @@ async fn run_command(
 }
 
 /// Releases the lock. `false` if it was not held to the end.
-async fn release(guard: Guard, args: &RunArgs) -> bool {
+async fn release(guard: AnyGuard, args: &RunArgs) -> bool {
     let reported = guard.state().is_lost();
     match guard.release().await {
         Ok(()) => true,

@@ -25,6 +25,9 @@ fn help_has_its_sections_in_order() {
         "Options:",
         "--label",
         "--verbose",
+        "Job:",
+        "--every",
+        "--done-exit-code",
         "Lease:",
         "--ttl",
         "End of the command:",
@@ -53,6 +56,7 @@ fn the_usage_does_not_depend_on_variables() {
     let fixture = Fixture::with_store("redis://h".to_owned());
     for (command, arguments) in [
         ("run", "<NAME> <COMMAND>..."),
+        ("once", "<NAME> --key <KEY> <COMMAND>..."),
         ("hold", "<NAME>"),
         ("show", "<NAME>"),
         ("release", "<NAME>"),
@@ -75,6 +79,8 @@ fn the_manual_has_a_page_for_every_command() {
     for page in [
         "leasehold",
         "leasehold-run",
+        "leasehold-once",
+        "leasehold-jobs",
         "leasehold-hold",
         "leasehold-ls",
         "leasehold-show",
@@ -151,8 +157,8 @@ fn bash_completes_the_names_of_held_locks() {
         ("leasehold show --js", "--json\n"),
         ("leasehold run x --skip", "--skip-ok\n"),
         // The command is a program in PATH, and its arguments are files.
-        ("leasehold run x leaseh", "leasehold\n"),
-        ("leasehold run --wait 5 orders:4 -- leaseh", "leasehold\n"),
+        ("leasehold run x mktem", "mktemp\n"),
+        ("leasehold run --wait 5 orders:4 -- mktem", "mktemp\n"),
         ("leasehold run x compg", "\n"),
         ("leasehold run x ./", "\n"),
         ("leasehold run x ls -", "\n"),

@@ -9,6 +9,7 @@ mod death;
 mod doctor;
 mod help;
 mod hold;
+mod jobs;
 mod languages;
 mod listings;
 mod loss;

@@ -1,3 +1,4 @@
 //! The lock types.
 
+pub(crate) mod job;
 pub(crate) mod mutex;

@@ -37,9 +37,9 @@ use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
-    driver: Arc<Driver>,
-    key: Key,
-    options: AcquireOptions,
+    pub(super) driver: Arc<Driver>,
+    pub(super) key: Key,
+    pub(super) options: AcquireOptions,
     min_hold: Duration,
     owner: Option<OwnerId>,
 }
@@ -463,7 +463,7 @@ impl Mutex {
         }
     }
 
-    async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
+    pub(super) async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
         let _waiter = (!matches!(wait, Wait::No)).then(WaiterMetric::begin);
         let begun = self.driver.context.clock.now();
         let acquired = async {
@@ -502,9 +502,12 @@ impl Mutex {
     }
 
     fn error(&self, kind: ErrorKind, message: &str) -> Error {
-        self.driver
-            .context
-            .name_error(Error::new(kind, message), &self.key)
+        self.name_error(Error::new(kind, message))
+    }
+
+    /// Names the lock and the store in an error.
+    pub(super) fn name_error(&self, error: Error) -> Error {
+        self.driver.context.name_error(error, &self.key)
     }
 }
 

@@ -7,6 +7,7 @@ mod annotations;
 mod cancelling;
 mod handoff;
 mod holding;
+mod jobs;
 mod leases;
 mod leaving;
 mod listings;
@@ -59,6 +60,7 @@ conformance! {
         holding::run_drops_the_work_when_the_lease_is_lost,
         holding::shutdown_releases_everything,
         holding::a_lease_held_too_long_is_lost_and_passes_on,
+        jobs::jobs_are_refused_where_no_completions_are_kept,
         leases::a_fixed_lease_ends_on_time_and_is_not_renewed,
         leases::a_renewed_lease_outlives_five_ttls,
         leases::fixed_and_renewed_holds_keep_their_own_terms,
@@ -129,6 +131,12 @@ conformance! {
         queue::waiters_that_cannot_be_notified_are_passed_over,
         trying::try_lock_overtakes_no_waiter,
         annotations::completions_are_listed_in_order_with_any_key,
+        jobs::a_completed_run_is_not_repeated,
+        jobs::each_key_has_one_run,
+        jobs::a_waiter_takes_over_a_run_that_failed,
+        jobs::all_waiters_return_when_the_run_is_complete,
+        jobs::a_holder_that_was_cut_off_completes_nothing,
+        jobs::a_run_that_failed_keeps_the_lock_for_a_while,
         observing::each_change_of_the_queue_is_noticed,
     }
 }
