@@ -90,8 +90,7 @@ impl JobGuard {
     /// # Errors
     ///
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease was lost before, otherwise as the store replies. Another
-    /// client may do the work
-    /// again.
+    /// client may do the work again.
     ///
     /// # Cancel safety
     ///
