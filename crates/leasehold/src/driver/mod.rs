@@ -16,6 +16,7 @@ mod events;
 mod flush;
 pub(crate) mod hold;
 pub(crate) mod metrics;
+pub(crate) mod observer;
 mod presence;
 mod primitives;
 mod reentry;
@@ -32,6 +33,7 @@ use std::sync::{Arc, Weak};
 
 use leasehold_core::contention::Backoff;
 use leasehold_core::{ClientId, Handoff, LeaseId};
+use tokio::sync::Notify;
 
 use self::acquire::Contender;
 use self::acquire::local_queue::{Head, LocalQueues, QueueKind};
@@ -70,6 +72,8 @@ pub(crate) struct Driver {
     backoffs: Mutex<HashMap<Key, Backoff>>,
     /// Whether the client was shut down, and acquires no locks any more.
     closed: AtomicBool,
+    /// Wakes the observers when the client is shut down.
+    closing: Notify,
     pub(crate) client: ClientId,
     leases: AtomicU64,
     this: Weak<Self>,
@@ -131,6 +135,7 @@ impl Driver {
             handoff,
             backoffs: Mutex::default(),
             closed: AtomicBool::new(false),
+            closing: Notify::new(),
             client,
             leases: AtomicU64::new(1),
             this: Weak::clone(this),
@@ -167,7 +172,17 @@ impl Driver {
     /// From now on locks cannot be acquired, and the tasks in the queues get no turn.
     fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
+        self.closing.notify_waiters();
         self.queues.close();
+    }
+
+    /// Waits until the client is shut down.
+    pub(crate) async fn closed(&self) {
+        // Subscribed before the flag is read: no shutdown falls between.
+        let closing = self.closing.notified();
+        if !self.closed.load(Ordering::SeqCst) {
+            closing.await;
+        }
     }
 
     /// Whether this process holds the lock, as far as it knows.
