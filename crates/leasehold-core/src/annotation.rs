@@ -104,3 +104,74 @@ pub fn annotate(
         None => Err(Loss::Free),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::id::ClientId;
+    use crate::mutex::RecordHolder;
+
+    const END: StoreTime = StoreTime::from_micros(10);
+    const BEFORE: StoreTime = StoreTime::from_micros(9);
+
+    fn lease(number: u64) -> LeaseId {
+        let client = ClientId::from_random([7; 16]);
+        LeaseId { client, number }
+    }
+
+    fn annotation(number: u64, text: &str) -> Annotation {
+        Annotation {
+            lease: lease(number),
+            token: Token::MAX,
+            text: text.into(),
+        }
+    }
+
+    /// Held by lease 1 until the end.
+    fn held() -> Record {
+        Record {
+            hold: Some(RecordHolder {
+                lease: lease(1),
+                count: NonZeroU32::MIN,
+                expires_at: END,
+            }),
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn only_the_holder_stores_an_annotation() {
+        let old = annotation(7, "old");
+        for (record, number, now, expected) in [
+            (held(), 1, BEFORE, Ok(())),
+            (held(), 1, END, Err(Loss::Free)),
+            (held(), 2, BEFORE, Err(Loss::TakenOver)),
+            (held(), 2, END, Err(Loss::Free)),
+            (Record::default(), 1, BEFORE, Err(Loss::Free)),
+        ] {
+            let new = annotation(number, "new");
+            for _ in 0..2 {
+                let mut stored = Some(old.clone());
+                let result = annotate(&record, &mut stored, new.clone(), now);
+                assert_eq!(result, expected);
+                let kept = if expected.is_ok() { &new } else { &old };
+                assert_eq!(stored.as_ref(), Some(kept));
+            }
+        }
+    }
+
+    #[test]
+    fn a_completion_key_has_up_to_256_bytes_without_control_characters() {
+        for key in ["v1.2.3", " a b/c:*?[x]{}", "昼 夜 🔒", &"n".repeat(256)] {
+            assert_eq!(CompletionKey::parse(key).unwrap().as_str(), key);
+        }
+        let refused = |key: &str| CompletionKey::parse(key).unwrap_err();
+        assert_eq!(refused(""), NameError::Empty);
+        assert_eq!(refused("a\nb"), NameError::Forbidden('\n'));
+        let (bytes, bytes_max) = (258, COMPLETION_KEY_BYTES_MAX);
+        let too_long = NameError::TooLong { bytes, bytes_max };
+        assert_eq!(refused(&"ä".repeat(129)), too_long);
+    }
+}

@@ -183,7 +183,7 @@ fn check_length(scope: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// Why a text cannot be a name, namespace or tenant.
+/// Why a text cannot be a name, namespace, tenant or completion key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {

@@ -6,9 +6,7 @@ use std::pin::Pin;
 use std::sync::Weak;
 use std::time::Duration;
 
-use leasehold_core::{
-    Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Outcome, StoreTime,
-};
+use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Outcome, StoreTime};
 
 pub use super::entry::{ClientInfo, Entry, WaiterInfo};
 pub use super::event::{Event, EventScope, Listener, WakeupMode};
@@ -315,10 +313,7 @@ pub(crate) fn not_replicated(store: &(impl fmt::Display + ?Sized)) -> Error {
 }
 
 /// The error of a store that does not keep annotations of a kind.
-pub(crate) fn no_annotation(
-    store: &(impl fmt::Display + ?Sized),
-    kind: &AnnotationKind,
-) -> Error {
+pub(crate) fn no_annotation(store: &(impl fmt::Display + ?Sized), kind: &AnnotationKind) -> Error {
     let message = match kind {
         AnnotationKind::Value => "this store does not keep the values of leaders",
         AnnotationKind::Completion | AnnotationKind::KeyCompletion(_) => {

@@ -8,8 +8,8 @@ use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss};
 
 use super::api::private::Sealed;
 use super::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Observation, Reply, Request,
-    Shard, Store,
+    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Observation,
+    Reply, Request, Shard, Store,
 };
 use crate::{Durability, Result};
 
@@ -53,6 +53,17 @@ pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
         self.inner().register_client(space, client, info, ttl)
+    }
+
+    /// As [`Store::annotate`].
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        self.inner().annotate(key, kind, annotation, keep)
     }
 }
 
@@ -108,6 +119,7 @@ impl<W: ForwardingStore> Store for W {
     ) -> BoxFuture<'a, Result<()>> {
         ForwardingStore::register_client(self, space, client, info, ttl)
     }
+
     fn annotate<'a>(
         &'a self,
         key: &'a Key,
@@ -115,7 +127,7 @@ impl<W: ForwardingStore> Store for W {
         annotation: &'a Annotation,
         keep: Duration,
     ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        self.inner().annotate(key, kind, annotation, keep)
+        ForwardingStore::annotate(self, key, kind, annotation, keep)
     }
 
     fn remove_annotation<'a>(

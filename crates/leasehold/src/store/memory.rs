@@ -5,19 +5,22 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_core::mutex::{self, Record};
+use leasehold_core::annotation::{self, Annotation, AnnotationKind};
+use leasehold_core::mutex::{self, Loss, Record};
 use leasehold_core::{ClientId, Instant, StoreTime};
 
 use crate::clock::{BootClock, Clock};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Reply, Request,
-    Store, WaiterInfo, WakeupMode, refuse_replicated,
+    BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Observation, Reply,
+    Request, Store, WaiterInfo, WakeupMode, refuse_replicated,
 };
 use crate::store::lock::lock;
+use crate::store::observation::visible;
+use crate::store::observers::Observers;
 use crate::{Error, ErrorKind, Result};
 
-/// The number of records from which free ones are removed.
+/// The number of records and annotations from which unused ones are removed.
 const GC_MIN: usize = 1024;
 
 /// Lock records in the memory of this process.
@@ -37,6 +40,7 @@ pub struct MemoryStore {
     /// move leases.
     start: Duration,
     tables: Mutex<Tables>,
+    observers: Observers,
 }
 
 /// Notifications to send.
@@ -45,6 +49,8 @@ type Notification = (Arc<dyn Listener>, Event);
 #[derive(Debug, Default)]
 struct Tables {
     records: HashMap<Key, Record>,
+    /// With the time until which they are kept.
+    annotations: HashMap<(Key, AnnotationKind), (Annotation, StoreTime)>,
     clients: HashMap<ClientId, (ClientInfo, StoreTime)>,
     listeners: HashMap<ClientId, Weak<dyn Listener>>,
     gc_at: usize,
@@ -68,6 +74,7 @@ impl MemoryStore {
             clock,
             start,
             tables: Mutex::default(),
+            observers: Observers::default(),
         }
     }
 
@@ -93,17 +100,33 @@ impl MemoryStore {
         }
         let mut tables = lock(&self.tables);
         let now = self.now();
-        let mut notifications = Vec::new();
-        let replies = batch
-            .iter()
-            .map(|request| tables.apply(request, now, &mut notifications))
-            .collect();
+        let (mut notifications, mut changed) = (Vec::new(), Vec::new());
+        let apply = |request| tables.apply(request, now, &mut notifications, &mut changed);
+        let replies = batch.iter().map(apply).collect();
         tables.collect_garbage(now);
         drop(tables);
         for (listener, event) in notifications {
             listener.notify(event);
         }
+        for key in changed {
+            self.observers.notify(key);
+        }
         replies
+    }
+
+    fn observe_now(&self, key: &Key, kind: &AnnotationKind) -> Observation {
+        let changed = Some(self.observers.add(key));
+        let tables = lock(&self.tables);
+        let now = self.now();
+        let record = tables.records.get(key);
+        let holder = record.and_then(|record| record.holder(now));
+        Observation {
+            now,
+            holder: holder.map(|hold| (hold.lease, now.until(hold.expires_at))),
+            waiters: record.map_or(0, |record| visible(record, now).1),
+            annotation: tables.annotation(key, kind, now).cloned(),
+            changed,
+        }
     }
 }
 
@@ -114,11 +137,13 @@ impl Default for MemoryStore {
 }
 
 impl Tables {
-    fn apply(
+    /// Applies an operation. Adds its notifications, and its name if it has changed what observers read.
+    fn apply<'a>(
         &mut self,
-        request: &Request,
+        request: &'a Request,
         now: StoreTime,
         notifications: &mut Vec<Notification>,
+        changed: &mut Vec<&'a Key>,
     ) -> Reply {
         let Self {
             records, listeners, ..
@@ -128,6 +153,7 @@ impl Tables {
             Some(record) => record,
             None => records.entry(request.key.clone()).or_default(),
         };
+        let before = visible(record, now);
         let outcome = mutex::apply(record, &request.op, now, |notice| {
             let listener = listener(notice.lease().client);
             let reachable = listener.is_some();
@@ -135,16 +161,48 @@ impl Tables {
             notifications.extend(listener.map(|listener| (listener, event)));
             reachable
         });
+        if visible(record, now) != before {
+            changed.push(&request.key);
+        }
         let now = Some(now);
         Reply::Applied { outcome, now }
     }
 
-    /// Removes free records and expired clients, whenever the table has doubled since the last time.
+    /// Stores an annotation by the rule.
+    fn annotate(
+        &mut self,
+        key: &Key,
+        kind: &AnnotationKind,
+        annotation: &Annotation,
+        now: StoreTime,
+        until: StoreTime,
+    ) -> Result<(), Loss> {
+        let free = Record::default();
+        let record = self.records.get(key).unwrap_or(&free);
+        let mut stored = None;
+        annotation::annotate(record, &mut stored, annotation.clone(), now)?;
+        let stored = stored.map(|annotation| ((key.clone(), kind.clone()), (annotation, until)));
+        self.annotations.extend(stored);
+        Ok(())
+    }
+
+    /// Removes an annotation. Returns whether there was one.
+    fn remove_annotation(&mut self, key: &Key, kind: &AnnotationKind, now: StoreTime) -> bool {
+        let removed = self.annotations.remove(&(key.clone(), kind.clone()));
+        removed.is_some_and(|(_, until)| now < until)
+    }
+
+    fn annotation(&self, key: &Key, kind: &AnnotationKind, now: StoreTime) -> Option<&Annotation> {
+        let (annotation, until) = self.annotations.get(&(key.clone(), kind.clone()))?;
+        (now < *until).then_some(annotation)
+    }
+
+    /// Removes free records, and expired clients and annotations, whenever the tables have doubled since the last time.
     ///
     /// A free record is kept as long as its counter is ahead of the clock. The clock of this store is never set
     /// back, so after that a new record would issue the same tokens.
     fn collect_garbage(&mut self, now: StoreTime) {
-        if self.records.len() < self.gc_at.max(GC_MIN) {
+        if self.records.len() + self.annotations.len() < self.gc_at.max(GC_MIN) {
             return;
         }
         self.records.retain(|_, record| {
@@ -154,7 +212,8 @@ impl Tables {
             counts || record.holder(now).is_some() || now < record.queue.until()
         });
         self.clients.retain(|_, (_, until)| now < *until);
-        self.gc_at = self.records.len() * 2;
+        self.annotations.retain(|_, (_, until)| now < *until);
+        self.gc_at = (self.records.len() + self.annotations.len()) * 2;
     }
 
     fn entry(&self, key: &Key, now: StoreTime) -> Option<Entry> {
@@ -226,12 +285,74 @@ impl Store for MemoryStore {
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let micros = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
-            let until = self.now().as_micros().saturating_add(micros);
-            let entry = (info.clone(), StoreTime::from_micros(until));
+            let entry = (info.clone(), self.now().after_span(ttl));
             lock(&self.tables).clients.insert(client, entry);
             Ok(())
         })
+    }
+
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        Box::pin(async move {
+            let mut tables = lock(&self.tables);
+            let now = self.now();
+            let annotated = tables.annotate(key, kind, annotation, now, now.after_span(keep));
+            tables.collect_garbage(now);
+            drop(tables);
+            if annotated.is_ok() {
+                self.observers.notify(key);
+            }
+            Ok(annotated)
+        })
+    }
+
+    fn remove_annotation<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let removed = lock(&self.tables).remove_annotation(key, kind, self.now());
+            if removed {
+                self.observers.notify(key);
+            }
+            Ok(removed)
+        })
+    }
+
+    fn completions<'a>(
+        &'a self,
+        space: &'a Keyspace,
+    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
+        Box::pin(async move {
+            let tables = lock(&self.tables);
+            let now = self.now();
+            let found = tables
+                .annotations
+                .iter()
+                .filter(|((key, kind), (_, until))| {
+                    key.space == *space && *kind != AnnotationKind::Value && now < *until
+                });
+            let found = found.map(|((key, kind), (annotation, _))| {
+                (key.clone(), kind.clone(), annotation.clone())
+            });
+            let mut found: Vec<_> = found.collect();
+            found.sort_by(|(a, a_kind, _), (b, b_kind, _)| (a, a_kind).cmp(&(b, b_kind)));
+            Ok(found)
+        })
+    }
+
+    fn observe<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<Observation>> {
+        Box::pin(async move { Ok(self.observe_now(key, kind)) })
     }
 }
 

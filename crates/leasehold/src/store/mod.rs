@@ -16,6 +16,7 @@ mod key;
 mod lock;
 mod memory;
 mod observation;
+mod observers;
 mod open;
 mod options;
 #[cfg(feature = "redis")]
@@ -28,16 +29,16 @@ mod url_suggestion;
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{
-    Annotation, AnnotationKind, ClientId, Grant, LeaseId, Loss, Name, NameError, Namespace, Notice, Op, Outcome, ScopeName,
-    StoreTime, TokenCount, Ttl,
+    Annotation, AnnotationKind, ClientId, CompletionKey, Grant, LeaseId, Loss, Name, NameError,
+    Namespace, Notice, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl,
 };
 
 #[cfg(test)]
 pub(crate) use self::api::fixture;
 pub(crate) use self::api::not_replicated;
 pub use self::api::{
-    BoxFuture, Capabilities, Changed, ClientInfo, Entry, Event, EventScope, Key, Keyspace, Leftover,
-    Listener, Observation, Reply, Request, Shard, Store, WaiterInfo, WakeupMode,
+    BoxFuture, Capabilities, Changed, ClientInfo, Entry, Event, EventScope, Key, Keyspace,
+    Leftover, Listener, Observation, Reply, Request, Shard, Store, WaiterInfo, WakeupMode,
 };
 #[doc(hidden)]
 pub use self::forwarding::ForwardingStore;

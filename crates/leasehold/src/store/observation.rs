@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Annotation, LeaseId, StoreTime};
+use leasehold_core::{Annotation, LeaseId, Record, StoreTime};
 use tokio::sync::oneshot;
 
 /// Completes, or is dropped by the store, when what was read has changed or may have changed. It may be spurious.
 ///
-/// The end of a lease by its ttl is not a change: its reader has a timer.
+/// What ends by time is not a change: a lease by its ttl, for which its reader has a timer, a queue or an annotation.
 pub type Changed = oneshot::Receiver<()>;
 
 /// The state of a name, as [`Store::observe`](super::Store::observe) has read it.
@@ -24,4 +24,12 @@ pub struct Observation {
     pub annotation: Option<Annotation>,
     /// The next change. `None`: the store cannot push it, so the reader polls.
     pub changed: Option<Changed>,
+}
+
+/// The part of an observation that operations on a record change: its holder and the number of its waiters.
+pub(super) fn visible(record: &Record, now: StoreTime) -> (Option<LeaseId>, usize) {
+    let queued = now < record.queue.until();
+    let waiters = record.queue.waiters().filter(|_| queued);
+    let holder = record.holder(now).map(|hold| hold.lease);
+    (holder, waiters.count())
 }
