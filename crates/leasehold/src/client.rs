@@ -18,7 +18,7 @@ use crate::store::{self, ClientInfo, Keyspace, OpenOptions, Store, not_replicate
 use crate::watchdog::wire::ClientSecret;
 #[cfg(feature = "watchdog")]
 use crate::watchdog::{Watchdog, WatchdogStatus};
-use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, Secret};
+use crate::{Durability, Election, Error, ErrorKind, LockInfo, Mutex, Result, Secret};
 
 /// A process's connection to a store, and the leases that it keeps alive there.
 ///
@@ -85,6 +85,15 @@ impl Client {
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
         let key = self.space.key(config::name(name.as_ref())?);
         Ok(Mutex::new(Arc::clone(&self.driver), key, self.options))
+    }
+
+    /// The election with this name, whose leader holds the lock with this name. Sends no request.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::mutex`].
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
+        self.mutex(name).map(Election::new)
     }
 
     /// The locks that are held in this client's namespace and tenant, by name, with their waiters.

@@ -27,6 +27,8 @@ pub(crate) struct Hold {
     /// The slot in which other tasks of the owner find the lease. It exists as long as a hold.
     pub(crate) slot: Option<Arc<ReentrySlot>>,
     begun: Instant,
+    /// Whether the lease may be handed off to another task.
+    handoff: bool,
     released: bool,
 }
 
@@ -59,8 +61,14 @@ impl Hold {
             token,
             slot: None,
             begun,
+            handoff: true,
             released: false,
         }
+    }
+
+    /// Has the lease released at its end, even if a task of this process waits for it.
+    pub(crate) const fn prevent_handoff(&mut self) {
+        self.handoff = false;
     }
 
     /// Enters a lease again. `handoffs` is how often it had been handed off when its owner got it. `None`: it
@@ -266,7 +274,7 @@ impl Hold {
         if inner.lease.state(now) == State::Lost(Cause::Released) {
             return None;
         }
-        if count == 0 && healthy && hand_off(driver, lease, &mut inner, now) {
+        if count == 0 && healthy && self.handoff && hand_off(driver, lease, &mut inner, now) {
             return None;
         }
         let request = lease.release(count, inner.lease.ttl(now));

@@ -1,3 +1,5 @@
 //! The lock types.
 
+pub(crate) mod election;
+pub(crate) mod lock_events;
 pub(crate) mod mutex;
