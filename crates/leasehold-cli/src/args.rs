@@ -1,5 +1,7 @@
 //! The command line: one definition for parser, help, man pages and completions.
 
+mod jobs;
+
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,6 +11,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use leasehold::ReplicaCount;
 
+pub(crate) use self::jobs::{Anchor, JobArgs, JobsArgs, OnceCommand, RunCommand};
 use crate::run_watchdog::RunWatchdogArgs;
 use crate::watchdog::WatchdogArgs;
 use crate::{duration, help, hints, variables};
@@ -28,7 +31,7 @@ impl Cli {
     pub(crate) fn of_process() -> Result<Self, clap::Error> {
         let arguments: Vec<_> = env::args_os().collect();
         let parsed = Self::try_parse_from(&arguments).and_then(|mut cli| {
-            if let Command::Run(run) = &mut cli.command {
+            if let Some(run) = cli.command.run_args_mut() {
                 refuse_name_after_escape(&arguments)?;
                 run.expand_shell_command();
             }
@@ -45,11 +48,13 @@ fn refuse_name_after_escape(arguments: &[OsString]) -> Result<(), clap::Error> {
     };
     let partial = Cli::command().ignore_errors(true);
     let matches = partial.try_get_matches_from(&arguments[..escape])?;
-    let run = matches.subcommand_matches("run");
-    if run.is_some_and(|run| run.contains_id("name")) {
+    let (subcommand, run) = matches.subcommand().unwrap_or(("run", &matches));
+    if run.try_contains_id("name").unwrap_or_default() {
         return Ok(());
     }
-    let message = "the name of the lock is missing before '--': leasehold run NAME COMMAND";
+    let message = format!(
+        "the name of the lock is missing before '--': leasehold {subcommand} NAME COMMAND"
+    );
     Err(Cli::command().error(ErrorKind::MissingRequiredArgument, message))
 }
 
@@ -103,7 +108,9 @@ pub(crate) struct StoreArgs {
 /// would replace that text.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Run(Box<RunArgs>),
+    Run(Box<RunCommand>),
+    Once(Box<OnceCommand>),
+    Jobs(JobsArgs),
     Ls(LsArgs),
     Show(ShowArgs),
     Release(ReleaseArgs),
@@ -123,8 +130,9 @@ impl Command {
             Self::Show(args) => args.json,
             Self::Release(args) => args.json,
             Self::Doctor(args) => args.json,
+            Self::Jobs(args) => args.json,
             Self::Watchdog(args) => args.has_json_output(),
-            Self::Run(_) | Self::Completions(_) | Self::Man(_) => false,
+            Self::Run(_) | Self::Once(_) | Self::Completions(_) | Self::Man(_) => false,
         }
     }
 
@@ -133,17 +141,31 @@ impl Command {
         match self {
             Self::Show(args) => Some(args.name.clone()),
             Self::Release(args) => Some(args.name.clone()),
+            Self::Jobs(args) => args.reset.clone(),
+            _ => None,
+        }
+    }
+
+    /// The arguments of a command that runs another one.
+    pub(crate) fn run_args(&self) -> Option<&RunArgs> {
+        match self {
+            Self::Run(command) => Some(&command.run),
+            Self::Once(command) => Some(&command.run),
+            _ => None,
+        }
+    }
+
+    fn run_args_mut(&mut self) -> Option<&mut RunArgs> {
+        match self {
+            Self::Run(command) => Some(&mut command.run),
+            Self::Once(command) => Some(&mut command.run),
             _ => None,
         }
     }
 }
 
-/// Acquire a lock, run a command, release the lock.
-///
-/// The lease is renewed while the command runs. If renewals fail, the command is stopped before
-/// another client can acquire the lock. Options stand before COMMAND; all that follows its first word belongs to it.
+/// The name of a lock, a command, and how it is run under the lock.
 #[derive(Debug, Args)]
-#[command(override_usage = help::RUN_USAGE, after_long_help = help::RUN)]
 pub(crate) struct RunArgs {
     /// The name of the lock: 1 to 512 bytes, no braces, no control characters
     pub(crate) name: String,
@@ -223,6 +245,18 @@ pub(crate) struct RunArgs {
         help_heading = "Lease"
     )]
     pub(crate) lease: Option<Duration>,
+    /// The time that the lock stays taken at least, from its acquisition, also after a failed command; up to 24h
+    ///
+    /// So a machine whose clock is a little behind does not run a short job again. Ends early only by release --force,
+    /// or if the lock is lost.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration::parse_min_hold,
+        allow_hyphen_values = true,
+        help_heading = "Lease"
+    )]
+    pub(crate) at_least: Option<Duration>,
     /// Number of replicas (or all) that must acknowledge the grant and each renewal
     #[arg(
         long,

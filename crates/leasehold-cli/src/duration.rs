@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// The bounds of a ttl and of a fixed lease.
+/// The bounds of a ttl and of a fixed lease. A minimum hold may be shorter.
 const TTL_MIN: Duration = Duration::from_millis(100);
 const TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -30,6 +30,15 @@ pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
     match (TTL_MIN..=TTL_MAX).contains(&ttl) {
         true => Ok(ttl),
         false => Err("it must be from 100ms to 24h".to_owned()),
+    }
+}
+
+/// Parses a minimum hold.
+pub(crate) fn parse_min_hold(text: &str) -> Result<Duration, String> {
+    let min_hold = parse(text)?;
+    match min_hold <= TTL_MAX {
+        true => Ok(min_hold),
+        false => Err("it must be at most 24h".to_owned()),
     }
 }
 

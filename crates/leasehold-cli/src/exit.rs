@@ -26,7 +26,7 @@ pub(crate) fn by_signal(signal: i32) -> u8 {
 }
 
 /// Settings that the messages of the library name, and what they are on the command line.
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 6] = [
     (
         "ClientBuilder::password",
         "LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE",
@@ -34,6 +34,7 @@ const SETTINGS: [(&str, &str); 5] = [
     ("ClientBuilder::username", "the user in the URL"),
     ("the durability (replicas)", "--replicas"),
     ("Watchdog::store_name", "--watchdog-store"),
+    ("Job::reset", "leasehold jobs --reset"),
     (
         "ClientBuilder::sentinel_password",
         variables::SENTINEL_PASSWORD,

@@ -6,6 +6,10 @@
 pub(crate) const RUN_USAGE: &str = "leasehold run [OPTIONS] <NAME> <COMMAND>...
        leasehold run [OPTIONS] <NAME> -c <STRING>";
 
+/// The two forms of `once`.
+pub(crate) const ONCE_USAGE: &str = "leasehold once [OPTIONS] <NAME> --key <KEY> <COMMAND>...
+       leasehold once [OPTIONS] <NAME> --key <KEY> -c <STRING>";
+
 /// The variables are those of all commands, and every manual page has them.
 pub(crate) const LEASEHOLD: &str = "\
 EXIT STATUS
@@ -30,7 +34,8 @@ ENVIRONMENT
 
 EXAMPLES
   leasehold run deploy ./deploy.sh production
-  leasehold run --no-wait --skip-ok nightly-report ./report.sh
+  leasehold run --every 1d nightly-report ./report.sh
+  leasehold once migrate --key v1.2.3 ./migrate.sh
   leasehold show deploy
   leasehold doctor --store redis://db";
 
@@ -43,7 +48,16 @@ EXIT STATUS
   125  leasehold failed, or its arguments are wrong
   126  the command cannot be executed
   127  the command was not found
-It is never 0 if the command did not run, except with --skip-ok.
+It is never 0 if the command did not run, except with --skip-ok, or if a run with --every was complete already \
+(--done-exit-code).
+
+JOBS
+With --every the command runs once in each period, whichever machines start it. The first one runs it; the others wait, \
+and exit with 0 as soon as the run is complete: its command has ended with 0. A run that fails, is lost or killed leaves \
+no record, and one of those that wait takes over. With -n or --skip-ok they do not wait, so nobody does. A start belongs \
+to the run whose time is nearest, by the clock of the store. So starts for one run may differ by less than half a \
+period, lateness included. The times begin with the first completed run, unless --anchor sets them, and are forgotten \
+after two periods without one. A machine that dies between the end of the command and its record repeats the run.
 
 ENVIRONMENT OF THE COMMAND
   LEASEHOLD_NAME      the name of the lock
@@ -72,11 +86,41 @@ Without a guardian the command is not run. If the guardian is killed, the run en
 
 EXAMPLES
   leasehold run nightly-report ./report.sh
+  leasehold run --every 1d --retry-after 5m nightly-report ./report.sh
   leasehold run -n --skip-ok cleanup find /tmp/cache -mtime +7 -delete
   leasehold run -w 2m --ttl 1m deploy ./deploy.sh production
+  leasehold run -n --skip-ok --at-least 1m clean-up ./clean-up.sh
   leasehold run backup -c 'pg_dump shop | gzip > shop.gz'
   leasehold run --watchdog backup ./backup.sh
   leasehold run import -c 'import --fence \"$LEASEHOLD_TOKEN\"'";
+
+pub(crate) const ONCE: &str = "\
+EXIT STATUS
+  0    the run for this key was complete already (--done-exit-code)
+  otherwise that of leasehold run, which has the details of all that is not about keys
+
+RUNS
+A run is complete when its command has ended with 0. Then all that wait exit, and each later start for this key exits at \
+once, until the record is removed: by --keep, or by leasehold jobs --reset. A run that fails, is lost or killed leaves no \
+record, and one of those that wait takes over. With -n or --skip-ok they do not wait, so nobody does. A machine that \
+dies between the end of the command and its record repeats the run.
+
+EXAMPLES
+  leasehold once migrate --key v1.2.3 ./migrate.sh
+  leasehold once -w 10m warm-up --key \"$RELEASE\" -c 'warm-up --all'
+  leasehold jobs --reset migrate --key v1.2.3";
+
+pub(crate) const JOBS: &str = "\
+EXIT STATUS
+  0    the runs were listed, perhaps none; or a record was removed
+  1    there was no record to remove (--reset)
+  125  the store is unreachable or refuses access, or the arguments are wrong
+
+EXAMPLES
+  leasehold jobs
+  leasehold jobs --json
+  leasehold jobs --reset nightly-report
+  leasehold jobs --reset migrate --key v1.2.3";
 
 pub(crate) const LS: &str = "\
 EXIT STATUS

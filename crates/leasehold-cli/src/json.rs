@@ -4,11 +4,11 @@
 //! The order of the fields is that of the keys. What is not known is null, and its key is there.
 
 use std::ffi::OsString;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use leasehold::doctor::{Finding, Report};
 use leasehold::watchdog::ClientStatus;
-use leasehold::{ClientInfo, LockInfo, WaiterInfo};
+use leasehold::{ClientInfo, CompletionInfo, LockInfo, WaiterInfo};
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -48,6 +48,22 @@ pub(crate) struct Doctor<'a> {
     acl: Option<&'a str>,
 }
 
+/// The output of `jobs`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Jobs<'a> {
+    store: String,
+    jobs: Vec<CompletedRun<'a>>,
+}
+
+/// The output of `jobs --reset`.
+#[derive(Debug, Serialize)]
+pub(crate) struct JobsReset<'a> {
+    store: String,
+    name: &'a str,
+    key: Option<&'a str>,
+    reset: bool,
+}
+
 /// The output of `watchdog status`.
 #[derive(Debug, Serialize)]
 pub(crate) struct WatchdogStatus<'a> {
@@ -71,11 +87,12 @@ struct ErrorBody<'a> {
     exit_code: u8,
 }
 
-/// A held lock.
+/// A lock that is held, or in its minimum hold.
 #[derive(Debug, Serialize)]
 struct Lock<'a> {
     name: &'a str,
     lease: String,
+    min_hold: bool,
     /// A number below 2^53, exact in every JSON reader.
     token: Option<u64>,
     count: u32,
@@ -100,6 +117,26 @@ struct Client<'a> {
     program: &'a str,
     label: &'a str,
     connected_since: Option<String>,
+}
+
+/// The last completed run of a job.
+#[derive(Debug, Serialize)]
+struct CompletedRun<'a> {
+    name: &'a str,
+    key: Option<&'a str>,
+    period_ms: Option<u64>,
+    slot: Option<String>,
+    next_slot: Option<String>,
+    overdue: bool,
+    started: Option<String>,
+    finished: Option<String>,
+    took_ms: u64,
+    exit_code: u8,
+    host: &'a str,
+    program: &'a str,
+    label: &'a str,
+    lease: String,
+    token: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -170,6 +207,57 @@ impl<'a> Release<'a> {
     }
 }
 
+impl<'a> Jobs<'a> {
+    pub(crate) fn new(
+        client: &leasehold::Client,
+        runs: &'a [CompletionInfo],
+        now: SystemTime,
+    ) -> Self {
+        Self {
+            store: client.store().to_string(),
+            jobs: runs.iter().map(|run| CompletedRun::new(run, now)).collect(),
+        }
+    }
+}
+
+impl<'a> JobsReset<'a> {
+    pub(crate) fn new(
+        client: &leasehold::Client,
+        name: &'a str,
+        key: Option<&'a str>,
+        reset: bool,
+    ) -> Self {
+        Self {
+            store: client.store().to_string(),
+            name,
+            key,
+            reset,
+        }
+    }
+}
+
+impl<'a> CompletedRun<'a> {
+    fn new(run: &'a CompletionInfo, now: SystemTime) -> Self {
+        Self {
+            name: &run.name,
+            key: run.key.as_deref(),
+            period_ms: run.period.map(millis),
+            slot: run.slot.and_then(output::rfc3339),
+            next_slot: run.next_slot.and_then(output::rfc3339),
+            overdue: run.is_overdue(now),
+            started: output::rfc3339(run.started),
+            finished: output::rfc3339(run.finished),
+            took_ms: millis(run.took()),
+            exit_code: run.exit_code,
+            host: &run.host,
+            program: &run.program,
+            label: &run.label,
+            lease: run.lease.to_string(),
+            token: run.token.get(),
+        }
+    }
+}
+
 impl<'a> From<&'a Report> for Doctor<'a> {
     fn from(report: &'a Report) -> Self {
         Self {
@@ -227,6 +315,7 @@ impl<'a> From<&'a LockInfo> for Lock<'a> {
         Self {
             name: &info.name,
             lease: info.lease.to_string(),
+            min_hold: info.min_hold,
             token: info.token.map(|token| token.get()),
             count: info.count,
             time_left_ms: millis(info.time_left),
@@ -262,9 +351,9 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether arguments that the parser refuses request JSON. Behind `run` are those of another command.
+/// Whether arguments that the parser refuses request JSON. Behind `run` and `once` are those of another command.
 pub(crate) fn is_requested(args: impl Iterator<Item = OsString>) -> bool {
-    args.take_while(|arg| arg != "run" && arg != "--")
+    args.take_while(|arg| arg != "run" && arg != "once" && arg != "--")
         .any(|arg| arg == "--json")
 }
 

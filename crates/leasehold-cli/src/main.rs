@@ -14,6 +14,7 @@ mod duration;
 mod exit;
 mod help;
 mod hints;
+mod jobs;
 mod json;
 mod log;
 mod ls;
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    if matches!(cli.command, Command::Run(_)) {
+    if cli.command.run_args().is_some() {
         stderr::start_thread();
     }
     // The watchdog sets up its own logging.
@@ -81,7 +82,9 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Watchdog(args) => watchdog::watchdog(&args, &cli.store),
         Command::Completions(args) => completions::print(&args),
         Command::Man(args) => man::print(&args),
-        Command::Run(args) => wait_for(run::run(&args, &cli.store)),
+        Command::Run(args) => wait_for(run::run(&args.run, &run::Plan::of(&args), &cli.store)),
+        Command::Once(args) => wait_for(run::run(&args.run, &run::Plan::once(&args), &cli.store)),
+        Command::Jobs(args) => wait_for(jobs::jobs(&args, &cli.store)),
         Command::Ls(args) => wait_for(ls::ls(&args, &cli.store)),
         Command::Show(args) => wait_for(show::show(&args, &cli.store)),
         Command::Doctor(args) => wait_for(doctor::doctor(&args, &cli.store)),

@@ -22,6 +22,14 @@ pub(crate) fn holder(info: &LockInfo) -> String {
     }
 }
 
+/// The same as it is listed: a lock in its minimum hold has no holder.
+pub(crate) fn listed_holder(info: &LockInfo) -> String {
+    match info.min_hold {
+        true => format!("minimum hold of {}", holder(info)),
+        false => holder(info),
+    }
+}
+
 /// A client in words.
 pub(crate) fn client(host: &str, pid: u32, program: &str, label: &str) -> String {
     let label = match label {

@@ -34,7 +34,7 @@ fn text(name: &str, cut_off: Option<&LockInfo>) -> String {
         return format!("{name} was free already");
     };
     let mut rows = vec![
-        ("cut off", output::holder(info)),
+        ("cut off", output::listed_holder(info)),
         ("held for", output::age(info)),
         ("lease", info.lease.to_string()),
     ];

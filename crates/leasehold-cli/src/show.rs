@@ -37,7 +37,7 @@ fn text(info: &LockInfo) -> String {
     };
     let rows = [
         ("name", output::printable(&info.name)),
-        ("holder", output::holder(info)),
+        ("holder", output::listed_holder(info)),
         ("since", since),
         ("time left", duration::format(info.time_left)),
         ("token", output::token(info)),

@@ -9,9 +9,11 @@
 //! * [`queue`]: the waiters of a lock.
 //! * [`annotation`]: what a holder may store beside the record.
 //! * [`election`]: what an observer of an election is told, and [`lock_event`]: what one of a lock is.
+//! * [`job`]: whether a job that has run is to be run again.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
 //! * [`lease`]: the [`state`] of a lease for its holder.
 //! * [`policy`]: when a lease is renewed and when it is given up.
+//! * [`min_hold`]: how long the name of a released lock stays taken.
 //! * [`contention`]: retry intervals, and hand-offs inside a process.
 //! * [`holds`]: re-entry, which is several holds on one lease.
 //! * [`schedule`]: leases in the order in which they are due, and [`shard_limiter`]: how many are sent at once.
@@ -26,8 +28,10 @@ pub mod contention;
 pub mod election;
 pub mod holds;
 pub mod id;
+pub mod job;
 pub mod lease;
 pub mod lock_event;
+pub mod min_hold;
 pub mod mutex;
 pub mod name;
 pub mod policy;
@@ -47,8 +51,10 @@ pub use contention::{Chain, Handoff};
 pub use election::{Leader, LeaderFilter};
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
+pub use job::{Completion, CompletionError, Due, JobSchedule, Period, Slots};
 pub use lease::{Action, Lease};
 pub use lock_event::{LockEvent, LockState};
+pub use min_hold::MinHold;
 pub use mutex::{Grant, Loss, Notice, Op, Outcome, Record, RecordHolder};
 pub use name::{Name, NameError, Namespace, ScopeName};
 pub use policy::{Policy, PolicyError};

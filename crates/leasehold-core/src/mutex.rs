@@ -12,6 +12,10 @@
 //! request that is applied late, after one with a longer ttl, does not shorten the lease of a holder whose
 //! longer ttl was confirmed.
 //!
+//! A holder can end its lease and keep the name taken for a while: its minimum hold. The record then names a lease
+//! that no client has ([`ClientId::min_hold_lease`](crate::id::ClientId::min_hold_lease)). So no late request of the holder changes it, and every other lease is
+//! refused until it expires.
+//!
 //! A refused lease can wait in a queue. An operation that finds the lock free grants it to the head of the queue
 //! in the same step, and notifies it: normally the release. A request cannot overtake the queue.
 
@@ -106,6 +110,13 @@ pub enum Op {
         /// already.
         ttl: Ttl,
     },
+    /// As its holder, end the lease, whatever its hold count. The lock is free after the delay.
+    ReleaseAfter {
+        /// The lease that holds the lock.
+        lease: LeaseId,
+        /// The rest of its minimum hold.
+        delay: Ttl,
+    },
     /// As its holder, store a block of tokens that was chosen elsewhere, for a lock over many masters. It must be
     /// larger than all before, or the one that was stored last.
     SetToken {
@@ -129,6 +140,7 @@ impl Op {
             | Self::Enter { ttl, .. }
             | Self::Renew { ttl, .. }
             | Self::Release { ttl, .. } => Some(*ttl),
+            Self::ReleaseAfter { delay, .. } => Some(*delay),
             Self::SetToken { .. } | Self::Revoke => None,
         }
     }
@@ -165,7 +177,7 @@ pub enum Outcome {
     },
     /// The ttl starts anew.
     Renewed,
-    /// The hold count is set; at 0 the lock is free.
+    /// The hold count is set; at 0 the lock is free, or will be after the minimum hold.
     Released {
         /// The hold count that remains.
         count: u32,
@@ -213,11 +225,11 @@ pub enum Notice {
     /// A waiter was granted the lock.
     Granted(Grant),
     /// A waiter is the first living one behind a grant: another was granted the lock, for `ttl` unless it renews. If
-    /// that one is dead, only this waiter notices.
+    /// that one is dead, only this waiter notices. Or it is the first behind a minimum hold, which ends after `ttl`.
     Next {
         /// The lease that waits.
         lease: LeaseId,
-        /// How long the other's grant is.
+        /// How long the grant or the minimum hold lasts.
         ttl: Ttl,
     },
     /// A holder was cut off by an operator.
@@ -290,6 +302,10 @@ pub fn apply(
             let outcome = release(record, now, lease, count, ttl);
             pass_on_without(record, now, lease, outcome, &mut notify)
         }
+        Op::ReleaseAfter { lease, delay } => {
+            let outcome = release_after(record, now, lease, delay, &mut notify);
+            pass_on_without(record, now, lease, outcome, &mut notify)
+        }
         Op::Revoke => {
             let cut_off = record.hold.take().map(|hold| hold.lease);
             if let Some(lease) = cut_off {
@@ -332,13 +348,19 @@ fn pass_on(
                 count: NonZeroU32::MIN,
                 expires_at: now.after(ttl),
             });
-            // A dead waiter cannot watch the grant, and by their positions the others would retry too late.
-            while let Some(&Waiter { lease, .. }) = record.queue.head()
-                && !notify(&Notice::Next { lease, ttl })
-            {
-                record.queue.pop();
-            }
+            notify_next(record, ttl, notify);
         }
+    }
+}
+
+/// Notifies the first living waiter that the lock may be free after `ttl`.
+///
+/// A dead waiter cannot watch that time, and by their positions the others would retry too late.
+fn notify_next(record: &mut Record, ttl: Ttl, notify: &mut impl FnMut(&Notice) -> bool) {
+    while let Some(&Waiter { lease, .. }) = record.queue.head()
+        && !notify(&Notice::Next { lease, ttl })
+    {
+        record.queue.pop();
     }
 }
 
@@ -414,6 +436,24 @@ fn release(
         }
     }
     Some(Outcome::Released { count })
+}
+
+/// `None`: the lease holds nothing.
+fn release_after(
+    record: &mut Record,
+    now: StoreTime,
+    lease: LeaseId,
+    delay: Ttl,
+    notify: &mut impl FnMut(&Notice) -> bool,
+) -> Option<Outcome> {
+    own(record, lease)?;
+    record.hold = Some(RecordHolder {
+        lease: lease.client.min_hold_lease(),
+        count: NonZeroU32::MIN,
+        expires_at: now.after(delay),
+    });
+    notify_next(record, delay, notify);
+    Some(Outcome::Released { count: 0 })
 }
 
 /// `None`: the lease holds nothing.

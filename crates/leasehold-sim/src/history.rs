@@ -215,7 +215,7 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
     let waiter = *pick(rng, leases);
     let lease = waiter.lease;
     let ttl = shape.ttl(rng);
-    match rng.u8(0..16) {
+    match rng.u8(0..17) {
         0..=2 => Op::Acquire {
             lease,
             count: at_least_one(*pick(rng, &[1, 1, 2, 3, u32::MAX])),
@@ -251,6 +251,7 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
             count: *pick(rng, &[0, 0, 0, 1, 2, u32::MAX]),
             ttl,
         },
+        15 => Op::ReleaseAfter { lease, delay: ttl },
         _ => Op::Revoke,
     }
 }
@@ -274,7 +275,7 @@ fn clients(rng: &mut Rng) -> Vec<Client> {
 
 /// One lease of each client and a second one of the first, with the requests by which they wait.
 fn leases(rng: &mut Rng, shape: Shape, clients: &[Client], name: usize) -> [Waiter; LEASES] {
-    let numbers = *pick(rng, &[0, 1 << 40, u64::MAX - (1 << 20)]);
+    let numbers = *pick(rng, &[1, 1 << 40, u64::MAX - (1 << 20)]);
     // The names have no lease in common.
     let first = (name * LEASES) as u64;
     std::array::from_fn(|nth| Waiter {
@@ -341,7 +342,8 @@ mod tests {
                     if let Op::Acquire { lease, ttl, .. }
                     | Op::Enter { lease, ttl, .. }
                     | Op::Renew { lease, ttl }
-                    | Op::Release { lease, ttl, .. } = op
+                    | Op::Release { lease, ttl, .. }
+                    | Op::ReleaseAfter { lease, delay: ttl } = op
                         && *lease != NO_HOLDER
                     {
                         let durations = [

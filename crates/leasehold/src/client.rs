@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::{ClientId, LeaseOptions};
+use leasehold_core::{ClientId, Completion, LeaseOptions};
 
 use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
 use crate::driver::context::AcquireOptions;
 use crate::driver::watchdog::WatchdogClient;
-use crate::driver::{Context, Driver, Runtime, shutdown};
+use crate::driver::{Context, Driver, Runtime, report, shutdown};
 #[cfg(feature = "redis")]
 use crate::store::RedisAddress;
 use crate::store::{self, ClientInfo, Keyspace, OpenOptions, Store, not_replicated};
@@ -18,7 +18,10 @@ use crate::store::{self, ClientInfo, Keyspace, OpenOptions, Store, not_replicate
 use crate::watchdog::wire::ClientSecret;
 #[cfg(feature = "watchdog")]
 use crate::watchdog::{Watchdog, WatchdogStatus};
-use crate::{Durability, Election, Error, ErrorKind, LockInfo, Mutex, Result, Secret};
+use crate::{
+    CompletionInfo, Durability, Election, Error, ErrorKind, Job, JobBuilder, LockInfo, Mutex,
+    Result, Secret,
+};
 
 /// A process's connection to a store, and the leases that it keeps alive there.
 ///
@@ -94,6 +97,54 @@ impl Client {
     /// As [`Client::mutex`].
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
         self.mutex(name).map(Election::new)
+    }
+
+    /// The job with this name, which runs under the lock with this name. [`JobBuilder::every`] is its period. Sends no
+    /// request. See [`Job`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::mutex`], and [`ErrorKind::Unsupported`] over many masters, which keep no records of completed runs.
+    pub fn job(&self, name: impl AsRef<str>) -> Result<JobBuilder> {
+        self.mutex(name)?.job()
+    }
+
+    /// The job that runs once for a key, such as a version. Sends no request. See [`Job`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::job`] and [`JobBuilder::once`].
+    pub fn once(&self, name: impl AsRef<str>, key: impl AsRef<str>) -> Result<Job> {
+        self.job(name)?.once(key)
+    }
+
+    /// The last completed run of each job in this client's namespace and tenant, and of each key, by name. Records that
+    /// this version cannot read are not listed; a warning of `tracing` names them.
+    ///
+    /// # Errors
+    ///
+    /// As the store replies. [`ErrorKind::Unsupported`] over many masters.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn completions(&self) -> Result<Vec<CompletionInfo>> {
+        let stored = self.driver.context.store.completions(&self.space).await;
+        let stored = stored.map_err(|error| error.at_store(&self.driver.context.store))?;
+        let readable = stored.iter().filter_map(|(key, kind, annotation)| {
+            let name = &key.name;
+            match Completion::parse(&annotation.text) {
+                Ok(run) => Some(CompletionInfo::new(name, kind, annotation, &run)),
+                Err(error) => {
+                    report(|| {
+                        let lock = name.as_str();
+                        tracing::warn!(lock, %error, "the record of a completed run cannot be read");
+                    });
+                    None
+                }
+            }
+        });
+        Ok(readable.collect())
     }
 
     /// The locks that are held in this client's namespace and tenant, by name, with their waiters.
@@ -214,7 +265,7 @@ impl Client {
         let unconfirmed = self.driver.releases.unconfirmed();
         let names = unconfirmed
             .iter()
-            .map(|release| release.request.key.name.as_str());
+            .map(|release| release.key().name.as_str());
         let listed: Vec<_> = names.take(NAMES_LISTED).collect();
         let more = match unconfirmed.len() - listed.len() {
             0 => String::new(),

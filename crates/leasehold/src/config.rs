@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Handoff, Name, NameError, Namespace, Policy, ScopeName, Ttl};
+use leasehold_core::{Handoff, MinHold, Name, NameError, Namespace, Policy, ScopeName, Ttl};
 
 use crate::store::{Keyspace, OpenOptions};
 use crate::{Durability, Error, ErrorKind, Result, Secret};
@@ -125,6 +125,22 @@ pub(crate) fn ttl(what: &str, duration: Duration) -> Result<Ttl> {
             "the {what} must be from 100 ms to 24 h, not {duration:?}"
         ))
     })
+}
+
+/// A minimum hold of a user's choice, at a store that keeps no record longer than `longest` without a renewal.
+pub(crate) fn min_hold(duration: Duration, longest: Ttl) -> Result<Duration> {
+    if duration > MinHold::MAX {
+        let message = format!("the minimum hold must be at most 24 h, not {duration:?}");
+        return Err(invalid(message));
+    }
+    if duration > longest.as_duration() {
+        return Err(invalid(format!(
+            "a minimum hold of {duration:?} is longer than the longest ttl that this store takes, {longest:?}; a \
+             master that was started again is kept out for so long. Set ?longest-ttl= in the store URL, the same for \
+             all programs"
+        )));
+    }
+    Ok(duration)
 }
 
 /// A name of a user's choice.

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::{Cause, Instant, LeaseId, State, StateKind, Token};
+use leasehold_core::{Cause, Instant, LeaseId, State, StateKind, Token, Ttl};
 use tokio::sync::watch;
 
 use crate::driver::hold::{Hold, Loss};
@@ -234,6 +234,23 @@ impl Guard {
     pub(crate) fn name_error(&self, error: Error) -> Error {
         let Hold { driver, lease, .. } = &self.hold;
         driver.context.name_error(error, &lease.key)
+    }
+
+    /// The id of the lease, and its first fencing token.
+    pub(crate) fn lease(&self) -> (LeaseId, Token) {
+        (self.hold.lease.id, self.hold.lease.first)
+    }
+
+    /// Makes the lease lost, because the store has replied that it is.
+    pub(crate) fn lose(&self, cause: Cause) {
+        let Hold { driver, lease, .. } = &self.hold;
+        lease.lose(cause, driver.context.clock.now());
+    }
+
+    /// Releases the lock, which stays taken for a time from now on.
+    pub(crate) async fn release_after(self, delay: Ttl) -> Result<()> {
+        self.hold.require_min_hold(delay.as_duration());
+        self.release().await
     }
 
     pub(crate) fn lost_error(&self, cause: Cause) -> Error {

@@ -6,14 +6,17 @@ use leasehold_core::{LeaseId, Token};
 
 use crate::store::{ClientInfo, Entry, WaiterInfo};
 
-/// A lock that is held, as the store knew it at the time of the call.
+/// A lock that is held or in its minimum hold, as the store knew it at the time of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
     /// The name of the lock.
     pub name: String,
-    /// The lease that holds it.
+    /// The lease that holds it. During a minimum hold its number is 0.
     pub lease: LeaseId,
+    /// Whether no client holds it, and it stays taken for [`time_left`](Self::time_left) after its release by
+    /// [`client`](Self::client): see [`Mutex::min_hold`](crate::Mutex::min_hold).
+    pub min_hold: bool,
     /// The number of holds that its owner has on it.
     pub count: u32,
     /// The last fencing token of this lock. `None` if the store has lost the counter.
@@ -22,7 +25,7 @@ pub struct LockInfo {
     pub time_left: Duration,
     /// When it was acquired, by the clock of the store: derived from the token, which starts at that time.
     pub since: Option<SystemTime>,
-    /// The client that holds it. `None` if its client info is not written yet, or has expired.
+    /// The client that holds it, or held it. `None` if its client info is not written yet, or has expired.
     pub client: Option<ClientInfo>,
     /// The leases that wait for it, in the order in which they will be served: the first
     /// [`WAITERS_MAX`](crate::store::Entry::WAITERS_MAX) in the queue of the store. A client has one lease there,
@@ -39,6 +42,7 @@ impl LockInfo {
         Self {
             name: name.to_owned(),
             lease,
+            min_hold: lease.is_min_hold(),
             count: 1,
             token: None,
             time_left: Duration::ZERO,
@@ -54,6 +58,7 @@ impl From<Entry> for LockInfo {
         Self {
             name: entry.key.name.as_str().to_owned(),
             lease: entry.lease,
+            min_hold: entry.lease.is_min_hold(),
             count: entry.count,
             token: entry.token,
             time_left: entry.time_left,

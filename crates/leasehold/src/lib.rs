@@ -58,6 +58,7 @@
 //!
 //! A leader that others can find is elected by [`Client::election`]: [`Election::campaign`] returns a [`Leadership`], a
 //! guard with a value that [`Election::observe`] shows to everybody. [`Mutex::events`] has the events of any lock.
+//! Work that must not be done again, once in a day or once for a version, is a [`Job`].
 //!
 //! # Observability
 //!
@@ -82,6 +83,7 @@
 //! | `leasehold_jeopardy_total`, `leasehold_lost_total` | counter | leases in jeopardy and lost leases, by `cause` |
 //! | `leasehold_renewer_restarts_total` | counter | panics that the renewer survived |
 //! | `leasehold_round_trips_total` | counter | batches sent to the store |
+//! | `leasehold_job_last_success_timestamp_seconds` | gauge | when the last run of the `job` ended that said it was complete, as far as this process knows |
 //! | `leasehold_watchdog_connected` | gauge | 1 while the `node` of the watchdog is connected |
 //!
 //! # Crate features
@@ -119,6 +121,7 @@
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod client;
+mod completion_info;
 mod config;
 #[cfg(feature = "doctor")]
 pub mod doctor;
@@ -146,6 +149,7 @@ pub use leasehold_core::{
 };
 
 pub use crate::client::{Client, ClientBuilder, Shutdown};
+pub use crate::completion_info::CompletionInfo;
 pub use crate::driver::clock;
 pub use crate::durability::{Durability, ReplicaCount, ReplicaCountError};
 pub use crate::error::{Error, ErrorKind, Result};
@@ -158,6 +162,7 @@ pub use crate::store::RedisAddress;
 pub use crate::store::{ClientInfo, WaiterInfo};
 pub use crate::sync::election::{Election, Leaders, Leadership};
 pub use crate::sync::lock_events::LockEvents;
+pub use crate::sync::job::{Job, JobBuilder, JobGuard, JobLock, JobOutcome};
 pub use crate::sync::mutex::Mutex;
 
 /// The wire protocol of the watchdog, for its node: a crate of this project that is released together with this one.

@@ -36,6 +36,8 @@ fn described() -> Vec<(clap::Command, &'static str)> {
     vec![
         (cli.clone(), section(store)),
         (command("run"), section("## `run`")),
+        (command("once"), section("## `run`")),
+        (command("jobs"), section("## `jobs`")),
         (command("ls"), listings),
         (command("show"), listings),
         (command("release"), listings),

@@ -56,7 +56,7 @@ fn table(locks: &[LockInfo]) -> Table {
     let rows = locks.iter().map(|info| {
         [
             output::printable(&info.name),
-            output::holder(info),
+            output::listed_holder(info),
             output::age(info),
             duration::format(info.time_left),
             info.waiters.len().to_string(),

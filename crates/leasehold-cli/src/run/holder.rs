@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{ClientId, LockInfo, Mutex, Result};
 
-use crate::output;
+use crate::{duration, output};
 
 /// The usual time limit of a query for the holder: its words must not delay an exit.
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -15,9 +15,13 @@ pub(super) async fn query(mutex: &Mutex, timeout: Duration) -> Option<Result<Opt
     queried.await.ok()
 }
 
-/// Describes who holds a lock, and for how long.
+/// Describes who holds a lock, and for how long, or when its minimum hold ends.
 pub(super) fn describe(info: &LockInfo) -> String {
     let holder = output::holder(info);
+    if info.min_hold {
+        let time_left = duration::format(info.time_left);
+        return format!("is free in {time_left}, after the minimum hold of {holder}");
+    }
     match info.since {
         Some(_) => format!("is held by {holder} for {}", output::age(info)),
         None => format!("is held by {holder}"),

@@ -5,6 +5,7 @@ mod environment;
 mod guardian;
 mod holder;
 mod jeopardy;
+mod job;
 mod processes;
 mod protocol;
 mod signals;
@@ -20,6 +21,8 @@ use leasehold::watchdog::Watchdog;
 use leasehold::{Client, Durability, ErrorKind, Guard, Mutex};
 
 use self::child::Child;
+pub(crate) use self::job::Plan;
+use self::job::{Acquired, Held, Target};
 use self::signals::Signals;
 use self::supervise::Supervisor;
 use self::waiting::Progress;
@@ -40,7 +43,11 @@ const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the store may take for its first reply, even if the limit of the wait is shorter.
 const FIRST_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(
+    args: &RunArgs,
+    plan: &Plan<'_>,
+    store: &StoreArgs,
+) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
     let watchdog = args.watchdog.settings()?;
     let begun = Instant::now();
@@ -52,14 +59,15 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     let acquired = tokio::select! {
         biased;
         signal = signals.next() => Err(Ok(exit::by_signal(signal.number))),
-        acquired = acquire(args, &client, begun) => match acquired {
-            Ok(Some(guard)) => Ok(guard),
-            Ok(None) => Err(Ok(print_refusal(args, &client).await)),
+        acquired = acquire(args, plan, &client, begun) => match acquired {
+            Ok(Some(Acquired::Held(held))) => Ok(held),
+            Ok(Some(Acquired::Completed(run))) => Err(Ok(plan.print_completed(args, &run))),
+            Ok(None) => Err(Ok(print_refusal(args, plan, &client).await)),
             Err(failure) => Err(Err(failure)),
         },
     };
-    let guard = match acquired {
-        Ok(guard) => guard,
+    let mut held = match acquired {
+        Ok(held) => held,
         Err(end) => {
             // A store that has not replied for so long has granted nothing that would not end by itself.
             if !matches!(&end, Err(failure) if failure.is_unreachable()) {
@@ -70,7 +78,7 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     };
     let waited = begun.elapsed();
     if args.verbose {
-        let token = guard.token();
+        let token = held.token();
         note!(
             "leasehold: waited {}, token {token}",
             duration::format(waited)
@@ -78,7 +86,7 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     }
     // There was no command yet that the terminal could have sent the signal to.
     if let Some(signal) = signals.pending() {
-        let _ = release(guard, args).await;
+        let _ = release(held, args).await;
         return Ok(exit::by_signal(signal.number));
     }
     let begun = Instant::now();
@@ -87,22 +95,26 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         args,
         store,
         &client,
-        &guard,
+        &held,
         &mut signals,
         watchdog.as_ref(),
     );
     let outcome = report.during(command).await;
-    let held = begun.elapsed();
-    let to_the_end = release(guard, args).await;
+    let held_for = begun.elapsed();
+    let completed = held.complete(args, &outcome).await;
+    let to_the_end = release(held, args).await;
     if watchdog.is_some() {
         report.finish().await;
         // Otherwise the nodes would take the end of this process for a death.
         let _ = client.shutdown(DISCONNECT_TIMEOUT).await;
     }
     if args.verbose {
-        note!("leasehold: held for {}", duration::format(held));
+        note!("leasehold: held for {}", duration::format(held_for));
     }
     match outcome {
+        // The lock was held when the run was complete.
+        Ok(0) if completed == Ok(true) => Ok(0),
+        Ok(0) if let Err(code) = completed => Ok(code),
         // Only the release has revealed that the lock was lost while the command ran.
         Ok(_) if !to_the_end && args.on_lost != OnLost::Ignore => Ok(args.lost_exit_code),
         outcome => outcome,
@@ -177,32 +189,32 @@ async fn connect_for(
 /// The lock, or `None` if another holds it for longer than we want to wait.
 async fn acquire(
     args: &RunArgs,
+    plan: &Plan<'_>,
     client: &Client,
     begun: Instant,
-) -> Result<Option<Guard>, Failure> {
-    let mut mutex = client.mutex(&args.name)?;
-    if let Some(lease) = args.lease {
-        mutex = mutex.lease(lease)?;
-    }
-    refuse_to_wait_for_itself(&mutex).await?;
-    let progress = Progress::new(args, &mutex, client.id(), begun);
-    Ok(progress.run(confirmed(args, &mutex, begun)).await?)
+) -> Result<Option<Acquired>, Failure> {
+    let target = plan.target(args, client)?;
+    let mutex = target.mutex();
+    refuse_to_wait_for_itself(mutex).await?;
+    let progress = Progress::new(args, mutex, client.id(), begun);
+    Ok(progress.run(confirmed(args, &target, begun)).await?)
 }
 
 /// Waits for a lease on which a command can rely. One that is lost before is acquired again: nothing has
 /// run under it.
 async fn confirmed(
     args: &RunArgs,
-    mutex: &Mutex,
+    target: &Target,
     begun: Instant,
-) -> leasehold::Result<Option<Guard>> {
+) -> leasehold::Result<Option<Acquired>> {
     loop {
-        let Some(guard) = wait(args, mutex, begun).await? else {
-            return Ok(None);
+        let held = match wait(args, target, begun).await? {
+            Some(Acquired::Held(held)) => held,
+            ended => return Ok(ended),
         };
-        match confirm(&guard, args).await {
-            Err(_) if guard.state().is_lost() => {}
-            confirmed => return confirmed.map(|()| Some(guard)),
+        match confirm(&held, args).await {
+            Err(_) if held.state().is_lost() => {}
+            confirmed => return confirmed.map(|()| Some(Acquired::Held(held))),
         }
     }
 }
@@ -246,30 +258,34 @@ async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
     }
 }
 
-async fn wait(args: &RunArgs, mutex: &Mutex, begun: Instant) -> leasehold::Result<Option<Guard>> {
+async fn wait(
+    args: &RunArgs,
+    target: &Target,
+    begun: Instant,
+) -> leasehold::Result<Option<Acquired>> {
     if !waiting::waits(args) {
-        return mutex.try_lock().await;
+        return target.try_lock().await;
     }
     match args.wait {
         Some(limit) => {
             let left = limit.saturating_sub(begun.elapsed());
-            match mutex.lock_timeout(left).await {
+            match target.lock_timeout(left).await {
                 // Perhaps without a reply so far. One attempt shows whether the lock is held.
                 Err(error)
                     if error.kind() == ErrorKind::Unreachable && left < FIRST_REPLY_TIMEOUT =>
                 {
-                    let attempt = tokio::time::timeout(FIRST_REPLY_TIMEOUT, mutex.try_lock()).await;
+                    let attempt = tokio::time::timeout(FIRST_REPLY_TIMEOUT, target.try_lock()).await;
                     attempt.unwrap_or(Err(error))
                 }
                 waited => waited,
             }
         }
-        None => mutex.lock().await.map(Some),
+        None => target.lock().await.map(Some),
     }
 }
 
 /// Prints why the command was not run. Returns the exit code.
-async fn print_refusal(args: &RunArgs, client: &Client) -> u8 {
+async fn print_refusal(args: &RunArgs, plan: &Plan<'_>, client: &Client) -> u8 {
     let waited = args.wait.filter(|limit| !limit.is_zero());
     let code = match (args.skip_ok, args.wait) {
         (true, _) => 0,
@@ -294,9 +310,10 @@ async fn print_refusal(args: &RunArgs, client: &Client) -> u8 {
         false => "the command was not run",
     };
     note!(
-        "leasehold: {} {is_held}; {}{outcome}",
+        "leasehold: {} {is_held}; {}{outcome}{}",
         args.name,
-        waited.unwrap_or_default()
+        waited.unwrap_or_default(),
+        plan.cost_of_refusal()
     );
     code
 }
@@ -316,9 +333,9 @@ async fn confirm(guard: &Guard, args: &RunArgs) -> leasehold::Result<()> {
 }
 
 /// Releases the lock. `false` if it was not held to the end.
-async fn release(guard: Guard, args: &RunArgs) -> bool {
-    let reported = guard.state().is_lost();
-    match guard.release().await {
+async fn release(held: Held, args: &RunArgs) -> bool {
+    let reported = held.state().is_lost();
+    match held.release().await {
         Ok(()) => true,
         Err(error) => {
             let lost = error.kind() == ErrorKind::Lost;

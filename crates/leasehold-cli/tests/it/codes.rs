@@ -2,7 +2,9 @@
 
 use std::io::Read as _;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
+use crate::schema::checked;
 use crate::tools::{Fixture, RunToEnd, SOON, code, finish, kill, stderr, stdout};
 use leasehold_testkit::{Proxy, RedisServer, eventually};
 use rustix::fs::{FlockOperation, fcntl_lock};
@@ -102,6 +104,42 @@ fn a_held_lock_refuses_or_times_out() {
     holder.signal("TERM");
     holder.ends_with(143);
     assert_eq!(stdout(&run(&["-n", "job"])), "ran\n");
+}
+
+/// Also after a failed command, until it is over or ended by force.
+#[test]
+fn a_lock_stays_taken_for_its_minimum_hold() {
+    let fixture = Fixture::new();
+    let printed = |args: &[&str]| {
+        let output = fixture.leasehold(args).run_to_end();
+        (output.status.code(), stdout(&output) + &stderr(&output))
+    };
+    for expected in [0, 3] {
+        let args = ["--at-least", "1h", "--label", "nightly", "job"];
+        let script = format!("exit {expected}");
+        assert_eq!(code(&mut fixture.run_script(&args, &script)), expected);
+        let (refused, text) = printed(&["run", "-n", "job", "true"]);
+        assert_eq!(refused, Some(75));
+        assert!(text.contains("job is free in 59m "), "{text}");
+        assert!(text.contains("after the minimum hold of "), "{text}");
+        assert_eq!(printed(&["run", "-n", "--skip-ok", "job", "true"]).0, Some(0));
+        let (shown, text) = printed(&["show", "job"]);
+        assert_eq!(shown, Some(0));
+        assert!(text.contains("holder     minimum hold of "), "{text}");
+        assert!(printed(&["ls"]).1.contains("minimum hold of "));
+        let (_, text) = printed(&["show", "--json", "job"]);
+        assert_eq!(checked("show", &text)["lock"]["min_hold"], true);
+        let (released, text) = printed(&["release", "--force", "job"]);
+        assert_eq!(released, Some(0));
+        assert!(text.contains("cut off    minimum hold of "), "{text}");
+    }
+    let begun = Instant::now();
+    assert_eq!(printed(&["run", "--at-least", "1s", "job", "true"]).0, Some(0));
+    let (ended, text) = printed(&["run", "-v", "job", "true"]);
+    assert_eq!(ended, Some(0));
+    assert!(text.contains("job is free in ") && text.contains("waiting"), "{text}");
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert!(!fixture.is_held("job"));
 }
 
 /// The limit is over before the store has replied for the first time.

@@ -8,6 +8,7 @@ mod containers;
 mod death;
 mod doctor;
 mod help;
+mod jobs;
 mod listings;
 mod loss;
 mod mistakes;

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tools::{Fixture, RunToEnd, stdout};
 
-const PAGES: [(&str, &str); 6] = [
+const PAGES: [(&str, &str); 7] = [
     ("README.md", include_str!("../../../../README.md")),
     (
         "comparison.md",
         include_str!("../../../../docs/comparison.md"),
     ),
+    ("jobs.md", include_str!("../../../../docs/jobs.md")),
     (
         "migrating.md",
         include_str!("../../../../docs/migrating.md"),
@@ -25,8 +26,10 @@ const PAGES: [(&str, &str); 6] = [
 /// The options of the subcommands, by the words before them.
 fn options() -> BTreeMap<Vec<&'static str>, BTreeSet<String>> {
     let fixture = Fixture::new();
-    let commands: [&[&str]; 10] = [
+    let commands: [&[&str]; 12] = [
         &["run"],
+        &["once"],
+        &["jobs"],
         &["ls"],
         &["show"],
         &["release"],

@@ -106,6 +106,7 @@ fn the_examples_of_the_page_are_valid() {
         let heading = section.lines().next().unwrap().trim_matches('`');
         let definition = match heading {
             "Errors" => "error".to_owned(),
+            "jobs --reset" => "jobs_reset".to_owned(),
             command => command.replace(' ', "_"),
         };
         checked(&definition, example);
@@ -115,6 +116,8 @@ fn the_examples_of_the_page_are_valid() {
         "ls",
         "show",
         "release",
+        "jobs",
+        "jobs_reset",
         "doctor",
         "watchdog_status",
         "error",

@@ -64,6 +64,13 @@ fn release(lease: u64, count: u32) -> Op {
     }
 }
 
+fn release_after(lease: u64, delay: u64) -> Op {
+    Op::ReleaseAfter {
+        lease: self::lease(lease),
+        delay: Ttl::from_millis(delay).unwrap(),
+    }
+}
+
 fn set_token(lease: u64, first: u64, tokens: u32) -> Op {
     Op::SetToken {
         lease: self::lease(lease),
@@ -147,6 +154,68 @@ fn each_operation_has_its_reply() {
         let outcome = apply(&mut record, &op, at(now), |_| true);
         assert_eq!(outcome, reply, "{op:?} at {now} ms");
     }
+}
+
+/// Every client can be reached. Times are milliseconds.
+#[test]
+fn a_minimum_hold_is_ended_by_time_or_by_an_operator_only() {
+    const TAKEN: Outcome = Outcome::Lost(Loss::TakenOver);
+    const FREE: Outcome = Outcome::Lost(Loss::Free);
+    let history = [
+        (0, acquire(1, 2, false), granted(START)),
+        (10, release_after(2, 50), TAKEN),
+        // Shorter than the lease, and whatever the hold count.
+        (20, release_after(1, 50), released(0)),
+        // No late request of the lease that has ended changes it.
+        (30, release_after(1, 90), TAKEN),
+        (30, renew(1), TAKEN),
+        (30, enter(1, 3), TAKEN),
+        (30, release(1, 0), TAKEN),
+        (30, set_token(1, FAR, 1), TAKEN),
+        (30, acquire(1, 1, false), refused(40, None)),
+        (40, acquire(2, 1, true), refused(30, Some(0))),
+        (69, acquire(3, 1, true), refused(1, Some(1))),
+        // Exactly at its end, the queue is served.
+        (70, acquire(3, 1, true), refused(100, Some(0))),
+        (80, release_after(2, 1_000), released(0)),
+        (90, acquire(3, 1, true), refused(990, Some(0))),
+        (90, Op::Revoke, revoked(Some(0))),
+        (100, release_after(3, 500), released(0)),
+        (599, acquire(4, 1, false), refused(1, None)),
+        (600, release_after(3, 500), FREE),
+        (600, acquire(4, 1, false), granted(START + 600_000)),
+    ];
+    let mut record = Record::default();
+    let mut notices = Vec::new();
+    for (now, op, reply) in history {
+        let outcome = apply(&mut record, &op, at(now), |notice| {
+            notices.push((now, *notice));
+            true
+        });
+        assert_eq!(outcome, reply, "{op:?} at {now} ms");
+    }
+    let next = notices.into_iter().filter_map(|(now, notice)| match notice {
+        Notice::Next { lease, ttl } => Some((now, lease.number, ttl.as_millis())),
+        _ => None,
+    });
+    let expected = [(70, 3, 100), (80, 3, 1_000)];
+    assert_eq!(next.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn the_first_living_waiter_behind_a_minimum_hold_is_notified() {
+    let mut record = Record::default();
+    for lease in 1..=4 {
+        apply(&mut record, &acquire(lease, 1, lease > 1), at(0), |_| true);
+    }
+    let mut notified = Vec::new();
+    apply(&mut record, &release_after(1, 70), at(10), |notice| {
+        notified.push(notice.lease().number);
+        notice.lease() == lease(3)
+    });
+    assert_eq!(notified, [2, 3]);
+    let waiters = record.queue.waiters().map(|waiter| waiter.lease.number);
+    assert_eq!(waiters.collect::<Vec<_>>(), [3, 4]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! It shares no code with the rule, only the types of requests and replies. It knows of a lease what the
 //! promises state: the lease begins with its grant, ends at its ttl, and may be renewed, released or
-//! revoked before. Refused waiters are served in the order of their requests, by a notified grant.
+//! revoked before. A minimum hold begins with its release, and only time or a revocation ends it. Refused waiters are served in the order of their requests, by a notified grant.
 
 mod hold;
 mod promise;
@@ -12,7 +12,7 @@ mod tokens;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Grant, LeaseId, Notice, Op, Outcome, StoreTime};
+use leasehold_core::{ClientId, Grant, LeaseId, Notice, Op, Outcome, StoreTime, Ttl};
 
 use self::hold::{Hold, is_held_by};
 pub use self::promise::{Promise, Violation};
@@ -89,12 +89,18 @@ impl StoreChecker {
         // An acquire first lets the waiters before it hold a free lock. Every other operation may free the
         // lock for the next waiter.
         if matches!(op, Op::Acquire { .. }) {
-            self.handle_notices(notices, now, reaches)?;
+            self.handle_notices(notices, None, now, reaches)?;
             self.handle_reply(op, reply, now, reaches)?;
         } else {
             self.handle_reply(op, reply, now, reaches)?;
             let notices = Self::check_revocation(reply, notices, reaches)?;
-            self.handle_notices(notices, now, reaches)?;
+            let next = match (op, reply) {
+                (Op::ReleaseAfter { delay, .. }, Outcome::Released { .. }) => {
+                    self.next_notice(*delay, reaches)
+                }
+                _ => None,
+            };
+            self.handle_notices(notices, next, now, reaches)?;
         }
         self.check_waiters(now, reaches)
     }
@@ -190,11 +196,19 @@ impl StoreChecker {
                 }
                 Promise::HoldCount.check(count == replied)
             }
+            (Op::ReleaseAfter { lease, delay }, Outcome::Released { count }) => {
+                self.check_own(lease, now)?;
+                self.hold = None;
+                let min_hold = LeaseId { number: 0, ..lease };
+                self.begin(min_hold, NonZeroU32::MIN, now, delay);
+                Promise::HoldCount.check(count == 0)
+            }
             (
                 Op::Enter { lease, .. }
                 | Op::SetToken { lease, .. }
                 | Op::Renew { lease, .. }
-                | Op::Release { lease, .. },
+                | Op::Release { lease, .. }
+                | Op::ReleaseAfter { lease, .. },
                 Outcome::Lost(_),
             ) => {
                 let own = is_held_by(self.holds(now).certain, lease);
@@ -226,25 +240,29 @@ impl StoreChecker {
         }
     }
 
-    /// Processes the notices to waiters.
+    /// Processes the notices to waiters. The first is the `expected` one, if there is one.
     fn handle_notices(
         &mut self,
         notices: &[Notice],
+        mut expected: Option<Notice>,
         now: u64,
         reaches: &impl Fn(ClientId) -> bool,
     ) -> Result<(), Promise> {
-        let mut expected = None;
         for notice in notices {
             if let Notice::Granted(grant) = notice {
                 self.handle_grant(grant, now, reaches)?;
-                let next = self.queue.pass_over(|lease| !reaches(lease.client));
-                let ttl = grant.ttl;
-                expected = next.map(|lease| Notice::Next { lease, ttl });
+                expected = self.next_notice(grant.ttl, reaches);
             } else {
                 Promise::Wake.check(expected.take() == Some(*notice))?;
             }
         }
         Promise::Wake.check(expected.is_none())
+    }
+
+    /// The notice to the first living waiter that the lock may be free after `ttl`.
+    fn next_notice(&mut self, ttl: Ttl, reaches: &impl Fn(ClientId) -> bool) -> Option<Notice> {
+        let next = self.queue.pass_over(|lease| !reaches(lease.client));
+        next.map(|lease| Notice::Next { lease, ttl })
     }
 
     fn handle_grant(

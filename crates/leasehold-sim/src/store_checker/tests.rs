@@ -5,7 +5,7 @@ mod queue;
 use std::num::NonZeroU32;
 
 use leasehold_core::mutex::{self, Record};
-use leasehold_core::{Loss, Token};
+use leasehold_core::{Loss, Token, Ttl};
 
 use super::*;
 use crate::history::{Histories, Shape};
@@ -130,7 +130,9 @@ fn an_operation_that_is_sent_twice_has_the_effect_and_the_reply_of_one() {
             let repeated = apply(&mut twice, op, now, &mut |notice| panic!("{notice:?}"));
             match op {
                 // The lease does not hold the lock any more.
-                Op::Release { count: 0, .. } => assert!(matches!(repeated, Outcome::Lost(_))),
+                Op::Release { count: 0, .. } | Op::ReleaseAfter { .. } => {
+                    assert!(matches!(repeated, Outcome::Lost(_)));
+                }
                 _ => assert_eq!(repeated, reply),
             }
             assert_eq!(twice, *record);
@@ -197,6 +199,59 @@ fn mutations_of_holds_are_noticed() {
             }
             (_, outcome) => outcome,
         }
+    });
+}
+
+#[test]
+fn mutations_of_minimum_holds_are_noticed() {
+    // A release that frees the lock before the end.
+    assert_noticed(Promise::Exclusion, |record, op, now, notify| {
+        let mut op = *op;
+        if let Op::ReleaseAfter { delay, .. } = &mut op {
+            *delay = Ttl::remainder(delay.as_duration() / 2);
+        }
+        apply(record, &op, now, notify)
+    });
+    // A renewal of the lease that has ended lengthens it.
+    assert_noticed_only(&[Promise::Refusal], |record, op, now, notify| {
+        if let (Op::Renew { lease, ttl }, Some(hold)) = (op, &mut record.hold)
+            && hold.lease == lease.client.min_hold_lease()
+            && now < hold.expires_at
+        {
+            hold.expires_at = hold.expires_at.max(now.after(*ttl));
+        }
+        apply(record, op, now, notify)
+    });
+    // The same, and it is confirmed: the record still names the lease.
+    assert_noticed(Promise::HoldCount, |record, op, now, notify| {
+        let outcome = apply(record, op, now, notify);
+        if let (Op::ReleaseAfter { lease, .. }, Some(hold)) = (op, &mut record.hold)
+            && hold.lease == lease.client.min_hold_lease()
+        {
+            hold.lease = *lease;
+        }
+        outcome
+    });
+    // A lease that is longer than its minimum hold, and lasts to its end.
+    assert_noticed(Promise::Refusal, |record, op, now, notify| {
+        let before = record.holder(now).map(|hold| hold.expires_at);
+        let outcome = apply(record, op, now, notify);
+        if let (Op::ReleaseAfter { .. }, Some(before), Some(hold)) = (op, before, &mut record.hold)
+            && outcome == (Outcome::Released { count: 0 })
+        {
+            hold.expires_at = hold.expires_at.max(before);
+        }
+        outcome
+    });
+    // Waiters that are not notified.
+    assert_noticed(Promise::Wake, |record, op, now, notify| match op {
+        Op::ReleaseAfter { .. } => {
+            let queue = std::mem::take(&mut record.queue);
+            let outcome = apply(record, op, now, notify);
+            record.queue = queue;
+            outcome
+        }
+        _ => apply(record, op, now, notify),
     });
 }
 

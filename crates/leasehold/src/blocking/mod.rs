@@ -20,14 +20,16 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 
+mod job;
 mod runtime;
 
 use std::fmt;
 use std::time::Duration;
 
+pub use self::job::{Job, JobBuilder};
 use self::runtime::Threads;
 use crate::{
-    Cause, ClientBuilder, ClientId, Durability, Error, Instant, LeaseId, LockInfo, Owner, Result,
+    Cause, ClientBuilder, ClientId, CompletionInfo, Durability, Error, Instant, LeaseId, LockInfo, Owner, Result,
     Shutdown, State, Token,
 };
 
@@ -69,6 +71,34 @@ impl Client {
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
         let mutex = self.client.mutex(name)?;
         Ok(Mutex::new(self.threads.clone(), mutex))
+    }
+
+    /// The job with this name. See [`crate::Client::job`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::job`].
+    pub fn job(&self, name: impl AsRef<str>) -> Result<JobBuilder> {
+        let builder = self.client.job(name)?;
+        Ok(JobBuilder::new(self.threads.clone(), builder))
+    }
+
+    /// The job that runs once for a key. See [`crate::Client::once`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::once`].
+    pub fn once(&self, name: impl AsRef<str>, key: impl AsRef<str>) -> Result<Job> {
+        self.job(name)?.once(key)
+    }
+
+    /// The last completed runs of jobs. See [`crate::Client::completions`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::completions`].
+    pub fn completions(&self) -> Result<Vec<CompletionInfo>> {
+        self.threads.wait(self.client.completions())
     }
 
     /// The locks that are held. See [`crate::Client::locks`].
@@ -161,6 +191,15 @@ impl Mutex {
     /// As [`crate::Mutex::max_hold`].
     pub fn max_hold(&self, max_hold: Duration) -> Result<Self> {
         self.wrap(self.mutex.max_hold(max_hold))
+    }
+
+    /// The same lock with a minimum hold. See [`crate::Mutex::min_hold`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::min_hold`].
+    pub fn min_hold(&self, min_hold: Duration) -> Result<Self> {
+        self.wrap(self.mutex.min_hold(min_hold))
     }
 
     /// The same lock with a fixed lease. See [`crate::Mutex::lease`].
@@ -256,6 +295,15 @@ impl Mutex {
     ) -> Result<Option<T>> {
         let guard = self.lock_timeout(timeout)?;
         guard.map(|guard| guard.run_and_release(work)).transpose()
+    }
+
+    /// A job that runs under this lock, with its settings. See [`crate::Mutex::job`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::job`].
+    pub fn job(&self) -> Result<JobBuilder> {
+        Ok(JobBuilder::new(self.threads.clone(), self.mutex.job()?))
     }
 
     /// Whether the lock is held at this moment. See [`crate::Mutex::is_locked`].

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::acquisition::GrantedLease;
 use leasehold_core::{
-    Action, Cause, Chain, DueTime, Handoff, HoldId, Instant, Lease, LeaseId, Op, Outcome,
+    Action, Cause, Chain, DueTime, Handoff, HoldId, Instant, Lease, LeaseId, MinHold, Op, Outcome,
     Scheduled, State, StateKind, Term, Token, Ttl,
 };
 use tokio::sync::Notify;
@@ -13,6 +13,7 @@ use super::MutexQueues;
 use super::acquire::local_queue::Head;
 use super::clock::Clock;
 use super::primitives::{Mutex, MutexGuard, lock, report};
+use super::release::Release;
 use crate::store::{Key, Reply, Request};
 use crate::{Durability, ErrorKind};
 
@@ -35,6 +36,8 @@ pub(crate) struct Inner {
     pub(crate) chain: Chain,
     /// Until when a request of this id without a reply can still be applied.
     late_release: Option<Instant>,
+    /// The minimum hold, of the hold whose one ends last. Most leases have none.
+    min_hold: Option<Box<MinHold>>,
     /// The head of the queue of the lock. It passes on to the next task when the lease is released or lost.
     pub(crate) head: Option<Head<MutexQueues>>,
     /// Whether a renewal is in flight.
@@ -81,6 +84,19 @@ impl Inner {
         task.reported |= is_due;
         is_due.then_some(waited)
     }
+
+    /// Makes the minimum hold at least as long as this one.
+    pub(super) fn require_min_hold(&mut self, min_hold: MinHold, now: Instant) {
+        let earlier = self.min_hold.as_deref();
+        let later = earlier.map_or(min_hold, |earlier| earlier.or_later(min_hold, now));
+        self.min_hold = Some(Box::new(later));
+    }
+
+    /// Whether the lock stays taken for a while if it is released now.
+    pub(super) fn has_min_hold(&self, now: Instant) -> bool {
+        let min_hold = self.min_hold.as_deref();
+        min_hold.is_some_and(|min_hold| min_hold.remaining(now).is_some())
+    }
 }
 
 impl Scheduled for ActiveLease {
@@ -113,6 +129,7 @@ impl ActiveLease {
                 lease: granted.lease,
                 chain,
                 late_release: granted.late_release,
+                min_hold: None,
                 head: None,
                 renewing: false,
                 #[cfg(feature = "watchdog")]
@@ -344,12 +361,17 @@ impl ActiveLease {
         })
     }
 
-    pub(crate) fn release(&self, count: u32, ttl: Ttl) -> Request {
-        self.request(Op::Release {
-            lease: self.id,
-            count,
-            ttl,
-        })
+    /// The release after which `count` holds remain.
+    pub(super) fn release(&self, inner: &Inner, count: u32, now: Instant) -> Release {
+        let (lease, ttl) = (self.id, inner.lease.ttl(now));
+        let request = self.request(Op::Release { lease, count, ttl });
+        Release::new(request, inner.min_hold.as_deref().copied())
+    }
+
+    /// A second release, of a lease whose first one was applied.
+    pub(super) fn second_release(&self) -> Release {
+        let (lease, count, ttl) = (self.id, 0, Ttl::USER_MIN);
+        Release::new(self.request(Op::Release { lease, count, ttl }), None)
     }
 
     pub(crate) fn request(&self, op: Op) -> Request {

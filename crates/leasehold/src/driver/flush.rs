@@ -5,12 +5,13 @@
 //! driver sends these releases on a thread and a runtime of its own, and waits for them. In a runtime that
 //! continues, the background tasks have finished them before.
 
-use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use super::batcher::BATCH_MAX;
-use crate::store::{Reply, Request, Store};
+use super::context::Context;
+use super::release::Release;
+use crate::store::Reply;
 
 /// How long a program waits for the store when it ends.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -19,12 +20,12 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Sends releases, and waits for their replies for [`TIMEOUT`] at most.
-pub(super) fn flush_releases(store: &Arc<dyn Store>, releases: Vec<Request>) {
+pub(super) fn flush_releases(context: &Context, releases: Vec<Release>) {
     if releases.is_empty() {
         return;
     }
     let (sender, done) = mpsc::channel();
-    let store = Arc::clone(store);
+    let context = context.clone();
     let count = releases.len();
     let thread = std::thread::Builder::new().name("leasehold-flush".into());
     let spawned = thread.spawn(move || {
@@ -33,7 +34,7 @@ pub(super) fn flush_releases(store: &Arc<dyn Store>, releases: Vec<Request>) {
             .build();
         if let Ok(runtime) = runtime {
             runtime.block_on(async {
-                let _ = tokio::time::timeout(TIMEOUT, send(&*store, releases)).await;
+                let _ = tokio::time::timeout(TIMEOUT, send(&context, releases)).await;
             });
         }
         // The receiver may have given up.
@@ -47,11 +48,13 @@ pub(super) fn flush_releases(store: &Arc<dyn Store>, releases: Vec<Request>) {
     }
 }
 
-async fn send(store: &dyn Store, mut releases: Vec<Request>) {
+async fn send(context: &Context, mut releases: Vec<Release>) {
     loop {
         let mut failed = Vec::new();
         for batch in releases.chunks(BATCH_MAX) {
-            let replies = store.apply(batch.to_vec()).await;
+            let now = context.clock.now();
+            let requests = batch.iter().map(|release| release.request(now));
+            let replies = context.store.apply(requests.collect()).await;
             let replies = batch.iter().zip(replies);
             let unconfirmed = replies.filter(|(_, reply)| !matches!(reply, Reply::Applied { .. }));
             failed.extend(unconfirmed.map(|(release, _)| release.clone()));

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::{
-    Cause, HoldId, Instant, LateRelease, Lease, Op, Outcome, State, Term, Token, Ttl,
+    Cause, HoldId, Instant, LateRelease, Lease, MinHold, Op, Outcome, State, Term, Token,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -13,9 +14,10 @@ use super::active_lease::{ActiveLease, Inner};
 use super::context::AcquireOptions;
 use super::primitives::{AbortHandle, report};
 use super::reentry::ReentrySlot;
-use super::{Driver, Turn, batcher, release};
+use super::release::{self, Release};
+use super::{Driver, Turn, batcher};
 use crate::fork::Process;
-use crate::store::{Reply, Request};
+use crate::store::Reply;
 use crate::{Error, ErrorKind, Result};
 
 /// A hold is left by `release` or by drop, whichever comes first.
@@ -172,6 +174,16 @@ impl Hold {
         Ok(())
     }
 
+    /// From now on the release of the lease keeps the lock taken until `duration` has passed.
+    pub(crate) fn require_min_hold(&self, duration: Duration) {
+        let context = &self.driver.context;
+        let now = context.clock.now();
+        let min_hold = MinHold::begin(duration, now);
+        self.lease.lock().require_min_hold(min_hold, now);
+        // It is listed until then.
+        self.driver.presence.extend(context, duration);
+    }
+
     /// Leaves the lease, and waits until the store has confirmed it. An error says that the lease was lost
     /// before, or that the release failed; it is then repeated in the background until the lease has expired.
     pub(crate) async fn release(mut self) -> Result<()> {
@@ -180,18 +192,19 @@ impl Hold {
             return Err(self.lost(Cause::OtherProcess));
         }
         let expires = self.expires();
-        let Some((request, posted)) = self.leave(false) else {
+        let Some((release, posted)) = self.leave(false) else {
             return match before {
                 State::Lost(cause) => Err(self.lost(cause)),
                 _ => Ok(()),
             };
         };
-        let last = is_last(&request);
+        let last = release.is_last();
         let reply = {
+            let request = release.request(self.driver.context.clock.now());
             // If this future is dropped, the release goes on in the background.
             let mut unfinished = Unfinished {
                 hold: &self,
-                request: Some(request.clone()),
+                release: Some(release),
                 expires,
             };
             let reply = match posted {
@@ -199,7 +212,7 @@ impl Hold {
                 None => self.driver.batcher.submit(request).await,
             };
             if matches!(reply, Reply::Applied { .. }) {
-                unfinished.request = None;
+                unfinished.release = None;
             }
             reply
         };
@@ -260,7 +273,7 @@ impl Hold {
     /// released by the shutdown of its client. A release that leaves other holds is posted under the lock of
     /// the lease: its counts reach the store in their order. A release that lets another task of this process
     /// contend travels with the request of that task.
-    fn leave(&mut self, post: bool) -> Option<(Request, Option<oneshot::Receiver<Reply>>)> {
+    fn leave(&mut self, post: bool) -> Option<(Release, Option<oneshot::Receiver<Reply>>)> {
         self.released = true;
         let (driver, lease) = (&self.driver, &self.lease);
         let now = driver.context.clock.now();
@@ -274,23 +287,25 @@ impl Hold {
         if inner.lease.state(now) == State::Lost(Cause::Released) {
             return None;
         }
-        if count == 0 && healthy && self.handoff && hand_off(driver, lease, &mut inner, now) {
+        let suits = healthy && self.handoff && !inner.has_min_hold(now);
+        if count == 0 && suits && hand_off(driver, lease, &mut inner, now) {
             return None;
         }
-        let request = lease.release(count, inner.lease.ttl(now));
+        let release = lease.release(&inner, count, now);
+        let request = release.request(now);
         if count > 0 {
-            let posted = driver.batcher.post(request.clone());
+            let posted = driver.batcher.post(request);
             drop(inner);
             driver.renewer.revisit(lease);
-            return Some((request, Some(posted)));
+            return Some((release, Some(posted)));
         }
         let head = inner.head.take();
         drop(inner);
         driver.renewer.remove(lease);
         driver.note_release(&lease.key);
         let followed = head.and_then(|head| head.follow(driver, &lease.key, &request));
-        let posted = followed.or_else(|| post.then(|| driver.batcher.post(request.clone())));
-        Some((request, posted))
+        let posted = followed.or_else(|| post.then(|| driver.batcher.post(request)));
+        Some((release, posted))
     }
 
     /// When the lease has expired in the store at the latest.
@@ -299,16 +314,17 @@ impl Hold {
         now.after(self.lease.lock().lease.ttl(now).as_duration())
     }
 
-    fn release_in_background(&self, request: Request, expires: Instant) {
-        let reply = self.driver.batcher.post(request.clone());
-        self.finish_release(request, reply, expires);
+    fn release_in_background(&self, release: Release, expires: Instant) {
+        let now = self.driver.context.clock.now();
+        let reply = self.driver.batcher.post(release.request(now));
+        self.finish_release(release, reply, expires);
     }
 
-    fn finish_release(&self, request: Request, reply: oneshot::Receiver<Reply>, expires: Instant) {
+    fn finish_release(&self, release: Release, reply: oneshot::Receiver<Reply>, expires: Instant) {
         // As long as there are other holds, the lease must not be released.
-        let late = self.lease.late_release().filter(|_| is_last(&request));
+        let late = self.lease.late_release().filter(|_| release.is_last());
         let late = late.map(|at| LateRelease { at, single: false });
-        release::finish(&self.driver, request, reply, expires, late);
+        release::finish(&self.driver, release, reply, expires, late);
     }
 
     /// Releases the lease id once more later, if an earlier request of it can still be applied.
@@ -318,7 +334,7 @@ impl Hold {
         };
         let now = self.driver.context.clock.now();
         if now < at {
-            self.release_in_background(self.lease.release(0, Ttl::USER_MIN), now);
+            self.release_in_background(self.lease.second_release(), now);
         }
     }
 }
@@ -336,8 +352,8 @@ impl Drop for Hold {
         }
         if self.driver.context.process.is_current() {
             let expires = self.expires();
-            if let Some((request, Some(reply))) = self.leave(true) {
-                self.finish_release(request, reply, expires);
+            if let Some((release, Some(reply))) = self.leave(true) {
+                self.finish_release(release, reply, expires);
             }
         } else {
             // Dropped here, they would end the lease of the other process.
@@ -355,7 +371,7 @@ impl Drop for Hold {
 /// a larger token. `false`: it is to be released.
 ///
 /// The next task must want it renewed alike, and [`leasehold_core::Handoff`] limits how often: then other
-/// processes have their turn.
+/// processes have their turn. During a minimum hold, a lease is not handed off at all.
 fn hand_off(
     driver: &Arc<Driver>,
     lease: &Arc<ActiveLease>,
@@ -395,11 +411,6 @@ fn hand_off(
     false
 }
 
-/// Whether a release frees the lock.
-fn is_last(release: &Request) -> bool {
-    matches!(release.op, Op::Release { count: 0, .. })
-}
-
 /// A signal of a loss, and the task that triggers it, which ends with this.
 pub(crate) struct Loss {
     pub(crate) signal: watch::Receiver<bool>,
@@ -420,14 +431,14 @@ impl Drop for Loss {
 /// A release whose reply is not known yet.
 struct Unfinished<'a> {
     hold: &'a Hold,
-    request: Option<Request>,
+    release: Option<Release>,
     expires: Instant,
 }
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        if let Some(request) = self.request.take() {
-            self.hold.release_in_background(request, self.expires);
+        if let Some(release) = self.release.take() {
+            self.hold.release_in_background(release, self.expires);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use leasehold_core::Cause;
+use leasehold_core::{Cause, StoreTime};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
 use super::primitives::report;
@@ -81,6 +81,12 @@ pub(super) fn register() {
     });
 }
 
+/// Notes when the last run of a job ended that was complete.
+pub(crate) fn report_job_success(job: &str, finished_at: StoreTime) {
+    let seconds = finished_at.as_micros() as f64 / 1e6;
+    report(|| gauge!("leasehold_job_last_success_timestamp_seconds", "job" => job.to_owned()).set(seconds));
+}
+
 impl AcquireFailure {
     /// Counts one.
     pub(crate) fn count(self) {
@@ -126,6 +132,11 @@ impl Drop for LeasesMetric {
 fn describe() {
     describe_gauge!("leasehold_leases", "leases that the renewers renew");
     describe_gauge!("leasehold_waiters", "tasks that wait for a lock");
+    describe_gauge!(
+        "leasehold_job_last_success_timestamp_seconds",
+        Unit::Seconds,
+        "when the last run of a job ended that said it was complete, by job"
+    );
     describe_histogram!(
         "leasehold_acquire_wait_seconds",
         Unit::Seconds,

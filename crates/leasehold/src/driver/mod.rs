@@ -293,9 +293,7 @@ impl Drop for Driver {
         }
         self.watchdog.close();
         self.context.store.forget(self.client);
-        let releases = self.releases.unconfirmed().into_iter();
-        let releases = releases.map(|release| release.request).collect();
-        flush::flush_releases(&self.context.store, releases);
+        flush::flush_releases(&self.context, self.releases.unconfirmed());
     }
 }
 

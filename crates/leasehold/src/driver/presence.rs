@@ -46,6 +46,11 @@ impl Presence {
         }
     }
 
+    /// The description of this client.
+    pub(crate) fn info(&self) -> &ClientInfo {
+        &self.entry.info
+    }
+
     /// Lets the task go on when this is dropped.
     pub(super) fn detach(&mut self) {
         let work = self.work.get_mut().unwrap_or_else(PoisonError::into_inner);

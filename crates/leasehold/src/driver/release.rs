@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use leasehold_core::release::{ReleaseProgress, ReleaseReply};
 use leasehold_core::{
-    AbandonedLease, Instant, LateRelease, Op, Outcome, PendingReleases, ReleaseOrder,
+    AbandonedLease, Instant, LateRelease, MinHold, Op, Outcome, PendingReleases, ReleaseOrder,
 };
 use tokio::sync::{Notify, oneshot};
 
@@ -40,8 +40,47 @@ struct ReleasesState {
 /// A release, and the error of its last attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
-    pub(crate) request: Request,
+    /// The request without a minimum hold.
+    plain: Request,
+    min_hold: Option<MinHold>,
     pub(crate) error: Option<Error>,
+}
+
+impl Release {
+    pub(crate) fn new(plain: Request, min_hold: Option<MinHold>) -> Self {
+        Self {
+            plain,
+            min_hold,
+            error: None,
+        }
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.plain.key
+    }
+
+    /// Whether it leaves no hold.
+    pub(crate) fn is_last(&self) -> bool {
+        matches!(self.plain.op, Op::Release { count: 0, .. })
+    }
+
+    /// The request to send at `now`. The last release keeps the lock taken for the rest of the minimum hold.
+    pub(crate) fn request(&self, now: Instant) -> Request {
+        let delay = self.min_hold.and_then(|min_hold| min_hold.remaining(now));
+        let op = match (self.plain.op, delay) {
+            (
+                Op::Release {
+                    lease, count: 0, ..
+                },
+                Some(delay),
+            ) => Op::ReleaseAfter { lease, delay },
+            (op, _) => op,
+        };
+        Request {
+            op,
+            ..self.plain.clone()
+        }
+    }
 }
 
 impl Releases {
@@ -64,14 +103,10 @@ impl Releases {
     /// Adds a release that was posted, and returns its number.
     pub(crate) fn begin(
         &self,
-        request: Request,
+        release: Release,
         expires: Instant,
         late: Option<LateRelease>,
     ) -> u64 {
-        let release = Release {
-            request,
-            error: None,
-        };
         lock(&self.state).pending.begin(release, expires, late)
     }
 }
@@ -103,19 +138,19 @@ pub(crate) fn abandon(
         ReleaseOrder::Any => driver.batcher.post_unordered(request.clone()),
     };
     let expires = context.clock.now().after(ttl.as_duration());
-    finish(driver, request, reply, expires, late);
+    finish(driver, Release::new(request, None), reply, expires, late);
 }
 
 /// Waits for the reply to a posted release, and repeats it until it is confirmed, or until the lease
 /// `expires` in the store.
 pub(crate) fn finish(
     driver: &Arc<Driver>,
-    request: Request,
+    release: Release,
     reply: oneshot::Receiver<Reply>,
     expires: Instant,
     late: Option<LateRelease>,
 ) {
-    let number = driver.releases.begin(request, expires, late);
+    let number = driver.releases.begin(release, expires, late);
     await_replies(driver, [(number, reply)]);
 }
 
@@ -148,7 +183,7 @@ fn handle_reply(driver: &Arc<Driver>, number: u64, reply: Reply) {
             let Some(release) = state.pending.release_mut(number) else {
                 return;
             };
-            let route = driver.context.route(&release.request);
+            let route = driver.context.route(&release.plain);
             release.error = Some(error.clone());
             given_up = Some(error);
             ReleaseReply::Failed(route)
@@ -214,12 +249,13 @@ fn send_due(driver: &Arc<Driver>) {
     let due = lock(&driver.releases.state).pending.poll(now);
     // A route without a reply delays only its own releases.
     let mut posted: BTreeMap<Route, Vec<_>> = BTreeMap::new();
-    for (number, Release { request, .. }) in due {
+    for (number, release) in due {
+        let request = release.request(now);
         let route = driver.context.route(&request);
         // After the last hold, no other request of the lease is in flight.
-        let reply = match request.op {
-            Op::Release { count: 0, .. } => driver.batcher.post_unordered(request),
-            _ => driver.batcher.post(request),
+        let reply = match release.is_last() {
+            true => driver.batcher.post_unordered(request),
+            false => driver.batcher.post(request),
         };
         if let Some(number) = number {
             posted.entry(route).or_default().push((number, reply));

@@ -36,13 +36,15 @@ fn release_batch(driver: &Arc<Driver>, leases: &[Arc<ActiveLease>], now: Instant
     let post = |lease: &Arc<ActiveLease>| {
         lease.lose(Cause::Released, now);
         driver.renewer.remove(lease);
-        let ttl = lease.lock().lease.ttl(now);
-        let request = lease.release(0, ttl);
-        let reply = driver.batcher.post(request.clone());
+        let (release, ttl) = {
+            let inner = lease.lock();
+            (lease.release(&inner, 0, now), inner.lease.ttl(now))
+        };
+        let reply = driver.batcher.post(release.request(now));
         let late = lease.late_release();
         let late = late.map(|at| LateRelease { at, single: false });
         let expires = now.after(ttl.as_duration());
-        (driver.releases.begin(request, expires, late), reply)
+        (driver.releases.begin(release, expires, late), reply)
     };
     let posted: Vec<_> = leases.iter().map(post).collect();
     release::await_replies(driver, posted);

@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::sync::Weak;
 use std::time::Duration;
 
-use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Outcome, StoreTime};
+use leasehold_core::{
+    Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Outcome, StoreTime, Ttl,
+};
 
 pub use super::entry::{ClientInfo, Entry, WaiterInfo};
 pub use super::event::{Event, EventScope, Listener, WakeupMode};
@@ -190,6 +192,8 @@ pub struct Capabilities {
     pub replicas: bool,
     /// How many calls at once keep a shard of the store busy. 1: larger batches are better than several calls.
     pub parallel_calls: u64,
+    /// The longest time that it keeps a record without a renewal.
+    pub longest_ttl: Ttl,
     /// Whether it keeps completion records of jobs.
     pub completions: bool,
 }
@@ -202,6 +206,7 @@ impl Capabilities {
             idempotent_acquire: true,
             replicas: false,
             parallel_calls: 1,
+            longest_ttl: Ttl::MAX,
             completions: true,
         }
     }

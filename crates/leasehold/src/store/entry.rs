@@ -6,13 +6,13 @@ use leasehold_core::{LeaseId, Token};
 
 use super::key::Key;
 
-/// A lock that is held.
+/// A lock that is held, or in its minimum hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
     /// The lock.
     pub key: Key,
-    /// The lease that holds it.
+    /// The lease that holds it. A minimum hold: see [`LeaseId::is_min_hold`].
     pub lease: LeaseId,
     /// The number of holds on it.
     pub count: u32,

@@ -159,7 +159,7 @@ impl Election {
     ///
     /// Changes nothing.
     pub async fn leader(&self) -> Result<Option<Leader>> {
-        let (driver, key) = self.mutex.place();
+        let Mutex { driver, key, .. } = &self.mutex;
         driver.check_open(key)?;
         let observed = driver.context.store.observe(key, &AnnotationKind::Value).await;
         let state = observed.map_err(|error| driver.context.name_error(error, key))?;
@@ -170,7 +170,7 @@ impl Election {
     /// The leaders from now on, one after the other.
     #[must_use]
     pub fn observe(&self) -> Leaders {
-        let (driver, key) = self.mutex.place();
+        let Mutex { driver, key, .. } = &self.mutex;
         Leaders {
             observer: Observer::new(Arc::clone(driver), key.clone(), AnnotationKind::Value),
             filter: LeaderFilter::default(),
@@ -178,7 +178,7 @@ impl Election {
     }
 
     fn checked(&self, value: &str) -> Result<Arc<str>> {
-        let (driver, key) = self.mutex.place();
+        let Mutex { driver, key, .. } = &self.mutex;
         check(value).map_err(|error| driver.context.name_error(error, key))?;
         Ok(value.into())
     }

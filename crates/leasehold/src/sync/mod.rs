@@ -2,4 +2,5 @@
 
 pub(crate) mod election;
 pub(crate) mod lock_events;
+pub(crate) mod job;
 pub(crate) mod mutex;

@@ -10,6 +10,7 @@ use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
 use crate::driver::context::AcquireOptions;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
+use crate::sync::job::JobBuilder;
 use crate::store::{Key, Reply, Request, not_replicated};
 use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 
@@ -38,9 +39,10 @@ use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
-    driver: Arc<Driver>,
-    key: Key,
-    options: AcquireOptions,
+    pub(super) driver: Arc<Driver>,
+    pub(super) key: Key,
+    pub(super) options: AcquireOptions,
+    min_hold: Duration,
     owner: LockOwner,
 }
 
@@ -60,6 +62,7 @@ impl Mutex {
             driver,
             key,
             options,
+            min_hold: Duration::ZERO,
             owner: LockOwner::Current,
         }
     }
@@ -97,6 +100,42 @@ impl Mutex {
         self.renewed_by(Policy {
             max_hold: Some(max_hold),
             ..self.options.lease.policy
+        })
+    }
+
+    /// The same lock with a minimum hold, up to 24 h: a release ends the lease, and the lock stays taken until this time
+    /// has passed since it was acquired. So a job that is started on several machines, and ends soon, is not run again
+    /// by a machine whose clock is a little behind.
+    ///
+    /// Others are refused, or wait, as during a lease, and [`LockInfo::min_hold`] is true. A forced release ends the
+    /// minimum hold. Only a release begins it: if the process dies or the lease is lost, the lock is free at the end
+    /// of the lease. Zero, the default, is none.
+    ///
+    /// An owner that enters a lease again can only make its minimum hold end later. A lease is not handed off to another
+    /// task of this client before the end of its minimum hold.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # use std::time::Duration;
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let clean_up = client.mutex("clean-up")?.min_hold(Duration::from_secs(60))?;
+    /// assert_eq!(clean_up.try_run(async |_lease| "done").await?, Some("done"));
+    /// // The other machines come a second later.
+    /// assert_eq!(clean_up.try_run(async |_lease| "done").await?, None);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for more than 24 h, or than the longest ttl of a store over many masters.
+    pub fn min_hold(&self, min_hold: Duration) -> Result<Self> {
+        let store = &self.driver.context.store;
+        let checked = config::min_hold(min_hold, store.capabilities().longest_ttl);
+        let min_hold =
+            checked.map_err(|error| error.for_lock(&self.key.name).at_store(store))?;
+        Ok(Self {
+            min_hold,
+            ..self.clone()
         })
     }
 
@@ -162,11 +201,6 @@ impl Mutex {
             owner: LockOwner::Nobody,
             ..self
         }
-    }
-
-    /// The driver and the key.
-    pub(crate) const fn place(&self) -> (&Arc<Driver>, &Key) {
-        (&self.driver, &self.key)
     }
 
     /// The events of this lock from now on: grants, releases, the length of its queue, leaders and completed runs.
@@ -336,7 +370,17 @@ impl Mutex {
         }
     }
 
-    /// Whether the lock is held at this moment. That may have changed when the call returns.
+    /// A job that runs under this lock, with its settings. See [`Job`](crate::Job).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] over many masters, which keep no records of completed runs.
+    pub fn job(&self) -> Result<JobBuilder> {
+        JobBuilder::new(self.clone())
+    }
+
+    /// Whether the lock is held at this moment, or taken by a minimum hold. That may have changed when the call
+    /// returns.
     ///
     /// # Errors
     ///
@@ -349,7 +393,8 @@ impl Mutex {
         Ok(self.holder().await?.is_some())
     }
 
-    /// The time until the lease of the holder expires unless it is renewed. `None`: the lock is free.
+    /// The time until the lease of the holder expires unless it is renewed, or until the end of a minimum hold. `None`:
+    /// the lock is free.
     ///
     /// # Errors
     ///
@@ -362,7 +407,8 @@ impl Mutex {
         Ok(self.holder().await?.map(|info| info.time_left))
     }
 
-    /// The holder of the lock at this moment, and the waiters in their order. `None`: the lock is free.
+    /// The holder of the lock at this moment, and the waiters in their order. During a minimum hold it is the last
+    /// holder: see [`LockInfo::min_hold`]. `None`: the lock is free.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -391,7 +437,8 @@ impl Mutex {
         }
     }
 
-    /// Frees the lock, whichever client holds it, and returns that holder. `None`: the lock was free.
+    /// Frees the lock, whichever client holds it, and returns that holder. Ends a minimum hold, too. `None`: the lock was
+    /// free.
     ///
     /// The holder is notified at once where the store can push messages to it; otherwise its next renewal fails. Until
     /// then, only its fencing token protects the resource.
@@ -429,7 +476,7 @@ impl Mutex {
         }
     }
 
-    async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
+    pub(super) async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
         let _waiter = (!matches!(wait, Wait::No)).then(WaiterMetric::begin);
         let begun = self.driver.context.clock.now();
         let acquired = async {
@@ -453,6 +500,10 @@ impl Mutex {
                 let watched = self.driver.watchdog.watched(&hold.lease, timeout).await;
                 watched.map_err(|error| self.driver.context.name_error(error, &self.key))?;
             }
+            // Not earlier: a lease that no caller gets is released at once.
+            if let Some(hold) = hold.as_ref().filter(|_| !self.min_hold.is_zero()) {
+                hold.require_min_hold(self.min_hold);
+            }
             Ok(hold)
         };
         let acquired: Result<_> = acquired.await;
@@ -469,9 +520,12 @@ impl Mutex {
     }
 
     fn error(&self, kind: ErrorKind, message: &str) -> Error {
-        self.driver
-            .context
-            .name_error(Error::new(kind, message), &self.key)
+        self.name_error(Error::new(kind, message))
+    }
+
+    /// Names the lock and the store in an error.
+    pub(super) fn name_error(&self, error: Error) -> Error {
+        self.driver.context.name_error(error, &self.key)
     }
 }
 

@@ -16,6 +16,7 @@ mod isolation;
 mod leftovers;
 mod loss;
 mod metrics;
+mod min_hold;
 mod processes;
 mod recording_store;
 mod redis;

@@ -220,6 +220,7 @@ fn verb(op: &Op) -> &'static str {
         Op::SetToken { .. } => "fence",
         Op::Renew { .. } => "renew",
         Op::Release { .. } => "release",
+        Op::ReleaseAfter { .. } => "release_after",
         Op::Revoke => "revoke",
     }
 }

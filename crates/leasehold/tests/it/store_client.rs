@@ -94,6 +94,12 @@ pub(crate) fn release(name: &str, number: u64, count: u32) -> Request {
     Request::new(key(name), Op::Release { lease, count, ttl })
 }
 
+/// A release after which the lock stays taken for a ttl: see [`lasting`].
+pub(crate) fn release_after(name: &str, number: u64) -> Request {
+    let (lease, delay) = (lease(number), full_ttl());
+    Request::new(key(name), Op::ReleaseAfter { lease, delay })
+}
+
 pub(crate) fn revoke(name: &str) -> Request {
     Request::new(key(name), Op::Revoke)
 }
@@ -109,7 +115,8 @@ pub(crate) fn lasting(mut request: Request, lease: Duration) -> Request {
         Op::Acquire { ttl, .. }
         | Op::Enter { ttl, .. }
         | Op::Renew { ttl, .. }
-        | Op::Release { ttl, .. } => *ttl = Ttl::checked(lease).unwrap(),
+        | Op::Release { ttl, .. }
+        | Op::ReleaseAfter { delay: ttl, .. } => *ttl = Ttl::checked(lease).unwrap(),
         Op::SetToken { .. } | Op::Revoke => {}
     }
     request
@@ -309,7 +316,8 @@ impl StoreClient {
             | Op::Enter { lease, .. }
             | Op::SetToken { lease, .. }
             | Op::Renew { lease, .. }
-            | Op::Release { lease, .. } => lease.client = self.id,
+            | Op::Release { lease, .. }
+            | Op::ReleaseAfter { lease, .. } => lease.client = self.id,
             Op::Revoke => {}
         }
         request

@@ -306,6 +306,9 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
         Op::Release { lease, count, ttl } => {
             args(format_args!("release {count}"), lease, &ttl.as_millis());
         }
+        Op::ReleaseAfter { lease, delay } => {
+            args(format_args!("release_after"), lease, &delay.as_millis());
+        }
         Op::Revoke => args(format_args!("revoke"), &"", &""),
     }
 }
@@ -341,6 +344,9 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
             let count = Some(*count).filter(|count| number() == Some(i64::from(*count)))?;
             Some(Outcome::Released { count })
         }
+        (RELEASED, Op::ReleaseAfter { .. }) if number() == Some(0) => {
+            Some(Outcome::Released { count: 0 })
+        }
         (RELEASED, Op::Enter { count, .. }) => {
             let count = Some(*count).filter(|count| number() == Some(count.get().into()))?;
             Some(Outcome::Entered { count })
@@ -348,12 +354,17 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
         (FENCED, Op::SetToken { .. }) => Some(Outcome::Fenced),
         (OUTDATED, Op::SetToken { .. }) => Some(Outcome::Outdated),
         (EXHAUSTED, Op::SetToken { .. }) => Some(Outcome::Exhausted),
-        (LOST, Op::Enter { .. } | Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. }) => {
-            Some(Outcome::Lost(match number()? {
-                0 => Loss::Free,
-                _ => Loss::TakenOver,
-            }))
-        }
+        (
+            LOST,
+            Op::Enter { .. }
+            | Op::SetToken { .. }
+            | Op::Renew { .. }
+            | Op::Release { .. }
+            | Op::ReleaseAfter { .. },
+        ) => Some(Outcome::Lost(match number()? {
+            0 => Loss::Free,
+            _ => Loss::TakenOver,
+        })),
         (REVOKED, Op::Revoke) => {
             let cut_off = text(value).and_then(|lease| lease.parse::<LeaseId>().ok());
             Some(Outcome::Revoked { cut_off })

@@ -170,6 +170,7 @@ fn requests(choice: u8) -> Vec<Request> {
             first: Token::MAX,
             tokens: TokenCount::MIN,
         },
+        Op::ReleaseAfter { lease, delay: ttl },
     ];
     let first = usize::from(choice >> 2);
     let count = usize::from(choice & 3) + 1;
@@ -184,12 +185,17 @@ fn fits(op: &Op, outcome: &Outcome) -> bool {
             *time_left <= Duration::from_secs(86_400)
         }
         (Op::Release { count, .. }, Outcome::Released { count: released }) => count == released,
+        (Op::ReleaseAfter { .. }, Outcome::Released { count }) => *count == 0,
         (Op::Acquire { .. }, Outcome::Granted { .. } | Outcome::Exhausted)
         | (Op::Renew { .. }, Outcome::Renewed)
         | (Op::Enter { .. }, Outcome::Entered { .. })
         | (Op::SetToken { .. }, Outcome::Fenced | Outcome::Outdated | Outcome::Exhausted)
         | (
-            Op::Renew { .. } | Op::Release { .. } | Op::Enter { .. } | Op::SetToken { .. },
+            Op::Renew { .. }
+            | Op::Release { .. }
+            | Op::ReleaseAfter { .. }
+            | Op::Enter { .. }
+            | Op::SetToken { .. },
             Outcome::Lost(_),
         )
         | (Op::Revoke, Outcome::Revoked { .. }) => true,

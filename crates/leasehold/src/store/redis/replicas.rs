@@ -173,7 +173,10 @@ impl Waits {
             let Durability::Replicas { count, timeout } = request.durability else {
                 continue;
             };
-            let released = matches!(request.op, Op::Release { .. } | Op::Revoke);
+            let released = matches!(
+                request.op,
+                Op::Release { .. } | Op::ReleaseAfter { .. } | Op::Revoke
+            );
             if !released && !waits.iter().any(|wait| wait.is_for(count, timeout)) {
                 waits.push(Wait {
                     count,

@@ -120,7 +120,8 @@ impl KeyTracking {
                     Op::Enter { lease, .. }
                     | Op::SetToken { lease, .. }
                     | Op::Renew { lease, .. }
-                    | Op::Release { lease, .. },
+                    | Op::Release { lease, .. }
+                    | Op::ReleaseAfter { lease, .. },
                     _,
                 ) => {
                     due.remove(&request.key, lease);

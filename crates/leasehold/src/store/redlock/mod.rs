@@ -278,6 +278,7 @@ impl Store for RedlockStore {
         Capabilities {
             idempotent_acquire: false,
             parallel_calls: PARALLEL_CALLS,
+            longest_ttl: self.longest,
             ..Capabilities::new(wakeup)
         }
     }

@@ -81,7 +81,8 @@ impl Orphans {
                 }
                 Op::Release {
                     lease, count: 0, ..
-                } => {
+                }
+                | Op::ReleaseAfter { lease, .. } => {
                     if let Some(acquisitions) = in_flight.get_mut(&lease) {
                         acquisitions.note_release(connection);
                     }

@@ -55,9 +55,13 @@ impl Tally {
                 *op_proposal = proposal;
                 Kind::Round(Round::new(size, *tokens, proposal))
             }
-            Op::Enter { .. } | Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. } => {
-                Kind::Vote(Vote::new(size))
-            }
+            // A minority that misses the begin of a minimum hold changes nothing: a majority refuses every other lease
+            // until its end, and the minority keeps the lease of the holder, or none, until its ttl has passed.
+            Op::Enter { .. }
+            | Op::SetToken { .. }
+            | Op::Renew { .. }
+            | Op::Release { .. }
+            | Op::ReleaseAfter { .. } => Kind::Vote(Vote::new(size)),
             Op::Revoke => Kind::Revoke {
                 done: 0,
                 cut_off: Vec::new(),
@@ -305,6 +309,7 @@ impl Tally {
             Verdict::Done => self.applied(match self.request.op {
                 Op::Enter { count, .. } => Outcome::Entered { count },
                 Op::Release { count, .. } => Outcome::Released { count },
+                Op::ReleaseAfter { .. } => Outcome::Released { count: 0 },
                 Op::SetToken { .. } => Outcome::Fenced,
                 Op::Acquire { .. } | Op::Renew { .. } | Op::Revoke => Outcome::Renewed,
             }),

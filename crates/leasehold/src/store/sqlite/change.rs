@@ -69,9 +69,13 @@ impl Write {
     /// Sends the failure. `lost` is the reply to operations of holders, if the store has lost their leases.
     pub(super) fn fail(self, error: &Error, lost: Option<&Error>, undetermined: bool) {
         let failed = |request: &Request| match (lost, request.op) {
-            (Some(lost), Op::Enter { .. } | Op::Renew { .. } | Op::Release { .. }) => {
-                Reply::Rejected(lost.clone())
-            }
+            (
+                Some(lost),
+                Op::Enter { .. }
+                | Op::Renew { .. }
+                | Op::Release { .. }
+                | Op::ReleaseAfter { .. },
+            ) => Reply::Rejected(lost.clone()),
             _ if undetermined => Reply::Unknown(error.clone()),
             _ => Reply::Rejected(error.clone()),
         };

@@ -6,9 +6,11 @@
 mod cancelling;
 mod handoff;
 mod holding;
+mod jobs;
 mod leases;
 mod leaving;
 mod listings;
+mod min_hold;
 mod operations;
 mod order;
 mod queue;
@@ -56,6 +58,7 @@ conformance! {
         holding::run_drops_the_work_when_the_lease_is_lost,
         holding::shutdown_releases_everything,
         holding::a_lease_held_too_long_is_lost_and_passes_on,
+        jobs::jobs_are_refused_where_no_completions_are_kept,
         leases::a_fixed_lease_ends_on_time_and_is_not_renewed,
         leases::a_renewed_lease_outlives_five_ttls,
         leases::fixed_and_renewed_holds_keep_their_own_terms,
@@ -70,6 +73,8 @@ conformance! {
         listings::waiters_are_described_in_their_order,
         listings::invalid_names_are_refused_before_the_store,
         listings::namespaces_and_tenants_are_separate,
+        min_hold::a_released_lock_stays_taken_until_its_end,
+        min_hold::a_forced_release_ends_it,
         operations::the_same_operation_twice_equals_once,
         operations::another_lease_changes_nothing,
         threads::threads_enter_again_and_exclude_each_other,
@@ -95,6 +100,12 @@ conformance! {
     // Where the records of a name are in one place, which keeps a queue and the order of a batch.
     one_place {
         cancelling::a_dropped_acquisition_leaves_nothing,
+        jobs::a_completed_run_is_not_repeated,
+        jobs::each_key_has_one_run,
+        jobs::a_waiter_takes_over_a_run_that_failed,
+        jobs::all_waiters_return_when_the_run_is_complete,
+        jobs::a_holder_that_was_cut_off_completes_nothing,
+        jobs::a_run_that_failed_keeps_the_lock_for_a_while,
         leaving::a_head_that_times_out_passes_its_position_on,
         leaving::many_cancellations_leave_nothing_behind,
         listings::an_entry_has_the_hold_and_the_client_info,

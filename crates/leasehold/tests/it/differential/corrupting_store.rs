@@ -22,6 +22,8 @@ pub(super) enum Corruption {
     Count,
     /// Renewals are confirmed, but not applied.
     Renewal,
+    /// A minimum hold frees the lock at once.
+    MinHold,
     /// Revocations are confirmed, but not applied.
     Revocation,
     /// The second operation of a batch is applied first.
@@ -88,11 +90,12 @@ impl Listener for CorruptingListener {
 }
 
 impl Corruption {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Token,
         Self::Left,
         Self::Count,
         Self::Renewal,
+        Self::MinHold,
         Self::Revocation,
         Self::Order,
         Self::Reply,
@@ -112,8 +115,13 @@ impl Corruption {
             batch.swap(0, 1);
         }
         for request in &mut batch {
-            if let (Self::Wait, Op::Acquire { wait, .. }) = (self, &mut request.op) {
-                *wait = false;
+            match (self, &mut request.op) {
+                (Self::Wait, Op::Acquire { wait, .. }) => *wait = false,
+                (Self::MinHold, &mut Op::ReleaseAfter { lease, delay: ttl }) => {
+                    let count = 0;
+                    request.op = Op::Release { lease, count, ttl };
+                }
+                _ => {}
             }
         }
         batch

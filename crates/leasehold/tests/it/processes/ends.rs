@@ -9,6 +9,8 @@ use super::child::run;
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::nothing_is_left;
 
+const HOUR: Duration = Duration::from_secs(3_600);
+
 /// How a program ends.
 const WAYS: [&str; 6] = [
     "guard is dropped at the end of main",
@@ -30,6 +32,11 @@ fn a_program_that_returns_from_main_leaves_nothing_held(fixture: &Fixture) {
                 for name in [name.clone(), format!("{name}/other")] {
                     let mutex = client.mutex(&name).unwrap();
                     assert!(!mutex.is_locked().await.unwrap(), "{threads} {way}");
+                }
+                if !way.contains("blocking") {
+                    let kept = client.mutex(format!("{name}/kept")).unwrap();
+                    let holder = kept.holder().await.unwrap();
+                    assert!(holder.is_some_and(|holder| holder.min_hold), "{threads} {way}");
                 }
                 nothing_is_left(fixture, &fixture.key(&name), &[&client]).await;
             });
@@ -53,6 +60,9 @@ pub(super) fn end(url: &str, name: &str, way: &str) {
         let mutex = client.mutex(name).unwrap();
         let other = client.mutex(format!("{name}/other")).unwrap();
         let guard = mutex.lock().await.unwrap();
+        // The runtime may end before this release is sent.
+        let kept = client.mutex(format!("{name}/kept")).unwrap();
+        drop(kept.min_hold(HOUR).unwrap().lock().await.unwrap());
         match way {
             "guard outlives the runtime" => return Some(guard),
             "guards live in tasks" => {

@@ -5,7 +5,8 @@
 --
 --   <namespace>:{<tenant>:<name>}         the record: a string, the lease that holds the lock,
 --                                         <client id>:<number>, and behind a space the hold count
---                                         in decimal, unless it is 1; expires with the lease
+--                                         in decimal, unless it is 1; expires with the lease. During a
+--                                         minimum hold the number is 0, and no lease holds the lock
 --   <namespace>:{<tenant>:<name>}:token   the counter: the last token issued, in decimal,
 --                                         which expires a day after the last grant
 --   <namespace>:{<tenant>:<name>}:queue   the queue: a list with two elements for each waiting
@@ -20,7 +21,7 @@
 -- A grant to a waiter is published on its client's channel, <namespace>:client:<client id>:
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
 -- The next live waiter receives the same message with 0 for the token, as no other client would notice that
--- the grant is not accepted. A revoked holder receives it with 0 for token and ttl. A client is alive if a
+-- the grant is not accepted; so does the first live waiter behind a minimum hold. A revoked holder receives it with 0 for token and ttl. A client is alive if a
 -- connection is subscribed to exactly its channel: `PUBLISH` also counts subscriptions to patterns, so
 -- `PUBSUB NUMSUB` is used, for several waiters at once.
 -- In a cluster the channel ends with :<node id>, because messages go to all nodes. A message without a
@@ -43,6 +44,7 @@
 --         renew
 --         release                                  the last release
 --         release <hold count>                     the count that remains
+--         release_after                            the last release; the ttl is the rest of the minimum hold
 --         fence <first token> <tokens>             no ttl ('')
 --         revoke                                   no lease and no ttl
 --         continue                                 for a queue with waiters left to pass over; no lease and no ttl
@@ -360,7 +362,7 @@ local function pass_over(record, counter, queue, asker)
     unfinished = is_unfinished(queue)
 end
 
--- Notifies the first live waiter behind a grant for `ttl`, so that it watches the grant.
+-- Notifies the first live waiter behind a grant or a minimum hold for `ttl`, so that it watches that time.
 local function notify_next(record, queue, ttl)
     repeat
         local head = pass_over(record, nil, queue)
@@ -571,6 +573,15 @@ for i = 1, size, 3 do
             reply, code, value = reserve(counter, second, false, tonumber(number))
             if reply then
                 code, value = FENCED, 0
+            end
+            break
+        elseif before and verb == 'release_after' then
+            reply = run('SET', record, match(lease, '^%x+:') .. '0', 'PX', ttl)
+            if reply.err then
+                code, value = FAILED, {'SET', reply.err, record}
+            else
+                code, value = RELEASED, 0
+                notify_next(record, queue, tonumber(ttl))
             end
             break
         elseif before and left ~= -2 then

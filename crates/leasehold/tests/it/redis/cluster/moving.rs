@@ -62,6 +62,8 @@ async fn slots_move_under_load(namespace: &str) {
     let load = [&a, &b].map(|client| {
         join_all((0..BUSY).map(async |nth| {
             let mutex = client.mutex(format!("busy/{nth}")).unwrap();
+            let min_hold = Duration::from_millis(5) * u32::from(nth % 4 == 0);
+            let mutex = mutex.min_hold(min_hold).unwrap();
             loop {
                 let guard = mutex.lock().await.unwrap();
                 assert!(!inside[nth].swap(true, Ordering::SeqCst), "two at once");

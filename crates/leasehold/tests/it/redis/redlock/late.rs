@@ -61,6 +61,30 @@ async fn the_second_phase_is_late() {
     lock(&client, "a").await.release().await.unwrap();
 }
 
+/// A master misses the release that begins a minimum hold. It keeps the lease of the holder, and the others the name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_minority_misses_the_begin_of_a_minimum_hold() {
+    let duration = Duration::from_secs(2);
+    let far = Proxied::start(3);
+    let [client, other] = [client_at(&far.url(), NEVER).await, client_at(&far.url(), NEVER).await];
+    far.lock_and_release(&client).await;
+    let mutex = client.mutex("a").unwrap().min_hold(duration).unwrap();
+    let begun = Instant::now();
+    let guard = mutex.lock().await.unwrap();
+    far.proxies[2].hold(Way::ToServer);
+    guard.release().await.unwrap();
+    let other = other.mutex("a").unwrap();
+    assert!(other.try_lock().await.unwrap().is_none());
+    assert!(other.holder().await.unwrap().unwrap().min_hold);
+    let next = other.lock().await.unwrap();
+    assert!((duration..NEVER / 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    next.release().await.unwrap();
+    far.proxies[2].go_on();
+    far.until_free("a").await;
+    let error = mutex.min_hold(NEVER * 2).unwrap_err();
+    assert!(error.to_string().contains("?longest-ttl="), "{error}");
+}
+
 /// The requests to a stopped master are applied when it continues, grants before their releases.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_leaves_nothing() {

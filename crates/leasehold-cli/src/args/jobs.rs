@@ -1,0 +1,257 @@
+//! The arguments of jobs: `run --every`, `once` and `jobs`.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use jiff::Timestamp;
+use jiff::civil::Time;
+
+use super::RunArgs;
+use crate::exit::Failure;
+use crate::{duration, help};
+
+/// The bounds of a period.
+const PERIOD_MIN: Duration = Duration::from_secs(1);
+const PERIOD_MAX: Duration = Duration::from_secs(365 * SECONDS_PER_DAY);
+
+/// The bounds of the time for which a record is kept.
+const KEEP_MAX: Duration = Duration::from_secs(3_650 * SECONDS_PER_DAY);
+
+/// The longest delay after a failed run.
+const DELAY_MAX: Duration = Duration::from_secs(SECONDS_PER_DAY);
+
+const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+
+/// Acquire a lock, run a command, release the lock.
+///
+/// The lease is renewed while the command runs. If renewals fail, the command is stopped before
+/// another client can acquire the lock. Options stand before COMMAND; all that follows its first word belongs to it.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = help::RUN_USAGE,
+    after_long_help = help::RUN,
+    mut_group("job", |options| options.requires("every"))
+)]
+pub(crate) struct RunCommand {
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    /// Run the command once in each period: the others wait until the run is complete, and exit with 0
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = period,
+        allow_hyphen_values = true,
+        help_heading = "Job"
+    )]
+    pub(crate) every: Option<Duration>,
+    /// The time of a run, as 02:00 in UTC or 2026-01-05T02:00:00Z; default: when the first run was started
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = Anchor::parse,
+        allow_hyphen_values = true,
+        requires = "every",
+        help_heading = "Job"
+    )]
+    pub(crate) anchor: Option<Anchor>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+/// Run a command once for a key, on one of all machines that start it.
+///
+/// The others wait until the run is complete, and exit with 0 without running the command. If the run fails, is lost or
+/// its machine dies, one of them takes over. Options stand before COMMAND; all that follows its first word belongs to it.
+#[derive(Debug, Args)]
+#[command(override_usage = help::ONCE_USAGE, after_long_help = help::ONCE)]
+pub(crate) struct OnceCommand {
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    /// The key, such as a version: 1 to 256 bytes, no control characters
+    #[arg(long, value_name = "KEY", help_heading = "Job")]
+    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "job")]
+#[command(next_help_heading = "Job")]
+pub(crate) struct JobArgs {
+    /// Keep the lock for this time after a run that failed: nobody tries again before
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = delay,
+        allow_hyphen_values = true
+    )]
+    pub(crate) retry_after: Option<Duration>,
+    /// Keep the record of the run for this time; 30d if not given, and two periods and a day at least
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = keep,
+        allow_hyphen_values = true
+    )]
+    pub(crate) keep: Option<Duration>,
+    /// The exit code if the run was complete already, instead of 0
+    #[arg(long, value_name = "CODE", allow_negative_numbers = true)]
+    pub(crate) done_exit_code: Option<u8>,
+}
+
+/// List the last completed runs of jobs.
+///
+/// A run is listed if it said that it was complete: its command ended with 0. A job is overdue if the time of its next
+/// run is half a period ago. A record that cannot be read is not listed; LEASEHOLD_LOG=warn names it.
+#[derive(Debug, Args)]
+#[command(after_long_help = help::JOBS)]
+pub(crate) struct JobsArgs {
+    /// Remove the record of the last run of this job, so that its next start runs it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) reset: Option<String>,
+    /// The key of the record to be removed, for a job of once
+    #[arg(long, value_name = "KEY", requires = "reset")]
+    pub(crate) key: Option<String>,
+    /// Print a JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The time of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Anchor {
+    /// On each day, in UTC.
+    TimeOfDay(Time),
+    Time(Timestamp),
+}
+
+impl Anchor {
+    fn parse(text: &str) -> Result<Self, String> {
+        let time_of_day = match text.contains(['-', 'T', 't', ' ']) {
+            true => None,
+            false => text.parse().ok().map(Self::TimeOfDay),
+        };
+        let time = || text.parse().ok().map(Self::Time);
+        time_of_day.or_else(time).ok_or_else(|| {
+            "a time is HH:MM in UTC, or a date and time with its zone, such as 02:00 or 2026-01-05T02:00:00Z"
+                .to_owned()
+        })
+    }
+
+    /// A time at which the slots of this period have their times.
+    pub(crate) fn time(self, period: Duration) -> Result<SystemTime, Failure> {
+        match self {
+            Self::Time(time) => Ok(time.into()),
+            Self::TimeOfDay(time) => {
+                let day = Duration::from_secs(SECONDS_PER_DAY);
+                if day.as_nanos() % period.as_nanos() != 0 {
+                    return Err(Failure::usage(format!(
+                        "--anchor {self} is a time of day, which is not at the same distance from all runs with --every {}; \
+                         give a date, too, such as 2026-01-05T{self}Z",
+                        duration::format(period)
+                    )));
+                }
+                let since = time.duration_since(Time::midnight());
+                let since = Duration::try_from(since).unwrap_or_default();
+                Ok(UNIX_EPOCH + since)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Anchor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimeOfDay(time) => fmt::Display::fmt(time, f),
+            Self::Time(time) => fmt::Display::fmt(time, f),
+        }
+    }
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    between(text, PERIOD_MIN, PERIOD_MAX, "1s to 365d")
+}
+
+fn keep(text: &str) -> Result<Duration, String> {
+    between(text, PERIOD_MIN, KEEP_MAX, "1s to 3650d")
+}
+
+fn delay(text: &str) -> Result<Duration, String> {
+    between(text, Duration::from_millis(1), DELAY_MAX, "1ms to 24h")
+}
+
+fn between(text: &str, min: Duration, max: Duration, bounds: &str) -> Result<Duration, String> {
+    let duration = duration::parse(text)?;
+    match (min..=max).contains(&duration) {
+        true => Ok(duration),
+        false => Err(format!("it must be from {bounds}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_anchor_is_a_time_of_day_or_a_date_and_time_with_its_zone() {
+        let day = Duration::from_secs(SECONDS_PER_DAY);
+        let seconds = |text: &str, period| {
+            let anchor = Anchor::parse(text).unwrap();
+            let time = anchor.time(period).map_err(|failure| failure.to_string());
+            time.map(|time| time.duration_since(UNIX_EPOCH).unwrap().as_secs())
+        };
+        assert_eq!(seconds("02:00", day), Ok(7_200));
+        assert_eq!(seconds("23:59:30", day / 24), Ok(86_370));
+        assert_eq!(seconds("2026-01-05T02:00:00Z", 7 * day), Ok(1_767_578_400));
+        assert_eq!(seconds("2026-01-05T03:00+01:00", day), Ok(1_767_578_400));
+        for period in [7 * day, day / 7 * 2] {
+            let error = seconds("02:00", period).unwrap_err();
+            assert!(error.contains("2026-01-05T02:00:00Z"), "{error}");
+        }
+        for text in ["", "2", "25:00", "soon", "2026-01-05", "2026-01-05T02:00:00", "-1"] {
+            let error = Anchor::parse(text).unwrap_err();
+            assert!(error.contains("such as 02:00"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_bounds_are_those_of_the_library() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        let client = runtime.block_on(leasehold::Client::connect("memory:")).unwrap();
+        let builder = client.job("job").unwrap();
+        let job = builder.every(PERIOD_MIN).unwrap();
+        let step = Duration::from_millis(1);
+        for (bound, inside) in [
+            (PERIOD_MIN, true),
+            (PERIOD_MIN - step, false),
+            (PERIOD_MAX, true),
+            (PERIOD_MAX + step, false),
+        ] {
+            assert_eq!(builder.every(bound).is_ok(), inside, "{bound:?}");
+            let text = format!("{}ms", bound.as_millis());
+            assert_eq!(period(&text).is_ok(), inside, "{bound:?}");
+        }
+        for (bound, inside) in [
+            (PERIOD_MIN, true),
+            (PERIOD_MIN - step, false),
+            (KEEP_MAX, true),
+            (KEEP_MAX + step, false),
+        ] {
+            assert_eq!(job.keep(bound).is_ok(), inside, "{bound:?}");
+            let text = format!("{}ms", bound.as_millis());
+            assert_eq!(keep(&text).is_ok(), inside, "{bound:?}");
+        }
+        for (bound, inside) in [
+            (step, true),
+            (Duration::ZERO, false),
+            (DELAY_MAX, true),
+            (DELAY_MAX + step, false),
+        ] {
+            assert_eq!(job.retry_after(bound).is_ok(), inside, "{bound:?}");
+            let text = format!("{}ms", bound.as_millis());
+            assert_eq!(delay(&text).is_ok(), inside, "{bound:?}");
+        }
+    }
+}

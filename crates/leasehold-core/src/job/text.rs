@@ -1,0 +1,211 @@
+//! The text form of a completion, which stores keep and people read.
+//!
+//! ```text
+//! 1 requested=1763776800.000000 started=1763776800.104211 finished=1763777112.500000 exit=0
+//!   period=86400.000000 anchor=1763776800.000000 host=ci-7 program=backup.sh label=nightly
+//! ```
+//!
+//! It is one line. The first word is the version. Times are seconds of the store's clock since the Unix epoch. In a
+//! text, `%` and whatever would end a word are written as `%25`. A reader ignores fields that it does not know, so a
+//! field that must not be ignored needs another version.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Completion, Period, Slots};
+use crate::annotation::ANNOTATION_BYTES_MAX;
+use crate::time::StoreTime;
+
+/// The version that is written, and the only one that is read.
+const VERSION: &str = "1";
+
+/// How much of the name of a host is kept, in bytes.
+pub const HOST_BYTES_MAX: usize = 255;
+
+/// How much of the name of a program is kept, in bytes.
+pub const PROGRAM_BYTES_MAX: usize = 255;
+
+/// How much of a label is kept, in bytes. Three times all three, as they may be escaped, are less than an annotation
+/// can have.
+pub const LABEL_BYTES_MAX: usize = 512;
+
+const MICROS_PER_SECOND: u64 = 1_000_000;
+
+/// Why a text is not a completion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompletionError {
+    /// It was written by a newer version of this program.
+    Version,
+    /// It is longer than an annotation.
+    TooLong,
+    /// A field is missing, doubled or invalid.
+    Field(&'static str),
+    /// A word is not a field.
+    Malformed,
+}
+
+impl fmt::Display for CompletionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version => f.write_str("its version is not 1"),
+            Self::TooLong => write!(f, "it has more than {ANNOTATION_BYTES_MAX} bytes"),
+            Self::Field(field) => write!(f, "its field {field:?} is missing or invalid"),
+            Self::Malformed => f.write_str("it is not a list of fields"),
+        }
+    }
+}
+
+impl std::error::Error for CompletionError {}
+
+impl Completion {
+    /// The text form, at most [`ANNOTATION_BYTES_MAX`] bytes: long names are cut.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = format!(
+            "{VERSION} requested={} started={} finished={} exit={}",
+            seconds(self.requested_at.as_micros()),
+            seconds(self.started_at.as_micros()),
+            seconds(self.finished_at.as_micros()),
+            self.exit_code,
+        );
+        if let Some(Slots { anchor, period }) = self.slots {
+            let (period, anchor) = (seconds(period.0), seconds(anchor.as_micros()));
+            text.push_str(&format!(" period={period} anchor={anchor}"));
+        }
+        for (field, value, bytes_max) in [
+            ("host", &self.host, HOST_BYTES_MAX),
+            ("program", &self.program, PROGRAM_BYTES_MAX),
+            ("label", &self.label, LABEL_BYTES_MAX),
+        ] {
+            let value = escape(cut(value, bytes_max));
+            text.push_str(&format!(" {field}={value}"));
+        }
+        text
+    }
+
+    /// Reads the text form.
+    ///
+    /// # Errors
+    ///
+    /// [`CompletionError`] if it was not written by this version of [`Completion::to_text`], or a later one that is
+    /// compatible.
+    pub fn parse(text: &str) -> Result<Self, CompletionError> {
+        if text.len() > ANNOTATION_BYTES_MAX {
+            return Err(CompletionError::TooLong);
+        }
+        let mut words = text.split(' ');
+        if words.next() != Some(VERSION) {
+            return Err(CompletionError::Version);
+        }
+        let fields: Option<Vec<_>> = words.map(|word| word.split_once('=')).collect();
+        let fields = Fields(fields.ok_or(CompletionError::Malformed)?);
+        let slots = match (fields.optional("period")?, fields.optional("anchor")?) {
+            (None, None) => None,
+            (Some(period), anchor) => Some(Slots {
+                anchor: time(anchor.unwrap_or_default()).ok_or(CompletionError::Field("anchor"))?,
+                period: micros(period)
+                    .and_then(|micros| Period::checked(Duration::from_micros(micros)))
+                    .ok_or(CompletionError::Field("period"))?,
+            }),
+            (None, Some(_)) => return Err(CompletionError::Field("period")),
+        };
+        Ok(Self {
+            slots,
+            requested_at: fields.required("requested", time)?,
+            started_at: fields.required("started", time)?,
+            finished_at: fields.required("finished", time)?,
+            exit_code: fields.required("exit", exit_code)?,
+            host: fields.required("host", unescape)?,
+            program: fields.required("program", unescape)?,
+            label: fields.required("label", unescape)?,
+        })
+    }
+}
+
+/// The fields of a text, in their order.
+struct Fields<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Fields<'a> {
+    /// The value of a field that may be missing, but not doubled.
+    fn optional(&self, field: &'static str) -> Result<Option<&'a str>, CompletionError> {
+        let mut values = self.0.iter().filter(|(name, _)| *name == field);
+        match (values.next(), values.next()) {
+            (value, None) => Ok(value.map(|(_, value)| *value)),
+            (_, Some(_)) => Err(CompletionError::Field(field)),
+        }
+    }
+
+    fn required<T>(
+        &self,
+        field: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, CompletionError> {
+        let value = self.optional(field)?.and_then(read);
+        value.ok_or(CompletionError::Field(field))
+    }
+}
+
+/// Microseconds as seconds, exactly.
+fn seconds(micros: u64) -> String {
+    format!(
+        "{}.{:06}",
+        micros / MICROS_PER_SECOND,
+        micros % MICROS_PER_SECOND
+    )
+}
+
+fn time(seconds: &str) -> Option<StoreTime> {
+    micros(seconds).map(StoreTime::from_micros)
+}
+
+fn exit_code(text: &str) -> Option<u8> {
+    let code = text.parse().ok();
+    code.filter(|code: &u8| code.to_string() == text)
+}
+
+/// The inverse of [`seconds`]. Only what that writes is read.
+fn micros(text: &str) -> Option<u64> {
+    let (whole, parts) = text.split_once('.')?;
+    let whole: u64 = whole.parse().ok()?;
+    let parts: u64 = parts.parse().ok()?;
+    let micros = whole.checked_mul(MICROS_PER_SECOND)?.checked_add(parts)?;
+    (seconds(micros) == text).then_some(micros)
+}
+
+/// The longest start of a text that has at most so many bytes.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// Writes characters that would end a word or a line as the bytes of their UTF-8, such as `%20`.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c == '%' || c.is_whitespace() || c.is_control() {
+            let mut buffer = [0; 4];
+            let bytes = c.encode_utf8(&mut buffer).bytes();
+            escaped.extend(bytes.map(|byte| format!("%{byte:02X}")));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+fn unescape(text: &str) -> Option<String> {
+    let mut pieces = text.split('%');
+    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
+    for piece in pieces {
+        let (digits, rest) = piece.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend(rest.bytes());
+    }
+    let unescaped = String::from_utf8(bytes).ok()?;
+    // Each text has one form.
+    (escape(&unescaped) == text).then_some(unescaped)
+}

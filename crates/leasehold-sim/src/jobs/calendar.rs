@@ -1,0 +1,54 @@
+//! The days of a month, in which summer time may begin or end.
+
+use leasehold_core::StoreTime;
+
+pub(super) const MINUTE: u64 = 60;
+pub(super) const HOUR: u64 = 60 * MINUTE;
+pub(super) const DAY: u64 = 24 * HOUR;
+
+/// The time of the store at the first midnight, in seconds: a midnight in UTC.
+const EPOCH: u64 = 20_500 * DAY;
+
+/// The day on which the clocks are changed, and when, by the time of winter.
+const CHANGE_DAY: u64 = 15;
+const CHANGE: u64 = 2 * HOUR;
+
+/// A change of summer time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockChange {
+    /// The clock goes from 2:00 to 3:00.
+    Forward,
+    /// The clock goes from 3:00 back to 2:00.
+    Back,
+}
+
+/// The store's time so many seconds after a midnight.
+pub(super) fn time(seconds: u64) -> StoreTime {
+    StoreTime::from_micros((EPOCH + seconds) * 1_000_000)
+}
+
+/// When a timer for a local time of day fires on a day: once, or for each time at which the clock shows it. A time
+/// that the clock jumps over is at the jump. In seconds by the time of winter; the first day begins a day after 0, so that
+/// a clock may be ahead of the store.
+pub(super) fn starts(day: u64, local: u64, change: Option<ClockChange>) -> Vec<u64> {
+    let change_at = CHANGE_DAY * DAY + CHANGE;
+    let winter = day * DAY + local;
+    let summer = winter.checked_sub(HOUR);
+    let starts = match change {
+        None => vec![winter],
+        // Winter before the change, summer after it.
+        Some(ClockChange::Forward) => {
+            let before = Some(winter).filter(|at| *at < change_at);
+            let after = summer.filter(|at| *at >= change_at);
+            let skipped = before.is_none() && after.is_none();
+            let skipped = skipped.then_some(change_at);
+            [before, after, skipped].into_iter().flatten().collect()
+        }
+        Some(ClockChange::Back) => {
+            let before = summer.filter(|at| *at < change_at);
+            let after = Some(winter).filter(|at| *at >= change_at);
+            [before, after].into_iter().flatten().collect()
+        }
+    };
+    starts.into_iter().map(|at: u64| at + DAY).collect()
+}

@@ -1,0 +1,542 @@
+//! A simulation of a daily job on several machines, over a month.
+//!
+//! The store applies the rules that ship: of the mutex, of annotations and of jobs. Machines start the job by their own
+//! clocks, which disagree, often late and also over a change of summer time. Runs fail, crash and are paused beyond
+//! their lease. Each machine may start a failed run again, and one machine of each day does not fail.
+//!
+//! The result is how many runs said they were complete for the start of each day.
+
+mod calendar;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold_core::annotation;
+use leasehold_core::{
+    Annotation, ClientId, Completion, Due, JobSchedule, LeaseId, Notice, Op, Outcome, Period,
+    Record, Slots, StoreTime, TokenCount, Ttl, job, mutex,
+};
+
+pub use self::calendar::ClockChange;
+use self::calendar::{DAY, HOUR, MINUTE};
+
+/// How many days are simulated.
+pub const DAYS: u64 = 30;
+
+/// How many machines start the job.
+pub const MACHINES: usize = 5;
+
+/// The ttl of the leases, in minutes.
+const TTL: u64 = 5;
+
+/// How long a run takes, in seconds.
+const WORK: Range<u64> = 10..20 * MINUTE;
+
+/// How far the clock of a machine differs from that of the store at most, in seconds. Two of them differ by twice that.
+const CLOCK_ERROR: u64 = 5 * MINUTE;
+
+/// How long a machine waits until it starts a failed run again.
+const RETRY: Range<u64> = MINUTE..10 * MINUTE;
+
+/// A simulation to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// The local time of day of the first start, in seconds.
+    pub start: u64,
+    /// How much later the last machine starts, in seconds.
+    pub spread: u64,
+    /// How late a start may be, in seconds, and how many of ten starts are.
+    pub lateness: (u64, u64),
+    /// A change of summer time in the middle of the month.
+    pub change: Option<ClockChange>,
+    /// The rule is broken.
+    pub mutation: Option<Mutation>,
+}
+
+/// A rule that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// The slot of a run is the number of whole periods since the epoch.
+    SlotByFloor,
+    /// A completion is stored without a check that its lease holds the lock.
+    MarkWithoutHolding,
+    /// A client that finds the lock held skips its run.
+    SkipInsteadOfWait,
+}
+
+/// What happened in a simulation.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// How many runs said they were complete, for the start of each day.
+    pub completed: Vec<u32>,
+    /// How many runs failed, crashed, or were paused and lost their lease.
+    pub failed: u32,
+    /// How many of the completed runs began after another one of that day had failed.
+    pub taken_over: u32,
+    /// How many starts found that the run was complete.
+    pub found_complete: u32,
+}
+
+impl Report {
+    /// How many days have more than one completed run, and how many have none.
+    #[must_use]
+    pub fn wrong_days(&self) -> (usize, usize) {
+        let days = |is_wrong: fn(&u32) -> bool| {
+            let completed = self.completed.iter().copied();
+            completed.filter(is_wrong).count()
+        };
+        (days(|runs| *runs > 1), days(|runs| *runs == 0))
+    }
+}
+
+/// Runs the simulation of a seed.
+#[must_use]
+pub fn run(seed: u64, setup: &Setup) -> Report {
+    let mut simulation = Simulation::new(seed, setup);
+    while let Some(((now, _), event)) = simulation.events.pop_first() {
+        simulation.now = now;
+        simulation.process(event);
+    }
+    simulation.report
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A machine starts the job.
+    Start(Start),
+    /// A process that waits requests the lock again.
+    Request { process: usize },
+    /// A running process renews its lease.
+    Renew { process: usize },
+    /// A running process is at its end, whichever that is.
+    End { process: usize },
+}
+
+/// A start of the job, for a day.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    machine: usize,
+    day: usize,
+    attempt: u32,
+}
+
+struct Process {
+    start: Start,
+    lease: LeaseId,
+    requested_at: StoreTime,
+    state: ProcessState,
+}
+
+enum ProcessState {
+    Waiting,
+    Running(Run),
+    Ended,
+}
+
+/// A run that has begun.
+#[derive(Clone, Copy)]
+struct Run {
+    started_at: StoreTime,
+    anchor: StoreTime,
+    fate: Fate,
+}
+
+/// How a run ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Succeeds,
+    Fails,
+    /// It ends without a release.
+    Crashes,
+    /// It is paused for longer than its lease, and then says that it is complete.
+    Pauses,
+}
+
+struct Simulation {
+    setup: Setup,
+    rng: Rng,
+    now: StoreTime,
+    events: BTreeMap<(StoreTime, u64), Event>,
+    scheduled: u64,
+    record: Record,
+    completion: Option<Annotation>,
+    processes: Vec<Process>,
+    /// The processes that can be notified.
+    waiting: BTreeSet<usize>,
+    /// The machine of each day whose runs succeed.
+    healthy: Vec<usize>,
+    /// The days with a run that failed.
+    failed_days: BTreeSet<usize>,
+    report: Report,
+}
+
+impl Simulation {
+    fn new(seed: u64, setup: &Setup) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let healthy = (0..DAYS).map(|_| rng.usize(..MACHINES)).collect();
+        let mut simulation = Self {
+            setup: *setup,
+            rng,
+            now: calendar::time(0),
+            events: BTreeMap::new(),
+            scheduled: 0,
+            record: Record::default(),
+            completion: None,
+            processes: Vec::new(),
+            waiting: BTreeSet::new(),
+            healthy,
+            failed_days: BTreeSet::new(),
+            report: Report {
+                completed: vec![0; DAYS as usize],
+                ..Report::default()
+            },
+        };
+        simulation.schedule_starts();
+        simulation
+    }
+
+    /// The starts of all machines, by their clocks.
+    fn schedule_starts(&mut self) {
+        let Setup {
+            start,
+            spread,
+            lateness: (late, tenths),
+            change,
+            ..
+        } = self.setup;
+        for machine in 0..MACHINES {
+            let local = start + spread * machine as u64 / (MACHINES as u64 - 1);
+            let clock_error = self.rng.u64(..=2 * CLOCK_ERROR);
+            for day in 0..DAYS {
+                for seconds in calendar::starts(day, local, change) {
+                    let late = match self.rng.u64(..10) < tenths {
+                        true => self.rng.u64(..=late),
+                        false => self.rng.u64(..MINUTE),
+                    };
+                    let at = calendar::time(seconds + clock_error + late - CLOCK_ERROR);
+                    let start = Start {
+                        machine,
+                        day: day as usize,
+                        attempt: 0,
+                    };
+                    let at = self.jittered(at);
+                    self.schedule(at, Event::Start(start));
+                }
+            }
+        }
+    }
+
+    /// A time within the same second, so that two events are seldom at the same time.
+    fn jittered(&mut self, at: StoreTime) -> StoreTime {
+        at.after_span(Duration::from_micros(self.rng.u64(..1_000_000)))
+    }
+
+    fn process(&mut self, event: Event) {
+        match event {
+            Event::Start(start) => self.start(start),
+            Event::Request { process } => {
+                if self.waiting.contains(&process) {
+                    self.request(process);
+                }
+            }
+            Event::Renew { process } => self.renew(process),
+            Event::End { process } => self.end(process),
+        }
+    }
+
+    /// A process reads the completion, and requests the lock if the run is not complete.
+    fn start(&mut self, start: Start) {
+        let process = self.processes.len();
+        let client = ClientId::from_random((process as u128).to_be_bytes());
+        self.processes.push(Process {
+            start,
+            lease: LeaseId { client, number: 1 },
+            requested_at: self.now,
+            state: ProcessState::Waiting,
+        });
+        match self.due(process) {
+            Due::Completed => self.leave_completed(process),
+            Due::Run { .. } => self.request(process),
+        }
+    }
+
+    fn due(&self, process: usize) -> Due {
+        let requested_at = self.processes[process].requested_at;
+        let stored = self.completion.as_ref();
+        let stored = stored.map(|it| match Completion::parse(&it.text) {
+            Ok(completion) => completion,
+            Err(error) => unreachable!("{error}: {}", it.text),
+        });
+        if self.setup.mutation == Some(Mutation::SlotByFloor) {
+            let slot = |time: StoreTime| time.as_micros() / (DAY * 1_000_000);
+            let completed = stored.is_some_and(|run| slot(run.started_at) >= slot(requested_at));
+            return match completed {
+                true => Due::Completed,
+                false => Due::Run {
+                    anchor: StoreTime::default(),
+                },
+            };
+        }
+        job::due(stored.as_ref(), schedule(), requested_at, self.now)
+    }
+
+    fn request(&mut self, process: usize) {
+        self.waiting.insert(process);
+        let op = Op::Acquire {
+            lease: self.processes[process].lease,
+            count: NonZeroU32::MIN,
+            ttl: ttl(),
+            tokens: TokenCount::MIN,
+            proposal: None,
+            wait: true,
+        };
+        match self.apply(&op) {
+            Outcome::Granted { .. } => self.begin(process),
+            Outcome::Refused { .. } if self.setup.mutation == Some(Mutation::SkipInsteadOfWait) => {
+                self.finish(process);
+            }
+            Outcome::Refused { time_left, .. } => {
+                let wait = time_left.min(ttl().as_duration()) + Duration::from_millis(1);
+                let again = self.now.after_span(wait);
+                self.schedule(again, Event::Request { process });
+            }
+            outcome => unreachable!("{outcome:?}"),
+        }
+    }
+
+    /// A process holds the lock. Under it, nobody else completes a run.
+    fn begin(&mut self, process: usize) {
+        self.waiting.remove(&process);
+        let Due::Run { anchor } = self.due(process) else {
+            return self.leave_completed(process);
+        };
+        let start = self.processes[process].start;
+        let fate = match self.rng.u8(..10) {
+            _ if self.healthy[start.day] == start.machine => Fate::Succeeds,
+            0..4 => Fate::Succeeds,
+            4..6 => Fate::Fails,
+            6..8 => Fate::Crashes,
+            _ => Fate::Pauses,
+        };
+        self.processes[process].state = ProcessState::Running(Run {
+            started_at: self.now,
+            anchor,
+            fate,
+        });
+        let mut work = self.rng.u64(WORK);
+        if fate == Fate::Pauses {
+            // Its last renewal is forgotten long before it ends.
+            work = work.max(3 * TTL * MINUTE);
+        }
+        let end = self.now.after_span(Duration::from_secs(work));
+        let end = self.jittered(end);
+        self.schedule(end, Event::End { process });
+        self.schedule_renewal(process);
+    }
+
+    fn schedule_renewal(&mut self, process: usize) {
+        let at = self.now.after_span(ttl().as_duration() / 3);
+        self.schedule(at, Event::Renew { process });
+    }
+
+    fn renew(&mut self, process: usize) {
+        let it = &self.processes[process];
+        let ProcessState::Running(run) = it.state else {
+            return;
+        };
+        // A process that is to be paused is paused from its first renewal on.
+        if run.fate != Fate::Pauses {
+            let lease = it.lease;
+            let outcome = self.apply(&Op::Renew { lease, ttl: ttl() });
+            assert_eq!(
+                outcome,
+                Outcome::Renewed,
+                "only a paused process loses its lease"
+            );
+            self.schedule_renewal(process);
+        }
+    }
+
+    fn end(&mut self, process: usize) {
+        let ProcessState::Running(run) = self.processes[process].state else {
+            unreachable!("a run ends once");
+        };
+        let completed = match run.fate {
+            Fate::Succeeds | Fate::Pauses => self.complete(process, run),
+            Fate::Fails | Fate::Crashes => false,
+        };
+        let start = self.processes[process].start;
+        if completed {
+            self.report.completed[start.day] += 1;
+            self.report.taken_over += u32::from(self.failed_days.contains(&start.day));
+        } else {
+            self.report.failed += 1;
+            self.failed_days.insert(start.day);
+            if start.attempt < 2 && self.rng.bool() {
+                let wait = Duration::from_secs(self.rng.u64(RETRY));
+                let attempt = start.attempt + 1;
+                let again = Event::Start(Start { attempt, ..start });
+                self.schedule(self.now.after_span(wait), again);
+            }
+        }
+        match run.fate {
+            Fate::Crashes => self.processes[process].state = ProcessState::Ended,
+            _ => self.finish(process),
+        }
+    }
+
+    /// Stores the completion of a run. `false`: its lease does not hold the lock any more.
+    fn complete(&mut self, process: usize, run: Run) -> bool {
+        let Process {
+            lease,
+            requested_at,
+            ..
+        } = self.processes[process];
+        let completion = Completion {
+            slots: Some(Slots {
+                anchor: run.anchor,
+                period: schedule().period,
+            }),
+            requested_at,
+            started_at: run.started_at,
+            finished_at: self.now,
+            exit_code: 0,
+            host: String::new(),
+            program: String::new(),
+            label: String::new(),
+        };
+        let Some(token) = self.record.last_token else {
+            unreachable!("there was a grant")
+        };
+        let annotation = Annotation {
+            lease,
+            token,
+            text: completion.to_text().into(),
+        };
+        if self.setup.mutation == Some(Mutation::MarkWithoutHolding) {
+            self.completion = Some(annotation);
+        } else {
+            let stored = &mut self.completion;
+            let result = annotation::annotate(&self.record, stored, annotation, self.now);
+            if result.is_err() {
+                return false;
+            }
+        }
+        // They observe the completion.
+        for waiter in self.waiting.clone() {
+            if self.waiting.contains(&waiter) && self.due(waiter) == Due::Completed {
+                self.leave_completed(waiter);
+            }
+        }
+        true
+    }
+
+    fn leave_completed(&mut self, process: usize) {
+        self.report.found_complete += 1;
+        self.finish(process);
+    }
+
+    /// A process ends: it releases the lock, or leaves the queue.
+    fn finish(&mut self, process: usize) {
+        self.processes[process].state = ProcessState::Ended;
+        self.waiting.remove(&process);
+        let lease = self.processes[process].lease;
+        let (count, ttl) = (0, ttl());
+        self.apply(&Op::Release { lease, count, ttl });
+    }
+
+    /// Applies an operation, and what the notified processes do then.
+    fn apply(&mut self, op: &Op) -> Outcome {
+        let mut notices = Vec::new();
+        let (processes, waiting) = (&self.processes, &self.waiting);
+        let outcome = mutex::apply(&mut self.record, op, self.now, |notice| {
+            let waiter = process_of(notice.lease());
+            let is_alive = waiting.contains(&waiter);
+            debug_assert_eq!(processes[waiter].lease, notice.lease());
+            if is_alive {
+                notices.push(*notice);
+            }
+            is_alive
+        });
+        for notice in notices {
+            let process = process_of(notice.lease());
+            match notice {
+                Notice::Granted(grant) => {
+                    let (lease, ttl) = (grant.lease, ttl());
+                    self.waiting.remove(&process);
+                    self.apply(&Op::Renew { lease, ttl });
+                    self.begin(process);
+                }
+                Notice::Next { ttl, .. } => {
+                    let wait = ttl.as_duration() + Duration::from_millis(1);
+                    let again = self.now.after_span(wait);
+                    self.schedule(again, Event::Request { process });
+                }
+                Notice::Revoked { .. } => {}
+            }
+        }
+        outcome
+    }
+
+    fn schedule(&mut self, at: StoreTime, event: Event) {
+        self.scheduled += 1;
+        self.events.insert((at, self.scheduled), event);
+    }
+}
+
+fn schedule() -> JobSchedule {
+    let Some(period) = Period::checked(Duration::from_secs(DAY)) else {
+        unreachable!("a day is a period")
+    };
+    JobSchedule {
+        period,
+        anchor: None,
+    }
+}
+
+fn ttl() -> Ttl {
+    Ttl::remainder(Duration::from_secs(TTL * MINUTE))
+}
+
+/// The process of a lease: each has a client of its own.
+fn process_of(lease: LeaseId) -> usize {
+    u128::from_be_bytes(lease.client.to_bytes()) as usize
+}
+
+/// The setups whose days must have one completed run each.
+pub const SETUPS: [Setup; 4] = [
+    MIDNIGHT,
+    APART,
+    Setup {
+        change: Some(ClockChange::Forward),
+        ..APART
+    },
+    Setup {
+        change: Some(ClockChange::Back),
+        ..APART
+    },
+];
+
+/// All machines start at midnight.
+pub const MIDNIGHT: Setup = Setup {
+    start: 0,
+    spread: 0,
+    lateness: (6 * HOUR, 1),
+    change: None,
+    mutation: None,
+};
+
+/// The machines start over two hours, and a third of them up to six hours late.
+const APART: Setup = Setup {
+    start: 2 * HOUR,
+    spread: 2 * HOUR,
+    lateness: (6 * HOUR, 3),
+    change: None,
+    mutation: None,
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Descriptions of completed runs, for people.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_core::{
+    Annotation, AnnotationKind, Completion, LeaseId, Name, Slots, StoreTime, Token,
+};
+
+/// A run of a job that said it was complete. Its times are those of the store's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompletionInfo {
+    /// The name of the job.
+    pub name: String,
+    /// The key for which it ran. `None`: it is periodic.
+    pub key: Option<String>,
+    /// The period of a periodic job.
+    pub period: Option<Duration>,
+    /// The time of the run's slot.
+    pub slot: Option<SystemTime>,
+    /// The time of the slot after it, which is the next run's.
+    pub next_slot: Option<SystemTime>,
+    /// When the run began.
+    pub started: SystemTime,
+    /// When it had ended.
+    pub finished: SystemTime,
+    /// The exit code of its command. 0 for work that is not a command.
+    pub exit_code: u8,
+    /// The host of the client that ran it.
+    pub host: String,
+    /// The program of that client.
+    pub program: String,
+    /// The label of that client.
+    pub label: String,
+    /// The lease under which it ran.
+    pub lease: LeaseId,
+    /// The first fencing token of that lease.
+    pub token: Token,
+}
+
+impl CompletionInfo {
+    pub(crate) fn new(
+        name: &Name,
+        kind: &AnnotationKind,
+        annotation: &Annotation,
+        run: &Completion,
+    ) -> Self {
+        let key = match kind {
+            AnnotationKind::KeyCompletion(key) => Some(key.as_str().to_owned()),
+            AnnotationKind::Value | AnnotationKind::Completion => None,
+        };
+        let slot = |slots: Slots, later| {
+            let slot = slots.slot_of(run).saturating_add(later);
+            slots.time(slot).map(system_time)
+        };
+        Self {
+            name: name.as_str().to_owned(),
+            key,
+            period: run.slots.map(|slots| slots.period.as_duration()),
+            slot: run.slots.and_then(|slots| slot(slots, 0)),
+            next_slot: run.slots.and_then(|slots| slot(slots, 1)),
+            started: system_time(run.started_at),
+            finished: system_time(run.finished_at),
+            exit_code: run.exit_code,
+            host: run.host.clone(),
+            program: run.program.clone(),
+            label: run.label.clone(),
+            lease: annotation.lease,
+            token: annotation.token,
+        }
+    }
+
+    /// How long the run took.
+    #[must_use]
+    pub fn took(&self) -> Duration {
+        self.finished.duration_since(self.started).unwrap_or_default()
+    }
+
+    /// Whether the next slot was missed: at `now`, its time is half a period ago or more, and no run for it is complete.
+    /// Never for a key.
+    #[must_use]
+    pub fn is_overdue(&self, now: SystemTime) -> bool {
+        let (Some(next), Some(period)) = (self.next_slot, self.period) else {
+            return false;
+        };
+        now.duration_since(next)
+            .is_ok_and(|late| late >= period / 2)
+    }
+}
+
+fn system_time(time: StoreTime) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(time.as_micros())
+}

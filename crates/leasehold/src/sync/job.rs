@@ -1,0 +1,682 @@
+//! Jobs: work that is not done again once a run of it is complete.
+
+use std::fmt;
+use std::ops::Deref;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_core::job::{self, KEEP_DEFAULT, KEEP_MAX, KEEP_MIN};
+use leasehold_core::{
+    Annotation, AnnotationKind, Cause, Completion, CompletionKey, Due, Instant, JobSchedule, NameError, Outcome, Period,
+    Slots, State, StoreTime, Ttl,
+};
+
+use crate::completion_info::CompletionInfo;
+use crate::driver::acquire::Wait;
+use crate::driver::metrics::report_job_success;
+use crate::driver::observer::Observer;
+use crate::driver::report;
+use crate::store::{Observation, no_annotation};
+use crate::{Error, ErrorKind, Guard, Mutex, Owner, Result, config};
+
+/// The interval between two attempts at a store that does not reply.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The name of a job that has no schedule yet. Made by [`Client::job`](crate::Client::job), or by [`Mutex::job`] for a
+/// lock with settings of its own.
+#[derive(Clone, Debug)]
+pub struct JobBuilder {
+    mutex: Mutex,
+}
+
+impl JobBuilder {
+    pub(crate) fn new(mutex: Mutex) -> Result<Self> {
+        let store = &mutex.driver.context.store;
+        if !store.capabilities().completions {
+            let error = no_annotation(store, &AnnotationKind::Completion);
+            return Err(error.for_lock(&mutex.key.name));
+        }
+        Ok(Self { mutex })
+    }
+
+    /// The job that runs once in each period, from 1 s to 365 days.
+    ///
+    /// A period does not begin at a certain time: a run belongs to the slot whose time is nearest. So the starts on
+    /// different machines may differ by less than half a period, lateness and clocks included. The slots begin with the
+    /// request of the first completed run, unless [`Job::anchor`] sets them; they are forgotten after two periods
+    /// without a completed run.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a period outside these bounds.
+    pub fn every(&self, period: Duration) -> Result<Job> {
+        let Some(period) = Period::checked(period) else {
+            let message = format!("the period of a job must be from 1 s to 365 days, not {period:?}");
+            return Err(self.mutex.name_error(config::invalid(message)));
+        };
+        let anchor = None;
+        let schedule = Some(JobSchedule { period, anchor });
+        Ok(self.job(AnnotationKind::Completion, schedule))
+    }
+
+    /// The job that runs once for a key, such as a version: 1 to 256 bytes without control characters.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`] for an invalid key.
+    pub fn once(&self, key: impl AsRef<str>) -> Result<Job> {
+        let invalid = |error: NameError| {
+            let message = format!("the key of a job is invalid: {error}");
+            self.mutex.name_error(Error::new(ErrorKind::InvalidName, message))
+        };
+        let key = CompletionKey::parse(key.as_ref()).map_err(invalid)?;
+        Ok(self.job(AnnotationKind::KeyCompletion(key), None))
+    }
+
+    /// Removes the record of the last run of the periodic job, so that it is run again. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// As the store replies.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not have removed the record.
+    pub async fn reset(&self) -> Result<bool> {
+        self.job(AnnotationKind::Completion, None).reset().await
+    }
+
+    fn job(&self, kind: AnnotationKind, schedule: Option<JobSchedule>) -> Job {
+        Job {
+            mutex: self.mutex.clone(),
+            kind,
+            schedule,
+            keep: KEEP_DEFAULT,
+            retry_after: None,
+        }
+    }
+}
+
+/// Work that is not done again once a run of it is complete: once in each period, or once for a key.
+///
+/// It is done under the lock of its name. A run that succeeds stores a record of itself before it releases the lock.
+/// All others wait meanwhile, and return as soon as that record is there. A run that fails, is lost or dies leaves no
+/// record, and one of those that wait takes over. So one client at a time does the work, and nobody does it again after
+/// a run that said it was complete. The work may be done twice if its client dies between the end of the work and the
+/// record: see [`Guard::token`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use std::time::Duration;
+/// use leasehold::JobOutcome;
+///
+/// # let client = leasehold::Client::connect("memory:").await?;
+/// # async fn clean_up() -> std::io::Result<u64> { Ok(3) }
+/// let day = Duration::from_secs(24 * 60 * 60);
+/// let job = client.job("clean-up")?.every(day)?;
+/// match job.run(async |_lease| clean_up().await).await?? {
+///     JobOutcome::Ran(files) => println!("{files} files deleted"),
+///     JobOutcome::Completed(run) => println!("{} has done it today", run.host),
+/// }
+/// # assert!(matches!(job.run(async |_| clean_up().await).await??, JobOutcome::Completed(_)));
+///
+/// // Once for each version, however many machines deploy it at the same time.
+/// let migration = client.once("migrate", "v1.2.3")?;
+/// migration.run(async |_lease| clean_up().await).await??;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Job {
+    mutex: Mutex,
+    kind: AnnotationKind,
+    /// `None`: it runs once for a key.
+    schedule: Option<JobSchedule>,
+    keep: Duration,
+    retry_after: Option<Ttl>,
+}
+
+/// What came of a run of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobOutcome<T> {
+    /// The work was done here, and is complete. Its value.
+    Ran(T),
+    /// The work was complete before, or while this client waited.
+    Completed(CompletionInfo),
+}
+
+/// The result of an acquisition of a job.
+#[derive(Debug)]
+pub enum JobLock {
+    /// The job is to be run by this client.
+    Granted(JobGuard),
+    /// The job is complete.
+    Completed(CompletionInfo),
+}
+
+impl Job {
+    /// The name of the job, and of its lock.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.mutex.name()
+    }
+
+    /// The lock under which the job runs.
+    #[must_use]
+    pub fn mutex(&self) -> &Mutex {
+        &self.mutex
+    }
+
+    /// The same job with a slot at this time, and at every period before and after it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a time before 1970, and for a job that runs once for a key.
+    pub fn anchor(&self, anchor: SystemTime) -> Result<Self> {
+        let Some(schedule) = self.schedule else {
+            return Err(self.invalid("a job that runs once for a key has no anchor"));
+        };
+        let Ok(since) = anchor.duration_since(UNIX_EPOCH) else {
+            return Err(self.invalid("the anchor of a job must not be before 1970"));
+        };
+        let anchor = Some(StoreTime::default().after_span(since));
+        let schedule = Some(JobSchedule { anchor, ..schedule });
+        Ok(Self {
+            schedule,
+            ..self.clone()
+        })
+    }
+
+    /// The same job whose lock stays taken for a time after a run that failed, up to 24 h: nobody tries again before.
+    /// A run that was lost, or whose client died, is taken over without this delay.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a longer time, or none.
+    pub fn retry_after(&self, delay: Duration) -> Result<Self> {
+        if delay.is_zero() || delay > Ttl::MAX.as_duration() {
+            let message = format!("the delay after a failed run must be from 1 ms to 24 h, not {delay:?}");
+            return Err(self.invalid(message));
+        }
+        Ok(Self {
+            retry_after: Some(Ttl::remainder(delay)),
+            ..self.clone()
+        })
+    }
+
+    /// The same job whose record is kept for another time: from 1 s to 3,650 days, 30 days if not set. That of a
+    /// periodic job is kept for two periods and a day at least.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a time outside these bounds.
+    pub fn keep(&self, keep: Duration) -> Result<Self> {
+        if !(KEEP_MIN..=KEEP_MAX).contains(&keep) {
+            let message = format!("the record of a run must be kept from 1 s to 3650 days, not {keep:?}");
+            return Err(self.invalid(message));
+        }
+        Ok(Self {
+            keep,
+            ..self.clone()
+        })
+    }
+
+    /// Does the work under the lock, unless it is complete. Waits while another client does it, without a limit.
+    ///
+    /// The work is complete if it returns `Ok`. With an `Err` it leaves no record, and another client may do it. `??`
+    /// passes both errors on. The work is dropped when the lease is lost, as by [`Mutex::run`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`]. [`ErrorKind::Lost`] if the lease was lost before the record was stored: another client may
+    /// do the work again. [`ErrorKind::Store`] for a record that this version cannot read.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the work and releases the lock in the background.
+    pub async fn run<T, E>(
+        &self,
+        work: impl AsyncFnOnce(&Guard) -> Result<T, E>,
+    ) -> Result<Result<JobOutcome<T>, E>> {
+        self.lock().await?.run(work).await
+    }
+
+    /// The same without a wait. `None`: another client holds the lock. If its run fails, nobody takes it over.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock`], and otherwise as [`Job::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Job::run`].
+    pub async fn try_run<T, E>(
+        &self,
+        work: impl AsyncFnOnce(&Guard) -> Result<T, E>,
+    ) -> Result<Result<Option<JobOutcome<T>>, E>> {
+        match self.try_lock().await? {
+            Some(lock) => Ok(lock.run(work).await?.map(Some)),
+            None => Ok(Ok(None)),
+        }
+    }
+
+    /// The same with a limit for the wait. `None`: another client held the lock all the time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock_timeout`], and otherwise as [`Job::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Job::run`].
+    pub async fn run_timeout<T, E>(
+        &self,
+        timeout: Duration,
+        work: impl AsyncFnOnce(&Guard) -> Result<T, E>,
+    ) -> Result<Result<Option<JobOutcome<T>>, E>> {
+        match self.lock_timeout(timeout).await? {
+            Some(lock) => Ok(lock.run(work).await?.map(Some)),
+            None => Ok(Ok(None)),
+        }
+    }
+
+    /// Acquires the lock, unless the job is complete. Waits while another client runs it, without a limit. For work that
+    /// is not a future; [`Job::run`] is simpler.
+    ///
+    /// # Errors
+    ///
+    /// As [`Job::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Mutex::lock`].
+    pub async fn lock(&self) -> Result<JobLock> {
+        match self.acquire(Wait::Forever).await? {
+            Some(lock) => Ok(lock),
+            // Only a caller that limits its waiting can be refused.
+            None => Err(self.name_error(Error::new(
+                ErrorKind::Store,
+                "the lock was refused without a limit",
+            ))),
+        }
+    }
+
+    /// The same without a wait. `None`: another client holds the lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`Job::try_run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Mutex::lock`].
+    pub async fn try_lock(&self) -> Result<Option<JobLock>> {
+        self.acquire(Wait::No).await
+    }
+
+    /// The same with a limit for the wait. `None`: another client held the lock all the time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Job::run_timeout`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Mutex::lock`].
+    pub async fn lock_timeout(&self, timeout: Duration) -> Result<Option<JobLock>> {
+        if timeout.is_zero() {
+            return self.try_lock().await;
+        }
+        let end = self.mutex.driver.context.clock.now().after(timeout);
+        self.acquire(Wait::Until(end)).await
+    }
+
+    /// The last completed run: of the periodic job, or for the key. `None`: none is known.
+    ///
+    /// # Errors
+    ///
+    /// As the store replies, and [`ErrorKind::Store`] for a record that this version cannot read.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn last_run(&self) -> Result<Option<CompletionInfo>> {
+        let observation = self.read(Duration::ZERO).await?;
+        let stored = self.stored(&observation)?;
+        Ok(stored.map(|(annotation, run)| self.info(annotation, &run)))
+    }
+
+    /// Removes the record of the last run, so that the job is run again. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// As the store replies.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not have removed the record.
+    pub async fn reset(&self) -> Result<bool> {
+        let Mutex { driver, key, .. } = &self.mutex;
+        let removed = driver.context.store.remove_annotation(key, &self.kind).await;
+        removed.map_err(|error| self.name_error(error))
+    }
+
+    /// The same job for an owner.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn owned_by(&self, owner: &Owner) -> Self {
+        Self {
+            mutex: self.mutex.owned_by(owner),
+            ..self.clone()
+        }
+    }
+
+    async fn acquire(&self, wait: Wait) -> Result<Option<JobLock>> {
+        let Mutex { driver, .. } = &self.mutex;
+        driver.check_open(&self.mutex.key)?;
+        let clock = &driver.context.clock;
+        let ttl = self.mutex.options.lease.policy.ttl.as_duration();
+        let first = self
+            .read(match wait {
+                Wait::No => Duration::ZERO,
+                Wait::Until(end) => ttl.min(clock.now().until(end)),
+                Wait::Forever => ttl,
+            })
+            .await?;
+        let requested_at = first.now;
+        if let Progress::Completed(run) = self.progress(&first, requested_at)? {
+            return Ok(Some(JobLock::Completed(run)));
+        }
+        let acquired = match wait {
+            Wait::No => self.mutex.acquire(wait).await?,
+            _ => tokio::select! {
+                biased;
+                acquired = self.mutex.acquire(wait) => acquired?,
+                completed = self.completed(first, requested_at) => {
+                    return Ok(Some(JobLock::Completed(completed?)));
+                }
+            },
+        };
+        let Some(guard) = acquired else {
+            return Ok(None);
+        };
+        // Under the lock, nobody else can complete a run.
+        let observation = guard.run(self.read(ttl)).await??;
+        let run = match self.progress(&observation, requested_at)? {
+            Progress::Completed(run) => {
+                release(guard.release()).await;
+                return Ok(Some(JobLock::Completed(run)));
+            }
+            Progress::Due { anchor } => Run {
+                job: self.clone(),
+                slots: self.schedule.map(|JobSchedule { period, .. }| Slots { anchor, period }),
+                requested_at,
+                started_at: observation.now,
+                begun: clock.now(),
+                completed: false,
+            },
+        };
+        Ok(Some(JobLock::Granted(JobGuard { guard, run })))
+    }
+
+    /// Waits until a run for this request is complete.
+    async fn completed(
+        &self,
+        first: Observation,
+        requested_at: StoreTime,
+    ) -> Result<CompletionInfo> {
+        let Mutex { driver, key, .. } = &self.mutex;
+        let mut observer = Observer::after(driver.clone(), key.clone(), self.kind.clone(), first);
+        loop {
+            let observation = observer.next().await?;
+            if let Progress::Completed(run) = self.progress(&observation, requested_at)? {
+                return Ok(run);
+            }
+        }
+    }
+
+    /// Reads the completion. A store that does not reply is tried again for so long.
+    async fn read(&self, patience: Duration) -> Result<Observation> {
+        let Mutex { driver, key, .. } = &self.mutex;
+        let clock = &driver.context.clock;
+        let end = clock.now().after(patience);
+        loop {
+            match driver.context.store.observe(key, &self.kind).await {
+                Ok(observation) => return Ok(observation),
+                Err(error) if error.is_transient() && clock.now() < end => {
+                    clock.sleep_until(clock.now().after(RETRY_INTERVAL)).await;
+                }
+                Err(error) => return Err(self.name_error(error)),
+            }
+        }
+    }
+
+    fn progress(&self, observation: &Observation, requested_at: StoreTime) -> Result<Progress> {
+        let stored = self.stored(observation)?;
+        let due = match (self.schedule, &stored) {
+            (Some(schedule), _) => {
+                let run = stored.as_ref().map(|(_, run)| run);
+                job::due(run, schedule, requested_at, observation.now)
+            }
+            (None, Some(_)) => Due::Completed,
+            (None, None) => Due::Run {
+                anchor: requested_at,
+            },
+        };
+        Ok(match (due, stored) {
+            (Due::Completed, Some((annotation, run))) => {
+                report_job_success(self.name(), run.finished_at);
+                Progress::Completed(self.info(annotation, &run))
+            }
+            (Due::Run { anchor }, _) => Progress::Due { anchor },
+            (Due::Completed, None) => Progress::Due {
+                anchor: requested_at,
+            },
+        })
+    }
+
+    /// The completion that a store has.
+    fn stored<'a>(
+        &self,
+        observation: &'a Observation,
+    ) -> Result<Option<(&'a Annotation, Completion)>> {
+        let Some(annotation) = &observation.annotation else {
+            return Ok(None);
+        };
+        match Completion::parse(&annotation.text) {
+            Ok(run) => Ok(Some((annotation, run))),
+            Err(error) => {
+                let message = format!(
+                    "the record of its last run cannot be read: {error}; it is of a newer version or was damaged, \
+                     and Job::reset removes it"
+                );
+                let error = Error::new(ErrorKind::Store, message).with_source(error);
+                Err(self.name_error(error))
+            }
+        }
+    }
+
+    fn info(&self, annotation: &Annotation, run: &Completion) -> CompletionInfo {
+        CompletionInfo::new(&self.mutex.key.name, &self.kind, annotation, run)
+    }
+
+    fn invalid(&self, message: impl Into<String>) -> Error {
+        self.name_error(config::invalid(message))
+    }
+
+    fn name_error(&self, error: Error) -> Error {
+        self.mutex.name_error(error)
+    }
+}
+
+/// Whether a job is to be run, as one observation shows.
+enum Progress {
+    Due { anchor: StoreTime },
+    Completed(CompletionInfo),
+}
+
+impl JobLock {
+    async fn run<T, E>(
+        self,
+        work: impl AsyncFnOnce(&Guard) -> Result<T, E>,
+    ) -> Result<Result<JobOutcome<T>, E>> {
+        let JobGuard { guard, mut run } = match self {
+            Self::Granted(guard) => guard,
+            Self::Completed(run) => return Ok(Ok(JobOutcome::Completed(run))),
+        };
+        let outcome = guard.run(work(&guard)).await?;
+        if outcome.is_ok() {
+            run.complete(&guard).await?;
+        }
+        release(run.release(guard)).await;
+        Ok(outcome.map(JobOutcome::Ran))
+    }
+}
+
+/// The lock of a job that is to be run. It is a [`Guard`], too.
+///
+/// Dropped before [`JobGuard::complete`], the run has failed: the lock is released at once, and another client may do
+/// the work.
+#[must_use = "a guard that is dropped at once releases the lock at once"]
+pub struct JobGuard {
+    guard: Guard,
+    run: Run,
+}
+
+impl JobGuard {
+    /// Stores the record of this run: the work is complete, and nobody does it again. The lock stays held.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`] if the lease was lost before, otherwise as the store replies. Another client may do the work
+    /// again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not have stored the record.
+    pub async fn complete(&mut self) -> Result<CompletionInfo> {
+        self.run.complete(&self.guard).await
+    }
+
+    /// Releases the lock. If the run is not complete, the lock stays taken for the time of [`Job::retry_after`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::release`].
+    pub async fn release(self) -> Result<()> {
+        let Self { guard, run } = self;
+        run.release(guard).await
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn into_parts(self) -> (Guard, Run) {
+        (self.guard, self.run)
+    }
+}
+
+impl Deref for JobGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for JobGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.guard, f)
+    }
+}
+
+/// A run that has begun.
+pub(crate) struct Run {
+    job: Job,
+    slots: Option<Slots>,
+    requested_at: StoreTime,
+    started_at: StoreTime,
+    begun: Instant,
+    completed: bool,
+}
+
+impl Run {
+    /// Stores the completion. Its attempts are repeated while the lease is held.
+    pub(crate) async fn complete(&mut self, guard: &Guard) -> Result<CompletionInfo> {
+        let Mutex { driver, key, .. } = &self.job.mutex;
+        let clock = &driver.context.clock;
+        let completion = self.completion(clock.now());
+        let (lease, token) = guard.lease();
+        let text = completion.to_text().into();
+        let annotation = Annotation { lease, token, text };
+        let keep = match self.job.schedule {
+            Some(schedule) => schedule.period.keep(self.job.keep),
+            None => self.job.keep,
+        };
+        let mut unknown = false;
+        let lost = loop {
+            if let State::Lost(cause) = guard.state() {
+                break cause;
+            }
+            let kind = &self.job.kind;
+            let store = &driver.context.store;
+            let reply = store.annotate(key, kind, &annotation, keep).await;
+            match reply {
+                Ok(Ok(())) => return Ok(self.confirm(&annotation, &completion)),
+                Ok(Err(loss)) => {
+                    let cause = Cause::of(&Outcome::Lost(loss));
+                    guard.lose(cause);
+                    break cause;
+                }
+                Err(error) if error.is_transient() => unknown = true,
+                Err(error) => return Err(self.job.name_error(error)),
+            }
+            let next = clock.now().after(RETRY_INTERVAL);
+            clock.sleep_until(next).await;
+        };
+        // An attempt without a reply may have been applied while the lease was held.
+        let ttl = self.job.mutex.options.lease.policy.ttl.as_duration();
+        let stored = match unknown {
+            true => self.job.read(ttl).await?.annotation,
+            false => None,
+        };
+        match stored {
+            Some(stored) if stored.lease == lease => Ok(self.confirm(&annotation, &completion)),
+            _ => Err(guard.lost_error(lost)),
+        }
+    }
+
+    /// Releases the lock.
+    pub(crate) async fn release(self, guard: Guard) -> Result<()> {
+        match self.job.retry_after.filter(|_| !self.completed) {
+            Some(delay) => guard.release_after(delay).await,
+            None => guard.release().await,
+        }
+    }
+
+    fn confirm(&mut self, annotation: &Annotation, run: &Completion) -> CompletionInfo {
+        self.completed = true;
+        report_job_success(self.job.name(), run.finished_at);
+        self.job.info(annotation, run)
+    }
+
+    fn completion(&self, now: Instant) -> Completion {
+        let client = self.job.mutex.driver.presence.info();
+        Completion {
+            slots: self.slots,
+            requested_at: self.requested_at,
+            started_at: self.started_at,
+            finished_at: self.started_at.after_span(now.since(self.begun)),
+            exit_code: 0,
+            host: client.host.clone(),
+            program: client.program.clone(),
+            label: client.label.clone(),
+        }
+    }
+}
+
+/// Waits for a release whose failure is not that of the work.
+async fn release(release: impl Future<Output = Result<()>>) {
+    if let Err(error) = release.await {
+        report(|| tracing::debug!(%error, "the lock of a job could not be released after the work"));
+    }
+}

@@ -1,0 +1,230 @@
+//! Jobs: once in a period, and once for a key.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use leasehold::{Client, ErrorKind, Guard, Job, JobLock, JobOutcome};
+use leasehold_testkit::eventually_async;
+
+use crate::fixture::{Fixture, fresh_name};
+use crate::waiters::{SOON, soon, spawn_polled};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The work of a run that succeeds.
+async fn succeed(_: &Guard) -> Result<u32, String> {
+    Ok(1)
+}
+
+async fn fail(_: &Guard) -> Result<u32, String> {
+    Err("failed".to_owned())
+}
+
+fn is_completed(outcome: &JobOutcome<u32>) -> bool {
+    matches!(outcome, JobOutcome::Completed(_))
+}
+
+/// The same job for some clients.
+async fn shared<const CLIENTS: usize>(fixture: &Fixture, name: &str) -> [Job; CLIENTS] {
+    let mut jobs = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = fixture.client().await;
+        jobs.push(client.job(name).unwrap().every(DAY).unwrap());
+    }
+    jobs.try_into().unwrap()
+}
+
+/// A task that waits for a job that another client runs.
+fn spawn_waiting(job: &Job, runs: &Arc<AtomicU32>) -> tokio::task::JoinHandle<JobOutcome<u32>> {
+    let (job, runs) = (job.clone(), Arc::clone(runs));
+    spawn_polled(async move {
+        let outcome = job.run(async |_| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, String>(1)
+        });
+        outcome.await.unwrap().unwrap()
+    })
+}
+
+/// Waits until so many clients wait for a job.
+async fn until_waiting(job: &Job, waiters: usize) {
+    eventually_async(SOON, async || {
+        let holder = job.mutex().holder().await.unwrap();
+        holder.is_some_and(|info| info.waiters.len() == waiters)
+    })
+    .await;
+}
+
+/// Where no completion is kept, a job would be repeated, so it is not made.
+pub(super) async fn jobs_are_refused_where_no_completions_are_kept(fixture: Fixture) {
+    let client = fixture.client().await;
+    let name = fresh_name("refused");
+    if fixture.store().await.capabilities().completions {
+        client.job(&name).unwrap().every(DAY).unwrap();
+        client.once(&name, "v1").unwrap();
+        return;
+    }
+    let errors = [
+        client.job(&name).unwrap_err(),
+        client.once(&name, "v1").unwrap_err(),
+        client.mutex(&name).unwrap().job().unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert_eq!(error.lock(), Some(&*name));
+        let message = error.to_string();
+        assert!(message.contains("redlock://"), "{message}");
+        assert!(message.contains("completion records"), "{message}");
+    }
+}
+
+pub(super) async fn a_completed_run_is_not_repeated(fixture: Fixture) {
+    let name = fresh_name("nightly");
+    let builder = Client::builder().label("first").program("report");
+    let client = fixture.client_with(builder).await;
+    let first = client.job(&name).unwrap().every(DAY).unwrap();
+    let [second] = shared(&fixture, &name).await;
+    assert_eq!(first.last_run().await.unwrap(), None);
+    let before = SystemTime::now() - Duration::from_secs(60);
+    let ran = first.run(succeed).await.unwrap().unwrap();
+    assert_eq!(ran, JobOutcome::Ran(1));
+    let Ok(JobOutcome::Completed(run)) = second.run(fail).await.unwrap() else {
+        panic!("it ran again");
+    };
+    assert_eq!((&*run.name, run.key.as_deref()), (&*name, None));
+    assert_eq!((&*run.label, &*run.program), ("first", "report"));
+    assert_eq!(run.lease.client, client.id());
+    assert!(before < run.started && run.started <= run.finished);
+    assert!(run.took() < SOON);
+    assert_eq!(run.period, Some(DAY));
+    assert_eq!(run.next_slot, run.slot.map(|slot| slot + DAY));
+    assert!(!run.is_overdue(run.finished + DAY) && run.is_overdue(run.finished + 2 * DAY));
+    assert_eq!(first.last_run().await.unwrap(), Some(run.clone()));
+    let listed = client.completions().await.unwrap();
+    assert_eq!(listed.iter().find(|run| run.name == name), Some(&run));
+
+    // Another period judges it by its time. A slot of its own is at most a day away.
+    let other = client.job(&name).unwrap();
+    assert!(is_completed(&other.every(30 * DAY).unwrap().run(succeed).await.unwrap().unwrap()));
+    let anchored = second.anchor(run.started - 10 * DAY).unwrap();
+    assert!(is_completed(&anchored.run(succeed).await.unwrap().unwrap()));
+    assert!(second.reset().await.unwrap());
+    assert!(!other.reset().await.unwrap());
+    assert!(!is_completed(&first.run(succeed).await.unwrap().unwrap()));
+    assert!(!second.mutex().is_locked().await.unwrap());
+}
+
+pub(super) async fn each_key_has_one_run(fixture: Fixture) {
+    let client = fixture.client().await;
+    let name = fresh_name("migrate");
+    let job = |key: &str| client.once(&name, key).unwrap();
+    let keys = ["v1", "v2 ünï:%", &"k".repeat(256)];
+    for key in keys {
+        assert_eq!(job(key).run(fail).await.unwrap(), Err("failed".to_owned()));
+        assert!(!is_completed(&job(key).run(succeed).await.unwrap().unwrap()));
+        assert!(is_completed(&job(key).run(succeed).await.unwrap().unwrap()));
+    }
+    // The periodic job of that name has a record of its own.
+    let [periodic] = shared(&fixture, &name).await;
+    assert!(!is_completed(&periodic.run(succeed).await.unwrap().unwrap()));
+    let listed = client.completions().await.unwrap();
+    let listed = listed.iter().filter(|run| run.name == name);
+    let mut listed: Vec<_> = listed.map(|run| run.key.as_deref()).collect();
+    listed.sort_unstable();
+    let mut expected: Vec<_> = keys.into_iter().map(Some).chain([None]).collect();
+    expected.sort_unstable();
+    assert_eq!(listed, expected);
+    assert!(job("v1").reset().await.unwrap());
+    assert!(!is_completed(&job("v1").run(succeed).await.unwrap().unwrap()));
+    assert!(is_completed(&job(keys[1]).run(succeed).await.unwrap().unwrap()));
+
+    // A record is kept for its time.
+    let short = job("short").keep(Duration::from_secs(1)).unwrap();
+    assert!(!is_completed(&short.run(succeed).await.unwrap().unwrap()));
+    eventually_async(SOON, async || short.last_run().await.unwrap().is_none()).await;
+    for key in ["", "a\nb", &"k".repeat(257)] {
+        let error = client.once(&name, key).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidName, "{key:?}");
+        assert_eq!(error.lock(), Some(&*name));
+        assert!(error.store().is_some());
+    }
+}
+
+pub(super) async fn a_waiter_takes_over_a_run_that_failed(fixture: Fixture) {
+    let name = fresh_name("taken-over");
+    let [first, second, third] = shared(&fixture, &name).await;
+    let Some(JobLock::Granted(run)) = first.try_lock().await.unwrap() else {
+        panic!("it is free");
+    };
+    assert!(second.try_lock().await.unwrap().is_none());
+    let limit = Duration::from_millis(50);
+    assert!(second.lock_timeout(limit).await.unwrap().is_none());
+    let runs = Arc::default();
+    let waiters = [&second, &third].map(|job| spawn_waiting(job, &runs));
+    until_waiting(&first, 2).await;
+    run.release().await.unwrap();
+    for waiter in waiters {
+        soon(waiter).await;
+    }
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert!(is_completed(&first.run(succeed).await.unwrap().unwrap()));
+}
+
+/// They do not wait for the lock, which is held still.
+pub(super) async fn all_waiters_return_when_the_run_is_complete(fixture: Fixture) {
+    let name = fresh_name("observed");
+    let [first, second, third] = shared(&fixture, &name).await;
+    let JobLock::Granted(mut run) = first.lock().await.unwrap() else {
+        panic!("it is free");
+    };
+    let runs = Arc::default();
+    // Two tasks of a client, and one of another.
+    let waiters = [&second, &second, &third].map(|job| spawn_waiting(job, &runs));
+    until_waiting(&first, 2).await;
+    let completed = run.complete().await.unwrap();
+    let begun = Instant::now();
+    for waiter in waiters {
+        assert_eq!(soon(waiter).await, JobOutcome::Completed(completed.clone()));
+    }
+    println!("told after {:?}", begun.elapsed());
+    assert!(run.state().is_held());
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+    // Nobody is left in the queue.
+    until_waiting(&first, 0).await;
+    run.release().await.unwrap();
+}
+
+pub(super) async fn a_holder_that_was_cut_off_completes_nothing(fixture: Fixture) {
+    let name = fresh_name("cut-off");
+    let [first, second] = shared(&fixture, &name).await;
+    let JobLock::Granted(mut run) = first.lock().await.unwrap() else {
+        panic!("it is free");
+    };
+    second.mutex().force_release().await.unwrap().unwrap();
+    let error = run.complete().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert_eq!(second.last_run().await.unwrap(), None);
+    assert!(!is_completed(&second.run(succeed).await.unwrap().unwrap()));
+    assert!(run.complete().await.is_err());
+    // Its own record may not be replaced by the one that was cut off.
+    let stored = second.last_run().await.unwrap().unwrap();
+    assert_ne!(stored.lease, run.lease_id());
+}
+
+pub(super) async fn a_run_that_failed_keeps_the_lock_for_a_while(fixture: Fixture) {
+    let name = fresh_name("retry");
+    let [first, second] = shared(&fixture, &name).await;
+    let delay = Duration::from_millis(700);
+    let first = first.retry_after(delay).unwrap();
+    let begun = Instant::now();
+    assert!(first.run(fail).await.unwrap().is_err());
+    assert!(second.try_lock().await.unwrap().is_none());
+    assert!(!is_completed(&second.run(succeed).await.unwrap().unwrap()));
+    assert!(begun.elapsed() >= delay);
+    // After a run that succeeded it does not.
+    let third = first.mutex().job().unwrap().once("another").unwrap();
+    let third = third.retry_after(DAY).unwrap();
+    third.run(succeed).await.unwrap().unwrap();
+    assert!(!first.mutex().is_locked().await.unwrap());
+}

@@ -1,0 +1,63 @@
+//! Minimum holds. Their times are tested in `it::min_hold`, on a clock that the test moves.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Owner};
+
+use crate::fixture::{Fixture, fresh_name};
+use crate::waiters::{SOON, soon, spawn_waiter};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Its end is the only reason for which the lock is granted again: the waiter asks before its release, the other
+/// client after it. The lease would have lasted for longer, and so would the first try.
+pub(super) async fn a_released_lock_stays_taken_until_its_end(fixture: Fixture) {
+    let duration = Duration::from_secs(1);
+    let (client, recorder) = fixture.recorded(Client::builder()).await;
+    let other = fixture.client().await;
+    let name = fresh_name("min-hold");
+    let (mutex, owner) = (client.mutex(&name).unwrap(), Owner::new());
+    let mutex = mutex.owned_by(&owner).min_hold(duration).unwrap();
+    let other = other.mutex(&name).unwrap();
+    let begun = Instant::now();
+    let guard = mutex.lock().await.unwrap();
+    // Re-entry works as ever, and a task of another owner waits here.
+    mutex.lock().await.unwrap().release().await.unwrap();
+    let waiter = spawn_waiter(&client.mutex(&name).unwrap().owned_by(&Owner::new()));
+    recorder.clear();
+    guard.release().await.unwrap();
+    assert_eq!(recorder.operations().concat()[..2], ["release_after", "acquire"]);
+
+    let info = other.holder().await.unwrap().unwrap();
+    let lease = (info.lease.client, info.lease.number, info.count);
+    assert_eq!(lease, (client.id(), 0, 1));
+    assert!(info.min_hold && info.time_left <= duration, "{info:?}");
+    for mutex in [&mutex, &other] {
+        assert!(mutex.is_locked().await.unwrap());
+        assert!(mutex.try_lock().await.unwrap().is_none());
+    }
+    assert!(begun.elapsed() < duration, "the machine was too busy");
+    let next = soon(waiter).await;
+    assert!(begun.elapsed() >= duration, "{:?}", begun.elapsed());
+    // The next lease has none.
+    next.release().await.unwrap();
+    assert!(begun.elapsed() < SOON);
+    other.lock().await.unwrap().release().await.unwrap();
+}
+
+pub(super) async fn a_forced_release_ends_it(fixture: Fixture) {
+    let name = fresh_name("forced");
+    let [client, other] = [fixture.client().await, fixture.client().await];
+    let mutex = client.mutex(&name).unwrap().min_hold(HOUR).unwrap();
+    let other = other.mutex(&name).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let waiter = spawn_waiter(&other);
+    let freed = mutex.force_release().await.unwrap().unwrap();
+    assert!(freed.min_hold, "{freed:?}");
+    let next = soon(waiter).await;
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+    assert_eq!(mutex.force_release().await.unwrap(), None);
+}

@@ -1,0 +1,184 @@
+//! Minimum holds: from when to when a released lock stays taken.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use leasehold::{ErrorKind, Mutex, Owner};
+
+use crate::faulty_store::FaultMode;
+use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
+use crate::recording_store::Valve;
+use crate::waiters::spawn_waiter;
+
+/// Longer than the ttl of 30 s.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// More than the drift of a minute, by which it may be longer.
+const DRIFT_MAX: Duration = Duration::from_millis(700);
+
+/// The rest of the minimum hold at the store, which no client shortens or lengthens.
+async fn remaining(harness: &Harness) -> Option<Duration> {
+    let holder = harness.stranger().holder().await.unwrap()?;
+    assert!(holder.min_hold, "{holder:?}");
+    assert_eq!(holder.lease.number, 0);
+    assert!(harness.stranger().try_lock().await.unwrap().is_none());
+    Some(holder.time_left)
+}
+
+/// Checks that the minimum hold ends after the `rest`, and the lock is free then.
+async fn ends_after(harness: &Harness, rest: Duration) {
+    let remaining = remaining(harness).await.unwrap();
+    assert!(remaining >= rest && remaining <= rest + DRIFT_MAX, "{remaining:?}");
+    harness.advance(remaining - Duration::from_millis(1)).await;
+    assert!(harness.stranger().try_lock().await.unwrap().is_none());
+    harness.advance(Duration::from_millis(1)).await;
+    let next = harness.stranger().try_lock().await.unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+fn mutex(harness: &Harness) -> Mutex {
+    harness.mutex().min_hold(MINUTE).unwrap()
+}
+
+/// However the release is sent.
+#[tokio::test]
+async fn it_lasts_from_the_grant() {
+    for end in 0..3 {
+        let harness = Harness::new();
+        let guard = mutex(&harness).lock().await.unwrap();
+        // The lease is renewed meanwhile.
+        for _ in 0..40 {
+            harness.advance(SECOND).await;
+        }
+        match end {
+            0 => guard.release().await.unwrap(),
+            1 => drop(guard),
+            _ => {
+                harness.client.shutdown(SECOND).await.unwrap();
+            }
+        }
+        settle().await;
+        ends_after(&harness, MINUTE - SECOND * 40).await;
+    }
+}
+
+#[tokio::test]
+async fn a_longer_hold_is_released_at_once() {
+    let harness = Harness::new();
+    let guard = mutex(&harness).lock().await.unwrap();
+    for _ in 0..61 {
+        harness.advance(SECOND).await;
+    }
+    guard.release().await.unwrap();
+    assert!(!harness.stranger().is_locked().await.unwrap());
+}
+
+/// The store is away, or has applied the release and its reply was lost.
+#[tokio::test]
+async fn a_repeated_release_counts_anew() {
+    for mode in [FaultMode::Unreachable, FaultMode::ReplyLost] {
+        let harness = Harness::new();
+        let guard = mutex(&harness).lock().await.unwrap();
+        harness.store.set(mode);
+        let error = guard.release().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        for _ in 0..50 {
+            harness.advance(SECOND / 10).await;
+        }
+        harness.store.set(FaultMode::None);
+        for _ in 0..50 {
+            harness.advance(SECOND / 10).await;
+        }
+        ends_after(&harness, MINUTE - SECOND * 10).await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_release_there_is_none() {
+    let harness = Harness::new();
+    let lease = mutex(&harness).lease(SECOND * 10).unwrap();
+    let guard = lease.lock().await.unwrap();
+    harness.advance(SECOND * 10).await;
+    assert!(guard.state().is_lost());
+    let next = harness.stranger().try_lock().await.unwrap().unwrap();
+    // It changes nothing of another lease.
+    drop(guard);
+    settle().await;
+    let holder = harness.stranger().holder().await.unwrap().unwrap();
+    assert_eq!(holder.lease, next.lease_id());
+}
+
+/// One that is dropped before its caller has the lock.
+#[tokio::test]
+async fn a_cancelled_acquisition_begins_none() {
+    for valve in [Valve::ClosedBefore, Valve::ClosedAfter] {
+        let harness = Harness::new();
+        harness.recorder.set(valve);
+        {
+            let mutex = mutex(&harness);
+            let mut cancelled = pin!(mutex.lock());
+            assert!(poll_once(cancelled.as_mut()).await.is_none());
+        }
+        harness.recorder.set(Valve::Open);
+        harness.advance(SECOND).await;
+        assert!(!harness.stranger().is_locked().await.unwrap(), "{valve:?}");
+    }
+}
+
+#[tokio::test]
+async fn of_the_holds_of_an_owner_the_one_that_ends_later_counts() {
+    for (outer, inner, rest) in [(60, 10, 55), (60, 0, 55), (10, 30, 30), (0, 30, 30)] {
+        let harness = Harness::new();
+        let owned = harness.mutex().owned_by(&Owner::new());
+        let lock = async |seconds| {
+            let mutex = owned.min_hold(SECOND * seconds).unwrap();
+            mutex.lock().await.unwrap()
+        };
+        let outer = lock(outer).await;
+        harness.advance(SECOND * 5).await;
+        let inner = lock(inner).await;
+        inner.release().await.unwrap();
+        assert!(!harness.stranger().holder().await.unwrap().unwrap().min_hold);
+        outer.release().await.unwrap();
+        ends_after(&harness, SECOND * rest).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_is_not_handed_off_before_its_end() {
+    let harness = Harness::new();
+    let guard = mutex(&harness).lock().await.unwrap();
+    let (lease, waiter) = (guard.lease_id(), spawn_waiter(&harness.mutex()));
+    settle().await;
+    guard.release().await.unwrap();
+    let operations = harness.recorder.operations();
+    assert_eq!(operations.last().unwrap(), &["release_after", "acquire"]);
+    for _ in 0..59 {
+        harness.advance(SECOND).await;
+        assert!(!waiter.is_finished());
+    }
+    while !waiter.is_finished() {
+        assert!(harness.clock.now().as_nanos() < MINUTE.as_nanos() as u64 * 3 / 2);
+        harness.advance(SECOND / 10).await;
+    }
+    assert_ne!(waiter.await.unwrap().lease_id(), lease);
+}
+
+#[tokio::test]
+async fn its_bounds_are_checked() {
+    let harness = Harness::new();
+    let day = Duration::from_secs(24 * 60 * 60);
+    for allowed in [Duration::ZERO, Duration::from_nanos(1), TTL, day] {
+        harness.mutex().min_hold(allowed).unwrap();
+    }
+    for bad in [day + Duration::from_nanos(1), Duration::MAX] {
+        let error = harness.mutex().min_hold(bad).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert!(error.to_string().contains("at most 24 h"), "{error}");
+        assert_eq!(error.lock(), Some("harness"));
+    }
+    // Zero is none.
+    let none = mutex(&harness).min_hold(Duration::ZERO).unwrap();
+    none.lock().await.unwrap().release().await.unwrap();
+    assert!(!harness.stranger().is_locked().await.unwrap());
+}
