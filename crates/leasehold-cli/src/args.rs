@@ -1,5 +1,6 @@
 //! The command line: one definition for parser, help, man pages and completions.
 
+mod elections;
 mod jobs;
 
 use std::env;
@@ -11,6 +12,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use leasehold::ReplicaCount;
 
+pub(crate) use self::elections::{ElectCommand, LeaderArgs, WatchArgs};
 pub(crate) use self::jobs::{Anchor, JobArgs, JobsArgs, OnceCommand, RunCommand};
 use crate::run_watchdog::RunWatchdogArgs;
 use crate::watchdog::WatchdogArgs;
@@ -111,8 +113,11 @@ pub(crate) enum Command {
     Run(Box<RunCommand>),
     Once(Box<OnceCommand>),
     Jobs(JobsArgs),
+    Elect(Box<ElectCommand>),
+    Leader(LeaderArgs),
     Ls(LsArgs),
     Show(ShowArgs),
+    Watch(WatchArgs),
     Release(ReleaseArgs),
     Doctor(DoctorArgs),
     Watchdog(Box<WatchdogArgs>),
@@ -131,8 +136,14 @@ impl Command {
             Self::Release(args) => args.json,
             Self::Doctor(args) => args.json,
             Self::Jobs(args) => args.json,
+            Self::Leader(args) => args.json,
+            Self::Watch(args) => args.json,
             Self::Watchdog(args) => args.has_json_output(),
-            Self::Run(_) | Self::Once(_) | Self::Completions(_) | Self::Man(_) => false,
+            Self::Run(_)
+            | Self::Once(_)
+            | Self::Elect(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
         }
     }
 
@@ -141,6 +152,7 @@ impl Command {
         match self {
             Self::Show(args) => Some(args.name.clone()),
             Self::Release(args) => Some(args.name.clone()),
+            Self::Leader(args) => Some(args.name.clone()),
             Self::Jobs(args) => args.reset.clone(),
             _ => None,
         }
@@ -151,6 +163,7 @@ impl Command {
         match self {
             Self::Run(command) => Some(&command.run),
             Self::Once(command) => Some(&command.run),
+            Self::Elect(command) => Some(&command.run),
             _ => None,
         }
     }
@@ -159,6 +172,7 @@ impl Command {
         match self {
             Self::Run(command) => Some(&mut command.run),
             Self::Once(command) => Some(&mut command.run),
+            Self::Elect(command) => Some(&mut command.run),
             _ => None,
         }
     }

@@ -8,11 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::doctor::{Finding, Report};
 use leasehold::watchdog::ClientStatus;
-use leasehold::{ClientInfo, CompletionInfo, LockInfo, WaiterInfo};
+use leasehold::{ClientInfo, CompletionInfo, LockEvent, LockInfo, WaiterInfo};
 use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::output;
+use crate::watch::Line;
 
 /// The output of `ls`.
 #[derive(Debug, Serialize)]
@@ -64,6 +65,27 @@ pub(crate) struct JobsReset<'a> {
     reset: bool,
 }
 
+/// The output of `leader`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Leadership<'a> {
+    store: String,
+    name: &'a str,
+    leader: Option<Leader<'a>>,
+}
+
+/// A line of `watch`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Event<'a> {
+    time: Option<String>,
+    name: &'a str,
+    event: &'static str,
+    lease: Option<String>,
+    token: Option<u64>,
+    holder: Option<Client<'a>>,
+    waiters: Option<usize>,
+    leader: Option<Leader<'a>>,
+}
+
 /// The output of `watchdog status`.
 #[derive(Debug, Serialize)]
 pub(crate) struct WatchdogStatus<'a> {
@@ -107,6 +129,15 @@ struct Lock<'a> {
 struct Waiter<'a> {
     lease: String,
     client: Option<Client<'a>>,
+}
+
+/// A leader.
+#[derive(Debug, Serialize)]
+struct Leader<'a> {
+    value: &'a str,
+    term: u64,
+    lease: String,
+    holder: Option<Client<'a>>,
 }
 
 /// The client info of a client.
@@ -254,6 +285,70 @@ impl<'a> CompletedRun<'a> {
             label: &run.label,
             lease: run.lease.to_string(),
             token: run.token.get(),
+        }
+    }
+}
+
+impl<'a> Leadership<'a> {
+    pub(crate) fn new(
+        client: &leasehold::Client,
+        name: &'a str,
+        leader: Option<&'a leasehold::Leader>,
+        holder: Option<&'a ClientInfo>,
+    ) -> Self {
+        Self {
+            store: client.store().to_string(),
+            name,
+            leader: leader.map(|leader| Leader::new(leader, holder)),
+        }
+    }
+}
+
+impl<'a> Leader<'a> {
+    fn new(leader: &'a leasehold::Leader, holder: Option<&'a ClientInfo>) -> Self {
+        Self {
+            value: &leader.value,
+            term: leader.term.get(),
+            lease: leader.lease.to_string(),
+            holder: holder.map(Client::from),
+        }
+    }
+}
+
+impl<'a> From<&'a Line> for Event<'a> {
+    fn from(line: &'a Line) -> Self {
+        let (event, lease) = match &line.event {
+            LockEvent::Held(lease) => ("held", Some(lease)),
+            LockEvent::Free => ("free", None),
+            LockEvent::Granted(lease) => ("granted", Some(lease)),
+            LockEvent::Released(lease) => ("released", Some(lease)),
+            LockEvent::Expired(lease) => ("expired", Some(lease)),
+            LockEvent::QueueLength(_) => ("queue", None),
+            LockEvent::LeaderChanged(_) => ("leader", None),
+            LockEvent::Completed(_) => ("completed", None),
+            // Of a newer library.
+            _ => ("other", None),
+        };
+        Self {
+            time: output::rfc3339(line.time),
+            name: &line.name,
+            event,
+            lease: lease.map(ToString::to_string),
+            token: match &line.event {
+                LockEvent::Completed(token) => Some(token.get()),
+                _ => None,
+            },
+            holder: line.client.as_ref().map(Client::from),
+            waiters: match &line.event {
+                LockEvent::QueueLength(waiters) => Some(*waiters),
+                _ => None,
+            },
+            leader: match &line.event {
+                LockEvent::LeaderChanged(leader) => {
+                    leader.as_ref().map(|leader| Leader::new(leader, None))
+                }
+                _ => None,
+            },
         }
     }
 }

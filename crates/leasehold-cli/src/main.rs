@@ -16,6 +16,7 @@ mod help;
 mod hints;
 mod jobs;
 mod json;
+mod leader;
 mod log;
 mod ls;
 mod man;
@@ -28,6 +29,7 @@ mod shell;
 mod show;
 mod stderr;
 mod variables;
+mod watch;
 mod watchdog;
 
 use std::process::ExitCode;
@@ -84,6 +86,9 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Man(args) => man::print(&args),
         Command::Run(args) => wait_for(run::run(&args.run, &run::Plan::of(&args), &cli.store)),
         Command::Once(args) => wait_for(run::run(&args.run, &run::Plan::once(&args), &cli.store)),
+        Command::Elect(args) => wait_for(run::elect(&args, &cli.store)),
+        Command::Leader(args) => wait_for(leader::leader(&args, &cli.store)),
+        Command::Watch(args) => wait_for(watch::watch(&args, &cli.store)),
         Command::Jobs(args) => wait_for(jobs::jobs(&args, &cli.store)),
         Command::Ls(args) => wait_for(ls::ls(&args, &cli.store)),
         Command::Show(args) => wait_for(show::show(&args, &cli.store)),

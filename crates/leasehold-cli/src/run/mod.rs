@@ -1,6 +1,7 @@
 //! `leasehold run`: the command under the lock.
 
 mod child;
+mod elect;
 mod environment;
 mod guardian;
 mod holder;
@@ -21,6 +22,7 @@ use leasehold::watchdog::Watchdog;
 use leasehold::{Client, Durability, ErrorKind, Guard, Mutex};
 
 use self::child::Child;
+pub(crate) use self::elect::elect;
 pub(crate) use self::job::Plan;
 use self::job::{Acquired, Held, Target};
 use self::signals::Signals;
@@ -48,7 +50,16 @@ pub(crate) async fn run(
     plan: &Plan<'_>,
     store: &StoreArgs,
 ) -> Result<u8, Failure> {
-    let mut signals = Signals::listen()?;
+    run_until(args, plan, store, &mut Signals::listen()?).await
+}
+
+/// The same while signals are received elsewhere, too.
+async fn run_until(
+    args: &RunArgs,
+    plan: &Plan<'_>,
+    store: &StoreArgs,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
     let watchdog = args.watchdog.settings()?;
     let begun = Instant::now();
     let client = tokio::select! {
@@ -71,7 +82,7 @@ pub(crate) async fn run(
         Err(end) => {
             // A store that has not replied for so long has granted nothing that would not end by itself.
             if !matches!(&end, Err(failure) if failure.is_unreachable()) {
-                wait_for_late_release(&client, &mut signals).await;
+                wait_for_late_release(&client, signals).await;
             }
             return end;
         }
@@ -96,10 +107,12 @@ pub(crate) async fn run(
         store,
         &client,
         &held,
-        &mut signals,
+        signals,
         watchdog.as_ref(),
     );
+    plan.begins(&held);
     let outcome = report.during(command).await;
+    plan.ended();
     let held_for = begun.elapsed();
     let completed = held.complete(args, &outcome).await;
     let to_the_end = release(held, args).await;
@@ -126,12 +139,13 @@ async fn run_command(
     args: &RunArgs,
     store: &StoreArgs,
     client: &Client,
-    guard: &Guard,
+    held: &Held,
     signals: &mut Signals,
     watchdog: Option<&Watchdog>,
 ) -> Result<u8, Failure> {
     let mutex = client.mutex(&args.name)?;
-    let environment = environment::of(guard, client.store(), store);
+    let guard: &Guard = held;
+    let environment = environment::of(guard, held.term(), client.store(), store);
     let mut child = Child::guardian(&environment)?;
     // A process that has ended needs no watching.
     let watch = |pid: Option<u32>| pid.map(|pid| client.watch_process(pid));
@@ -157,6 +171,7 @@ async fn run_command(
         biased;
         code = supervisor.supervise() => code,
         never = jeopardy::print(guard, &mutex, args) => never,
+        never = held.print_proclaimed(args) => never,
     };
     child.dismiss_guardian().await;
     Ok(code)

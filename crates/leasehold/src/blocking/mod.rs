@@ -21,12 +21,14 @@
 //! ```
 
 mod job;
+mod election;
 mod runtime;
 
 use std::fmt;
 use std::time::Duration;
 
 pub use self::job::{Job, JobBuilder};
+pub use self::election::{Election, Leaders, Leadership};
 use self::runtime::Threads;
 use crate::{
     Cause, ClientBuilder, ClientId, CompletionInfo, Durability, Error, Instant, LeaseId, LockInfo, Owner, Result,
@@ -99,6 +101,16 @@ impl Client {
     /// As [`crate::Client::completions`].
     pub fn completions(&self) -> Result<Vec<CompletionInfo>> {
         self.threads.wait(self.client.completions())
+    }
+
+    /// The election with this name. See [`crate::Client::election`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::election`].
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
+        let election = self.client.election(name)?;
+        Ok(Election::new(self.threads.clone(), election))
     }
 
     /// The locks that are held. See [`crate::Client::locks`].
