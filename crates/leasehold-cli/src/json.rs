@@ -448,7 +448,7 @@ fn millis(span: Duration) -> u64 {
 
 /// Whether arguments that the parser refuses request JSON. Behind `run` and `once` are those of another command.
 pub(crate) fn is_requested(args: impl Iterator<Item = OsString>) -> bool {
-    args.take_while(|arg| arg != "run" && arg != "once" && arg != "--")
+    args.take_while(|arg| arg != "run" && arg != "once" && arg != "elect" && arg != "--")
         .any(|arg| arg == "--json")
 }
 

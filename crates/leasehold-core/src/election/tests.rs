@@ -6,10 +6,10 @@ use super::*;
 use crate::id::ClientId;
 
 /// How many leases are granted at most.
-const LEASES: u64 = 4;
+const LEASES: u64 = 3;
 
 /// How many failovers there are at most.
-const FAILOVERS: u8 = 2;
+const FAILOVERS: u8 = 1;
 
 /// A server. Its replica has an earlier state of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

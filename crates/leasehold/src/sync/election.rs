@@ -11,7 +11,9 @@ use super::mutex::Mutex;
 use crate::driver::observer::Observer;
 use crate::driver::proclaimer::Proclaimer;
 use crate::driver::report;
-use crate::{Durability, Error, ErrorKind, Guard, Result, config};
+#[cfg(doc)]
+use crate::ErrorKind;
+use crate::{Durability, Guard, Result, config};
 
 /// An election with a name, in the store of its client.
 ///
