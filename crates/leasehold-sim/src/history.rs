@@ -5,9 +5,13 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_core::{ClientId, LeaseId, Op, Token, TokenCount, Ttl, Waiter};
+use leasehold_core::{
+    Annotation, AnnotationKind, ClientId, CompletionKey, LeaseId, Op, Token, TokenCount, Ttl,
+    Waiter,
+};
 
 /// How many rounds a history has at most. Longer ones find the same, but later.
 const ROUNDS_MAX: usize = 24;
@@ -75,6 +79,37 @@ pub struct Round {
     pub step_ms: i64,
     /// Batches of operations, each with the number of its name.
     pub batches: Vec<Vec<(usize, Op)>>,
+    /// Operations on annotations after the batches.
+    pub annotations: Vec<(usize, AnnotationOp)>,
+}
+
+/// An operation on an annotation of a name.
+#[derive(Clone, Debug)]
+pub enum AnnotationOp {
+    /// A lease stores a text.
+    Annotate {
+        /// Its kind.
+        kind: AnnotationKind,
+        /// The text and the lease.
+        annotation: Annotation,
+        /// How long it is kept.
+        keep: Duration,
+    },
+    /// An operator removes it.
+    Remove {
+        /// Its kind.
+        kind: AnnotationKind,
+    },
+}
+
+impl AnnotationOp {
+    /// The kind of its annotation.
+    #[must_use]
+    pub const fn kind(&self) -> &AnnotationKind {
+        match self {
+            Self::Annotate { kind, .. } | Self::Remove { kind } => kind,
+        }
+    }
 }
 
 impl Histories {
@@ -91,6 +126,8 @@ impl Histories {
             true => *pick(&mut rng, &[16, 64, 64]),
             false => *pick(&mut rng, &[1, 3, 16]),
         };
+        // Of its own, so that the other operations of a seed do not depend on it.
+        let mut annotating = Rng::with_seed(!seed);
         let mut rounds: Vec<Round> = Vec::new();
         for _ in 0..rng.usize(2..=ROUNDS_MAX) {
             let step_ms = shape.step_ms(&mut rng);
@@ -100,6 +137,9 @@ impl Histories {
             rounds.push(Round {
                 step_ms,
                 batches: batches(&mut rng, shape, &leases, batch_max),
+                annotations: annotation_op(&mut annotating, shape, &leases)
+                    .into_iter()
+                    .collect(),
             });
         }
         Self {
@@ -125,6 +165,7 @@ impl Histories {
             for batch in &mut round.batches {
                 batch.retain(|(other, _)| *other == name);
             }
+            round.annotations.retain(|(other, _)| *other == name);
         }
         own
     }
@@ -142,6 +183,9 @@ impl fmt::Display for Histories {
                 for (name, op) in batch {
                     writeln!(f, "  {name}: {op:?}")?;
                 }
+            }
+            for (name, op) in &round.annotations {
+                writeln!(f, "  {name}: {op:?}")?;
             }
         }
         Ok(())
@@ -256,6 +300,41 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
     }
 }
 
+/// An operation on an annotation of any name, in some rounds.
+fn annotation_op(
+    rng: &mut Rng,
+    shape: Shape,
+    leases: &[[Waiter; LEASES]],
+) -> Option<(usize, AnnotationOp)> {
+    if rng.u8(0..3) > 0 {
+        return None;
+    }
+    let name = rng.usize(..leases.len());
+    let keys = ["v1", "v2"].map(CompletionKey::parse);
+    let keys = keys
+        .into_iter()
+        .flatten()
+        .map(AnnotationKind::KeyCompletion);
+    let kinds = [AnnotationKind::Value, AnnotationKind::Completion];
+    let kinds: Vec<_> = kinds.into_iter().chain(keys).collect();
+    let kind = pick(rng, &kinds).clone();
+    if rng.u8(0..5) == 0 {
+        return Some((name, AnnotationOp::Remove { kind }));
+    }
+    let annotation = Annotation {
+        lease: pick(rng, &leases[name]).lease,
+        token: *pick(rng, &firsts()),
+        text: format!("text {}", rng.u64(..)).into(),
+    };
+    let keep = shape.ttl(rng).as_duration();
+    let op = AnnotationOp::Annotate {
+        kind,
+        annotation,
+        keep,
+    };
+    Some((name, op))
+}
+
 fn firsts() -> [Token; 4] {
     [1, 1 << 40, 1 << 51, 1 << 52].map(|first| Token::new(first).unwrap_or(Token::MAX))
 }
@@ -356,6 +435,11 @@ mod tests {
                     }
                     // Any request may grant the lock to an earlier waiter.
                     ends.push(now + 3_000);
+                }
+                for (_, op) in &round.annotations {
+                    if let AnnotationOp::Annotate { keep, .. } = op {
+                        ends.push(now + i64::try_from(keep.as_millis()).unwrap());
+                    }
                 }
                 let mut ends = ends.iter().map(|end| end - now);
                 assert!(ends.all(|end| end.abs() >= 1_000), "{histories}");

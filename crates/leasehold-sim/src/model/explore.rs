@@ -34,6 +34,8 @@ pub enum Property {
     Bounded,
     /// A lease lasts as long as a node reports.
     Reported,
+    /// A job that runs once is completed once.
+    Once,
 }
 
 impl fmt::Display for Property {
@@ -51,6 +53,7 @@ impl fmt::Display for Property {
             Self::Kept => "kept",
             Self::Bounded => "bounded",
             Self::Reported => "reported",
+            Self::Once => "once",
         })
     }
 }

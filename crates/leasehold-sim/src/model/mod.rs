@@ -4,11 +4,12 @@
 //!   and any message may be lost or late. Its properties need no clock.
 //! * `times`: leases and deadlines on drifting clocks.
 //! * `failover`: one store that is replaced by a replica without the last grants.
+//! * `completion`: clients that run a job once.
 //! * `watchdog`: a client's program, its rival, and nodes that keep its lease alive or release it.
 //! * [`rows`]: the variants that are explored, and their expected results. Each rule has a variant without it, in
 //!   which a property breaks: otherwise the model would prove nothing.
 //!
-//! The rules are those that ship: `mutex::apply`, `quorum::Round`, `Vote`, `Master` and `decide`,
+//! The rules are those that ship: `mutex::apply`, `annotation::annotate`, `quorum::Round`, `Vote`, `Master` and `decide`,
 //! `time::deadline`, `watchdog::ClientMonitor` and `Registrations`. Messages, clocks and mutations belong to the
 //! model.
 //!
@@ -16,6 +17,7 @@
 //! difference. Facts that no step and no property uses any more are removed. And a refusal has no step of its
 //! own, since it changes nothing.
 
+mod completion;
 mod core;
 mod explore;
 mod failover;

@@ -6,6 +6,7 @@ mod files;
 mod grants;
 mod load;
 mod notify_sockets;
+mod observers;
 mod processes;
 mod restart;
 
@@ -136,11 +137,11 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Sends requests until the store has deleted an unused record.
-async fn until_collected(fixture: &FileFixture, store: &dyn Store, name: &str) {
+/// Sends requests until the store has deleted some unused rows: those of a table, or those that a condition names.
+async fn until_deleted(fixture: &FileFixture, store: &dyn Store, rows: &str) {
     let mut requests = 0..2_000;
-    while fixture.count(&format!("records WHERE name = '{name}'")) > 0 {
-        assert!(requests.next().is_some(), "the record is never deleted");
+    while fixture.count(rows) > 0 {
+        assert!(requests.next().is_some(), "{rows} are never deleted");
         applied(store, renew("other", 1)).await;
     }
 }

@@ -1,5 +1,6 @@
 //! The variants that are explored. The table in `docs/model.md` states their expected results.
 
+mod completion;
 mod failover;
 mod times;
 mod tokens;
@@ -100,6 +101,7 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     let mut rows = tokens::rows(extent);
     rows.extend(times::rows(extent));
     rows.extend(failover::rows());
+    rows.extend(completion::rows());
     rows.extend(watchdog::rows(extent));
     expected(rows)
 }

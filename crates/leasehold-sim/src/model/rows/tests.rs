@@ -31,6 +31,11 @@ fn failover_has_the_expected_results() {
 }
 
 #[test]
+fn completion_records_have_the_expected_results() {
+    check(completion::rows());
+}
+
+#[test]
 fn the_watchdog_has_the_expected_results() {
     check(watchdog::rows(Extent::Short));
 }

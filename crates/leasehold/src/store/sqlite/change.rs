@@ -2,68 +2,150 @@
 
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Instant, Notice, Op, Outcome, StoreTime, mutex};
+use leasehold_core::{
+    Annotation, AnnotationKind, ClientId, Instant, Loss, Notice, Op, Outcome, StoreTime, mutex,
+};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::error::Fault;
 use super::notify::Outbox;
-use super::records;
-use crate::store::api::{ClientInfo, Reply, Request};
+use super::{annotations, observers, records};
+use crate::store::api::{ClientInfo, Key, Reply, Request};
+use crate::store::observation::visible;
 use crate::{Error, Result};
 
-/// A change, when it was sent, and the channel for its result.
+/// The channel for the result of a command.
+pub(super) type Sender<T> = oneshot::Sender<Result<T>>;
+
+/// A change, and when it was sent.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) since: Instant,
     pub(super) change: Change,
-    pub(super) reply: oneshot::Sender<Result<Vec<Reply>>>,
 }
 
+/// A change, and the channel for its result.
 #[derive(Debug)]
 pub(super) enum Change {
-    Apply(Vec<Request>),
-    /// Has no replies.
-    RegisterClient(ClientId, ClientInfo, Duration),
+    Apply {
+        batch: Vec<Request>,
+        reply: Sender<Vec<Reply>>,
+    },
+    RegisterClient {
+        client: ClientId,
+        info: ClientInfo,
+        ttl: Duration,
+        reply: Sender<()>,
+    },
+    Annotate {
+        key: Key,
+        kind: AnnotationKind,
+        annotation: Annotation,
+        keep: Duration,
+        reply: Sender<Result<(), Loss>>,
+    },
+    RemoveAnnotation {
+        key: Key,
+        kind: AnnotationKind,
+        reply: Sender<bool>,
+    },
+    /// Registers a client that observes a name.
+    RegisterObserver {
+        key: Key,
+        client: ClientId,
+        reply: Sender<()>,
+    },
+}
+
+/// The result of a change, valid once it is committed.
+#[derive(Debug)]
+pub(super) enum Changed {
+    Applied(Vec<Reply>),
+    Registered,
+    Annotated(Result<Result<(), Loss>>),
+    Removed(bool),
 }
 
 impl Write {
     /// The number of its operations.
     pub(super) fn ops(&self) -> usize {
         match &self.change {
-            Change::Apply(batch) => batch.len(),
-            Change::RegisterClient(..) => 1,
+            Change::Apply { batch, .. } => batch.len(),
+            _ => 1,
         }
     }
 
-    /// Makes the change. The replies and the notifications in the outbox are valid once it is committed.
+    /// Makes the change. The result and the notifications in the outbox are valid once it is committed.
     pub(super) fn perform(
         &self,
         db: &Connection,
         now: StoreTime,
         outbox: &mut Outbox<'_>,
-    ) -> Result<Vec<Reply>, Fault> {
+    ) -> Result<Changed, Fault> {
         match &self.change {
-            Change::Apply(batch) => batch
-                .iter()
-                .map(|request| match apply(db, request, now, outbox) {
-                    Err(fault @ Fault::Unreadable(_)) => Ok(Reply::Rejected(
-                        Error::from(fault).for_lock(&request.key.name),
-                    )),
-                    result => result,
-                })
-                .collect(),
-            Change::RegisterClient(client, info, ttl) => {
+            Change::Apply { batch, .. } => {
+                let replies = batch.iter().map(|request| {
+                    let applied = readable(apply(db, request, now, outbox), &request.key)?;
+                    Ok(applied.unwrap_or_else(Reply::Rejected))
+                });
+                replies.collect::<Result<_, Fault>>().map(Changed::Applied)
+            }
+            Change::RegisterClient {
+                client, info, ttl, ..
+            } => {
                 records::register_client(db, *client, info, *ttl, now)?;
-                Ok(Vec::new())
+                Ok(Changed::Registered)
+            }
+            Change::Annotate {
+                key,
+                kind,
+                annotation,
+                keep,
+                ..
+            } => {
+                let annotated = annotations::annotate(db, key, kind, annotation, *keep, now);
+                let annotated = readable(annotated, key)?;
+                if let Ok(Ok(())) = annotated {
+                    observers::notify(db, key, now, outbox)?;
+                }
+                Ok(Changed::Annotated(annotated))
+            }
+            Change::RemoveAnnotation { key, kind, .. } => {
+                let removed = annotations::remove(db, key, kind, now)?;
+                if removed {
+                    observers::notify(db, key, now, outbox)?;
+                }
+                Ok(Changed::Removed(removed))
+            }
+            Change::RegisterObserver { key, client, .. } => {
+                observers::register(db, key, *client, now, outbox)?;
+                Ok(Changed::Registered)
             }
         }
     }
 
-    /// Sends the result of [`Write::perform`].
-    pub(super) fn finish(self, replies: Vec<Reply>) {
-        // The future that waits for it may have been dropped.
-        let _ = self.reply.send(Ok(replies));
+    /// Sends the result of [`Write::perform`]. A future that waits for it may have been dropped.
+    pub(super) fn finish(self, changed: Changed) {
+        match (self.change, changed) {
+            (Change::Apply { reply, .. }, Changed::Applied(replies)) => {
+                let _ = reply.send(Ok(replies));
+            }
+            (Change::Annotate { reply, .. }, Changed::Annotated(annotated)) => {
+                let _ = reply.send(annotated);
+            }
+            (Change::RemoveAnnotation { reply, .. }, Changed::Removed(removed)) => {
+                let _ = reply.send(Ok(removed));
+            }
+            (
+                Change::RegisterClient { reply, .. } | Change::RegisterObserver { reply, .. },
+                Changed::Registered,
+            ) => {
+                let _ = reply.send(Ok(()));
+            }
+            // No change has the result of another one.
+            _ => {}
+        }
     }
 
     /// Sends the failure. `lost` is the reply to operations of holders, if the store has lost their leases.
@@ -79,10 +161,29 @@ impl Write {
             _ if undetermined => Reply::Unknown(error.clone()),
             _ => Reply::Rejected(error.clone()),
         };
-        let _ = self.reply.send(match &self.change {
-            Change::Apply(batch) => Ok(batch.iter().map(failed).collect()),
-            Change::RegisterClient(..) => Err(error.clone()),
-        });
+        match self.change {
+            Change::Apply { batch, reply } => {
+                let _ = reply.send(Ok(batch.iter().map(failed).collect()));
+            }
+            Change::Annotate { reply, .. } => {
+                let _ = reply.send(Err(lost.unwrap_or(error).clone()));
+            }
+            Change::RemoveAnnotation { reply, .. } => {
+                let _ = reply.send(Err(error.clone()));
+            }
+            Change::RegisterClient { reply, .. } | Change::RegisterObserver { reply, .. } => {
+                let _ = reply.send(Err(error.clone()));
+            }
+        }
+    }
+}
+
+/// A record that cannot be read is the error of its lock, and no fault of the transaction.
+fn readable<T>(result: Result<T, Fault>, key: &Key) -> Result<Result<T>, Fault> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(fault @ Fault::Unreadable(_)) => Ok(Err(Error::from(fault).for_lock(&key.name))),
+        Err(fault) => Err(fault),
     }
 }
 
@@ -109,6 +210,9 @@ fn apply(
     let outcome = mutex::apply(&mut record, &op, now, notify);
     if loaded != Some(&record) {
         records::save(db, key, before.as_ref(), &record)?;
+    }
+    if loaded.map(|before| visible(before, now)) != Some(visible(&record, now)) {
+        observers::notify(db, key, now, outbox)?;
     }
     let queued = matches!(
         outcome,

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
-use leasehold_core::Instant;
-use tokio::sync::{mpsc, oneshot};
+use leasehold_core::{AnnotationKind, ClientId, Instant};
+use tokio::sync::mpsc;
 
-use super::change::Write;
+use super::annotations::{Completion, Position};
+use super::change::{Sender, Write};
 use crate::Result;
-use crate::store::api::{Entry, Key, Keyspace};
+use crate::store::api::{Entry, Key, Keyspace, Observation};
 
 /// The capacity of the queue to the thread: far more commands than a client has in flight.
 pub(super) const QUEUE_MAX: usize = 1_024;
@@ -30,16 +31,48 @@ pub(super) enum Command {
 pub(super) enum Read {
     Inspect {
         key: Key,
-        reply: oneshot::Sender<Result<Option<Entry>>>,
+        reply: Sender<Option<Entry>>,
     },
-    List {
-        space: Keyspace,
-        /// The name after which to continue.
-        after: String,
-        /// The entries before it.
-        found: Vec<Entry>,
-        reply: oneshot::Sender<Result<Vec<Entry>>>,
+    /// The locks that are held, by name.
+    List(Listing<Entry, String>),
+    Completions(Listing<Completion, Position>),
+    /// Also returns whether the client is registered as an observer.
+    Observe {
+        key: Key,
+        kind: AnnotationKind,
+        client: ClientId,
+        reply: Sender<(Observation, bool)>,
     },
+}
+
+/// A list that is read page by page.
+#[derive(Debug)]
+pub(super) struct Listing<T, P> {
+    pub(super) space: Keyspace,
+    /// The position after which to continue.
+    pub(super) after: P,
+    /// The entries before it.
+    pub(super) found: Vec<T>,
+    pub(super) reply: Sender<Vec<T>>,
+}
+
+impl<T, P> Listing<T, P> {
+    /// Adds a page: its entries, and the position of the next one. Returns the listing if it continues.
+    pub(super) fn continued(mut self, page: Result<(Vec<T>, Option<P>)>) -> Option<Self> {
+        let (entries, next) = match page {
+            Ok(page) => page,
+            Err(error) => {
+                let _ = self.reply.send(Err(error));
+                return None;
+            }
+        };
+        self.found.extend(entries);
+        let Some(after) = next else {
+            let _ = self.reply.send(Ok(self.found));
+            return None;
+        };
+        Some(Self { after, ..self })
+    }
 }
 
 /// The received commands that are not done yet, in order.

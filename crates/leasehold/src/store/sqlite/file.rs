@@ -18,7 +18,7 @@ use crate::store::lock::lock;
 use crate::{Error, ErrorKind};
 
 /// The capacity of the cache of prepared statements: more than there are.
-const STATEMENTS_MAX: usize = 32;
+const STATEMENTS_MAX: usize = 48;
 
 /// One file at a time is opened in this process; see [`path::prepare`].
 static OPENING: Mutex<()> = Mutex::new(());
@@ -191,6 +191,15 @@ fn create_tables(db: &mut Connection) -> Result<(), Fault> {
             format!(
                 "the file was made by a newer leasehold (format {newer}, this one knows {}); \
                  upgrade this one or choose another path",
+                schema::VERSION
+            ),
+        )
+        .into()),
+        older @ 1.. => Err(Error::new(
+            ErrorKind::InvalidConfig,
+            format!(
+                "the file was made by an older leasehold (format {older}, this one knows {}); stop the \
+                 programs that use it and delete it, then no lock is held",
                 schema::VERSION
             ),
         )

@@ -1,4 +1,4 @@
-//! Garbage collection of free records, queues and clients.
+//! Garbage collection of free records, queues, clients, annotations and observers.
 
 use leasehold_core::StoreTime;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -85,6 +85,15 @@ fn collect(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
          WHERE client IN (SELECT client FROM clients WHERE until <= ?1 LIMIT ?2)",
     )?
     .execute(params![now, CHUNK])?;
+    db.prepare_cached(
+        "DELETE FROM annotations
+         WHERE (namespace, tenant, name, kind, completion_key) IN (
+             SELECT namespace, tenant, name, kind, completion_key FROM annotations
+             WHERE until <= ?1 LIMIT ?2)",
+    )?
+    .execute(params![now, CHUNK])?;
+    db.prepare_cached("DELETE FROM observers WHERE until <= ?1")?
+        .execute([now])?;
     Ok(u32::try_from(removed).unwrap_or(u32::MAX))
 }
 

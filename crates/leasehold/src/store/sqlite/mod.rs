@@ -15,6 +15,7 @@
 //! process, over a socket in the directory `FILE-wake`. The socket also shows whether its process lives, so
 //! that killed waiters are skipped. Where no sockets can be created, waiters poll.
 
+mod annotations;
 mod boot;
 mod busy;
 mod change;
@@ -29,6 +30,7 @@ mod link;
 mod liveness;
 mod log;
 mod notify;
+mod observers;
 mod opened;
 mod path;
 mod records;
@@ -42,17 +44,18 @@ mod worker;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Once, Weak};
 use std::thread;
 use std::time::Duration;
 
-use leasehold_core::ClientId;
+use leasehold_core::{Annotation, AnnotationKind, ClientId, Loss};
 use tokio::sync::{mpsc, oneshot};
 
+use self::annotations::Position;
 #[doc(hidden)]
 pub use self::boot::Machine;
-use self::change::{Change, Write};
-use self::commands::{Command, Read};
+use self::change::{Change, Sender, Write};
+use self::commands::{Command, Listing, Read};
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
 use self::link::Link;
@@ -62,11 +65,12 @@ use crate::clock::{BootClock, Clock};
 use crate::fork::Process;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Listener, Reply, Request, Store,
-    refuse_replicated,
+    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Listener, Observation, Reply,
+    Request, Store, refuse_replicated,
 };
+use crate::store::observers::Observers;
 use crate::store::options::OpenOptions;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, random};
 
 /// Lock records in a file, shared by the processes of one machine.
 ///
@@ -87,6 +91,10 @@ pub struct SqliteStore {
     response_timeout: Duration,
     transactions: Arc<AtomicU64>,
     listeners: Arc<Listeners>,
+    observers: Arc<Observers>,
+    /// The client that is notified for the observers, and whether it is subscribed.
+    observer: ClientId,
+    observes: Once,
     process: Process,
 }
 
@@ -135,6 +143,9 @@ impl SqliteStore {
             response_timeout: options.response_timeout,
             transactions: Arc::default(),
             listeners: Arc::default(),
+            observers: Arc::default(),
+            observer: ClientId::from_random(random::bytes("the id of an observer")?),
+            observes: Once::new(),
             process: Process::current(),
         };
         let (opened, receiver) = oneshot::channel();
@@ -173,10 +184,7 @@ impl SqliteStore {
     }
 
     /// Sends a command to the thread, and waits for its result.
-    async fn call<T>(
-        &self,
-        command: impl FnOnce(oneshot::Sender<Result<T>>) -> Command,
-    ) -> Result<T> {
+    async fn call<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Result<T> {
         // After a fork, the thread is in the parent.
         self.process.check().map_err(|error| error.at_store(self))?;
         let (sender, receiver) = oneshot::channel();
@@ -191,16 +199,48 @@ impl SqliteStore {
             .map_err(|error| error.at_store(self))
     }
 
-    async fn write(&self, change: Change) -> Result<Vec<Reply>> {
+    async fn write<T>(&self, change: impl FnOnce(Sender<T>) -> Change) -> Result<T> {
         let since = BootClock.now();
         let write = |reply| {
-            Command::Write(Write {
-                since,
-                change,
+            let change = change(reply);
+            Command::Write(Write { since, change })
+        };
+        self.call(write).await
+    }
+
+    /// Reads a name for its observers. Also returns whether they are notified of its changes.
+    async fn read_observed(&self, key: &Key, kind: &AnnotationKind) -> Result<(Observation, bool)> {
+        let observe = |reply| {
+            Command::Read(Read::Observe {
+                key: key.clone(),
+                kind: kind.clone(),
+                client: self.observer,
                 reply,
             })
         };
-        self.call(write).await
+        let (observation, registered) = self.call(observe).await?;
+        Ok((observation, registered && !self.listeners.is_unreachable()))
+    }
+
+    async fn observe_name(&self, key: &Key, kind: &AnnotationKind) -> Result<Observation> {
+        self.observes.call_once(|| {
+            let observers = Arc::downgrade(&self.observers) as Weak<dyn Listener>;
+            let refresh = Some(observers::REFRESH);
+            self.listeners.add(self.observer, observers, refresh);
+        });
+        let changed = self.observers.add(key);
+        let (mut observation, mut notified) = self.read_observed(key, kind).await?;
+        if !notified && !self.listeners.is_unreachable() {
+            let register = |reply| Change::RegisterObserver {
+                key: key.clone(),
+                client: self.observer,
+                reply,
+            };
+            self.write(register).await?;
+            (observation, notified) = self.read_observed(key, kind).await?;
+        }
+        observation.changed = notified.then_some(changed);
+        Ok(observation)
     }
 }
 
@@ -216,7 +256,8 @@ impl Store for SqliteStore {
             if let Some(refused) = refuse_replicated(&batch, self) {
                 return refused;
             }
-            match self.write(Change::Apply(batch)).await {
+            let apply = |reply| Change::Apply { batch, reply };
+            match self.write(apply).await {
                 Ok(replies) => {
                     let named = |reply: Reply| reply.map_error(|error| error.at_store(self));
                     replies.into_iter().map(named).collect()
@@ -227,7 +268,7 @@ impl Store for SqliteStore {
     }
 
     fn listen(&self, _space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        self.listeners.add(client, listener);
+        self.listeners.add(client, listener, None);
     }
 
     fn forget(&self, client: ClientId) {
@@ -246,12 +287,12 @@ impl Store for SqliteStore {
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
         let space = space.clone();
         let list = |reply| {
-            Command::Read(Read::List {
+            Command::Read(Read::List(Listing {
                 space,
                 after: String::new(),
                 found: Vec::new(),
                 reply,
-            })
+            }))
         };
         Box::pin(self.call(list))
     }
@@ -263,8 +304,72 @@ impl Store for SqliteStore {
         info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        let change = Change::RegisterClient(client, info.clone(), ttl);
-        Box::pin(async move { self.write(change).await.map(drop) })
+        let info = info.clone();
+        Box::pin(self.write(move |reply| Change::RegisterClient {
+            client,
+            info,
+            ttl,
+            reply,
+        }))
+    }
+
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        let annotate = move |reply| Change::Annotate {
+            key: key.clone(),
+            kind: kind.clone(),
+            annotation: annotation.clone(),
+            keep,
+            reply,
+        };
+        let annotated = self.write(annotate);
+        Box::pin(async move { annotated.await.map_err(|error| error.for_lock(&key.name)) })
+    }
+
+    fn remove_annotation<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<bool>> {
+        let remove = move |reply| Change::RemoveAnnotation {
+            key: key.clone(),
+            kind: kind.clone(),
+            reply,
+        };
+        let removed = self.write(remove);
+        Box::pin(async move { removed.await.map_err(|error| error.for_lock(&key.name)) })
+    }
+
+    fn completions<'a>(
+        &'a self,
+        space: &'a Keyspace,
+    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
+        let space = space.clone();
+        let list = |reply| {
+            Command::Read(Read::Completions(Listing {
+                space,
+                after: Position::start(),
+                found: Vec::new(),
+                reply,
+            }))
+        };
+        Box::pin(self.call(list))
+    }
+
+    fn observe<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<Observation>> {
+        Box::pin(async move {
+            let observed = self.observe_name(key, kind).await;
+            observed.map_err(|error| error.for_lock(&key.name))
+        })
     }
 }
 

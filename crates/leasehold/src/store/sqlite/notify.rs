@@ -1,10 +1,10 @@
-//! Notifications of waiters that were granted the lock.
+//! Notifications of waiters that were granted the lock, and of observers.
 //!
 //! Clients of this store are called directly. A client of another process, or of another store on the same
 //! file, has a notify socket: a datagram socket in a directory beside the file, named by its client id. A
 //! grant first checks whether the socket of the waiter is open, which the kernel knows, so that a dead waiter
 //! is skipped in the same transaction. After the commit the message is sent. Sending never blocks; a waiter
-//! that misses a message repeats its request when its timer expires.
+//! that misses a message repeats its request when its timer expires, and an observer reads again from time to time.
 
 mod directory;
 mod listeners;

@@ -104,6 +104,30 @@ pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Opti
     }
 }
 
+/// The holder of a name at `now`, and how many leases wait.
+pub(super) fn holder(
+    db: &Connection,
+    key: &Key,
+    now: StoreTime,
+) -> Result<(Option<RecordHolder>, usize), Fault> {
+    let mut statement = db.prepare_cached(
+        "SELECT client, number, count, expires_at,
+                CASE WHEN queue_until > ?1 THEN (
+                    SELECT count(*) FROM waiters AS w
+                    WHERE w.namespace = r.namespace AND w.tenant = r.tenant AND w.name = r.name)
+                ELSE 0 END AS waiters
+         FROM records AS r WHERE namespace = ?2 AND tenant = ?3 AND name = ?4",
+    )?;
+    let (namespace, tenant, name) = columns(key);
+    let mut rows = statement.query(params![signed(now.as_micros()), namespace, tenant, name])?;
+    let Some(row) = rows.next()? else {
+        return Ok((None, 0));
+    };
+    let hold = hold(row)?.filter(|hold| now < hold.expires_at);
+    let waiters = get::<u32>(row, "waiters")?;
+    Ok((hold, usize::try_from(waiters).unwrap_or(usize::MAX)))
+}
+
 /// The locks of a keyspace that are held, ordered by name: one page, which starts after a name. Also returns the name
 /// after which the next page starts; `None` after the last page.
 pub(super) fn list(

@@ -4,7 +4,7 @@
 pub(super) const APPLICATION_ID: i32 = 0x4c53_4844;
 
 /// The version of the tables below, `user_version` of the file.
-pub(super) const VERSION: i32 = 1;
+pub(super) const VERSION: i32 = 2;
 
 /// The tables. All times are microseconds of the store's clock, see
 /// [`super::time`]; a ttl is in milliseconds.
@@ -13,6 +13,8 @@ pub(super) const VERSION: i32 = 1;
 /// given out, and the position of the garbage collector.
 /// A record without `client` is free and kept for its counter or its queue. `queue_until` is when the queue
 /// expires; without it there is no queue, and `waiters` is not read.
+/// The kind of an annotation is a number, see [`super::annotations`]; only a completion for one key has a key.
+/// `observers` has the clients that are notified when the record or an annotation of a name changes.
 pub(super) const TABLES: &str = "
     CREATE TABLE meta (
         id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -54,5 +56,27 @@ pub(super) const TABLES: &str = "
         label TEXT NOT NULL,
         since_ms INTEGER NOT NULL,
         until INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE annotations (
+        namespace TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        kind INTEGER NOT NULL,
+        completion_key TEXT NOT NULL,
+        client TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        token INTEGER NOT NULL,
+        text TEXT NOT NULL,
+        until INTEGER NOT NULL,
+        PRIMARY KEY (namespace, tenant, name, kind, completion_key)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX annotations_by_end ON annotations (until);
+    CREATE TABLE observers (
+        namespace TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        client TEXT NOT NULL,
+        until INTEGER NOT NULL,
+        PRIMARY KEY (namespace, tenant, name, client)
     ) STRICT, WITHOUT ROWID;
 ";

@@ -51,7 +51,7 @@ pub(super) fn is_anchored(db: &Connection, machine: &Machine) -> Result<bool, Fa
 }
 
 /// Sets the anchor to this boot, for a process that has the file open alone. If the machine was restarted, no
-/// holder and no waiter lives, so all locks are freed. Inside a transaction.
+/// holder, no waiter and no observer lives, so all locks are freed. Annotations stay. Inside a transaction.
 pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
     let meta = Meta::find(db)?;
     if meta
@@ -78,8 +78,9 @@ pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
          WHERE client IS NOT NULL OR queue_until IS NOT NULL",
         [],
     )?;
-    db.execute("DELETE FROM waiters", [])?;
-    db.execute("DELETE FROM clients", [])?;
+    for table in ["waiters", "clients", "observers"] {
+        db.execute(&format!("DELETE FROM {table}"), [])?;
+    }
     Ok(())
 }
 

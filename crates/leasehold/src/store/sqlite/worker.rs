@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::mpsc;
 
 use super::busy::{self, Turn};
+use super::change::Changed;
 use super::commands::{Command, Commands, Read};
 use super::error::Fault;
 use super::file::File;
@@ -20,9 +21,8 @@ use super::link::Link;
 use super::log::LogMonitor;
 use super::notify::{Notifier, Outbox};
 use super::transaction::{self, Failed};
-use super::{records, time};
+use super::{annotations, observers, records, time};
 use crate::clock::{BootClock, Clock as _};
-use crate::store::api::Reply;
 use crate::{Error, Result};
 
 /// The state of the thread.
@@ -80,8 +80,8 @@ impl Worker {
         } = match self.commit(until) {
             Ok(results) => {
                 let writes = self.commands.take_writes();
-                for (write, replies) in writes.into_iter().zip(results) {
-                    write.finish(replies);
+                for (write, changed) in writes.into_iter().zip(results) {
+                    write.finish(changed);
                 }
                 return;
             }
@@ -102,7 +102,7 @@ impl Worker {
     }
 
     /// Applies all writes in one transaction, and sends the notifications.
-    fn commit(&mut self, until: Instant) -> Result<Vec<Vec<Reply>>, Failed> {
+    fn commit(&mut self, until: Instant) -> Result<Vec<Changed>, Failed> {
         let file = self.link.get(until).map_err(Failed::certain)?;
         let mut outbox = Outbox::new(&mut self.notifier, &file.path);
         let results = transaction::run(&file.db, until, |db| {
@@ -131,30 +131,29 @@ impl Worker {
                     let entry = self.query(|db, now| records::inspect(db, &key, now));
                     let _ = reply.send(entry);
                 }
-                Read::List {
-                    space,
-                    after,
-                    mut found,
+                // A list that continues does so after the others.
+                Read::List(listing) => {
+                    let (space, after) = (&listing.space, &listing.after);
+                    let page = self.query(|db, now| records::list(db, space, after, now));
+                    let rest = listing.continued(page).map(Read::List);
+                    self.commands.reads.extend(rest);
+                }
+                Read::Completions(listing) => {
+                    let (space, after) = (&listing.space, &listing.after);
+                    let page = self.query(|db, now| annotations::list(db, space, after, now));
+                    let rest = listing.continued(page).map(Read::Completions);
+                    self.commands.reads.extend(rest);
+                }
+                Read::Observe {
+                    key,
+                    kind,
+                    client,
                     reply,
-                } => match self.query(|db, now| records::list(db, &space, &after, now)) {
-                    Ok((entries, next)) => {
-                        found.extend(entries);
-                        let Some(after) = next else {
-                            let _ = reply.send(Ok(found));
-                            continue;
-                        };
-                        // It continues after the others.
-                        self.commands.reads.push_back(Read::List {
-                            space,
-                            after,
-                            found,
-                            reply,
-                        });
-                    }
-                    Err(error) => {
-                        let _ = reply.send(Err(error));
-                    }
-                },
+                } => {
+                    let observed =
+                        self.query(|db, now| observers::observe(db, &key, &kind, client, now));
+                    let _ = reply.send(observed);
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 //! The list below is turned into one test per behaviour and store. A server that is missing fails
 //! its tests.
 
+mod annotations;
 mod cancelling;
 mod handoff;
 mod holding;
@@ -11,6 +12,7 @@ mod leases;
 mod leaving;
 mod listings;
 mod min_hold;
+mod observing;
 mod operations;
 mod order;
 mod queue;
@@ -26,6 +28,17 @@ macro_rules! conformance {
         mod in_one_place {
             use super::*;
             conformance!(@stores [memory sqlite redis sentinel cluster buckets] $one_place);
+        }
+    };
+    // The stores that keep annotations.
+    (annotating $annotating:tt one_place $one_place:tt) => {
+        mod annotating {
+            use super::*;
+            conformance!(@stores [memory sqlite] $annotating);
+            mod in_one_place {
+                use super::*;
+                conformance!(@stores [memory sqlite] $one_place);
+            }
         }
     };
     (@stores [$($store:ident)+] $behaviours:tt) => {
@@ -123,5 +136,24 @@ conformance! {
         queue::a_revocation_notifies_the_holder_and_the_head,
         queue::waiters_that_cannot_be_notified_are_passed_over,
         trying::try_lock_overtakes_no_waiter,
+    }
+}
+
+conformance! {
+    annotating {
+        annotations::only_the_holder_annotates,
+        annotations::a_lease_of_another_client_does_not_annotate,
+        annotations::an_expired_lease_does_not_annotate,
+        annotations::an_annotation_is_kept_for_its_time,
+        annotations::an_annotation_is_removed_alone,
+        annotations::a_text_is_any_text_of_up_to_four_kibibytes,
+        annotations::kinds_that_are_not_kept_are_refused,
+        observing::each_change_of_holder_and_annotation_is_noticed,
+        observing::no_change_is_lost_in_a_storm,
+        observing::every_observer_is_notified,
+    }
+    one_place {
+        annotations::completions_are_listed_in_order_with_any_key,
+        observing::each_change_of_the_queue_is_noticed,
     }
 }

@@ -1,12 +1,14 @@
 //! Plays random histories to a store and to the rule, and compares replies and notices.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use leasehold::store::{Entry, Key, Reply, Request, Store, WakeupMode};
+use leasehold_core::annotation::{self, Annotation, AnnotationKind};
 use leasehold_core::mutex::{self, Record};
 use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, StoreTime, TokenCount, Ttl};
-use leasehold_sim::history::{Histories, Shape};
+use leasehold_sim::history::{AnnotationOp, Histories, Shape};
 use leasehold_sim::seed;
 use leasehold_sim::store_checker::{Observation, StoreChecker};
 
@@ -44,6 +46,8 @@ pub(super) struct Target<'a> {
     pub(super) timeout: Duration,
     /// How many histories to play.
     pub(super) histories: usize,
+    /// Whether it keeps annotations.
+    pub(super) annotations: bool,
 }
 
 /// A store whose replies are not those of the rule.
@@ -114,6 +118,7 @@ impl<'a> Target<'a> {
             slack: Duration::ZERO,
             timeout: Duration::ZERO,
             histories: super::HISTORIES,
+            annotations: true,
         }
     }
 
@@ -135,10 +140,12 @@ struct Player<'a> {
     longest: Duration,
 }
 
-/// A name: its key in the store, its record by the rule, and a checker.
+/// A name: its key in the store, its record and annotations by the rule, and a checker.
 struct Played {
     key: Key,
     record: Record,
+    /// With the time until which they are kept.
+    annotations: BTreeMap<AnnotationKind, (Annotation, StoreTime)>,
     checker: StoreChecker,
 }
 
@@ -153,6 +160,7 @@ impl<'a> Player<'a> {
         let names = (0..names).map(|name| Played {
             key: space.key(Name::parse(&format!("{run:x}/{name}")).unwrap()),
             record: Record::default(),
+            annotations: BTreeMap::new(),
             checker: StoreChecker::new(target.slack),
         });
         Self {
@@ -169,10 +177,19 @@ impl<'a> Player<'a> {
     /// Plays all, and returns which name differed, and how.
     async fn play(&mut self, histories: &Histories) -> Result<(), (usize, String)> {
         for round in &histories.rounds {
+            if round.step_ms < 0 {
+                self.remove_expired().await?;
+            }
             (self.target.step)(round.step_ms);
             self.moved += round.step_ms * 1_000;
             for batch in &round.batches {
                 self.batch(batch).await?;
+            }
+            if self.target.annotations {
+                for (name, op) in &round.annotations {
+                    let compared = self.annotation(*name, op).await;
+                    compared.map_err(|what| (*name, what))?;
+                }
             }
         }
         let last = self.final_requests(histories.names);
@@ -304,6 +321,104 @@ impl<'a> Player<'a> {
         let reaches = |client| self.event_logs.clients().any(|other| other == client);
         let checked = played.checker.observe(observation, reaches);
         checked.map_err(|violation| violation.to_string())
+    }
+
+    /// Plays an operation on an annotation, and compares its result and what an observer reads.
+    async fn annotation(&mut self, name: usize, op: &AnnotationOp) -> Result<(), String> {
+        let (now, store) = (self.now.unwrap_or_default(), self.target.store);
+        let Played {
+            key,
+            record,
+            annotations,
+            ..
+        } = &mut self.names[name];
+        let kind = op.kind();
+        let (found, expected) = match op {
+            AnnotationOp::Annotate {
+                annotation, keep, ..
+            } => {
+                let found = store.annotate(key, kind, annotation, *keep).await;
+                let mut stored = None;
+                let expected = annotation::annotate(record, &mut stored, annotation.clone(), now);
+                let stored = stored.map(|stored| (kind.clone(), (stored, now.after_span(*keep))));
+                annotations.extend(stored);
+                (
+                    found.map(|found| format!("{found:?}")),
+                    format!("{expected:?}"),
+                )
+            }
+            AnnotationOp::Remove { .. } => {
+                let found = store.remove_annotation(key, kind).await;
+                let removed = annotations.remove(kind);
+                let expected = removed.is_some_and(|(_, until)| now < until);
+                (
+                    found.map(|found| format!("{found:?}")),
+                    format!("{expected:?}"),
+                )
+            }
+        };
+        let found = found.map_err(|error| error.to_string())?;
+        if found != expected {
+            return Err(format!(
+                "{op:?} at {now:?} had the result {found}, not {expected}"
+            ));
+        }
+        let observed = store.observe(key, kind).await;
+        let observed = observed.map_err(|error| error.to_string())?;
+        let kept = annotations.get(kind).filter(|(_, until)| now < *until);
+        let expected = (
+            record.holder(now).map(|hold| hold.lease),
+            kept.map(|(annotation, _)| annotation),
+        );
+        let holder = observed.holder.map(|(lease, _)| lease);
+        let found = (holder, observed.annotation.as_ref());
+        if found != expected {
+            return Err(format!(
+                "an observer reads {found:?} at {now:?}, not {expected:?}"
+            ));
+        }
+        if self.target.shape != Shape::Standing {
+            // The clock runs on, and a store need not expire a queue while the lock is held.
+            return Ok(());
+        }
+        let queued = record
+            .queue
+            .waiters()
+            .filter(|_| now < record.queue.until());
+        let time_left = record.holder(now).map(|hold| now.until(hold.expires_at));
+        let expected = (now, time_left, queued.count());
+        let time_left = observed.holder.map(|(_, time_left)| time_left);
+        let found = (observed.now, time_left, observed.waiters);
+        match found == expected {
+            true => Ok(()),
+            false => Err(format!("an observer reads {found:?}, not {expected:?}")),
+        }
+    }
+
+    /// Lets the store remove expired annotations, before its clock is set back.
+    async fn remove_expired(&mut self) -> Result<(), (usize, String)> {
+        let now = self.now.unwrap_or_default();
+        for (name, played) in self.names.iter_mut().enumerate() {
+            let annotations = std::mem::take(&mut played.annotations);
+            let (kept, expired): (BTreeMap<_, _>, BTreeMap<_, _>) = annotations
+                .into_iter()
+                .partition(|(_, (_, until))| now < *until);
+            played.annotations = kept;
+            for kind in expired.into_keys() {
+                let found = self
+                    .target
+                    .store
+                    .remove_annotation(&played.key, &kind)
+                    .await;
+                if !matches!(found, Ok(false)) {
+                    return Err((
+                        name,
+                        format!("{kind:?} is removed after its end: {found:?}"),
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Compares the inspection of a name with its record by the rule.

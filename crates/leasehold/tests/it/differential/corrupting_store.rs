@@ -9,7 +9,9 @@ use leasehold::store::{
     BoxFuture, Entry, Event, ForwardingStore, Key, Keyspace, Listener, MemoryStore, Reply, Request,
     Store,
 };
-use leasehold_core::{ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl};
+use leasehold_core::{
+    Annotation, AnnotationKind, ClientId, LeaseId, Loss, Notice, Op, Outcome, Token, Ttl,
+};
 
 /// The point in which a [`CorruptingStore`] breaks the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub(super) enum Corruption {
     NoticeTtl,
     /// The head of the queue is not notified.
     Next,
+    /// Annotations are confirmed whatever lease holds the lock.
+    UnheldAnnotation,
 }
 
 /// A memory store with one corruption.
@@ -231,6 +235,20 @@ impl ForwardingStore for CorruptingStore {
                 entry.count = entry.count.wrapping_add(1);
             }
             Ok(entry)
+        })
+    }
+
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        Box::pin(async move {
+            let annotated = self.store.annotate(key, kind, annotation, keep).await?;
+            let is_confirmed = self.corruption == Corruption::UnheldAnnotation;
+            Ok(if is_confirmed { Ok(()) } else { annotated })
         })
     }
 }

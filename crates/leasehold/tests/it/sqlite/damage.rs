@@ -134,7 +134,7 @@ async fn a_damaged_file_is_an_error_and_its_store_survives() {
     database
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
         .unwrap();
-    overwrite(&fixture.path(), 5);
+    overwrite(&fixture.path(), 8);
     // The store notices the write, so it does not use its cache.
     database.execute_batch("UPDATE meta SET id = id").unwrap();
     drop(database);

@@ -128,13 +128,32 @@ async fn an_empty_file_is_taken_over_with_its_permissions() {
 }
 
 #[tokio::test]
-async fn a_file_of_a_newer_leasehold_is_refused() {
+async fn a_file_of_another_version_is_refused_and_left_unchanged() {
     let fixture = FileFixture::new();
     drop(fixture.open().await);
-    let database = fixture.database();
-    database.pragma_update(None, "user_version", 2).unwrap();
-    let words = "made by a newer leasehold (format 2, this one knows 1)";
-    refusal(&fixture.path(), ErrorKind::InvalidConfig, words).await;
+    fixture.wait_until_closed();
+    for (version, kind, words) in [
+        (
+            3,
+            ErrorKind::InvalidConfig,
+            "made by a newer leasehold (format 3, this one knows 2)",
+        ),
+        (
+            1,
+            ErrorKind::InvalidConfig,
+            "made by an older leasehold (format 1, this one knows 2)",
+        ),
+        (0, ErrorKind::Store, "the file is damaged"),
+    ] {
+        let database = fixture.database();
+        database
+            .pragma_update(None, "user_version", version)
+            .unwrap();
+        database.close().unwrap();
+        let before = contents(&fixture);
+        refusal(&fixture.path(), kind, words).await;
+        assert_eq!(contents(&fixture), before);
+    }
 }
 
 #[tokio::test]

@@ -77,7 +77,7 @@ async fn a_queue_is_deleted_after_its_end_and_not_before() {
     assert_eq!(fixture.count("waiters"), 2);
     // The leases have ended, and the counters are behind the clock.
     clock.advance(TTL * 2);
-    until_collected(&fixture, &*store, "short").await;
+    until_deleted(&fixture, &*store, "records WHERE name = 'short'").await;
     assert_eq!(fixture.count("waiters WHERE name = 'short'"), 0);
     assert_eq!(fixture.count("waiters WHERE name = 'long'"), 1);
     assert!(is_refused(&send(&*store, acquire("long", 2)).await));

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::mpsc;
 
 use leasehold::store::{Event, EventScope, Listener, WakeupMode};
-use leasehold_core::{ClientId, Notice};
+use leasehold_core::{AnnotationKind, ClientId, Notice};
 use leasehold_testkit::eventually;
 
 use super::*;
@@ -295,6 +295,13 @@ async fn without_sockets_no_client_joins_the_queue() {
         without.acquire("a", 1).await;
         without.is_not_queued(wait("a", 2)).await;
         assert_eq!(fixture.count("waiters"), 0);
+        // An observer polls.
+        let observation = store.observe(&key("a"), &AnnotationKind::Value).await;
+        let observation = observation.unwrap();
+        let holder = observation.holder.map(|(holder, _)| holder);
+        assert_eq!(holder, Some(without.lease(1)));
+        assert!(observation.changed.is_none());
+        assert_eq!(fixture.count("observers"), 0);
 
         // It is tried again with the next client.
         fs::remove_file(directory(&fixture)).unwrap();
@@ -314,7 +321,7 @@ async fn invalid_messages_at_a_socket_are_ignored() {
     let socket = socket_of(&fixture, waiter.id);
     let stranger = UnixDatagram::unbound().unwrap();
     let noise: Vec<u8> = (0..5_000).map(|_| fastrand::u8(..)).collect();
-    for message in [&[][..], &[0], &[1, 1], &[2, 3, 4], &noise] {
+    for message in [&[][..], &[0], &[1, 1], &[1, 5, 1], &[2, 3, 4], &noise] {
         stranger.send_to(message, &socket).unwrap();
     }
     passes_on(&holder, &waiter, "a").await;

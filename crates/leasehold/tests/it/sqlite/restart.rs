@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold::store::Machine;
 use leasehold::{Cause, Client, Error};
+use leasehold_core::{Annotation, AnnotationKind, Token};
 
 use super::*;
 
@@ -122,7 +123,7 @@ async fn setting_the_wall_clock_moves_no_lease() {
 }
 
 #[tokio::test]
-async fn a_restart_of_the_machine_frees_every_lock_and_keeps_time_and_tokens_growing() {
+async fn a_restart_of_the_machine_frees_every_lock_and_keeps_annotations_and_growing_tokens() {
     let machine = TestMachine::new(Some("one"));
     let client = StoreClient::listening(&machine.open().await, 11).await;
     let names = ["a", "b", "c"];
@@ -130,6 +131,16 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_time_and_tokens_gro
     for name in names {
         tokens.push(client.acquire(name, 1).await);
     }
+    let annotation = Annotation {
+        lease: client.lease(1),
+        token: Token::MAX,
+        text: "complete".into(),
+    };
+    let (key, kind) = (key("c"), AnnotationKind::Completion);
+    let store = &client.store;
+    let annotated = store.annotate(&key, &kind, &annotation, LONG * 24).await;
+    assert_eq!(annotated.unwrap(), Ok(()));
+    drop(store.observe(&key, &kind).await.unwrap());
     client.release("c", 1).await;
     assert_eq!(client.wait("a", 2).await, 0);
     machine.advance(HALF);
@@ -140,7 +151,11 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_time_and_tokens_gro
     let machine = machine.restarted("two", 20);
     let client = StoreClient::listening(&machine.open().await, 11).await;
     assert_eq!(client.store.list(&space()).await.unwrap(), []);
-    assert_eq!(machine.fixture.count("waiters"), 0);
+    for table in ["waiters", "observers"] {
+        assert_eq!(machine.fixture.count(table), 0);
+    }
+    let observation = client.store.observe(&key, &kind).await.unwrap();
+    assert_eq!(observation.annotation, Some(annotation));
     let (lost, started) = applied_at(&*client.store, client.own(renew("a", 1))).await;
     assert_eq!(lost, FREE);
     assert!(started > stopped);
@@ -172,7 +187,7 @@ async fn tokens_grow_over_a_restart_after_their_counter_was_deleted() {
     let old = granted(&*store, acquire("once", 1)).await;
     applied(&*store, release("once", 1, 0)).await;
     machine.advance(60);
-    until_collected(&machine.fixture, &*store, "once").await;
+    until_deleted(&machine.fixture, &*store, "records WHERE name = 'once'").await;
     drop(store);
     let store = machine.restarted("two", 0).open().await;
     let new = granted(&*store, acquire("once", 2)).await;

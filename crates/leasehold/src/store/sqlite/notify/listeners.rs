@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use leasehold_core::ClientId;
 
@@ -24,13 +25,22 @@ pub(in crate::store::sqlite) struct Listeners {
 #[derive(Clone, Debug)]
 pub(super) struct Subscription {
     pub(super) listener: Weak<dyn Listener>,
+    /// How often it is notified that events may have been missed.
+    pub(super) refresh: Option<Duration>,
     pub(super) socket: Option<Arc<NotifySocket>>,
 }
 
 impl Listeners {
-    pub(in crate::store::sqlite) fn add(&self, client: ClientId, listener: Weak<dyn Listener>) {
+    /// Subscribes a client. If `refresh` is given, its socket notifies it that often that events may have been missed.
+    pub(in crate::store::sqlite) fn add(
+        &self,
+        client: ClientId,
+        listener: Weak<dyn Listener>,
+        refresh: Option<Duration>,
+    ) {
         let subscription = Subscription {
             listener,
+            refresh,
             socket: None,
         };
         lock(&self.table).insert(client, subscription);
@@ -67,7 +77,7 @@ impl Listeners {
     }
 
     /// Whether other processes cannot reach the clients at this moment.
-    pub(super) fn is_unreachable(&self) -> bool {
+    pub(in crate::store::sqlite) fn is_unreachable(&self) -> bool {
         self.unreachable.load(Ordering::Relaxed)
     }
 

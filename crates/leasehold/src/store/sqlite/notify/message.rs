@@ -2,7 +2,7 @@
 //!
 //! A message is a version and then the events. An event is its kind, its key as three strings with their
 //! lengths, and its numbers; all numbers are little-endian. An unreadable message is ignored: waiters have
-//! timers.
+//! timers, and observers read again from time to time.
 
 use leasehold_core::{
     ClientId, Grant, LeaseId, Name, Namespace, Notice, ScopeName, StoreTime, Token, Ttl,
@@ -21,6 +21,7 @@ const GRANTED: u8 = 1;
 const NEXT: u8 = 2;
 const REVOKED: u8 = 3;
 const INTERRUPTED: u8 = 4;
+const CHANGED: u8 = 5;
 
 /// Appends an event to the last message, or to a new one if that is full. Too many events become two bytes,
 /// which say that events were missed.
@@ -69,7 +70,8 @@ fn encode(event: &Event) -> Option<Vec<u8>> {
             (NEXT, key, vec![lease.number, ttl.as_millis()])
         }
         Event::Notice(key, Notice::Revoked { lease }) => (REVOKED, key, vec![lease.number]),
-        Event::Changed(_) | Event::Interrupted(_) | Event::Moved(_) => return None,
+        Event::Changed(key) => (CHANGED, key, Vec::new()),
+        Event::Interrupted(_) | Event::Moved(_) => return None,
     };
     let mut bytes = vec![kind];
     let space = &key.space;
@@ -113,6 +115,7 @@ fn decode(rest: &mut &[u8], client: ClientId) -> Option<Event> {
             let lease = lease(number(rest)?);
             Some(Event::Notice(key, Notice::Revoked { lease }))
         }
+        CHANGED => Some(Event::Changed(key)),
         _ => None,
     }
 }
@@ -161,6 +164,7 @@ mod tests {
         let events = [
             Event::Notice(key("a"), Notice::Granted(grant)),
             Event::Notice(key(&"ü".repeat(256)), next),
+            Event::Changed(key("e:f*")),
             revoked("c d", 7),
         ];
         let mut messages = Vec::new();
@@ -171,7 +175,7 @@ mod tests {
         assert_eq!(read(message, CLIENT), events);
         for length in 0..message.len() {
             let found = read(&message[..length], CLIENT);
-            assert!(found.len() < 3 && found == events[..found.len()]);
+            assert!(found.len() < events.len() && found == events[..found.len()]);
         }
         for _ in 0..20_000 {
             let mut message = message.clone();

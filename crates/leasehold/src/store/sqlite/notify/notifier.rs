@@ -54,7 +54,8 @@ impl Notifier {
                 continue;
             }
             let listener = subscription.listener;
-            match NotifySocket::bind(&self.directory, client, listener.clone()) {
+            let refresh = subscription.refresh;
+            match NotifySocket::bind(&self.directory, client, listener.clone(), refresh) {
                 Ok(socket) => self.listeners.set_socket(client, &listener, socket),
                 Err(error) => failed = Some(error),
             }

@@ -1,6 +1,6 @@
 //! The notifications of one transaction, held back until it is committed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -20,6 +20,10 @@ pub(in crate::store::sqlite) struct Outbox<'a> {
     local: Vec<(Arc<dyn Listener>, Event)>,
     /// For clients of others. `None`: unreachable.
     remote: HashMap<ClientId, Option<Remote>>,
+    /// The changed names, for the clients that observe them.
+    changes: HashMap<ClientId, BTreeSet<Key>>,
+    /// Whether any name is observed. `None`: unknown yet.
+    has_observers: Option<bool>,
     has_waiter: bool,
 }
 
@@ -41,6 +45,8 @@ impl<'a> Outbox<'a> {
             notifier,
             local: Vec::new(),
             remote: HashMap::new(),
+            changes: HashMap::new(),
+            has_observers: None,
             has_waiter: false,
         }
     }
@@ -68,7 +74,22 @@ impl<'a> Outbox<'a> {
         true
     }
 
-    /// A client of this store has joined a queue.
+    /// Whether any name is observed, which is read once.
+    pub(in crate::store::sqlite) fn has_observers<E>(
+        &mut self,
+        read: impl FnOnce() -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        let has_observers = self.has_observers.map_or_else(read, Ok)?;
+        self.has_observers = Some(has_observers);
+        Ok(has_observers)
+    }
+
+    /// Adds the change of a name for a client that observes it.
+    pub(in crate::store::sqlite) fn add_change(&mut self, client: ClientId, key: &Key) {
+        self.changes.entry(client).or_default().insert(key.clone());
+    }
+
+    /// A client of this store waits for messages: it has joined a queue or observes a name.
     pub(in crate::store::sqlite) fn add_waiter(&mut self) {
         self.has_waiter = true;
     }
@@ -87,6 +108,23 @@ impl<'a> Outbox<'a> {
         }
         for (listener, event) in self.local {
             listener.notify(event);
+        }
+        // Last, as there may be many observers.
+        for (client, keys) in self.changes {
+            let events = keys.into_iter().map(Event::Changed);
+            match self.notifier.listeners.of(client) {
+                Some(listener) => events.for_each(|event| {
+                    if let Some(listener) = &listener {
+                        listener.notify(event);
+                    }
+                }),
+                None => {
+                    if let Some(mut remote) = Remote::connect(&self.notifier.directory, client) {
+                        events.for_each(|event| message::write(&mut remote.messages, &event));
+                        remote.send();
+                    }
+                }
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use std::{fs, thread};
 
 use leasehold_core::ClientId;
@@ -14,6 +15,7 @@ use rustix::net::RecvFlags;
 
 use super::directory::SocketDirectory;
 use super::message;
+use crate::clock::{BootClock, Clock as _};
 use crate::store::api::{Event, EventScope, Listener};
 use crate::store::sqlite::path;
 
@@ -31,6 +33,8 @@ pub(super) struct NotifySocket {
 #[derive(Debug)]
 struct Receiver {
     socket: UnixDatagram,
+    /// How often the client is notified that events may have been missed.
+    refresh: Option<Duration>,
     closed: AtomicBool,
 }
 
@@ -40,11 +44,14 @@ impl NotifySocket {
         directory: &SocketDirectory,
         client: ClientId,
         listener: Weak<dyn Listener>,
+        refresh: Option<Duration>,
     ) -> io::Result<Self> {
         let (socket, identity) = directory.make()?.bind(client)?;
+        socket.set_read_timeout(refresh)?;
         let (path, identity) = (directory.socket_path(client), Some(identity));
         let receiver = Arc::new(Receiver {
             socket,
+            refresh,
             closed: AtomicBool::new(false),
         });
         let socket = Self {
@@ -87,6 +94,7 @@ impl Receiver {
     fn run(&self, client: ClientId, listener: &Weak<dyn Listener>) {
         let mut buffer = vec![0; message::BYTES_MAX];
         let (queue_max, mut in_a_row) = (queue_max(), 0);
+        let mut refreshed = BootClock.now();
         loop {
             let flags = if in_a_row == 0 {
                 RecvFlags::empty()
@@ -97,6 +105,12 @@ impl Receiver {
             let Some(listener) = listener.upgrade() else {
                 return;
             };
+            if let Some(refresh) = self.refresh
+                && BootClock.now().since(refreshed) >= refresh
+            {
+                listener.notify(Event::Interrupted(EventScope::Store));
+                refreshed = BootClock.now();
+            }
             match read {
                 _ if self.closed.load(Ordering::Acquire) => return,
                 Ok((_, bytes)) => {
@@ -132,5 +146,39 @@ fn queue_max() -> u32 {
 fn remove(path: &Path, identity: Option<(u64, u64)>) {
     if path::identity(path) == identity {
         let _ = fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct EventLog(mpsc::Sender<Event>);
+
+    impl Listener for EventLog {
+        fn notify(&self, event: Event) {
+            let _ = self.0.send(event);
+        }
+    }
+
+    /// Otherwise an observer would not notice that its registration or its socket is lost.
+    #[test]
+    fn a_client_is_refreshed_without_messages() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("locks.db");
+        fs::write(&file, "").unwrap();
+        let sockets = SocketDirectory::beside(&file);
+        let client = ClientId::from_random([7; 16]);
+        let (sender, events) = mpsc::channel();
+        let log: Arc<dyn Listener> = Arc::new(EventLog(sender));
+        let refresh = Some(Duration::from_millis(20));
+        let _socket = NotifySocket::bind(&sockets, client, Arc::downgrade(&log), refresh).unwrap();
+        for _ in 0..3 {
+            let event = events.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert_eq!(event, Event::Interrupted(EventScope::Store));
+        }
     }
 }

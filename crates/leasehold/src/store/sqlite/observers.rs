@@ -1,0 +1,117 @@
+//! The clients that observe names, as rows.
+//!
+//! A store that observes registers one client of its own for each name, and notifies its observers when that client
+//! receives an event. A registration ends by time, so nothing remains of a killed process.
+
+use std::time::Duration;
+
+use leasehold_core::{AnnotationKind, ClientId, StoreTime};
+use rusqlite::{Connection, params};
+
+use super::error::Fault;
+use super::notify::Outbox;
+use super::row::{columns, get, signed};
+use super::{annotations, records};
+use crate::store::api::{Key, Observation};
+
+/// How long a client is registered.
+const REGISTRATION: Duration = Duration::from_secs(60);
+
+/// The time before its end at which a registration is renewed.
+const RENEWAL: Duration = Duration::from_secs(30);
+
+/// How often the observers of a store read again without an event, so that registrations are renewed: before
+/// their end, and also if the machine was suspended for longer.
+pub(super) const REFRESH: Duration = Duration::from_secs(20);
+
+/// Registers a client of this store for a name, inside a transaction.
+pub(super) fn register(
+    db: &Connection,
+    key: &Key,
+    client: ClientId,
+    now: StoreTime,
+    outbox: &mut Outbox<'_>,
+) -> Result<(), Fault> {
+    outbox.add_waiter();
+    let (namespace, tenant, name) = columns(key);
+    db.prepare_cached(
+        "INSERT INTO observers (namespace, tenant, name, client, until)
+         VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (namespace, tenant, name, client) DO UPDATE SET until = excluded.until",
+    )?
+    .execute(params![
+        namespace,
+        tenant,
+        name,
+        client.to_string(),
+        signed(now.after_span(REGISTRATION).as_micros())
+    ])?;
+    Ok(())
+}
+
+/// Reads a name for a client, and whether that is registered and need not be renewed yet.
+pub(super) fn observe(
+    db: &Connection,
+    key: &Key,
+    kind: &AnnotationKind,
+    client: ClientId,
+    now: StoreTime,
+) -> Result<(Observation, bool), Fault> {
+    // All reads see the same state of the file.
+    let _snapshot = db.unchecked_transaction()?;
+    let (holder, waiters) = records::holder(db, key, now)?;
+    let observation = Observation {
+        now,
+        holder: holder.map(|hold| (hold.lease, now.until(hold.expires_at))),
+        waiters,
+        annotation: annotations::load(db, key, kind, now)?,
+        changed: None,
+    };
+    let (namespace, tenant, name) = columns(key);
+    let registered = db
+        .prepare_cached(
+            "SELECT 1 FROM observers
+             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND client = ?4 AND until > ?5",
+        )?
+        .exists(params![
+            namespace,
+            tenant,
+            name,
+            client.to_string(),
+            signed(now.after_span(RENEWAL).as_micros())
+        ])?;
+    Ok((observation, registered))
+}
+
+/// Adds a change of a name to the outbox, for each client that observes it.
+pub(super) fn notify(
+    db: &Connection,
+    key: &Key,
+    now: StoreTime,
+    outbox: &mut Outbox<'_>,
+) -> Result<(), Fault> {
+    if !outbox.has_observers(|| any(db))? {
+        return Ok(());
+    }
+    let mut statement = db.prepare_cached(
+        "SELECT client FROM observers
+         WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND until > ?4",
+    )?;
+    let (namespace, tenant, name) = columns(key);
+    let now = signed(now.as_micros());
+    let mut rows = statement.query(params![namespace, tenant, name, now])?;
+    while let Some(row) = rows.next()? {
+        // A client that cannot be read is none of ours.
+        if let Ok(client) = get::<String>(row, "client")?.parse() {
+            outbox.add_change(client, key);
+        }
+    }
+    Ok(())
+}
+
+/// Whether any name is observed: one read of a page for each transaction that changes something.
+fn any(db: &Connection) -> Result<bool, Fault> {
+    Ok(db
+        .prepare_cached("SELECT 1 FROM observers LIMIT 1")?
+        .exists([])?)
+}

@@ -1,0 +1,127 @@
+//! Observers of names in a file, and annotations as rows. The rules for both are in the conformance suite.
+
+use std::fs;
+use std::time::Duration;
+
+use leasehold_core::{Annotation, AnnotationKind, Token};
+
+use super::*;
+
+/// Less than the time after which observers read again anyway.
+const NOTICED_MAX: Duration = Duration::from_secs(5);
+
+const KIND: AnnotationKind = AnnotationKind::Completion;
+
+fn annotation() -> Annotation {
+    Annotation {
+        lease: lease(1),
+        token: Token::MAX,
+        text: "text".into(),
+    }
+}
+
+async fn annotate(store: &dyn Store, name: &str, keep: Duration) {
+    let (key, annotation) = (key(name), annotation());
+    let annotated = store.annotate(&key, &KIND, &annotation, keep).await;
+    assert_eq!(annotated.unwrap(), Ok(()));
+}
+
+/// The end of the only registration.
+fn end_of_registration(fixture: &FileFixture) -> i64 {
+    let query = "SELECT until FROM observers";
+    let until = fixture.database().query_row(query, [], |row| row.get(0));
+    until.unwrap()
+}
+
+#[tokio::test]
+async fn a_registration_is_renewed_with_its_socket_and_removed_after_its_end() {
+    let (fixture, clock) = (FileFixture::new(), ManualClock::new());
+    let store = fixture.open_with_clock(clock.clone()).await;
+    let writer = fixture.open_with_clock(clock.clone()).await;
+    let (key, seconds) = (key("a"), Duration::from_secs);
+    let observe = async || store.observe(&key, &KIND).await.unwrap();
+    drop(observe().await);
+    let (first, transactions) = (end_of_registration(&fixture), store.transactions());
+    clock.advance(seconds(20));
+    drop(observe().await);
+    assert_eq!(end_of_registration(&fixture), first);
+    assert_eq!(store.transactions(), transactions, "it only reads");
+
+    fs::remove_dir_all(fixture.directory.path().join("locks.db-wake")).unwrap();
+    clock.advance(seconds(20));
+    let changed = observe().await.changed.unwrap();
+    assert!(end_of_registration(&fixture) > first);
+    granted(&writer, acquire("a", 1)).await;
+    let notified = tokio::time::timeout(NOTICED_MAX, changed).await;
+    assert_eq!(notified, Ok(Ok(())));
+
+    clock.advance(seconds(61));
+    until_deleted(&fixture, &writer, "observers").await;
+}
+
+#[tokio::test]
+async fn observers_of_a_deleted_file_are_notified() {
+    let (fixture, store) = FileFixture::opened().await;
+    let changed = store.observe(&key("a"), &KIND).await.unwrap().changed;
+    fs::remove_file(fixture.path()).unwrap();
+    // The store notices it at its next request, of whatever kind.
+    assert_eq!(store.inspect(&key("b")).await.unwrap(), None);
+    let notified = tokio::time::timeout(NOTICED_MAX, changed.unwrap()).await;
+    assert_eq!(notified, Ok(Ok(())));
+    // In the new file, too.
+    let changed = store.observe(&key("a"), &KIND).await.unwrap().changed;
+    granted(&*fixture.open().await, acquire("a", 1)).await;
+    let notified = tokio::time::timeout(NOTICED_MAX, changed.unwrap()).await;
+    assert_eq!(notified, Ok(Ok(())));
+}
+
+#[tokio::test]
+async fn an_annotation_is_deleted_after_its_end_and_not_before() {
+    let (fixture, clock) = (FileFixture::new(), ManualClock::new());
+    let store = fixture.open_with_clock(clock.clone()).await;
+    for (name, keep) in [("long", TTL * 10), ("short", TTL * 2)] {
+        granted(&store, acquire(name, 1)).await;
+        annotate(&store, name, keep).await;
+    }
+    clock.advance(TTL * 3);
+    until_deleted(&fixture, &store, "annotations WHERE name = 'short'").await;
+    assert_eq!(fixture.count("annotations WHERE name = 'long'"), 1);
+}
+
+#[tokio::test]
+async fn a_damaged_annotation_is_an_error_of_that_name_only() {
+    let damages = [
+        "client = 'nobody'",
+        "token = 0",
+        "token = -5",
+        "token = 9223372036854775807",
+    ];
+    let (fixture, store) = FileFixture::opened().await;
+    for name in ["bad", "good"] {
+        granted(&*store, acquire(name, 1)).await;
+        annotate(&*store, name, TTL).await;
+    }
+    for damage in damages {
+        let damage = format!("UPDATE annotations SET {damage} WHERE name = 'bad'");
+        assert_eq!(fixture.database().execute(&damage, []), Ok(1));
+        let start = format!(r#"lock "bad" at {}: its completion record"#, fixture.url());
+        let error = store.observe(&key("bad"), &KIND).await.unwrap_err();
+        assert!(error.to_string().starts_with(&start), "{error}");
+        let error = store.completions(&space()).await.unwrap_err();
+        assert!(error.to_string().starts_with(&start), "{error}");
+        let good = store.observe(&key("good"), &KIND).await.unwrap();
+        assert_eq!(good.annotation, Some(annotation()));
+
+        // The advice of the message helps.
+        assert!(store.remove_annotation(&key("bad"), &KIND).await.unwrap());
+        annotate(&*store, "bad", TTL).await;
+    }
+    // A damaged record is an error of the annotation, too.
+    let damage = "UPDATE records SET count = 0 WHERE name = 'bad'";
+    fixture.database().execute(damage, []).unwrap();
+    let (key, annotation) = (key("bad"), annotation());
+    let annotated = store.annotate(&key, &KIND, &annotation, TTL).await;
+    let start = format!(r#"lock "bad" at {}: its record is damaged"#, fixture.url());
+    let error = annotated.unwrap_err().to_string();
+    assert!(error.starts_with(&start), "{error}");
+}
