@@ -54,9 +54,8 @@ fn refuse_name_after_escape(arguments: &[OsString]) -> Result<(), clap::Error> {
     if run.try_contains_id("name").unwrap_or_default() {
         return Ok(());
     }
-    let message = format!(
-        "the name of the lock is missing before '--': leasehold {subcommand} NAME COMMAND"
-    );
+    let message =
+        format!("the name of the lock is missing before '--': leasehold {subcommand} NAME COMMAND");
     Err(Cli::command().error(ErrorKind::MissingRequiredArgument, message))
 }
 

@@ -86,7 +86,7 @@ fn name_at_cursor(words: &[String]) -> Option<(StoreArgs, &str)> {
     let parser = Cli::command().ignore_errors(true);
     let matches = parser.try_get_matches_from(line).ok()?;
     let (command, matches) = matches.subcommand()?;
-    let has_name = matches!(command, "run" | "show" | "release");
+    let has_name = matches!(command, "run" | "once" | "show" | "release");
     if !has_name || matches.get_one::<String>("name")? != CURSOR {
         return None;
     }

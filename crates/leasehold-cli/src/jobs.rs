@@ -26,7 +26,9 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
             namespace, tenant, ..
         } = store;
         let store = client.store();
-        note!("no completed runs are recorded in namespace {namespace}, tenant {tenant}, at {store}");
+        note!(
+            "no completed runs are recorded in namespace {namespace}, tenant {tenant}, at {store}"
+        );
     } else {
         output::print_line(&table(&runs, now))?;
     }

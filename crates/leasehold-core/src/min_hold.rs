@@ -93,7 +93,10 @@ mod tests {
                 // A store whose clock runs 1 % slow has counted less time since the grant.
                 let counted = Duration::from_millis(held).as_secs_f64() / 1.01;
                 let whole = Duration::from_millis(duration).as_secs_f64();
-                assert!(counted + remaining >= whole, "{whole} s, held for {held} ms");
+                assert!(
+                    counted + remaining >= whole,
+                    "{whole} s, held for {held} ms"
+                );
             }
         }
     }

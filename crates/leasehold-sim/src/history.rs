@@ -259,7 +259,7 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
     let waiter = *pick(rng, leases);
     let lease = waiter.lease;
     let ttl = shape.ttl(rng);
-    match rng.u8(0..17) {
+    match rng.u8(0..18) {
         0..=2 => Op::Acquire {
             lease,
             count: at_least_one(*pick(rng, &[1, 1, 2, 3, u32::MAX])),
@@ -295,7 +295,7 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
             count: *pick(rng, &[0, 0, 0, 1, 2, u32::MAX]),
             ttl,
         },
-        15 => Op::ReleaseAfter { lease, delay: ttl },
+        15 | 16 => Op::ReleaseAfter { lease, delay: ttl },
         _ => Op::Revoke,
     }
 }

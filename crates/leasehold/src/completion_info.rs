@@ -73,7 +73,9 @@ impl CompletionInfo {
     /// How long the run took.
     #[must_use]
     pub fn took(&self) -> Duration {
-        self.finished.duration_since(self.started).unwrap_or_default()
+        self.finished
+            .duration_since(self.started)
+            .unwrap_or_default()
     }
 
     /// Whether the next slot was missed: at `now`, its time is half a period ago or more, and no run for it is complete.

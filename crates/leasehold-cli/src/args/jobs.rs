@@ -34,8 +34,6 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
     mut_group("job", |options| options.requires("every"))
 )]
 pub(crate) struct RunCommand {
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
     /// Run the command once in each period: the others wait until the run is complete, and exit with 0
     #[arg(
         long,
@@ -57,6 +55,9 @@ pub(crate) struct RunCommand {
     pub(crate) anchor: Option<Anchor>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
+    // Last, as its options are many.
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
 }
 
 /// Run a command once for a key, on one of all machines that start it.
@@ -66,25 +67,25 @@ pub(crate) struct RunCommand {
 #[derive(Debug, Args)]
 #[command(override_usage = help::ONCE_USAGE, after_long_help = help::ONCE)]
 pub(crate) struct OnceCommand {
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
     /// The key, such as a version: 1 to 256 bytes, no control characters
     #[arg(long, value_name = "KEY", help_heading = "Job")]
     pub(crate) key: String,
     #[command(flatten)]
     pub(crate) job: JobArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
 }
 
 #[derive(Debug, Args)]
 #[group(id = "job")]
-#[command(next_help_heading = "Job")]
 pub(crate) struct JobArgs {
     /// Keep the lock for this time after a run that failed: nobody tries again before
     #[arg(
         long,
         value_name = "DURATION",
         value_parser = delay,
-        allow_hyphen_values = true
+        allow_hyphen_values = true,
+        help_heading = "Job"
     )]
     pub(crate) retry_after: Option<Duration>,
     /// Keep the record of the run for this time; 30d if not given, and two periods and a day at least
@@ -92,11 +93,17 @@ pub(crate) struct JobArgs {
         long,
         value_name = "DURATION",
         value_parser = keep,
-        allow_hyphen_values = true
+        allow_hyphen_values = true,
+        help_heading = "Job"
     )]
     pub(crate) keep: Option<Duration>,
     /// The exit code if the run was complete already, instead of 0
-    #[arg(long, value_name = "CODE", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "CODE",
+        allow_negative_numbers = true,
+        help_heading = "Job"
+    )]
     pub(crate) done_exit_code: Option<u8>,
 }
 
@@ -209,7 +216,15 @@ mod tests {
             let error = seconds("02:00", period).unwrap_err();
             assert!(error.contains("2026-01-05T02:00:00Z"), "{error}");
         }
-        for text in ["", "2", "25:00", "soon", "2026-01-05", "2026-01-05T02:00:00", "-1"] {
+        for text in [
+            "",
+            "2",
+            "25:00",
+            "soon",
+            "2026-01-05",
+            "2026-01-05T02:00:00",
+            "-1",
+        ] {
             let error = Anchor::parse(text).unwrap_err();
             assert!(error.contains("such as 02:00"), "{text}");
         }
@@ -219,7 +234,9 @@ mod tests {
     fn the_bounds_are_those_of_the_library() {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().build().unwrap();
-        let client = runtime.block_on(leasehold::Client::connect("memory:")).unwrap();
+        let client = runtime
+            .block_on(leasehold::Client::connect("memory:"))
+            .unwrap();
         let builder = client.job("job").unwrap();
         let job = builder.every(PERIOD_MIN).unwrap();
         let step = Duration::from_millis(1);

@@ -124,7 +124,9 @@ impl<'a> Plan<'a> {
             let key = key.map_or_else(String::new, |key| format!(" for {key}"));
             let finished = output::rfc3339(run.finished).unwrap_or_default();
             let place = jobs::place(run);
-            note!("leasehold: {name}{key} was completed at {finished} by {place}; the command was not run");
+            note!(
+                "leasehold: {name}{key} was completed at {finished} by {place}; the command was not run"
+            );
         }
         match self {
             Self::Always | Self::Election { .. } => 0,
@@ -183,7 +185,10 @@ impl Target {
     }
 
     /// `None`: another client held it all the time.
-    pub(super) async fn lock_timeout(&self, timeout: Duration) -> leasehold::Result<Option<Acquired>> {
+    pub(super) async fn lock_timeout(
+        &self,
+        timeout: Duration,
+    ) -> leasehold::Result<Option<Acquired>> {
         Ok(match self {
             Self::Lock(mutex) => mutex.lock_timeout(timeout).await?.map(Acquired::from),
             Self::Job(job) => job.lock_timeout(timeout).await?.map(Acquired::from),
@@ -239,7 +244,9 @@ impl Held {
                 Ok(false)
             }
             Err(error) => {
-                note!("leasehold: {error}; the run is not recorded as complete, so it may be repeated");
+                note!(
+                    "leasehold: {error}; the run is not recorded as complete, so it may be repeated"
+                );
                 Err(exit::FAILED)
             }
         }

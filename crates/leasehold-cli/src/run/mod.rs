@@ -289,7 +289,8 @@ async fn wait(
                 Err(error)
                     if error.kind() == ErrorKind::Unreachable && left < FIRST_REPLY_TIMEOUT =>
                 {
-                    let attempt = tokio::time::timeout(FIRST_REPLY_TIMEOUT, target.try_lock()).await;
+                    let attempt =
+                        tokio::time::timeout(FIRST_REPLY_TIMEOUT, target.try_lock()).await;
                     attempt.unwrap_or(Err(error))
                 }
                 waited => waited,

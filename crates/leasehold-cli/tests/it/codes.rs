@@ -122,7 +122,10 @@ fn a_lock_stays_taken_for_its_minimum_hold() {
         assert_eq!(refused, Some(75));
         assert!(text.contains("job is free in 59m "), "{text}");
         assert!(text.contains("after the minimum hold of "), "{text}");
-        assert_eq!(printed(&["run", "-n", "--skip-ok", "job", "true"]).0, Some(0));
+        assert_eq!(
+            printed(&["run", "-n", "--skip-ok", "job", "true"]).0,
+            Some(0)
+        );
         let (shown, text) = printed(&["show", "job"]);
         assert_eq!(shown, Some(0));
         assert!(text.contains("holder     minimum hold of "), "{text}");
@@ -134,10 +137,16 @@ fn a_lock_stays_taken_for_its_minimum_hold() {
         assert!(text.contains("cut off    minimum hold of "), "{text}");
     }
     let begun = Instant::now();
-    assert_eq!(printed(&["run", "--at-least", "1s", "job", "true"]).0, Some(0));
+    assert_eq!(
+        printed(&["run", "--at-least", "1s", "job", "true"]).0,
+        Some(0)
+    );
     let (ended, text) = printed(&["run", "-v", "job", "true"]);
     assert_eq!(ended, Some(0));
-    assert!(text.contains("job is free in ") && text.contains("waiting"), "{text}");
+    assert!(
+        text.contains("job is free in ") && text.contains("waiting"),
+        "{text}"
+    );
     assert!(begun.elapsed() >= Duration::from_secs(1));
     assert!(!fixture.is_held("job"));
 }

@@ -25,6 +25,9 @@ fn help_has_its_sections_in_order() {
         "Options:",
         "--label",
         "--verbose",
+        "Job:",
+        "--every",
+        "--done-exit-code",
         "Lease:",
         "--ttl",
         "End of the command:",
@@ -46,6 +49,7 @@ fn the_usage_does_not_depend_on_variables() {
     let fixture = Fixture::with_store("redis://h".to_owned());
     for (command, arguments) in [
         ("run", "<NAME> <COMMAND>..."),
+        ("once", "<NAME> --key <KEY> <COMMAND>..."),
         ("show", "<NAME>"),
         ("release", "<NAME>"),
         ("completions", "<SHELL>"),
@@ -65,6 +69,8 @@ fn the_manual_has_a_page_for_every_command() {
     for page in [
         "leasehold",
         "leasehold-run",
+        "leasehold-once",
+        "leasehold-jobs",
         "leasehold-ls",
         "leasehold-show",
         "leasehold-release",

@@ -59,7 +59,10 @@ fn twenty_starts_complete_one_run(fixture: &Fixture) {
     let codes: Vec<_> = ends.iter().map(|(_, code)| *code).collect();
     let (killed, completed): (Vec<_>, Vec<_>) = ends.iter().partition(|(_, code)| code.is_none());
     assert_eq!(killed.len(), 2, "{codes:?}");
-    assert!(completed.iter().all(|(_, code)| *code == Some(0)), "{codes:?}");
+    assert!(
+        completed.iter().all(|(_, code)| *code == Some(0)),
+        "{codes:?}"
+    );
     // None of them before the end.
     let mut after: Vec<_> = completed.iter().map(|(at, _)| at - ended).collect();
     after.sort_unstable();
@@ -92,13 +95,22 @@ fn a_run_that_was_complete_already_has_an_exit_code_and_a_message() {
         assert_eq!((code(&mut start(&fixture, &once)), runs(&fixture)), (0, 1));
         let output = start(&fixture, &once).run_to_end();
         assert_eq!((output.status.code(), runs(&fixture)), (Some(0), 1));
-        assert_eq!((stdout(&output), stderr(&output)), (String::new(), String::new()));
+        assert_eq!(
+            (stdout(&output), stderr(&output)),
+            (String::new(), String::new())
+        );
         let verbose = [&once[..], &["-v", "--done-exit-code", "9"]].concat();
         let output = start(&fixture, &verbose).run_to_end();
         assert_eq!((output.status.code(), runs(&fixture)), (Some(9), 1));
         let message = stderr(&output);
-        assert!(message.contains("migrate for v1 was completed at 20"), "{message}");
-        assert!(message.contains(", sh; the command was not run"), "{message}");
+        assert!(
+            message.contains("migrate for v1 was completed at 20"),
+            "{message}"
+        );
+        assert!(
+            message.contains(", sh; the command was not run"),
+            "{message}"
+        );
         // Another key, and the periodic job, have runs of their own.
         let other = ["once", "migrate", "--key", "v2", "--label", "two"];
         assert_eq!((code(&mut start(&fixture, &other)), runs(&fixture)), (0, 2));
@@ -117,23 +129,49 @@ fn jobs_are_listed_and_reset() {
     assert!(none.status.success() && stdout(&none).is_empty());
     assert!(stderr(&none).starts_with("no completed runs are recorded in "));
     let anchor = "2026-01-05T02:00:00Z";
-    let nightly = ["run", "--every", "7d", "--anchor", anchor, "--label", "a \u{202e}b", "nightly"];
+    let nightly = [
+        "run",
+        "--every",
+        "7d",
+        "--anchor",
+        anchor,
+        "--label",
+        "a \u{202e}b",
+        "nightly",
+    ];
     assert_eq!(code(&mut start(&fixture, &nightly)), 0);
-    assert_eq!(code(&mut start(&fixture, &["once", "migrate", "--key", "v1"])), 0);
+    assert_eq!(
+        code(&mut start(&fixture, &["once", "migrate", "--key", "v1"])),
+        0
+    );
     let table = stdout(&jobs(&[]));
     let mut lines = table.lines();
     let header: Vec<_> = lines.next().unwrap().split_whitespace().collect();
-    assert_eq!(header, ["NAME", "KEY", "STARTED", "ENDED", "TOOK", "EXIT", "BY", "NEXT"]);
+    assert_eq!(
+        header,
+        [
+            "NAME", "KEY", "STARTED", "ENDED", "TOOK", "EXIT", "BY", "NEXT"
+        ]
+    );
     let (migrate, nightly) = (lines.next().unwrap(), lines.next().unwrap());
-    assert!(migrate.starts_with("migrate ") && migrate.ends_with(" -"), "{table}");
+    assert!(
+        migrate.starts_with("migrate ") && migrate.ends_with(" -"),
+        "{table}"
+    );
     assert!(nightly.contains(r#", sh ("a \u{202e}b")"#), "{table}");
     assert!(nightly.ends_with("T02:00:00.000Z"), "{table}");
     let listed = checked("jobs", &stdout(&jobs(&["--json"])));
     let (migrate, nightly) = (&listed["jobs"][0], &listed["jobs"][1]);
-    assert_eq!((&migrate["name"], &migrate["key"]), (&"migrate".into(), &"v1".into()));
+    assert_eq!(
+        (&migrate["name"], &migrate["key"]),
+        (&"migrate".into(), &"v1".into())
+    );
     assert!(migrate["period_ms"].is_null() && migrate["next_slot"].is_null());
     assert_eq!(nightly["period_ms"], 7 * 86_400_000);
-    assert_eq!((&nightly["exit_code"], &nightly["overdue"]), (&0.into(), &false.into()));
+    assert_eq!(
+        (&nightly["exit_code"], &nightly["overdue"]),
+        (&0.into(), &false.into())
+    );
 
     for (args, removed) in [
         (&["nightly", "--key", "v1"][..], false),
@@ -147,7 +185,10 @@ fn jobs_are_listed_and_reset() {
         assert_eq!(reset["reset"], removed, "{args:?}");
         assert_eq!(output.status.code(), Some(i32::from(!removed)), "{args:?}");
     }
-    assert_eq!(code(&mut start(&fixture, &["once", "migrate", "--key", "v1"])), 0);
+    assert_eq!(
+        code(&mut start(&fixture, &["once", "migrate", "--key", "v1"])),
+        0
+    );
     let reset = jobs(&["--reset", "migrate", "--key", "v1"]);
     assert!(stdout(&reset).contains("the run of migrate for v1 was removed"));
 }
@@ -158,11 +199,18 @@ fn a_failed_run_is_taken_over_by_those_that_wait() {
     let fixture = Fixture::new();
     let daily = ["--every", "1d", "--ttl", "2s", "job"];
     let running = fixture.hold(&daily);
-    let refused = fixture.run_script(&["-n", "--every", "1d", "job"], "true").run_to_end();
+    let refused = fixture
+        .run_script(&["-n", "--every", "1d", "job"], "true")
+        .run_to_end();
     assert_eq!(refused.status.code(), Some(75));
     let message = stderr(&refused);
-    assert!(message.contains("if the run there fails, this one does not take over"), "{message}");
-    let waiting = start(&fixture, &[&["run"], &daily[..]].concat()).spawn().unwrap();
+    assert!(
+        message.contains("if the run there fails, this one does not take over"),
+        "{message}"
+    );
+    let waiting = start(&fixture, &[&["run"], &daily[..]].concat())
+        .spawn()
+        .unwrap();
     running.signal("KILL");
     assert_eq!(finish(waiting).status.code(), Some(0));
     assert_eq!(runs(&fixture), 1);
@@ -173,7 +221,10 @@ fn a_failed_run_is_taken_over_by_those_that_wait() {
     let begun = micros();
     assert_eq!(code(&mut fixture.run_script(&failing, "exit 4")), 4);
     assert!(fixture.is_held("other"));
-    assert_eq!(code(&mut start(&fixture, &["run", "--every", "1d", "other"])), 0);
+    assert_eq!(
+        code(&mut start(&fixture, &["run", "--every", "1d", "other"])),
+        0
+    );
     assert!(micros() - begun >= 700_000);
     assert_eq!(runs(&fixture), 2);
 }

@@ -194,10 +194,12 @@ fn a_minimum_hold_is_ended_by_time_or_by_an_operator_only() {
         });
         assert_eq!(outcome, reply, "{op:?} at {now} ms");
     }
-    let next = notices.into_iter().filter_map(|(now, notice)| match notice {
-        Notice::Next { lease, ttl } => Some((now, lease.number, ttl.as_millis())),
-        _ => None,
-    });
+    let next = notices
+        .into_iter()
+        .filter_map(|(now, notice)| match notice {
+            Notice::Next { lease, ttl } => Some((now, lease.number, ttl.as_millis())),
+            _ => None,
+        });
     let expected = [(70, 3, 100), (80, 3, 1_000)];
     assert_eq!(next.collect::<Vec<_>>(), expected);
 }

@@ -5,7 +5,7 @@ mod queue;
 use std::num::NonZeroU32;
 
 use leasehold_core::mutex::{self, Record};
-use leasehold_core::{Loss, Token, Ttl};
+use leasehold_core::{Loss, Token};
 
 use super::*;
 use crate::history::{Histories, Shape};
@@ -205,17 +205,27 @@ fn mutations_of_holds_are_noticed() {
 #[test]
 fn mutations_of_minimum_holds_are_noticed() {
     // A release that frees the lock before the end.
-    assert_noticed(Promise::Exclusion, |record, op, now, notify| {
+    assert_noticed(Promise::HoldCount, |record, op, now, notify| {
         let mut op = *op;
-        if let Op::ReleaseAfter { delay, .. } = &mut op {
-            *delay = Ttl::remainder(delay.as_duration() / 2);
+        if let Op::ReleaseAfter { lease, delay: ttl } = op {
+            let count = 0;
+            op = Op::Release { lease, count, ttl };
         }
         apply(record, &op, now, notify)
     });
-    // A renewal of the lease that has ended lengthens it.
-    assert_noticed_only(&[Promise::Refusal], |record, op, now, notify| {
-        if let (Op::Renew { lease, ttl }, Some(hold)) = (op, &mut record.hold)
-            && hold.lease == lease.client.min_hold_lease()
+    // An acquisition that ends it.
+    assert_noticed(Promise::Exclusion, |record, op, now, notify| {
+        if let (Op::Acquire { .. }, Some(hold)) = (op, record.hold)
+            && hold.lease.is_min_hold()
+        {
+            record.hold = None;
+        }
+        apply(record, op, now, notify)
+    });
+    // A renewal that lengthens it.
+    assert_noticed(Promise::Refusal, |record, op, now, notify| {
+        if let (Op::Renew { ttl, .. }, Some(hold)) = (op, &mut record.hold)
+            && hold.lease.is_min_hold()
             && now < hold.expires_at
         {
             hold.expires_at = hold.expires_at.max(now.after(*ttl));

@@ -31,8 +31,8 @@ pub use self::job::{Job, JobBuilder};
 pub use self::election::{Election, Leaders, Leadership};
 use self::runtime::Threads;
 use crate::{
-    Cause, ClientBuilder, ClientId, CompletionInfo, Durability, Error, Instant, LeaseId, LockInfo, Owner, Result,
-    Shutdown, State, Token,
+    Cause, ClientBuilder, ClientId, CompletionInfo, Durability, Error, Instant, LeaseId, LockInfo,
+    Owner, Result, Shutdown, State, Token,
 };
 
 thread_local! {

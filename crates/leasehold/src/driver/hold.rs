@@ -200,7 +200,7 @@ impl Hold {
         };
         let last = release.is_last();
         let reply = {
-            let request = release.request(self.driver.context.clock.now());
+            let posted = posted.ok_or_else(|| release.request(self.driver.context.clock.now()));
             // If this future is dropped, the release goes on in the background.
             let mut unfinished = Unfinished {
                 hold: &self,
@@ -208,8 +208,8 @@ impl Hold {
                 expires,
             };
             let reply = match posted {
-                Some(posted) => batcher::reply_to(posted).await,
-                None => self.driver.batcher.submit(request).await,
+                Ok(posted) => batcher::reply_to(posted).await,
+                Err(request) => self.driver.batcher.submit(request).await,
             };
             if matches!(reply, Reply::Applied { .. }) {
                 unfinished.release = None;
@@ -292,9 +292,8 @@ impl Hold {
             return None;
         }
         let release = lease.release(&inner, count, now);
-        let request = release.request(now);
         if count > 0 {
-            let posted = driver.batcher.post(request);
+            let posted = driver.batcher.post(release.request(now));
             drop(inner);
             driver.renewer.revisit(lease);
             return Some((release, Some(posted)));
@@ -303,8 +302,9 @@ impl Hold {
         drop(inner);
         driver.renewer.remove(lease);
         driver.note_release(&lease.key);
-        let followed = head.and_then(|head| head.follow(driver, &lease.key, &request));
-        let posted = followed.or_else(|| post.then(|| driver.batcher.post(request)));
+        let request = || release.request(now);
+        let followed = head.and_then(|head| head.follow(driver, &lease.key, request));
+        let posted = followed.or_else(|| post.then(|| driver.batcher.post(request())));
         Some((release, posted))
     }
 

@@ -84,7 +84,9 @@ pub(super) fn register() {
 /// Notes when the last run of a job ended that was complete.
 pub(crate) fn report_job_success(job: &str, finished_at: StoreTime) {
     let seconds = finished_at.as_micros() as f64 / 1e6;
-    report(|| gauge!("leasehold_job_last_success_timestamp_seconds", "job" => job.to_owned()).set(seconds));
+    report(|| {
+        gauge!("leasehold_job_last_success_timestamp_seconds", "job" => job.to_owned()).set(seconds)
+    });
 }
 
 impl AcquireFailure {

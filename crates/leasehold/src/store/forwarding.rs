@@ -44,17 +44,6 @@ pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
         self.inner().inspect(key)
     }
 
-    /// As [`Store::annotate`].
-    fn annotate<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-        annotation: &'a Annotation,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        self.inner().annotate(key, kind, annotation, keep)
-    }
-
     /// As [`Store::register_client`].
     fn register_client<'a>(
         &'a self,

@@ -35,11 +35,11 @@ pub use leasehold_core::{
 
 #[cfg(test)]
 pub(crate) use self::api::fixture;
-pub(crate) use self::api::{no_annotation, not_replicated};
 pub use self::api::{
     BoxFuture, Capabilities, Changed, ClientInfo, Entry, Event, EventScope, Key, Keyspace,
     Leftover, Listener, Observation, Reply, Request, Shard, Store, WaiterInfo, WakeupMode,
 };
+pub(crate) use self::api::{no_annotation, not_replicated};
 #[doc(hidden)]
 pub use self::forwarding::ForwardingStore;
 pub use self::memory::MemoryStore;

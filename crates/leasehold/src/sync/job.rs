@@ -1,100 +1,28 @@
 //! Jobs: work that is not done again once a run of it is complete.
 
-use std::fmt;
-use std::ops::Deref;
+mod builder;
+mod run;
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_core::job::{self, KEEP_DEFAULT, KEEP_MAX, KEEP_MIN};
+use leasehold_core::job::{self, KEEP_MAX, KEEP_MIN};
 use leasehold_core::{
-    Annotation, AnnotationKind, Cause, Completion, CompletionKey, Due, Instant, JobSchedule, NameError, Outcome, Period,
-    Slots, State, StoreTime, Ttl,
+    Annotation, AnnotationKind, Completion, Due, JobSchedule, Slots, StoreTime, Ttl,
 };
 
+pub use self::builder::JobBuilder;
+pub(crate) use self::run::Run;
+use self::run::{Begun, RETRY_INTERVAL};
+pub use self::run::{JobGuard, JobLock, JobOutcome};
+use super::mutex::Mutex;
+#[cfg(feature = "blocking")]
+use crate::Owner;
 use crate::completion_info::CompletionInfo;
 use crate::driver::acquire::Wait;
 use crate::driver::metrics::report_job_success;
 use crate::driver::observer::Observer;
-use crate::driver::report;
-use crate::store::{Observation, no_annotation};
-use crate::{Error, ErrorKind, Guard, Mutex, Owner, Result, config};
-
-/// The interval between two attempts at a store that does not reply.
-const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-
-/// The name of a job that has no schedule yet. Made by [`Client::job`](crate::Client::job), or by [`Mutex::job`] for a
-/// lock with settings of its own.
-#[derive(Clone, Debug)]
-pub struct JobBuilder {
-    mutex: Mutex,
-}
-
-impl JobBuilder {
-    pub(crate) fn new(mutex: Mutex) -> Result<Self> {
-        let store = &mutex.driver.context.store;
-        if !store.capabilities().completions {
-            let error = no_annotation(store, &AnnotationKind::Completion);
-            return Err(error.for_lock(&mutex.key.name));
-        }
-        Ok(Self { mutex })
-    }
-
-    /// The job that runs once in each period, from 1 s to 365 days.
-    ///
-    /// A period does not begin at a certain time: a run belongs to the slot whose time is nearest. So the starts on
-    /// different machines may differ by less than half a period, lateness and clocks included. The slots begin with the
-    /// request of the first completed run, unless [`Job::anchor`] sets them; they are forgotten after two periods
-    /// without a completed run.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidConfig`] for a period outside these bounds.
-    pub fn every(&self, period: Duration) -> Result<Job> {
-        let Some(period) = Period::checked(period) else {
-            let message = format!("the period of a job must be from 1 s to 365 days, not {period:?}");
-            return Err(self.mutex.name_error(config::invalid(message)));
-        };
-        let anchor = None;
-        let schedule = Some(JobSchedule { period, anchor });
-        Ok(self.job(AnnotationKind::Completion, schedule))
-    }
-
-    /// The job that runs once for a key, such as a version: 1 to 256 bytes without control characters.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidName`] for an invalid key.
-    pub fn once(&self, key: impl AsRef<str>) -> Result<Job> {
-        let invalid = |error: NameError| {
-            let message = format!("the key of a job is invalid: {error}");
-            self.mutex.name_error(Error::new(ErrorKind::InvalidName, message))
-        };
-        let key = CompletionKey::parse(key.as_ref()).map_err(invalid)?;
-        Ok(self.job(AnnotationKind::KeyCompletion(key), None))
-    }
-
-    /// Removes the record of the last run of the periodic job, so that it is run again. Returns whether there was one.
-    ///
-    /// # Errors
-    ///
-    /// As the store replies.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not have removed the record.
-    pub async fn reset(&self) -> Result<bool> {
-        self.job(AnnotationKind::Completion, None).reset().await
-    }
-
-    fn job(&self, kind: AnnotationKind, schedule: Option<JobSchedule>) -> Job {
-        Job {
-            mutex: self.mutex.clone(),
-            kind,
-            schedule,
-            keep: KEEP_DEFAULT,
-            retry_after: None,
-        }
-    }
-}
+use crate::store::Observation;
+use crate::{Error, ErrorKind, Guard, Result, config};
 
 /// Work that is not done again once a run of it is complete: once in each period, or once for a key.
 ///
@@ -132,24 +60,6 @@ pub struct Job {
     schedule: Option<JobSchedule>,
     keep: Duration,
     retry_after: Option<Ttl>,
-}
-
-/// What came of a run of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JobOutcome<T> {
-    /// The work was done here, and is complete. Its value.
-    Ran(T),
-    /// The work was complete before, or while this client waited.
-    Completed(CompletionInfo),
-}
-
-/// The result of an acquisition of a job.
-#[derive(Debug)]
-pub enum JobLock {
-    /// The job is to be run by this client.
-    Granted(JobGuard),
-    /// The job is complete.
-    Completed(CompletionInfo),
 }
 
 impl Job {
@@ -193,7 +103,8 @@ impl Job {
     /// [`ErrorKind::InvalidConfig`] for a longer time, or none.
     pub fn retry_after(&self, delay: Duration) -> Result<Self> {
         if delay.is_zero() || delay > Ttl::MAX.as_duration() {
-            let message = format!("the delay after a failed run must be from 1 ms to 24 h, not {delay:?}");
+            let message =
+                format!("the delay after a failed run must be from 1 ms to 24 h, not {delay:?}");
             return Err(self.invalid(message));
         }
         Ok(Self {
@@ -210,7 +121,8 @@ impl Job {
     /// [`ErrorKind::InvalidConfig`] for a time outside these bounds.
     pub fn keep(&self, keep: Duration) -> Result<Self> {
         if !(KEEP_MIN..=KEEP_MAX).contains(&keep) {
-            let message = format!("the record of a run must be kept from 1 s to 3650 days, not {keep:?}");
+            let message =
+                format!("the record of a run must be kept from 1 s to 3650 days, not {keep:?}");
             return Err(self.invalid(message));
         }
         Ok(Self {
@@ -355,7 +267,11 @@ impl Job {
     /// Dropped, it may or may not have removed the record.
     pub async fn reset(&self) -> Result<bool> {
         let Mutex { driver, key, .. } = &self.mutex;
-        let removed = driver.context.store.remove_annotation(key, &self.kind).await;
+        let removed = driver
+            .context
+            .store
+            .remove_annotation(key, &self.kind)
+            .await;
         removed.map_err(|error| self.name_error(error))
     }
 
@@ -369,61 +285,67 @@ impl Job {
     }
 
     async fn acquire(&self, wait: Wait) -> Result<Option<JobLock>> {
-        let Mutex { driver, .. } = &self.mutex;
-        driver.check_open(&self.mutex.key)?;
-        let clock = &driver.context.clock;
-        let ttl = self.mutex.options.lease.policy.ttl.as_duration();
-        let first = self
-            .read(match wait {
-                Wait::No => Duration::ZERO,
-                Wait::Until(end) => ttl.min(clock.now().until(end)),
-                Wait::Forever => ttl,
-            })
-            .await?;
-        let requested_at = first.now;
-        if let Progress::Completed(run) = self.progress(&first, requested_at)? {
-            return Ok(Some(JobLock::Completed(run)));
-        }
-        let acquired = match wait {
-            Wait::No => self.mutex.acquire(wait).await?,
-            _ => tokio::select! {
-                biased;
-                acquired = self.mutex.acquire(wait) => acquired?,
-                completed = self.completed(first, requested_at) => {
-                    return Ok(Some(JobLock::Completed(completed?)));
-                }
-            },
+        let Mutex { driver, key, .. } = &self.mutex;
+        driver.check_open(key)?;
+        let patience = match wait {
+            Wait::No => Duration::ZERO,
+            Wait::Until(end) => self.ttl().min(driver.context.clock.now().until(end)),
+            Wait::Forever => self.ttl(),
         };
-        let Some(guard) = acquired else {
-            return Ok(None);
-        };
-        // Under the lock, nobody else can complete a run.
-        let observation = guard.run(self.read(ttl)).await??;
-        let run = match self.progress(&observation, requested_at)? {
-            Progress::Completed(run) => {
-                release(guard.release()).await;
+        let mut requested_at = None;
+        loop {
+            let first = self.read(patience).await?;
+            let requested_at = *requested_at.get_or_insert(first.now);
+            if let Progress::Completed(run) = self.progress(&first, requested_at)? {
                 return Ok(Some(JobLock::Completed(run)));
             }
-            Progress::Due { anchor } => Run {
-                job: self.clone(),
-                slots: self.schedule.map(|JobSchedule { period, .. }| Slots { anchor, period }),
-                requested_at,
-                started_at: observation.now,
-                begun: clock.now(),
-                completed: false,
-            },
+            let acquired = match wait {
+                Wait::No => self.mutex.acquire(wait).await?,
+                _ => tokio::select! {
+                    biased;
+                    acquired = self.mutex.acquire(wait) => acquired?,
+                    completed = self.completed(requested_at) => {
+                        return Ok(Some(JobLock::Completed(completed?)));
+                    }
+                },
+            };
+            let Some(guard) = acquired else {
+                return Ok(None);
+            };
+            match guard.run(self.begin(requested_at)).await {
+                // Nothing was done under it.
+                Err(_) if !matches!(wait, Wait::No) => {}
+                begun => return Ok(Some(begun??.with(guard).await)),
+            }
+        }
+    }
+
+    /// Reads the completion under the lock: nobody else can store one now.
+    async fn begin(&self, requested_at: StoreTime) -> Result<Begun> {
+        let observation = self.read(self.ttl()).await?;
+        let anchor = match self.progress(&observation, requested_at)? {
+            Progress::Due { anchor } => anchor,
+            Progress::Completed(run) => return Ok(Begun::Completed(run)),
         };
-        Ok(Some(JobLock::Granted(JobGuard { guard, run })))
+        let slots = |JobSchedule { period, .. }| Slots { anchor, period };
+        Ok(Begun::Run(Run {
+            job: self.clone(),
+            slots: self.schedule.map(slots),
+            requested_at,
+            started_at: observation.now,
+            begun: self.mutex.driver.context.clock.now(),
+            completed: false,
+        }))
+    }
+
+    fn ttl(&self) -> Duration {
+        self.mutex.options.lease.policy.ttl.as_duration()
     }
 
     /// Waits until a run for this request is complete.
-    async fn completed(
-        &self,
-        first: Observation,
-        requested_at: StoreTime,
-    ) -> Result<CompletionInfo> {
+    async fn completed(&self, requested_at: StoreTime) -> Result<CompletionInfo> {
         let Mutex { driver, key, .. } = &self.mutex;
-        let mut observer = Observer::after(driver.clone(), key.clone(), self.kind.clone(), first);
+        let mut observer = Observer::new(driver.clone(), key.clone(), self.kind.clone());
         loop {
             let observation = observer.next().await?;
             if let Progress::Completed(run) = self.progress(&observation, requested_at)? {
@@ -510,173 +432,4 @@ impl Job {
 enum Progress {
     Due { anchor: StoreTime },
     Completed(CompletionInfo),
-}
-
-impl JobLock {
-    async fn run<T, E>(
-        self,
-        work: impl AsyncFnOnce(&Guard) -> Result<T, E>,
-    ) -> Result<Result<JobOutcome<T>, E>> {
-        let JobGuard { guard, mut run } = match self {
-            Self::Granted(guard) => guard,
-            Self::Completed(run) => return Ok(Ok(JobOutcome::Completed(run))),
-        };
-        let outcome = guard.run(work(&guard)).await?;
-        if outcome.is_ok() {
-            run.complete(&guard).await?;
-        }
-        release(run.release(guard)).await;
-        Ok(outcome.map(JobOutcome::Ran))
-    }
-}
-
-/// The lock of a job that is to be run. It is a [`Guard`], too.
-///
-/// Dropped before [`JobGuard::complete`], the run has failed: the lock is released at once, and another client may do
-/// the work.
-#[must_use = "a guard that is dropped at once releases the lock at once"]
-pub struct JobGuard {
-    guard: Guard,
-    run: Run,
-}
-
-impl JobGuard {
-    /// Stores the record of this run: the work is complete, and nobody does it again. The lock stays held.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Lost`] if the lease was lost before, otherwise as the store replies. Another client may do the work
-    /// again.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not have stored the record.
-    pub async fn complete(&mut self) -> Result<CompletionInfo> {
-        self.run.complete(&self.guard).await
-    }
-
-    /// Releases the lock. If the run is not complete, the lock stays taken for the time of [`Job::retry_after`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Guard::release`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Guard::release`].
-    pub async fn release(self) -> Result<()> {
-        let Self { guard, run } = self;
-        run.release(guard).await
-    }
-
-    #[cfg(feature = "blocking")]
-    pub(crate) fn into_parts(self) -> (Guard, Run) {
-        (self.guard, self.run)
-    }
-}
-
-impl Deref for JobGuard {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        &self.guard
-    }
-}
-
-impl fmt::Debug for JobGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.guard, f)
-    }
-}
-
-/// A run that has begun.
-pub(crate) struct Run {
-    job: Job,
-    slots: Option<Slots>,
-    requested_at: StoreTime,
-    started_at: StoreTime,
-    begun: Instant,
-    completed: bool,
-}
-
-impl Run {
-    /// Stores the completion. Its attempts are repeated while the lease is held.
-    pub(crate) async fn complete(&mut self, guard: &Guard) -> Result<CompletionInfo> {
-        let Mutex { driver, key, .. } = &self.job.mutex;
-        let clock = &driver.context.clock;
-        let completion = self.completion(clock.now());
-        let (lease, token) = guard.lease();
-        let text = completion.to_text().into();
-        let annotation = Annotation { lease, token, text };
-        let keep = match self.job.schedule {
-            Some(schedule) => schedule.period.keep(self.job.keep),
-            None => self.job.keep,
-        };
-        let mut unknown = false;
-        let lost = loop {
-            if let State::Lost(cause) = guard.state() {
-                break cause;
-            }
-            let kind = &self.job.kind;
-            let store = &driver.context.store;
-            let reply = store.annotate(key, kind, &annotation, keep).await;
-            match reply {
-                Ok(Ok(())) => return Ok(self.confirm(&annotation, &completion)),
-                Ok(Err(loss)) => {
-                    let cause = Cause::of(&Outcome::Lost(loss));
-                    guard.lose(cause);
-                    break cause;
-                }
-                Err(error) if error.is_transient() => unknown = true,
-                Err(error) => return Err(self.job.name_error(error)),
-            }
-            let next = clock.now().after(RETRY_INTERVAL);
-            clock.sleep_until(next).await;
-        };
-        // An attempt without a reply may have been applied while the lease was held.
-        let ttl = self.job.mutex.options.lease.policy.ttl.as_duration();
-        let stored = match unknown {
-            true => self.job.read(ttl).await?.annotation,
-            false => None,
-        };
-        match stored {
-            Some(stored) if stored.lease == lease => Ok(self.confirm(&annotation, &completion)),
-            _ => Err(guard.lost_error(lost)),
-        }
-    }
-
-    /// Releases the lock.
-    pub(crate) async fn release(self, guard: Guard) -> Result<()> {
-        match self.job.retry_after.filter(|_| !self.completed) {
-            Some(delay) => guard.release_after(delay).await,
-            None => guard.release().await,
-        }
-    }
-
-    fn confirm(&mut self, annotation: &Annotation, run: &Completion) -> CompletionInfo {
-        self.completed = true;
-        report_job_success(self.job.name(), run.finished_at);
-        self.job.info(annotation, run)
-    }
-
-    fn completion(&self, now: Instant) -> Completion {
-        let client = self.job.mutex.driver.presence.info();
-        Completion {
-            slots: self.slots,
-            requested_at: self.requested_at,
-            started_at: self.started_at,
-            finished_at: self.started_at.after_span(now.since(self.begun)),
-            exit_code: 0,
-            host: client.host.clone(),
-            program: client.program.clone(),
-            label: client.label.clone(),
-        }
-    }
-}
-
-/// Waits for a release whose failure is not that of the work.
-async fn release(release: impl Future<Output = Result<()>>) {
-    if let Err(error) = release.await {
-        report(|| tracing::debug!(%error, "the lock of a job could not be released after the work"));
-    }
 }

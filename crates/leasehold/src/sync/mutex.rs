@@ -11,8 +11,8 @@ use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
 use crate::driver::context::AcquireOptions;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
-use crate::sync::job::JobBuilder;
 use crate::store::{Key, Reply, Request, not_replicated};
+use crate::sync::job::JobBuilder;
 use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 
 /// A lock with a name, in the store of its client.
@@ -132,8 +132,7 @@ impl Mutex {
     pub fn min_hold(&self, min_hold: Duration) -> Result<Self> {
         let store = &self.driver.context.store;
         let checked = config::min_hold(min_hold, store.capabilities().longest_ttl);
-        let min_hold =
-            checked.map_err(|error| error.for_lock(&self.key.name).at_store(store))?;
+        let min_hold = checked.map_err(|error| error.for_lock(&self.key.name).at_store(store))?;
         Ok(Self {
             min_hold,
             ..self.clone()

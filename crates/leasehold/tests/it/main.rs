@@ -13,6 +13,7 @@ mod fence;
 mod fixture;
 mod harness;
 mod isolation;
+mod jobs;
 mod leftovers;
 mod loss;
 mod metrics;

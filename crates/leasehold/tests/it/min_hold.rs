@@ -28,7 +28,10 @@ async fn remaining(harness: &Harness) -> Option<Duration> {
 /// Checks that the minimum hold ends after the `rest`, and the lock is free then.
 async fn ends_after(harness: &Harness, rest: Duration) {
     let remaining = remaining(harness).await.unwrap();
-    assert!(remaining >= rest && remaining <= rest + DRIFT_MAX, "{remaining:?}");
+    assert!(
+        remaining >= rest && remaining <= rest + DRIFT_MAX,
+        "{remaining:?}"
+    );
     harness.advance(remaining - Duration::from_millis(1)).await;
     assert!(harness.stranger().try_lock().await.unwrap().is_none());
     harness.advance(Duration::from_millis(1)).await;
@@ -157,10 +160,10 @@ async fn a_lease_is_not_handed_off_before_its_end() {
         harness.advance(SECOND).await;
         assert!(!waiter.is_finished());
     }
-    while !waiter.is_finished() {
-        assert!(harness.clock.now().as_nanos() < MINUTE.as_nanos() as u64 * 3 / 2);
+    for _ in 0..30 {
         harness.advance(SECOND / 10).await;
     }
+    assert!(waiter.is_finished());
     assert_ne!(waiter.await.unwrap().lease_id(), lease);
 }
 

@@ -407,7 +407,7 @@ impl Head<MutexQueues> {
         self,
         driver: &Arc<Driver>,
         key: &Key,
-        release: &Request,
+        release: impl FnOnce() -> Request,
     ) -> Option<oneshot::Receiver<Reply>> {
         let mut first = None;
         let next = self.next(|options, followed| {
@@ -429,11 +429,11 @@ impl Head<MutexQueues> {
         let released = match action {
             AcquireAction::Acquire(op) => {
                 let acquire = contender.request(op, acquisition.options.durability);
-                let [released, posted] = driver.batcher.post_both([release.clone(), acquire]);
+                let [released, posted] = driver.batcher.post_both([release(), acquire]);
                 contender.posted = Some((shard, posted));
                 released
             }
-            _ => driver.batcher.post(release.clone()),
+            _ => driver.batcher.post(release()),
         };
         contender.acquisition = Some(acquisition);
         // If the task was cancelled meanwhile, its turn passes on to the next.

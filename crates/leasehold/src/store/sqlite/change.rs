@@ -153,10 +153,7 @@ impl Write {
         let failed = |request: &Request| match (lost, request.op) {
             (
                 Some(lost),
-                Op::Enter { .. }
-                | Op::Renew { .. }
-                | Op::Release { .. }
-                | Op::ReleaseAfter { .. },
+                Op::Enter { .. } | Op::Renew { .. } | Op::Release { .. } | Op::ReleaseAfter { .. },
             ) => Reply::Rejected(lost.clone()),
             _ if undetermined => Reply::Unknown(error.clone()),
             _ => Reply::Rejected(error.clone()),

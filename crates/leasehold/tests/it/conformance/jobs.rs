@@ -106,7 +106,15 @@ pub(super) async fn a_completed_run_is_not_repeated(fixture: Fixture) {
 
     // Another period judges it by its time. A slot of its own is at most a day away.
     let other = client.job(&name).unwrap();
-    assert!(is_completed(&other.every(30 * DAY).unwrap().run(succeed).await.unwrap().unwrap()));
+    assert!(is_completed(
+        &other
+            .every(30 * DAY)
+            .unwrap()
+            .run(succeed)
+            .await
+            .unwrap()
+            .unwrap()
+    ));
     let anchored = second.anchor(run.started - 10 * DAY).unwrap();
     assert!(is_completed(&anchored.run(succeed).await.unwrap().unwrap()));
     assert!(second.reset().await.unwrap());
@@ -122,12 +130,16 @@ pub(super) async fn each_key_has_one_run(fixture: Fixture) {
     let keys = ["v1", "v2 ünï:%", &"k".repeat(256)];
     for key in keys {
         assert_eq!(job(key).run(fail).await.unwrap(), Err("failed".to_owned()));
-        assert!(!is_completed(&job(key).run(succeed).await.unwrap().unwrap()));
+        assert!(!is_completed(
+            &job(key).run(succeed).await.unwrap().unwrap()
+        ));
         assert!(is_completed(&job(key).run(succeed).await.unwrap().unwrap()));
     }
     // The periodic job of that name has a record of its own.
     let [periodic] = shared(&fixture, &name).await;
-    assert!(!is_completed(&periodic.run(succeed).await.unwrap().unwrap()));
+    assert!(!is_completed(
+        &periodic.run(succeed).await.unwrap().unwrap()
+    ));
     let listed = client.completions().await.unwrap();
     let listed = listed.iter().filter(|run| run.name == name);
     let mut listed: Vec<_> = listed.map(|run| run.key.as_deref()).collect();
@@ -136,8 +148,12 @@ pub(super) async fn each_key_has_one_run(fixture: Fixture) {
     expected.sort_unstable();
     assert_eq!(listed, expected);
     assert!(job("v1").reset().await.unwrap());
-    assert!(!is_completed(&job("v1").run(succeed).await.unwrap().unwrap()));
-    assert!(is_completed(&job(keys[1]).run(succeed).await.unwrap().unwrap()));
+    assert!(!is_completed(
+        &job("v1").run(succeed).await.unwrap().unwrap()
+    ));
+    assert!(is_completed(
+        &job(keys[1]).run(succeed).await.unwrap().unwrap()
+    ));
 
     // A record is kept for its time.
     let short = job("short").keep(Duration::from_secs(1)).unwrap();

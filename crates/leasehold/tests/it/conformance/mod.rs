@@ -130,6 +130,7 @@ conformance! {
         handoff::after_the_limit_of_handoffs_the_process_joins_the_queue_again,
         order::no_client_overtakes_the_queue,
         queue::a_release_grants_to_the_head_and_notifies_the_next,
+        queue::the_end_of_a_minimum_hold_is_notified_to_the_head_before,
         queue::the_queue_is_served_in_its_order,
         queue::any_operation_on_a_free_lock_grants_it_to_the_head,
         queue::a_grant_has_the_block_and_at_most_the_ttl_of_its_waiter,

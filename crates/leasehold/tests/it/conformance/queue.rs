@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use leasehold::store::{Event, Request};
-use leasehold_core::{Loss, Notice, Outcome};
+use leasehold_core::{Loss, Notice, Outcome, Ttl};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::{is_subscribed, nothing_is_left};
 use crate::store_client::{
     RELEASED, StoreClient, TAKEN_OVER, acquire, applied_at, block, granted, key, lasting, release,
-    renew, revoke, space, wait,
+    release_after, renew, revoke, space, wait,
 };
 use crate::waiters::SOON;
 
@@ -61,6 +61,30 @@ pub(super) async fn a_release_grants_to_the_head_and_notifies_the_next(fixture: 
             client.no_notices();
         }
     }
+}
+
+/// Until then no request of the lease that has ended changes it.
+pub(super) async fn the_end_of_a_minimum_hold_is_notified_to_the_head_before(fixture: Fixture) {
+    let [_, holder, waiter] = clients(&fixture).await;
+    let (name, duration) = (fresh_name("min-hold"), Duration::from_secs(2));
+    holder.acquire(&name, 1).await;
+    assert_eq!(waiter.wait(&name, 2).await, 0);
+    let request = lasting(release_after(&name, 1), duration);
+    assert_eq!(holder.apply(request).await, RELEASED);
+    let (lease, ttl) = (waiter.lease(2), Ttl::checked(duration).unwrap());
+    let next = Event::Notice(key(&name), Notice::Next { lease, ttl });
+    waiter.until_event(&next).await;
+    for late in [renew, release_after].map(|request| request(&name, 1)) {
+        assert_eq!(holder.apply(late).await, TAKEN_OVER);
+    }
+    holder.is_not_queued(acquire(&name, 1)).await;
+    waiter.no_notices();
+    let ended = async || holder.store.inspect(&key(&name)).await.unwrap().is_none();
+    eventually_async(SOON, ended).await;
+    assert_eq!(holder.apply(renew(&name, 1)).await, TAKEN_OVER);
+    waiter.granted(&name, 2).await;
+    waiter.release(&name, 2).await;
+    nothing_is_left(&fixture, &key(&name), &[]).await;
 }
 
 /// A hundred leases of three clients wait. Some leave by one of the operations that do that.

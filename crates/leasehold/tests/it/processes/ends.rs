@@ -36,7 +36,10 @@ fn a_program_that_returns_from_main_leaves_nothing_held(fixture: &Fixture) {
                 if !way.contains("blocking") {
                     let kept = client.mutex(format!("{name}/kept")).unwrap();
                     let holder = kept.holder().await.unwrap();
-                    assert!(holder.is_some_and(|holder| holder.min_hold), "{threads} {way}");
+                    assert!(
+                        holder.is_some_and(|holder| holder.min_hold),
+                        "{threads} {way}"
+                    );
                 }
                 nothing_is_left(fixture, &fixture.key(&name), &[&client]).await;
             });

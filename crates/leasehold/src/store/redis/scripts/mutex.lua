@@ -21,9 +21,9 @@
 -- A grant to a waiter is published on its client's channel, <namespace>:client:<client id>:
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
 -- The next live waiter receives the same message with 0 for the token, as no other client would notice that
--- the grant is not accepted; so does the first live waiter behind a minimum hold. A revoked holder receives it with 0 for token and ttl. A client is alive if a
--- connection is subscribed to exactly its channel: `PUBLISH` also counts subscriptions to patterns, so
--- `PUBSUB NUMSUB` is used, for several waiters at once.
+-- the grant is not accepted; so does the first live waiter behind a minimum hold. A revoked holder receives it
+-- with 0 for token and ttl. A client is alive if a connection is subscribed to exactly its channel: `PUBLISH`
+-- also counts subscriptions to patterns, so `PUBSUB NUMSUB` is used, for several waiters at once.
 -- In a cluster the channel ends with :<node id>, because messages go to all nodes. A message without a
 -- receiver is also published on the channel without the id, for a client that has not noticed a failover.
 --

@@ -66,7 +66,10 @@ async fn the_second_phase_is_late() {
 async fn a_minority_misses_the_begin_of_a_minimum_hold() {
     let duration = Duration::from_secs(2);
     let far = Proxied::start(3);
-    let [client, other] = [client_at(&far.url(), NEVER).await, client_at(&far.url(), NEVER).await];
+    let [client, other] = [
+        client_at(&far.url(), NEVER).await,
+        client_at(&far.url(), NEVER).await,
+    ];
     far.lock_and_release(&client).await;
     let mutex = client.mutex("a").unwrap().min_hold(duration).unwrap();
     let begun = Instant::now();
@@ -77,7 +80,11 @@ async fn a_minority_misses_the_begin_of_a_minimum_hold() {
     assert!(other.try_lock().await.unwrap().is_none());
     assert!(other.holder().await.unwrap().unwrap().min_hold);
     let next = other.lock().await.unwrap();
-    assert!((duration..NEVER / 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    assert!(
+        (duration..NEVER / 2).contains(&begun.elapsed()),
+        "{:?}",
+        begun.elapsed()
+    );
     next.release().await.unwrap();
     far.proxies[2].go_on();
     far.until_free("a").await;

@@ -1,0 +1,88 @@
+//! A job before its schedule is known.
+
+use std::time::Duration;
+
+use leasehold_core::job::KEEP_DEFAULT;
+use leasehold_core::{AnnotationKind, CompletionKey, JobSchedule, NameError, Period};
+
+use super::Job;
+use crate::store::no_annotation;
+use crate::sync::mutex::Mutex;
+use crate::{Error, ErrorKind, Result, config};
+
+/// The name of a job that has no schedule yet. Made by [`Client::job`](crate::Client::job), or by [`Mutex::job`] for a
+/// lock with settings of its own.
+#[derive(Clone, Debug)]
+pub struct JobBuilder {
+    mutex: Mutex,
+}
+
+impl JobBuilder {
+    pub(crate) fn new(mutex: Mutex) -> Result<Self> {
+        let store = &mutex.driver.context.store;
+        if !store.capabilities().completions {
+            let error = no_annotation(store, &AnnotationKind::Completion);
+            return Err(error.for_lock(&mutex.key.name));
+        }
+        Ok(Self { mutex })
+    }
+
+    /// The job that runs once in each period, from 1 s to 365 days.
+    ///
+    /// A period does not begin at a certain time: a run belongs to the slot whose time is nearest. So the starts on
+    /// different machines may differ by less than half a period, lateness and clocks included. The slots begin with the
+    /// request of the first completed run, unless [`Job::anchor`] sets them; they are forgotten after two periods
+    /// without a completed run.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a period outside these bounds.
+    pub fn every(&self, period: Duration) -> Result<Job> {
+        let Some(period) = Period::checked(period) else {
+            let message =
+                format!("the period of a job must be from 1 s to 365 days, not {period:?}");
+            return Err(self.mutex.name_error(config::invalid(message)));
+        };
+        let anchor = None;
+        let schedule = Some(JobSchedule { period, anchor });
+        Ok(self.job(AnnotationKind::Completion, schedule))
+    }
+
+    /// The job that runs once for a key, such as a version: 1 to 256 bytes without control characters.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`] for an invalid key.
+    pub fn once(&self, key: impl AsRef<str>) -> Result<Job> {
+        let invalid = |error: NameError| {
+            let message = format!("the key of a job is invalid: {error}");
+            self.mutex
+                .name_error(Error::new(ErrorKind::InvalidName, message))
+        };
+        let key = CompletionKey::parse(key.as_ref()).map_err(invalid)?;
+        Ok(self.job(AnnotationKind::KeyCompletion(key), None))
+    }
+
+    /// Removes the record of the last run of the periodic job, so that it is run again. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// As the store replies.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not have removed the record.
+    pub async fn reset(&self) -> Result<bool> {
+        self.job(AnnotationKind::Completion, None).reset().await
+    }
+
+    fn job(&self, kind: AnnotationKind, schedule: Option<JobSchedule>) -> Job {
+        Job {
+            mutex: self.mutex.clone(),
+            kind,
+            schedule,
+            keep: KEEP_DEFAULT,
+            retry_after: None,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Completions that are stored through faults, and those that cannot be read.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use leasehold::store::{Annotation, AnnotationKind, Name, Store as _};
+use leasehold::{ErrorKind, Job, JobGuard, JobLock};
+
+use crate::faulty_store::FaultMode;
+use crate::harness::{Harness, SECOND, TTL, poll_once};
+use crate::isolation::listeners::Metrics;
+use crate::store_client::keyspace;
+
+fn job(harness: &Harness) -> Job {
+    let builder = harness.mutex().job().unwrap();
+    builder.every(Duration::from_secs(3_600)).unwrap()
+}
+
+async fn granted(job: &Job) -> JobGuard {
+    match job.lock().await.unwrap() {
+        JobLock::Granted(run) => run,
+        JobLock::Completed(run) => panic!("{run:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_completion_without_a_reply_is_stored_again() {
+    let harness = Harness::new();
+    let job = job(&harness);
+    let mut run = granted(&job).await;
+    harness.advance(2 * SECOND).await;
+    for fault_mode in [FaultMode::Unreachable, FaultMode::ReplyLost] {
+        harness.store.set(fault_mode);
+        let mut completing = pin!(run.complete());
+        assert!(poll_once(completing.as_mut()).await.is_none());
+        harness.advance(SECOND).await;
+        assert!(poll_once(completing.as_mut()).await.is_none());
+        harness.store.set(FaultMode::None);
+        harness.advance(SECOND).await;
+        let completed = poll_once(completing.as_mut()).await.unwrap().unwrap();
+        assert!(completed.took() >= 2 * SECOND && completed.took() < TTL);
+    }
+    run.release().await.unwrap();
+    let stored = job.last_run().await.unwrap().unwrap();
+    assert_eq!(stored.lease.client, harness.client.id());
+}
+
+/// The only attempt was applied, and its reply was lost with the lock.
+#[tokio::test]
+async fn after_a_loss_the_record_tells_whether_the_run_is_complete() {
+    for (fault_mode, complete) in [
+        (FaultMode::ReplyLost, true),
+        (FaultMode::Unreachable, false),
+    ] {
+        let harness = Harness::new();
+        let job = job(&harness);
+        let mut run = granted(&job).await;
+        harness.store.set(fault_mode);
+        let mut completing = pin!(run.complete());
+        assert!(poll_once(completing.as_mut()).await.is_none());
+        harness.stranger().force_release().await.unwrap().unwrap();
+        harness.store.set(FaultMode::None);
+        harness.advance(SECOND).await;
+        let completed = poll_once(completing.as_mut()).await.unwrap();
+        match completed {
+            Ok(_) => assert!(complete),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+                assert!(!complete);
+            }
+        }
+        assert_eq!(job.last_run().await.unwrap().is_some(), complete);
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_an_error_and_can_be_removed() {
+    let harness = Harness::new();
+    let job = job(&harness);
+    let run = granted(&job).await;
+    let key = keyspace("leasehold", "default").key(Name::parse(run.name()).unwrap());
+    let annotation = Annotation {
+        lease: run.lease_id(),
+        token: run.token(),
+        text: "2 of a later version".into(),
+    };
+    let kind = AnnotationKind::Completion;
+    let stored = harness.store.annotate(&key, &kind, &annotation, TTL);
+    stored.await.unwrap().unwrap();
+    run.release().await.unwrap();
+    let error = job.lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+    let message = error.to_string();
+    assert!(
+        message.contains("cannot be read: its version is not 1"),
+        "{message}"
+    );
+    assert!(message.contains("\"harness\""), "{message}");
+    assert!(harness.client.completions().await.unwrap().is_empty());
+    assert!(job.reset().await.unwrap());
+    drop(granted(&job).await);
+}
+
+#[tokio::test]
+async fn settings_outside_their_bounds_are_refused() {
+    let harness = Harness::new();
+    let builder = harness.client.job("job").unwrap();
+    let (short, day) = (
+        Duration::from_millis(999),
+        Duration::from_secs(24 * 60 * 60),
+    );
+    let job = builder.every(Duration::from_secs(1)).unwrap();
+    let once = builder.once("v1").unwrap();
+    let before_1970 = std::time::UNIX_EPOCH - SECOND;
+    for error in [
+        builder.every(short).unwrap_err(),
+        builder.every(366 * day).unwrap_err(),
+        job.keep(short).unwrap_err(),
+        job.keep(3_651 * day).unwrap_err(),
+        job.retry_after(Duration::ZERO).unwrap_err(),
+        job.retry_after(day + SECOND).unwrap_err(),
+        job.anchor(before_1970).unwrap_err(),
+        once.anchor(std::time::SystemTime::now()).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert_eq!(
+            (error.lock(), error.store()),
+            (Some("job"), Some("faulty:"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_the_last_completed_run_is_a_metric() {
+    const METRIC: &str = "leasehold_job_last_success_timestamp_seconds";
+    let metrics = Metrics::default();
+    let _recorder = metrics::set_default_local_recorder(&metrics);
+    let harness = Harness::new();
+    let job = job(&harness);
+    let mut run = granted(&job).await;
+    let completed = run.complete().await.unwrap();
+    let finished = completed
+        .finished
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    assert_eq!(metrics.gauge(METRIC), finished.as_secs_f64());
+}
