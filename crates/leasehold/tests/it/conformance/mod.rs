@@ -5,6 +5,7 @@
 
 mod annotations;
 mod cancelling;
+mod elections;
 mod handoff;
 mod holding;
 mod jobs;
@@ -149,6 +150,12 @@ conformance! {
         annotations::an_annotation_is_removed_alone,
         annotations::a_text_is_any_text_of_up_to_four_kibibytes,
         annotations::kinds_that_are_not_kept_are_refused,
+        elections::a_successor_leads_when_the_leader_resigns,
+        elections::a_value_is_replaced_and_its_length_is_checked,
+        elections::a_lock_that_passes_on_has_no_leader_until_a_value_is_proclaimed,
+        elections::a_leader_that_is_cut_off_cannot_proclaim,
+        elections::each_leadership_has_a_lease_of_its_own,
+        elections::the_events_of_a_lock_come_in_their_order,
         observing::each_change_of_holder_and_annotation_is_noticed,
         observing::no_change_is_lost_in_a_storm,
         observing::every_observer_is_notified,
