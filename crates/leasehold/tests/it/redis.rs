@@ -1,11 +1,13 @@
 //! The Redis store against real servers.
 
+mod annotations;
 mod cluster;
 mod connect;
 mod faults;
 mod grants;
 mod inspect;
 mod losses;
+mod observing;
 mod queue;
 mod records;
 mod redlock;

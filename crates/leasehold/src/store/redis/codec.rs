@@ -430,7 +430,7 @@ pub(super) fn failed_command(key: &str, value: &Value) -> Option<Error> {
 }
 
 /// The error in the `{command, error, key}` of an operation, if it has that form.
-fn failed(value: &Value) -> Option<Error> {
+pub(super) fn failed(value: &Value) -> Option<Error> {
     match value {
         Value::Array(parts) => match parts.as_slice() {
             [command, error, key] => {

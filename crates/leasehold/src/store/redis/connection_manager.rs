@@ -9,14 +9,19 @@ use std::time::Duration;
 
 use leasehold_core::ClientId;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
+use super::connect::is_replica;
 use super::errors;
+use super::inspect::Query;
 use super::notifications::Notifications;
+use super::observation::TrackingReader;
+use super::observers::ServerObservers;
 use super::session::Session;
 use super::subscriptions::SubscribedTo;
 use super::target::Target;
+use super::tracking::START;
 use crate::fork::Process;
 use crate::store::api::Reply;
 use crate::store::lock::lock;
@@ -182,20 +187,32 @@ impl ConnectionManager {
     /// Ends the connection to a server that has become a replica, if another may be the master. A replica
     /// applies nothing.
     pub(super) fn check_demotion(&self, session: &Arc<Session>, replies: &mut [Reply]) {
-        let demoted = |reply: &&mut Reply| matches!(reply, Reply::Rejected(error) if errors::is_of_replica(error));
         if !self.target.moves() {
             return;
         }
         let mut found = false;
-        for reply in replies.iter_mut().filter(demoted) {
-            if let Reply::Rejected(error) = reply {
+        for reply in replies {
+            if let Reply::Rejected(error) = reply
+                && errors::is_of_replica(error)
+            {
                 *error = errors::demoted(error);
+                found = true;
             }
-            found = true;
         }
         if found {
             self.discard(session);
         }
+    }
+
+    /// The same for the error of a call on the current connection.
+    pub(super) fn check_demoted(&self, error: Error) -> Error {
+        if !self.target.moves() || !errors::is_of_replica(&error) {
+            return error;
+        }
+        if let Some(session) = self.sessions.usable() {
+            self.discard(&session);
+        }
+        errors::demoted(&error)
     }
 
     /// The current connection, or a new one.
@@ -294,6 +311,39 @@ impl Dialing {
 fn no_connection_in_time(target: &Target, connect_timeout: Duration) -> Error {
     let error = target.no_connection_within(connect_timeout);
     error.at_store(target)
+}
+
+impl TrackingReader for ConnectionManager {
+    fn observers(&self) -> &ServerObservers {
+        self.notifications.observers()
+    }
+
+    async fn read_tracked(&self, queries: Vec<Query>) -> Result<(Vec<Value>, bool)> {
+        let (session, deadline) = self.settled(Duration::ZERO).await?;
+        let tracked = session.subscriptions.tracks();
+        let mut pipeline = Pipeline::with_capacity(1 + 2 * queries.len());
+        // A server before 6.0 does not know this command, and says nothing about its role.
+        pipeline.cmd("HELLO");
+        for (_, query) in queries {
+            if tracked {
+                pipeline.cmd(START[0]).arg(&START[1..]);
+            }
+            pipeline.add_command(query);
+        }
+        let (count, mut connection) = (pipeline.len(), session.connection.clone());
+        let sent = connection.send_packed_commands(&pipeline, 0, count);
+        let answers = self.answer(&session, deadline, sent).await?;
+        let mut answers = answers.into_iter();
+        if answers.next().is_some_and(|hello| is_replica(&hello)) {
+            return Err(self.check_demoted(errors::replica()));
+        }
+        // The answers to START are skipped.
+        let answers = match tracked {
+            true => answers.skip(1).step_by(2).collect(),
+            false => answers.collect(),
+        };
+        Ok((answers, tracked))
+    }
 }
 
 /// The instant after a duration.

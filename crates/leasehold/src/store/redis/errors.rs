@@ -83,6 +83,11 @@ pub(super) fn is_of_replica(error: &Error) -> bool {
     Condition::Replica.is_of(error)
 }
 
+/// The error of a read that a replica would serve. Its data may be old.
+pub(super) fn replica() -> Error {
+    command("HELLO", "", "READONLY the server is a replica")
+}
+
 fn of_replica(code: &str) -> bool {
     matches!(code, "READONLY" | "MASTERDOWN")
 }
@@ -122,6 +127,12 @@ pub(super) fn denied_notifications(namespace: &str, words: &str) -> Error {
          --namespace {namespace} prints the line that allows them ({words})"
     );
     Error::new(ErrorKind::Unauthorized, message)
+}
+
+/// A key of ours that has a value which this library did not write.
+pub(super) fn foreign_value(key: &str) -> Error {
+    let message = format!("the key {key:?} holds a value that leasehold did not write");
+    Error::new(ErrorKind::Store, message)
 }
 
 /// A reply that no supported server sends.

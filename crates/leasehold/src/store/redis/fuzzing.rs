@@ -11,9 +11,11 @@ use super::address::Address;
 use super::cluster::check_slots;
 use super::deployment::Deployment;
 use super::inspect::Unreadable;
-use super::keys::{client_key, parse_record, record_key};
+use super::keys::{
+    annotation_key, client_key, parse_completion, parse_key, parse_record, record_key,
+};
 use super::notifications::Notifications;
-use super::{codec, inspect};
+use super::{annotations, codec, inspect};
 use crate::store::api::{Event, Listener, Reply, Request, fixture};
 use crate::store::lock::lock;
 
@@ -69,6 +71,11 @@ fn check_answer(choice: u8, value: Value) {
         }
     }
     let _ = inspect::client_info(&value);
+    if let Some(annotation) = annotations::parse(&value) {
+        let (lease, token) = (annotation.lease, annotation.token);
+        let text = format!("{lease} {token} {}", annotation.text);
+        assert_eq!(value, Value::BulkString(text.into_bytes()));
+    }
     check_slots(&value);
     if let Value::Array(answers) = value
         && let Err(Unreadable::Foreign(error) | Unreadable::Refused(error)) =
@@ -122,13 +129,19 @@ impl Listener for EventLog {
     }
 }
 
-/// A key and a name: only the key of a name is parsed as that name.
+/// A key and a name: only the keys of a name are parsed as those of that name.
 pub fn key(data: &[u8]) {
     for namespace in ["app", "app@64"] {
         let space = fixture::space(namespace, "t");
         if let Some(name) = parse_record(&space, data) {
             let key = space.key(name);
             assert_eq!(record_key(&key).to_string().as_bytes(), data);
+        }
+        if let Some((name, kind)) = parse_completion(&space, data) {
+            let key = space.key(name);
+            let text = annotation_key(&key, &kind).to_string();
+            assert_eq!(text.as_bytes(), data);
+            assert_eq!(parse_key(data), Some(key));
         }
         if let Ok(name) = Name::parse(&String::from_utf8_lossy(data)) {
             let key = space.key(name.clone());

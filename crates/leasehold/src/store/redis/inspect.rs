@@ -13,13 +13,13 @@ use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::keys::{client_key, counter_key, parse_record, queue_key, record_key, record_pattern};
 use crate::store::api::{ClientInfo, Entry, Key, Keyspace, WaiterInfo};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// The number of keys that one step of a listing scans, which takes about half a millisecond.
 const SCAN_COUNT: u32 = 1_000;
 
 /// The number of records read in one round trip.
-const READ_MAX: usize = 256;
+pub(super) const READ_MAX: usize = 256;
 
 /// The number of commands that read a record.
 const READS_EACH: usize = 4;
@@ -109,21 +109,32 @@ pub(super) async fn list(
 
 /// The names that have a record, in order.
 async fn names(manager: &ConnectionManager, space: &Keyspace) -> Result<BTreeSet<Name>> {
-    let pattern = record_pattern(space);
     let mut names = BTreeSet::new();
+    let add = |key: &[u8]| names.extend(parse_record(space, key));
+    scan(manager, &record_pattern(space), add).await?;
+    Ok(names)
+}
+
+/// Passes each key of a server that matches a pattern to a function, some more than once.
+pub(super) async fn scan(
+    manager: &ConnectionManager,
+    pattern: &str,
+    mut each: impl FnMut(&[u8]),
+) -> Result<()> {
     let mut cursor = "0".to_owned();
     loop {
         let mut scan = cmd("SCAN");
-        scan.arg(&cursor).arg("MATCH").arg(&pattern);
+        scan.arg(&cursor).arg("MATCH").arg(pattern);
         scan.arg("COUNT").arg(SCAN_COUNT);
-        let (next, keys) = scanned(manager.query(scan).await?, &pattern)
+        let (next, keys) = scanned(manager.query(scan).await?, pattern)
             .map_err(|error| error.at_store(manager.target()))?;
-        names.extend(keys.iter().filter_map(|key| match key {
-            Value::BulkString(key) => parse_record(space, key),
-            _ => None,
-        }));
+        for key in &keys {
+            if let Value::BulkString(key) = key {
+                each(key);
+            }
+        }
         if next == "0" {
-            return Ok(names);
+            return Ok(());
         }
         cursor = next;
     }
@@ -166,7 +177,8 @@ async fn entries(
     Ok(entries.map(|(key, answers)| entry(key, answers)).collect())
 }
 
-fn query(command: &str, key: String) -> Query {
+/// A command with a key as its only argument.
+pub(super) fn query(command: &str, key: String) -> Query {
     let mut query = cmd(command);
     query.arg(&key);
     (key, query)
@@ -227,8 +239,7 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unrea
         return Ok(None);
     }
     let Some((lease, count)) = record(value) else {
-        let message = format!("the key {record_key:?} holds a value that leasehold did not write");
-        return Err(Unreadable::Foreign(Error::new(ErrorKind::Store, message)));
+        return Err(Unreadable::Foreign(errors::foreign_value(&record_key)));
     };
     Ok(Some(Entry {
         key: key.clone(),

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use leasehold_core::{ClientId, Name, Namespace};
+use leasehold_core::{AnnotationKind, ClientId, CompletionKey, Name, Namespace, ScopeName};
 
 use super::slots;
 use crate::store::api::{Key, Keyspace};
@@ -36,6 +36,18 @@ pub(super) fn counter_key(key: &Key) -> impl Display {
 /// The queue of a name: the same and `:queue`.
 pub(super) fn queue_key(key: &Key) -> impl Display {
     Written(move |f: &mut Formatter<'_>| write!(f, "{}{QUEUE_SUFFIX}", record_key(key)))
+}
+
+/// An annotation of a name: the same and `:value`, `:completion` or `:completion:<key>`.
+pub(super) fn annotation_key(key: &Key, kind: &AnnotationKind) -> impl Display {
+    Written(move |f: &mut Formatter<'_>| {
+        record_key(key).fmt(f)?;
+        match kind {
+            AnnotationKind::Value => f.write_str(VALUE_SUFFIX),
+            AnnotationKind::Completion => f.write_str(COMPLETION_SUFFIX),
+            AnnotationKind::KeyCompletion(key) => write!(f, "{COMPLETION_SUFFIX}:{key}"),
+        }
+    })
 }
 
 /// The description of a client: `<namespace>:client:<client id>`.
@@ -73,6 +85,11 @@ pub(super) fn record_pattern(space: &Keyspace) -> String {
     format!("{}:{tag}{{{}:*}}", space.namespace(), space.tenant())
 }
 
+/// A pattern that matches every completion of a keyspace.
+pub(super) fn completion_pattern(space: &Keyspace) -> String {
+    format!("{}{COMPLETION_SUFFIX}*", record_pattern(space))
+}
+
 /// Displays what a function writes.
 struct Written<F>(F);
 
@@ -87,6 +104,12 @@ pub(super) const COUNTER_SUFFIX: &str = ":token";
 
 /// The suffix of the key of a queue.
 pub(super) const QUEUE_SUFFIX: &str = ":queue";
+
+/// The suffix of the key of a leader's value.
+const VALUE_SUFFIX: &str = ":value";
+
+/// The suffix of the key of a completion.
+const COMPLETION_SUFFIX: &str = ":completion";
 
 /// The part between namespace and client id.
 const CLIENT_INFIX: &str = ":client:";
@@ -109,6 +132,40 @@ pub(super) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
     let name = Name::parse(name).ok()?;
     let bucket = slots::bucket(space, &name).map(|bucket| bucket.to_string());
     (tag == bucket.as_deref()).then_some(name)
+}
+
+/// The name and the kind in a key that matched [`completion_pattern`]. `None` if the key is not ours.
+pub(super) fn parse_completion(space: &Keyspace, key: &[u8]) -> Option<(Name, AnnotationKind)> {
+    let (record, suffix) = split_record(str::from_utf8(key).ok()?)?;
+    let name = parse_record(space, record.as_bytes())?;
+    let kind = match suffix.strip_prefix(COMPLETION_SUFFIX)? {
+        "" => AnnotationKind::Completion,
+        rest => AnnotationKind::KeyCompletion(CompletionKey::parse(rest.strip_prefix(':')?).ok()?),
+    };
+    Some((name, kind))
+}
+
+/// The name that has a key: its record, its counter, its queue or an annotation. `None` if the key is not ours.
+pub(super) fn parse_key(key: &[u8]) -> Option<Key> {
+    let (record, _) = split_record(str::from_utf8(key).ok()?)?;
+    let (namespace, _) = record.split_once(':')?;
+    let (_, name) = record.rsplit_once('{')?;
+    let (tenant, _) = name.split_once(':')?;
+    let namespace = Namespace::parse(namespace).ok()?;
+    let space = Keyspace::new(namespace, ScopeName::parse(tenant).ok()?);
+    let name = parse_record(&space, record.as_bytes())?;
+    Some(space.key(name))
+}
+
+/// Splits a key of a name behind its record. No name contains a brace, but the key of a completion may.
+fn split_record(key: &str) -> Option<(&str, &str)> {
+    let (namespace, _) = key.split_once(':')?;
+    let bucket = match namespace.contains('@') {
+        true => key.find("}:{")? + 1,
+        false => 0,
+    };
+    let end = key.get(bucket..)?.find('}')?;
+    key.split_at_checked(bucket + end + 1)
 }
 
 /// The namespace of a channel of ours.
@@ -156,6 +213,70 @@ mod tests {
             assert_eq!(parsed(namespace, record).as_deref(), Some(name));
             assert_eq!(parsed(namespace, &queue_key(&key).to_string()), None);
             assert_eq!(parsed(namespace, &counter_key(&key).to_string()), None);
+        }
+    }
+
+    #[test]
+    fn the_key_of_an_annotation_names_its_kind() {
+        let completion =
+            |key: &str| AnnotationKind::KeyCompletion(CompletionKey::parse(key).unwrap());
+        let keys = [
+            "v1",
+            ":completion",
+            "{u:b}",
+            "}",
+            "a}:{b",
+            "*?[x]\\",
+            "昼 夜",
+        ];
+        let kinds = keys.map(completion).into_iter();
+        let kinds: Vec<_> = kinds.chain([AnnotationKind::Completion]).collect();
+        for namespace in ["app", "app@64"] {
+            let space = fixture::space(namespace, "t");
+            for name in ["a", "a:completion", ":value", "*?[x]\\", "昼"] {
+                let name = Name::parse(name).unwrap();
+                let key = space.key(name.clone());
+                for kind in &kinds {
+                    let text = annotation_key(&key, kind).to_string();
+                    let parsed = parse_completion(&space, text.as_bytes());
+                    assert_eq!(parsed, Some((name.clone(), kind.clone())), "{text}");
+                    assert_eq!(parse_key(text.as_bytes()), Some(key.clone()), "{text}");
+                    assert_eq!(slots::of_text(&text), slots::of(&key), "{text}");
+                    assert_eq!(parse_record(&space, text.as_bytes()), None, "{text}");
+                    let other = fixture::space(namespace, "u");
+                    assert_eq!(parse_completion(&other, text.as_bytes()), None, "{text}");
+                }
+                let value = annotation_key(&key, &AnnotationKind::Value).to_string();
+                for other in [
+                    record_key(&key).to_string(),
+                    value,
+                    queue_key(&key).to_string(),
+                ] {
+                    assert_eq!(parse_completion(&space, other.as_bytes()), None, "{other}");
+                    assert_eq!(parse_key(other.as_bytes()), Some(key.clone()), "{other}");
+                }
+            }
+        }
+        for other in [
+            "",
+            "app",
+            "app:x",
+            "app:{t:a",
+            "app:{t:a}:completions",
+            "app:{t:a}:completion:",
+        ] {
+            let space = fixture::space("app", "t");
+            assert_eq!(parse_completion(&space, other.as_bytes()), None, "{other}");
+        }
+        for other in [
+            "",
+            "app:{t}",
+            "app:master",
+            "app:client:{",
+            "a b:{t:n}",
+            "app@64:{18}:{t:a}",
+        ] {
+            assert_eq!(parse_key(other.as_bytes()), None, "{other}");
         }
     }
 

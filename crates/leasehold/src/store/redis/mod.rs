@@ -12,11 +12,14 @@
 //! * `keys` writes and parses the names of keys, `slots` computes the slot of a cluster that a key has.
 //! * `replicas` waits for acknowledgements of replicas.
 //! * `inspect` reads records, `client_info` stores the description of a client.
+//! * `annotations` stores texts of holders, `observation` reads the state of a name, whose changes are passed on to the
+//!   `observers`.
 //! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
 //! * `diagnose` collects facts for [`doctor`](crate::doctor).
 //! * `errors` describes the errors of a server.
 
 pub(super) mod address;
+mod annotations;
 mod client_info;
 mod cluster;
 mod codec;
@@ -32,6 +35,8 @@ mod inspect;
 mod keys;
 pub(super) mod master;
 mod notifications;
+mod observation;
+mod observers;
 mod redis_address;
 mod replicas;
 mod script;
@@ -43,13 +48,14 @@ mod subscriptions;
 mod target;
 mod tracking;
 
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use std::{fmt, iter};
 
-use leasehold_core::ClientId;
+use leasehold_core::{Annotation, AnnotationKind, ClientId, Loss};
 use redis::cmd;
 
+use self::annotations::{ANNOTATE, Storing};
 use self::client_info::{REGISTER, Registration, registered};
 pub(super) use self::cluster::ClusterStore;
 use self::connect::Role;
@@ -65,11 +71,11 @@ use self::session::Session;
 use self::target::Target;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Listener, Reply, Request, Store,
-    WakeupMode,
+    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Listener, Observation, Reply,
+    Request, Store, WakeupMode,
 };
 use crate::store::options::OpenOptions;
-use crate::{Durability, ErrorKind, Result};
+use crate::{Durability, Error, ErrorKind, Result};
 
 /// How many calls a client has in flight at once: the server processes some while the client processes the replies to
 /// another one. With more, each call has fewer operations, and an operation costs more of the server's time.
@@ -85,6 +91,7 @@ pub struct RedisStore {
     replicas: Replicas,
     rule: RuleScripts,
     register: Script,
+    annotate: Script,
     /// Inspects and admits the server, if it is one of many masters.
     master: Option<Script>,
 }
@@ -120,6 +127,7 @@ impl RedisStore {
             manager,
             rule: RuleScripts::new(master.is_some()),
             register: Script::new(REGISTER),
+            annotate: Script::new(ANNOTATE),
             master,
         }
     }
@@ -128,7 +136,7 @@ impl RedisStore {
     #[doc(hidden)]
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.rule.calls() + self.register.calls()
+        self.rule.calls() + self.register.calls() + self.annotate.calls()
     }
 
     pub(super) fn wakeup_mode(&self) -> WakeupMode {
@@ -162,6 +170,12 @@ impl RedisStore {
             Ok(Some(Role::Sentinel(masters))) => Some(masters),
             _ => None,
         }
+    }
+
+    /// Names the lock and the store of an error, which may be that of a former master.
+    fn name_error(&self, error: Error, key: &Key) -> Error {
+        let error = self.manager.check_demoted(error);
+        error.for_lock(&key.name).at_store(self)
     }
 
     /// Applies requests that wait for replicas beside those that do not.
@@ -257,6 +271,8 @@ impl Store for RedisStore {
             }
             let notifications = self.manager.notifications();
             notifications.retry_denied(&batch);
+            let changing = batch.iter().map(|request| &request.key);
+            let _own_changes = notifications.observers().own_changes(changing);
             let replicated = |request: &&Request| request.durability.is_replicated();
             let mut replies = match batch.iter().filter(replicated).count() {
                 0 => match self.manager.settled(Duration::ZERO).await {
@@ -341,5 +357,58 @@ impl Store for RedisStore {
             let result = called.await.and_then(|answer| registered(key, answer));
             result.map_err(|error| error.at_store(self))
         })
+    }
+
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        Box::pin(async move {
+            let observers = self.manager.notifications().observers();
+            let _own_change = observers.own_changes(iter::once(key));
+            let storing = Storing {
+                key,
+                kind,
+                annotation,
+                keep,
+            };
+            let called = self
+                .annotate
+                .call_at(&self.manager, &storing, annotations::encode);
+            let result = called.await.and_then(annotations::stored);
+            result.map_err(|error| self.name_error(error, key))
+        })
+    }
+
+    fn remove_annotation<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let observers = self.manager.notifications().observers();
+            let _own_change = observers.own_changes(iter::once(key));
+            let removed = annotations::remove(&self.manager, key, kind).await;
+            removed.map_err(|error| self.name_error(error, key))
+        })
+    }
+
+    fn completions<'a>(
+        &'a self,
+        space: &'a Keyspace,
+    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
+        let servers = vec![&self.manager];
+        Box::pin(annotations::completions(&self.manager, servers, space))
+    }
+
+    fn observe<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<Observation>> {
+        Box::pin(observation::observe(&self.manager, key, kind))
     }
 }

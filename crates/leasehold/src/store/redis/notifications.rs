@@ -8,6 +8,7 @@ use leasehold_core::{ClientId, Grant, LeaseId, Notice, StoreTime, Token, Ttl};
 use redis::{PushInfo, PushKind, Value};
 
 use super::keys::{channel, parse_channel, parse_record};
+use super::observers::ServerObservers;
 use crate::Error;
 use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Request, WakeupMode};
 use crate::store::lock::lock;
@@ -18,7 +19,7 @@ type Table = HashMap<ClientId, (Keyspace, Weak<dyn Listener>)>;
 #[derive(Debug, Default)]
 pub(super) struct Notifications {
     table: Mutex<Table>,
-    /// Increases with every change of the table, so that a connection knows when to update its subscriptions.
+    /// Increases with every change of the table. With the first observer it is one more, so that a connection knows when to update its subscriptions.
     version: AtomicU64,
     /// How they are woken. `None`: not known yet.
     wakeup_mode: Mutex<Option<WakeupMode>>,
@@ -28,13 +29,16 @@ pub(super) struct Notifications {
     node: String,
     /// Whether queues are not used, whatever the server can do.
     queueless: bool,
+    /// The observers of names. The nodes of a cluster share them.
+    observers: Arc<ServerObservers>,
 }
 
 impl Notifications {
     /// For a node of a cluster.
-    pub(super) fn of_node(node: String) -> Self {
+    pub(super) fn of_node(node: String, observers: &Arc<ServerObservers>) -> Self {
         Self {
             node,
+            observers: Arc::clone(observers),
             ..Self::default()
         }
     }
@@ -45,6 +49,11 @@ impl Notifications {
             queueless: true,
             ..Self::default()
         })
+    }
+
+    /// The observers of names.
+    pub(super) fn observers(&self) -> &Arc<ServerObservers> {
+        &self.observers
     }
 
     /// Whether queues are not used.
@@ -86,7 +95,8 @@ impl Notifications {
     }
 
     pub(super) fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+        // The first observer needs the tracking of keys.
+        self.version.load(Ordering::Acquire) + u64::from(self.observers.in_use())
     }
 
     /// The clients, without those whose listener was dropped.
@@ -191,8 +201,9 @@ impl Notifications {
         granted
     }
 
-    /// Notifies the clients of a keyspace that a key was changed.
+    /// Notifies the observers of a name, and the clients of its keyspace, that a key was changed.
     fn handle_change(&self, key: &[u8]) {
+        self.observers.notify_of(key);
         self.notify_all(|space| Some(Event::Changed(space.key(parse_record(space, key)?))));
     }
 
@@ -201,8 +212,9 @@ impl Notifications {
         self.notify_all(|space| (*space == key.space).then(|| Event::Changed(key.clone())));
     }
 
-    /// Notifies all clients that events may have been missed.
+    /// Notifies all clients and observers that events may have been missed.
     pub(super) fn interrupted(&self) {
+        self.observers.notify_all();
         self.notify_all(|_| Some(Event::Interrupted(EventScope::Store)));
     }
 

@@ -54,7 +54,8 @@ type Channels = HashMap<ClientId, Vec<String>>;
 #[derive(Debug, Default)]
 struct State {
     channels: Channels,
-    /// The task that tracks records. Empty: not started yet, or not supported. Dropping it stops the task.
+    /// The tasks that track records and notify observers. Empty: not started yet, or not supported. Dropping it stops
+    /// them.
     tracker: JoinSet<()>,
     /// Why queues cannot be used. Permanent for the connection, unless a permission is missing.
     no_queue: Option<Refusal>,
@@ -136,6 +137,11 @@ impl Subscriptions {
         self.settled.load(Ordering::Acquire) == notifications.version()
     }
 
+    /// Whether the next change of a key that is read behind [`tracking::START`] is reported.
+    pub(super) fn tracks(&self) -> bool {
+        self.tracking.is_on()
+    }
+
     /// Tracks the records that are held after a batch.
     pub(super) fn track(&self, requests: &[Request], replies: &[Reply]) {
         self.tracking.add(requests, replies);
@@ -163,7 +169,8 @@ impl Subscriptions {
         if let Transport::Separate(pubsub) = &self.transport {
             refused = pubsub.subscribe(&new, &old).await?;
         }
-        let (pipeline, steps) = self.steps(&new, &old, has_clients);
+        let wants_changes = has_clients || notifications.observers().in_use();
+        let (pipeline, steps) = self.steps(&new, &old, wants_changes);
         let count = pipeline.len();
         let answers = match count {
             0 => Vec::new(),
@@ -191,10 +198,12 @@ impl Subscriptions {
             if tracked && state.no_tracking.is_none() {
                 let (tracking, connection) = (Arc::clone(&self.tracking), connection.clone());
                 let notifications = Arc::clone(notifications);
+                let observers = Arc::clone(notifications.observers());
                 tracking.turn_on();
                 state
                     .tracker
                     .spawn(async move { tracking.run(connection, &notifications).await });
+                state.tracker.spawn(async move { observers.run().await });
             }
             if has_clients && subscribed_to == SubscribedTo::All {
                 let mode = self.wakeup_mode(&state, notifications.queueless());
@@ -217,7 +226,7 @@ impl Subscriptions {
         &self,
         new: &[String],
         old: &[String],
-        has_clients: bool,
+        wants_changes: bool,
     ) -> (Pipeline, Vec<(Step, String)>) {
         let (mut pipeline, mut steps) = (Pipeline::new(), Vec::new());
         let mut add = |step: Step, channel: &str, words: &[&str]| {
@@ -231,7 +240,7 @@ impl Subscriptions {
                 let state = lock(&self.state);
                 !state.tracker.is_empty() || state.no_tracking.is_some()
             };
-            if has_clients && !decided {
+            if wants_changes && !decided {
                 // Only selected keys, and not our own changes.
                 add(
                     Step::Track,
@@ -240,8 +249,8 @@ impl Subscriptions {
                 );
                 add(Step::Caching, "", &tracking::START);
                 if new.is_empty() {
-                    // It applies to the next command, which must not read.
-                    add(Step::Pass, "", &["WAIT", "0", "1"]);
+                    // It applies to the next command, which must not read. Every user may send this one.
+                    add(Step::Pass, "", &["HELLO"]);
                 }
             }
             // One command per channel, as the client library expects one answer per command.

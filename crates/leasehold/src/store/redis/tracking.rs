@@ -78,6 +78,11 @@ enum Reason {
 }
 
 impl KeyTracking {
+    /// Whether the server supports it, as far as is known.
+    pub(super) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
     /// Starts collecting records.
     pub(super) fn turn_on(&self) {
         self.on.store(true, Ordering::Relaxed);

@@ -23,7 +23,8 @@ const LIMITS: WaitLimits = WaitLimits {
 pub(super) async fn inspect(nodes: &[Arc<Master>], size: Size, key: &Key) -> Result<Option<Entry>> {
     let calls = nodes.iter().map(|node| node.store.inspect(key));
     let (found, errors) = replies(size, fan_out(calls, size, LIMITS).await)?;
-    if is_open(size, &found) {
+    let leases: Vec<_> = found.iter().map(holder).collect();
+    if is_open(size, &leases) {
         return Err(no_quorum(size, &errors, None));
     }
     Ok(held(size, found.into_iter().flatten().collect()))
@@ -45,8 +46,15 @@ pub(super) async fn list(
     Ok(held.collect())
 }
 
+fn holder(entry: &Option<Entry>) -> Option<LeaseId> {
+    entry.as_ref().map(|entry| entry.lease)
+}
+
 /// The replies, of at least a majority, and the errors of the others.
-fn replies<T>(size: Size, results: Vec<Option<Result<T>>>) -> Result<(Vec<T>, Vec<Error>)> {
+pub(super) fn replies<T>(
+    size: Size,
+    results: Vec<Option<Result<T>>>,
+) -> Result<(Vec<T>, Vec<Error>)> {
     let (mut replies, mut errors) = (Vec::new(), Vec::new());
     for result in results {
         match result {
@@ -65,11 +73,11 @@ fn replies<T>(size: Size, results: Vec<Option<Result<T>>>) -> Result<(Vec<T>, Ve
 }
 
 /// Whether a lease has no majority among the replies, but could have one with the masters that did not reply.
-fn is_open(size: Size, replies: &[Option<Entry>]) -> bool {
+pub(super) fn is_open(size: Size, replies: &[Option<LeaseId>]) -> bool {
     let silent = size.masters() - replies.len();
     let mut leases = BTreeMap::<LeaseId, usize>::new();
-    for entry in replies.iter().flatten() {
-        *leases.entry(entry.lease).or_default() += 1;
+    for lease in replies.iter().flatten() {
+        *leases.entry(*lease).or_default() += 1;
     }
     let most = leases.into_values().max().unwrap_or_default();
     most > 0 && most < size.majority() && most + silent >= size.majority()
@@ -142,14 +150,14 @@ mod tests {
     #[test]
     fn a_lock_is_free_only_if_silent_masters_could_not_make_it_a_majority() {
         let is_open =
-            |masters, replies: &[Option<Entry>]| is_open(Size::new(masters).unwrap(), replies);
-        let [x, y, none] = [entry(1, 1), entry(2, 1), None];
-        assert!(is_open(3, &[x.clone(), none.clone()]));
-        assert!(is_open(3, &[x.clone(), y.clone()]));
-        assert!(!is_open(3, &[x.clone(), x.clone()]));
-        assert!(!is_open(3, &[none.clone(), none.clone()]));
-        assert!(!is_open(3, &[x.clone(), y.clone(), none.clone()]));
-        assert!(!is_open(5, &[x.clone(), y, none.clone(), none.clone()]));
-        assert!(is_open(5, &[x.clone(), x, none.clone(), none]));
+            |masters, replies: &[Option<LeaseId>]| is_open(Size::new(masters).unwrap(), replies);
+        let [x, y] = [1, 2].map(|number| Some(fixture::lease(number)));
+        assert!(is_open(3, &[x, None]));
+        assert!(is_open(3, &[x, y]));
+        assert!(!is_open(3, &[x, x]));
+        assert!(!is_open(3, &[None, None]));
+        assert!(!is_open(3, &[x, y, None]));
+        assert!(!is_open(5, &[x, y, None, None]));
+        assert!(is_open(5, &[x, x, None, None]));
     }
 }

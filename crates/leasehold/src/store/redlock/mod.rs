@@ -8,12 +8,14 @@
 //! * `fan_out` calls all of them, and waits for the slowest only for a moment.
 //! * `leftovers` are the leases of failed acquisitions, and the masters that may have granted them.
 //! * `orphans` are leases that were released before a master replied to their acquisition.
-//! * `quorum_listener` combines the events of the masters; `inspect` reads the records of all of them.
+//! * `quorum_listener` combines the events of the masters; `inspect` reads the records of all of them, `annotations` keeps
+//!   the values of leaders in them.
 //!
 //! The masters keep no queues: a refused client is notified when a majority has changed, and tries again
 //! with a new lease id.
 
 mod admission;
+mod annotations;
 mod broadcast;
 mod clock;
 mod fan_out;
@@ -31,7 +33,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::quorum::Size;
-use leasehold_core::{ClientId, LeaseId, Op, Ttl};
+use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Ttl};
 
 use self::admission::Admission;
 use self::broadcast::Broadcast;
@@ -41,8 +43,8 @@ use self::master::Master;
 use self::quorum_listener::QuorumListener;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Reply, Request,
-    Store, WakeupMode,
+    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Observation,
+    Reply, Request, Store, WakeupMode, no_annotation,
 };
 use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
@@ -198,6 +200,22 @@ impl RedlockStore {
         replies.into_iter().flatten().collect()
     }
 
+    /// Executes a call that is about an annotation, if it is of a kind that is kept.
+    async fn of_kind<T>(
+        &self,
+        key: &Key,
+        kind: &AnnotationKind,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let result = match kind {
+            AnnotationKind::Value => call.await,
+            AnnotationKind::Completion | AnnotationKind::KeyCompletion(_) => {
+                Err(no_annotation(self, kind))
+            }
+        };
+        result.map_err(|error| error.for_lock(&key.name).at_store(&self.url))
+    }
+
     /// Why a request cannot be applied.
     fn reject(&self, request: &Request) -> Option<Error> {
         // A lease that was granted may always be renewed and released.
@@ -279,6 +297,7 @@ impl Store for RedlockStore {
             idempotent_acquire: false,
             parallel_calls: PARALLEL_CALLS,
             longest_ttl: self.longest,
+            completions: false,
             ..Capabilities::new(wakeup)
         }
     }
@@ -314,5 +333,35 @@ impl Store for RedlockStore {
                 false => results.pop().unwrap_or(Ok(())),
             }
         })
+    }
+
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        let (nodes, size) = (&self.nodes, self.size);
+        let call = annotations::annotate(nodes, size, (key, kind), annotation, keep);
+        Box::pin(self.of_kind(key, kind, call))
+    }
+
+    fn remove_annotation<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<bool>> {
+        let call = annotations::remove(&self.nodes, self.size, key, kind);
+        Box::pin(self.of_kind(key, kind, call))
+    }
+
+    fn observe<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<Observation>> {
+        let call = annotations::observe(&self.nodes, self.size, key, kind);
+        Box::pin(self.of_kind(key, kind, call))
     }
 }

@@ -4,6 +4,7 @@ mod buckets;
 mod connect;
 mod failover;
 mod moving;
+mod observing;
 mod routing;
 mod waiting;
 

@@ -12,6 +12,7 @@ mod lost;
 mod majority;
 mod proposals;
 mod refused;
+mod values;
 
 use std::time::Instant;
 

@@ -1,6 +1,7 @@
 //! The Redis store where sentinels name the master.
 
 mod failover;
+mod observing;
 mod refused;
 mod woken;
 

@@ -23,6 +23,8 @@ pub(super) struct Call {
     pub(super) positions: Vec<usize>,
     /// The node to which the slot is being migrated, if its owner redirected the call.
     pub(super) asking: Option<Arc<ClusterNode>>,
+    /// Whether the node is to report the next change of its key.
+    pub(super) tracked: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -47,6 +49,7 @@ impl Call {
             requests,
             positions,
             asking: None,
+            tracked: false,
         }
     }
 
@@ -140,7 +143,13 @@ impl Call {
     pub(super) fn redirected_to(self, node: &Arc<ClusterNode>) -> Vec<Self> {
         let asking = Some(Arc::clone(node));
         if let Work::Plain(_) = self.work {
-            return vec![Self { asking, ..self }];
+            // `ASKING` and `CLIENT CACHING` each apply to the next command only.
+            let tracked = false;
+            return vec![Self {
+                asking,
+                tracked,
+                ..self
+            }];
         }
         let (slot, work) = (self.slot, self.work.clone());
         let redirected = |positioned| Self {

@@ -14,12 +14,12 @@ mod send;
 mod slot_map;
 mod topology;
 
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use std::{fmt, iter};
 
 use futures_util::future::join_all;
-use leasehold_core::{ClientId, Outcome};
+use leasehold_core::{Annotation, AnnotationKind, ClientId, Loss, Outcome};
 use redis::Value;
 use tokio::time::Instant;
 
@@ -29,16 +29,19 @@ use self::router::CallResult;
 pub(super) use self::slot_map::check_slots;
 use self::topology::Topology;
 use super::address::Address;
+use super::annotations::{self, ANNOTATE, Storing};
 use super::client_info::{self, REGISTER, Registration, registered};
 use super::deployment::Deployment;
 use super::errors;
 use super::inspect::{self, Query, Reader};
-use super::keys::client_key;
+use super::keys::{client_key, record_key};
+use super::observation::{self, TrackingReader};
+use super::observers::ServerObservers;
 use super::script::{FastPath, REQUESTS_MAX};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Reply, Request,
-    Shard, Store, refuse_replicated,
+    BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Observation, Reply,
+    Request, Shard, Store, refuse_replicated,
 };
 use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result};
@@ -103,10 +106,8 @@ impl ClusterStore {
         if let Some(refused) = refuse_replicated(&batch, self) {
             return refused;
         }
-        let keys: Vec<_> = batch
-            .iter()
-            .map(|request| request.key.name.clone())
-            .collect();
+        let keys: Vec<_> = batch.iter().map(|request| request.key.clone()).collect();
+        let _own_changes = self.topology.observers().own_changes(keys.iter());
         let mut replies: Vec<Option<Reply>> = vec![None; batch.len()];
         let mut open: Vec<_> = batch.into_iter().enumerate().collect();
         if self
@@ -122,13 +123,41 @@ impl ClusterStore {
             open = rest;
         }
         let unknown = || Reply::Unknown(errors::invalid_reply());
-        let replies = replies.into_iter().zip(keys);
+        let replies = replies.into_iter().zip(&keys);
         replies
-            .map(|(reply, name)| {
+            .map(|(reply, key)| {
                 let reply = reply.unwrap_or_else(unknown);
-                reply.map_error(|error| error.for_lock(&name).at_store(self))
+                reply.map_error(|error| error.for_lock(&key.name).at_store(self))
             })
             .collect()
+    }
+
+    /// Executes queries, and returns a result for each.
+    async fn execute(&self, queries: Vec<Query>, tracked: bool) -> Result<Vec<QueryResult>> {
+        let mut results = vec![QueryResult::default(); queries.len()];
+        let calls = queries.into_iter().enumerate();
+        let calls = calls.map(|(position, (key, cmd))| Call {
+            tracked,
+            ..Call::plain(&key, cmd, position)
+        });
+        for (call, result) in router::route(&self.topology, calls.collect()).await {
+            match result {
+                CallResult::Answered(answer, session) => {
+                    let position = call.positions.first();
+                    if let Some(slot) = position.and_then(|at| results.get_mut(*at)) {
+                        *slot = QueryResult {
+                            answer,
+                            session: session.id,
+                            tracked: call.tracked && session.subscriptions.tracks(),
+                        };
+                    }
+                }
+                CallResult::NotApplied(error) | CallResult::Unanswered(error) => {
+                    return Err(self.name_error(error));
+                }
+            }
+        }
+        Ok(results)
     }
 
     /// Applies operations by the rule, and for a while repeats those in a slot that is being migrated.
@@ -209,27 +238,50 @@ impl ClusterStore {
 
 impl Reader for ClusterStore {
     async fn read(&self, queries: Vec<Query>) -> Result<Vec<Value>> {
-        let mut answers = vec![Value::Nil; queries.len()];
-        let calls = queries.into_iter().enumerate();
-        let calls = calls.map(|(position, (key, cmd))| Call::plain(&key, cmd, position));
-        for (call, result) in router::route(&self.topology, calls.collect()).await {
-            match result {
-                CallResult::Answered(answer, _) => {
-                    let position = call.positions.first();
-                    if let Some(slot) = position.and_then(|at| answers.get_mut(*at)) {
-                        *slot = answer;
-                    }
-                }
-                CallResult::NotApplied(error) | CallResult::Unanswered(error) => {
-                    return Err(self.name_error(error));
-                }
-            }
-        }
-        Ok(answers)
+        let results = self.execute(queries, false).await?;
+        Ok(results.into_iter().map(|result| result.answer).collect())
     }
 
     fn name_error(&self, error: Error) -> Error {
         error.at_store(self)
+    }
+}
+
+impl TrackingReader for ClusterStore {
+    fn observers(&self) -> &ServerObservers {
+        self.topology.observers()
+    }
+
+    async fn read_tracked(&self, queries: Vec<Query>) -> Result<(Vec<Value>, bool)> {
+        let mut results = self.execute(queries.clone(), true).await?;
+        let session = results.first().map_or(0, |result| result.session);
+        if results.iter().any(|result| result.session != session) {
+            // The slot has moved, and the time is that of its former owner. The slot map is up to date by now.
+            results = self.execute(queries, true).await?;
+        }
+        let tracked = results.iter().all(|result| result.tracked);
+        let answers = results.into_iter().map(|result| result.answer);
+        Ok((answers.collect(), tracked))
+    }
+}
+
+/// The result of a query.
+#[derive(Clone, Debug)]
+struct QueryResult {
+    answer: Value,
+    /// The session over which it was executed.
+    session: u64,
+    /// Whether the next change of its key is reported.
+    tracked: bool,
+}
+
+impl Default for QueryResult {
+    fn default() -> Self {
+        Self {
+            answer: Value::Nil,
+            session: 0,
+            tracked: false,
+        }
     }
 }
 
@@ -297,5 +349,59 @@ impl Store for ClusterStore {
             let result = registered(key, answer.unwrap_or(Value::Nil));
             result.map_err(|error| error.at_store(self))
         })
+    }
+
+    fn annotate<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+        annotation: &'a Annotation,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
+        Box::pin(async move {
+            let _own_change = self.topology.observers().own_changes(iter::once(key));
+            let storing = Storing {
+                key,
+                kind,
+                annotation,
+                keep,
+            };
+            let cmd = annotations::encode("EVAL", ANNOTATE, &storing);
+            let called = self.read(vec![(record_key(key).to_string(), cmd)]).await;
+            let result = called
+                .and_then(|mut answers| annotations::stored(answers.pop().unwrap_or(Value::Nil)));
+            result.map_err(|error| error.for_lock(&key.name).at_store(self))
+        })
+    }
+
+    fn remove_annotation<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let _own_change = self.topology.observers().own_changes(iter::once(key));
+            let removed = annotations::remove(self, key, kind).await;
+            removed.map_err(|error| error.for_lock(&key.name).at_store(self))
+        })
+    }
+
+    fn completions<'a>(
+        &'a self,
+        space: &'a Keyspace,
+    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
+        Box::pin(async move {
+            let map = self.topology.map();
+            let servers = map.nodes().iter().map(|node| &node.manager).collect();
+            annotations::completions(self, servers, space).await
+        })
+    }
+
+    fn observe<'a>(
+        &'a self,
+        key: &'a Key,
+        kind: &'a AnnotationKind,
+    ) -> BoxFuture<'a, Result<Observation>> {
+        Box::pin(observation::observe(self, key, kind))
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::address::Address;
 use super::super::connection_manager::ConnectionManager;
 use super::super::notifications::Notifications;
+use super::super::observers::ServerObservers;
 use super::super::script::{self, MUTEX, RENEW, Script};
 use crate::Result;
 use crate::store::api::Shard;
@@ -31,8 +32,9 @@ impl ClusterNode {
         id: &str,
         shard: Shard,
         options: &OpenOptions,
+        observers: &Arc<ServerObservers>,
     ) -> Self {
-        let notifications = Arc::new(Notifications::of_node(id.to_owned()));
+        let notifications = Arc::new(Notifications::of_node(id.to_owned(), observers));
         let address = seed.at(&addr.host, addr.port);
         Self {
             manager: ConnectionManager::new(address, options).with_notifications(notifications),

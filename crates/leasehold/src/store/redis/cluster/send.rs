@@ -6,6 +6,7 @@ use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
 use super::super::codec::{self, RuleCall};
 use super::super::script::{continue_passing, is_unknown_script, unfinished_keys};
 use super::super::session::Session;
+use super::super::tracking::START;
 use super::call::{Call, Work};
 use super::node::ClusterNode;
 
@@ -34,6 +35,9 @@ pub(super) async fn send(
             let call = &calls[*nth];
             if call.asking.is_some() {
                 pipeline.add_command(cmd("ASKING"));
+            }
+            if call.tracked && session.subscriptions.tracks() {
+                pipeline.cmd(START[0]).arg(&START[1..]);
             }
             let script = usize::from(matches!(call.work, Work::RenewScript(_)));
             let by_text = match pass {

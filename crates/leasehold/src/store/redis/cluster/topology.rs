@@ -14,6 +14,7 @@ use super::super::address::{Address, Endpoint};
 use super::super::codec::text;
 use super::super::connection_manager::ConnectionManager;
 use super::super::errors;
+use super::super::observers::ServerObservers;
 use super::super::slots;
 use super::node::{ClusterNode, NodeAddr};
 use super::slot_map::{SlotMap, SlotsReply};
@@ -34,6 +35,7 @@ pub(super) struct Topology {
     options: OpenOptions,
     map: Arc<SharedSlotMap>,
     known: Mutex<Known>,
+    observers: Arc<ServerObservers>,
     /// Held during a query for the slot map, for which all callers wait together. Keeps the time of the last one.
     refreshing: tokio::sync::Mutex<Option<Instant>>,
     /// The number of queries.
@@ -84,6 +86,7 @@ impl Topology {
             options,
             map: Arc::new(SharedSlotMap(Mutex::new(Arc::new(SlotMap::empty())))),
             known: Mutex::default(),
+            observers: Arc::default(),
             refreshing: tokio::sync::Mutex::default(),
             queries: AtomicU64::new(0),
         }
@@ -91,6 +94,11 @@ impl Topology {
 
     pub(super) fn options(&self) -> &OpenOptions {
         &self.options
+    }
+
+    /// The observers of names at all nodes.
+    pub(super) fn observers(&self) -> &ServerObservers {
+        &self.observers
     }
 
     pub(super) fn map(&self) -> Arc<SlotMap> {
@@ -212,7 +220,7 @@ impl Topology {
             map.set(slot, node);
             known.replace_map(map, &self.map)
         };
-        changes.notify();
+        self.notify_changes(changes);
     }
 
     fn learn(&self, reply: &SlotsReply) {
@@ -231,6 +239,14 @@ impl Topology {
             known.nodes.retain(|_, node| is_there(node));
             known.replace_map(map, &self.map)
         };
+        self.notify_changes(changes);
+    }
+
+    fn notify_changes(&self, changes: Changes) {
+        if !changes.events.is_empty() {
+            // The former owner of a slot reports no changes there.
+            self.observers.notify_all();
+        }
         changes.notify();
     }
 
@@ -299,7 +315,9 @@ impl Known {
         let next = Shard(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
         let shard = *self.shards.entry(addr.clone()).or_insert(next);
         let (seed, options) = (&topology.seeds[0], &topology.options);
-        let node = Arc::new(ClusterNode::new(seed, addr.clone(), id, shard, options));
+        let observers = &topology.observers;
+        let node = ClusterNode::new(seed, addr.clone(), id, shard, options, observers);
+        let node = Arc::new(node);
         self.nodes.insert(addr.clone(), Arc::clone(&node));
         node
     }

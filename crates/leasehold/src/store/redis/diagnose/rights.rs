@@ -25,7 +25,7 @@ const RIGHTS: [(Purpose, &str); 5] = [
         "pttl lindex lpos rpush lrem ltrim publish pubsub|numsub subscribe unsubscribe",
     ),
     (Purpose::Losses, "client|tracking client|caching exists"),
-    (Purpose::Inspect, "scan hset hgetall lrange"),
+    (Purpose::Inspect, "scan hset hgetall lrange llen"),
 ];
 
 /// Tries the commands that can be called in a script. Returns pairs of command and error.
@@ -242,8 +242,8 @@ mod tests {
     #[test]
     fn the_line_names_every_right_once() {
         for (url, end) in [
-            ("redis://host/3", " +lrange +select"),
-            ("redis+sentinel://host/m/3", " +lrange +select"),
+            ("redis://host/3", " +llen +select"),
+            ("redis+sentinel://host/m/3", " +llen +select"),
             ("redis+cluster://host", " +cluster|myid +asking"),
             ("redlock://a,b,c", " +hmget +info"),
         ] {

@@ -26,7 +26,7 @@ fn a_message_notifies_its_client_and_is_a_grant_only_from_its_node() {
     const GRANT: &str = "7 17 3000 1 app:{t:n}";
     const NEXT: &str = "7 0 3000 1 app:{t:n}";
     const REVOKED: &str = "7 0 0 1 app:{t:n}";
-    let notifications = Notifications::of_node("4f0c".to_owned());
+    let notifications = Notifications::of_node("4f0c".to_owned(), &Arc::default());
     let [log, other] = [1, 2].map(|byte| add(&notifications, &space("app", "t"), byte));
     let common = format!("app:client:{}", client(1));
     let own = format!("{common}:4f0c");

@@ -1,0 +1,125 @@
+//! Observations: the state of a name, read over a connection that is notified of its next change.
+//!
+//! The server tracks each key that was read, and reports its next change once. Each command is tracked by itself, not
+//! by a transaction or a script: these need further rights, and fail in a slot of a cluster that is being migrated. So
+//! an observation may mix two states of a name; then the change between them completes it.
+
+use std::time::Duration;
+
+use leasehold_core::{AnnotationKind, LeaseId, StoreTime};
+use redis::{Value, cmd};
+
+use super::annotations;
+use super::codec::{record, time_left};
+use super::errors;
+use super::inspect::{Query, Reader, parsed, query};
+use super::keys::{annotation_key, queue_key, record_key};
+use super::observers::ServerObservers;
+use crate::Result;
+use crate::store::api::{Changed, Key, Observation};
+
+/// A server or cluster that executes queries and tracks their keys.
+pub(super) trait TrackingReader: Reader {
+    /// Those who are notified of changes.
+    fn observers(&self) -> &ServerObservers;
+
+    /// The answers of a master, as [`Reader::read`], and whether the next change of each key is reported.
+    fn read_tracked(
+        &self,
+        queries: Vec<Query>,
+    ) -> impl Future<Output = Result<(Vec<Value>, bool)>> + Send;
+}
+
+/// Reads the state of a name, and has its next change notified if the server can.
+pub(super) async fn observe(
+    reader: &impl TrackingReader,
+    key: &Key,
+    kind: &AnnotationKind,
+) -> Result<Observation> {
+    // Before the name is read, so that no change is missed.
+    let changed = reader.observers().add(key);
+    let read = reader.read_tracked(queries(key, kind)).await;
+    let observed = read.and_then(|(answers, tracked)| {
+        observation(key, kind, &answers, tracked.then_some(changed))
+    });
+    observed.map_err(|error| reader.name_error(error.for_lock(&key.name)))
+}
+
+/// The record first: an annotation that was written under it is read with it.
+fn queries(key: &Key, kind: &AnnotationKind) -> Vec<Query> {
+    let record = record_key(key).to_string();
+    vec![
+        query("GET", record.clone()),
+        query("PTTL", record.clone()),
+        query("LLEN", queue_key(key).to_string()),
+        query("GET", annotation_key(key, kind).to_string()),
+        // Of the node that has the record.
+        (record, cmd("TIME")),
+    ]
+}
+
+fn observation(
+    key: &Key,
+    kind: &AnnotationKind,
+    answers: &[Value],
+    changed: Option<Changed>,
+) -> Result<Observation> {
+    let [record, ttl, waiters, annotation, time] = answers else {
+        return Err(errors::invalid_reply());
+    };
+    let record_key = record_key(key).to_string();
+    let annotation_key = annotation_key(key, kind).to_string();
+    for (command, key, answer) in [
+        ("GET", &*record_key, record),
+        ("PTTL", &record_key, ttl),
+        ("GET", &annotation_key, annotation),
+        ("TIME", "", time),
+    ] {
+        if let Value::ServerError(error) = answer {
+            return Err(errors::command_error(command, key, error));
+        }
+    }
+    let annotation = match annotation {
+        Value::Nil => None,
+        value => {
+            let foreign = || errors::foreign_value(&annotation_key);
+            Some(annotations::parse(value).ok_or_else(foreign)?)
+        }
+    };
+    Ok(Observation {
+        now: parse_time(time).ok_or_else(errors::invalid_reply)?,
+        holder: holder(&record_key, record, ttl)?,
+        // Zero also for a queue that cannot be read, as in a listing.
+        waiters: match waiters {
+            Value::Int(elements) => usize::try_from(*elements).unwrap_or_default() / 2,
+            _ => 0,
+        },
+        annotation,
+        changed,
+    })
+}
+
+fn holder(key: &str, value: &Value, ttl: &Value) -> Result<Option<(LeaseId, Duration)>> {
+    match (value, ttl) {
+        // It may have expired between the two reads.
+        (Value::Nil, _) | (_, Value::Int(-2)) => Ok(None),
+        (value, Value::Int(ttl)) => {
+            let (lease, _) = record(value).ok_or_else(|| errors::foreign_value(key))?;
+            Ok(Some((lease, time_left(*ttl))))
+        }
+        _ => Err(errors::invalid_reply()),
+    }
+}
+
+/// The answer to `TIME`: seconds and microseconds.
+fn parse_time(answer: &Value) -> Option<StoreTime> {
+    let Value::Array(parts) = answer else {
+        return None;
+    };
+    let [seconds, micros] = parts.as_slice() else {
+        return None;
+    };
+    let (seconds, micros): (u64, u64) = (parsed(seconds)?, parsed(micros)?);
+    let micros = seconds.checked_mul(1_000_000)?.checked_add(micros)?;
+    Some(StoreTime::from_micros(micros))
+}

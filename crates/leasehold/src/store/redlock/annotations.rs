@@ -1,0 +1,260 @@
+//! Annotations and observations over many masters: each keeps its own copy, and a majority decides.
+//!
+//! Only the values of leaders are kept. A completion must never be forgotten while a run is known as complete, but
+//! masters that are restarted forget theirs one after the other, and no later run writes it again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::select_all;
+use leasehold_core::quorum::{Size, Verdict, Vote};
+use leasehold_core::{Annotation, AnnotationKind, LeaseId, Loss, Outcome};
+use tokio::sync::oneshot;
+
+use super::fan_out::{WaitLimits, fan_out};
+use super::inspect::{is_open, replies};
+use super::master::Master;
+use super::tally::no_quorum;
+use crate::store::api::{Changed, Key, Observation, Store};
+use crate::{Error, Result};
+
+/// How long a silent master may delay the result.
+const LIMITS: WaitLimits = WaitLimits {
+    majority: None,
+    others: Duration::from_millis(250),
+};
+
+/// Stores the value of a leader at all masters. It counts if a majority has stored it.
+pub(super) async fn annotate(
+    nodes: &[Arc<Master>],
+    size: Size,
+    (key, kind): (&Key, &AnnotationKind),
+    annotation: &Annotation,
+    keep: Duration,
+) -> Result<Result<(), Loss>> {
+    let calls = nodes
+        .iter()
+        .map(|node| node.store.annotate(key, kind, annotation, keep));
+    let mut vote = Vote::new(size);
+    let mut errors = Vec::new();
+    let mut verdict = None;
+    let results = fan_out(calls, size, LIMITS).await;
+    for (master, result) in results.into_iter().enumerate() {
+        let outcome = match result {
+            // A vote counts what a holder has done, whatever that is.
+            Some(Ok(Ok(()))) => Some(Outcome::Renewed),
+            Some(Ok(Err(loss))) => Some(Outcome::Lost(loss)),
+            Some(Err(error)) => {
+                errors.push(error);
+                None
+            }
+            None => None,
+        };
+        verdict = verdict.or(vote.handle_reply(master, outcome));
+    }
+    match verdict {
+        Some(Verdict::Done) => Ok(Ok(())),
+        Some(Verdict::Lost(loss)) => Ok(Err(loss)),
+        Some(Verdict::NoQuorum) | None => Err(no_quorum(size, &errors, None)),
+    }
+}
+
+/// Removes the value of a leader at all masters, of which a majority must reply.
+pub(super) async fn remove(
+    nodes: &[Arc<Master>],
+    size: Size,
+    key: &Key,
+    kind: &AnnotationKind,
+) -> Result<bool> {
+    let calls = nodes
+        .iter()
+        .map(|node| node.store.remove_annotation(key, kind));
+    let (removed, _) = replies(size, fan_out(calls, size, LIMITS).await)?;
+    Ok(removed.contains(&true))
+}
+
+/// The lease that holds a lock at a majority, and the value. An error if the holder depends on masters that did not
+/// reply.
+pub(super) async fn observe(
+    nodes: &[Arc<Master>],
+    size: Size,
+    key: &Key,
+    kind: &AnnotationKind,
+) -> Result<Observation> {
+    let calls = nodes.iter().map(|node| node.store.observe(key, kind));
+    let (observations, errors): (_, Vec<Error>) =
+        replies(size, fan_out(calls, size, LIMITS).await)?;
+    let leases: Vec<_> = observations
+        .iter()
+        .map(|it: &Observation| it.holder.map(|(lease, _)| lease))
+        .collect();
+    match is_open(size, &leases) {
+        true => Err(no_quorum(size, &errors, None)),
+        false => Ok(combined(size, observations)),
+    }
+}
+
+fn combined(size: Size, observations: Vec<Observation>) -> Observation {
+    let majority = size.majority();
+    let mut leases = BTreeMap::<LeaseId, Vec<Duration>>::new();
+    for (lease, time_left) in observations.iter().filter_map(|it| it.holder) {
+        leases.entry(lease).or_default().push(time_left);
+    }
+    let holder = leases.into_iter().find_map(|(lease, mut times)| {
+        times.sort_unstable_by(|a, b| b.cmp(a));
+        // It expires when the majority expires.
+        Some((lease, *times.get(majority - 1)?))
+    });
+    Observation {
+        now: observations
+            .iter()
+            .map(|it| it.now)
+            .max()
+            .unwrap_or_default(),
+        holder,
+        // The masters have no queues.
+        waiters: 0,
+        annotation: value(&observations, holder.map(|(lease, _)| lease)),
+        changed: first_of(observations, majority),
+    }
+}
+
+/// The value of the holder, or without one of the last leader. A leader is held by a majority before it writes, so each
+/// copy is that of a leader. The text that most masters have counts, as a master may have missed the last one.
+fn value(observations: &[Observation], holder: Option<LeaseId>) -> Option<Annotation> {
+    let mut copies = BTreeMap::new();
+    for it in observations.iter().filter_map(|it| it.annotation.as_ref()) {
+        let rank = (Some(it.lease) == holder, it.token, &*it.text);
+        copies.entry(rank).or_insert((0, it)).0 += 1;
+    }
+    let best = copies.into_iter();
+    let best = best.max_by_key(|((of_holder, token, _), (count, _))| (*of_holder, *token, *count));
+    best.map(|(_, (_, annotation))| annotation.clone())
+}
+
+/// The first change at any master. `None` if too few masters report changes: a majority could change without them.
+fn first_of(observations: Vec<Observation>, majority: usize) -> Option<Changed> {
+    let changes: Vec<_> = observations
+        .into_iter()
+        .filter_map(|it| it.changed)
+        .collect();
+    let runtime = tokio::runtime::Handle::try_current().ok();
+    let runtime = runtime.filter(|_| changes.len() >= majority)?;
+    let (mut sender, changed) = oneshot::channel();
+    runtime.spawn(async move {
+        tokio::select! {
+            // The sender is dropped, which is a change as well.
+            _ = select_all(changes) => {}
+            () = sender.closed() => {}
+        }
+    });
+    Some(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{StoreTime, Token};
+
+    use super::*;
+    use crate::store::api::fixture::lease;
+
+    /// The holder and the lease and the text of the annotation at one master.
+    fn at_master(holder: Option<u64>, value: Option<(u64, &str)>) -> Observation {
+        Observation {
+            now: StoreTime::default(),
+            holder: holder.map(|number| (lease(number), Duration::from_secs(number))),
+            waiters: 0,
+            annotation: value.map(|(number, text)| Annotation {
+                lease: lease(number),
+                token: Token::new(number).unwrap(),
+                text: text.into(),
+            }),
+            changed: None,
+        }
+    }
+
+    #[test]
+    fn a_value_is_that_of_the_holder_or_of_the_last_leader() {
+        let (old, new) = (Some((1, "old")), Some((2, "new")));
+        let later = Some((2, "later"));
+        for (masters, holder, text) in [
+            ([(None, None), (None, None), (None, None)], None, None),
+            (
+                [(Some(1), old), (Some(1), old), (None, None)],
+                Some(1),
+                Some("old"),
+            ),
+            // A minority has missed the end of the former term.
+            (
+                [(Some(1), old), (Some(2), new), (Some(2), new)],
+                Some(2),
+                Some("new"),
+            ),
+            (
+                [(Some(2), old), (Some(2), old), (Some(2), new)],
+                Some(2),
+                Some("new"),
+            ),
+            (
+                [(Some(2), new), (Some(2), new), (Some(2), later)],
+                Some(2),
+                Some("new"),
+            ),
+            (
+                [(Some(2), later), (Some(2), new), (Some(2), later)],
+                Some(2),
+                Some("later"),
+            ),
+            (
+                [(Some(3), new), (Some(3), old), (Some(3), old)],
+                Some(3),
+                Some("new"),
+            ),
+            ([(None, old), (None, old), (None, new)], None, Some("new")),
+            // No majority holds it.
+            (
+                [(Some(1), old), (Some(2), new), (None, old)],
+                None,
+                Some("new"),
+            ),
+        ] {
+            let observations = masters.map(|(holder, value)| at_master(holder, value));
+            let found = combined(Size::new(3).unwrap(), observations.into());
+            let leases = found.holder.map(|(lease, _)| lease.number);
+            let annotation = found.annotation.as_ref();
+            let found = (leases, annotation.map(|it| &*it.text));
+            assert_eq!(found, (holder, text), "{masters:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_change_at_any_master_counts_if_a_majority_reports_changes() {
+        let observed = |changes: usize| {
+            let (mut senders, mut observations) = (Vec::new(), Vec::new());
+            for nth in 0..3 {
+                let mut observation = at_master(None, None);
+                if nth < changes {
+                    let (sender, changed) = oneshot::channel();
+                    senders.push(sender);
+                    observation.changed = Some(changed);
+                }
+                observations.push(observation);
+            }
+            (
+                senders,
+                combined(Size::new(3).unwrap(), observations).changed,
+            )
+        };
+        assert!(observed(1).1.is_none());
+        let (mut senders, changed) = observed(2);
+        let _ = senders.remove(1).send(());
+        // Completed or dropped.
+        let _ = changed.unwrap().await;
+        let (senders, changed) = observed(3);
+        drop(changed);
+        for mut sender in senders {
+            sender.closed().await;
+        }
+    }
+}

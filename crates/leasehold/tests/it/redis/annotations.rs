@@ -1,0 +1,247 @@
+//! Annotations in a server: their keys, foreign values in them, and users who lack rights.
+
+use leasehold::ErrorKind;
+use leasehold_core::{Annotation, AnnotationKind, CompletionKey, LeaseId, Loss, Token};
+
+use super::*;
+use crate::doctor;
+
+const KEEP: Duration = Duration::from_secs(3_600);
+
+pub(super) const VALUE: AnnotationKind = AnnotationKind::Value;
+
+pub(super) fn annotation(lease: LeaseId, text: &str) -> Annotation {
+    Annotation {
+        lease,
+        token: Token::new(17).unwrap(),
+        text: text.into(),
+    }
+}
+
+/// Stores the value of a leader, of the client in the requests.
+pub(super) async fn annotate(
+    store: &dyn Store,
+    key: &Key,
+    number: u64,
+    text: &str,
+) -> Result<Result<(), Loss>, Error> {
+    let annotation = annotation(lease(number), text);
+    store.annotate(key, &VALUE, &annotation, KEEP).await
+}
+
+/// The text of the value.
+async fn text(store: &dyn Store, key: &Key) -> Option<String> {
+    let observed = store.observe(key, &VALUE).await;
+    let annotation = observed.unwrap().annotation;
+    annotation.map(|annotation| annotation.text.to_string())
+}
+
+fn completion(key: &str) -> AnnotationKind {
+    AnnotationKind::KeyCompletion(CompletionKey::parse(key).unwrap())
+}
+
+/// As docs/redis.md describes them, so that other programs can read them.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_annotation_is_a_string_beside_the_record_that_expires() {
+    let (server, store) = server_and_store().await;
+    let (key, lease) = (key("a"), lease(1));
+    granted(&*store, acquire("a", 1)).await;
+    // Whatever the hold count is.
+    applied(&*store, release("a", 1, 2)).await;
+    for (kind, name, keep, left) in [
+        (VALUE, "app:{t:a}:value", KEEP, 3_600_000),
+        (
+            AnnotationKind::Completion,
+            "app:{t:a}:completion",
+            Duration::ZERO,
+            1,
+        ),
+        (
+            completion("v{1}"),
+            "app:{t:a}:completion:v{1}",
+            Duration::MAX,
+            1 << 53,
+        ),
+    ] {
+        let annotation = annotation(lease, "a b");
+        let stored = store.annotate(&key, &kind, &annotation, keep);
+        assert_eq!(stored.await.unwrap(), Ok(()));
+        let time_left: i64 = server.cli(&["PTTL", name]).parse().unwrap();
+        assert!(
+            time_left <= left && time_left > left - 60_000,
+            "{name}: {time_left}"
+        );
+        if keep > Duration::ZERO {
+            assert_eq!(server.cli(&["GET", name]), format!("{lease} 17 a b"));
+        }
+    }
+    assert_eq!(server.cli(&["GET", "app:{t:a}"]), format!("{lease} 2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_value_is_an_error_until_it_is_removed() {
+    let (server, store) = server_and_store().await;
+    let (key, name) = (key("a"), "app:{t:a}:value");
+    granted(&*store, acquire("a", 1)).await;
+    let put = [
+        &["SET", name, "somebody"][..],
+        &["SET", name, "17 text"],
+        &["RPUSH", name, "x"],
+    ];
+    for command in put {
+        server.cli(command);
+        let before = server.cli(&["DUMP", name]);
+        for error in [
+            annotate(&*store, &key, 1, "text").await.unwrap_err(),
+            store.observe(&key, &VALUE).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Store);
+            let message = error.to_string();
+            assert!(message.contains(r#"lock "a" at redis://"#), "{message}");
+            assert!(message.contains(name), "{message}");
+        }
+        assert_eq!(server.cli(&["DUMP", name]), before);
+        // It hides nothing else.
+        let completion = AnnotationKind::Completion;
+        let observed = store.observe(&key, &completion).await.unwrap();
+        assert_eq!(observed.holder.unwrap().0, lease(1));
+        assert!(store.remove_annotation(&key, &VALUE).await.unwrap());
+        assert_eq!(annotate(&*store, &key, 1, "text").await.unwrap(), Ok(()));
+        assert_eq!(text(&*store, &key).await.as_deref(), Some("text"));
+        assert!(store.remove_annotation(&key, &VALUE).await.unwrap());
+    }
+    server.cli(&["SET", "app:{t:a}", "somebody"]);
+    for error in [
+        annotate(&*store, &key, 1, "text").await.unwrap_err(),
+        store.observe(&key, &VALUE).await.unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("app:{t:a}"), "{error}");
+    }
+    assert_eq!(server.cli(&["EXISTS", name]), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_keys_are_not_listed_as_completions() {
+    let (server, store) = server_and_store().await;
+    let value = format!("{} 17 done", lease(1));
+    let ours = ["", ":v1", ":}", ":{t:b}", "::", ":completion"];
+    for suffix in ours {
+        server.cli(&["SET", &format!("app:{{t:[*?]}}:completion{suffix}"), &value]);
+    }
+    for other in [
+        "app:{t:a}:completion:",
+        "app:{t:a}:completions",
+        "app:{t:a}:value",
+        "app:{t:}:completion",
+        "app:{t:a{}:completion",
+        "app:{tt:a}:completion",
+        "app@4:{1}:{t:a}:completion",
+    ] {
+        server.cli(&["SET", other, &value]);
+    }
+    server.cli(&["SET", "app:{t:a}:completion:text", "text"]);
+    server.cli(&["RPUSH", "app:{t:a}:completion:list", "text"]);
+    let listed = store.completions(&space()).await.unwrap();
+    let mut expected: Vec<_> = ours
+        .iter()
+        .map(|suffix| match suffix.strip_prefix(':') {
+            None => AnnotationKind::Completion,
+            Some(key) => completion(key),
+        })
+        .collect();
+    expected.sort();
+    let kinds: Vec<_> = listed.iter().map(|(_, kind, _)| kind.clone()).collect();
+    assert_eq!(kinds, expected);
+    let of_the_name = |(listed, _, stored): &(Key, _, Annotation)| {
+        *listed == key("[*?]") && *stored == annotation(lease(1), "done")
+    };
+    assert!(listed.iter().all(of_the_name), "{listed:?}");
+}
+
+/// Nothing is stored, and the error names the right.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_write_annotations_gets_an_error_with_the_remedy() {
+    let server = RedisServer::start();
+    let admin = open(&server.url()).await;
+    granted(&*admin, acquire("a", 1)).await;
+    for (rights, remedy) in [
+        ("~app:* +@all -set", "SET"),
+        ("~app:* +@all -get", "GET"),
+        // The record and not the annotation.
+        ("~app:{t:a} +@all", "~NAMESPACE:*"),
+        ("%RW~app:{t:a} %R~app:* +@all", "~NAMESPACE:*"),
+    ] {
+        let words: Vec<_> = rights.split(' ').collect();
+        server.cli(&[&["ACL", "SETUSER", "bob", "reset", "on", ">pw"], &words[..]].concat());
+        let store = open(&server.url_of("bob", "pw")).await;
+        let error = annotate(&*store, &key("a"), 1, "text").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{rights}: {error}");
+        let message = error.to_string();
+        assert!(message.contains(r#"lock "a" at redis://"#), "{message}");
+        assert!(message.contains(remedy), "{rights}: {message}");
+        assert_eq!(server.cli(&["EXISTS", "app:{t:a}:value"]), "0");
+        assert_eq!(applied(&*admin, renew("a", 1)).await, Outcome::Renewed);
+    }
+    server.cli(&[
+        "ACL",
+        "SETUSER",
+        "bob",
+        "resetkeys",
+        "~app:*",
+        "+@all",
+        "-del",
+        "-scan",
+    ]);
+    let store = open(&server.url_of("bob", "pw")).await;
+    assert_eq!(
+        annotate(&*store, &key("a"), 1, "text").await.unwrap(),
+        Ok(())
+    );
+    let removed = store.remove_annotation(&key("a"), &VALUE).await;
+    let listed = store.completions(&space()).await;
+    for (error, command) in [(removed.unwrap_err(), "DEL"), (listed.unwrap_err(), "SCAN")] {
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+        assert!(error.to_string().contains(command), "{error}");
+    }
+    assert_eq!(text(&*admin, &key("a")).await.as_deref(), Some("text"));
+}
+
+/// The rights that `doctor` names are enough, and none is tried in vain.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_of_the_line_are_enough() {
+    let server = RedisServer::start();
+    doctor::allow(&server, &["app"], "");
+    let store = open(&server.url_of("leasehold", doctor::PASSWORD)).await;
+    let client = StoreClient::listening(&store, 7).await;
+    server.cli(&["ACL", "LOG", "RESET"]);
+    client.acquire("a", 1).await;
+    assert_eq!(
+        annotate(&*store, &key("a"), 1, "text").await.unwrap(),
+        Ok(())
+    );
+    let observed = store.observe(&key("a"), &VALUE).await.unwrap();
+    assert!(observed.changed.is_some());
+    store.completions(&space()).await.unwrap();
+    assert!(store.remove_annotation(&key("a"), &VALUE).await.unwrap());
+    // Also without a listener.
+    let store = open(&server.url_of("leasehold", doctor::PASSWORD)).await;
+    let observed = store.observe(&key("a"), &VALUE).await.unwrap();
+    assert!(observed.changed.is_some());
+    assert_eq!(server.cli(&["ACL", "LOG"]), "");
+}
+
+/// Only a lock that is held is annotated, so a full memory is reported and nothing is half written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_memory_is_reported() {
+    let (server, store) = server_and_store().await;
+    granted(&*store, acquire("a", 1)).await;
+    assert_eq!(
+        annotate(&*store, &key("a"), 1, "one").await.unwrap(),
+        Ok(())
+    );
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = annotate(&*store, &key("a"), 1, "two").await.unwrap_err();
+    assert!(error.to_string().contains("maxmemory"), "{error}");
+    assert_eq!(text(&*store, &key("a")).await.as_deref(), Some("one"));
+    assert!(store.remove_annotation(&key("a"), &VALUE).await.unwrap());
+}

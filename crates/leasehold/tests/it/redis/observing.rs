@@ -1,0 +1,214 @@
+//! Observers of names at a server: every change of what they have read is notified, however it is made.
+
+use leasehold::ErrorKind;
+use leasehold::store::Observation;
+use leasehold_core::LeaseId;
+
+use super::annotations::{VALUE, annotate};
+use super::*;
+use crate::waiters::poll_once;
+
+/// Much less than the time after which an observer reads again in any case.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+pub(super) async fn observe(store: &dyn Store, key: &Key) -> Observation {
+    let observed = store.observe(key, &VALUE).await;
+    observed.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Waits for a change that the store notifies.
+#[track_caller]
+pub(super) fn noticed(observation: Observation) -> impl Future<Output = ()> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let changed = observation.changed.expect("changes are notified");
+        let changed = tokio::time::timeout(AT_ONCE, changed).await;
+        assert!(changed.is_ok(), "no change was noticed, {caller}");
+    }
+}
+
+/// Observes until a holder is read, as an observer does that lives through failures.
+pub(super) async fn until_held_by(store: &dyn Store, key: &Key, lease: LeaseId) {
+    let reading = async {
+        loop {
+            let Ok(observation) = store.observe(key, &VALUE).await else {
+                // It reads again as soon as the store replies.
+                tokio::task::yield_now().await;
+                continue;
+            };
+            if observation
+                .holder
+                .is_some_and(|(holder, _)| holder == lease)
+            {
+                return;
+            }
+            if let Some(changed) = observation.changed {
+                let _ = changed.await;
+            }
+        }
+    };
+    let read = tokio::time::timeout(LONG, reading).await;
+    assert!(read.is_ok(), "{lease} was not seen");
+}
+
+fn is_pending(observation: &mut Observation) -> bool {
+    let changed = observation.changed.as_mut().unwrap();
+    changed.try_recv() == Err(tokio::sync::oneshot::error::TryRecvError::Empty)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_change_of_a_key_that_was_read_is_noticed() {
+    let (server, store) = server_and_store().await;
+    let key = key("a");
+    granted(&*store, acquire("a", 1)).await;
+    let lease = lease(1).to_string();
+    let value = format!("{lease} 17 text");
+    let (record, queue, annotation) = ("app:{t:a}", "app:{t:a}:queue", "app:{t:a}:value");
+    for command in [
+        &["PEXPIRE", record, "60000"][..],
+        &["DEL", record],
+        &["SET", record, &lease, "PX", "60000"],
+        &["RPUSH", queue, "x 1 1", "x"],
+        &["DEL", queue],
+        &["SET", annotation, &value],
+        &["PEXPIRE", annotation, "100"],
+        &["FLUSHALL"],
+        &["CLIENT", "KILL", "USER", "default"],
+        &["SET", record, &lease],
+    ] {
+        let mut observation = observe(&*store, &key).await;
+        let mut other = observe(&*store, &super::key("b")).await;
+        // Reports of changes before it was read have arrived.
+        let mut observation = match is_pending(&mut observation) {
+            true => observation,
+            false => observe(&*store, &key).await,
+        };
+        assert!(is_pending(&mut observation), "{command:?}");
+        assert!(is_pending(&mut other), "{command:?}");
+        server.cli(command);
+        noticed(observation).await;
+    }
+    assert_eq!(
+        observe(&*store, &key).await.holder.unwrap().0.to_string(),
+        lease
+    );
+    // An annotation that expires by itself, at the latest when the server deletes it.
+    assert_eq!(annotate(&*store, &key, 1, "text").await.unwrap(), Ok(()));
+    let observation = observe(&*store, &key).await;
+    server.cli(&["PEXPIRE", annotation, "1"]);
+    noticed(observation).await;
+    eventually_async(SOON, async || {
+        observe(&*store, &key).await.annotation.is_none()
+    })
+    .await;
+}
+
+/// The server does not report changes to the connection that made them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_by_a_request_that_was_cancelled_is_noticed() {
+    let (server, store) = server_and_store().await;
+    let key = key("a");
+    works(&*store).await;
+    for (request, holder) in [
+        (acquire("a", 1), Some(lease(1))),
+        (release("a", 1, 0), None),
+    ] {
+        let observation = observe(&*store, &key).await;
+        server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+        let mut applying = store.apply(vec![request]);
+        assert!(poll_once(&mut applying).is_pending());
+        // It has arrived, and is not applied yet.
+        let is_blocked = |client: &str| client.contains(" flags=b") || client.contains(" flags=tb");
+        eventually_async(SOON, async || {
+            server.cli(&["CLIENT", "LIST"]).lines().any(is_blocked)
+        })
+        .await;
+        drop(applying);
+        noticed(observation).await;
+        // Read over the same connection, behind the request.
+        let unpause = async { server.cli(&["CLIENT", "UNPAUSE"]) };
+        let (observation, _) = tokio::join!(observe(&*store, &key), unpause);
+        assert_eq!(observation.holder.map(|(lease, _)| lease), holder);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_connection_notifies_as_the_one_before() {
+    let (server, store) = server_and_store().await;
+    let other = open(&server.url()).await;
+    for number in 1..4 {
+        let observation = observe(&*store, &key("a")).await;
+        server.cli(&["CLIENT", "KILL", "USER", "default"]);
+        noticed(observation).await;
+        let observation = observe(&*store, &key("a")).await;
+        eventually_applied(&*other, acquire("a", number)).await;
+        noticed(observation).await;
+        let observation = observe(&*store, &key("a")).await;
+        assert_eq!(observation.holder.unwrap().0, lease(number));
+        applied(&*other, release("a", number, 0)).await;
+        noticed(observation).await;
+    }
+}
+
+/// Then the observer polls.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_tracking_nothing_is_notified_and_all_is_read() {
+    let old_protocol = RedisServer::options().config("rename-command HELLO \"\"");
+    let rights = |removed: &str| format!("~app:* &app:* +@all {removed}");
+    for (options, removed, changed, waiters) in [
+        (old_protocol, "", false, 1),
+        (RedisServer::options(), "-client|tracking", false, 1),
+        (RedisServer::options(), "-client|caching", false, 1),
+        (RedisServer::options(), "-llen", true, 0),
+        (RedisServer::options(), "", true, 1),
+    ] {
+        let server = options.acl("bob", "pw", &rights(removed)).start();
+        let holder = StoreClient::connect(&server.url(), 7).await;
+        holder.acquire("a", 1).await;
+        assert_eq!(holder.wait("a", 2).await, 0);
+        let store = open(&server.url_of("bob", "pw")).await;
+        assert_eq!(
+            annotate(&*store, &key("a"), 1, "text").await.unwrap(),
+            Ok(())
+        );
+        let observation = observe(&*store, &key("a")).await;
+        assert_eq!(observation.changed.is_some(), changed);
+        assert_eq!(observation.waiters, waiters);
+        let (lease, time_left) = observation.holder.unwrap();
+        assert_eq!(lease, holder.lease(1));
+        assert!(time_left <= TTL && time_left > TTL / 2, "{time_left:?}");
+        assert_eq!(&*observation.annotation.unwrap().text, "text");
+        let now = Duration::from_micros(observation.now.as_micros());
+        let clock = std::time::UNIX_EPOCH.elapsed().unwrap();
+        assert!(now.abs_diff(clock) < SOON, "{now:?}");
+    }
+}
+
+/// Its data may be old.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_not_observed() {
+    let server = RedisServer::start();
+    let replica = RedisServer::options().replica_of(&server).start();
+    let store = open(&replica.url()).await;
+    let error = store.observe(&key("a"), &VALUE).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+    let message = error.to_string();
+    assert!(message.contains("connect to its master"), "{message}");
+    assert!(message.contains(r#"lock "a" at redis://"#), "{message}");
+}
+
+/// Observers of other names do not read again, and a client without observers reads nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_costs_only_its_observers() {
+    let (server, store) = server_and_store().await;
+    let other = StoreClient::connect(&server.url(), 7).await;
+    let mut idle = observe(&*store, &key("idle")).await;
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    for number in 1..100 {
+        other.acquire("a", number).await;
+        other.release("a", number).await;
+    }
+    assert!(is_pending(&mut idle));
+    assert_eq!(calls(&server, "llen"), 0);
+    assert_eq!(calls(&server, "hello"), 0);
+}

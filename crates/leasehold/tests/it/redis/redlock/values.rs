@@ -1,0 +1,85 @@
+//! Values of leaders over many masters.
+
+use leasehold_core::Loss;
+
+use super::*;
+use crate::redis::annotations::{VALUE, annotate};
+use crate::redis::observing::{noticed, observe, until_held_by};
+
+/// The text of the value, for the holder.
+async fn text(store: &dyn Store, key: &Key) -> Option<String> {
+    let annotation = observe(store, key).await.annotation;
+    annotation.map(|annotation| annotation.text.to_string())
+}
+
+/// Acquires the free lock `a`. Returns the number of the lease: on a busy machine the first one may be too late.
+async fn acquired(store: &dyn Store, after: u64) -> u64 {
+    let mut number = after;
+    eventually_async(LONG, async || {
+        number += 1;
+        let first = acquired(&*store, 0).await;
+    let write = async |text: &str| annotate(&*store, &key, first, text).await.unwrap();
+    assert_eq!(write("one").await, Ok(()));
+    assert_eq!(text(&*other, &key).await.as_deref(), Some("one"));
+    let another = annotate(&*other, &key, first + 1, "other").await;
+    assert_eq!(another.unwrap(), Err(Loss::TakenOver));
+
+    // A minority forgets it, or has another one.
+    masters.server(0).cli(&["DEL", "app:{t:a}:value"]);
+    let stray = format!("{} 17 other", lease(first));
+    masters.server(1).cli(&["SET", "app:{t:a}:value", &stray]);
+    assert_eq!(write("two").await, Ok(()));
+    masters.server(0).cli(&["SET", "app:{t:a}:value", &stray]);
+    assert_eq!(text(&*other, &key).await.as_deref(), Some("two"));
+
+    masters.server_mut(0).kill9();
+    assert_eq!(write("three").await, Ok(()));
+    let observation = observe(&*other, &key).await;
+    assert_eq!(observation.holder.unwrap().0, lease(first));
+    assert_eq!(&*observation.annotation.clone().unwrap().text, "three");
+    // The first change at any master is noticed, and then the reader sees the rest.
+    assert_eq!(applied(&*store, release("a", first, 0)).await, RELEASED);
+    noticed(observation).await;
+    eventually_async(SOON, async || observe(&*other, &key).await.holder.is_none()).await;
+    assert_eq!(write("late").await, Err(Loss::Free));
+    let second = acquired(&*store, first + 1).await;
+    until_held_by(&*other, &key, lease(second)).await;
+
+    masters.server_mut(1).kill9();
+    for error in [
+        annotate(&*store, &key, second, "four").await.unwrap_err(),
+        store.observe(&key, &VALUE).await.unwrap_err(),
+        store.remove_annotation(&key, &VALUE).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
+        assert!(error.is_transient(), "{error}");
+        assert!(
+            error.to_string().contains(r#"lock "a" at redlock://"#),
+            "{error}"
+        );
+    }
+}
+
+/// It has no record either, so it refuses whether it is admitted or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_forgot_its_grants_stores_no_value() {
+    let mut masters = Masters::aged(3);
+    let store = open(&masters.url()).await;
+    let key = key("a");
+    let number = acquired(&*store, 0).await;
+    for nth in 0..2 {
+        masters.server_mut(nth).restart(Restart::Empty);
+    }
+    // A lock that most masters have forgotten is lost.
+    let mut annotated = None;
+    eventually_async(SOON, async || {
+        annotated = annotate(&*store, &key, number, "one").await.ok();
+        annotated.is_some()
+    })
+    .await;
+    assert_eq!(annotated, Some(Err(Loss::Free)));
+    for nth in 0..2 {
+        assert!(!is_admitted(masters.server(nth), "app"));
+        assert_eq!(masters.server(nth).cli(&["EXISTS", "app:{t:a}:value"]), "0");
+    }
+}
