@@ -165,7 +165,7 @@ fn check_events(fixture: &Fixture) {
     let lease = event("granted")["lease"].clone();
     let told = event("leader");
     assert_eq!((&told["leader"]["value"], &told["leader"]["lease"]), (&"a:1".into(), &lease));
-    let mut waiting = fixture.run_script(&[NAME], "true");
+    let mut waiting = fixture.run_script(&[NAME], "until test -e go-on; do sleep 0.02; done");
     let waiting = waiting.spawn().unwrap();
     assert_eq!(event("queue")["waiters"], 1);
     fixture.revoke(NAME);
@@ -174,6 +174,7 @@ fn check_events(fixture: &Fixture) {
     event("granted");
     assert_eq!(event("leader")["leader"], Value::Null);
     assert_eq!(event("queue")["waiters"], 0);
+    fixture.write("go-on");
     event("released");
     assert_eq!(finish(waiting).status.code(), Some(0));
     assert_eq!(leader.finish().status.code(), Some(122));
@@ -195,7 +196,8 @@ fn events_are_printed_for_people() {
     let watch = fixture.shell("leasehold watch job > events & echo $! > watch; wait").spawn();
     let mut watch = watch.unwrap();
     eventually(SOON, || fixture.read("events").contains("  job  free\n"));
-    let mut elect = fixture.leasehold(["elect", "job", "--value", "a\u{1b}:1", "true"]);
+    let mut elect = fixture.leasehold(["elect", "job", "--value", "a\u{1b}:1"]);
+    elect.args(["-c", "until grep -q leader events; do sleep 0.02; done"]);
     assert_eq!(code(&mut elect), 0);
     eventually(SOON, || fixture.read("events").contains("  job  released by lease "));
     let events = fixture.read("events");
