@@ -68,7 +68,6 @@ fn the_redis_store_follows_the_rule() {
             shape: Shape::RunningBack,
             slack: REDIS_SLACK,
             timeout: TIMEOUT,
-            annotations: false,
             ..Target::new(&RedisStore::open(&server.url(), &options).await.unwrap())
         })
         .await

@@ -31,17 +31,6 @@ macro_rules! conformance {
             conformance!(@stores [memory sqlite redis sentinel cluster buckets] $one_place);
         }
     };
-    // The stores that keep annotations.
-    (annotating $annotating:tt one_place $one_place:tt) => {
-        mod annotating {
-            use super::*;
-            conformance!(@stores [memory sqlite] $annotating);
-            mod in_one_place {
-                use super::*;
-                conformance!(@stores [memory sqlite] $one_place);
-            }
-        }
-    };
     (@stores [$($store:ident)+] $behaviours:tt) => {
         $( conformance!(@store $store $behaviours); )+
     };
@@ -60,6 +49,12 @@ macro_rules! conformance {
 
 conformance! {
     everywhere {
+        elections::a_successor_leads_when_the_leader_resigns,
+        elections::a_value_is_replaced_and_its_length_is_checked,
+        elections::a_lock_that_passes_on_has_no_leader_until_a_value_is_proclaimed,
+        elections::a_leader_that_is_cut_off_cannot_proclaim,
+        elections::each_leadership_has_a_lease_of_its_own,
+        elections::the_events_of_a_lock_come_in_their_order,
         holding::tasks_on_two_clients_exclude_each_other,
         holding::a_refusal_has_the_remaining_time,
         holding::an_owner_enters_again_and_the_store_shows_the_count,
@@ -110,6 +105,16 @@ conformance! {
         trying::work_is_not_begun_while_another_holds_the_lock,
         waiting::a_timeout_ends_the_waiting,
         waiting::a_waiter_that_is_not_polled_delays_no_other,
+        annotations::only_the_holder_annotates,
+        annotations::a_lease_of_another_client_does_not_annotate,
+        annotations::an_expired_lease_does_not_annotate,
+        annotations::an_annotation_is_kept_for_its_time,
+        annotations::an_annotation_is_removed_alone,
+        annotations::a_text_is_any_text_of_up_to_four_kibibytes,
+        annotations::kinds_that_are_not_kept_are_refused,
+        observing::each_change_of_holder_and_annotation_is_noticed,
+        observing::no_change_is_lost_in_a_storm,
+        observing::every_observer_is_notified,
     }
     // Where the records of a name are in one place, which keeps a queue and the order of a batch.
     one_place {
@@ -138,29 +143,6 @@ conformance! {
         queue::a_revocation_notifies_the_holder_and_the_head,
         queue::waiters_that_cannot_be_notified_are_passed_over,
         trying::try_lock_overtakes_no_waiter,
-    }
-}
-
-conformance! {
-    annotating {
-        annotations::only_the_holder_annotates,
-        annotations::a_lease_of_another_client_does_not_annotate,
-        annotations::an_expired_lease_does_not_annotate,
-        annotations::an_annotation_is_kept_for_its_time,
-        annotations::an_annotation_is_removed_alone,
-        annotations::a_text_is_any_text_of_up_to_four_kibibytes,
-        annotations::kinds_that_are_not_kept_are_refused,
-        elections::a_successor_leads_when_the_leader_resigns,
-        elections::a_value_is_replaced_and_its_length_is_checked,
-        elections::a_lock_that_passes_on_has_no_leader_until_a_value_is_proclaimed,
-        elections::a_leader_that_is_cut_off_cannot_proclaim,
-        elections::each_leadership_has_a_lease_of_its_own,
-        elections::the_events_of_a_lock_come_in_their_order,
-        observing::each_change_of_holder_and_annotation_is_noticed,
-        observing::no_change_is_lost_in_a_storm,
-        observing::every_observer_is_notified,
-    }
-    one_place {
         annotations::completions_are_listed_in_order_with_any_key,
         observing::each_change_of_the_queue_is_noticed,
     }

@@ -16,9 +16,6 @@ use crate::store_client::{
 /// How long a change may take to be noticed. Observers read again after a longer time anyway.
 const NOTICED_MAX: Duration = Duration::from_secs(5);
 
-/// How often a name is read where no change is pushed.
-const POLL: Duration = Duration::from_millis(10);
-
 const KIND: AnnotationKind = AnnotationKind::Value;
 
 /// What an observer reads: the holder, the number of waiters, and the text.
@@ -28,7 +25,6 @@ type Seen = (Option<LeaseId>, usize, Option<String>);
 struct Observer {
     store: Arc<dyn Store>,
     name: String,
-    is_pushed: bool,
 }
 
 impl Observer {
@@ -36,14 +32,12 @@ impl Observer {
         Self {
             store: fixture.store().await,
             name: fresh_name("observed"),
-            // Many masters have no connection that tracks the majority.
-            is_pushed: !matches!(fixture, Fixture::Masters(_)),
         }
     }
 
     async fn read(&self) -> (Seen, Observation) {
         let observation = self.store.observe(&key(&self.name), &KIND).await.unwrap();
-        assert!(observation.changed.is_some() || !self.is_pushed);
+        assert!(observation.changed.is_some());
         let time_left = observation.holder.map(|(_, time_left)| time_left);
         assert!(time_left.is_none_or(|time_left| time_left <= TTL));
         let text = observation.annotation.as_ref();
@@ -60,22 +54,17 @@ impl Observer {
         let (before, observation) = self.read().await;
         assert_ne!(before, expected);
         change().await;
-        let mut changed = observation.changed;
+        let mut changed = observation.changed.unwrap();
         let begun = Instant::now();
         loop {
-            match changed {
-                Some(changed) => {
-                    let changed = tokio::time::timeout(NOTICED_MAX, changed).await;
-                    assert!(changed.is_ok(), "{before:?} became {expected:?} unnoticed");
-                }
-                None => tokio::time::sleep(POLL).await,
-            }
+            let noticed = tokio::time::timeout(NOTICED_MAX, changed).await;
+            assert!(noticed.is_ok(), "{before:?} became {expected:?} unnoticed");
             let (seen, observation) = self.read().await;
             if seen == expected {
                 return;
             }
             assert!(begun.elapsed() < NOTICED_MAX, "{seen:?}, not {expected:?}");
-            changed = observation.changed;
+            changed = observation.changed.unwrap();
         }
     }
 }
@@ -174,13 +163,10 @@ pub(super) async fn no_change_is_lost_in_a_storm(fixture: Fixture) {
             let number = text.map_or(0, |text| text.parse().unwrap());
             assert!(number >= last, "{number} after {last}");
             last = number;
-            match observation.changed {
-                _ if last == CHANGES => {}
-                Some(changed) => {
-                    let changed = tokio::time::timeout(NOTICED_MAX, changed).await;
-                    assert!(changed.is_ok(), "{last} of {CHANGES}");
-                }
-                None => tokio::time::sleep(POLL).await,
+            if last < CHANGES {
+                let changed = observation.changed.unwrap();
+                let changed = tokio::time::timeout(NOTICED_MAX, changed).await;
+                assert!(changed.is_ok(), "{last} of {CHANGES}");
             }
         }
         Instant::now()
@@ -201,12 +187,8 @@ pub(super) async fn every_observer_is_notified(fixture: Fixture) {
     }
     granted(&*first.store, acquire(&first.name, 1)).await;
     for observation in observations {
-        match observation.changed {
-            Some(changed) => {
-                let changed = tokio::time::timeout(NOTICED_MAX, changed).await;
-                assert!(changed.is_ok());
-            }
-            None => assert!(!first.is_pushed),
-        }
+        let changed = observation.changed.unwrap();
+        let changed = tokio::time::timeout(NOTICED_MAX, changed).await;
+        assert!(changed.is_ok());
     }
 }

@@ -46,8 +46,6 @@ pub(super) struct Target<'a> {
     pub(super) timeout: Duration,
     /// How many histories to play.
     pub(super) histories: usize,
-    /// Whether it keeps annotations.
-    pub(super) annotations: bool,
 }
 
 /// A store whose replies are not those of the rule.
@@ -118,7 +116,6 @@ impl<'a> Target<'a> {
             slack: Duration::ZERO,
             timeout: Duration::ZERO,
             histories: super::HISTORIES,
-            annotations: true,
         }
     }
 
@@ -185,11 +182,9 @@ impl<'a> Player<'a> {
             for batch in &round.batches {
                 self.batch(batch).await?;
             }
-            if self.target.annotations {
-                for (name, op) in &round.annotations {
-                    let compared = self.annotation(*name, op).await;
-                    compared.map_err(|what| (*name, what))?;
-                }
+            for (name, op) in &round.annotations {
+                let compared = self.annotation(*name, op).await;
+                compared.map_err(|what| (*name, what))?;
             }
         }
         let last = self.final_requests(histories.names);

@@ -17,7 +17,24 @@ async fn acquired(store: &dyn Store, after: u64) -> u64 {
     let mut number = after;
     eventually_async(LONG, async || {
         number += 1;
-        let first = acquired(&*store, 0).await;
+        let acquiring = lasting(acquire("a", number), LONG_TTL);
+        if is_granted(&send(store, acquiring).await) {
+            return true;
+        }
+        send(store, release("a", number, 0)).await;
+        false
+    })
+    .await;
+    number
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_majority_stores_and_shows_a_value() {
+    let mut masters = Masters::aged(3);
+    let url = masters.url();
+    let [store, other] = [open(&url).await, open(&url).await];
+    let key = key("a");
+    let first = acquired(&*store, 0).await;
     let write = async |text: &str| annotate(&*store, &key, first, text).await.unwrap();
     assert_eq!(write("one").await, Ok(()));
     assert_eq!(text(&*other, &key).await.as_deref(), Some("one"));
@@ -26,10 +43,10 @@ async fn acquired(store: &dyn Store, after: u64) -> u64 {
 
     // A minority forgets it, or has another one.
     masters.server(0).cli(&["DEL", "app:{t:a}:value"]);
-    let stray = format!("{} 17 other", lease(first));
-    masters.server(1).cli(&["SET", "app:{t:a}:value", &stray]);
+    let copy = format!("{} 17 other", lease(first));
+    masters.server(1).cli(&["SET", "app:{t:a}:value", &copy]);
     assert_eq!(write("two").await, Ok(()));
-    masters.server(0).cli(&["SET", "app:{t:a}:value", &stray]);
+    masters.server(0).cli(&["SET", "app:{t:a}:value", &copy]);
     assert_eq!(text(&*other, &key).await.as_deref(), Some("two"));
 
     masters.server_mut(0).kill9();
