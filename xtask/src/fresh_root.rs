@@ -74,6 +74,13 @@ pub(crate) fn check(steps: &mut Steps, package: &Path) {
     steps.run("removal", || root.sh(PURGE));
 }
 
+/// Runs a command in a mount namespace of its own. No mount there reaches the one of this process.
+fn unshare() -> Command {
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation=private"]);
+    unshare
+}
+
 impl FreshRoot {
     fn create(&self, package: &Path) -> Result<(), String> {
         if !geteuid().is_root() {
@@ -84,8 +91,9 @@ impl FreshRoot {
         if self.0.exists() {
             fs::remove_dir_all(&self.0).map_err(|error| error.to_string())?;
         }
-        let mut debootstrap = Command::new("debootstrap");
-        debootstrap.args(["--variant=minbase", SUITE]);
+        // What it mounts into the root ends with its namespace, also if it fails.
+        let mut debootstrap = unshare();
+        debootstrap.args(["debootstrap", "--variant=minbase", SUITE]);
         run(debootstrap.arg(&self.0))?;
         fs::copy(package, self.0.join("leasehold.deb"))
             .map(drop)
@@ -94,9 +102,9 @@ impl FreshRoot {
 
     /// Runs a script in the root, with a `/proc` and a pid namespace of its own, so that no process outlives it.
     fn sh(&self, script: &str) -> Result<(), String> {
-        let mut unshare = Command::new("unshare");
+        let mut unshare = unshare();
         unshare
-            .args(["--mount", "--pid", "--fork", "--kill-child"])
+            .args(["--pid", "--fork", "--kill-child"])
             .arg(format!("--root={}", self.0.display()))
             .args(["--mount-proc", "/bin/sh", "-c", script])
             .env_clear()

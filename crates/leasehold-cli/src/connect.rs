@@ -1,25 +1,19 @@
 //! The connection to the store that the arguments name.
 
 use std::env;
+use std::error::Error as _;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use leasehold::{Client, ClientBuilder, Error};
+use leasehold::{Client, ClientBuilder, Error, ErrorKind};
 
 use crate::args::StoreArgs;
 use crate::credentials;
 use crate::exit::Failure;
 use crate::secret;
 use crate::variables::SENTINEL_PASSWORD;
-
-/// The messages of the library for a missing watchdog, a missing password, a wrong one, and sentinels that refuse
-/// access.
-const NO_WATCHDOG: &str = "no watchdog at ";
-const NO_PASSWORD: &str = "requires a password";
-const WRONG_PASSWORD: &str = "does not accept this user and password";
-const REFUSED_BY_SENTINELS: &str = "the sentinels do not name the master";
 
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
@@ -31,23 +25,37 @@ pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<
 /// The failure of an access to the store. Names the setting of a password that is wrong, and the command that starts
 /// a missing watchdog.
 pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
+    let detail = match error.kind() {
+        ErrorKind::NoWatchdog if is_of_absent_node(&error) => {
+            Some("start one with leasehold watchdog".to_owned())
+        }
+        ErrorKind::WrongPassword => Some(credentials::describe(args)),
+        ErrorKind::NoPassword if credentials::is_withheld(args) => {
+            Some(credentials::describe(args))
+        }
+        ErrorKind::SentinelPassword => Some(sentinel_password()),
+        _ => None,
+    };
     let failure = Failure::from(error);
-    let message = failure.to_string();
-    if message.contains(NO_WATCHDOG) {
-        return failure.with_detail("start one with leasehold watchdog");
+    match detail {
+        Some(detail) => failure.with_detail(&detail),
+        None => failure,
     }
-    let is_withheld = message.contains(NO_PASSWORD) && credentials::is_withheld(args);
-    if !message.contains(WRONG_PASSWORD) && !is_withheld {
-        return failure;
+}
+
+/// Whether a node of the watchdog did not reply, rather than refused this client.
+fn is_of_absent_node(error: &Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    cause.is_some_and(|cause: &Error| cause.kind() == ErrorKind::Unreachable)
+}
+
+/// The setting of the password of the sentinels, as messages describe it.
+fn sentinel_password() -> String {
+    let is_set = env::var_os(SENTINEL_PASSWORD).is_some_and(|password| !password.is_empty());
+    match is_set {
+        true => format!("the password is from {SENTINEL_PASSWORD}"),
+        false => format!("no password of the sentinels was given: set {SENTINEL_PASSWORD}"),
     }
-    if message.contains(REFUSED_BY_SENTINELS) {
-        let is_set = env::var_os(SENTINEL_PASSWORD).is_some_and(|password| !password.is_empty());
-        return failure.with_detail(&match is_set {
-            true => format!("the password is from {SENTINEL_PASSWORD}"),
-            false => format!("no password of the sentinels was given: set {SENTINEL_PASSWORD}"),
-        });
-    }
-    failure.with_detail(&credentials::describe(args))
 }
 
 /// Settings with the passwords that the arguments and the environment name.

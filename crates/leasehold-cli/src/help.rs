@@ -101,7 +101,7 @@ EXAMPLES
 pub(crate) const ONCE: &str = "\
 EXIT STATUS
   0    the run for this key was complete already (--done-exit-code)
-  otherwise that of leasehold run, which has the details of all that is not about keys
+Otherwise it is that of leasehold run, whose help describes all that is not about keys.
 
 RUNS
 A run is complete when its command has ended with 0. Then all that wait exit, and each later start for this key exits at \

@@ -37,7 +37,7 @@ pub(crate) struct Release<'a> {
     store: String,
     name: &'a str,
     released: bool,
-    cut_off: Option<Lock<'a>>,
+    lock: Option<Lock<'a>>,
 }
 
 /// The output of `doctor`.
@@ -227,13 +227,13 @@ impl<'a> Release<'a> {
     pub(crate) fn new(
         client: &leasehold::Client,
         name: &'a str,
-        cut_off: Option<&'a LockInfo>,
+        held: Option<&'a LockInfo>,
     ) -> Self {
         Self {
             store: client.store().to_string(),
             name,
-            released: cut_off.is_some(),
-            cut_off: cut_off.map(Lock::from),
+            released: held.is_some(),
+            lock: held.map(Lock::from),
         }
     }
 }
@@ -487,7 +487,7 @@ fn unwritable(error: serde_json::Error) -> Failure {
 
 /// Writes invisible characters, which are in strings only, as `\u202e`: a reader gets them exactly, and a terminal
 /// does not.
-fn escaped(json: &str) -> String {
+pub(crate) fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         if c == '\n' || output::is_visible(c) {

@@ -1,6 +1,6 @@
 //! The log on stderr.
 
-use std::io;
+use std::io::{self, Write};
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
@@ -9,6 +9,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::output::LogWriter;
 use crate::watchdog::LogFormat;
+use crate::{json, stderr};
 
 /// Logs what the filter in `LEASEHOLD_LOG` selects, and without one nothing.
 pub(crate) fn init() {
@@ -44,8 +45,22 @@ fn install(filter: Targets, format: LogFormat) {
             log.with(filter).try_init()
         }
         LogFormat::Json => {
-            let log = log.json().with_writer(io::stderr).finish();
+            let log = log.json().with_writer(|| JsonLogWriter).finish();
             log.with(filter).try_init()
         }
     };
+}
+
+/// The standard error stream for records in JSON, which have no line break inside.
+struct JsonLogWriter;
+
+impl Write for JsonLogWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        stderr::write(json::escaped(&String::from_utf8_lossy(bytes)))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }

@@ -20,17 +20,17 @@ pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8,
     }
     let client = connect(store, Client::builder()).await?;
     let mutex = client.mutex(&args.name)?;
-    let cut_off = mutex.force_release().await?;
+    let held = mutex.force_release().await?;
     if args.json {
-        json::print(&json::Release::new(&client, &args.name, cut_off.as_ref()))?;
+        json::print(&json::Release::new(&client, &args.name, held.as_ref()))?;
     } else {
-        output::print_line(&text(&output::printable(&args.name), cut_off.as_ref()))?;
+        output::print_line(&text(&output::printable(&args.name), held.as_ref()))?;
     }
-    Ok(if cut_off.is_some() { 0 } else { FREE })
+    Ok(if held.is_some() { 0 } else { FREE })
 }
 
-fn text(name: &str, cut_off: Option<&LockInfo>) -> String {
-    let Some(info) = cut_off else {
+fn text(name: &str, held: Option<&LockInfo>) -> String {
+    let Some(info) = held else {
         return format!("{name} was free already");
     };
     let mut rows = vec![

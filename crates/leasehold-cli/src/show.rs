@@ -13,7 +13,7 @@ const FREE: u8 = 1;
 pub(crate) async fn show(args: &ShowArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let client = connect(store, Client::builder()).await?;
     let mutex = client.mutex(&args.name)?;
-    let held = mutex.holder().await?;
+    let held = mutex.inspect().await?;
     if args.json {
         json::print(&json::Show::new(&client, &args.name, held.as_ref()))?;
     } else {

@@ -174,7 +174,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unreachable`], with the reason, if none has within `timeout`.
+    /// [`ErrorKind::NoWatchdog`], with the reason, if none has within `timeout`.
     ///
     /// # Cancel safety
     ///
@@ -448,7 +448,7 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings or an invalid URL,
-    /// [`ErrorKind::Unreachable`] and [`ErrorKind::Unauthorized`] as the store replies; for a
+    /// [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`] and [`ErrorKind::WrongPassword`] as the store replies; for a
     /// [`ClientBuilder::durability`] that the store does not support, [`ErrorKind::Unsupported`], or
     /// [`ErrorKind::NotReplicated`] if it has too few replicas.
     ///

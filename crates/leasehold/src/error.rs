@@ -51,8 +51,14 @@ pub(crate) enum Retry {
 pub enum ErrorKind {
     /// The store could not be reached or did not reply in time.
     Unreachable,
-    /// The store refused the credentials or the permissions of the client.
+    /// The store refused the permissions of the client.
     Unauthorized,
+    /// The store requires a password, and none was given.
+    NoPassword,
+    /// The store does not accept the user and the password.
+    WrongPassword,
+    /// The sentinels require a password of their own, or do not accept it.
+    SentinelPassword,
     /// The store replied with an error of its own.
     Store,
     /// The name, namespace or tenant is invalid.
@@ -67,6 +73,8 @@ pub enum ErrorKind {
     NoQuorum,
     /// Too few replicas acknowledged.
     NotReplicated,
+    /// No node of the watchdog accepts the client or has registered the lease.
+    NoWatchdog,
     /// The client was shut down.
     ShutDown,
 }
@@ -78,6 +86,9 @@ impl ErrorKind {
         match self {
             Self::Unreachable => "unreachable",
             Self::Unauthorized => "unauthorized",
+            Self::NoPassword => "no_password",
+            Self::WrongPassword => "wrong_password",
+            Self::SentinelPassword => "sentinel_password",
             Self::Store => "store",
             Self::InvalidName => "invalid_name",
             Self::InvalidConfig => "invalid_config",
@@ -85,6 +96,7 @@ impl ErrorKind {
             Self::Lost => "lost",
             Self::NoQuorum => "no_quorum",
             Self::NotReplicated => "not_replicated",
+            Self::NoWatchdog => "no_watchdog",
             Self::ShutDown => "shut_down",
         }
     }
@@ -100,7 +112,9 @@ impl Error {
             store: None,
             source: None,
             retry: match kind {
-                ErrorKind::Unreachable | ErrorKind::NoQuorum => Retry::NoReply,
+                ErrorKind::Unreachable | ErrorKind::NoQuorum | ErrorKind::NoWatchdog => {
+                    Retry::NoReply
+                }
                 _ => Retry::Never,
             },
         }))

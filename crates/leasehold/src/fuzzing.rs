@@ -2,7 +2,7 @@
 
 use leasehold_core::{ClientId, LeaseId, Name, Namespace, ScopeName};
 
-pub use crate::store::redis::fuzzing::{address, answer, key, push};
+pub use crate::store::redis::fuzzing::{address, key, push, reply};
 
 /// Texts as names, scopes and ids: an accepted text is kept unchanged.
 pub fn name(data: &[u8]) {

@@ -32,7 +32,7 @@ pub struct LockInfo {
     /// however many of its tasks wait: see [`Client::id`](crate::Client::id).
     ///
     /// A client that has died is listed until its turn comes. Always empty over many masters, which have no queue,
-    /// and if the user of the store may not read the queue.
+    /// in a reply of [`Mutex::holder`](crate::Mutex::holder), and if the user of the store may not read the queue.
     pub waiters: Vec<WaiterInfo>,
 }
 

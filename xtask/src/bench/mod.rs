@@ -76,7 +76,7 @@ pub(crate) fn compare(options: &Options) -> Result<(), String> {
     let plan = plan(&variants, &works, options);
     let measured = measure(&plan, options, &mut report)?;
     report.works = work_results(&works, &variants, &measured);
-    write(&report, options)
+    write(report, options)
 }
 
 /// The measurements in their order.
@@ -167,22 +167,37 @@ fn work_results(
         WorkResult {
             work: work.name.into(),
             what: work.what.into(),
+            command: None,
             results: labels.filter_map(|label| entry(work, label)).collect(),
         }
     };
     works.iter().map(result).collect()
 }
 
-/// Prints the report, and writes it if it is complete.
-fn write(report: &Report, options: &Options) -> Result<(), String> {
-    let document = report::document(report);
-    println!("\n{document}");
-    if !(options.only.is_empty() && options.work.is_empty()) {
-        println!("No file is written: --only and --work leave something out.");
+/// Prints the report, and writes it if no library was left out. Some kinds of work replace those of the report before.
+fn write(mut report: Report, options: &Options) -> Result<(), String> {
+    println!("\n{}", report::document(&report));
+    if !options.only.is_empty() {
+        println!("No file is written: --only leaves libraries out.");
         return Ok(());
     }
-    let json = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
     let directory = root().join("docs/bench");
+    if !options.work.is_empty() {
+        let before = directory.join("compare.json");
+        let before = fs::read(&before)
+            .map_err(|error| error.to_string())
+            .and_then(|json| serde_json::from_slice(&json).map_err(|error| error.to_string()))
+            .and_then(|before: Report| before.updated(report));
+        report = match before {
+            Ok(updated) => updated,
+            Err(why) => {
+                println!("No file is written: docs/bench/compare.json cannot be updated: {why}");
+                return Ok(());
+            }
+        };
+    }
+    let document = report::document(&report);
+    let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
     for (name, text) in [("compare.json", json + "\n"), ("compare.md", document)] {
         fs::create_dir_all(&directory)
             .and_then(|()| fs::write(directory.join(name), text))

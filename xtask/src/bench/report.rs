@@ -28,6 +28,9 @@ pub(super) struct Report {
 pub(super) struct WorkResult {
     pub(super) work: String,
     pub(super) what: String,
+    /// The later command that measured it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) command: Option<String>,
     /// In the order of the libraries, so that Leasehold without a variant is the first one.
     pub(super) results: Vec<Entry>,
 }
@@ -37,6 +40,27 @@ pub(super) struct WorkResult {
 pub(super) struct Entry {
     pub(super) label: String,
     pub(super) figures: BTreeMap<String, Spread>,
+}
+
+impl Report {
+    /// This report with the kinds of work that `later` has measured again.
+    pub(super) fn updated(mut self, later: Self) -> Result<Self, String> {
+        let same = (&self.machine, &self.versions) == (&later.machine, &later.versions);
+        if !same {
+            return Err("another machine or other versions have measured the rest".into());
+        }
+        let command = Some(later.command);
+        for result in later.works {
+            let mut works = self.works.iter_mut();
+            let Some(before) = works.find(|before| before.work == result.work) else {
+                return Err(format!("{} was not measured before", result.work));
+            };
+            let command = command.clone();
+            *before = WorkResult { command, ..result };
+        }
+        self.left_out.extend(later.left_out);
+        Ok(self)
+    }
 }
 
 /// The columns of the tables. One without figures is left out.
@@ -68,7 +92,11 @@ pub(super) fn document(report: &Report) -> String {
     text += &summary(&report.works);
     for result in &report.works {
         let (work, what) = (&result.work, &result.what);
-        let _ = write!(text, "\n## {work}\n\n{what}.\n\n{}", result.table());
+        let _ = write!(text, "\n## {work}\n\n{what}.\n\n");
+        if let Some(command) = &result.command {
+            let _ = write!(text, "Measured again by `{command}`.\n\n");
+        }
+        text += &result.table();
     }
     for (title, list) in [
         ("Versions", &report.versions),

@@ -167,6 +167,7 @@ fn work_result(work: &str, libraries: &[(&str, &[(&'static str, f64)])]) -> Work
     });
     WorkResult {
         work: work.into(),
+        command: None,
         what: "some work".into(),
         results: results.collect(),
     }
@@ -205,6 +206,30 @@ fn the_summary_names_where_leasehold_is_ahead_and_where_it_is_not() {
     ] {
         assert!(document.contains(expected), "{expected}\n{document}");
     }
+}
+
+#[test]
+fn a_later_report_replaces_its_kinds_of_work() {
+    let report = |command: &str, rate, works: &[&str]| Report {
+        command: command.into(),
+        works: works
+            .iter()
+            .map(|work| work_result(work, &[("leasehold", &[(RATE, rate)])]))
+            .collect(),
+        ..Report::default()
+    };
+    let all = || report("all", 100.0, &["pinned", "masters"]);
+    let updated = all().updated(report("again", 300.0, &["masters"])).unwrap();
+    let rates = updated.works.iter().map(|work| &work.results[0].figures);
+    let rates: Vec<_> = rates.map(|figures| figures[RATE].median).collect();
+    assert_eq!(rates, [100.0, 300.0]);
+    let document = report::document(&updated);
+    assert_eq!(document.matches("Measured again by `again`.").count(), 1);
+
+    let mut elsewhere = report("again", 300.0, &["masters"]);
+    elsewhere.machine = "another".into();
+    assert!(all().updated(elsewhere).is_err());
+    assert!(all().updated(report("again", 1.0, &["cluster"])).is_err());
 }
 
 #[test]

@@ -312,7 +312,7 @@ async fn print_refusal(args: &RunArgs, plan: &Plan<'_>, client: &Client) -> u8 {
         return code;
     }
     let holder = match client.mutex(&args.name) {
-        Ok(mutex) => holder::query(&mutex, holder::QUERY_TIMEOUT).await,
+        Ok(mutex) => holder::query(mutex.holder(), holder::QUERY_TIMEOUT).await,
         Err(_) => None,
     };
     let is_held = match holder {

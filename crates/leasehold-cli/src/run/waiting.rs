@@ -207,7 +207,8 @@ impl<'a> Progress<'a> {
             return;
         }
         self.queried = Some(Instant::now());
-        let info = match holder::query(self.mutex, holder::QUERY_TIMEOUT).await {
+        let query = holder::query(self.mutex.inspect(), holder::QUERY_TIMEOUT);
+        let info = match query.await {
             // It may have been granted meanwhile.
             Some(Ok(Some(info))) if info.lease.client != self.client => Some(info),
             // The store refuses the lock, although this client may not read the holder, or its masters disagree.

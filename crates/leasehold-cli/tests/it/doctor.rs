@@ -181,7 +181,7 @@ fn a_store_that_cannot_be_diagnosed_is_a_failure() {
     assert_eq!(output.status.code(), Some(125));
     assert_eq!(stdout(&output), "");
     let error = checked("error", &stderr(&output))["error"].take();
-    assert_eq!(error["kind"], "unauthorized");
+    assert_eq!(error["kind"], "wrong_password");
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("check both"), "{message}");
 }

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold_testkit::{RedisServer, eventually};
 

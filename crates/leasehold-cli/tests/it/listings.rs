@@ -44,9 +44,9 @@ fn check(fixture: &Fixture, has_queue: bool) {
     let lock = check_json(fixture, run.process.id());
 
     let (code, mut released) = json(fixture, &["release", "--force", "job"]);
-    let mut cut_off = released["cut_off"].take();
-    cut_off["time_left_ms"].take();
-    assert_eq!((code, cut_off), (0, lock));
+    let mut held = released["lock"].take();
+    held["time_left_ms"].take();
+    assert_eq!((code, held), (0, lock));
     run.signal("TERM");
     run.finish();
     let waited = finish(waiting);
@@ -233,7 +233,7 @@ fn failures_are_objects_with_json() {
             "unreachable",
             &"job".into(),
         ),
-        (&["ls", "--store", &locked], "unauthorized", &none),
+        (&["ls", "--store", &locked], "no_password", &none),
         (
             &["show", "job", "--store", "sqlite:damaged"],
             "invalid_config",

@@ -379,3 +379,39 @@ fn its_metrics_are_served_over_http() {
     let object: serde_json::Value = serde_json::from_str(object).unwrap();
     assert_eq!(object["level"], "INFO");
 }
+
+/// Neither a label nor the URL of a store breaks a record, or reaches the terminal.
+#[test]
+fn a_record_of_the_json_log_is_one_line_of_visible_characters() {
+    let odd = "a\"b\\c\n{\"d\": 1}\r\u{1b}[31me\u{9b}f\u{202e}g";
+    let fixture = Fixture::new();
+    let log = std::fs::File::create(fixture.path("log")).unwrap();
+    let store = format!("odd=sqlite:/nonexistent/{odd}");
+    let node = Node::start_with(&fixture, &["--log", "json", "--serve", &store], log);
+    let watchdog = node.option();
+    let label = format!("--label={odd}");
+    let name = "a\"b\\c";
+    let run = fixture.hold(&["--watchdog-required", &watchdog, &label, name]);
+    node.has_run(&fixture);
+    run.signal("KILL");
+    eventually(SOON, || fixture.read("log").contains("a client is dead"));
+    run.finish();
+    let log = fixture.read("log");
+    let is_visible = |c: char| !c.is_control() && c != '\u{202e}';
+    let mut records = Vec::new();
+    for line in log.lines().filter(|line| !line.starts_with("leasehold: ")) {
+        assert!(line.chars().all(is_visible), "{line:?}");
+        let record: serde_json::Value = serde_json::from_str(line).unwrap();
+        records.push(record["fields"].clone());
+    }
+    let field = |message: &str, name: &str| {
+        let mut all = records.iter();
+        let record = all.find(|it| it["message"].as_str().unwrap().contains(message));
+        record.unwrap()[name].as_str().unwrap().to_owned()
+    };
+    // The library takes no control characters into a label.
+    let label: String = odd.chars().filter(|c| !c.is_control()).collect();
+    assert_eq!(field("a client is dead", "label"), label);
+    let store = field("cannot open a store", "store");
+    assert_eq!(store, format!("sqlite:/nonexistent/{odd}"));
+}

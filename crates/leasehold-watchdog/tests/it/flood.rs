@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::__private::frame::encode;
-use leasehold::__private::wire::{Changes, Liveness, Role, ToNode};
+use leasehold::__private::wire::{Changes, Liveness, Role, ToClient, ToNode};
 use leasehold_testkit::eventually;
 use rustix::process::Signal;
 
@@ -123,14 +123,7 @@ async fn a_peer_that_sends_requests_and_reads_no_replies_is_disconnected() {
     idle.send(&ToNode::Status);
     let mut greedy = Peer::client(&fixture, 2);
     let before = memory(&node);
-    let timeout = Some(Duration::from_millis(200));
-    greedy.stream.set_write_timeout(timeout).unwrap();
-    let requests = encode(&ToNode::Status).unwrap().repeat(1_000);
-    let mut written = 0;
-    while greedy.stream.write_all(&requests).is_ok() {
-        written += 1;
-        assert!(written < 100_000, "the node reads all requests");
-    }
+    send_until_full(&mut greedy);
     assert!(memory(&node) < before + 2 * 1024 * 1024);
     let mut observer = Peer::observer(&fixture);
     eventually(SOON, || {
@@ -139,4 +132,49 @@ async fn a_peer_that_sends_requests_and_reads_no_replies_is_disconnected() {
     // A peer with one unread reply stays connected.
     assert!(observer.status_of(1).unwrap().connected);
     assert!(idle.status_of(1).is_some());
+}
+
+/// Sends requests and reads no replies, until the node reads no further request.
+fn send_until_full(peer: &mut Peer<UnixStream>) {
+    let timeout = Some(Duration::from_millis(200));
+    peer.stream.set_write_timeout(timeout).unwrap();
+    let requests = encode(&ToNode::Status).unwrap().repeat(1_000);
+    let mut written = 0;
+    while peer.stream.write_all(&requests).is_ok() {
+        written += 1;
+        assert!(written < 100_000, "the node reads all requests");
+    }
+}
+
+/// Its last message is behind those that the peer has not read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_stops_does_not_wait_for_a_peer_that_reads_nothing() {
+    let (fixture, node) = Fixture::with_node().await;
+    let mut greedy = Peer::client(&fixture, 1);
+    send_until_full(&mut greedy);
+    let mut other = Peer::client(&fixture, 2);
+    let begun = Instant::now();
+    let notified = tokio::task::spawn_blocking(move || {
+        let message = other.receive();
+        (message, begun.elapsed(), other.receive())
+    });
+    node.stop().await;
+    let stopped = begun.elapsed();
+    let (message, notified, end) = notified.await.unwrap();
+    assert_eq!((message, end), (Some(ToClient::Closing), None));
+    // The last message is bounded by a second.
+    assert!(
+        notified < stopped && stopped < Duration::from_secs(5),
+        "{notified:?}, {stopped:?}"
+    );
+    // Whatever it reads later are whole messages, and the end.
+    let mut replies = 0;
+    while let Some(message) = greedy.receive() {
+        assert!(
+            matches!(message, ToClient::Status { .. } | ToClient::Closing),
+            "{message:?}"
+        );
+        replies += 1;
+    }
+    assert!(replies > 0);
 }

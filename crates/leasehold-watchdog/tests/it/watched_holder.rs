@@ -113,7 +113,7 @@ async fn a_required_watchdog_must_be_there() {
     // Where there is no socket, nothing is waited for.
     let patient = builder().connect_timeout(SOON).connect(&url);
     let error = tokio::time::timeout(SOON / 3, patient).await.unwrap();
-    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unreachable);
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::NoWatchdog);
 
     let node = fixture.node().await;
     let builder = builder().ttl(Duration::from_millis(600));
@@ -123,7 +123,7 @@ async fn a_required_watchdog_must_be_there() {
     drop(node);
     // It is given back, and the error says what is missing.
     let error = mutex.lock().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert_eq!(error.kind(), ErrorKind::NoWatchdog);
     assert!(error.to_string().contains("watchdog"), "{error}");
     eventually_async(SOON, async || !mutex.is_locked().await.unwrap()).await;
     // When it is back, all is well again.

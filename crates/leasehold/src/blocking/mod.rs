@@ -345,6 +345,15 @@ impl Mutex {
         self.threads.wait(self.mutex.holder())
     }
 
+    /// The holder of the lock at this moment, and the waiters. See [`crate::Mutex::inspect`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::inspect`].
+    pub fn inspect(&self) -> Result<Option<LockInfo>> {
+        self.threads.wait(self.mutex.inspect())
+    }
+
     /// Frees the lock, whichever client holds it. See [`crate::Mutex::force_release`].
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(not(all(test, feature = "__shuttle")))]
-use std::task::Poll;
+use std::time::Duration;
 
 #[cfg(not(all(test, feature = "__shuttle")))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
@@ -15,19 +15,19 @@ pub(crate) use tokio::task::{AbortHandle, JoinHandle};
 #[cfg(all(test, feature = "__shuttle"))]
 pub(crate) use self::modelled::{AbortHandle, JoinHandle, Mutex, MutexGuard, Runtime, yield_now};
 
-/// Lets the tasks run that are ready. Unlike the function of tokio, it does not bind this task to its worker thread, which
-/// one of those tasks may block.
+/// How long a task that yields waits for its worker thread at most.
+#[cfg(not(all(test, feature = "__shuttle")))]
+const YIELD_MAX: Duration = Duration::from_millis(1);
+
+/// Lets the tasks run that are ready. The function of tokio binds this task to its worker thread, which one of those tasks
+/// may block: then another thread goes on with it.
 #[cfg(not(all(test, feature = "__shuttle")))]
 pub(crate) async fn yield_now() {
-    let mut has_yielded = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+    tokio::select! {
+        biased;
+        () = tokio::task::yield_now() => {}
+        () = tokio::time::sleep(YIELD_MAX) => {}
+    }
 }
 
 /// A point, besides each lock, at which the model checker may let another task run.
@@ -96,5 +96,29 @@ pub(super) mod modelled {
             }
         });
         poll.await
+    }
+}
+
+#[cfg(all(test, not(feature = "__shuttle")))]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::yield_now;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_task_that_blocks_its_worker_thread_does_not_stop_one_that_yields() {
+        let (yielded, end_of_yield) = mpsc::channel();
+        let yielding = tokio::spawn(async move {
+            // This worker thread runs it as soon as this task yields.
+            let blocking =
+                tokio::spawn(
+                    async move { end_of_yield.recv_timeout(Duration::from_secs(60)).is_ok() },
+                );
+            yield_now().await;
+            yielded.send(()).ok();
+            blocking.await
+        });
+        assert!(yielding.await.unwrap().unwrap());
     }
 }

@@ -205,7 +205,7 @@ impl Nodes {
 
     fn error(&self, message: &str) -> Error {
         let cause = self.nodes.iter().find_map(|node| node.last_error());
-        let error = Error::new(ErrorKind::Unreachable, message);
+        let error = Error::new(ErrorKind::NoWatchdog, message);
         match cause {
             Some(cause) => error.with_source(cause),
             None => error,

@@ -8,7 +8,7 @@ use super::*;
 /// The name of a fuzz target, its function, and inputs that get far.
 type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
 
-/// An answer begins with the byte that chooses its requests.
+/// A reply begins with the byte that chooses its requests.
 const TARGETS: [Target; 5] = [
     (
         "address",
@@ -26,8 +26,8 @@ const TARGETS: [Target; 5] = [
         ],
     ),
     (
-        "answer",
-        answer,
+        "reply",
+        reply,
         &[
             "\0*3\r\n:1700000000000000\r\n:1\r\n:1700000000000001\r\n",
             "\0*3\r\n:1700000000000000\r\n:2\r\n:-1\r\n",
@@ -139,9 +139,9 @@ fn no_input_breaks_a_target() {
 /// Shows that the good inputs are good: they get behind the first check of each target.
 #[test]
 fn good_inputs_get_far() {
-    let [.., (_, _, answers), _, (_, _, names), (_, _, pushes)] = TARGETS;
+    let [.., (_, _, replies), _, (_, _, names), (_, _, pushes)] = TARGETS;
     let parsed = |text: &str| redis::parse_redis_value(text.as_bytes()).is_ok();
-    assert!(answers.iter().all(|answer| parsed(&answer[1..])));
+    assert!(replies.iter().all(|reply| parsed(&reply[1..])));
     let mut pushes = pushes.iter().filter(|push| push.starts_with('>'));
     assert!(pushes.all(|push| parsed(push)));
     let leases = names.iter().filter(|name| name.parse::<LeaseId>().is_ok());

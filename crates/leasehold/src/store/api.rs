@@ -10,7 +10,7 @@ use leasehold_core::{
     Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Outcome, StoreTime, Ttl,
 };
 
-pub use super::entry::{ClientInfo, Entry, WaiterInfo};
+pub use super::entry::{ClientInfo, Detail, Entry, WaiterInfo};
 pub use super::event::{Event, EventScope, Listener, WakeupMode};
 #[cfg(any(test, all(feature = "__fuzz", feature = "redis")))]
 pub(crate) use super::key::fixture;
@@ -93,7 +93,20 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
     /// # Errors
     ///
     /// The store's error.
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>>;
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        self.inspect_with(key, Detail::Waiters)
+    }
+
+    /// As [`Store::inspect`], but reads no more than `detail` needs. The rest of the entry may be empty.
+    ///
+    /// # Errors
+    ///
+    /// The store's error.
+    fn inspect_with<'a>(
+        &'a self,
+        key: &'a Key,
+        detail: Detail,
+    ) -> BoxFuture<'a, Result<Option<Entry>>>;
 
     /// The locks that are held in a keyspace with their waiters, ordered by name. This is not a snapshot: locks may be
     /// acquired and released during the call.

@@ -32,6 +32,17 @@ impl Entry {
     pub const WAITERS_MAX: usize = 1_000;
 }
 
+/// How much of a lock is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// The lease that holds it, and its token.
+    Lease,
+    /// The client info of the holder, too.
+    Holder,
+    /// The waiters and their client info, too.
+    Waiters,
+}
+
 /// A lease that waits for a lock in the queue of the store. The tasks of a client share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

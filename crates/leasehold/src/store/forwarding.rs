@@ -8,8 +8,8 @@ use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss};
 
 use super::api::private::Sealed;
 use super::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Observation,
-    Reply, Request, Shard, Store,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Leftover, Listener,
+    Observation, Reply, Request, Shard, Store,
 };
 use crate::{Durability, Result};
 
@@ -104,6 +104,14 @@ impl<W: ForwardingStore> Store for W {
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         ForwardingStore::inspect(self, key)
+    }
+
+    fn inspect_with<'a>(
+        &'a self,
+        key: &'a Key,
+        detail: Detail,
+    ) -> BoxFuture<'a, Result<Option<Entry>>> {
+        self.inner().inspect_with(key, detail)
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {

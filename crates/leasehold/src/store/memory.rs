@@ -12,8 +12,8 @@ use leasehold_core::{ClientId, Instant, StoreTime};
 use crate::clock::{BootClock, Clock};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Observation, Reply,
-    Request, Store, WaiterInfo, WakeupMode, refuse_replicated,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, Key, Keyspace, Listener,
+    Observation, Reply, Request, Store, WaiterInfo, WakeupMode, refuse_replicated,
 };
 use crate::store::lock::lock;
 use crate::store::observation::visible;
@@ -216,10 +216,11 @@ impl Tables {
         self.gc_at = (self.records.len() + self.annotations.len()) * 2;
     }
 
-    fn entry(&self, key: &Key, now: StoreTime) -> Option<Entry> {
+    fn entry(&self, key: &Key, now: StoreTime, detail: Detail) -> Option<Entry> {
         let record = self.records.get(key)?;
         let hold = record.holder(now)?;
-        let queue = (now < record.queue.until()).then(|| record.queue.waiters());
+        let is_read = detail >= Detail::Waiters && now < record.queue.until();
+        let queue = is_read.then(|| record.queue.waiters());
         let waiters = queue.into_iter().flatten().take(Entry::WAITERS_MAX);
         Some(Entry {
             key: key.clone(),
@@ -262,8 +263,12 @@ impl Store for MemoryStore {
         Capabilities::new(WakeupMode::Grants)
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(async move { Ok(lock(&self.tables).entry(key, self.now())) })
+    fn inspect_with<'a>(
+        &'a self,
+        key: &'a Key,
+        detail: Detail,
+    ) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(async move { Ok(lock(&self.tables).entry(key, self.now(), detail)) })
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
@@ -271,7 +276,9 @@ impl Store for MemoryStore {
             let now = self.now();
             let tables = lock(&self.tables);
             let keys = tables.records.keys().filter(|key| key.space == *space);
-            let mut entries: Vec<_> = keys.filter_map(|key| tables.entry(key, now)).collect();
+            let mut entries: Vec<_> = keys
+                .filter_map(|key| tables.entry(key, now, Detail::Waiters))
+                .collect();
             entries.sort_by(|a, b| a.key.name.cmp(&b.key.name));
             Ok(entries)
         })

@@ -36,7 +36,7 @@ pub use leasehold_core::{
 #[cfg(test)]
 pub(crate) use self::api::fixture;
 pub use self::api::{
-    BoxFuture, Capabilities, Changed, ClientInfo, Entry, Event, EventScope, Key, Keyspace,
+    BoxFuture, Capabilities, Changed, ClientInfo, Detail, Entry, Event, EventScope, Key, Keyspace,
     Leftover, Listener, Observation, Reply, Request, Shard, Store, WaiterInfo, WakeupMode,
 };
 pub(crate) use self::api::{no_annotation, not_replicated};

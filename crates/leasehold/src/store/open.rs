@@ -42,7 +42,7 @@ use crate::{Error, ErrorKind, Result};
 /// # Errors
 ///
 /// [`ErrorKind::InvalidConfig`] for any other URL, [`ErrorKind::Unsupported`] if the crate was built
-/// without the feature, [`ErrorKind::Unreachable`] and [`ErrorKind::Unauthorized`] by the reply of the
+/// without the feature, [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`] and [`ErrorKind::WrongPassword`] by the reply of the
 /// server.
 #[cfg_attr(
     not(any(feature = "sqlite", feature = "redis")),

@@ -11,7 +11,7 @@ use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
 use crate::driver::context::AcquireOptions;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
-use crate::store::{Key, Reply, Request, not_replicated};
+use crate::store::{Detail, Key, Reply, Request, not_replicated};
 use crate::sync::job::JobBuilder;
 use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 
@@ -396,7 +396,7 @@ impl Mutex {
     ///
     /// Changes nothing.
     pub async fn is_locked(&self) -> Result<bool> {
-        Ok(self.holder().await?.is_some())
+        Ok(self.read(Detail::Lease).await?.is_some())
     }
 
     /// The time until the lease of the holder expires unless it is renewed, or until the end of a minimum hold. `None`:
@@ -410,7 +410,21 @@ impl Mutex {
     ///
     /// Changes nothing.
     pub async fn time_left(&self) -> Result<Option<Duration>> {
-        Ok(self.holder().await?.map(|info| info.time_left))
+        let info = self.read(Detail::Lease).await?;
+        Ok(info.map(|info| info.time_left))
+    }
+
+    /// The holder of the lock at this moment, without the waiters. `None`: the lock is free.
+    ///
+    /// # Errors
+    ///
+    /// As the store replies. [`ErrorKind::NoQuorum`] if that depends on masters that did not reply.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn holder(&self) -> Result<Option<LockInfo>> {
+        self.read(Detail::Holder).await
     }
 
     /// The holder of the lock at this moment, and the waiters in their order. During a minimum hold it is the last
@@ -420,7 +434,7 @@ impl Mutex {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// let mutex = client.mutex("orders/42")?;
-    /// if let Some(lock) = mutex.holder().await? {
+    /// if let Some(lock) = mutex.inspect().await? {
     ///     let own = |waiter: &leasehold::WaiterInfo| waiter.lease.client == client.id();
     ///     if let Some(before) = lock.waiters.iter().position(own) {
     ///         println!("held by {:?}; {before} clients are served before this one", lock.client);
@@ -431,16 +445,13 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As the store replies. [`ErrorKind::NoQuorum`] if that depends on masters that did not reply.
+    /// As [`Mutex::holder`].
     ///
     /// # Cancel safety
     ///
     /// Changes nothing.
-    pub async fn holder(&self) -> Result<Option<LockInfo>> {
-        match self.driver.context.store.inspect(&self.key).await {
-            Ok(entry) => Ok(entry.map(LockInfo::from)),
-            Err(error) => Err(self.driver.context.name_error(error, &self.key)),
-        }
+    pub async fn inspect(&self) -> Result<Option<LockInfo>> {
+        self.read(Detail::Waiters).await
     }
 
     /// Frees the lock, whichever client holds it, and returns that holder. Ends a minimum hold, too. `None`: the lock was
@@ -458,7 +469,7 @@ impl Mutex {
     /// Dropped, it may or may not have freed the lock.
     pub async fn force_release(&self) -> Result<Option<LockInfo>> {
         // The lock can be freed although its holder is not certain.
-        let before = match self.holder().await {
+        let before = match self.inspect().await {
             Err(error) if error.kind() == ErrorKind::NoQuorum => None,
             found => found?,
         };
@@ -479,6 +490,14 @@ impl Mutex {
             Reply::Rejected(error) | Reply::Unknown(error) => {
                 Err(self.driver.context.name_error(error, &self.key))
             }
+        }
+    }
+
+    async fn read(&self, detail: Detail) -> Result<Option<LockInfo>> {
+        let context = &self.driver.context;
+        match context.store.inspect_with(&self.key, detail).await {
+            Ok(entry) => Ok(entry.map(LockInfo::from)),
+            Err(error) => Err(context.name_error(error, &self.key)),
         }
     }
 

@@ -297,7 +297,9 @@ impl World {
             held.lock().lease.holds_mut().leave(hold);
         }
         self.driver.renewer.remove(&held);
-        self.store.apply(vec![held.release(0, policy().ttl)]).await;
+        self.store
+            .apply(vec![held.second_release().request(Instant::default())])
+            .await;
         if mutation != Mutation::DoesNotWait {
             held.no_renewal().await;
         }

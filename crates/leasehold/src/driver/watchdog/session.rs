@@ -293,11 +293,11 @@ impl NodeSession {
                     client.store,
                     refusal.stores.join(", ")
                 );
-                return Error::new(ErrorKind::Unreachable, message);
+                return Error::new(ErrorKind::NoWatchdog, message);
             }
             _ => format!("the watchdog at {self} refuses this client"),
         };
-        Error::new(ErrorKind::Unreachable, message).with_source(ended)
+        Error::new(ErrorKind::NoWatchdog, message).with_source(ended)
     }
 
     /// Serves one connection. Returns why it ended.

@@ -35,10 +35,10 @@ pub(super) fn encode(verb: &str, script: &str, registration: &Registration<'_>) 
 }
 
 /// The result of a call of [`REGISTER`].
-pub(super) fn registered(key: &str, answer: Value) -> Result<()> {
-    Err(match answer {
+pub(super) fn registered(key: &str, reply: Value) -> Result<()> {
+    Err(match reply {
         Value::Int(_) => return Ok(()),
         Value::ServerError(error) => errors::call(&error).0,
-        answer => codec::failed_command(key, &answer).unwrap_or_else(errors::invalid_reply),
+        reply => codec::failed_command(key, &reply).unwrap_or_else(errors::invalid_reply),
     })
 }

@@ -1,4 +1,4 @@
-//! Encodes requests as arguments of the scripts, and decodes their answers.
+//! Encodes requests as arguments of the scripts, and decodes their replies.
 
 use std::fmt::{Arguments, Display, Write as _};
 use std::num::NonZeroU32;
@@ -112,17 +112,17 @@ pub(super) fn encode_continue(verb: &str, script: &str, (keys, node): &(&[Key], 
     cmd
 }
 
-/// Decodes an answer of the script. Returns one reply per request.
+/// Decodes a reply of the script. Returns one reply per request.
 ///
 /// An invalid part leaves only its own request unknown.
-pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
+pub(super) fn decode(requests: &[Request], value: Value) -> Vec<Reply> {
     let strange = || Reply::Unknown(errors::invalid_reply());
     let all = |reply: Reply| vec![reply; requests.len()];
-    let mut items = match answer {
+    let mut items = match value {
         Value::Array(items) => items.into_iter(),
         Value::Nil => return all_plain(requests, None),
         Value::BulkString(_) | Value::SimpleString(_) | Value::VerbatimString { .. } => {
-            let now = text(&answer).and_then(|now| now.parse().ok());
+            let now = text(&value).and_then(|now| now.parse().ok());
             return match now.map(StoreTime::from_micros) {
                 Some(now) => all_plain(requests, Some(now)),
                 None => all(strange()),
@@ -226,9 +226,9 @@ pub(super) fn encode_renewals(
     cmd
 }
 
-/// The time of the server, and the positions that were not renewed. `None` if the answer is invalid.
-pub(super) fn decode_renewals(answer: &Value) -> Option<(StoreTime, Vec<usize>)> {
-    let Value::Array(items) = answer else {
+/// The time of the server, and the positions that were not renewed. `None` if the reply is invalid.
+pub(super) fn decode_renewals(reply: &Value) -> Option<(StoreTime, Vec<usize>)> {
+    let Value::Array(items) = reply else {
         return None;
     };
     let mut numbers = items.iter().map(|item| match item {
@@ -399,8 +399,8 @@ pub(super) fn record(value: &Value) -> Option<(LeaseId, u32)> {
 }
 
 /// The fields of a hash or an object, in either protocol. `None` if it has none.
-pub(super) fn fields(answer: &Value) -> Option<Vec<(&Value, &Value)>> {
-    match answer {
+pub(super) fn fields(reply: &Value) -> Option<Vec<(&Value, &Value)>> {
+    match reply {
         Value::Map(fields) => Some(fields.iter().map(|(name, value)| (name, value)).collect()),
         Value::Array(flat) => Some(
             flat.chunks_exact(2)
@@ -412,9 +412,9 @@ pub(super) fn fields(answer: &Value) -> Option<Vec<(&Value, &Value)>> {
 }
 
 /// The value of a field.
-pub(super) fn field<'a>(answer: &'a Value, name: &str) -> Option<&'a Value> {
+pub(super) fn field<'a>(reply: &'a Value, name: &str) -> Option<&'a Value> {
     let is = |field: &Value| text(field).is_some_and(|field| field == name);
-    let mut fields = fields(answer)?.into_iter();
+    let mut fields = fields(reply)?.into_iter();
     fields.find_map(|(field, value)| is(field).then_some(value))
 }
 
@@ -463,9 +463,9 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_names_what_was_not_renewed() {
+    fn a_reply_names_what_was_not_renewed() {
         let now = StoreTime::from_micros(7);
-        for (answer, open) in [
+        for (reply, open) in [
             ("*1\r\n:7\r\n", Some((now, vec![]))),
             ("*3\r\n:7\r\n:1\r\n:3\r\n", Some((now, vec![0, 2]))),
             ("*0\r\n", None),
@@ -476,8 +476,8 @@ mod tests {
             ("*2\r\n$9\r\nPEXPIREAT\r\n_\r\n", None),
             ("_\r\n", None),
         ] {
-            let value = redis::parse_redis_value(answer.as_bytes()).unwrap();
-            assert_eq!(decode_renewals(&value), open, "{answer:?}");
+            let value = redis::parse_redis_value(reply.as_bytes()).unwrap();
+            assert_eq!(decode_renewals(&value), open, "{reply:?}");
         }
     }
 }

@@ -36,6 +36,10 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 /// When a TLS handshake without a reply is checked by a request without TLS.
 const PLAIN_CHECK_AFTER: Duration = Duration::from_secs(1);
 
+/// How long that request waits for its reply. A server without TLS replies at once; a silent one keeps no second
+/// connection.
+const PLAIN_REPLY_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// The id of the next session.
 static NEXT_SESSION: AtomicU64 = AtomicU64::new(0);
 
@@ -131,7 +135,7 @@ pub(super) async fn role(connection: &mut MultiplexedConnection) -> Option<Role>
     }
 }
 
-/// Whether the answer to `HELLO` is that of a node of a cluster.
+/// Whether the reply to `HELLO` is that of a node of a cluster.
 pub(super) fn is_cluster_node(hello: &Value) -> bool {
     field(hello, "mode").and_then(text).as_deref() == Some("cluster")
 }
@@ -186,7 +190,8 @@ async fn until_plain_reply(address: &Address) {
         // An error such as NOAUTH is a reply, too.
         connection.send_packed_command(&cmd("PING")).await.ok()
     };
-    if ping.await.is_none() {
+    let replied = tokio::time::timeout(PLAIN_REPLY_TIMEOUT, ping).await;
+    if !matches!(replied, Ok(Some(_))) {
         std::future::pending::<()>().await;
     }
 }

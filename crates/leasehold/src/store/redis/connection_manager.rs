@@ -106,7 +106,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Sends one command, and returns its answer.
+    /// Sends one command, and returns its reply.
     pub(super) async fn query(&self, cmd: Cmd) -> Result<Value> {
         let query = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_command(&cmd).await
@@ -114,10 +114,10 @@ impl ConnectionManager {
         self.exchange(Duration::ZERO, query).await
     }
 
-    /// Runs `exchange`, which sends requests and waits for their answers, within a response timeout that is
+    /// Runs `exchange`, which sends requests and waits for their replies, within a response timeout that is
     /// `longer`. Connects first if needed, within the connect timeout.
     ///
-    /// A connection that failed or timed out is not used again: late answers on it must not delay those of
+    /// A connection that failed or timed out is not used again: late replies on it must not delay those of
     /// other requests, or be taken for them.
     pub(super) async fn exchange<T, F>(
         &self,
@@ -130,10 +130,10 @@ impl ConnectionManager {
         let session = self.session().await?;
         let exchange = exchange(session.connection.clone());
         let deadline = deadline(self.response_timeout.saturating_add(longer));
-        self.answer(&session, deadline, exchange).await
+        self.await_reply(&session, deadline, exchange).await
     }
 
-    /// A connection with all subscriptions, opened within the connect timeout, and the deadline of an answer on it
+    /// A connection with all subscriptions, opened within the connect timeout, and the deadline of a reply on it
     /// within a response timeout that is `longer`. The future may be dropped: no record is involved.
     pub(super) async fn settled(&self, longer: Duration) -> Result<(Arc<Session>, Instant)> {
         let session = self.session().await?;
@@ -154,11 +154,11 @@ impl ConnectionManager {
             &self.target,
             self.subscribed_to,
         );
-        self.answer(session, deadline, settle).await
+        self.await_reply(session, deadline, settle).await
     }
 
-    /// Waits for an answer on a connection, and ends the connection if none arrives.
-    pub(super) async fn answer<T>(
+    /// Waits for a reply on a connection, and ends the connection if none arrives.
+    pub(super) async fn await_reply<T>(
         &self,
         session: &Arc<Session>,
         deadline: Instant,
@@ -172,10 +172,10 @@ impl ConnectionManager {
         };
         let error = tokio::select! {
             biased;
-            // The answers of a former master are void.
+            // The replies of a former master are void.
             () = replaced => errors::replaced(),
-            answer = timeout_at(deadline, exchange) => match answer {
-                Ok(Ok(answer)) => return Ok(answer),
+            reply = timeout_at(deadline, exchange) => match reply {
+                Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(error)) => errors::no_reply(&error),
                 Err(_) => errors::no_reply_within(self.response_timeout),
             },

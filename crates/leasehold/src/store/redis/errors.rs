@@ -156,13 +156,15 @@ pub(super) fn quote(words: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind::{InvalidConfig, Store, Unauthorized, Unsupported};
+    use crate::ErrorKind::{
+        InvalidConfig, NoPassword, Store, Unauthorized, Unsupported, WrongPassword,
+    };
 
     #[test]
     fn an_error_of_the_server_has_advice() {
         for (text, kind, is_transient, advice) in [
-            ("NOAUTH Authentication", Unauthorized, false, "password"),
-            ("WRONGPASS invalid", Unauthorized, false, "check both"),
+            ("NOAUTH Authentication", NoPassword, false, "password"),
+            ("WRONGPASS invalid", WrongPassword, false, "check both"),
             ("NOPERM no permissions to run", Unauthorized, false, "allow"),
             ("ERR script can't run", Unauthorized, false, "allow"),
             ("NOPERM script can't access", Unauthorized, false, "~NAME"),

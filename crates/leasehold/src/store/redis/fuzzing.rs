@@ -49,17 +49,17 @@ pub fn address(data: &[u8]) {
     }
 }
 
-/// Bytes as the answer of a server to a batch of the script, to the queries of a listing, and to
+/// Bytes as the reply of a server to a batch of the script, to the queries of a listing, and to
 /// `CLUSTER SLOTS`.
-pub fn answer(data: &[u8]) {
+pub fn reply(data: &[u8]) {
     if let Some((choice, bytes)) = data.split_first()
         && let Ok(value) = redis::parse_redis_value(bytes)
     {
-        check_answer(*choice, value);
+        check_reply(*choice, value);
     }
 }
 
-fn check_answer(choice: u8, value: Value) {
+fn check_reply(choice: u8, value: Value) {
     let requests = requests(choice);
     assert_eq!(codec::decode(&[], value.clone()).len(), 0);
     let replies = codec::decode(&requests, value.clone());
@@ -77,9 +77,9 @@ fn check_answer(choice: u8, value: Value) {
         assert_eq!(value, Value::BulkString(text.into_bytes()));
     }
     check_slots(&value);
-    if let Value::Array(answers) = value
+    if let Value::Array(values) = value
         && let Err(Unreadable::Foreign(error) | Unreadable::Refused(error)) =
-            inspect::entry(&requests[0].key, &answers)
+            inspect::entry(&requests[0].key, &values)
     {
         check_message(&error);
     }

@@ -12,17 +12,14 @@ use super::codec::{fields, record, text, time_left};
 use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::keys::{client_key, counter_key, parse_record, queue_key, record_key, record_pattern};
-use crate::store::api::{ClientInfo, Entry, Key, Keyspace, WaiterInfo};
-use crate::{Error, Result};
+use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace, WaiterInfo};
+use crate::{Error, ErrorKind, Result};
 
 /// The number of keys that one step of a listing scans, which takes about half a millisecond.
 const SCAN_COUNT: u32 = 1_000;
 
 /// The number of records read in one round trip.
 pub(super) const READ_MAX: usize = 256;
-
-/// The number of commands that read a record.
-const READS_EACH: usize = 4;
 
 /// Why a record cannot be read.
 pub(super) enum Unreadable {
@@ -37,7 +34,7 @@ pub(super) type Query = (String, Cmd);
 
 /// A server or cluster that executes queries.
 pub(super) trait Reader: Sync {
-    /// The answers, one per query and in the same order.
+    /// The replies, one per query and in the same order.
     fn read(&self, queries: Vec<Query>) -> impl Future<Output = Result<Vec<Value>>> + Send;
 
     /// Adds the store to an error.
@@ -54,9 +51,9 @@ impl Reader for ConnectionManager {
         let send = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_commands(&pipeline, 0, count).await
         };
-        let answers = self.exchange(Duration::ZERO, send).await?;
-        if answers.len() == count {
-            Ok(answers)
+        let replies = self.exchange(Duration::ZERO, send).await?;
+        if replies.len() == count {
+            Ok(replies)
         } else {
             Err(self.name_error(errors::invalid_reply()))
         }
@@ -68,11 +65,17 @@ impl Reader for ConnectionManager {
 }
 
 /// The lease that holds a lock.
-pub(super) async fn inspect(reader: &impl Reader, key: &Key) -> Result<Option<Entry>> {
-    let mut found = entries(reader, std::slice::from_ref(key)).await?;
+pub(super) async fn inspect(
+    reader: &impl Reader,
+    key: &Key,
+    detail: Detail,
+) -> Result<Option<Entry>> {
+    let mut found = entries(reader, std::slice::from_ref(key), detail).await?;
     match found.pop() {
         Some(Ok(Some(mut entry))) => {
-            add_clients(reader, std::slice::from_mut(&mut entry)).await?;
+            if detail >= Detail::Holder {
+                add_clients(reader, std::slice::from_mut(&mut entry)).await?;
+            }
             Ok(Some(entry))
         }
         Some(Ok(None)) | None => Ok(None),
@@ -95,7 +98,7 @@ pub(super) async fn list(
     let keys: Vec<_> = all.into_iter().map(|name| space.key(name)).collect();
     let mut listed = Vec::new();
     for part in keys.chunks(READ_MAX) {
-        for found in entries(reader, part).await? {
+        for found in entries(reader, part, Detail::Waiters).await? {
             match found {
                 Ok(entry) => listed.extend(entry),
                 Err(Unreadable::Foreign(_)) => {}
@@ -140,9 +143,9 @@ pub(super) async fn scan(
     }
 }
 
-/// The next cursor and the keys in an answer to `SCAN`.
-fn scanned(answer: Value, pattern: &str) -> Result<(String, Vec<Value>)> {
-    let parts = match answer {
+/// The next cursor and the keys in a reply to `SCAN`.
+fn scanned(reply: Value, pattern: &str) -> Result<(String, Vec<Value>)> {
+    let parts = match reply {
         Value::ServerError(error) => {
             return Err(errors::command_error("SCAN", pattern, &error));
         }
@@ -160,21 +163,25 @@ fn scanned(answer: Value, pattern: &str) -> Result<(String, Vec<Value>)> {
 async fn entries(
     reader: &impl Reader,
     keys: &[Key],
+    detail: Detail,
 ) -> Result<Vec<Result<Option<Entry>, Unreadable>>> {
-    let mut queries = Vec::with_capacity(keys.len() * READS_EACH);
+    let mut queries = Vec::new();
     for key in keys {
         let (record, counter) = (record_key(key).to_string(), counter_key(key).to_string());
         queries.push(query("GET", record.clone()));
         queries.push(query("PTTL", record));
         queries.push(query("GET", counter));
-        // After the record: a waiter that has become the holder meanwhile is not listed as both.
-        let (queue, mut waiters) = query("LRANGE", queue_key(key).to_string());
-        waiters.arg(0).arg(2 * Entry::WAITERS_MAX - 1);
-        queries.push((queue, waiters));
+        if detail >= Detail::Waiters {
+            // After the record: a waiter that has become the holder meanwhile is not listed as both.
+            let (queue, mut waiters) = query("LRANGE", queue_key(key).to_string());
+            waiters.arg(0).arg(2 * Entry::WAITERS_MAX - 1);
+            queries.push((queue, waiters));
+        }
     }
-    let answers = reader.read(queries).await?;
-    let entries = keys.iter().zip(answers.chunks(READS_EACH));
-    Ok(entries.map(|(key, answers)| entry(key, answers)).collect())
+    let each = queries.len() / keys.len().max(1);
+    let replies = reader.read(queries).await?;
+    let entries = keys.iter().zip(replies.chunks(each.max(1)));
+    Ok(entries.map(|(key, replies)| entry(key, replies)).collect())
 }
 
 /// A command with a key as its only argument.
@@ -198,10 +205,9 @@ async fn add_clients(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> 
     let mut found = BTreeMap::<ClientId, ClientInfo>::new();
     for part in clients.chunks(READ_MAX) {
         let queries = part.iter().map(|(_, key)| query("HGETALL", key.clone()));
-        let answers = reader.read(queries.collect()).await?;
-        let read = part.iter().zip(&answers);
-        found
-            .extend(read.filter_map(|((client, _), answer)| Some((*client, client_info(answer)?))));
+        let replies = reader.read(queries.collect()).await?;
+        let read = part.iter().zip(&replies);
+        found.extend(read.filter_map(|((client, _), reply)| Some((*client, client_info(reply)?))));
     }
     for entry in entries {
         entry.client = found.get(&entry.lease.client).cloned();
@@ -212,18 +218,18 @@ async fn add_clients(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> 
     Ok(())
 }
 
-pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unreadable> {
+pub(super) fn entry(key: &Key, replies: &[Value]) -> Result<Option<Entry>, Unreadable> {
     let strange = || Unreadable::Refused(errors::invalid_reply());
-    let [value, ttl, counter, queue] = answers else {
+    let [value, ttl, counter, queue @ ..] = replies else {
         return Err(strange());
     };
     let (record_key, counter_key) = (record_key(key).to_string(), counter_key(key).to_string());
-    for (command, key, answer) in [
+    for (command, key, reply) in [
         ("GET", &record_key, value),
         ("PTTL", &record_key, ttl),
         ("GET", &counter_key, counter),
     ] {
-        if let Value::ServerError(error) = answer {
+        if let Value::ServerError(error) = reply {
             let described = errors::command_error(command, key, error);
             return Err(match error.code() {
                 "WRONGTYPE" => Unreadable::Foreign(described),
@@ -248,7 +254,7 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unrea
         time_left: time_left(*ttl),
         token: parsed(counter).and_then(Token::new),
         client: None,
-        waiters: waiters(queue),
+        waiters: queue.first().map(waiters).unwrap_or_default(),
     }))
 }
 
@@ -265,8 +271,8 @@ fn waiters(queue: &Value) -> Vec<WaiterInfo> {
     leases.map(waiter).collect()
 }
 
-pub(super) fn client_info(answer: &Value) -> Option<ClientInfo> {
-    let fields = fields(answer).filter(|fields| !fields.is_empty())?;
+pub(super) fn client_info(reply: &Value) -> Option<ClientInfo> {
+    let fields = fields(reply).filter(|fields| !fields.is_empty())?;
     let mut info = ClientInfo::default();
     for (name, value) in fields {
         let value = text(value).unwrap_or_default();

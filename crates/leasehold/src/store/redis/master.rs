@@ -130,8 +130,8 @@ impl RedisStore {
         let result = match script.call_at(&self.manager, &(), call).await {
             Err(error) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::call(&error).0),
-            Ok(answer) => inspection(&answer)
-                .ok_or_else(|| failed_command(&key, &answer).unwrap_or_else(errors::invalid_reply)),
+            Ok(reply) => inspection(&reply)
+                .ok_or_else(|| failed_command(&key, &reply).unwrap_or_else(errors::invalid_reply)),
         };
         result.map_err(|error| error.at_store(self))
     }
@@ -140,14 +140,14 @@ impl RedisStore {
         let result = match self.manager.query(query).await {
             Err(error) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::command_error(command, "", &error)),
-            Ok(answer) => text(&answer).ok_or_else(errors::invalid_reply),
+            Ok(reply) => text(&reply).ok_or_else(errors::invalid_reply),
         };
         result.map_err(|error: Error| error.at_store(self))
     }
 }
 
-fn inspection(answer: &Value) -> Option<Inspection> {
-    let Value::Array(items) = answer else {
+fn inspection(reply: &Value) -> Option<Inspection> {
+    let Value::Array(items) = reply else {
         return None;
     };
     let [run, up, now, admitted, high, since] = <[Value; 6]>::try_from(items.clone()).ok()?;
@@ -181,13 +181,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_of_the_script_is_parsed() {
+    fn a_reply_of_the_script_is_parsed() {
         let run = "f".repeat(40);
-        let answer = |values: [&str; 6]| {
+        let reply = |values: [&str; 6]| {
             let values = values.map(|value| Value::BulkString(value.into()));
             inspection(&Value::Array(values.into()))
         };
-        let new = answer([&run, "61", "7000000", "", "", "5000000"]).unwrap();
+        let new = reply([&run, "61", "7000000", "", "", "5000000"]).unwrap();
         assert_eq!(new.run, run);
         assert_eq!(new.observation.run, RunId(u128::MAX));
         assert_eq!(new.observation.uptime, Duration::from_secs(60));
@@ -195,14 +195,14 @@ mod tests {
         assert_eq!(new.observation.high, None);
         let since = new.observation.since;
         assert_eq!(since, Some(StoreTime::from_micros(5_000_000)));
-        let admitted = answer([&run, "0", "7", &run, "9", ""]).unwrap();
+        let admitted = reply([&run, "0", "7", &run, "9", ""]).unwrap();
         assert!(admitted.observation.is_admitted());
         assert_eq!(admitted.observation.high, Token::new(9));
         for other in ["no run", "0"] {
-            let restarted = answer([&run, "0", "7", other, "0", "7"]).unwrap();
+            let restarted = reply([&run, "0", "7", other, "0", "7"]).unwrap();
             assert_eq!(restarted.observation.admitted, Some(RunId(0)));
             assert!(!restarted.observation.is_admitted());
         }
-        assert!(answer(["", "0", "7", "", "", ""]).is_none());
+        assert!(reply(["", "0", "7", "", "", ""]).is_none());
     }
 }

@@ -8,7 +8,7 @@
 //!   on to the clients.
 //! * `script` calls scripts, and applies batches with them: `scripts/mutex.lua` is the rule, and the comment at
 //!   its top describes every key and the wire format; `scripts/renew.lua` is the fast path for renewals. `codec`
-//!   writes the arguments and reads the answers.
+//!   writes the arguments and reads the replies.
 //! * `keys` writes and parses the names of keys, `slots` computes the slot of a cluster that a key has.
 //! * `replicas` waits for acknowledgements of replicas.
 //! * `inspect` reads records, `client_info` stores the description of a client.
@@ -71,7 +71,7 @@ use self::session::Session;
 use self::target::Target;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Listener, Observation, Reply,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Listener, Observation, Reply,
     Request, Store, WakeupMode,
 };
 use crate::store::options::OpenOptions;
@@ -153,7 +153,7 @@ impl RedisStore {
             }
             return Err(error.at_store(self));
         }
-        // Every user may send HELLO. A server before 6.0 does not know it; one that does not answer now
+        // Every user may send HELLO. A server before 6.0 does not know it; one that does not reply now
         // fails at the first request.
         match self.manager.query(cmd("HELLO")).await {
             Ok(hello) if connect::is_cluster_node(&hello) => {
@@ -228,7 +228,7 @@ impl RedisStore {
             connection.into_waits().check(requests, &mut replies);
             Ok(replies)
         };
-        let applied = manager.answer(&session, deadline, applied).await;
+        let applied = manager.await_reply(&session, deadline, applied).await;
         let replies = self.finish(manager, &session, requests, applied);
         continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
         replies
@@ -285,7 +285,7 @@ impl Store for RedisStore {
                             notifications,
                             &mut unfinished,
                         );
-                        let applied = self.manager.answer(&session, deadline, applied).await;
+                        let applied = self.manager.await_reply(&session, deadline, applied).await;
                         let replies = self.finish(&self.manager, &session, &batch, applied);
                         continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
                         replies
@@ -295,7 +295,7 @@ impl Store for RedisStore {
                 count if count == batch.len() => self.apply_replicated(&batch).await,
                 _ => self.apply_mixed(&batch).await,
             };
-            // A request whose answer is missing may have been applied.
+            // A request whose reply is missing may have been applied.
             replies.resize(batch.len(), Reply::Unknown(errors::invalid_reply()));
             let replies = replies.into_iter().zip(&batch);
             let named = |(reply, request): (Reply, &Request)| {
@@ -333,8 +333,12 @@ impl Store for RedisStore {
         })
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(inspect::inspect(&self.manager, key))
+    fn inspect_with<'a>(
+        &'a self,
+        key: &'a Key,
+        detail: Detail,
+    ) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(inspect::inspect(&self.manager, key, detail))
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
@@ -354,7 +358,7 @@ impl Store for RedisStore {
             let called = self
                 .register
                 .call_at(&self.manager, &registration, client_info::encode);
-            let result = called.await.and_then(|answer| registered(key, answer));
+            let result = called.await.and_then(|reply| registered(key, reply));
             result.map_err(|error| error.at_store(self))
         })
     }

@@ -54,7 +54,7 @@ pub(super) struct Waits(Vec<Wait>);
 struct Wait {
     count: ReplicaCount,
     timeout: Duration,
-    /// The number of replicas that `WAIT` was sent for, and its answer.
+    /// The number of replicas that `WAIT` was sent for, and its reply.
     waited: Option<(u32, Value)>,
 }
 
@@ -256,14 +256,14 @@ impl Acknowledged<'_> {
             needs.push(needed);
         }
         let length = pipeline.len();
-        let mut answers = self
+        let mut replies = self
             .connection
             .send_packed_commands(&pipeline, 0, length)
             .await?
             .into_iter();
-        let called = answers.by_ref().take(count).collect();
-        for ((wait, needed), answer) in self.waits.0.iter_mut().zip(needs).zip(answers) {
-            wait.waited = Some((needed, answer));
+        let called = replies.by_ref().take(count).collect();
+        for ((wait, needed), reply) in self.waits.0.iter_mut().zip(needs).zip(replies) {
+            wait.waited = Some((needed, reply));
         }
         Ok(called)
     }
@@ -274,9 +274,9 @@ impl ConnectionLike for Acknowledged<'_> {
         Box::pin(async move {
             let mut calls = Pipeline::with_capacity(1);
             calls.add_command(cmd.clone());
-            let answer = self.send(calls).await?.pop();
-            // The client library ensures as many answers as commands.
-            Ok(answer.unwrap_or(Value::Nil))
+            let reply = self.send(calls).await?.pop();
+            // The client library ensures as many replies as commands.
+            Ok(reply.unwrap_or(Value::Nil))
         })
     }
 

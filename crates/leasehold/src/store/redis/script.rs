@@ -94,11 +94,11 @@ impl RuleScripts {
             ..RuleCall::new(requests)
         });
         let calls: Vec<_> = calls.collect();
-        let answers = self.mutex.call(connection, &calls, codec::encode).await?;
+        let values = self.mutex.call(connection, &calls, codec::encode).await?;
         let mut ruled = Vec::with_capacity(open.len());
-        for (call, answer) in calls.iter().zip(answers) {
-            unfinished.extend(unfinished_keys(&answer, call.requests));
-            ruled.extend(codec::decode(call.requests, answer));
+        for (call, value) in calls.iter().zip(values) {
+            unfinished.extend(unfinished_keys(&value, call.requests));
+            ruled.extend(codec::decode(call.requests, value));
         }
         if replies.is_empty() {
             return Ok(ruled);
@@ -133,12 +133,12 @@ impl FastPath {
     }
 
     /// Turns it off if a command of the script was refused.
-    pub(super) fn note(&self, answer: &Value) {
-        if let Value::Array(words) = answer
+    pub(super) fn note(&self, reply: &Value) {
+        if let Value::Array(words) = reply
             && let Some(Value::BulkString(_)) = words.first()
             && !self.off.swap(true, Ordering::Relaxed)
         {
-            tracing::debug!(?answer, "renewals use the rule");
+            tracing::debug!(?reply, "renewals use the rule");
         }
     }
 }
@@ -161,14 +161,14 @@ impl RenewScript {
             .iter()
             .flat_map(|(ttl, group)| group.chunks(REQUESTS_MAX).map(move |part| (*ttl, part)))
             .collect();
-        let answers = self
+        let values = self
             .script
             .call(connection, &parts, codec::encode_renewals)
             .await?;
         let mut replies = vec![None; batch.len()];
-        for ((_, part), answer) in parts.iter().zip(&answers) {
-            let Some((now, open)) = codec::decode_renewals(answer) else {
-                self.fast_path.note(answer);
+        for ((_, part), value) in parts.iter().zip(&values) {
+            let Some((now, open)) = codec::decode_renewals(value) else {
+                self.fast_path.note(value);
                 continue;
             };
             let outcome = Outcome::Renewed;
@@ -226,9 +226,9 @@ impl Script {
             [part] => {
                 self.count(1);
                 let hashed = encode("EVALSHA", &self.hash, part);
-                let answer = connection.req_packed_command(&hashed).await?;
-                if !is_unknown_script(&answer) {
-                    return Ok(vec![answer]);
+                let reply = connection.req_packed_command(&hashed).await?;
+                if !is_unknown_script(&reply) {
+                    return Ok(vec![reply]);
                 }
                 self.resent.fetch_add(1, Ordering::Relaxed);
             }
@@ -274,8 +274,8 @@ impl Script {
 }
 
 /// Whether a call was refused because the server does not know its script.
-pub(super) fn is_unknown_script(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.code() == "NOSCRIPT")
+pub(super) fn is_unknown_script(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if error.code() == "NOSCRIPT")
 }
 
 /// Applies an empty batch, which proves that the server responds, accepts us and can run the rule.
@@ -283,9 +283,9 @@ pub(super) async fn greet(manager: &ConnectionManager, mutex: &Script) -> Result
     let greeting = RuleCall::new(&[]);
     Err(
         match mutex.call_at(manager, &greeting, codec::encode).await? {
-            Value::Array(answer) => match answer.as_slice() {
+            Value::Array(reply) => match reply.as_slice() {
                 [Value::Int(_)] => return Ok(()),
-                _ => codec::failed_command("", &Value::Array(answer))
+                _ => codec::failed_command("", &Value::Array(reply))
                     .unwrap_or_else(errors::invalid_reply),
             },
             Value::ServerError(error) => errors::call(&error).0,
@@ -308,24 +308,21 @@ pub(super) async fn continue_passing(
     while !keys.is_empty() && start.elapsed() < CONTINUED_MAX {
         let call = (&*keys, node);
         let continued = script.call_at(manager, &call, codec::encode_continue);
-        let Ok(answer) = continued.await else {
+        let Ok(reply) = continued.await else {
             return;
         };
-        keys = unfinished(&answer, keys.iter());
+        keys = unfinished(&reply, keys.iter());
     }
 }
 
 /// The keys for which a call of these requests has left dead waiters.
-pub(super) fn unfinished_keys(answer: &Value, requests: &[Request]) -> Vec<Key> {
-    unfinished(answer, requests.iter().map(|request| &request.key))
+pub(super) fn unfinished_keys(reply: &Value, requests: &[Request]) -> Vec<Key> {
+    unfinished(reply, requests.iter().map(|request| &request.key))
 }
 
 /// The keys for which a call has left dead waiters, of the `keys` of its operations in order.
-fn unfinished<'a>(
-    answer: &Value,
-    keys: impl ExactSizeIterator<Item = &'a Key> + Clone,
-) -> Vec<Key> {
-    let Value::Array(items) = answer else {
+fn unfinished<'a>(reply: &Value, keys: impl ExactSizeIterator<Item = &'a Key> + Clone) -> Vec<Key> {
+    let Value::Array(items) = reply else {
         return Vec::new();
     };
     let numbers = items.iter().skip(1 + 2 * keys.len());
@@ -363,12 +360,12 @@ mod tests {
     use crate::store::api::fixture;
 
     #[test]
-    fn an_answer_names_what_is_unfinished() {
+    fn a_reply_names_what_is_unfinished() {
         let keys = ["a", "b"].map(fixture::key);
         let named = |numbers: &[i64]| {
             let items = [7, 4, 0, 4, 0].iter().chain(numbers);
-            let answer = Value::Array(items.map(|number| Value::Int(*number)).collect());
-            unfinished(&answer, keys.iter())
+            let reply = Value::Array(items.map(|number| Value::Int(*number)).collect());
+            unfinished(&reply, keys.iter())
         };
         assert_eq!(named(&[]), []);
         assert_eq!(named(&[2]), keys[1..]);

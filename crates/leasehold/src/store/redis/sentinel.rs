@@ -1,6 +1,6 @@
 //! Finds the master of a set of sentinels, and detects when it is replaced.
 //!
-//! All sentinels are asked at once. The answer with the highest configuration epoch counts: the epoch
+//! All sentinels are asked at once. The reply with the highest configuration epoch counts: the epoch
 //! increases with every failover, so a sentinel that was partitioned is outvoted by one that was not. Then
 //! the server itself is asked whether it is a master.
 //!
@@ -93,11 +93,11 @@ impl Sentinels {
         let mut until = Instant::now() + limit;
         let most = self.set.sentinels.len() / 2 + 1;
         loop {
-            let answer = tokio::select! {
-                answer = queries.join_next() => answer,
+            let reply = tokio::select! {
+                reply = queries.join_next() => reply,
                 () = sleep_until(until), if !views.is_empty() => break,
             };
-            match answer {
+            match reply {
                 Some(Ok(Ok(view))) => views.push(view),
                 Some(Ok(Err(nothing))) => failures.push(nothing),
                 // A panic counts as no reply.

@@ -172,13 +172,13 @@ impl Subscriptions {
         let wants_changes = has_clients || notifications.observers().in_use();
         let (pipeline, steps) = self.steps(&new, &old, wants_changes);
         let count = pipeline.len();
-        let answers = match count {
+        let replies = match count {
             0 => Vec::new(),
             _ => connection.send_packed_commands(&pipeline, 0, count).await?,
         };
-        let answered = steps.iter().zip(&answers);
-        refused.extend(answered.filter_map(|((step, channel), answer)| {
-            let refusal = step.refusal(answer)?;
+        let replied = steps.iter().zip(&replies);
+        refused.extend(replied.filter_map(|((step, channel), reply)| {
+            let refusal = step.refusal(reply)?;
             Some((*step, channel.clone(), refusal))
         }));
         if let Some((step, _, refusal)) = refused.iter().find(|(.., refusal)| !refusal.lasting) {
@@ -253,7 +253,7 @@ impl Subscriptions {
                     add(Step::Pass, "", &["HELLO"]);
                 }
             }
-            // One command per channel, as the client library expects one answer per command.
+            // One command per channel, as the client library expects one reply per command.
             for channel in old {
                 add(Step::Unsubscribe, channel, &["UNSUBSCRIBE", channel]);
             }
@@ -295,7 +295,7 @@ impl Subscriptions {
             }),
             Transport::Separate(pubsub) => {
                 let (mut sink, channels) = (pubsub.sink.clone(), channels.clone());
-                // The first poll sends it; the rest waits for the answer.
+                // The first poll sends it; the rest waits for the reply.
                 let _ = async move { sink.unsubscribe(channels).await }.now_or_never();
                 true
             }
@@ -364,9 +364,9 @@ impl State {
 }
 
 impl Step {
-    /// The refusal in an answer, if it is one.
-    fn refusal(self, answer: &Value) -> Option<Refusal> {
-        match (self, answer) {
+    /// The refusal in a reply, if it is one.
+    fn refusal(self, reply: &Value) -> Option<Refusal> {
+        match (self, reply) {
             (Self::Publish, Value::Int(0)) => Some(Refusal {
                 words: "messages do not arrive".to_owned(),
                 lasting: true,
@@ -378,7 +378,7 @@ impl Step {
             {
                 None
             }
-            (_, answer) => errors::refusal(answer),
+            (_, reply) => errors::refusal(reply),
         }
     }
 }

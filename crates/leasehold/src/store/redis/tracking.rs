@@ -265,17 +265,17 @@ async fn read(
         };
     }
     let count = pipeline.len();
-    let answers = match count {
+    let replies = match count {
         0 => Vec::new(),
         _ => connection.send_packed_commands(&pipeline, 0, count).await?,
     };
-    // The answers to START are skipped.
-    let mut answers = answers.iter().skip(1).step_by(2);
+    // The replies to START are skipped.
+    let mut replies = replies.iter().skip(1).step_by(2);
     let mut check = |(_, tracked): &(Key, Tracked)| {
         is_read(tracked)
-            && answers
+            && replies
                 .next()
-                .is_some_and(|answer| changed(tracked.reason, answer))
+                .is_some_and(|reply| changed(tracked.reason, reply))
     };
     Ok(due.iter().map(&mut check).collect())
 }
@@ -288,19 +288,19 @@ async fn all_exist(connection: &mut MultiplexedConnection, keys: &[&Key]) -> Red
     for key in keys {
         exists.arg(record_key(key).to_string());
     }
-    let answers = connection.send_packed_commands(&pipeline, 0, 2).await?;
-    let there = match answers.last() {
+    let replies = connection.send_packed_commands(&pipeline, 0, 2).await?;
+    let there = match replies.last() {
         Some(Value::Int(there)) => usize::try_from(*there).ok(),
         _ => None,
     };
     Ok(there == Some(keys.len()))
 }
 
-fn changed(reason: Reason, answer: &Value) -> bool {
-    match (reason, answer) {
+fn changed(reason: Reason, reply: &Value) -> bool {
+    match (reason, reply) {
         (Reason::Held(_), Value::Nil) | (Reason::Awaited, Value::Int(-2)) => true,
         (Reason::Held(lease), Value::BulkString(_)) => {
-            record(answer).is_none_or(|(holder, _)| holder != lease)
+            record(reply).is_none_or(|(holder, _)| holder != lease)
         }
         // It is not a record any more.
         (_, Value::ServerError(error)) => error.code() == "WRONGTYPE",

@@ -10,7 +10,7 @@ use leasehold_core::{LeaseId, Token};
 use super::fan_out::{WaitLimits, fan_out};
 use super::master::Master;
 use super::tally::no_quorum;
-use crate::store::api::{Entry, Key, Keyspace, Store};
+use crate::store::api::{Detail, Entry, Key, Keyspace, Store};
 use crate::{Error, ErrorKind, Result};
 
 /// A person waits for the reply, even if a master is silent.
@@ -20,8 +20,17 @@ const LIMITS: WaitLimits = WaitLimits {
 };
 
 /// The lease that holds a lock at a majority. An error if that depends on masters that did not reply.
-pub(super) async fn inspect(nodes: &[Arc<Master>], size: Size, key: &Key) -> Result<Option<Entry>> {
-    let calls = nodes.iter().map(|node| node.store.inspect(key));
+pub(super) async fn inspect(
+    nodes: &[Arc<Master>],
+    size: Size,
+    key: &Key,
+    detail: Detail,
+) -> Result<Option<Entry>> {
+    // The masters have no queues.
+    let detail = detail.min(Detail::Holder);
+    let calls = nodes
+        .iter()
+        .map(|node| node.store.inspect_with(key, detail));
     let (found, errors) = replies(size, fan_out(calls, size, LIMITS).await)?;
     let leases: Vec<_> = found.iter().map(holder).collect();
     if is_open(size, &leases) {

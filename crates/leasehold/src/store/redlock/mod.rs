@@ -43,7 +43,7 @@ use self::master::Master;
 use self::quorum_listener::QuorumListener;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Observation,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Leftover, Listener, Observation,
     Reply, Request, Store, WakeupMode, no_annotation,
 };
 use crate::store::lock::lock;
@@ -302,9 +302,13 @@ impl Store for RedlockStore {
         }
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+    fn inspect_with<'a>(
+        &'a self,
+        key: &'a Key,
+        detail: Detail,
+    ) -> BoxFuture<'a, Result<Option<Entry>>> {
         Box::pin(async move {
-            let found = inspect::inspect(&self.nodes, self.size, key).await;
+            let found = inspect::inspect(&self.nodes, self.size, key, detail).await;
             found.map_err(|error| error.for_lock(&key.name).at_store(&self.url))
         })
     }

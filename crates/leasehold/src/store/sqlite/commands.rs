@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::annotations::{Completion, Position};
 use super::change::{Sender, Write};
 use crate::Result;
-use crate::store::api::{Entry, Key, Keyspace, Observation};
+use crate::store::api::{Detail, Entry, Key, Keyspace, Observation};
 
 /// The capacity of the queue to the thread: far more commands than a client has in flight.
 pub(super) const QUEUE_MAX: usize = 1_024;
@@ -31,6 +31,7 @@ pub(super) enum Command {
 pub(super) enum Read {
     Inspect {
         key: Key,
+        detail: Detail,
         reply: Sender<Option<Entry>>,
     },
     /// The locks that are held, by name.

@@ -65,8 +65,8 @@ use crate::clock::{BootClock, Clock};
 use crate::fork::Process;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Listener, Observation, Reply,
-    Request, Store, refuse_replicated,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Listener, Observation,
+    Reply, Request, Store, refuse_replicated,
 };
 use crate::store::observers::Observers;
 use crate::store::options::OpenOptions;
@@ -279,9 +279,13 @@ impl Store for SqliteStore {
         Capabilities::new(self.listeners.wakeup_mode())
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+    fn inspect_with<'a>(
+        &'a self,
+        key: &'a Key,
+        detail: Detail,
+    ) -> BoxFuture<'a, Result<Option<Entry>>> {
         let key = key.clone();
-        Box::pin(self.call(|reply| Command::Read(Read::Inspect { key, reply })))
+        Box::pin(self.call(move |reply| Command::Read(Read::Inspect { key, detail, reply })))
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {

@@ -10,7 +10,7 @@ use super::error::Fault;
 use super::row::{client_info, columns, get, signed, unsigned};
 use super::waiters;
 use crate::Error;
-use crate::store::api::{ClientInfo, Entry, Key, Keyspace};
+use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace};
 
 /// The number of entries per page, so that a long list does not delay other commands.
 const PAGE: u32 = 1_000;
@@ -89,7 +89,12 @@ pub(super) fn save(
 }
 
 /// The entry of a lock, if it is held at `now`.
-pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
+pub(super) fn inspect(
+    db: &Connection,
+    key: &Key,
+    now: StoreTime,
+    detail: Detail,
+) -> Result<Option<Entry>, Fault> {
     let mut statement = db.prepare_cached(
         "SELECT r.client, number, count, expires_at, last_token, queue_until,
                 host, pid, program, label, since_ms
@@ -99,7 +104,7 @@ pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Opti
     let (namespace, tenant, name) = columns(key);
     let mut rows = statement.query(params![signed(now.as_micros()), namespace, tenant, name])?;
     match rows.next()? {
-        Some(row) => entry(db, row, key.clone(), now),
+        Some(row) => entry(db, row, key.clone(), now, detail),
         None => Ok(None),
     }
 }
@@ -155,7 +160,7 @@ pub(super) fn list(
         last = get(row, "name")?;
         seen += 1;
         let name = Name::parse(&last).map_err(|_| Fault::Unreadable("its name"))?;
-        let found = entry(db, row, space.key(name.clone()), now)
+        let found = entry(db, row, space.key(name.clone()), now, Detail::Waiters)
             .map_err(|fault| Error::from(fault).for_lock(&name))?;
         entries.extend(found);
     }
@@ -192,7 +197,13 @@ pub(super) fn register_client(
 
 /// The entry of a record, if it is held at `now`. The row is part of a read that has not ended: its queue is read at
 /// the same state of the file.
-fn entry(db: &Connection, row: &Row<'_>, key: Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
+fn entry(
+    db: &Connection,
+    row: &Row<'_>,
+    key: Key,
+    now: StoreTime,
+    detail: Detail,
+) -> Result<Option<Entry>, Fault> {
     let record = Record {
         hold: hold(row)?,
         last_token: last_token(row)?,
@@ -208,7 +219,7 @@ fn entry(db: &Connection, row: &Row<'_>, key: Key, now: StoreTime) -> Result<Opt
         time_left: now.until(hold.expires_at),
         token: record.last_token,
         client: client_info(row),
-        waiters: match queued {
+        waiters: match queued && detail >= Detail::Waiters {
             true => waiters::inspect(db, &key, now)?,
             false => Vec::new(),
         },

@@ -127,8 +127,8 @@ impl Worker {
     fn read(&mut self) {
         for read in std::mem::take(&mut self.commands.reads) {
             match read {
-                Read::Inspect { key, reply } => {
-                    let entry = self.query(|db, now| records::inspect(db, &key, now));
+                Read::Inspect { key, detail, reply } => {
+                    let entry = self.query(|db, now| records::inspect(db, &key, now, detail));
                     let _ = reply.send(entry);
                 }
                 // A list that continues does so after the others.

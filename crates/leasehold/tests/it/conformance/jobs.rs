@@ -50,7 +50,7 @@ fn spawn_waiting(job: &Job, runs: &Arc<AtomicU32>) -> tokio::task::JoinHandle<Jo
 /// Waits until so many clients wait for a job.
 async fn until_waiting(job: &Job, waiters: usize) {
     eventually_async(SOON, async || {
-        let holder = job.mutex().holder().await.unwrap();
+        let holder = job.mutex().inspect().await.unwrap();
         holder.is_some_and(|info| info.waiters.len() == waiters)
     })
     .await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::store::{ClientInfo, Entry, Request};
+use leasehold::store::{ClientInfo, Detail, Entry, Request};
 use leasehold::{Client, ErrorKind, Guard, LockInfo};
 use leasehold_core::Name;
 use leasehold_testkit::eventually_async;
@@ -55,11 +55,11 @@ pub(super) async fn waiters_are_described_in_their_order(fixture: Fixture) {
     let [mutex, a, b] = &mutexes;
     let guard = mutex.lock().await.unwrap();
     assert_eq!(guard.lease_id().client, clients[0].id());
-    assert!(mutex.holder().await.unwrap().unwrap().waiters.is_empty());
+    assert!(mutex.inspect().await.unwrap().unwrap().waiters.is_empty());
     if let Fixture::Masters(_) = fixture {
         let (waiter, refused) = (spawn_waiter(a), b.lock_timeout(TTL / 30).await);
         assert!(refused.unwrap().is_none());
-        let holder = mutex.holder().await.unwrap().unwrap();
+        let holder = mutex.inspect().await.unwrap().unwrap();
         assert_eq!((holder.lease, holder.waiters), (guard.lease_id(), vec![]));
         guard.release().await.unwrap();
         return soon(waiter).await.release().await.unwrap();
@@ -69,7 +69,7 @@ pub(super) async fn waiters_are_described_in_their_order(fixture: Fixture) {
     let mut waiting = Vec::new();
     for (mutex, queued) in [(a, 1), (a, 1), (b, 2)] {
         waiting.push(spawn_waiter(mutex));
-        let waiters = async || mutex.holder().await.unwrap().unwrap().waiters;
+        let waiters = async || mutex.inspect().await.unwrap().unwrap().waiters;
         eventually_async(SOON, async || waiters().await.len() == queued).await;
     }
     let labelled = |info: &LockInfo| -> Vec<_> {
@@ -85,7 +85,7 @@ pub(super) async fn waiters_are_described_in_their_order(fixture: Fixture) {
         (clients[2].id(), "b".to_owned(), pid),
     ];
     // Client info is written beside the queue, a moment later.
-    let described = async || labelled(&mutex.holder().await.unwrap().unwrap()) == expected;
+    let described = async || labelled(&mutex.inspect().await.unwrap().unwrap()) == expected;
     eventually_async(SOON, described).await;
     let listed = clients[1].locks().await.unwrap();
     assert_eq!(listed.len(), 1);
@@ -94,7 +94,7 @@ pub(super) async fn waiters_are_described_in_their_order(fixture: Fixture) {
 
     guard.release().await.unwrap();
     let first = soon(waiting.remove(0)).await;
-    let holder = mutex.holder().await.unwrap().unwrap();
+    let holder = mutex.inspect().await.unwrap().unwrap();
     assert_eq!(holder.lease, first.lease_id());
     let waiters = holder.waiters.iter().map(|waiter| waiter.lease.client);
     assert_eq!(waiters.collect::<Vec<_>>(), [clients[2].id()]);
@@ -222,6 +222,11 @@ pub(super) async fn an_entry_has_the_first_waiters_until_their_queue_expires(fix
     }
     let expected: Vec<_> = (1..=most).map(lease).collect();
     assert_eq!(waiters(&name).await.collect::<Vec<_>>(), expected);
+    for detail in [Detail::Lease, Detail::Holder] {
+        let entry = store.inspect_with(&key(&name), detail).await.unwrap();
+        let entry = entry.unwrap();
+        assert_eq!((entry.lease, entry.waiters), (lease(0), vec![]));
+    }
 
     // A queue is kept for two ttls and a second.
     let name = fresh_name("waiters");

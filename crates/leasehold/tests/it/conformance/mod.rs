@@ -119,12 +119,6 @@ conformance! {
     // Where the records of a name are in one place, which keeps a queue and the order of a batch.
     one_place {
         cancelling::a_dropped_acquisition_leaves_nothing,
-        jobs::a_completed_run_is_not_repeated,
-        jobs::each_key_has_one_run,
-        jobs::a_waiter_takes_over_a_run_that_failed,
-        jobs::all_waiters_return_when_the_run_is_complete,
-        jobs::a_holder_that_was_cut_off_completes_nothing,
-        jobs::a_run_that_failed_keeps_the_lock_for_a_while,
         leaving::a_head_that_times_out_passes_its_position_on,
         leaving::many_cancellations_leave_nothing_behind,
         listings::an_entry_has_the_hold_and_the_client_info,
@@ -144,6 +138,12 @@ conformance! {
         queue::waiters_that_cannot_be_notified_are_passed_over,
         trying::try_lock_overtakes_no_waiter,
         annotations::completions_are_listed_in_order_with_any_key,
+        jobs::a_completed_run_is_not_repeated,
+        jobs::each_key_has_one_run,
+        jobs::a_waiter_takes_over_a_run_that_failed,
+        jobs::all_waiters_return_when_the_run_is_complete,
+        jobs::a_holder_that_was_cut_off_completes_nothing,
+        jobs::a_run_that_failed_keeps_the_lock_for_a_while,
         observing::each_change_of_the_queue_is_noticed,
     }
 }

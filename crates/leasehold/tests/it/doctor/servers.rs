@@ -178,7 +178,7 @@ async fn a_server_that_cannot_be_diagnosed_is_an_error() {
     let mut server = healthy().requirepass("secret").start();
     let wrong = server.url().replace("secret", "wrong");
     for (url, kind) in [
-        (wrong.as_str(), ErrorKind::Unauthorized),
+        (wrong.as_str(), ErrorKind::WrongPassword),
         ("redis://", ErrorKind::InvalidConfig),
         ("nothing:", ErrorKind::InvalidConfig),
     ] {

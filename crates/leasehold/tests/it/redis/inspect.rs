@@ -99,3 +99,26 @@ async fn a_user_who_may_not_read_gets_an_error_with_the_remedy() {
         assert!(error.to_string().contains("allow it"), "{error}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_is_read_than_a_call_needs() {
+    let server = RedisServer::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let guard = lock(&client, "a").await;
+    let mutex = client.mutex("a").unwrap();
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    let has_read = || {
+        let stats = server.cli(&["INFO", "commandstats"]);
+        ["get", "hgetall", "lrange"].map(|it| stats.contains(&format!("cmdstat_{it}:")))
+    };
+    assert!(mutex.is_locked().await.unwrap());
+    assert!(mutex.time_left().await.unwrap().is_some());
+    assert_eq!(has_read(), [true, false, false]);
+    let lease = Some(guard.lease_id());
+    let holder = mutex.holder().await.unwrap();
+    assert_eq!(holder.map(|info| info.lease), lease);
+    assert_eq!(has_read(), [true, true, false]);
+    let inspected = mutex.inspect().await.unwrap();
+    assert_eq!(inspected.map(|info| info.lease), lease);
+    assert_eq!(has_read(), [true, true, true]);
+}

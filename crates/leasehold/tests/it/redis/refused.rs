@@ -30,7 +30,7 @@ pub(super) async fn refused_within(limit: Duration, url: &str, kind: ErrorKind, 
         let text = format!("{error} {error:?}");
         assert!(!text.contains(SECRET), "{text}");
         cause = error.source();
-        // A cause of an answer of the server says more than the message.
+        // A cause that the server has sent says more than the message.
         let again = cause.filter(|cause| message.contains(&cause.to_string()));
         assert!(
             kind == ErrorKind::Unreachable || again.is_none(),
@@ -63,6 +63,33 @@ async fn a_server_that_does_not_reply() {
     let limit = Duration::from_millis(50);
     let advice = "no connection within 50ms";
     refused_within(limit, &url, ErrorKind::Unreachable, advice).await;
+}
+
+/// Nor to the request that finds out whether it speaks TLS.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_reply_over_tls() {
+    use tokio::io::AsyncReadExt as _;
+
+    let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await;
+    let silent = silent.unwrap();
+    let url = format!("rediss://:{SECRET}@{}", silent.local_addr().unwrap());
+    let opening = tokio::spawn({
+        let url = url.clone();
+        let options = OpenOptions::default().connect_timeout(Duration::MAX);
+        async move { store::open(&url, &options).await.map(drop) }
+    });
+    let accept = async || tokio::time::timeout(SOON, silent.accept()).await;
+    let (_handshake, _) = accept().await.unwrap().unwrap();
+    let (mut plain, _) = accept().await.unwrap().unwrap();
+    let mut request = String::new();
+    let read = tokio::time::timeout(SOON, plain.read_to_string(&mut request)).await;
+    read.expect("it is closed in time").unwrap();
+    assert_eq!(request, "*1\r\n$4\r\nPING\r\n");
+    assert!(!opening.is_finished());
+    opening.abort();
+
+    let limit = Duration::from_millis(1_200);
+    refused_within(limit, &url, ErrorKind::Unreachable, "that it speaks TLS").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,21 +127,17 @@ async fn wrong_and_missing_passwords() {
     let server = options.start();
     for server in [&old, &server] {
         let nameless = format!("redis://127.0.0.1:{}", server.port());
-        refused(
-            &nameless,
-            ErrorKind::Unauthorized,
-            "ClientBuilder::password",
-        )
-        .await;
+        let advice = "ClientBuilder::password";
+        refused(&nameless, ErrorKind::NoPassword, advice).await;
         let wrong = server.url().replace("right", SECRET);
-        refused(&wrong, ErrorKind::Unauthorized, "check both").await;
+        refused(&wrong, ErrorKind::WrongPassword, "check both").await;
     }
     for user in ["alice", "nobody"] {
         let wrong = server.url_of(user, SECRET);
-        refused(&wrong, ErrorKind::Unauthorized, "check both").await;
+        refused(&wrong, ErrorKind::WrongPassword, "check both").await;
     }
     let none = server.url_of("alice", "").replace(":@", "@");
-    refused(&none, ErrorKind::Unauthorized, "check both").await;
+    refused(&none, ErrorKind::WrongPassword, "check both").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

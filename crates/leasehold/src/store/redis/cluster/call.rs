@@ -169,12 +169,12 @@ impl Call {
         self.positions.into_iter().zip(self.requests).collect()
     }
 
-    /// The replies in an answer, one per request. `None`: it was certainly not applied, and needs the rule.
-    pub(super) fn replies(&self, answer: Value) -> Vec<Option<Reply>> {
+    /// The replies in what a server has sent, one per request. `None`: it was certainly not applied, and needs the rule.
+    pub(super) fn replies(&self, value: Value) -> Vec<Option<Reply>> {
         match &self.work {
             Work::Rule => {
-                let elsewhere = elsewhere(&answer);
-                let replies = codec::decode(&self.requests, answer).into_iter();
+                let elsewhere = elsewhere(&value);
+                let replies = codec::decode(&self.requests, value).into_iter();
                 replies
                     .enumerate()
                     .map(|(nth, reply)| match reply {
@@ -184,7 +184,7 @@ impl Call {
                     .collect()
             }
             Work::RenewScript(_) => {
-                let Some((now, left)) = codec::decode_renewals(&answer) else {
+                let Some((now, left)) = codec::decode_renewals(&value) else {
                     return vec![None; self.requests.len()];
                 };
                 let (outcome, now) = (Outcome::Renewed, Some(now));
@@ -201,8 +201,8 @@ impl Call {
 
 /// The requests of a call of the rule that met a missing key in a slot that is being migrated: a key that an
 /// earlier operation has deleted cannot be created again on this node.
-fn elsewhere(answer: &Value) -> Vec<usize> {
-    let Value::Array(items) = answer else {
+fn elsewhere(value: &Value) -> Vec<usize> {
+    let Value::Array(items) = value else {
         return Vec::new();
     };
     let values = items.iter().skip(2).step_by(2).enumerate();

@@ -40,7 +40,7 @@ use super::observers::ServerObservers;
 use super::script::{FastPath, REQUESTS_MAX};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Observation, Reply,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, Key, Keyspace, Listener, Observation, Reply,
     Request, Shard, Store, refuse_replicated,
 };
 use crate::store::options::OpenOptions;
@@ -187,31 +187,31 @@ impl ClusterStore {
     ) -> Vec<(usize, Request)> {
         let mut open = Vec::new();
         for (call, result) in router::route(&self.topology, calls).await {
-            let answers = match result {
+            let decoded = match result {
                 CallResult::NotApplied(error) => {
                     vec![Some(Reply::Rejected(error)); call.positions.len()]
                 }
-                CallResult::Unanswered(error) => {
+                CallResult::NoReply(error) => {
                     vec![Some(Reply::Unknown(error)); call.positions.len()]
                 }
-                CallResult::Answered(answer, session) => {
+                CallResult::Replied(value, session) => {
                     if let Work::RenewScript(_) = call.work {
-                        self.fast_path.note(&answer);
+                        self.fast_path.note(&value);
                     }
-                    let answers = call.replies(answer);
-                    if let Some(all) = answers.iter().cloned().collect::<Option<Vec<_>>>() {
+                    let decoded = call.replies(value);
+                    if let Some(all) = decoded.iter().cloned().collect::<Option<Vec<_>>>() {
                         session.subscriptions.track(&call.requests, &all);
                     }
-                    self.notify_revoked(&answers, &call);
-                    answers
+                    self.notify_revoked(&decoded, &call);
+                    decoded
                 }
             };
-            for (positioned, answer) in call.into_positioned().into_iter().zip(answers) {
-                match answer {
+            for (positioned, decoded) in call.into_positioned().into_iter().zip(decoded) {
+                match decoded {
                     None => open.push(positioned),
-                    answer => {
+                    decoded => {
                         if let Some(reply) = replies.get_mut(positioned.0) {
-                            *reply = answer;
+                            *reply = decoded;
                         }
                     }
                 }
@@ -222,8 +222,8 @@ impl ClusterStore {
 
     /// Notifies local clients whose leases were revoked: a node does not report changes to the connection that
     /// made them.
-    fn notify_revoked(&self, answers: &[Option<Reply>], call: &Call) {
-        for (request, reply) in call.requests.iter().zip(answers) {
+    fn notify_revoked(&self, replies: &[Option<Reply>], call: &Call) {
+        for (request, reply) in call.requests.iter().zip(replies) {
             if let Some(Reply::Applied { outcome, .. }) = reply
                 && let Outcome::Revoked {
                     cut_off: Some(lease),
@@ -315,8 +315,12 @@ impl Store for ClusterStore {
         Capabilities::new(self.topology.wakeup_mode())
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(inspect::inspect(self, key))
+    fn inspect_with<'a>(
+        &'a self,
+        key: &'a Key,
+        detail: Detail,
+    ) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(inspect::inspect(self, key, detail))
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
@@ -344,9 +348,9 @@ impl Store for ClusterStore {
             let key = &*client_key(space, client).to_string();
             let registration = Registration { key, info, ttl };
             let cmd = client_info::encode("EVAL", REGISTER, &registration);
-            let answers = self.read(vec![(key.to_owned(), cmd)]).await?;
-            let answer = answers.into_iter().next();
-            let result = registered(key, answer.unwrap_or(Value::Nil));
+            let replies = self.read(vec![(key.to_owned(), cmd)]).await?;
+            let reply = replies.into_iter().next();
+            let result = registered(key, reply.unwrap_or(Value::Nil));
             result.map_err(|error| error.at_store(self))
         })
     }

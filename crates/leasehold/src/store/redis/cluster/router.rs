@@ -35,12 +35,12 @@ const HOPS_MAX: u32 = 3;
 /// The result of a call.
 #[derive(Debug)]
 pub(super) enum CallResult {
-    /// A node answered, on this connection.
-    Answered(Value, Arc<Session>),
+    /// A node has replied, on this connection.
+    Replied(Value, Arc<Session>),
     /// It was certainly not applied.
     NotApplied(Error),
     /// It may have been applied, or may still be.
-    Unanswered(Error),
+    NoReply(Error),
 }
 
 /// The outcome of a call at one node.
@@ -158,11 +158,11 @@ impl Routing<'_> {
                 let calls = if many { call.by_name() } else { vec![call] };
                 self.retry(calls, errors::slot_is_moving);
             }
-            Attempt::Redirected(Redirect::Down, answer) => {
+            Attempt::Redirected(Redirect::Down, reply) => {
                 node.set_doubtful(true);
                 next.refresh = Some(None);
                 next.pause = true;
-                self.retry(vec![call], || errors::cluster_down(&answer));
+                self.retry(vec![call], || errors::cluster_down(&reply));
             }
         }
     }
@@ -179,7 +179,7 @@ impl Routing<'_> {
         self.results.extend(calls.into_iter().map(result));
     }
 
-    /// The deadline of an answer: the last call has at least half of the timeout.
+    /// The deadline of a reply: the last call has at least half of the timeout.
     fn deadline(&self) -> Instant {
         let timeout = self.topology.options().response_timeout;
         let left = timeout.saturating_sub(self.start.elapsed());
@@ -223,25 +223,25 @@ async fn attempt(
     let sent = send::send(node, &session, &allowed);
     match node
         .manager
-        .answer(&session, deadline.max(late), sent)
+        .await_reply(&session, deadline.max(late), sent)
         .await
     {
         Err(error) => {
             node.set_doubtful(true);
-            let unanswered = || Attempt::Done(CallResult::Unanswered(error.clone()));
-            attempts.extend(all(allowed, &unanswered));
+            let no_reply = || Attempt::Done(CallResult::NoReply(error.clone()));
+            attempts.extend(all(allowed, &no_reply));
         }
-        Ok(answers) => {
+        Ok(replies) => {
             node.set_doubtful(false);
-            send::continue_all(node, &allowed, &answers).await;
-            for (call, answer) in allowed.into_iter().zip(answers) {
-                let redirect = match &answer {
+            send::continue_all(node, &allowed, &replies).await;
+            for (call, reply) in allowed.into_iter().zip(replies) {
+                let redirect = match &reply {
                     Value::ServerError(error) => Redirect::parse(error, &node.addr),
                     _ => None,
                 };
                 let attempt = match redirect {
-                    Some(redirect) => Attempt::Redirected(redirect, answer),
-                    None => Attempt::Done(CallResult::Answered(answer, Arc::clone(&session))),
+                    Some(redirect) => Attempt::Redirected(redirect, reply),
+                    None => Attempt::Done(CallResult::Replied(reply, Arc::clone(&session))),
                 };
                 attempts.push((call, attempt));
             }

@@ -14,7 +14,7 @@ use super::node::ClusterNode;
 /// node that has forgotten it meanwhile.
 const PASSES: usize = 3;
 
-/// Sends calls in one round trip, and returns their answers.
+/// Sends calls in one round trip, and returns their replies.
 ///
 /// A call that was refused because the node does not know its script is repeated, behind one that loads it.
 pub(super) async fn send(
@@ -22,7 +22,7 @@ pub(super) async fn send(
     session: &Session,
     calls: &[Call],
 ) -> RedisResult<Vec<Value>> {
-    let mut answers: Vec<_> = calls.iter().map(|_| Value::Nil).collect();
+    let mut replies: Vec<_> = calls.iter().map(|_| Value::Nil).collect();
     let mut open: Vec<usize> = (0..calls.len()).collect();
     for pass in 0..PASSES {
         if open.is_empty() {
@@ -52,21 +52,21 @@ pub(super) async fn send(
         let mut connection = session.connection.clone();
         let mut received = connection.send_packed_commands(&pipeline, 0, count).await?;
         for (nth, position) in open.iter().zip(positions) {
-            if let Some(answer) = received.get_mut(position) {
-                answers[*nth] = std::mem::replace(answer, Value::Nil);
+            if let Some(reply) = received.get_mut(position) {
+                replies[*nth] = std::mem::replace(reply, Value::Nil);
             }
         }
-        open.retain(|nth| is_unknown_script(&answers[*nth]));
+        open.retain(|nth| is_unknown_script(&replies[*nth]));
     }
-    Ok(answers)
+    Ok(replies)
 }
 
 /// Passes over the waiters that these calls have left.
-pub(super) async fn continue_all(node: &ClusterNode, calls: &[Call], answers: &[Value]) {
-    for (call, answer) in calls.iter().zip(answers) {
+pub(super) async fn continue_all(node: &ClusterNode, calls: &[Call], replies: &[Value]) {
+    for (call, reply) in calls.iter().zip(replies) {
         // While a slot is migrated, missing keys cannot be named here.
         if let (Work::Rule, None) = (&call.work, &call.asking) {
-            let keys = unfinished_keys(answer, &call.requests);
+            let keys = unfinished_keys(reply, &call.requests);
             continue_passing(&node.manager, &node.mutex, keys).await;
         }
     }

@@ -103,9 +103,9 @@ impl SlotMap {
 }
 
 impl SlotsReply {
-    /// Parses the answer of the node at an address. `None` if it is invalid.
-    pub(super) fn parse(answer: &Value, sender: &NodeAddr) -> Option<Self> {
-        let Value::Array(ranges) = answer else {
+    /// Parses the reply of the node at an address. `None` if it is invalid.
+    pub(super) fn parse(value: &Value, sender: &NodeAddr) -> Option<Self> {
+        let Value::Array(ranges) = value else {
             return None;
         };
         let mut reply = Self::default();
@@ -175,9 +175,9 @@ fn node(value: &Value, sender: &NodeAddr) -> Option<(NodeAddr, String)> {
 
 /// Checks what a reply to `CLUSTER SLOTS` names, if it is one.
 #[cfg(any(test, feature = "__fuzz"))]
-pub(in crate::store::redis) fn check_slots(answer: &Value) {
+pub(in crate::store::redis) fn check_slots(value: &Value) {
     let (host, port) = (String::new(), 1);
-    let reply = SlotsReply::parse(answer, &NodeAddr { host, port }).unwrap_or_default();
+    let reply = SlotsReply::parse(value, &NodeAddr { host, port }).unwrap_or_default();
     let mut masters = reply.masters.iter();
     assert!(masters.all(|master| master.last < SLOTS && master.addr.port != 0));
 }
@@ -194,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_names_masters_and_replicas() {
+    fn a_reply_names_masters_and_replicas() {
         let [low, high] = [
             "*4\r\n:0\r\n:8191\r\n*3\r\n+10.0.0.1\r\n:7000\r\n+a\r\n*3\r\n+\r\n:7003\r\n+d\r\n",
             "*4\r\n:8192\r\n:16383\r\n*3\r\n_\r\n:7001\r\n+b\r\n*3\r\n+?\r\n:7003\r\n+d\r\n",
         ];
-        let answer = redis::parse_redis_value(format!("*2\r\n{low}{high}").as_bytes());
-        let reply = SlotsReply::parse(&answer.unwrap(), &addr("seed", 7_009)).unwrap();
+        let value = redis::parse_redis_value(format!("*2\r\n{low}{high}").as_bytes());
+        let reply = SlotsReply::parse(&value.unwrap(), &addr("seed", 7_009)).unwrap();
         let master = |addr, id: &str, first, last| Master {
             addr,
             id: id.to_owned(),

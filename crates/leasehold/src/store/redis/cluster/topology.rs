@@ -412,7 +412,7 @@ impl Listener for NodeListener {
             return;
         };
         listener.notify(match event {
-            // The grant has the time of this node, but the request may have been answered by another one.
+            // The grant has the time of this node, but the request may have been applied by another one.
             Event::Notice(key, Notice::Granted(_)) if self.map.shard(&key) != Some(self.shard) => {
                 Event::Moved(EventScope::Record(key))
             }
@@ -426,8 +426,8 @@ impl Listener for NodeListener {
 
 /// Queries a node for the slot map.
 async fn query_slots(manager: &ConnectionManager, addr: &NodeAddr) -> Result<SlotsReply> {
-    let answer = query(manager, &["CLUSTER", "SLOTS"]).await?;
-    let reply = SlotsReply::parse(&answer, addr).ok_or_else(errors::invalid_reply)?;
+    let value = query(manager, &["CLUSTER", "SLOTS"]).await?;
+    let reply = SlotsReply::parse(&value, addr).ok_or_else(errors::invalid_reply)?;
     match reply.masters.is_empty() {
         // The node does not know the others yet, or was removed.
         true => Err(errors::slots_without_node(slots::SLOTS.into())),
@@ -441,7 +441,7 @@ async fn query(manager: &ConnectionManager, words: &[&str]) -> Result<Value> {
     command.arg(&words[1..]);
     match manager.query(command).await? {
         Value::ServerError(error) => Err(errors::of_cluster(&error)),
-        answer => Ok(answer),
+        value => Ok(value),
     }
 }
 

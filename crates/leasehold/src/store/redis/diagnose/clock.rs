@@ -17,9 +17,9 @@ pub(super) async fn collect(manager: &ConnectionManager) -> Result<Option<ClockF
     let mut best: Option<ClockFacts> = None;
     for _ in 0..SAMPLES {
         let sent = SystemTime::now();
-        let answer = manager.query(cmd("TIME")).await?;
+        let reply = manager.query(cmd("TIME")).await?;
         let received = SystemTime::now();
-        let Some(server) = parse(&answer) else {
+        let Some(server) = parse(&reply) else {
             return Ok(None);
         };
         let Some(sample) = compare(since_epoch(sent), server, since_epoch(received)) else {
@@ -47,8 +47,8 @@ fn since_epoch(time: SystemTime) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
-fn parse(answer: &Value) -> Option<i64> {
-    let Value::Array(parts) = answer else {
+fn parse(reply: &Value) -> Option<i64> {
+    let Value::Array(parts) = reply else {
         return None;
     };
     let [seconds, micros] = parts.as_slice() else {

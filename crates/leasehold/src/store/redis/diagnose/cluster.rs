@@ -43,11 +43,11 @@ pub(super) async fn collect(
 
 async fn one(manager: &ConnectionManager) -> Result<QueryResult<ClusterFacts>> {
     let ask = |what: &str| words(&["CLUSTER", what]);
-    let answers = send(manager, [ask("INFO"), ask("NODES")]).await?;
-    if let Some(refusal) = answers.iter().find_map(errors::refusal) {
+    let replies = send(manager, [ask("INFO"), ask("NODES")]).await?;
+    if let Some(refusal) = replies.iter().find_map(errors::refusal) {
         return Ok(Err(refusal.words));
     }
-    let [info, nodes] = [0, 1].map(|at| answers.get(at).and_then(text).unwrap_or_default());
+    let [info, nodes] = [0, 1].map(|at| replies.get(at).and_then(text).unwrap_or_default());
     Ok(Ok(ClusterFacts {
         info: Fields::of_lines(&info),
         members: nodes.lines().filter_map(member).collect(),

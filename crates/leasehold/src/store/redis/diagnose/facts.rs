@@ -31,8 +31,8 @@ pub(super) async fn collect(
 ) -> Result<(QueryResult<Fields>, QueryResult<Fields>, u8)> {
     let settings = SETTINGS.map(|setting| words(&["CONFIG", "GET", setting]));
     let commands = [words(&["HELLO"]), words(&["INFO"])];
-    let answers = send(manager, commands.into_iter().chain(settings)).await?;
-    let [hello, info, settings @ ..] = &answers[..] else {
+    let replies = send(manager, commands.into_iter().chain(settings)).await?;
+    let [hello, info, settings @ ..] = &replies[..] else {
         return Err(errors::invalid_reply().at_store(manager.target()));
     };
     Ok((parse_info(info), parse_settings(settings), protocol(hello)))
@@ -46,20 +46,20 @@ fn protocol(hello: &Value) -> u8 {
     }
 }
 
-fn parse_info(answer: &Value) -> QueryResult<Fields> {
-    match errors::refusal(answer) {
+fn parse_info(reply: &Value) -> QueryResult<Fields> {
+    match errors::refusal(reply) {
         Some(refusal) => Err(refusal.words),
-        None => Ok(Fields::of_lines(&text(answer).unwrap_or_default())),
+        None => Ok(Fields::of_lines(&text(reply).unwrap_or_default())),
     }
 }
 
-fn parse_settings(answers: &[Value]) -> QueryResult<Fields> {
+fn parse_settings(replies: &[Value]) -> QueryResult<Fields> {
     let mut known = Fields::default();
-    for answer in answers {
-        if let Some(refusal) = errors::refusal(answer) {
+    for reply in replies {
+        if let Some(refusal) = errors::refusal(reply) {
             return Err(refusal.words);
         }
-        for (name, value) in fields(answer).unwrap_or_default() {
+        for (name, value) in fields(reply).unwrap_or_default() {
             if let (Some(name), Some(value)) = (text(name), text(value)) {
                 known.0.insert(name, value);
             }

@@ -104,7 +104,7 @@ async fn all(
     }
 }
 
-/// Sends commands in one round trip. Returns one answer per command.
+/// Sends commands in one round trip. Returns one reply per command.
 async fn send(
     manager: &ConnectionManager,
     commands: impl IntoIterator<Item = Cmd>,

@@ -109,9 +109,9 @@ pub(super) async fn collect(
         user,
         ..Rights::default()
     };
-    let (record, channel, answer) = probe(manager, space).await?;
-    rights.tried = !answer.as_ref().is_none_or(has_moved);
-    match &answer {
+    let (record, channel, reply) = probe(manager, space).await?;
+    rights.tried = !reply.as_ref().is_none_or(has_moved);
+    match &reply {
         Some(Value::Array(pairs)) => {
             for pair in pairs.chunks_exact(2) {
                 if let (Some(command), Some(words)) = (text(&pair[0]), text(&pair[1])) {
@@ -119,7 +119,7 @@ pub(super) async fn collect(
                 }
             }
         }
-        Some(answer) => rights.note_answer("eval", answer),
+        Some(reply) => rights.note_reply("eval", reply),
         None => {}
     }
     let (mut commands, mut names) = (Vec::new(), Vec::new());
@@ -151,16 +151,16 @@ pub(super) async fn collect(
         try_out("subscribe", &["SUBSCRIBE", &channel]);
         try_out("unsubscribe", &["UNSUBSCRIBE", &channel]);
     }
-    let answers = send(manager, commands).await?;
-    for (command, answer) in names.into_iter().zip(&answers) {
-        rights.note_answer(command, answer);
+    let replies = send(manager, commands).await?;
+    for (command, reply) in names.into_iter().zip(&replies) {
+        rights.note_reply(command, reply);
     }
     rights.missing.sort_by_key(|lack| lack.purpose);
     Ok(rights)
 }
 
 /// Runs the script. A node of a cluster accepts only names in its slots. Returns the record and the channel that it
-/// was run with, and its answer.
+/// was run with, and its reply.
 async fn probe(
     manager: &ConnectionManager,
     space: &Keyspace,
@@ -173,23 +173,23 @@ async fn probe(
         let mut probe = cmd("EVAL");
         probe.arg(PROBE).arg(2).arg(&record).arg(queue);
         probe.arg(&channel);
-        let answer = send(manager, [probe]).await?.into_iter().next();
+        let reply = send(manager, [probe]).await?.into_iter().next();
         left -= 1;
-        if !answer.as_ref().is_some_and(has_moved) || left == 0 {
-            return Ok((record, channel, answer));
+        if !reply.as_ref().is_some_and(has_moved) || left == 0 {
+            return Ok((record, channel, reply));
         }
     }
 }
 
 /// Whether a node refused a command because its key is in a slot of another node.
-fn has_moved(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.code() == "MOVED")
+fn has_moved(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if error.code() == "MOVED")
 }
 
 /// The name of our user, if the server reports it.
 async fn whoami(manager: &ConnectionManager) -> Result<Option<String>> {
-    let answers = send(manager, [words(&["ACL", "WHOAMI"])]).await?;
-    Ok(answers.first().and_then(text))
+    let replies = send(manager, [words(&["ACL", "WHOAMI"])]).await?;
+    Ok(replies.first().and_then(text))
 }
 
 /// The key of a lock that does not exist, and the id of a client that does not exist.
@@ -201,8 +201,8 @@ fn unused_names(space: &Keyspace) -> Result<(Key, ClientId)> {
 }
 
 impl Rights {
-    fn note_answer(&mut self, command: &str, answer: &Value) {
-        if let Value::ServerError(error) = answer {
+    fn note_reply(&mut self, command: &str, reply: &Value) {
+        if let Value::ServerError(error) = reply {
             let (code, details) = (error.code(), error.details().unwrap_or_default());
             self.note(command, &format!("{code} {details}"));
         }

@@ -70,8 +70,8 @@ async fn one(
 ) -> Result<(QueryResult<Fields>, Vec<Fields>)> {
     let ask = |what: &str| words(&["SENTINEL", what, master]);
     // REPLICAS is not known to servers before 5.0.
-    let answers = send(manager, [ask("MASTER"), ask("SLAVES")]).await?;
-    let [about, replicas] = &answers[..] else {
+    let replies = send(manager, [ask("MASTER"), ask("SLAVES")]).await?;
+    let [about, replicas] = &replies[..] else {
         return Err(errors::invalid_reply());
     };
     if let Some(refusal) = errors::refusal(about) {
@@ -84,8 +84,8 @@ async fn one(
     Ok((Ok(fields(about)), replicas))
 }
 
-fn fields(answer: &Value) -> Fields {
-    let pairs = codec::fields(answer).unwrap_or_default().into_iter();
+fn fields(reply: &Value) -> Fields {
+    let pairs = codec::fields(reply).unwrap_or_default().into_iter();
     Fields(
         pairs
             .filter_map(|(name, value)| text(name).zip(text(value)))

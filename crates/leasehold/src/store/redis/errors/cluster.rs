@@ -37,8 +37,8 @@ pub(in crate::store::redis) fn no_node_for_slot() -> Error {
 }
 
 /// The cluster does not serve this slot.
-pub(in crate::store::redis) fn cluster_down(answer: &Value) -> Error {
-    let words = match answer {
+pub(in crate::store::redis) fn cluster_down(reply: &Value) -> Error {
+    let words = match reply {
         Value::ServerError(error) => error.details().unwrap_or_default(),
         _ => "",
     };

@@ -31,7 +31,7 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
     let error_of = |kind, advice| Error::new(kind, format!("{advice} ({words})"));
     match found {
         // The server explains at length how a client authenticates.
-        Some(known) if known.advice == NO_PASSWORD => known.error(NO_PASSWORD.to_owned()),
+        Some(known) if known.kind == ErrorKind::NoPassword => known.error(NO_PASSWORD.to_owned()),
         Some(known) => known.error(format!("{} ({words})", known.advice)),
         // The words are all that the error has: as its source they would be shown twice.
         None if error.code().is_some() => {

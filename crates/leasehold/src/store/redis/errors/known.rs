@@ -61,9 +61,9 @@ pub(super) const NOT_ADMITTED: &str = "UNARMED";
 /// Errors that a server returns *before* it runs anything. The first match counts.
 #[rustfmt::skip]
 const TABLE: &[Known] = &[
-    known("NOAUTH", "", ErrorKind::Unauthorized, NO_PASSWORD),
-    known("WRONGPASS", "", ErrorKind::Unauthorized, WRONG_PASSWORD),
-    known("ERR", "invalid password", ErrorKind::Unauthorized, WRONG_PASSWORD),
+    known("NOAUTH", "", ErrorKind::NoPassword, NO_PASSWORD),
+    known("WRONGPASS", "", ErrorKind::WrongPassword, WRONG_PASSWORD),
+    known("ERR", "invalid password", ErrorKind::WrongPassword, WRONG_PASSWORD),
     known("", "of the channels", ErrorKind::Unauthorized, NO_CHANNEL),
     known("", "permissions to access", ErrorKind::Unauthorized, NO_KEY),
     known("", "script can't access", ErrorKind::Unauthorized, NO_KEY),
@@ -77,7 +77,7 @@ const TABLE: &[Known] = &[
     transient("", NOT_ADMITTED,
         "new, or started or replicated not long ago, so it may have forgotten locks; it is kept out until \
          the leases from before have ended, which takes as long as the longest ttl, and until all masters \
-         answer, or a majority that is admitted"),
+         reply, or a majority that is admitted"),
     transient("LOADING", "",
         "the server is still loading its data; try again when it is done"),
     known("OOM", "", ErrorKind::Store,

@@ -20,9 +20,9 @@ pub(in crate::store::redis) struct Refusal {
 /// The error code of a missing permission.
 pub(in crate::store::redis) const DENIED: &str = "NOPERM";
 
-/// The refusal in an answer, if it is one.
-pub(in crate::store::redis) fn refusal(answer: &Value) -> Option<Refusal> {
-    let Value::ServerError(error) = answer else {
+/// The refusal in a reply, if it is one.
+pub(in crate::store::redis) fn refusal(reply: &Value) -> Option<Refusal> {
+    let Value::ServerError(error) = reply else {
         return None;
     };
     let (code, words) = (error.code(), error.details().unwrap_or_default());

@@ -36,7 +36,9 @@ pub(in crate::store::redis) fn refused_words(text: &str) -> Option<Refused> {
     match (known.kind, known.advice) {
         (_, NO_KEY) => Some(Refused::Keys),
         (_, NO_CHANNEL) => Some(Refused::Channels),
-        (ErrorKind::Unauthorized, _) => Some(Refused::Command),
+        (ErrorKind::Unauthorized | ErrorKind::NoPassword | ErrorKind::WrongPassword, _) => {
+            Some(Refused::Command)
+        }
         (ErrorKind::Store, _) if code != "WRONGTYPE" => Some(Refused::Moment),
         _ => None,
     }

@@ -45,22 +45,22 @@ pub(super) async fn query_master(sentinel: &Address, name: &str) -> Result<View,
     })?;
     let mut pipeline = Pipeline::new();
     pipeline.cmd("SENTINEL").arg("MASTER").arg(name);
-    // During a failover this is already the promoted server, while the other answer is not.
+    // During a failover this is already the promoted server, while the other reply is not.
     pipeline
         .cmd("SENTINEL")
         .arg("GET-MASTER-ADDR-BY-NAME")
         .arg(name);
-    let answers = connection.send_packed_commands(&pipeline, 0, 2).await;
-    let answers = answers.map_err(|error| QueryError::Unreachable(errors::no_reply(&error)))?;
-    match answers.as_slice() {
+    let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
+    let replies = replies.map_err(|error| QueryError::Unreachable(errors::no_reply(&error)))?;
+    match replies.as_slice() {
         [about, address] => view(about, address),
         _ => Err(QueryError::Refused(errors::invalid_reply())),
     }
 }
 
 fn view(about: &Value, address: &Value) -> Result<View, QueryError> {
-    for answer in [address, about] {
-        if let Value::ServerError(error) = answer {
+    for reply in [address, about] {
+        if let Value::ServerError(error) = reply {
             let words = error.details().unwrap_or_default();
             return Err(if words.contains("unknown command") {
                 QueryError::NoSentinel
@@ -90,15 +90,16 @@ fn view(about: &Value, address: &Value) -> Result<View, QueryError> {
 }
 
 fn refusal(error: &Error) -> QueryError {
-    let advice = match error.kind() {
-        ErrorKind::Unauthorized => {
-            "; sentinels have a password of their own, ClientBuilder::sentinel_password, and users of their own, \
-             ?sentinel-user=USER"
+    const ADVICE: &str = "sentinels have a password of their own, ClientBuilder::sentinel_password, and users of their \
+                          own, ?sentinel-user=USER";
+    let error = match error.kind() {
+        ErrorKind::NoPassword | ErrorKind::WrongPassword => {
+            Error::new(ErrorKind::SentinelPassword, format!("{error}; {ADVICE}"))
         }
-        _ => "",
+        ErrorKind::Unauthorized => error.clone().reworded(format!("{error}; {ADVICE}")),
+        _ => error.clone().reworded(error.to_string()),
     };
-    let message = format!("{error}{advice}");
-    QueryError::Refused(error.clone().reworded(message))
+    QueryError::Refused(error)
 }
 
 #[cfg(test)]
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_answer_names_no_master() {
+    fn an_invalid_reply_names_no_master() {
         let value = |reply: &str| redis::parse_redis_value(reply.as_bytes()).unwrap();
         let [about, address] = ["*2\r\n+config-epoch\r\n+7\r\n", "*2\r\n+::1\r\n+6379\r\n"];
         let found = view(&value(about), &value(address)).unwrap();

@@ -103,7 +103,7 @@ async fn a_master_that_is_away_at_the_first_use_is_named() {
     let client = client_at(&masters.url(), Duration::from_secs(30)).await;
     let mutex = client.mutex("a").unwrap();
     let dead = format!(":{}", masters.server(2).port());
-    let parts = ["for at least another ", &dead, "until all masters answer"];
+    let parts = ["for at least another ", &dead, "until all masters reply"];
     // On a busy machine, others may reply too late at first.
     eventually_async(LONG / 2, async || {
         let message = mutex.try_lock().await.unwrap_err().to_string();

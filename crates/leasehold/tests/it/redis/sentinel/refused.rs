@@ -63,11 +63,12 @@ async fn sentinels_may_want_a_password_of_their_own() {
         .servers(servers)
         .start();
     let url = set.url_of("app", SECRET);
-    refused(&url, ErrorKind::Unauthorized, "do not name the master").await;
+    let advice = "do not name the master";
+    refused(&url, ErrorKind::SentinelPassword, advice).await;
     for url in [url.clone(), format!("{url}?sentinel-user=watcher")] {
         let with = |password: &str| OpenOptions::default().sentinel_password(password);
         let error = store::open(&url, &with("wrong")).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+        assert_eq!(error.kind(), ErrorKind::SentinelPassword, "{error}");
         let store = store::open(&url, &with("eyes-only")).await.unwrap();
         works(&*store).await;
         assert!(!format!("{:?} {store} {store:?}", with("eyes-only")).contains("eyes-only"));
