@@ -332,7 +332,7 @@ impl TrackingReader for ConnectionManager {
         }
         let (count, mut connection) = (pipeline.len(), session.connection.clone());
         let sent = connection.send_packed_commands(&pipeline, 0, count);
-        let answers = self.answer(&session, deadline, sent).await?;
+        let answers = self.await_reply(&session, deadline, sent).await?;
         let mut answers = answers.into_iter();
         if answers.next().is_some_and(|hello| is_replica(&hello)) {
             return Err(self.check_demoted(errors::replica()));

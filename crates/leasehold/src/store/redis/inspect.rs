@@ -13,7 +13,7 @@ use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::keys::{client_key, counter_key, parse_record, queue_key, record_key, record_pattern};
 use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace, WaiterInfo};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// The number of keys that one step of a listing scans, which takes about half a millisecond.
 const SCAN_COUNT: u32 = 1_000;

@@ -142,7 +142,7 @@ impl ClusterStore {
         });
         for (call, result) in router::route(&self.topology, calls.collect()).await {
             match result {
-                CallResult::Answered(answer, session) => {
+                CallResult::Replied(answer, session) => {
                     let position = call.positions.first();
                     if let Some(slot) = position.and_then(|at| results.get_mut(*at)) {
                         *slot = QueryResult {
@@ -152,7 +152,7 @@ impl ClusterStore {
                         };
                     }
                 }
-                CallResult::NotApplied(error) | CallResult::Unanswered(error) => {
+                CallResult::NotApplied(error) | CallResult::NoReply(error) => {
                     return Err(self.name_error(error));
                 }
             }
