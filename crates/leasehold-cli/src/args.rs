@@ -138,11 +138,9 @@ impl Command {
             Self::Leader(args) => args.json,
             Self::Watch(args) => args.json,
             Self::Watchdog(args) => args.has_json_output(),
-            Self::Run(_)
-            | Self::Once(_)
-            | Self::Elect(_)
-            | Self::Completions(_)
-            | Self::Man(_) => false,
+            Self::Run(_) | Self::Once(_) | Self::Elect(_) | Self::Completions(_) | Self::Man(_) => {
+                false
+            }
         }
     }
 

@@ -26,7 +26,12 @@ pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, F
             None => None,
         };
         let holder = info.as_ref().and_then(|info| info.client.as_ref());
-        json::print(&json::Leadership::new(&client, &args.name, leader.as_ref(), holder))?;
+        json::print(&json::Leadership::new(
+            &client,
+            &args.name,
+            leader.as_ref(),
+            holder,
+        ))?;
     } else if let Some(leader) = &leader {
         output::print_line(&output::printable(&leader.value))?;
     } else {

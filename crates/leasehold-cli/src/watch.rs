@@ -92,7 +92,9 @@ fn text(line: &Line) -> String {
         LockEvent::Granted(lease) => format!("granted to {}, lease {lease}", client()),
         LockEvent::Released(lease) => format!("released by lease {lease}, or freed by force"),
         LockEvent::Expired(lease) => format!("expired, lease {lease}"),
-        LockEvent::QueueLength(waiters) => format!("{} in the queue", output::count(*waiters, "waiter")),
+        LockEvent::QueueLength(waiters) => {
+            format!("{} in the queue", output::count(*waiters, "waiter"))
+        }
         LockEvent::LeaderChanged(Some(leader)) => format!(
             "leader in term {}: {}",
             leader.term,

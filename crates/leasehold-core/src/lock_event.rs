@@ -65,7 +65,8 @@ pub fn events(before: Option<&LockState>, after: &LockState) -> Vec<LockEvent> {
             events.extend(granted.map(LockEvent::Granted));
         }
     }
-    let (waiters, leader) = before.map_or((0, None), |before| (before.waiters, before.leader.clone()));
+    let (waiters, leader) =
+        before.map_or((0, None), |before| (before.waiters, before.leader.clone()));
     if after.leader != leader {
         events.push(LockEvent::LeaderChanged(after.leader.clone()));
     }
@@ -82,7 +83,9 @@ pub fn completed(
     after: Option<&Annotation>,
 ) -> Option<LockEvent> {
     let (before, after) = (before?, after?);
-    let is_new = before.as_ref().is_none_or(|before| before.token != after.token);
+    let is_new = before
+        .as_ref()
+        .is_none_or(|before| before.token != after.token);
     is_new.then_some(LockEvent::Completed(after.token))
 }
 
@@ -142,7 +145,10 @@ mod tests {
     #[test]
     fn a_name_that_is_only_kept_taken_has_no_holder() {
         let released = [LockEvent::Released(lease(1))];
-        assert_eq!(events(Some(&state(0, Some(1), 0)), &state(1, Some(0), 0)), released);
+        assert_eq!(
+            events(Some(&state(0, Some(1), 0)), &state(1, Some(0), 0)),
+            released
+        );
         assert_eq!(events(Some(&state(1, Some(0), 0)), &state(40, None, 0)), []);
     }
 

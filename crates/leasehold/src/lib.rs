@@ -161,8 +161,8 @@ pub use crate::secret::Secret;
 pub use crate::store::RedisAddress;
 pub use crate::store::{ClientInfo, WaiterInfo};
 pub use crate::sync::election::{Election, Leaders, Leadership};
-pub use crate::sync::lock_events::LockEvents;
 pub use crate::sync::job::{Job, JobBuilder, JobGuard, JobLock, JobOutcome};
+pub use crate::sync::lock_events::LockEvents;
 pub use crate::sync::mutex::Mutex;
 
 /// The wire protocol of the watchdog, for its node: a crate of this project that is released together with this one.

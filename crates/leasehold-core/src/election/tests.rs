@@ -181,12 +181,7 @@ fn terms_never_fall_and_each_leader_holds_the_lock() {
 
 #[test]
 fn broken_rules_are_noticed() {
-    for rule in [
-        Rule::GoesBack,
-        Rule::Forgets,
-        Rule::AnyValue,
-        Rule::Silent,
-    ] {
+    for rule in [Rule::GoesBack, Rule::Forgets, Rule::AnyValue, Rule::Silent] {
         let (_, violations) = explore(rule);
         assert!(!violations.is_empty(), "{rule:?}");
     }
@@ -218,5 +213,8 @@ fn an_observer_is_told_each_change_once() {
     assert_eq!(tell(Some(1), Some(&first)).as_deref(), Some("none"));
     assert_eq!(tell(None, None), None);
     assert_eq!(tell(Some(1), Some(&first)), None);
-    assert_eq!(tell(Some(3), Some(&value(3, 21, "c"))).as_deref(), Some("c"));
+    assert_eq!(
+        tell(Some(3), Some(&value(3, 21, "c"))).as_deref(),
+        Some("c")
+    );
 }

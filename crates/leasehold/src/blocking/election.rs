@@ -164,7 +164,8 @@ impl Leadership {
     ///
     /// Inside an async runtime.
     pub fn lost(&self) -> Result<Cause> {
-        self.threads.wait(async { Ok(self.leadership.lost().await) })
+        self.threads
+            .wait(async { Ok(self.leadership.lost().await) })
     }
 
     /// Makes sure that the leadership lasts for at least `duration` more. See [`crate::Guard::ensure`].

@@ -20,15 +20,15 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 
-mod job;
 mod election;
+mod job;
 mod runtime;
 
 use std::fmt;
 use std::time::Duration;
 
-pub use self::job::{Job, JobBuilder};
 pub use self::election::{Election, Leaders, Leadership};
+pub use self::job::{Job, JobBuilder};
 use self::runtime::Threads;
 use crate::{
     Cause, ClientBuilder, ClientId, CompletionInfo, Durability, Error, Instant, LeaseId, LockInfo,

@@ -87,7 +87,10 @@ impl Proclaimer {
         let found = written.wait_for(|written| written.number >= number).await;
         match found {
             Ok(written) => written.result.clone(),
-            Err(_) => Err(Error::new(ErrorKind::ShutDown, "the value is not written any more")),
+            Err(_) => Err(Error::new(
+                ErrorKind::ShutDown,
+                "the value is not written any more",
+            )),
         }
     }
 }
@@ -131,7 +134,10 @@ impl Task {
                     }
                 }
                 Ok(Err(loss)) => {
-                    let error = Error::new(ErrorKind::Lost, format!("the value was refused: {}", lost(loss)));
+                    let error = Error::new(
+                        ErrorKind::Lost,
+                        format!("the value was refused: {}", lost(loss)),
+                    );
                     self.report(number, Err(error));
                     // The store confirms that with a renewal, or grants the lease anew.
                     driver.renewer.check(&self.lease);
@@ -166,7 +172,9 @@ impl Task {
                 text,
             };
             let (store, key) = (&self.driver.context.store, &self.lease.key);
-            store.annotate(key, &AnnotationKind::Value, &annotation, RETENTION).await
+            store
+                .annotate(key, &AnnotationKind::Value, &annotation, RETENTION)
+                .await
         })
     }
 

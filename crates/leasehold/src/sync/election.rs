@@ -8,11 +8,11 @@ use leasehold_core::annotation::ANNOTATION_BYTES_MAX;
 use leasehold_core::{AnnotationKind, Cause, Leader, LeaderFilter, State, Token};
 
 use super::mutex::Mutex;
+#[cfg(doc)]
+use crate::ErrorKind;
 use crate::driver::observer::Observer;
 use crate::driver::proclaimer::Proclaimer;
 use crate::driver::report;
-#[cfg(doc)]
-use crate::ErrorKind;
 use crate::{Durability, Guard, Result, config};
 
 /// An election with a name, in the store of its client.
@@ -163,7 +163,11 @@ impl Election {
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let Mutex { driver, key, .. } = &self.mutex;
         driver.check_open(key)?;
-        let observed = driver.context.store.observe(key, &AnnotationKind::Value).await;
+        let observed = driver
+            .context
+            .store
+            .observe(key, &AnnotationKind::Value)
+            .await;
         let state = observed.map_err(|error| driver.context.name_error(error, key))?;
         let holder = state.holder.map(|(lease, _)| lease);
         Ok(Leader::of(holder, state.annotation.as_ref()))
@@ -275,7 +279,8 @@ impl Leadership {
     pub async fn proclaim(&self, value: impl AsRef<str>) -> Result<()> {
         let value = value.as_ref();
         check(value).map_err(|error| self.guard.name_error(error))?;
-        self.unless_lost(self.proclaimer.proclaim(value.into())).await
+        self.unless_lost(self.proclaimer.proclaim(value.into()))
+            .await
     }
 
     /// Waits until the newest value is written, so that observers can see this leader.

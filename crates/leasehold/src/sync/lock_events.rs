@@ -88,7 +88,8 @@ impl LockEvents {
             waiters: observation.waiters,
             leader: changed.unwrap_or(last),
         };
-        self.events.extend(lock_event::events(before.as_ref(), &state));
+        self.events
+            .extend(lock_event::events(before.as_ref(), &state));
         self.state = Some(state);
     }
 }

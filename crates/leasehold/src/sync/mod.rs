@@ -1,6 +1,6 @@
 //! The lock types.
 
 pub(crate) mod election;
-pub(crate) mod lock_events;
 pub(crate) mod job;
+pub(crate) mod lock_events;
 pub(crate) mod mutex;

@@ -71,8 +71,8 @@ use self::session::Session;
 use self::target::Target;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Listener, Observation, Reply,
-    Request, Store, WakeupMode,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Listener, Observation,
+    Reply, Request, Store, WakeupMode,
 };
 use crate::store::options::OpenOptions;
 use crate::{Durability, Error, ErrorKind, Result};

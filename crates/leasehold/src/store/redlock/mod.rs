@@ -43,8 +43,8 @@ use self::master::Master;
 use self::quorum_listener::QuorumListener;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Leftover, Listener, Observation,
-    Reply, Request, Store, WakeupMode, no_annotation,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Leftover, Listener,
+    Observation, Reply, Request, Store, WakeupMode, no_annotation,
 };
 use crate::store::lock::lock;
 use crate::store::options::OpenOptions;

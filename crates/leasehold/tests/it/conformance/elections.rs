@@ -1,8 +1,10 @@
 //! Leader election, and the events of a lock.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use leasehold::{Cause, Client, Election, ErrorKind, Leader, Leaders, LockEvent, Owner, Token};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::fixture::{Fixture, fresh_name};
@@ -47,7 +49,10 @@ pub(super) async fn a_successor_leads_when_the_leader_resigns(fixture: Fixture) 
     leadership.proclaimed().await.unwrap();
     let mut last = None;
     let leader = observed(&mut leaders, "a:1", &mut last).await;
-    assert_eq!((leader.term, leader.lease.client), (leadership.term(), first_client.id()));
+    assert_eq!(
+        (leader.term, leader.lease.client),
+        (leadership.term(), first_client.id())
+    );
     assert_eq!(second.leader().await.unwrap(), Some(leader));
     assert!(second.try_campaign("b:1").await.unwrap().is_none());
     let limited = second.campaign_timeout("b:1", Duration::from_millis(50));
@@ -60,7 +65,10 @@ pub(super) async fn a_successor_leads_when_the_leader_resigns(fixture: Fixture) 
     let successor = soon(campaign).await;
     assert!(successor.term() > term);
     let leader = observed(&mut leaders, "b:2", &mut last).await;
-    assert_eq!((leader.term, leader.lease.client), (successor.term(), second_client.id()));
+    assert_eq!(
+        (leader.term, leader.lease.client),
+        (successor.term(), second_client.id())
+    );
     drop(successor);
     assert_eq!(next(&mut leaders).await, None);
 }
@@ -74,12 +82,18 @@ pub(super) async fn a_value_is_replaced_and_its_length_is_checked(fixture: Fixtu
     let errors = [
         election.campaign(&too_long).await.unwrap_err(),
         election.try_campaign(&too_long).await.unwrap_err(),
-        election.campaign_timeout(&too_long, SOON).await.unwrap_err(),
+        election
+            .campaign_timeout(&too_long, SOON)
+            .await
+            .unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::InvalidConfig);
         assert_eq!(error.lock(), Some(&*name));
-        assert!(error.to_string().ends_with("at most 4096 bytes, not 4097"), "{error}");
+        assert!(
+            error.to_string().ends_with("at most 4096 bytes, not 4097"),
+            "{error}"
+        );
     }
     let leadership = election.campaign(&longest).await.unwrap();
     leadership.proclaimed().await.unwrap();
@@ -94,7 +108,9 @@ pub(super) async fn a_value_is_replaced_and_its_length_is_checked(fixture: Fixtu
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
 }
 
-pub(super) async fn a_lock_that_passes_on_has_no_leader_until_a_value_is_proclaimed(fixture: Fixture) {
+pub(super) async fn a_lock_that_passes_on_has_no_leader_until_a_value_is_proclaimed(
+    fixture: Fixture,
+) {
     let name = fresh_name("phantom");
     let (client, election) = election(&fixture, &name).await;
     let leadership = election.campaign("first").await.unwrap();
@@ -119,7 +135,10 @@ pub(super) async fn a_leader_that_is_cut_off_cannot_proclaim(fixture: Fixture) {
     let error = leadership.proclaim("second").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     let cause = timeout(SOON, leadership.lost()).await.unwrap();
-    assert!([Cause::Revoked, Cause::Deleted].contains(&cause), "{cause:?}");
+    assert!(
+        [Cause::Revoked, Cause::Deleted].contains(&cause),
+        "{cause:?}"
+    );
     assert_eq!(election.leader().await.unwrap(), None);
 }
 
@@ -165,4 +184,75 @@ pub(super) async fn the_events_of_a_lock_come_in_their_order(fixture: Fixture) {
     assert_eq!(event().await, LockEvent::Granted(lease));
     assert_eq!(event().await, LockEvent::Expired(lease));
     drop(guard);
+}
+
+/// How many leaders there are, one after the other.
+const CHANGES: usize = 20;
+
+/// How many clients observe, and how many observers each of them has.
+const OBSERVING_CLIENTS: usize = 5;
+const OBSERVERS_EACH: usize = 20;
+
+/// Leaders that resign, that are cut off and that are dropped: every observer is told the last one, and no term falls.
+pub(super) async fn a_hundred_observers_are_told_the_leaders(fixture: Fixture) {
+    let name = fresh_name("observed");
+    let mut candidates = Vec::new();
+    for _ in 0..3 {
+        candidates.push(election(&fixture, &name).await);
+    }
+    let mut observers = JoinSet::new();
+    for _ in 0..OBSERVING_CLIENTS {
+        let (client, observed) = election(&fixture, &name).await;
+        for _ in 0..OBSERVERS_EACH {
+            let (client, mut leaders) = (client.clone(), observed.observe());
+            observers.spawn(async move {
+                let _client = client;
+                let (mut last, mut times) = (None, Vec::new());
+                loop {
+                    let Some(leader) = next(&mut leaders).await else {
+                        continue;
+                    };
+                    assert!(last.is_none_or(|last| leader.term > last), "{leader:?}");
+                    last = Some(leader.term);
+                    times.push((leader.term, Instant::now()));
+                    if &*leader.value == "last" {
+                        return times;
+                    }
+                }
+            });
+        }
+    }
+    let mut began = HashMap::new();
+    for change in 0..=CHANGES {
+        let (_, election) = &candidates[change % candidates.len()];
+        let value = if change == CHANGES { "last" } else { "leader" };
+        let leadership = timeout(SOON, election.campaign(value))
+            .await
+            .unwrap()
+            .unwrap();
+        began.insert(leadership.term(), Instant::now());
+        timeout(SOON, leadership.proclaimed())
+            .await
+            .unwrap()
+            .unwrap();
+        if change == CHANGES {
+            // Held until all have been told.
+            let mut delays = Vec::new();
+            while let Some(times) = observers.join_next().await {
+                for (term, told) in times.unwrap() {
+                    delays.push(told.saturating_duration_since(began[&term]));
+                }
+            }
+            delays.sort_unstable();
+            let p99 = delays[delays.len() * 99 / 100];
+            println!("told {} times, 99 % within {p99:?}", delays.len());
+            assert!(delays.len() >= OBSERVING_CLIENTS * OBSERVERS_EACH);
+            return;
+        }
+        match change % 3 {
+            0 => leadership.resign().await.unwrap(),
+            1 => drop(leadership),
+            _ => drop(election.mutex().force_release().await.unwrap()),
+        }
+    }
 }

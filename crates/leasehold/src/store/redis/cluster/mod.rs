@@ -40,8 +40,8 @@ use super::observers::ServerObservers;
 use super::script::{FastPath, REQUESTS_MAX};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, Key, Keyspace, Listener, Observation, Reply,
-    Request, Shard, Store, refuse_replicated,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, Key, Keyspace, Listener,
+    Observation, Reply, Request, Shard, Store, refuse_replicated,
 };
 use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result};
