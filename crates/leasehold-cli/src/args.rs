@@ -12,7 +12,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use leasehold::ReplicaCount;
 
-pub(crate) use self::elections::{ElectCommand, LeaderArgs, WatchArgs};
+pub(crate) use self::elections::{ElectCommand, EventsArgs, LeaderArgs};
 pub(crate) use self::jobs::{Anchor, JobArgs, JobsArgs, OnceCommand, RunCommand};
 use crate::run_watchdog::RunWatchdogArgs;
 use crate::watchdog::WatchdogArgs;
@@ -116,7 +116,8 @@ pub(crate) enum Command {
     Leader(LeaderArgs),
     Ls(LsArgs),
     Show(ShowArgs),
-    Watch(WatchArgs),
+    #[command(name = "watch")]
+    Events(EventsArgs),
     Release(ReleaseArgs),
     Doctor(DoctorArgs),
     Watchdog(Box<WatchdogArgs>),
@@ -136,7 +137,7 @@ impl Command {
             Self::Doctor(args) => args.json,
             Self::Jobs(args) => args.json,
             Self::Leader(args) => args.json,
-            Self::Watch(args) => args.json,
+            Self::Events(args) => args.json,
             Self::Watchdog(args) => args.has_json_output(),
             Self::Run(_) | Self::Once(_) | Self::Elect(_) | Self::Completions(_) | Self::Man(_) => {
                 false

@@ -11,9 +11,9 @@ use leasehold::watchdog::ClientStatus;
 use leasehold::{ClientInfo, CompletionInfo, LockEvent, LockInfo, WaiterInfo};
 use serde::Serialize;
 
+use crate::event_record::EventRecord;
 use crate::exit::Failure;
 use crate::output;
-use crate::watch::Line;
 
 /// The output of `ls`.
 #[derive(Debug, Serialize)]
@@ -315,9 +315,9 @@ impl<'a> Leader<'a> {
     }
 }
 
-impl<'a> From<&'a Line> for Event<'a> {
-    fn from(line: &'a Line) -> Self {
-        let (event, lease) = match &line.event {
+impl<'a> From<&'a EventRecord> for Event<'a> {
+    fn from(record: &'a EventRecord) -> Self {
+        let (event, lease) = match &record.event {
             LockEvent::Held(lease) => ("held", Some(lease)),
             LockEvent::Free => ("free", None),
             LockEvent::Granted(lease) => ("granted", Some(lease)),
@@ -330,20 +330,20 @@ impl<'a> From<&'a Line> for Event<'a> {
             _ => ("other", None),
         };
         Self {
-            time: output::rfc3339(line.time),
-            name: &line.name,
+            time: output::rfc3339(record.time),
+            name: &record.name,
             event,
             lease: lease.map(ToString::to_string),
-            token: match &line.event {
+            token: match &record.event {
                 LockEvent::Completed(token) => Some(token.get()),
                 _ => None,
             },
-            holder: line.client.as_ref().map(Client::from),
-            waiters: match &line.event {
+            holder: record.client.as_ref().map(Client::from),
+            waiters: match &record.event {
                 LockEvent::QueueLength(waiters) => Some(*waiters),
                 _ => None,
             },
-            leader: match &line.event {
+            leader: match &record.event {
                 LockEvent::LeaderChanged(leader) => {
                     leader.as_ref().map(|leader| Leader::new(leader, None))
                 }

@@ -11,6 +11,8 @@ mod connect;
 mod credentials;
 mod doctor;
 mod duration;
+mod event_record;
+mod events;
 mod exit;
 mod help;
 mod hints;
@@ -29,7 +31,6 @@ mod shell;
 mod show;
 mod stderr;
 mod variables;
-mod watch;
 mod watchdog;
 
 use std::process::ExitCode;
@@ -88,7 +89,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Once(args) => wait_for(run::run(&args.run, &run::Plan::once(&args), &cli.store)),
         Command::Elect(args) => wait_for(run::elect(&args, &cli.store)),
         Command::Leader(args) => wait_for(leader::leader(&args, &cli.store)),
-        Command::Watch(args) => wait_for(watch::watch(&args, &cli.store)),
+        Command::Events(args) => wait_for(events::events(&args, &cli.store)),
         Command::Jobs(args) => wait_for(jobs::jobs(&args, &cli.store)),
         Command::Ls(args) => wait_for(ls::ls(&args, &cli.store)),
         Command::Show(args) => wait_for(show::show(&args, &cli.store)),

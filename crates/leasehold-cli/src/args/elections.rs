@@ -49,7 +49,7 @@ pub(crate) struct LeaderArgs {
 /// between two readings are not listed. Failures of the store that may pass are waited for.
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold watch [OPTIONS] <NAME>...", after_long_help = help::WATCH)]
-pub(crate) struct WatchArgs {
+pub(crate) struct EventsArgs {
     /// The names of the locks
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,

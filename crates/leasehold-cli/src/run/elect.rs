@@ -1,11 +1,11 @@
 //! `leasehold elect`: the command of a leader.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold::{Guard, LossSignal};
 use leasehold_watchdog::HealthEndpoint;
 
+use super::health::Health;
 use super::signals::Signals;
 use super::{Plan, run_until};
 use crate::args::{ElectCommand, StoreArgs};
@@ -68,36 +68,6 @@ async fn campaigns(
             biased;
             signal = signals.next() => return Ok(exit::by_signal(signal.number)),
             () = tokio::time::sleep(pause) => {}
-        }
-    }
-}
-
-/// What a probe is answered.
-#[derive(Debug, Default)]
-pub(crate) struct Health(Mutex<Option<LossSignal>>);
-
-impl Health {
-    /// The command runs under this lock from now on.
-    pub(super) fn leads(&self, guard: &Guard) {
-        self.set(Some(guard.loss_signal()));
-    }
-
-    /// The command has ended.
-    pub(super) fn follows(&self) {
-        self.set(None);
-    }
-
-    fn set(&self, signal: Option<LossSignal>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = signal;
-    }
-
-    fn state(&self) -> Result<&'static str, &'static str> {
-        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            None => Ok("following"),
-            Some(signal) if signal.is_lost() => {
-                Err("the leadership is lost, and the command still runs")
-            }
-            Some(_) => Ok("leading"),
         }
     }
 }

@@ -8,7 +8,7 @@ use leasehold::{
     Token,
 };
 
-use super::elect::Health;
+use super::health::Health;
 use crate::args::{Anchor, JobArgs, OnceCommand, RunArgs, RunCommand};
 use crate::exit::{self, Failure};
 use crate::{jobs, output};
@@ -70,7 +70,7 @@ impl<'a> Plan<'a> {
         let (schedule, options) = match self {
             Self::Always => return Ok(Target::Lock(mutex)),
             Self::Election { value, .. } => {
-                let (election, value) = (mutex.election(), (*value).to_owned());
+                let (election, value) = (Election::from(mutex), (*value).to_owned());
                 return Ok(Target::Election { election, value });
             }
             Self::Job { schedule, options } => (schedule, options),

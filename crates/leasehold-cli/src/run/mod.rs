@@ -4,6 +4,7 @@ mod child;
 mod elect;
 mod environment;
 mod guardian;
+mod health;
 mod holder;
 mod jeopardy;
 mod job;

@@ -190,6 +190,13 @@ impl Election {
     }
 }
 
+/// The election of this name, with the settings of this lock, whose holder leads. It has no [`Owner`](crate::Owner).
+impl From<Mutex> for Election {
+    fn from(mutex: Mutex) -> Self {
+        Self::new(mutex)
+    }
+}
+
 fn check(value: &str) -> Result<()> {
     let bytes = value.len();
     if bytes > ANNOTATION_BYTES_MAX {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use leasehold_core::{LeaseOptions, Op, Outcome, OwnerId, Policy};
 
-use super::election::Election;
 use super::lock_events::LockEvents;
 use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
 use crate::driver::context::AcquireOptions;
@@ -201,12 +200,6 @@ impl Mutex {
             owner: LockOwner::Nobody,
             ..self
         }
-    }
-
-    /// The election of this name, whose leader holds this lock. Its leaderships are not those of an [`Owner`].
-    #[must_use]
-    pub fn election(&self) -> Election {
-        Election::new(self.clone())
     }
 
     /// The events of this lock from now on: grants, releases, the length of its queue, leaders and completed runs.

@@ -7,36 +7,28 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::args::{StoreArgs, WatchArgs};
+use crate::args::{EventsArgs, StoreArgs};
 use crate::connect::connect;
+use crate::event_record::EventRecord;
 use crate::exit::Failure;
 use crate::{json, output};
 
 /// The time limit of a query for the client of a holder: its name must not delay the event.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An event as it is printed.
-pub(crate) struct Line {
-    pub(crate) time: SystemTime,
-    pub(crate) name: String,
-    pub(crate) event: LockEvent,
-    /// The client of the lease that was granted, if its client info is known.
-    pub(crate) client: Option<ClientInfo>,
-}
-
 /// Prints each event, until nobody reads them.
-pub(crate) async fn watch(args: &WatchArgs, store: &StoreArgs) -> Result<u8, Failure> {
+pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let client = connect(store, Client::builder()).await?;
-    let (sender, mut lines) = mpsc::channel(1);
+    let (sender, mut records) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
     for name in &args.names {
-        tasks.spawn(watch_lock(client.mutex(name)?, sender.clone()));
+        tasks.spawn(send_events(client.mutex(name)?, sender.clone()));
     }
-    while let Some(line) = lines.recv().await {
-        let line: Line = line?;
+    while let Some(record) = records.recv().await {
+        let record: EventRecord = record?;
         let text = match args.json {
-            true => json::to_line(&json::Event::from(&line))?,
-            false => text(&line),
+            true => json::to_line(&json::Event::from(&record))?,
+            false => text(&record),
         };
         if !output::write_to_reader(format!("{text}\n").as_bytes())? {
             break;
@@ -45,31 +37,27 @@ pub(crate) async fn watch(args: &WatchArgs, store: &StoreArgs) -> Result<u8, Fai
     Ok(0)
 }
 
-async fn watch_lock(mutex: Mutex, lines: mpsc::Sender<leasehold::Result<Line>>) {
+/// Sends the events of a lock until they fail, or until nobody receives them.
+async fn send_events(mutex: Mutex, records: mpsc::Sender<leasehold::Result<EventRecord>>) {
     let mut events = mutex.events();
     loop {
-        let event = events.next().await;
-        let time = SystemTime::now();
-        let (line, failed) = match event {
-            Ok(event) => {
-                let client = match &event {
-                    LockEvent::Held(lease) | LockEvent::Granted(lease) => {
-                        client_of(&mutex, *lease).await
-                    }
-                    _ => None,
-                };
-                let name = mutex.name().to_owned();
-                let line = Line {
-                    time,
-                    name,
-                    event,
-                    client,
-                };
-                (Ok(line), false)
-            }
-            Err(error) => (Err(error), true),
+        let event = match events.next().await {
+            Ok(event) => event,
+            Err(error) => return drop(records.send(Err(error)).await),
         };
-        if lines.send(line).await.is_err() || failed {
+        let time = SystemTime::now();
+        let client = match &event {
+            LockEvent::Held(lease) | LockEvent::Granted(lease) => client_of(&mutex, *lease).await,
+            _ => None,
+        };
+        let name = mutex.name().to_owned();
+        let record = EventRecord {
+            time,
+            name,
+            event,
+            client,
+        };
+        if records.send(Ok(record)).await.is_err() {
             return;
         }
     }
@@ -81,12 +69,12 @@ async fn client_of(mutex: &Mutex, lease: LeaseId) -> Option<ClientInfo> {
     info.client.filter(|_| info.lease == lease)
 }
 
-fn text(line: &Line) -> String {
-    let client = || match &line.client {
+fn text(record: &EventRecord) -> String {
+    let client = || match &record.client {
         Some(it) => output::client(&it.host, it.pid, &it.program, &it.label),
         None => "a client without client info".to_owned(),
     };
-    let event = match &line.event {
+    let event = match &record.event {
         LockEvent::Held(lease) => format!("held by {}, lease {lease}", client()),
         LockEvent::Free => "free".to_owned(),
         LockEvent::Granted(lease) => format!("granted to {}, lease {lease}", client()),
@@ -105,6 +93,6 @@ fn text(line: &Line) -> String {
         // Of a newer library.
         other => format!("{other:?}"),
     };
-    let time = output::rfc3339(line.time).unwrap_or_default();
-    format!("{time}  {}  {event}", output::printable(&line.name))
+    let time = output::rfc3339(record.time).unwrap_or_default();
+    format!("{time}  {}  {event}", output::printable(&record.name))
 }
