@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Arg, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use leasehold::ReplicaCount;
 
 pub(crate) use self::elections::{ElectCommand, EventsArgs, LeaderArgs};
@@ -39,7 +39,7 @@ impl Cli {
             }
             Ok(cli)
         });
-        parsed.map_err(|error| hints::with_hint(error, &arguments))
+        parsed.map_err(|error| hints::with_hint(error, &arguments, &Self::command()))
     }
 }
 
@@ -128,6 +128,15 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether the process renews leases, so that no writing may block it.
+    pub(crate) fn keeps_leases(&self) -> bool {
+        match self {
+            Self::Run(_) | Self::Once(_) | Self::Elect(_) => true,
+            Self::Watchdog(args) => args.is_node(),
+            _ => false,
+        }
+    }
+
     /// Whether the output is JSON, and so is a failure.
     pub(crate) fn has_json_output(&self) -> bool {
         match self {
@@ -157,15 +166,6 @@ impl Command {
     }
 
     /// The arguments of a command that runs another one.
-    pub(crate) fn run_args(&self) -> Option<&RunArgs> {
-        match self {
-            Self::Run(command) => Some(&command.run),
-            Self::Once(command) => Some(&command.run),
-            Self::Elect(command) => Some(&command.run),
-            _ => None,
-        }
-    }
-
     fn run_args_mut(&mut self) -> Option<&mut RunArgs> {
         match self {
             Self::Run(command) => Some(&mut command.run),
@@ -438,18 +438,32 @@ pub(crate) struct DoctorArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(override_usage = "leasehold completions [OPTIONS] <SHELL>", after_long_help = help::COMPLETIONS)]
+#[command(
+    override_usage = "leasehold completions <SHELL>",
+    after_long_help = help::COMPLETIONS,
+    mut_args = hide_store
+)]
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
+    #[command(flatten)]
+    _store: StoreArgs,
 }
 
 #[derive(Debug, Args)]
-#[command(after_long_help = help::MAN)]
+#[command(after_long_help = help::MAN, mut_args = hide_store)]
 pub(crate) struct ManArgs {
     /// Write a page for each command into this directory instead
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) dir: Option<PathBuf>,
+    #[command(flatten)]
+    _store: StoreArgs,
+}
+
+/// Hides the options of the store in the help of a command that uses none. They are accepted there all the same.
+fn hide_store(option: Arg) -> Arg {
+    let of_store = option.get_help_heading() == Some("Store");
+    option.hide(of_store)
 }
 
 /// The shortest interval of `ls --watch`. Each listing reads all locks of the namespace.

@@ -1,12 +1,12 @@
-//! `leasehold completions`, and the names of locks for its scripts.
+//! `leasehold completions`, and what its scripts query: the names of locks, and where the command of a run begins.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::time::Duration;
 
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use clap_complete::Shell;
 use leasehold::Client;
 
@@ -16,8 +16,9 @@ use crate::exit::Failure;
 use crate::output;
 use crate::shell;
 
-/// The hidden subcommand that the scripts call for names.
+/// The hidden subcommands that the scripts call.
 const NAMES: &str = "__names";
+const COMMAND: &str = "__command";
 
 /// How long the store may take: the user waits at a prompt.
 const STORE_TIMEOUT: Duration = Duration::from_millis(300);
@@ -40,12 +41,20 @@ pub(crate) fn print(args: &CompletionsArgs) -> Result<u8, Failure> {
 fn with_names(shell: Shell, script: &str) -> String {
     match shell {
         Shell::Bash => format!("{script}\n{}", include_str!("completions/names.bash")),
-        Shell::Fish => format!("{script}\n{}", include_str!("completions/names.fish")),
+        Shell::Fish => {
+            let before_command = "__fish_leasehold_before_command";
+            let script = script.replace("__fish_leasehold_using_subcommand run", before_command);
+            format!("{script}\n{}", include_str!("completions/names.fish"))
+        }
         Shell::Zsh => {
             let mut lines: Vec<_> = script.lines().map(str::to_owned).collect();
             for line in &mut lines {
                 if line.starts_with("':name -- ") {
                     *line = line.replace(":_default'", ":_leasehold_names'");
+                }
+                // No options of this program behind the first word of a command.
+                if line.starts_with("'*::command -- ") {
+                    *line = line.replacen("'*::", "'(-)*::", 1);
                 }
             }
             // The first line names the program. The last ones call the function.
@@ -56,42 +65,73 @@ fn with_names(shell: Shell, script: &str) -> String {
     }
 }
 
-/// Completes the name of a lock, if this process was started for that: prints the held locks whose names begin with
-/// the last word of the command line on stdin. Exits with 1 if that word is not the name of a lock. Prints no errors,
-/// because the user is at a prompt.
-pub(crate) fn names() -> Option<u8> {
-    if env::args_os().nth(1)? != NAMES {
+/// Replies to a script of a shell, if this process was started for that. The command line up to the cursor is on stdin.
+/// Prints no errors, because the user is at a prompt. The exit code is 1 if nothing of that kind is at the cursor.
+///
+/// `__names` prints the held locks whose names begin with the word at the cursor. `__command` prints the command of a
+/// run, up to the cursor.
+pub(crate) fn reply() -> Option<u8> {
+    let query = env::args_os().nth(1)?;
+    if query != NAMES && query != COMMAND {
         return None;
     }
     let mut line = String::new();
     let read = io::stdin().take(LINE_MAX).read_to_string(&mut line);
     let line = line.strip_suffix('\n').unwrap_or(&line);
-    let words = shell::words(line);
-    let Some((store, prefix)) = read.ok().and_then(|_| name_at_cursor(&words)) else {
-        return Some(1);
-    };
-    let _ = print_names(&store, prefix);
-    Some(0)
+    let found = read.ok().and_then(|_| match query == NAMES {
+        true => {
+            let words = shell::words(line);
+            let (store, prefix) = name_at_cursor(&words)?;
+            let _ = print_names(&store, prefix);
+            Some(())
+        }
+        false => output::print_line(command_at_cursor(line)?).ok(),
+    });
+    Some(u8::from(found.is_none()))
 }
 
 /// The store and the begin of the name, if the last word is the name of a lock.
 fn name_at_cursor(words: &[String]) -> Option<(StoreArgs, &str)> {
+    let (matches, last) = parse(words)?;
+    let (_, matches) = matches.subcommand()?;
+    let name = matches.try_get_one::<String>("name").ok()??;
+    if name != CURSOR || last.starts_with('-') {
+        return None;
+    }
+    let store = StoreArgs::from_arg_matches(matches).ok()?;
+    Some((store, last))
+}
+
+/// The command of a run, up to the cursor, if the last word is a part of it.
+fn command_at_cursor(line: &str) -> Option<&str> {
+    let words = shell::words_with_begin(line);
+    let texts: Vec<_> = words.iter().map(|(_, word)| word.clone()).collect();
+    let (matches, last) = parse(&texts)?;
+    let (_, matches) = matches.subcommand()?;
+    let mut command = matches.try_get_many::<OsString>("command").ok()??;
+    let (length, end) = (command.len(), command.next_back()?);
+    let before = texts.len().checked_sub(2).map(|at| texts[at].as_str());
+    // As the first word, it is an option of this program.
+    let is_option = length == 1 && last.starts_with('-') && before != Some("--");
+    if end != CURSOR || is_option || matches.contains_id("shell_command") {
+        return None;
+    }
+    let (begin, _) = words.get(words.len().checked_sub(length)?)?;
+    line.get(*begin..)
+}
+
+/// Parses the call of this program in the words of a line, whose last one is at the cursor. Returns that word, too.
+fn parse(words: &[String]) -> Option<(ArgMatches, &str)> {
     let is_program = |word: &String| Path::new(word).file_name() == Some(OsStr::new("leasehold"));
     let program = words.iter().position(is_program)?;
     let (last, before) = words.get(program..)?.split_last()?;
-    if before.is_empty() || last.starts_with('-') {
+    if before.is_empty() {
         return None;
     }
     let line = before.iter().map(String::as_str).chain([CURSOR]);
     let parser = Cli::command().ignore_errors(true);
     let matches = parser.try_get_matches_from(line).ok()?;
-    let (command, matches) = matches.subcommand()?;
-    let has_name = matches!(command, "run" | "once" | "show" | "release");
-    if !has_name || matches.get_one::<String>("name")? != CURSOR {
-        return None;
-    }
-    let store = StoreArgs::from_arg_matches(matches).ok()?;
-    Some((store, last))
+    Some((matches, last))
 }
 
 fn print_names(store: &StoreArgs, prefix: &str) -> Option<()> {
@@ -185,5 +225,33 @@ mod tests {
         let (store, _) = name_at_cursor(&words).unwrap();
         assert_eq!(store.store.as_deref(), Some("memory:"));
         assert_eq!(store.namespace, "a");
+    }
+
+    #[test]
+    fn the_command_of_a_run_is_found_where_it_begins() {
+        for (line, expected) in [
+            ("leasehold run job ", Some("")),
+            ("leasehold run job l", Some("l")),
+            (
+                "cd /; leasehold run -n --wait 5 'a b' -- ls -",
+                Some("ls -"),
+            ),
+            (
+                "leasehold run job --wait 5 find  \"x y",
+                Some("find  \"x y"),
+            ),
+            ("leasehold run job leasehold show ", Some("leasehold show ")),
+            ("leasehold run j\u{f6}b  ls ", Some("ls ")),
+            ("leasehold run job -", None),
+            ("leasehold run job --wa", None),
+            ("leasehold run job --wait ", None),
+            ("leasehold run job -c true ", None),
+            ("leasehold run ", None),
+            ("leasehold show job ", None),
+            ("leasehold ", None),
+            ("", None),
+        ] {
+            assert_eq!(command_at_cursor(line), expected, "{line}");
+        }
     }
 }

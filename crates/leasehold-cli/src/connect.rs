@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use leasehold::store::redacted_url;
 use leasehold::{Client, ClientBuilder, Error, ErrorKind};
 
 use crate::args::StoreArgs;
@@ -14,6 +15,10 @@ use crate::credentials;
 use crate::exit::Failure;
 use crate::secret;
 use crate::variables::SENTINEL_PASSWORD;
+
+/// The fix where the default store has no directory: for a service, for example.
+const NAME_A_STORE: &str = "name a file that this user can write, such as --store sqlite:/var/lib/leasehold/locks.db, \
+                            or set LEASEHOLD_STORE";
 
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
@@ -91,6 +96,12 @@ pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
     }
 }
 
+/// The store's URL as messages have it: without its password.
+pub(crate) fn redacted(args: &StoreArgs) -> String {
+    let url = url(args).ok().and_then(|url| redacted_url(&url).ok());
+    url.unwrap_or_else(|| "the store".to_owned())
+}
+
 /// The store's URL, with the directory of the default store in place. No other directory is created: behind a
 /// misspelt path would be a store that no other program uses.
 pub(crate) fn ready_url(args: &StoreArgs) -> Result<String, Failure> {
@@ -101,10 +112,8 @@ pub(crate) fn ready_url(args: &StoreArgs) -> Result<String, Failure> {
         let created = builder.recursive(true).mode(0o700).create(directory);
         created.map_err(|error| {
             let directory = directory.display();
-            Failure::own(
-                format!("the state directory {directory} cannot be created"),
-                error,
-            )
+            let message = format!("the state directory {directory} cannot be created");
+            Failure::own(message, error).with_detail(NAME_A_STORE)
         })?;
     }
     url(args)
@@ -117,7 +126,7 @@ pub(crate) fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
         let bytes = arg.as_bytes();
         bytes == url.as_bytes() || bytes.ends_with(of_option.as_bytes())
     });
-    if in_argv && credentials::password_in(url).is_some() {
+    if in_argv && secret::password_in(url).is_some() {
         return Err(Failure::usage(
             "a password in --store can be read by all users of this machine; \
              set LEASEHOLD_STORE, LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE instead",
@@ -135,15 +144,15 @@ fn default_file() -> Result<String, Failure> {
         .or_else(|| Some(env::home_dir()?.join(".local/state")))
         .filter(|directory| directory.is_absolute());
     let Some(state) = state else {
-        return Err(Failure::usage(
-            "there is no home directory for the locks; set XDG_STATE_HOME, or --store",
-        ));
+        return Err(Failure::usage(format!(
+            "this user has no home directory for the locks; {NAME_A_STORE}"
+        )));
     };
     let file = state.join("leasehold/locks.db");
     match file.to_str() {
         Some(file) => Ok(file.to_owned()),
-        None => Err(Failure::usage(
-            "the path of the state directory is not UTF-8; set XDG_STATE_HOME, or --store",
-        )),
+        None => Err(Failure::usage(format!(
+            "the path of the state directory is not UTF-8; {NAME_A_STORE}"
+        ))),
     }
 }

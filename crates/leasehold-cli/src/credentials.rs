@@ -6,7 +6,6 @@ use std::path::{Path, absolute};
 
 use leasehold::Secret;
 use leasehold::store::{redacted_url, without_user};
-use percent_encoding::percent_decode_str;
 
 use crate::args::StoreArgs;
 use crate::exit::Failure;
@@ -26,6 +25,8 @@ enum Setting<'a> {
     Url(String),
     /// A variable from a run at another store.
     Withheld(&'static str),
+    /// Two variables, one of which may be from a run at another store.
+    Ambiguous,
     None,
 }
 
@@ -39,12 +40,18 @@ impl<'a> Setting<'a> {
         };
         let is_set = env::var_os(PASSWORD).is_some_and(|password| !password.is_empty());
         let url = args.store.as_deref().unwrap_or_default();
-        let may_send = may_send(env::var_os(PASSWORD_STORE).as_deref(), url);
-        match (option, file, password_in(url)) {
+        let of_password = env::var_os(PASSWORD_STORE);
+        let may_send = may_send(of_password.as_deref(), url);
+        match (option, file, secret::password_in(url)) {
             (Some(option), ..) => Self::Option(option),
-            (None, Some(file), _) if may_send => Self::FileVariable(file),
-            (None, None, _) if may_send && is_set => Self::Variable,
+            // It is for this store, wherever a variable comes from.
             (None, _, Some(password)) => Self::Url(password),
+            // The user has set one of them for this store.
+            (None, Some(_), None) if is_set && of_password.is_some_and(|it| it.is_empty()) => {
+                Self::Ambiguous
+            }
+            (None, Some(file), None) if may_send => Self::FileVariable(file),
+            (None, None, None) if may_send && is_set => Self::Variable,
             (None, Some(_), None) => Self::Withheld(PASSWORD_FILE),
             (None, None, None) if is_set => Self::Withheld(PASSWORD),
             (None, None, None) => Self::None,
@@ -59,6 +66,9 @@ pub(crate) fn password(args: &StoreArgs) -> Result<Option<Secret>, Failure> {
             secret::first_line("password file", file).map(Some)
         }
         Setting::Variable => secret::in_environment(PASSWORD),
+        Setting::Ambiguous => Err(Failure::usage(format!(
+            "{PASSWORD} and {PASSWORD_FILE} are both set, and one of them may be for another store; unset that one"
+        ))),
         Setting::Url(_) | Setting::Withheld(_) | Setting::None => Ok(None),
     }
 }
@@ -75,7 +85,7 @@ pub(crate) fn describe(args: &StoreArgs) -> String {
                  send it"
             );
         }
-        Setting::None => {
+        Setting::Ambiguous | Setting::None => {
             return format!("no password was given: set {PASSWORD} or {PASSWORD_FILE}");
         }
     };
@@ -97,7 +107,9 @@ pub(crate) fn of_command(args: &StoreArgs) -> Vec<(&'static str, Option<OsString
         Setting::Option(file) => (Some(absolute(file)), None),
         Setting::Url(password) => (None, Some(password.into())),
         Setting::FileVariable(file) => return vec![(PASSWORD_FILE, Some(absolute(file)))],
-        Setting::Variable | Setting::Withheld(_) | Setting::None => return Vec::new(),
+        Setting::Variable | Setting::Withheld(_) | Setting::Ambiguous | Setting::None => {
+            return Vec::new();
+        }
     };
     let Some(store) = args.store.as_deref().and_then(canonical_url) else {
         return Vec::new();
@@ -113,7 +125,8 @@ pub(crate) fn of_command(args: &StoreArgs) -> Vec<(&'static str, Option<OsString
 fn may_send(of_password: Option<&OsStr>, url: &str) -> bool {
     match of_password {
         Some(store) if !store.is_empty() => {
-            canonical_url(url).is_some_and(|url| OsStr::new(&url) == store)
+            let store = store.to_str().and_then(canonical_url);
+            store.is_some() && store == canonical_url(url)
         }
         _ => true,
     }
@@ -124,37 +137,9 @@ fn canonical_url(url: &str) -> Option<String> {
     Some(without_user(&redacted_url(url).ok()?))
 }
 
-/// The password in a URL.
-pub(crate) fn password_in(url: &str) -> Option<String> {
-    let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let (user, _) = authority.rsplit_once('@')?;
-    let (_, password) = user.split_once(':')?;
-    let password = percent_decode_str(password).decode_utf8_lossy();
-    (!password.is_empty()).then(|| password.into_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_password_in_a_url_is_found() {
-        for (url, password) in [
-            ("redis://:secret@host", Some("secret")),
-            ("redis://user:a%3Ab%40@host/0", Some("a:b@")),
-            ("rediss://a:b@c@host", Some("b@c")),
-            ("redlock://u:secret@a,b,c", Some("secret")),
-            ("redis://host", None),
-            ("redis://user@host:6379/0", None),
-            ("redis://user:@host", None),
-            ("redis://host/a:b@c", None),
-            ("sqlite:/tmp/a:b@c", None),
-            ("memory:", None),
-        ] {
-            assert_eq!(password_in(url).as_deref(), password, "{url}");
-        }
-    }
 
     #[test]
     fn an_inherited_password_is_for_one_store_only() {
@@ -182,5 +167,8 @@ mod tests {
             assert_eq!(may_send(Some(&outer), nested), may, "{outer:?}, {nested}");
             assert!(may_send(None, nested) && may_send(Some(OsStr::new("")), nested));
         }
+        // As a user writes it.
+        assert!(may_send(Some(OsStr::new("redis://a")), "redis://a:6379/0"));
+        assert!(!may_send(Some(OsStr::new("no store")), "no store"));
     }
 }

@@ -82,15 +82,19 @@ fn seconds(number: f64) -> Option<SignedDuration> {
     SignedDuration::try_from(duration).ok()
 }
 
-/// A duration for a person: its two largest units.
+/// A duration as people write it: its two largest units, without a smaller one that is zero.
 pub(crate) fn format(span: Duration) -> String {
     let (seconds, millis) = (span.as_secs(), span.subsec_millis());
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes, seconds % 60) {
         (0, 0, 0, 0) => format!("{millis}ms"),
+        (0, 0, 0, s) if millis < 100 => format!("{s}s"),
         (0, 0, 0, s) => format!("{s}.{}s", millis / 100),
+        (0, 0, m, 0) => format!("{m}m"),
         (0, 0, m, s) => format!("{m}m {s}s"),
+        (0, h, 0, _) => format!("{h}h"),
         (0, h, m, _) => format!("{h}h {m}m"),
+        (d, 0, _, _) => format!("{d}d"),
         (d, h, _, _) => format!("{d}d {h}h"),
     }
 }
@@ -147,7 +151,10 @@ mod tests {
         for (millis, text, read_back) in [
             (0, "0ms", 0),
             (1_250, "1.2s", 1_200),
+            (2_000, "2s", 2_000),
             (65_000, "1m 5s", 65_000),
+            (120_000, "2m", 120_000),
+            (3_600_000, "1h", 3_600_000),
             (3_725_000, "1h 2m", 3_720_000),
             (90_000_000, "1d 1h", 90_000_000),
         ] {

@@ -215,7 +215,7 @@ EXAMPLES
 pub(crate) const COMPLETIONS: &str = "\
 NAMES OF LOCKS
 The scripts for bash, zsh and fish complete the names of held locks, too, if a name has only ASCII letters, digits \
-and %+,-./:=@_. They query the store for at most 300 ms.
+and %+,-./:=@_. They query the store for at most 300 ms. The command of a run is completed as the shell completes commands.
 
 EXIT STATUS
   0    the script was printed

@@ -4,11 +4,13 @@ use std::ffi::OsString;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command};
+use leasehold::store::redacted_url;
 
-use crate::{duration, shell};
+use crate::{duration, secret, shell};
 
 /// Options of flock, timeout and consul for `run`, and what to use instead.
-const OPTIONS: [(&[&str], &str); 7] = [
+const OPTIONS: [(&[&str], &str); 8] = [
     (
         &["-x", "-e", "--exclusive"],
         "every lock is exclusive; leave it out",
@@ -16,6 +18,10 @@ const OPTIONS: [(&[&str], &str); 7] = [
     (
         &["-s", "--shared"],
         "there are no shared locks; every lock is exclusive",
+    ),
+    (
+        &["--permits"],
+        "a lock has one holder; for several at a time, use several names, such as NAME-1 and NAME-2",
     ),
     (
         &["-u", "--unlock"],
@@ -75,14 +81,29 @@ const COMMANDS: [(&[&str], &str, &str); 5] = [
 
 /// Adds a hint to an error of the arguments. The parser's own advice, to write `--` before an unknown option, is
 /// removed: it would make the option the command.
-pub(crate) fn with_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    let hint = match error.kind() {
-        ErrorKind::UnknownArgument => invalid(&error, ContextKind::InvalidArg)
-            .and_then(|option| of_option(&option, arguments)),
-        ErrorKind::InvalidSubcommand => invalid(&error, ContextKind::InvalidSubcommand)
-            .and_then(|command| of_command(&command, arguments, &error)),
+pub(crate) fn with_hint(
+    mut error: clap::Error,
+    arguments: &[OsString],
+    cli: &Command,
+) -> clap::Error {
+    let kind = match error.kind() {
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
         _ => return error,
     };
+    let Some(invalid) = invalid(&error, kind) else {
+        return error;
+    };
+    let hint = match kind {
+        _ if is_url(&invalid) => Some(of_url(&invalid)),
+        ContextKind::InvalidArg if invalid.starts_with('-') => of_option(&invalid, arguments, cli),
+        ContextKind::InvalidArg => of_argument(&invalid, arguments, cli),
+        _ => of_command(&invalid, arguments, &error, cli),
+    };
+    if secret::password_in(&invalid).is_some() {
+        let redacted = redacted_url(&invalid).unwrap_or_else(|_| "URL".to_owned());
+        error.insert(kind, ContextValue::String(redacted));
+    }
     let own = match error.remove(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(own)) => own,
         _ => Vec::new(),
@@ -110,22 +131,95 @@ fn invalid(error: &clap::Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-/// The hint for an unknown option of `run`.
-fn of_option(option: &str, arguments: &[OsString]) -> Option<String> {
-    if !arguments.iter().any(|argument| argument == "run") {
-        return None;
-    }
-    if TIMEOUTS.contains(&option) {
-        let limit = value_of(option, arguments).unwrap_or_else(|| "DURATION".to_owned());
-        return Some(format!(
-            "'--wait {limit}' limits the wait for the lock; timeout(1) limits the time of the command"
-        ));
-    }
-    let known = OPTIONS.iter().find(|(names, _)| names.contains(&option));
-    known.map(|(_, hint)| (*hint).to_owned())
+/// Whether a word is the URL of a store.
+fn is_url(word: &str) -> bool {
+    word.contains("://") || word.starts_with("sqlite:") || word.starts_with("redis+unix:")
 }
 
-/// The duration that was given to an option.
+/// The hint for a URL that stands where none belongs.
+fn of_url(url: &str) -> String {
+    match secret::password_in(url) {
+        Some(_) => "'LEASEHOLD_STORE' names a store whose URL has a password".to_owned(),
+        None => format!("'--store {}' names the store", shell::quote(url)),
+    }
+}
+
+/// The hint for an unknown option.
+fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
+    let command = command(arguments, cli);
+    let option = option.split('=').next().unwrap_or(option);
+    match (command, option) {
+        (Some("run" | "show" | "release"), "--name") => {
+            let name = value_of(option, arguments);
+            let name = name.filter(|name| is_name(name));
+            let name = name.unwrap_or_else(|| "NAME".to_owned());
+            let usage = match command {
+                Some("run") => format!("run {name} COMMAND"),
+                Some("release") => format!("release --force {name}"),
+                _ => format!("show {name}"),
+            };
+            Some(format!(
+                "the name of the lock stands without an option: 'leasehold {usage}'"
+            ))
+        }
+        (Some("release"), "-y" | "--yes" | "-f") => {
+            Some("'--force' confirms that the holder is cut off".to_owned())
+        }
+        (Some("run"), option) if TIMEOUTS.contains(&option) => {
+            let limit = value_of(option, arguments);
+            let limit = limit.filter(|limit| duration::parse(limit).is_ok());
+            let limit = limit.unwrap_or_else(|| "DURATION".to_owned());
+            Some(format!(
+                "'--wait {limit}' limits the wait for the lock; timeout(1) limits the time of the command"
+            ))
+        }
+        (Some("run"), option) => {
+            let known = OPTIONS.iter().find(|(names, _)| names.contains(&option));
+            known.map(|(_, hint)| (*hint).to_owned())
+        }
+        (None, "-c" | "--command") => Some(of_run("NAME -c STRING")),
+        (None, option) if is_of_run(option, cli) => Some(of_run(&format!("{option} NAME COMMAND"))),
+        _ => None,
+    }
+}
+
+/// The hint for an option of `run` without `run`.
+fn of_run(usage: &str) -> String {
+    format!("to run a command under a lock, use 'leasehold run {usage}'")
+}
+
+fn is_of_run(option: &str, cli: &Command) -> bool {
+    let is_named = |known: &Arg| {
+        let short = known.get_short().map(|short| format!("-{short}"));
+        let long = known.get_long().map(|long| format!("--{long}"));
+        [short, long].iter().flatten().any(|name| name == option)
+    };
+    let run = cli.find_subcommand("run");
+    run.is_some_and(|run| run.get_arguments().any(is_named))
+}
+
+/// The hint for an argument where none belongs.
+fn of_argument(argument: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
+    if command(arguments, cli) != Some("ls") {
+        return None;
+    }
+    let quoted = shell::quote(argument);
+    Some(match argument.contains(['*', '?']) {
+        true => format!("leasehold ls --filter {quoted} lists the locks that match"),
+        false => format!(
+            "leasehold show {quoted} shows one lock, leasehold ls --filter GLOB lists those that match"
+        ),
+    })
+}
+
+/// The command of this program that the arguments name first.
+fn command<'a>(arguments: &'a [OsString], cli: &Command) -> Option<&'a str> {
+    let words = arguments.iter().skip(1).filter_map(|word| word.to_str());
+    let mut commands = words.filter(|word| cli.find_subcommand(word).is_some());
+    commands.next()
+}
+
+/// The value that was given to an option.
 fn value_of(option: &str, arguments: &[OsString]) -> Option<String> {
     let mut arguments = arguments.iter().filter_map(|argument| argument.to_str());
     let value = arguments.find_map(|argument| argument.strip_prefix(option))?;
@@ -133,12 +227,20 @@ fn value_of(option: &str, arguments: &[OsString]) -> Option<String> {
         Some(value) => value,
         None => arguments.next()?,
     };
-    duration::parse(value).is_ok().then(|| value.to_owned())
+    Some(value.to_owned())
 }
 
 /// The hint for an unknown command: ours for the same purpose, or `run` for the name of a lock, unless the word is
 /// similar to one of our commands.
-fn of_command(command: &str, arguments: &[OsString], error: &clap::Error) -> Option<String> {
+fn of_command(
+    command: &str,
+    arguments: &[OsString],
+    error: &clap::Error,
+    cli: &Command,
+) -> Option<String> {
+    if let Some(similar) = with_two_letters_swapped(command, cli) {
+        return Some(format!("a similar subcommand exists: '{similar}'"));
+    }
     let is_typo = error.get(ContextKind::SuggestedSubcommand).is_some();
     let texts = arguments.iter().skip(1).map(|argument| argument.to_str());
     let mut rest = texts.skip_while(|text| *text != Some(command)).skip(1);
@@ -156,6 +258,17 @@ fn of_command(command: &str, arguments: &[OsString], error: &clap::Error) -> Opt
     };
     let ours = ours.replace("NAME", name.unwrap_or("NAME"));
     Some(format!("to {purpose}, use 'leasehold {ours}'"))
+}
+
+/// The command of this program that a word is, but for two neighbouring letters. The parser finds only longer ones.
+fn with_two_letters_swapped(word: &str, cli: &Command) -> Option<String> {
+    let letters: Vec<_> = word.chars().collect();
+    let swapped = (1..letters.len()).map(|at| {
+        let mut swapped = letters.clone();
+        swapped.swap(at - 1, at);
+        swapped.into_iter().collect::<String>()
+    });
+    { swapped }.find(|word| cli.find_subcommand(word).is_some())
 }
 
 /// Whether a word can be the name of a lock that needs no quotes in a shell. A URL with a password, the value of an

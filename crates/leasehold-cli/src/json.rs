@@ -19,6 +19,8 @@ use crate::output;
 #[derive(Debug, Serialize)]
 pub(crate) struct Ls<'a> {
     store: String,
+    /// By the clock of this machine.
+    time: Option<String>,
     locks: Vec<Lock<'a>>,
 }
 
@@ -203,6 +205,7 @@ impl<'a> Ls<'a> {
     pub(crate) fn new(client: &leasehold::Client, locks: &'a [LockInfo]) -> Self {
         Self {
             store: client.store().to_string(),
+            time: output::rfc3339(SystemTime::now()),
             locks: locks.iter().map(Lock::from).collect(),
         }
     }

@@ -7,7 +7,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::output::LogWriter;
+use crate::output::printable_lines;
 use crate::watchdog::LogFormat;
 use crate::{json, stderr};
 
@@ -41,26 +41,28 @@ fn install(filter: Targets, format: LogFormat) {
     // Fails only if a subscriber was set on purpose before.
     let _ = match format {
         LogFormat::Text => {
-            let log = log.with_writer(|| LogWriter).finish();
+            let log = log.with_writer(|| LogWriter(printable_lines)).finish();
             log.with(filter).try_init()
         }
         LogFormat::Json => {
-            let log = log.json().with_writer(|| JsonLogWriter).finish();
+            let log = log.json().with_writer(|| LogWriter(json::escaped)).finish();
             log.with(filter).try_init()
         }
     };
 }
 
-/// The standard error stream for records in JSON, which have no line break inside.
-struct JsonLogWriter;
+/// The standard error stream, with the function that escapes what a terminal would not print.
+struct LogWriter(fn(&str) -> String);
 
-impl Write for JsonLogWriter {
+impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        stderr::write(json::escaped(&String::from_utf8_lossy(bytes)))?;
+        let Self(escape) = self;
+        stderr::write(escape(&String::from_utf8_lossy(bytes)))?;
         Ok(bytes.len())
     }
 
+    /// Does nothing: stderr is not buffered, and its lock may be taken by a blocked writer.
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        Ok(())
     }
 }

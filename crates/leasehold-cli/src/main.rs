@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     if let Some(code) = run::guard() {
         return ExitCode::from(code);
     }
-    if let Some(code) = completions::names() {
+    if let Some(code) = completions::reply() {
         return ExitCode::from(code);
     }
     let cli = match Cli::of_process() {
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    if cli.command.run_args().is_some() {
+    if cli.command.keeps_leases() {
         stderr::start_thread();
     }
     // The watchdog sets up its own logging.

@@ -117,7 +117,7 @@ pub(crate) fn is_visible(c: char) -> bool {
 }
 
 /// The same for a text of several lines.
-fn printable_lines(text: &str) -> String {
+pub(crate) fn printable_lines(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(printable).collect();
     lines.join("\n")
 }
@@ -136,21 +136,6 @@ pub(crate) fn to_stderr(text: fmt::Arguments<'_>) {
     let lines = printable_lines(&text.to_string());
     // A closed stderr must not end a run.
     let _ = stderr::write(format!("{lines}\n"));
-}
-
-/// The standard error stream for lines of a log.
-pub(crate) struct LogWriter;
-
-impl Write for LogWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let text = printable_lines(&String::from_utf8_lossy(bytes));
-        stderr::write(text)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
-    }
 }
 
 /// Writes to stdout. A closed pipe is not an error.

@@ -1,10 +1,11 @@
-//! Secrets from files and from the environment.
+//! Secrets from files, from the environment and from URLs.
 
 use std::env;
 use std::fs;
 use std::path::Path;
 
 use leasehold::Secret;
+use percent_encoding::percent_decode_str;
 
 use crate::exit::Failure;
 
@@ -27,5 +28,38 @@ pub(crate) fn first_line(kind: &str, file: &Path) -> Result<Secret, Failure> {
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(line.into()),
         _ => Err(Failure::usage(format!("the {kind} {path} is empty"))),
+    }
+}
+
+/// The password in a URL.
+pub(crate) fn password_in(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (user, _) = authority.rsplit_once('@')?;
+    let (_, password) = user.split_once(':')?;
+    let password = percent_decode_str(password).decode_utf8_lossy();
+    (!password.is_empty()).then(|| password.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_in_a_url_is_found() {
+        for (url, password) in [
+            ("redis://:secret@host", Some("secret")),
+            ("redis://user:a%3Ab%40@host/0", Some("a:b@")),
+            ("rediss://a:b@c@host", Some("b@c")),
+            ("redlock://u:secret@a,b,c", Some("secret")),
+            ("redis://host", None),
+            ("redis://user@host:6379/0", None),
+            ("redis://user:@host", None),
+            ("redis://host/a:b@c", None),
+            ("sqlite:/tmp/a:b@c", None),
+            ("memory:", None),
+        ] {
+            assert_eq!(password_in(url).as_deref(), password, "{url}");
+        }
     }
 }

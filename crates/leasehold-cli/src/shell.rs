@@ -16,22 +16,30 @@ pub(crate) fn quote(word: &str) -> String {
 
 /// The words of the last command in a line of a shell. The last word is the one at the cursor, and may be empty.
 pub(crate) fn words(line: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
+    let words = words_with_begin(line).into_iter();
+    words.map(|(_, word)| word).collect()
+}
+
+/// The same words, with the position of each in the line.
+pub(crate) fn words_with_begin(line: &str) -> Vec<(usize, String)> {
+    let mut words = vec![(0, String::new())];
     let mut quote = None;
-    let mut letters = line.chars();
-    while let Some(letter) = letters.next() {
+    let mut letters = line.char_indices();
+    while let Some((at, letter)) = letters.next() {
         let last = words.len() - 1;
         match (quote, letter) {
             (None, '\'' | '"') => quote = Some(letter),
             (Some(mark), letter) if mark == letter => quote = None,
-            (None | Some('"'), '\\') => words[last].extend(letters.next()),
-            (None, ';' | '|' | '&' | '\n') => words = vec![String::new()],
+            (None | Some('"'), '\\') => words[last].1.extend(letters.next().map(|(_, it)| it)),
+            (None, ';' | '|' | '&' | '\n') => words = vec![(at + 1, String::new())],
             (None, letter) if letter.is_whitespace() => {
-                if !words[last].is_empty() {
-                    words.push(String::new());
+                let next = at + letter.len_utf8();
+                match words[last].1.is_empty() {
+                    true => words[last].0 = next,
+                    false => words.push((next, String::new())),
                 }
             }
-            (_, letter) => words[last].push(letter),
+            (_, letter) => words[last].1.push(letter),
         }
     }
     words

@@ -1,5 +1,5 @@
-//! Writes to stderr. A run writes on a thread of its own: it must renew its lock and handle signals also while the
-//! reader of its stderr is stalled.
+//! Writes to stderr. A process that keeps leases writes on a thread of its own: it must renew them and handle signals
+//! also while the reader of its stderr is stalled.
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -7,10 +7,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// The number of lines that are kept for a stalled reader. Further ones are dropped.
-const QUEUE_LENGTH: usize = 256;
+use rustix::event::{PollFd, PollFlags, poll};
 
-/// How long an exit waits for the reader.
+/// The number of lines that are kept for a stalled reader. Older ones are dropped: the last line of a run is the reason
+/// for its exit code.
+const QUEUE_LENGTH: usize = 1_024;
+
+/// How long an exit waits until the reader takes a line.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The lines for the thread that writes. Unset if there is no such thread.
@@ -20,7 +23,7 @@ static QUEUE: OnceLock<Queue> = OnceLock::new();
 /// written directly.
 pub(crate) fn start_thread() {
     let builder = thread::Builder::new().name("stderr".into());
-    let started = builder.spawn(|| QUEUE.get_or_init(Queue::default).write_lines());
+    let started = builder.spawn(|| QUEUE.get_or_init(Queue::default).write_lines(write_all));
     if started.is_ok() {
         QUEUE.get_or_init(Queue::default);
     }
@@ -33,15 +36,32 @@ pub(crate) fn write(line: String) -> io::Result<()> {
             queue.push(line);
             Ok(())
         }
-        None => io::stderr().write_all(line.as_bytes()),
+        None => write_all(line.as_bytes()),
     }
 }
 
-/// Waits for a short time until all lines are written.
+/// Waits until all lines are written, as long as the reader takes them.
 pub(crate) fn flush() {
     if let Some(queue) = QUEUE.get() {
         queue.flush(FLUSH_TIMEOUT);
     }
+}
+
+/// Writes all bytes, also where another process has made the stream non-blocking.
+fn write_all(mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match io::stderr().write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let stderr = io::stderr();
+                let _ = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[derive(Default)]
@@ -52,10 +72,13 @@ struct Queue {
 
 #[derive(Default)]
 struct Buffer {
-    /// The head is an empty placeholder while it is written.
     queued: VecDeque<String>,
-    /// The number of lines that were dropped after the last queued one.
+    /// The number of lines that were dropped before the first queued one.
     dropped: usize,
+    /// Whether the thread writes a line.
+    writes: bool,
+    /// The number of lines that the thread has written.
+    written: u64,
 }
 
 impl Queue {
@@ -64,24 +87,33 @@ impl Queue {
         self.changed.notify_all();
     }
 
+    /// Waits until all lines are written, or until the thread has written none for a time.
     fn flush(&self, timeout: Duration) {
-        let has_lines = |buffer: &mut Buffer| !buffer.queued.is_empty();
-        let _ = self
-            .changed
-            .wait_timeout_while(self.lock(), timeout, has_lines);
+        let mut buffer = self.lock();
+        while !buffer.is_empty() {
+            let before = buffer.written;
+            let is_blocked = |buffer: &mut Buffer| !buffer.is_empty() && buffer.written == before;
+            let waited = self.changed.wait_timeout_while(buffer, timeout, is_blocked);
+            let (after, result) = waited.unwrap_or_else(PoisonError::into_inner);
+            if result.timed_out() {
+                return;
+            }
+            buffer = after;
+        }
     }
 
     /// Writes lines in their order, for as long as the process lives.
-    fn write_lines(&self) {
+    fn write_lines(&self, mut write: impl FnMut(&[u8]) -> io::Result<()>) {
         let mut buffer = self.lock();
         loop {
-            if let Some(head) = buffer.queued.front_mut() {
-                let line = std::mem::take(head);
+            if let Some(line) = buffer.next() {
+                buffer.writes = true;
                 drop(buffer);
                 // A closed stderr must not end a run.
-                let _ = io::stderr().write_all(line.as_bytes());
+                let _ = write(line.as_bytes());
                 buffer = self.lock();
-                buffer.queued.pop_front();
+                buffer.writes = false;
+                buffer.written += 1;
                 self.changed.notify_all();
             } else {
                 let woken = self.changed.wait(buffer);
@@ -98,15 +130,25 @@ impl Queue {
 impl Buffer {
     fn push(&mut self, line: String) {
         if self.queued.len() >= QUEUE_LENGTH {
+            self.queued.pop_front();
             self.dropped += 1;
-            return;
-        }
-        if self.dropped > 0 {
-            let dropped = std::mem::take(&mut self.dropped);
-            let report = format!("leasehold: stderr was blocked, lines dropped: {dropped}\n");
-            self.queued.push_back(report);
         }
         self.queued.push_back(line);
+    }
+
+    /// Removes the next line, which reports those that were dropped before.
+    fn next(&mut self) -> Option<String> {
+        match std::mem::take(&mut self.dropped) {
+            0 => self.queued.pop_front(),
+            dropped => Some(format!(
+                "leasehold: stderr was blocked, lines dropped: {dropped}\n"
+            )),
+        }
+    }
+
+    /// Whether all lines are written.
+    fn is_empty(&self) -> bool {
+        self.queued.is_empty() && !self.writes
     }
 }
 
@@ -115,17 +157,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_dropped_while_the_queue_is_full_and_a_later_line_reports_it() {
+    fn the_oldest_lines_are_dropped_while_the_queue_is_full_and_a_line_reports_it() {
         let mut buffer = Buffer::default();
         for number in 0..QUEUE_LENGTH + 2 {
             buffer.push(format!("{number}\n"));
         }
-        assert_eq!(buffer.queued.len(), QUEUE_LENGTH);
-        for number in 0..QUEUE_LENGTH {
-            assert_eq!(buffer.queued.pop_front(), Some(format!("{number}\n")));
-        }
-        buffer.push("last\n".to_owned());
         let report = "leasehold: stderr was blocked, lines dropped: 2\n";
-        assert_eq!(buffer.queued, [report, "last\n"]);
+        assert_eq!(buffer.next().as_deref(), Some(report));
+        for number in 2..QUEUE_LENGTH + 2 {
+            assert_eq!(buffer.next(), Some(format!("{number}\n")));
+        }
+        assert!(buffer.next().is_none() && buffer.is_empty());
+    }
+
+    /// The reader takes a line now and then, all of them in more than the time limit.
+    #[test]
+    fn an_exit_waits_for_a_slow_reader_and_not_for_a_stalled_one() {
+        let (interval, lines) = (Duration::from_millis(200), 8);
+        let queue: &Queue = Box::leak(Box::default());
+        let (permit, permits) = std::sync::mpsc::channel();
+        for number in 0..lines + 1 {
+            queue.push(format!("{number}\n"));
+        }
+        thread::spawn(move || {
+            queue.write_lines(|_| permits.recv().map_err(io::Error::other));
+        });
+        let reader = thread::spawn(move || {
+            for _ in 0..lines {
+                thread::sleep(interval);
+                permit.send(()).unwrap();
+            }
+            // The writer is blocked from now on.
+            permit
+        });
+        queue.flush(interval * 4);
+        assert_eq!(queue.lock().written, lines);
+        reader.join().unwrap();
     }
 }

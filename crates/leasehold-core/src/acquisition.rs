@@ -351,12 +351,18 @@ impl Acquisition {
         attempt.is_some_and(|attempt| attempt.queued.is_some() && attempt.unknown.is_none())
     }
 
+    /// When the caller gives up unless the store replies before: after a whole ttl of failures without a named end.
+    /// `None`: the store does not fail, or names the end of the failure.
+    #[must_use]
+    pub fn gives_up_at(&self) -> Option<Instant> {
+        let ttl = self.options.lease.policy.ttl.as_duration();
+        self.failing.silent_since.map(|since| since.after(ttl))
+    }
+
     /// Whether the store has failed for a whole ttl without naming the end of the failure.
     #[must_use]
     pub fn is_silent(&self, now: Instant) -> bool {
-        let ttl = self.options.lease.policy.ttl.as_duration();
-        let since = self.failing.silent_since;
-        since.is_some_and(|since| now.since(since) >= ttl)
+        self.gives_up_at().is_some_and(|at| at <= now)
     }
 
     /// Whether a notice since the last request casts doubt on the grant of that request.

@@ -175,6 +175,31 @@ impl fmt::Debug for Ttl {
     }
 }
 
+/// As people write it: see [`in_units`].
+impl fmt::Display for Ttl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&in_units(self.as_duration()))
+    }
+}
+
+/// A duration as people write it, such as `500ms`, `1.5s` or `1h 30m`.
+#[must_use]
+pub fn in_units(duration: Duration) -> String {
+    let mut rest = duration;
+    let mut parts = Vec::new();
+    for (unit, seconds) in [("d", 86_400), ("h", 3_600), ("m", 60)] {
+        let number = rest.as_secs() / seconds;
+        if number > 0 {
+            parts.push(format!("{number}{unit}"));
+            rest -= Duration::from_secs(number * seconds);
+        }
+    }
+    if !rest.is_zero() || parts.is_empty() {
+        parts.push(format!("{rest:?}"));
+    }
+    parts.join(" ")
+}
+
 /// How far the clocks of a holder and its store may drift apart over `span`.
 ///
 /// `span / 100 + 2 ms`, rounded up.
@@ -246,6 +271,22 @@ mod tests {
             let fast = ttl.as_duration().mul_f64(1.0 / 1.01);
             assert!(validity <= fast, "{validity:?} > {fast:?}");
         }
+    }
+
+    #[test]
+    fn a_duration_is_displayed_as_people_write_it() {
+        for (millis, text) in [
+            (0, "0ns"),
+            (500, "500ms"),
+            (1_500, "1.5s"),
+            (60_000, "1m"),
+            (3_600_000, "1h"),
+            (5_430_500, "1h 30m 30.5s"),
+            (172_800_000, "2d"),
+        ] {
+            assert_eq!(in_units(Duration::from_millis(millis)), text);
+        }
+        assert_eq!(Ttl::MAX.to_string(), "1d");
     }
 
     #[test]

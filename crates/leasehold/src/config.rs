@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_core::time::in_units;
 use leasehold_core::{Handoff, MinHold, Name, NameError, Namespace, Policy, ScopeName, Ttl};
 
 use crate::store::{Keyspace, OpenOptions};
@@ -110,9 +111,11 @@ pub(crate) fn check_durability(durability: Durability, policy: &Policy) -> Resul
     }
     if timeout > max {
         return Err(invalid(format!(
-            "the timeout of replicas of {timeout:?} must not be longer than {max:?}, which is the \
-             interval of renewals, or what the ttl leaves beside it and the margin: a renewal could \
-             not fail in time"
+            "the timeout of replicas of {} must not be longer than {}, which is the interval of \
+             renewals, or what the ttl leaves beside it and the margin: a renewal could not fail in \
+             time",
+            in_units(timeout),
+            in_units(max),
         )));
     }
     Ok(())
@@ -122,7 +125,8 @@ pub(crate) fn check_durability(durability: Durability, policy: &Policy) -> Resul
 pub(crate) fn ttl(what: &str, duration: Duration) -> Result<Ttl> {
     Ttl::checked(duration).ok_or_else(|| {
         invalid(format!(
-            "the {what} must be from 100 ms to 24 h, not {duration:?}"
+            "the {what} must be from 100 ms to 24 h, not {}",
+            in_units(duration)
         ))
     })
 }

@@ -88,7 +88,7 @@ pub(crate) struct JobArgs {
         help_heading = "Job"
     )]
     pub(crate) retry_after: Option<Duration>,
-    /// Keep the record of the run for this time; 30d if not given, and two periods and a day at least
+    /// Keep the record of the run for this time; 30d if not given
     #[arg(
         long,
         value_name = "DURATION",
@@ -152,7 +152,7 @@ impl Anchor {
             Self::Time(time) => Ok(time.into()),
             Self::TimeOfDay(time) => {
                 let day = Duration::from_secs(SECONDS_PER_DAY);
-                if day.as_nanos() % period.as_nanos() != 0 {
+                if !day.as_nanos().is_multiple_of(period.as_nanos()) {
                     return Err(Failure::usage(format!(
                         "--anchor {self} is a time of day, which is not at the same distance from all runs with --every {}; \
                          give a date, too, such as 2026-01-05T{self}Z",

@@ -70,7 +70,7 @@ fn usage(option: &Arg) -> String {
 fn the_page_describes_every_option_with_its_values_and_default() {
     for (command, text) in described() {
         for option in command.get_arguments() {
-            if option.get_long().is_none() {
+            if option.get_long().is_none() || option.is_hide_set() {
                 continue;
             }
             let usage = usage(option);

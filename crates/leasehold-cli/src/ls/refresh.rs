@@ -3,7 +3,7 @@
 use std::future;
 use std::io::{self, IsTerminal};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Zoned;
 use leasehold::{Client, LockInfo};
@@ -39,7 +39,7 @@ pub(super) async fn refresh(
     }
 }
 
-/// Prints each listing, until nobody reads them.
+/// Prints each listing with its time, until nobody reads them.
 async fn print_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Result<u8, Failure> {
     loop {
         ticks.tick().await;
@@ -57,12 +57,28 @@ async fn print_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Resu
         let text = match args.json {
             true => json::to_line(&json::Ls::new(client, &locks))?,
             // With an empty line between two tables.
-            false => table(&locks).trim_fmt() + "\n",
+            false => format!("{}\n{}\n", headline(&locks), table(&locks).trim_fmt()),
         };
         if !output::write_to_reader(format!("{text}\n").as_bytes())? {
             return Ok(0);
         }
     }
+}
+
+/// The line above a table, with the time and the number of locks.
+fn headline(locks: &[LockInfo]) -> String {
+    let time = output::rfc3339(SystemTime::now()).unwrap_or_default();
+    format!("{time}  {}", counts(locks))
+}
+
+/// The number of locks and of waiters.
+fn counts(locks: &[LockInfo]) -> String {
+    let waiters = locks.iter().map(|info| info.waiters.len()).sum();
+    let (locks, waiters) = (
+        output::count(locks.len(), "lock"),
+        output::count(waiters, "waiter"),
+    );
+    format!("{locks}, {waiters}")
 }
 
 /// Draws each listing in place of the one before, until a signal.
@@ -98,14 +114,12 @@ async fn draw_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Resul
 
 /// The lines of a listing, as many as the terminal has.
 fn frame(client: &Client, locks: &[LockInfo], interval: Duration) -> Vec<String> {
-    let waiters = locks.iter().map(|info| info.waiters.len()).sum();
     let mut lines = vec![
         format!(
-            "{}  every {}  {}, {}  {}",
+            "{}  every {}  {}  {}",
             Zoned::now().strftime("%H:%M:%S"),
             duration::format(interval),
-            output::count(locks.len(), "lock"),
-            output::count(waiters, "waiter"),
+            counts(locks),
             output::printable(&client.store().to_string()),
         ),
         String::new(),

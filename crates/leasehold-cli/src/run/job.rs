@@ -153,8 +153,8 @@ pub(super) enum Acquired {
 /// A lock that is held.
 pub(super) enum Held {
     Lock(Guard),
-    Job(JobGuard),
-    Leadership(Leadership),
+    Job(Box<JobGuard>),
+    Leadership(Box<Leadership>),
 }
 
 impl Target {
@@ -211,14 +211,14 @@ impl From<Guard> for Acquired {
 
 impl From<Leadership> for Acquired {
     fn from(leadership: Leadership) -> Self {
-        Self::Held(Held::Leadership(leadership))
+        Self::Held(Held::Leadership(Box::new(leadership)))
     }
 }
 
 impl From<JobLock> for Acquired {
     fn from(lock: JobLock) -> Self {
         match lock {
-            JobLock::Granted(guard) => Self::Held(Held::Job(guard)),
+            JobLock::Granted(guard) => Self::Held(Held::Job(Box::new(guard))),
             JobLock::Completed(run) => Self::Completed(run),
         }
     }

@@ -62,7 +62,7 @@ async fn run_until(
     let client = tokio::select! {
         biased;
         signal = signals.next() => return Ok(exit::by_signal(signal.number)),
-        client = waiting::connected(args, || connect_for(args, store, watchdog.as_ref())) => client?,
+        client = waiting::connected(args, store, || connect_for(args, store, watchdog.as_ref())) => client?,
     };
     let acquired = tokio::select! {
         biased;
@@ -77,9 +77,11 @@ async fn run_until(
     let mut held = match acquired {
         Ok(held) => held,
         Err(end) => {
-            // A store that has not replied for so long has granted nothing that would not end by itself.
-            if !matches!(&end, Err(failure) if failure.is_unreachable()) {
-                wait_for_late_release(&client, signals).await;
+            match &end {
+                // A store that has not replied for so long has granted nothing that would not end by itself. The drop
+                // of the client would wait for its reply.
+                Err(failure) if failure.is_unreachable() => std::mem::forget(client),
+                _ => wait_for_late_release(&client, signals).await,
             }
             return end;
         }
@@ -201,7 +203,7 @@ async fn acquire(
     let target = plan.target(args, client)?;
     let mutex = target.mutex();
     refuse_to_wait_for_itself(mutex).await?;
-    let progress = Progress::new(args, mutex, client.id(), begun);
+    let progress = Progress::new(args, mutex, client, begun);
     Ok(progress.run(confirmed(args, &target, begun)).await?)
 }
 

@@ -1,14 +1,17 @@
 //! The wait for a lock, and what is printed of it: its holder, its queue, and the failures of the store.
 
+use std::fmt;
 use std::io::IsTerminal as _;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, ClientId, Error, ErrorKind, LeaseId, Mutex};
+use leasehold::clock::{BootClock, Clock as _};
+use leasehold::{Client, Error, ErrorKind, LeaseId, Mutex};
 
 use super::holder;
-use crate::args::RunArgs;
-use crate::duration;
+use crate::args::{RunArgs, StoreArgs};
 use crate::exit::Failure;
+use crate::{connect, duration};
 
 /// The interval between two checks for something to report.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -19,7 +22,12 @@ pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a wait at a terminal lasts before it is explained.
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
-/// The shortest interval between two messages, and between two queries for the holder.
+/// How long the store may take to reply before its silence is printed, or a part of the ttl if that is shorter: a
+/// request fails after a sixth of it.
+const SILENCE: Duration = Duration::from_secs(1);
+const SILENCE_DIVISOR: u32 = 10;
+
+/// The shortest interval between two messages.
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// The same for messages of a kind into a file or a log.
@@ -34,6 +42,7 @@ pub(super) fn waits(args: &RunArgs) -> bool {
 /// ttl.
 pub(super) async fn connected<F>(
     args: &RunArgs,
+    store: &StoreArgs,
     mut connect: impl FnMut() -> F,
 ) -> Result<Client, Failure>
 where
@@ -41,13 +50,19 @@ where
 {
     let begun = Instant::now();
     let pace = Pace::of(args);
-    let mut reported = false;
+    let (mut reported, mut silent) = (false, false);
     let limit = match waits(args) {
         true => args.wait.unwrap_or(args.ttl),
         false => Duration::ZERO,
     };
     loop {
-        let failure = match connect().await {
+        let connecting = printing_silence(args, connect(), |silence| {
+            if pace.is_some() && !silent {
+                print_silence(&args.name, &connect::redacted(store), silence);
+                silent = true;
+            }
+        });
+        let failure = match connecting.await {
             Err(failure) if failure.is_transient_refusal() => failure,
             connected => return connected,
         };
@@ -56,21 +71,48 @@ where
             return Err(failure);
         }
         if !reported && pace.is_some_and(|pace| begun.elapsed() >= pace.begins) {
-            print_failure(&failure, Some(left));
+            print_failure(&failure, None, Some(left));
             reported = true;
         }
         tokio::time::sleep(RETRY_INTERVAL.min(left)).await;
     }
 }
 
-/// Prints why the store grants no lock, and when the wait is given up if that is known.
-fn print_failure(failure: &dyn std::fmt::Display, left: Option<Duration>) {
-    match left {
-        Some(left) => note!(
-            "leasehold: waiting: {failure} (gives up in {})",
-            duration::format(left)
-        ),
-        None => note!("leasehold: waiting: {failure}"),
+/// Waits for the reply of the store, and prints its silence once if that takes long.
+async fn printing_silence<T>(
+    args: &RunArgs,
+    reply: impl Future<Output = T>,
+    print: impl FnOnce(Duration),
+) -> T {
+    let silence = SILENCE.min(ttl(args) / SILENCE_DIVISOR);
+    let mut reply = pin!(reply);
+    tokio::select! {
+        biased;
+        reply = &mut reply => return reply,
+        () = tokio::time::sleep(silence) => print(silence),
+    }
+    reply.await
+}
+
+/// The ttl of the lock, which is also how long a failing store is waited for.
+fn ttl(args: &RunArgs) -> Duration {
+    args.lease.unwrap_or(args.ttl)
+}
+
+/// Prints that the store does not reply, and for how long.
+fn print_silence(name: &str, store: &dyn fmt::Display, silence: Duration) {
+    let silence = duration::format(silence);
+    note!("leasehold: waiting: lock {name:?} at {store}: no reply for {silence}");
+}
+
+/// Prints why the store grants no lock, for how long it has failed, and when the wait is given up, if that is known.
+fn print_failure(failure: &dyn fmt::Display, failed_for: Option<Duration>, left: Option<Duration>) {
+    let failed_for = failed_for.map(|time| format!("for {}", duration::format(time)));
+    let left = left.map(|left| format!("gives up in {}", duration::format(left)));
+    let times: Vec<_> = failed_for.into_iter().chain(left).collect();
+    match times.is_empty() {
+        true => note!("leasehold: waiting: {failure}"),
+        false => note!("leasehold: waiting: {failure} ({})", times.join(", ")),
     }
 }
 
@@ -79,6 +121,9 @@ fn print_failure(failure: &dyn std::fmt::Display, left: Option<Duration>) {
 struct Pace {
     /// How long after the begin of the run.
     begins: Duration,
+    /// The shortest interval between two queries for the holder.
+    queries: Duration,
+    /// The shortest interval between two messages about holders.
     interval: Duration,
     /// Whether another position in the queue is worth a message.
     positions: bool,
@@ -96,6 +141,10 @@ impl Pace {
                 true => Duration::ZERO,
                 false => SHORT_WAIT,
             },
+            queries: match terminal {
+                true => SILENCE,
+                false => MESSAGE_INTERVAL,
+            },
             interval: match terminal {
                 true => MESSAGE_INTERVAL,
                 false => LOG_INTERVAL,
@@ -109,7 +158,7 @@ impl Pace {
 pub(super) struct Progress<'a> {
     args: &'a RunArgs,
     mutex: &'a Mutex,
-    client: ClientId,
+    client: &'a Client,
     begun: Instant,
     pace: Option<Pace>,
     /// When the store was queried for the holder.
@@ -118,6 +167,8 @@ pub(super) struct Progress<'a> {
     printed: Option<Instant>,
     /// The holder and the position in the queue of the last message, unless the store has failed since.
     holder: Option<(Option<LeaseId>, Option<String>)>,
+    /// Whether it was printed that the store does not reply to the queries for the holder.
+    silent: bool,
     /// Since when the store fails.
     failing: Option<Instant>,
     /// When a failure was printed.
@@ -129,7 +180,7 @@ impl<'a> Progress<'a> {
     pub(super) fn new(
         args: &'a RunArgs,
         mutex: &'a Mutex,
-        client: ClientId,
+        client: &'a Client,
         begun: Instant,
     ) -> Self {
         Self {
@@ -141,6 +192,7 @@ impl<'a> Progress<'a> {
             queried: None,
             printed: None,
             holder: None,
+            silent: false,
             failing: None,
             failure_printed: None,
         }
@@ -180,17 +232,18 @@ impl<'a> Progress<'a> {
         let interval = self.pace.map_or(LOG_INTERVAL, |pace| pace.interval);
         let printed = self.failure_printed;
         let printed = printed.is_some_and(|at| at >= since || at.elapsed() < interval);
-        if printed || !due || self.has_just_printed() {
+        if printed || !due {
             return;
         }
         self.printed = Some(Instant::now());
         (self.failure_printed, self.holder) = (self.printed, None);
-        // Without an announcement, the wait is given up after a ttl of failures.
-        let ttl = self.args.lease.unwrap_or(self.args.ttl);
-        let silence = (!announced).then(|| ttl.saturating_sub(since.elapsed()));
+        let now = BootClock.now();
+        let gives_up = self.mutex.gives_up_at();
+        let failed_for = gives_up.map(|at| now.since(at.before(ttl(self.args))));
+        let left = gives_up.map(|at| now.until(at));
         let limit = self.args.wait;
         let limit = limit.map(|limit| limit.saturating_sub(self.begun.elapsed()));
-        print_failure(error, silence.into_iter().chain(limit).min());
+        print_failure(error, failed_for, left.into_iter().chain(limit).min());
     }
 
     /// Prints the holder and the position in the queue, if they are not those of the last message.
@@ -198,26 +251,41 @@ impl<'a> Progress<'a> {
         let Some(pace) = self.pace else {
             return;
         };
+        let queried = self.queried.is_some_and(|at| at.elapsed() < pace.queries);
+        if queried || self.begun.elapsed() < pace.begins {
+            return;
+        }
+        self.queried = Some(Instant::now());
+        let (args, mutex, client) = (self.args, self.mutex, self.client);
+        let reply = printing_silence(args, mutex.inspect(), |silence| {
+            if !self.silent {
+                print_silence(&args.name, client.store(), silence);
+                (self.silent, self.holder) = (true, None);
+            }
+        });
+        let reply = match reply.await {
+            // The acquisition fails, too, as soon as it sends a request.
+            Err(error) if error.kind() == ErrorKind::Unreachable => return,
+            reply => reply,
+        };
+        self.silent = false;
+        let info = match reply {
+            Ok(Some(info)) if info.lease.client != self.client.id() => Some(info),
+            // It is free, or was granted meanwhile.
+            Ok(_) => return,
+            // The store refuses the lock, although this client may not read the holder, or its masters disagree.
+            Err(_) => None,
+        };
         let interval = match self.holder {
             Some(_) => pace.interval,
             None => MESSAGE_INTERVAL,
         };
-        let queried = self.queried.is_some_and(|at| at.elapsed() < interval);
-        if queried || self.begun.elapsed() < pace.begins || self.has_just_printed() {
+        if self.printed.is_some_and(|at| at.elapsed() < interval) {
             return;
         }
-        self.queried = Some(Instant::now());
-        let query = holder::query(self.mutex.inspect(), holder::QUERY_TIMEOUT);
-        let info = match query.await {
-            // It may have been granted meanwhile.
-            Some(Ok(Some(info))) if info.lease.client != self.client => Some(info),
-            // The store refuses the lock, although this client may not read the holder, or its masters disagree.
-            Some(Err(error)) if error.kind() != ErrorKind::Unreachable => None,
-            _ => return,
-        };
         let holder = info.as_ref().map(|info| info.lease);
         let position = info.as_ref();
-        let position = position.and_then(|info| holder::position(info, self.client));
+        let position = position.and_then(|info| holder::position(info, self.client.id()));
         if position.is_none() && self.begun.elapsed() < SHORT_WAIT {
             // Its request may be on the way.
             self.queried = None;
@@ -248,10 +316,5 @@ impl<'a> Progress<'a> {
             ),
             None => note!("leasehold: {name} {is_held}; {position}waiting"),
         }
-    }
-
-    fn has_just_printed(&self) -> bool {
-        self.printed
-            .is_some_and(|at| at.elapsed() < MESSAGE_INTERVAL)
     }
 }

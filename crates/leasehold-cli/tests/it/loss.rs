@@ -1,14 +1,14 @@
 //! The lock is lost while the command runs.
 
-use std::io::{BufRead, BufReader, PipeWriter, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use leasehold_testkit::{OutputLines, RedisServer, eventually};
 use rustix::io::ioctl_fionbio;
 
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, finish, kill, lives, stderr, stdout, within_deadline,
+    Fixture, RunToEnd, Running, SOON, fill, finish, kill, lives, stderr, stdout, within_deadline,
 };
 
 /// A command with a child of its own that ignores TERM, so that only KILL ends it. It writes down
@@ -62,11 +62,21 @@ fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
 #[test]
 fn a_silent_server_is_printed_before_the_lock_is_lost() {
     let (server, fixture) = Fixture::redis();
-    let run = fixture.hold(&["--ttl", "5s", "job"]);
+    let mut run = fixture.hold(&["--ttl", "5s", "job"]);
+    let lines = OutputLines::read(run.process.stderr.take().unwrap());
     server.stop();
-    let printed = stderr(&run.ends_with(122));
     let silence = "leasehold: job: the store does not reply; the command is stopped in ";
-    assert!(printed.starts_with(silence), "{printed}");
+    let left = lines.after(silence);
+    let printed = Instant::now();
+    let (left, _) = left.split_once("ms unless").expect("less than a second");
+    let left = left.parse::<f64>().unwrap() / 1_000.0;
+    lines.after("leasehold: job: the lock is lost");
+    let taken = printed.elapsed().as_secs_f64();
+    assert!(
+        (left - 0.2..left + 1.0).contains(&taken),
+        "{taken} s, not {left} s"
+    );
+    run.ends_with(122);
     server.cont();
 }
 
@@ -263,19 +273,35 @@ fn a_run_ends_although_nobody_reads_its_stderr() {
     ends_with(holder, 143);
 }
 
+/// Another process with the same stderr has made it non-blocking.
+#[test]
+fn a_full_pipe_that_does_not_block_loses_no_line() {
+    let fixture = Fixture::new();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    fill(&mut writer);
+    ioctl_fionbio(&writer, true).unwrap();
+    let script = "echo in; until test -e go-on; do sleep 0.02; done";
+    let mut command = fixture.run_script(&["-v", "job"], script);
+    let mut process = command
+        .stdout(Stdio::piped())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    drop(command);
+    let stdout = BufReader::new(process.stdout.take().unwrap());
+    let (_, line) = within_deadline(process.id(), move || read_line(stdout));
+    assert_eq!(line, "in\n");
+    let lines = OutputLines::read(reader);
+    lines.after("leasehold: waited ");
+    fixture.write("go-on");
+    lines.after("leasehold: held for ");
+    assert_eq!(finish(process).status.code(), Some(0));
+}
+
 fn read_line<R: BufRead>(mut reader: R) -> (R, String) {
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
     (reader, line)
-}
-
-/// Fills a pipe.
-fn fill(writer: &mut PipeWriter) {
-    ioctl_fionbio(&*writer, true).unwrap();
-    for length in [4096, 1] {
-        while writer.write(&vec![b'x'; length]).is_ok() {}
-    }
-    ioctl_fionbio(&*writer, false).unwrap();
 }
 
 /// Forks one process after the other, so that one is always forked while the others are looked for.

@@ -105,7 +105,14 @@ fn a_url_that_names_no_store_has_a_suggestion() {
 fn a_misspelt_path_creates_nothing() {
     let fixture = Fixture::new();
     fs::write(fixture.path("file"), "another program's").unwrap();
-    check(&fixture, "Paths", &[("DIR", &directory(&fixture))]);
+    let name_a_store = "name a file that this user can write, such as --store \
+                        sqlite:/var/lib/leasehold/locks.db, or set LEASEHOLD_STORE";
+    let variables = [
+        ("DIR", directory(&fixture)),
+        ("NAME_A_STORE", name_a_store.to_owned()),
+    ];
+    let variables = variables.each_ref().map(|(name, value)| (*name, &**value));
+    check(&fixture, "Paths", &variables);
     assert!(!fixture.path("lokcs").exists());
     assert_eq!(fixture.read("file"), "another program's");
 }
@@ -209,12 +216,31 @@ fn a_nested_run_at_another_store_sends_no_password() {
             format!("leasehold ls --store redis://default@{}", address(&server)),
             // What the user sets is sent.
             format!("{at_other} --password-file other"),
-            format!("LEASEHOLD_PASSWORD_STORE= LEASEHOLD_PASSWORD_FILE=other {at_other}"),
+            format!(
+                "env -u LEASEHOLD_PASSWORD LEASEHOLD_PASSWORD_STORE= LEASEHOLD_PASSWORD_FILE=other {at_other}"
+            ),
+            format!(
+                "env -u LEASEHOLD_PASSWORD_FILE LEASEHOLD_PASSWORD_STORE= LEASEHOLD_PASSWORD=0ther {at_other}"
+            ),
             format!("LEASEHOLD_STORE={} leasehold ls", other.url()),
+            format!(
+                "LEASEHOLD_PASSWORD_STORE= LEASEHOLD_STORE={} leasehold ls",
+                other.url()
+            ),
         ] {
             let (code, text) = run(outer, &nested);
             assert_eq!(code, 0, "{outer}: {nested}: {text}");
         }
+    }
+    // Which of two passwords is for the other store is unknown.
+    for (outer, variable) in [
+        (&with_password, "LEASEHOLD_PASSWORD_FILE=other"),
+        (&with_option, "LEASEHOLD_PASSWORD=0ther"),
+    ] {
+        let nested = format!("LEASEHOLD_PASSWORD_STORE= {variable} {at_other}");
+        let (code, text) = run(outer, &nested);
+        assert_eq!(code, 125, "{text}");
+        assert!(text.contains("are both set"), "{text}");
     }
     // A run at the other store replaces the password, and the setting that would have precedence.
     let inner = format!(

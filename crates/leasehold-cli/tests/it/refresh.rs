@@ -62,6 +62,35 @@ fn each_line_is_a_listing_until_the_reader_has_gone() {
     watch.ends_with(0);
 }
 
+/// Two listings with the same locks differ by their times.
+#[test]
+fn each_table_in_a_pipe_has_its_time() {
+    let fixture = Fixture::new();
+    let run = fixture.hold(&["job"]);
+    let mut watch = Running::start(fixture.leasehold(["ls", "--watch", "100ms"]));
+    let mut lines = watch.lines;
+    let (lines, heads) = within_deadline(watch.process.id(), move || {
+        let mut heads = Vec::new();
+        while heads.len() < 2 {
+            let mut line = String::new();
+            assert!(lines.read_line(&mut line).unwrap() > 0);
+            heads.extend(
+                line.strip_suffix("Z  1 lock, 0 waiters\n")
+                    .map(str::to_owned),
+            );
+        }
+        (lines, heads)
+    });
+    watch.lines = lines;
+    assert!(
+        heads[0] < heads[1] && heads[0].len() == "2026-11-22T16:25:35.368".len(),
+        "{heads:?}"
+    );
+    watch.ends_with(0);
+    run.signal("TERM");
+    run.ends_with(143);
+}
+
 /// A screen of 8 lines and 80 columns. Ctrl-C restores what was there before.
 #[test]
 fn a_terminal_shows_as_many_locks_as_it_has_lines() {

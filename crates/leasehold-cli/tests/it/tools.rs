@@ -1,13 +1,14 @@
 //! A state directory for a test, and the program.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, PipeWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use leasehold_testkit::{RedisServer, eventually};
 pub(crate) use leasehold_testkit::{RunToEnd, finish, kill, within_deadline};
+use rustix::io::ioctl_fionbio;
 use tempfile::TempDir;
 
 /// How long a test waits for what must happen.
@@ -266,4 +267,13 @@ pub(crate) fn stderr(output: &Output) -> String {
 
 pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Fills a pipe.
+pub(crate) fn fill(writer: &mut PipeWriter) {
+    ioctl_fionbio(&*writer, true).unwrap();
+    for length in [4096, 1] {
+        while writer.write(&vec![b'x'; length]).is_ok() {}
+    }
+    ioctl_fionbio(&*writer, false).unwrap();
 }

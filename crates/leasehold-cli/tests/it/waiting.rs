@@ -85,7 +85,7 @@ fn a_refusal_names_the_holder_and_a_quiet_run_prints_nothing() {
         (
             &["-w", "2s", "job"],
             124,
-            "; waited 2.0s, the command was not run\n",
+            "; waited 2s, the command was not run\n",
         ),
         (&["--skip-ok", "-v", "job"], 0, "; skipped\n"),
         (&["--skip-ok", "job"], 0, ""),
@@ -153,7 +153,7 @@ fn a_wait_at_a_store_that_falls_silent_names_the_store_and_its_end() {
     server.kill9();
     let line = lines.after("leasehold: waiting: ");
     assert!(
-        line.contains("(gives up in ") && line.contains("redis://"),
+        line.contains("gives up in ") && line.contains("redis://"),
         "{line}"
     );
     let last = lines.after("leasehold: ");
@@ -163,6 +163,43 @@ fn a_wait_at_a_store_that_falls_silent_names_the_store_and_its_end() {
     );
     assert_eq!(lines.next_line(), None);
     assert_eq!(finish(waiting).status.code(), Some(125));
+}
+
+/// A stopped server accepts connections, and replies to nothing.
+#[test]
+fn a_stopped_store_is_printed_soon_and_given_up_when_it_was_printed() {
+    let (server, fixture) = Fixture::redis();
+    let stranger = format!("{}:1", "0".repeat(32));
+    server.cli(&["SET", "leasehold:{default:job}", &stranger, "PX", "600000"]);
+    let args = ["--ttl", "6s", "job"];
+    let (waiting, lines) = wait_at_terminal(&fixture, &args, "true");
+    lines.after("leasehold: job is held by ");
+    server.stop();
+    let stopped = Instant::now();
+    let line = lines.after("leasehold: waiting: lock \"job\" at redis://127.0.0.1:");
+    assert!(
+        line.trim_end().ends_with("/0: no reply for 600ms"),
+        "{line}"
+    );
+    assert!(stopped.elapsed() < Duration::from_secs(4), "{line}");
+    let line = lines.after("leasehold: waiting: lock \"job\" at redis://");
+    let printed = Instant::now();
+    let (_, times) = line.rsplit_once(" (for ").unwrap();
+    let (_, left) = times.split_once("s, gives up in ").unwrap();
+    let left: f64 = left.trim_end().trim_end_matches("s)").parse().unwrap();
+    lines.after("leasehold: lock \"job\"");
+    let taken = printed.elapsed().as_secs_f64();
+    assert!(
+        (left - 0.2..left + 1.0).contains(&taken),
+        "{taken} s, but: {line}"
+    );
+    assert_eq!(finish(waiting).status.code(), Some(125));
+    // The next run does not even connect.
+    let (waiting, lines) = wait_verbosely(&fixture, &args);
+    let line = lines.after("leasehold: waiting: lock \"job\" at redis://127.0.0.1:");
+    assert!(line.ends_with("/0: no reply for 600ms"), "{line}");
+    assert_eq!(finish(waiting).status.code(), Some(125));
+    server.cont();
 }
 
 /// What was certainly refused is not released, and no exit waits for that.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold_testkit::eventually;
 
 use crate::schema::checked;
-use crate::tools::{Fixture, RunToEnd, Running, SOON, kill, lives, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, Running, SOON, fill, kill, lives, stderr, stdout};
 
 /// A node in a fixture. It ends with the test.
 pub(crate) struct Node {
@@ -84,6 +84,18 @@ fn run(fixture: &Fixture, node: &Node, ttl: &str) -> Running {
     let run = Running::start(fixture.run_script(&args, script));
     node.has_run(fixture);
     run
+}
+
+/// The node keeps the leases of others.
+#[test]
+fn a_node_works_and_ends_while_nobody_reads_its_stderr() {
+    let fixture = Fixture::new();
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    fill(&mut writer);
+    let mut node = Node::start_with(&fixture, &["--log", "json"], writer);
+    kill("TERM", node.process.id());
+    eventually(SOON, || node.process.try_wait().unwrap().is_some());
+    assert_eq!(node.process.wait().unwrap().code(), Some(0));
 }
 
 #[test]

@@ -248,6 +248,12 @@ impl Mutex {
         self.mutex.last_error()
     }
 
+    /// When waiting tasks give up, if the store fails. See [`crate::Mutex::gives_up_at`].
+    #[must_use]
+    pub fn gives_up_at(&self) -> Option<Instant> {
+        self.mutex.gives_up_at()
+    }
+
     /// Acquires the lock if it is free. See [`crate::Mutex::try_lock`].
     ///
     /// # Errors

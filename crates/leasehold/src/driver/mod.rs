@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use leasehold_core::contention::Backoff;
-use leasehold_core::{ClientId, Handoff, LeaseId};
+use leasehold_core::{ClientId, Handoff, Instant, LeaseId};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -216,6 +216,14 @@ impl Driver {
         match self.last_reply(key)? {
             LastReply::Failed(error) => Some(error),
             LastReply::Refused => None,
+        }
+    }
+
+    /// When those that wait for a lock give up, unless the store replies before.
+    pub(crate) fn gives_up_at(&self, key: &Key) -> Option<Instant> {
+        match self.queues.head_state(key)? {
+            HeadState::Acquiring(acquisition) => acquisition.lock().machine.gives_up_at(),
+            HeadState::Holding(_) => None,
         }
     }
 

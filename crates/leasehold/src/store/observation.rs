@@ -28,8 +28,10 @@ pub struct Observation {
 
 /// The part of an observation that operations on a record change: its holder and the number of its waiters.
 pub(super) fn visible(record: &Record, now: StoreTime) -> (Option<LeaseId>, usize) {
-    let queued = now < record.queue.until();
-    let waiters = record.queue.waiters().filter(|_| queued);
     let holder = record.holder(now).map(|hold| hold.lease);
-    (holder, waiters.count())
+    let waiters = match now < record.queue.until() {
+        true => record.queue.waiters().len(),
+        false => 0,
+    };
+    (holder, waiters)
 }

@@ -429,6 +429,10 @@ impl Job {
 }
 
 /// Whether a job is to be run, as one observation shows.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each observation, and it is read at once"
+)]
 enum Progress {
     Due { anchor: StoreTime },
     Completed(CompletionInfo),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{LeaseOptions, Op, Outcome, OwnerId, Policy};
+use leasehold_core::{Instant, LeaseOptions, Op, Outcome, OwnerId, Policy};
 
 use super::lock_events::LockEvents;
 use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
@@ -237,6 +237,13 @@ impl Mutex {
     #[must_use]
     pub fn last_error(&self) -> Option<Error> {
         self.driver.last_error(&self.key)
+    }
+
+    /// When the tasks of this client that wait for this lock give up, unless the store replies before: a ttl after the
+    /// first request that failed. `None` if the last reply was not such an error, or if no task waits.
+    #[must_use]
+    pub fn gives_up_at(&self) -> Option<Instant> {
+        self.driver.gives_up_at(&self.key)
     }
 
     /// Acquires the lock if it is free. `None`: another holds it, or has waited for it before.

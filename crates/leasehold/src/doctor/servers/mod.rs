@@ -16,6 +16,7 @@ mod sentinels;
 use std::time::Duration;
 
 use leasehold_core::Ttl;
+use leasehold_core::time::in_units;
 
 use super::{Finding, Severity};
 use crate::store::diagnose::{NodeFacts, ServerFacts, Topology};
@@ -116,13 +117,13 @@ fn slow_failover(
     let room = ttl.as_duration() / 3;
     let takes = down_after + FAILOVER;
     let observed = format!(
-        "a failover takes about {takes:?}, with a ttl of {:?}",
-        ttl.as_duration()
+        "a failover takes about {}, with a ttl of {ttl}",
+        in_units(takes)
     );
     if takes <= room {
         return Finding::ok(check, observed);
     }
-    let longer = format!("use a ttl of {:?} or longer", takes * 3);
+    let longer = format!("use a ttl of {} or longer", in_units(takes * 3));
     let fix = match room.checked_sub(FAILOVER) {
         Some(left) if left >= Duration::from_millis(500) => {
             format!("{}, or {longer}", fix(left.as_millis()))

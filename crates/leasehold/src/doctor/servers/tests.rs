@@ -336,7 +336,7 @@ fn each_fact_of_a_sentinel_has_its_severity() {
 fn a_failover_must_fit_into_a_third_of_the_ttl() {
     for (ttl, down_after, fix) in [
         (30, 8, None),
-        (30, 30, Some("set 8000, or use a ttl of 96s or longer")),
+        (30, 30, Some("set 8000, or use a ttl of 1m 36s or longer")),
         (3, 1, Some("use a ttl of 9s or longer")),
     ] {
         let ttl = Ttl::from_millis(ttl * 1_000).unwrap();

@@ -188,15 +188,24 @@ impl Contender {
                 AcquireAction::Acquire(op) => {
                     driver.check_open(&self.key)?;
                     let request = self.request(op, request.options.durability);
-                    let reply = driver.batcher.submit(request).await;
-                    self.handle_reply(&acquisition, shard, reply, last);
+                    tokio::select! {
+                        biased;
+                        reply = driver.batcher.submit(request) => {
+                            self.handle_reply(&acquisition, shard, reply, last);
+                        }
+                        () = acquisition.given_up(clock) => return Err(self.last_failure(last)),
+                    }
                 }
                 AcquireAction::Wait => {
                     // Before the first request, the lock is left to other clients for a moment.
                     if last.is_none() {
                         self.note(&acquisition, LastReply::Refused, last);
                     }
-                    acquisition.sleep(clock).await;
+                    tokio::select! {
+                        biased;
+                        () = acquisition.sleep(clock) => {}
+                        () = acquisition.given_up(clock) => return Err(self.last_failure(last)),
+                    }
                 }
                 AcquireAction::Granted(granted) => {
                     return self.hold(granted, request.options, &acquisition).map(Some);
@@ -215,13 +224,16 @@ impl Contender {
                     );
                 }
                 AcquireAction::Refused => return Ok(None),
-                AcquireAction::Failed => {
-                    return Err(match last.take() {
-                        Some(LastReply::Failed(error)) => error,
-                        _ => self.name_error(unexpected("nothing")),
-                    });
-                }
+                AcquireAction::Failed => return Err(self.last_failure(last)),
             }
+        }
+    }
+
+    /// The failure with which the store replied last.
+    fn last_failure(&self, last: &mut Option<LastReply>) -> Error {
+        match last.take() {
+            Some(LastReply::Failed(error)) => error,
+            _ => self.name_error(unexpected("nothing")),
         }
     }
 

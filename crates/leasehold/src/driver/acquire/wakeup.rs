@@ -76,6 +76,15 @@ impl SharedAcquisition {
         }
     }
 
+    /// Sleeps until the caller gives up. Never returns while the store does not fail.
+    pub(crate) async fn given_up(&self, clock: &dyn Clock) {
+        let at = self.lock().machine.gives_up_at();
+        match at {
+            Some(at) => clock.sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Processes a notice of the store.
     pub(crate) fn handle_notice(&self, notice: AcquireNotice, now: Instant) {
         let mut state = self.lock();

@@ -248,6 +248,17 @@ impl fmt::Display for Address {
 }
 
 fn parse_network(text: &str, tls: bool) -> Result<Address> {
+    if names_several_hosts(text) {
+        let (scheme, masters) = match tls {
+            true => ("rediss", "redlocks"),
+            false => ("redis", "redlock"),
+        };
+        return Err(invalid(&format!(
+            "a {scheme}:// URL names one server; write {scheme}+sentinel://HOST,HOST,HOST/MASTER for the master that \
+             sentinels name, {scheme}+cluster://HOST,HOST for a cluster, or {masters}://HOST,HOST,HOST for many \
+             independent masters"
+        )));
+    }
     let url = Url::parse(text).map_err(|error| {
         invalid(match error {
             ParseError::InvalidPort => INVALID_PORT,
@@ -291,6 +302,15 @@ fn parse_network(text: &str, tls: bool) -> Result<Address> {
             path => parse_db(path.trim_start_matches('/'))?,
         },
     })
+}
+
+/// Whether the part of a URL behind user and password is a list.
+fn names_several_hosts(text: &str) -> bool {
+    let (_, rest) = text.split_once("//").unwrap_or_default();
+    // A password may contain any of these.
+    let rest = rest.rsplit('@').next().unwrap_or_default();
+    let hosts = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    hosts.contains(',')
 }
 
 fn parse_unix(rest: &str) -> Result<Address> {

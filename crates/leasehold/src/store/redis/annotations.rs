@@ -49,13 +49,13 @@ pub(super) fn encode(verb: &str, script: &str, storing: &Storing<'_>) -> Cmd {
 }
 
 /// The result of a call of [`ANNOTATE`].
-pub(super) fn stored(answer: Value) -> Result<Result<(), Loss>> {
-    Err(match answer {
+pub(super) fn stored(reply: Value) -> Result<Result<(), Loss>> {
+    Err(match reply {
         Value::Int(0) => return Ok(Ok(())),
         Value::Int(1) => return Ok(Err(Loss::Free)),
         Value::Int(2) => return Ok(Err(Loss::TakenOver)),
         Value::ServerError(error) => errors::call(&error).0,
-        answer => codec::failed(&answer).unwrap_or_else(errors::invalid_reply),
+        reply => codec::failed(&reply).unwrap_or_else(errors::invalid_reply),
     })
 }
 
@@ -79,8 +79,8 @@ pub(super) fn parse(value: &Value) -> Option<Annotation> {
 /// Removes an annotation, and any other value that its key has. Returns whether there was one.
 pub(super) async fn remove(reader: &impl Reader, key: &Key, kind: &AnnotationKind) -> Result<bool> {
     let name = annotation_key(key, kind).to_string();
-    let mut answers = reader.read(vec![query("DEL", name.clone())]).await?;
-    match answers.pop() {
+    let mut replies = reader.read(vec![query("DEL", name.clone())]).await?;
+    match replies.pop() {
         Some(Value::Int(removed)) => Ok(removed > 0),
         Some(Value::ServerError(error)) => Err(errors::command_error("DEL", &name, &error)),
         _ => Err(errors::invalid_reply()),
@@ -108,16 +108,16 @@ pub(super) async fn completions(
         let queries = part.iter();
         let queries =
             queries.map(|(key, kind)| query("GET", annotation_key(key, kind).to_string()));
-        for ((key, kind), answer) in part.iter().zip(reader.read(queries.collect()).await?) {
-            match &answer {
+        for ((key, kind), reply) in part.iter().zip(reader.read(queries.collect()).await?) {
+            match &reply {
                 Value::ServerError(error) if error.code() != "WRONGTYPE" => {
                     let name = annotation_key(key, kind).to_string();
                     let error = errors::command_error("GET", &name, error);
                     return Err(reader.name_error(error));
                 }
                 // One that has expired meanwhile, or a foreign value, is none.
-                answer => {
-                    let annotation = parse(answer);
+                reply => {
+                    let annotation = parse(reply);
                     found.extend(annotation.map(|it| (key.clone(), kind.clone(), it)));
                 }
             }

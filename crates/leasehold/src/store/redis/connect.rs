@@ -140,7 +140,7 @@ pub(super) fn is_cluster_node(hello: &Value) -> bool {
     field(hello, "mode").and_then(text).as_deref() == Some("cluster")
 }
 
-/// Whether the answer to `HELLO` is that of a replica.
+/// Whether the reply to `HELLO` is that of a replica.
 pub(super) fn is_replica(hello: &Value) -> bool {
     let role = field(hello, "role").and_then(text);
     role.as_deref().and_then(named) == Some(Role::Replica)

@@ -332,17 +332,17 @@ impl TrackingReader for ConnectionManager {
         }
         let (count, mut connection) = (pipeline.len(), session.connection.clone());
         let sent = connection.send_packed_commands(&pipeline, 0, count);
-        let answers = self.await_reply(&session, deadline, sent).await?;
-        let mut answers = answers.into_iter();
-        if answers.next().is_some_and(|hello| is_replica(&hello)) {
+        let replies = self.await_reply(&session, deadline, sent).await?;
+        let mut replies = replies.into_iter();
+        if replies.next().is_some_and(|hello| is_replica(&hello)) {
             return Err(self.check_demoted(errors::replica()));
         }
-        // The answers to START are skipped.
-        let answers = match tracked {
-            true => answers.skip(1).step_by(2).collect(),
-            false => answers.collect(),
+        // The replies to START are skipped.
+        let replies = match tracked {
+            true => replies.skip(1).step_by(2).collect(),
+            false => replies.collect(),
         };
-        Ok((answers, tracked))
+        Ok((replies, tracked))
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) trait TrackingReader: Reader {
     /// Those who are notified of changes.
     fn observers(&self) -> &ServerObservers;
 
-    /// The answers of a master, as [`Reader::read`], and whether the next change of each key is reported.
+    /// The replies of a master, as [`Reader::read`], and whether the next change of each key is reported.
     fn read_tracked(
         &self,
         queries: Vec<Query>,
@@ -39,8 +39,8 @@ pub(super) async fn observe(
     // Before the name is read, so that no change is missed.
     let changed = reader.observers().add(key);
     let read = reader.read_tracked(queries(key, kind)).await;
-    let observed = read.and_then(|(answers, tracked)| {
-        observation(key, kind, &answers, tracked.then_some(changed))
+    let observed = read.and_then(|(replies, tracked)| {
+        observation(key, kind, &replies, tracked.then_some(changed))
     });
     observed.map_err(|error| reader.name_error(error.for_lock(&key.name)))
 }
@@ -61,21 +61,21 @@ fn queries(key: &Key, kind: &AnnotationKind) -> Vec<Query> {
 fn observation(
     key: &Key,
     kind: &AnnotationKind,
-    answers: &[Value],
+    replies: &[Value],
     changed: Option<Changed>,
 ) -> Result<Observation> {
-    let [record, ttl, waiters, annotation, time] = answers else {
+    let [record, ttl, waiters, annotation, time] = replies else {
         return Err(errors::invalid_reply());
     };
     let record_key = record_key(key).to_string();
     let annotation_key = annotation_key(key, kind).to_string();
-    for (command, key, answer) in [
+    for (command, key, reply) in [
         ("GET", &*record_key, record),
         ("PTTL", &record_key, ttl),
         ("GET", &annotation_key, annotation),
         ("TIME", "", time),
     ] {
-        if let Value::ServerError(error) = answer {
+        if let Value::ServerError(error) = reply {
             return Err(errors::command_error(command, key, error));
         }
     }
@@ -111,9 +111,9 @@ fn holder(key: &str, value: &Value, ttl: &Value) -> Result<Option<(LeaseId, Dura
     }
 }
 
-/// The answer to `TIME`: seconds and microseconds.
-fn parse_time(answer: &Value) -> Option<StoreTime> {
-    let Value::Array(parts) = answer else {
+/// The reply to `TIME`: seconds and microseconds.
+fn parse_time(reply: &Value) -> Option<StoreTime> {
+    let Value::Array(parts) = reply else {
         return None;
     };
     let [seconds, micros] = parts.as_slice() else {

@@ -16,6 +16,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use leasehold_core::time::in_units;
 use leasehold_core::{Op, Outcome};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisFuture, RedisResult, Value, cmd};
@@ -229,9 +230,8 @@ impl Wait {
                 if u32::try_from(*there).is_ok_and(|there| there >= *needed) {
                     return Ok(());
                 }
-                let timeout = self.timeout;
-                let message =
-                    format!("{there} of {needed} replicas acknowledged within {timeout:?}");
+                let timeout = in_units(self.timeout);
+                let message = format!("{there} of {needed} replicas acknowledged within {timeout}");
                 Err(Error::new(ErrorKind::NotReplicated, message))
             }
             Some((_, Value::ServerError(error))) => Err(refused(error)),

@@ -224,7 +224,7 @@ impl RedlockStore {
         };
         (ttl > self.longest).then(|| {
             let message = format!(
-                "a ttl of {ttl:?} is longer than the longest that this store takes, {:?}; a master that \
+                "a ttl of {ttl} is longer than the longest that this store takes, {}; a master that \
                  was started again is kept out for so long. Set ?longest-ttl= in the store URL, the same \
                  for all programs",
                 self.longest
@@ -296,8 +296,8 @@ impl Store for RedlockStore {
         Capabilities {
             idempotent_acquire: false,
             parallel_calls: PARALLEL_CALLS,
-            longest_ttl: self.longest,
             completions: false,
+            longest_ttl: self.longest,
             ..Capabilities::new(wakeup)
         }
     }

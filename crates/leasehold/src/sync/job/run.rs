@@ -18,6 +18,10 @@ pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What came of a run of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each run, and it is read at once"
+)]
 pub enum JobOutcome<T> {
     /// The work was done here, and is complete. Its value.
     Ran(T),

@@ -142,11 +142,11 @@ impl ClusterStore {
         });
         for (call, result) in router::route(&self.topology, calls.collect()).await {
             match result {
-                CallResult::Replied(answer, session) => {
+                CallResult::Replied(reply, session) => {
                     let position = call.positions.first();
                     if let Some(slot) = position.and_then(|at| results.get_mut(*at)) {
                         *slot = QueryResult {
-                            answer,
+                            reply,
                             session: session.id,
                             tracked: call.tracked && session.subscriptions.tracks(),
                         };
@@ -239,7 +239,7 @@ impl ClusterStore {
 impl Reader for ClusterStore {
     async fn read(&self, queries: Vec<Query>) -> Result<Vec<Value>> {
         let results = self.execute(queries, false).await?;
-        Ok(results.into_iter().map(|result| result.answer).collect())
+        Ok(results.into_iter().map(|result| result.reply).collect())
     }
 
     fn name_error(&self, error: Error) -> Error {
@@ -260,15 +260,15 @@ impl TrackingReader for ClusterStore {
             results = self.execute(queries, true).await?;
         }
         let tracked = results.iter().all(|result| result.tracked);
-        let answers = results.into_iter().map(|result| result.answer);
-        Ok((answers.collect(), tracked))
+        let replies = results.into_iter().map(|result| result.reply);
+        Ok((replies.collect(), tracked))
     }
 }
 
 /// The result of a query.
 #[derive(Clone, Debug)]
 struct QueryResult {
-    answer: Value,
+    reply: Value,
     /// The session over which it was executed.
     session: u64,
     /// Whether the next change of its key is reported.
@@ -278,7 +278,7 @@ struct QueryResult {
 impl Default for QueryResult {
     fn default() -> Self {
         Self {
-            answer: Value::Nil,
+            reply: Value::Nil,
             session: 0,
             tracked: false,
         }
@@ -373,7 +373,7 @@ impl Store for ClusterStore {
             let cmd = annotations::encode("EVAL", ANNOTATE, &storing);
             let called = self.read(vec![(record_key(key).to_string(), cmd)]).await;
             let result = called
-                .and_then(|mut answers| annotations::stored(answers.pop().unwrap_or(Value::Nil)));
+                .and_then(|mut replies| annotations::stored(replies.pop().unwrap_or(Value::Nil)));
             result.map_err(|error| error.for_lock(&key.name).at_store(self))
         })
     }

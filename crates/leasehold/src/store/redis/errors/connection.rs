@@ -61,6 +61,18 @@ pub(in crate::store::redis) fn no_connection_within(timeout: Duration, address: 
     Error::new(ErrorKind::Unreachable, message)
 }
 
+/// The same for a sentinel that replies to requests without TLS. Other errors are returned as they are.
+pub(in crate::store::redis) fn of_sentinel(error: Error) -> Error {
+    if !error.to_string().contains(NO_TLS) {
+        return error;
+    }
+    let message = format!(
+        "the sentinel does not speak TLS there; use redis+sentinel://, which is without TLS to the servers, too, or \
+         the TLS port of the sentinel ({NO_TLS})"
+    );
+    error.reworded(message)
+}
+
 /// No master was found, or it did not reply, in time.
 pub(in crate::store::redis) fn nothing_found_within(timeout: Duration) -> Error {
     let message = format!(

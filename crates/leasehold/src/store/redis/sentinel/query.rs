@@ -40,7 +40,7 @@ impl View {
 pub(super) async fn query_master(sentinel: &Address, name: &str) -> Result<View, QueryError> {
     let connected = connect::plain(sentinel).await;
     let mut connection = connected.map_err(|error| match error.kind() {
-        ErrorKind::Unreachable => QueryError::Unreachable(error),
+        ErrorKind::Unreachable => QueryError::Unreachable(errors::of_sentinel(error)),
         _ => refusal(&error),
     })?;
     let mut pipeline = Pipeline::new();
