@@ -51,7 +51,7 @@ pub(crate) struct LeaderArgs {
 #[command(override_usage = "leasehold watch [OPTIONS] <NAME>...", after_long_help = help::WATCH)]
 pub(crate) struct EventsArgs {
     /// The names of the locks
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(id = "name", required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// Print a JSON object in each line instead of text
     #[arg(long)]
