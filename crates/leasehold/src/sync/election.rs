@@ -240,7 +240,6 @@ impl Leadership {
     }
 
     /// The guard of the lock, for all that a lock offers: [`Guard::ensure`], [`Guard::run`], [`Guard::states`].
-    #[must_use]
     pub const fn guard(&self) -> &Guard {
         &self.guard
     }
