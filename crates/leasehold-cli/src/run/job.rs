@@ -145,13 +145,13 @@ pub(super) enum Target {
 
 /// The result of an acquisition.
 pub(super) enum Acquired {
-    Held(Held),
+    Held(AnyGuard),
     /// The job was complete already.
     Completed(CompletionInfo),
 }
 
 /// A lock that is held.
-pub(super) enum Held {
+pub(super) enum AnyGuard {
     Lock(Guard),
     Job(Box<JobGuard>),
     Leadership(Box<Leadership>),
@@ -205,7 +205,7 @@ impl Target {
 
 impl From<Guard> for Acquired {
     fn from(guard: Guard) -> Self {
-        Self::Held(Held::Lock(guard))
+        Self::Held(AnyGuard::Lock(guard))
     }
 }
 
@@ -218,13 +218,13 @@ impl From<Leadership> for Acquired {
 impl From<JobLock> for Acquired {
     fn from(lock: JobLock) -> Self {
         match lock {
-            JobLock::Granted(guard) => Self::Held(Held::Job(Box::new(guard))),
+            JobLock::Granted(guard) => Self::Held(AnyGuard::Job(Box::new(guard))),
             JobLock::Completed(run) => Self::Completed(run),
         }
     }
 }
 
-impl Held {
+impl AnyGuard {
     /// Records that the run of a job is complete, if its command has ended with 0. The exit code of the run, if that
     /// failed: another client may run the job again. A lost lock is reported by its release.
     pub(super) async fn complete(
@@ -284,7 +284,7 @@ impl Held {
     }
 }
 
-impl Deref for Held {
+impl Deref for AnyGuard {
     type Target = Guard;
 
     fn deref(&self) -> &Guard {

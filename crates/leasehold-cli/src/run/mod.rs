@@ -25,7 +25,7 @@ use leasehold::{Client, Durability, ErrorKind, Guard, Mutex};
 use self::child::Child;
 pub(crate) use self::elect::elect;
 pub(crate) use self::job::Plan;
-use self::job::{Acquired, Held, Target};
+use self::job::{Acquired, AnyGuard, Target};
 use self::signals::Signals;
 use self::supervise::Supervisor;
 use self::waiting::Progress;
@@ -341,7 +341,7 @@ async fn confirm(guard: &Guard, args: &RunArgs) -> leasehold::Result<()> {
 }
 
 /// Releases the lock. `false` if it was not held to the end.
-async fn release(held: Held, args: &RunArgs) -> bool {
+async fn release(held: AnyGuard, args: &RunArgs) -> bool {
     let reported = held.state().is_lost();
     match held.release().await {
         Ok(()) => true,

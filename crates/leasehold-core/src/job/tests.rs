@@ -173,7 +173,7 @@ fn an_anchor_is_forgotten_after_two_periods_and_a_chosen_one_stays() {
 }
 
 #[test]
-fn another_period_judges_the_run_by_its_times() {
+fn with_another_period_the_run_counts_by_its_times() {
     let stored = run(DAY, every(DAY), DAY);
     let hourly = every(HOUR);
     assert_eq!(is_due(&stored, hourly, DAY + HOUR / 2 - 1), Due::Completed);

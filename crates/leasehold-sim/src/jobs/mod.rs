@@ -141,12 +141,12 @@ enum ProcessState {
 struct Run {
     started_at: StoreTime,
     anchor: StoreTime,
-    fate: Fate,
+    outcome: RunOutcome,
 }
 
 /// How a run ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum RunOutcome {
     Succeeds,
     Fails,
     /// It ends without a release.
@@ -314,20 +314,20 @@ impl Simulation {
             return self.leave_completed(process);
         };
         let start = self.processes[process].start;
-        let fate = match self.rng.u8(..10) {
-            _ if self.healthy[start.day] == start.machine => Fate::Succeeds,
-            0..4 => Fate::Succeeds,
-            4..6 => Fate::Fails,
-            6..8 => Fate::Crashes,
-            _ => Fate::Pauses,
+        let outcome = match self.rng.u8(..10) {
+            _ if self.healthy[start.day] == start.machine => RunOutcome::Succeeds,
+            0..4 => RunOutcome::Succeeds,
+            4..6 => RunOutcome::Fails,
+            6..8 => RunOutcome::Crashes,
+            _ => RunOutcome::Pauses,
         };
         self.processes[process].state = ProcessState::Running(Run {
             started_at: self.now,
             anchor,
-            fate,
+            outcome,
         });
         let mut work = self.rng.u64(WORK);
-        if fate == Fate::Pauses {
+        if outcome == RunOutcome::Pauses {
             // Its last renewal is forgotten long before it ends.
             work = work.max(3 * TTL * MINUTE);
         }
@@ -348,7 +348,7 @@ impl Simulation {
             return;
         };
         // A process that is to be paused is paused from its first renewal on.
-        if run.fate != Fate::Pauses {
+        if run.outcome != RunOutcome::Pauses {
             let lease = it.lease;
             let outcome = self.apply(&Op::Renew { lease, ttl: ttl() });
             assert_eq!(
@@ -364,9 +364,9 @@ impl Simulation {
         let ProcessState::Running(run) = self.processes[process].state else {
             unreachable!("a run ends once");
         };
-        let completed = match run.fate {
-            Fate::Succeeds | Fate::Pauses => self.complete(process, run),
-            Fate::Fails | Fate::Crashes => false,
+        let completed = match run.outcome {
+            RunOutcome::Succeeds | RunOutcome::Pauses => self.complete(process, run),
+            RunOutcome::Fails | RunOutcome::Crashes => false,
         };
         let start = self.processes[process].start;
         if completed {
@@ -382,8 +382,8 @@ impl Simulation {
                 self.schedule(self.now.after_span(wait), again);
             }
         }
-        match run.fate {
-            Fate::Crashes => self.processes[process].state = ProcessState::Ended,
+        match run.outcome {
+            RunOutcome::Crashes => self.processes[process].state = ProcessState::Ended,
             _ => self.finish(process),
         }
     }

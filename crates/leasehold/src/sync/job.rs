@@ -287,14 +287,14 @@ impl Job {
     async fn acquire(&self, wait: Wait) -> Result<Option<JobLock>> {
         let Mutex { driver, key, .. } = &self.mutex;
         driver.check_open(key)?;
-        let patience = match wait {
+        let timeout = match wait {
             Wait::No => Duration::ZERO,
             Wait::Until(end) => self.ttl().min(driver.context.clock.now().until(end)),
             Wait::Forever => self.ttl(),
         };
         let mut requested_at = None;
         loop {
-            let first = self.read(patience).await?;
+            let first = self.read(timeout).await?;
             let requested_at = *requested_at.get_or_insert(first.now);
             if let Progress::Completed(run) = self.progress(&first, requested_at)? {
                 return Ok(Some(JobLock::Completed(run)));
@@ -355,10 +355,10 @@ impl Job {
     }
 
     /// Reads the completion. A store that does not reply is tried again for so long.
-    async fn read(&self, patience: Duration) -> Result<Observation> {
+    async fn read(&self, timeout: Duration) -> Result<Observation> {
         let Mutex { driver, key, .. } = &self.mutex;
         let clock = &driver.context.clock;
-        let end = clock.now().after(patience);
+        let end = clock.now().after(timeout);
         loop {
             match driver.context.store.observe(key, &self.kind).await {
                 Ok(observation) => return Ok(observation),

@@ -11,7 +11,6 @@ use crate::driver::context::AcquireOptions;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
 use crate::store::{Detail, Key, Reply, Request, not_replicated};
-use crate::sync::job::JobBuilder;
 use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 
 /// A lock with a name, in the store of its client.
@@ -374,15 +373,6 @@ impl Mutex {
             Some(guard) => run_and_release(guard, work).await.map(Some),
             None => Ok(None),
         }
-    }
-
-    /// A job that runs under this lock, with its settings. See [`Job`](crate::Job).
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Unsupported`] over many masters, which keep no records of completed runs.
-    pub fn job(&self) -> Result<JobBuilder> {
-        JobBuilder::new(self.clone())
     }
 
     /// Whether the lock is held at this moment, or taken by a minimum hold. That may have changed when the call

@@ -10,6 +10,17 @@ use crate::store::no_annotation;
 use crate::sync::mutex::Mutex;
 use crate::{Error, ErrorKind, Result, config};
 
+impl Mutex {
+    /// A job that runs under this lock, with its settings. See [`Job`](crate::Job).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] over many masters, which keep no records of completed runs.
+    pub fn job(&self) -> Result<JobBuilder> {
+        JobBuilder::new(self.clone())
+    }
+}
+
 /// The name of a job that has no schedule yet. Made by [`Client::job`](crate::Client::job), or by [`Mutex::job`] for a
 /// lock with settings of its own.
 #[derive(Clone, Debug)]

@@ -89,7 +89,8 @@ impl JobGuard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] if the lease was lost before, otherwise as the store replies. Another client may do the work
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease was lost before, otherwise as the store replies. Another
+    /// client may do the work
     /// again.
     ///
     /// # Cancel safety

@@ -104,7 +104,7 @@ pub(super) async fn a_completed_run_is_not_repeated(fixture: Fixture) {
     let listed = client.completions().await.unwrap();
     assert_eq!(listed.iter().find(|run| run.name == name), Some(&run));
 
-    // Another period judges it by its time. A slot of its own is at most a day away.
+    // With another period it counts by its time. A slot of its own is at most a day away.
     let other = client.job(&name).unwrap();
     assert!(is_completed(
         &other
