@@ -211,7 +211,7 @@ impl From<Guard> for Acquired {
 
 impl From<Leadership> for Acquired {
     fn from(leadership: Leadership) -> Self {
-        Self::Held(Held::Leadership(Box::new(leadership)))
+        Self::Held(AnyGuard::Leadership(Box::new(leadership)))
     }
 }
 

@@ -131,7 +131,7 @@ async fn run_command(
     args: &RunArgs,
     store: &StoreArgs,
     client: &Client,
-    held: &Held,
+    held: &AnyGuard,
     signals: &mut Signals,
     watchdog: Option<&Watchdog>,
 ) -> Result<u8, Failure> {
