@@ -162,7 +162,7 @@ EXAMPLES
 pub(crate) const WATCH: &str = "\
 EXIT STATUS
   0    nobody reads the output any more
-  125  the store is unreachable at the begin or refuses access, or the arguments are wrong
+  125  the store is unreachable or refuses access, or the arguments are wrong
 
 EXAMPLES
   leasehold watch deploy
