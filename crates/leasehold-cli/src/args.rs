@@ -14,7 +14,8 @@ use leasehold::ReplicaCount;
 
 pub(crate) use self::elections::{ElectCommand, EventsArgs, LeaderArgs};
 pub(crate) use self::jobs::{Anchor, JobArgs, JobsArgs, OnceCommand, RunCommand};
-use crate::run_watchdog::RunWatchdogArgs;
+use crate::lock::args::LockArgs;
+use crate::lock::watchdog::LockWatchdogArgs;
 use crate::watchdog::WatchdogArgs;
 use crate::{duration, help, hints, variables};
 
@@ -35,7 +36,7 @@ impl Cli {
         let parsed = Self::try_parse_from(&arguments).and_then(|mut cli| {
             if let Some(run) = cli.command.run_args_mut() {
                 refuse_name_after_escape(&arguments)?;
-                run.expand_shell_command();
+                run.apply_implied();
             }
             Ok(cli)
         });
@@ -111,6 +112,7 @@ pub(crate) struct StoreArgs {
 pub(crate) enum Command {
     Run(Box<RunCommand>),
     Once(Box<OnceCommand>),
+    Hold(Box<HoldArgs>),
     Jobs(JobsArgs),
     Elect(Box<ElectCommand>),
     Leader(LeaderArgs),
@@ -131,7 +133,7 @@ impl Command {
     /// Whether the process renews leases, so that no writing may block it.
     pub(crate) fn keeps_leases(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Once(_) | Self::Elect(_) => true,
+            Self::Run(_) | Self::Once(_) | Self::Elect(_) | Self::Hold(_) => true,
             Self::Watchdog(args) => args.is_node(),
             _ => false,
         }
@@ -148,9 +150,12 @@ impl Command {
             Self::Leader(args) => args.json,
             Self::Events(args) => args.json,
             Self::Watchdog(args) => args.has_json_output(),
-            Self::Run(_) | Self::Once(_) | Self::Elect(_) | Self::Completions(_) | Self::Man(_) => {
-                false
-            }
+            Self::Run(_)
+            | Self::Once(_)
+            | Self::Elect(_)
+            | Self::Hold(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
         }
     }
 
@@ -198,18 +203,8 @@ pub(crate) struct RunArgs {
     )]
     shell_command: Option<OsString>,
 
-    /// Do not wait: exit with 75 if another client holds the lock
-    #[arg(short = 'n', long, aliases = ["nonblock", "nb"], conflicts_with = "wait")]
-    pub(crate) no_wait: bool,
-    /// Wait at most this time, then exit with 124; at least one attempt is made
-    #[arg(
-        short = 'w',
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse,
-        allow_hyphen_values = true
-    )]
-    pub(crate) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) lock: LockArgs,
     /// The exit code if the lock was not acquired, instead of 75 and 124
     #[arg(
         short = 'E',
@@ -222,73 +217,6 @@ pub(crate) struct RunArgs {
     /// Exit with 0 without running the command if the lock is held elsewhere; wait only with -w
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub(crate) skip_ok: bool,
-    /// A text for ls and show
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) label: String,
-    /// Print the holder that is waited for, refusals of the store, waiting time, holding time and token on stderr
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
-    /// Print only errors on stderr: those that make the exit code 122, 125, 126 or 127
-    #[arg(short, long, conflicts_with = "verbose")]
-    pub(crate) quiet: bool,
-
-    /// The time that the lock outlives a killed runner; renewed every third of it
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse_ttl,
-        allow_hyphen_values = true,
-        default_value = "30s",
-        conflicts_with = "lease",
-        help_heading = "Lease"
-    )]
-    pub(crate) ttl: Duration,
-    /// A fixed lease of this time, which is not renewed
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse_ttl,
-        allow_hyphen_values = true,
-        help_heading = "Lease"
-    )]
-    pub(crate) lease: Option<Duration>,
-    /// The time that the lock stays taken at least, from its acquisition, also after a failed command; up to 24h
-    ///
-    /// So a machine whose clock is a little behind does not run a short job again. Ends early only by release --force,
-    /// or if the lock is lost.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse_min_hold,
-        allow_hyphen_values = true,
-        help_heading = "Lease"
-    )]
-    pub(crate) at_least: Option<Duration>,
-    /// Number of replicas (or all) that must acknowledge the grant and each renewal
-    #[arg(
-        long,
-        value_name = "N|all",
-        allow_negative_numbers = true,
-        help_heading = "Lease"
-    )]
-    pub(crate) replicas: Option<ReplicaCount>,
-    /// The time limit for the replicas
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse,
-        allow_hyphen_values = true,
-        default_value = "1s",
-        requires = "replicas",
-        help_heading = "Lease"
-    )]
-    pub(crate) replicas_timeout: Duration,
-
     /// The action on the command when the lock is lost
     #[arg(
         long,
@@ -324,15 +252,17 @@ pub(crate) struct RunArgs {
 
     // Last: the heading of these options is also that of the options after them.
     #[command(flatten)]
-    pub(crate) watchdog: RunWatchdogArgs,
+    pub(crate) watchdog: LockWatchdogArgs,
 }
 
 impl RunArgs {
-    /// Turns the string of `-c` into the command of a shell.
-    fn expand_shell_command(&mut self) {
+    /// Sets what other options imply: `-c` the command of a shell, and `--skip-ok` without `-w` that nothing is waited
+    /// for.
+    fn apply_implied(&mut self) {
         if let Some(line) = self.shell_command.take() {
             self.command = vec!["sh".into(), "-c".into(), line];
         }
+        self.lock.no_wait |= self.skip_ok && self.lock.wait.is_none();
     }
 }
 
@@ -344,6 +274,21 @@ pub(crate) enum OnLost {
     Kill,
     /// No signal: the command goes on without the lock, with a message
     Ignore,
+}
+
+/// Hold a lock for a program in any language, until stdin ends.
+///
+/// Prints a line of JSON when the lock is granted, and one for each change of its state. The program reads these lines
+/// from a pipe, and closes the pipe to stdin to release the lock. The lease is renewed meanwhile.
+#[derive(Debug, Args)]
+#[command(override_usage = "leasehold hold [OPTIONS] <NAME>", after_long_help = help::HOLD)]
+pub(crate) struct HoldArgs {
+    /// The name of the lock: 1 to 512 bytes, no braces, no control characters
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) lock: LockArgs,
+    #[command(flatten)]
+    pub(crate) watchdog: LockWatchdogArgs,
 }
 
 /// List the held locks and their holders.

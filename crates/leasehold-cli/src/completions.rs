@@ -208,6 +208,7 @@ mod tests {
             ("leasehold show ", Some("")),
             ("/usr/bin/leasehold release --force or", Some("or")),
             ("sudo leasehold run -n --wait 5 d", Some("d")),
+            ("leasehold hold -w 5 d", Some("d")),
             ("leasehold run -w", None),
             ("leasehold run -w ", None),
             ("leasehold run --label ", None),

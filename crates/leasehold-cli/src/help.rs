@@ -27,7 +27,7 @@ ENVIRONMENT
   LEASEHOLD_SENTINEL_PASSWORD    the password of the sentinels
   LEASEHOLD_NAMESPACE            as --namespace
   LEASEHOLD_TENANT               as --tenant
-  LEASEHOLD_WATCHDOG             the watchdog of runs, as --watchdog of run
+  LEASEHOLD_WATCHDOG             the watchdog, as --watchdog of run and hold
   LEASEHOLD_WATCHDOG_STORE       as --watchdog-store of run
   LEASEHOLD_WATCHDOG_TOKEN_FILE  as --watchdog-token-file of run
   LEASEHOLD_WATCHDOG_CA_FILE     as --watchdog-ca-file of run
@@ -167,6 +167,38 @@ EXIT STATUS
 EXAMPLES
   leasehold watch deploy
   leasehold watch --json scheduler nightly-report | jq -c 'select(.event == \"leader\")'";
+
+pub(crate) const HOLD: &str = "\
+LINES ON STDOUT
+  granted   the lock is held
+  jeopardy  a renewal failed or is overdue
+  held      the jeopardy has ended
+  lost      the lock is lost; leasehold exits
+Each line is a JSON object with event, store, name, lease, token, deadline, time_left_ms, lost_in_ms and cause. The \
+token is the fencing token: larger than those of all earlier holders. Messages for people are on stderr, as those of \
+run.
+
+RELEASE OF THE LOCK
+The lock is released when stdin ends, when stdout has no reader any more, and on TERM, INT, HUP, QUIT or ALRM. What is \
+written to stdin has no effect. A stdin that has ended already is an error. At a terminal Ctrl-D ends stdin.
+
+LOSS OF THE LOCK
+The program must stop its work at the line lost, and also if stdout ends without it: leasehold was killed, and the lock \
+is free at the end of the lease, or at once with a watchdog. leasehold does not stop the program.
+
+EXIT STATUS
+  0    stdin ended; the lock was held to the end and is released
+  128+n
+       the same after signal n, or the wait ended by it; 141: no reader
+  75   another client holds the lock (-n)
+  122  the lock was lost
+  124  the wait timed out (-w)
+  125  leasehold failed, the release failed, or the arguments are wrong
+
+EXAMPLES
+  leasehold hold deploy
+  leasehold hold --wait 60 --ttl 10s deploy < in > out
+  leasehold hold --watchdog --label 'invoice run' invoices";
 
 pub(crate) const LS: &str = "\
 EXIT STATUS

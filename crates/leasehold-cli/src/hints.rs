@@ -48,7 +48,7 @@ const TIMEOUTS: [&str; 4] = ["--timeout", "--time-limit", "--timelimit", "-t"];
 /// Commands of other programs, and ours for the same purpose.
 const COMMANDS: [(&[&str], &str, &str); 5] = [
     (
-        &["lock", "acquire", "exec", "with", "hold", "flock"],
+        &["lock", "acquire", "exec", "with", "flock"],
         "run a command under a lock",
         "run NAME COMMAND",
     ),
@@ -200,8 +200,10 @@ fn is_of_run(option: &str, cli: &Command) -> bool {
 
 /// The hint for an argument where none belongs.
 fn of_argument(argument: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
-    if command(arguments, cli) != Some("ls") {
-        return None;
+    match command(arguments, cli) {
+        Some("ls") => {}
+        Some("hold") => return Some(of_run("NAME COMMAND")),
+        _ => return None,
     }
     let quoted = shell::quote(argument);
     Some(match argument.contains(['*', '?']) {

@@ -16,19 +16,21 @@ mod events;
 mod exit;
 mod help;
 mod hints;
+mod hold;
 mod jobs;
 mod json;
 mod leader;
+mod lock;
 mod log;
 mod ls;
 mod man;
 mod output;
 mod release;
 mod run;
-mod run_watchdog;
 mod secret;
 mod shell;
 mod show;
+mod signals;
 mod stderr;
 mod variables;
 mod watchdog;
@@ -39,6 +41,7 @@ use tokio::runtime::Builder;
 
 use self::args::{Cli, Command};
 use self::exit::Failure;
+use self::lock::job::Plan;
 
 fn main() -> ExitCode {
     // Before the environment is parsed for arguments: a guardian is started by `run`, not by a user.
@@ -85,11 +88,12 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Watchdog(args) => watchdog::watchdog(&args, &cli.store),
         Command::Completions(args) => completions::print(&args),
         Command::Man(args) => man::print(&args),
-        Command::Run(args) => wait_for(run::run(&args.run, &run::Plan::of(&args), &cli.store)),
-        Command::Once(args) => wait_for(run::run(&args.run, &run::Plan::once(&args), &cli.store)),
+        Command::Run(args) => wait_for(run::run(&args.run, &Plan::of(&args), &cli.store)),
+        Command::Once(args) => wait_for(run::run(&args.run, &Plan::once(&args), &cli.store)),
         Command::Elect(args) => wait_for(run::elect(&args, &cli.store)),
         Command::Leader(args) => wait_for(leader::leader(&args, &cli.store)),
         Command::Events(args) => wait_for(events::events(&args, &cli.store)),
+        Command::Hold(args) => wait_for(hold::hold(&args, &cli.store)),
         Command::Jobs(args) => wait_for(jobs::jobs(&args, &cli.store)),
         Command::Ls(args) => wait_for(ls::ls(&args, &cli.store)),
         Command::Show(args) => wait_for(show::show(&args, &cli.store)),

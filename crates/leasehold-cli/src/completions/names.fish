@@ -24,5 +24,6 @@ complete -c leasehold -n "__fish_leasehold_using_subcommand show" -f -a "(__fish
 complete -c leasehold -n "__fish_leasehold_using_subcommand leader" -f -a "(__fish_leasehold_names)"
 complete -c leasehold -n "__fish_leasehold_using_subcommand watch" -f -a "(__fish_leasehold_names)"
 complete -c leasehold -n "__fish_leasehold_using_subcommand release" -f -a "(__fish_leasehold_names)"
+complete -c leasehold -n "__fish_leasehold_using_subcommand hold" -f -a "(__fish_leasehold_names)"
 complete -c leasehold -n "__fish_leasehold_before_command" -a "(__fish_leasehold_names)"
 complete -c leasehold -n "__fish_leasehold_in_command" -f -a "(complete -C (__fish_leasehold_command))"

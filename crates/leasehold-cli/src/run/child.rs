@@ -18,10 +18,10 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind};
 
 use super::processes::{self, Sent, Tree};
 use super::protocol::{self, Order, Report, ToGuardian};
-use super::signals::at_terminal;
 use super::spawn::spawn_guardian;
 use super::start_error;
 use crate::exit::Failure;
+use crate::signals::at_terminal;
 
 /// How long a guardian has to end after it was dismissed.
 const DISMISSAL: Duration = Duration::from_secs(5);

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use leasehold_watchdog::HealthEndpoint;
 
-use super::health::Health;
-use super::signals::Signals;
-use super::{Plan, run_until};
+use super::run_until;
 use crate::args::{ElectCommand, StoreArgs};
 use crate::exit::{self, Failure};
+use crate::lock::health::Health;
+use crate::lock::job::Plan;
+use crate::signals::Signals;
 
 /// The shortest time from the begin of one campaign to that of the next, so that a command that fails at once leaves
 /// the leadership to others.
@@ -60,7 +61,7 @@ async fn campaigns(
         if !command.again || !goes_on || signals.requested_exit() {
             return ended;
         }
-        if let (Err(failure), false) = (&ended, command.run.quiet) {
+        if let (Err(failure), false) = (&ended, command.run.lock.quiet) {
             failure.report();
         }
         let pause = CAMPAIGN_INTERVAL.saturating_sub(begun.elapsed());

@@ -12,8 +12,6 @@ use crate::variables;
 
 /// The name of the lock.
 pub(crate) const NAME: &str = "LEASEHOLD_NAME";
-/// The id of the lease, by which a nested run recognizes the outer one.
-pub(crate) const LEASE: &str = "LEASEHOLD_LEASE";
 /// The term of a leader.
 const TERM: &str = "LEASEHOLD_TERM";
 
@@ -32,7 +30,7 @@ pub(crate) fn of(
     let own = [
         (NAME, guard.name().to_owned()),
         ("LEASEHOLD_TOKEN", guard.token().to_string()),
-        (LEASE, guard.lease_id().to_string()),
+        (variables::LEASE, guard.lease_id().to_string()),
         ("LEASEHOLD_DEADLINE", deadline_ms.to_string()),
         (variables::STORE, store.to_string()),
     ];

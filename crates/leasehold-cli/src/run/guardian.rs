@@ -33,9 +33,8 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 use super::environment;
 use super::processes::{self, Tree};
 use super::protocol::{Order, Report, ToGuardian, decode, encode};
-use super::signals;
 use super::spawn::{die_with_parent, inherited_channel, spawn};
-use crate::stderr;
+use crate::{signals, stderr};
 
 /// The name of its process, within the limit of 15 bytes.
 const PROCESS_NAME: &str = "guardian";

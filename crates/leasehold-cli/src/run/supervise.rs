@@ -1,6 +1,5 @@
 //! Supervises the command while it runs: its end, the lease, the signals.
 
-use std::borrow::Cow;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -12,8 +11,9 @@ use signal_hook::consts::{SIGCONT, SIGTSTP};
 
 use super::child::Child;
 use super::processes::Sent;
-use super::signals::{self, Signals};
 use crate::args::{OnLost, RunArgs};
+use crate::lock::jeopardy::describe_loss;
+use crate::signals::{self, Signals};
 use crate::{exit, output};
 
 /// The time between TERM and KILL, unless the user has set it.
@@ -68,7 +68,7 @@ impl Supervisor<'_> {
             let left = self.child.tree.members().len();
             if !self.args.wait_all {
                 // The last ones may have ended meanwhile.
-                if left > 0 && !self.args.quiet {
+                if left > 0 && !self.args.lock.quiet {
                     let processes = output::count(left, "background process");
                     let run = if left == 1 { "runs" } else { "run" };
                     self.print_message(format_args!(
@@ -76,7 +76,7 @@ impl Supervisor<'_> {
                     ));
                 }
             } else {
-                if self.args.verbose {
+                if self.args.lock.verbose {
                     let processes = output::count(left, "background process");
                     self.print_message(format_args!("waiting for {processes}"));
                 }
@@ -91,7 +91,7 @@ impl Supervisor<'_> {
     /// Waits for an end, while signals are passed on. The exit code if the command was stopped before.
     async fn wait_for(&mut self, target: WaitTarget) -> Result<(), u8> {
         let ignore = self.ignores_loss();
-        let lease = self.args.lease.unwrap_or(self.args.ttl);
+        let lease = self.args.lock.lease_length();
         let pulse = (lease / PULSE_DIVISOR).clamp(PULSE_MIN, PULSE_MAX);
         loop {
             if let Some((until, reserve)) = allowance(self.guard, self.args) {
@@ -108,8 +108,8 @@ impl Supervisor<'_> {
                 cause = stop_cause(self.guard, self.args), if !ignore => return Err(self.stop(cause).await),
                 cause = self.guard.lost(), if ignore && !self.warned => {
                     self.warned = true;
-                    if !self.args.quiet {
-                        let cause = describe(cause);
+                    if !self.args.lock.quiet {
+                        let cause = describe_loss(cause);
                         self.print_message(format_args!("the lock is lost: {cause}; the command runs on without it"));
                     }
                 }
@@ -139,7 +139,7 @@ impl Supervisor<'_> {
     async fn stop(&mut self, cause: Cause) -> u8 {
         self.print_message(format_args!(
             "the lock is lost: {}; stopping the command",
-            describe(cause)
+            describe_loss(cause)
         ));
         let now = BootClock.now();
         let kill_at = match self.args.on_lost {
@@ -217,7 +217,7 @@ impl Supervisor<'_> {
 
     fn forward(&mut self, signal: Signal) {
         let sent = self.child.forward(signal);
-        if !self.args.quiet {
+        if !self.args.lock.quiet {
             self.report(&sent);
         }
     }
@@ -250,7 +250,7 @@ fn last_moment(guard: &Guard, args: &RunArgs) -> Instant {
 
 /// How long before the end of the lease that is.
 fn reserve(args: &RunArgs) -> Duration {
-    args.lease.unwrap_or(args.ttl) / RESERVE_DIVISOR
+    args.lock.lease_length() / RESERVE_DIVISOR
 }
 
 /// The time between TERM and KILL.
@@ -263,9 +263,18 @@ fn kill_after(args: &RunArgs, cause: Cause) -> Duration {
 
 /// When the command under a fixed lease is stopped. `None`: the lease is renewed.
 pub(super) fn fixed_stop(guard: &Guard, args: &RunArgs) -> Option<Instant> {
-    let lease = args.lease?;
+    let lease = args.lock.lease?;
     let lead = kill_after(args, Cause::Expired).clamp(lease / RESERVE_DIVISOR, lease / 3);
     Some(guard.deadline().before(lead))
+}
+
+/// What a loss of the lock leads to.
+pub(super) fn consequence(args: &RunArgs) -> &'static str {
+    match args.on_lost {
+        OnLost::Term => "the command is stopped",
+        OnLost::Kill => "the command is killed",
+        OnLost::Ignore => "the lock is lost",
+    }
 }
 
 /// Waits until the command must be stopped: the lease is lost, or, if it is fixed, about to end.
@@ -277,23 +286,6 @@ async fn stop_cause(guard: &Guard, args: &RunArgs) -> Cause {
         cause = guard.lost() => cause,
         () = BootClock.sleep_until(stop) => Cause::Expired,
     }
-}
-
-/// The cause of a loss for an operator, who does not know leases.
-fn describe(cause: Cause) -> Cow<'static, str> {
-    Cow::Borrowed(match cause {
-        Cause::Expired => "its fixed lease (--lease) has expired",
-        Cause::TakenOver => "another client holds it",
-        Cause::Deleted => {
-            "the store has no record of it: it was restarted, failed over or emptied, or the record was \
-             deleted or evicted"
-        }
-        Cause::Revoked => "an operator freed it by force",
-        Cause::Unreachable => "the store did not renew it in time",
-        Cause::NotReplicated => "too few replicas acknowledged its renewal in time",
-        Cause::Paused => "it was not renewed in time, because this process was paused or too busy",
-        other => return Cow::Owned(other.to_string()),
-    })
 }
 
 fn code(status: ExitStatus) -> u8 {

@@ -57,6 +57,7 @@ fn the_usage_does_not_depend_on_variables() {
     for (command, arguments) in [
         ("run", "<NAME> <COMMAND>..."),
         ("once", "<NAME> --key <KEY> <COMMAND>..."),
+        ("hold", "<NAME>"),
         ("show", "<NAME>"),
         ("release", "<NAME>"),
     ] {
@@ -80,6 +81,7 @@ fn the_manual_has_a_page_for_every_command() {
         "leasehold-run",
         "leasehold-once",
         "leasehold-jobs",
+        "leasehold-hold",
         "leasehold-ls",
         "leasehold-show",
         "leasehold-release",
@@ -145,6 +147,7 @@ fn bash_completes_the_names_of_held_locks() {
         ("leasehold show dep", "deploy\n"),
         ("leasehold release --force d", "deploy\n"),
         ("leasehold run --wait 5 de", "deploy\n"),
+        ("leasehold hold -n de", "deploy\n"),
         // Those that need quotes are left out.
         ("leasehold show ", "deploy\norders:4\norders:5\n"),
         ("leasehold show \"x", "\n"),

@@ -26,9 +26,10 @@ const PAGES: [(&str, &str); 7] = [
 /// The options of the subcommands, by the words before them.
 fn options() -> BTreeMap<Vec<&'static str>, BTreeSet<String>> {
     let fixture = Fixture::new();
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 13] = [
         &["run"],
         &["once"],
+        &["hold"],
         &["jobs"],
         &["ls"],
         &["show"],

@@ -160,7 +160,7 @@ fn without_a_watchdog_a_run_runs() {
     assert_eq!(stdout(&output), "in\n");
     let words = stderr(&output);
     assert!(words.starts_with("leasehold: no watchdog at unix:/nonexistent/watchdog.sock ("));
-    let rest = "the run is not watched (--watchdog-required to insist)\n";
+    let rest = "the lock is not watched (--watchdog-required to insist)\n";
     assert!(
         words.ends_with(rest) && words.lines().count() == 1,
         "{words}"
@@ -211,7 +211,7 @@ fn a_node_that_does_not_serve_the_store_is_named_with_its_stores() {
         &*not_served,
         &served,
         "--watchdog-store",
-        "the run is not watched",
+        "the lock is not watched",
     ] {
         assert!(words.contains(part), "{part}: {words}");
     }
@@ -245,7 +245,7 @@ fn a_node_that_is_lost_and_found_is_reported_once_each() {
     let lost = format!("leasehold: the connection to the watchdog at unix:{socket} has ended");
     eventually(SOON, || fixture.read("err").contains(&lost));
     let node = Node::start(&fixture);
-    let found = format!("leasehold: the watchdog at unix:{socket} watches the run now\n");
+    let found = format!("leasehold: the watchdog at unix:{socket} watches the lock now\n");
     eventually(SOON, || fixture.read("err").contains(&found));
     node.has_run(&fixture);
     fixture.write("go-on");

@@ -1,4 +1,4 @@
-//! The holder of a lock that this run wants, in words.
+//! The holder of a lock that this process wants, in words.
 
 use std::time::Duration;
 

@@ -1,12 +1,13 @@
-//! Prints that the lease of a running command is in jeopardy, and that it is held again.
+//! What is printed about a lease in jeopardy, and the cause of its loss in words.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{Cause, ErrorKind, Guard, Mutex, State};
+use leasehold::{Cause, ErrorKind, Guard, Instant, Mutex, State};
 
-use super::{holder, supervise};
-use crate::args::{OnLost, RunArgs};
+use super::args::LockArgs;
+use super::holder;
 use crate::duration;
 
 /// How long a jeopardy lasts before it is printed, or a part of the ttl if that is shorter. A renewal may succeed when
@@ -21,8 +22,16 @@ const RETRY_DIVISOR: u32 = 30;
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
-/// Prints each jeopardy once, and its end. A loss is printed by the supervisor.
-pub(super) async fn print<T>(guard: &Guard, mutex: &Mutex, args: &RunArgs) -> T {
+/// Prints each jeopardy once with its consequence, and its end. A loss is printed by the caller.
+///
+/// `stop` is the instant of the consequence, if that is before the loss.
+pub(crate) async fn print<T>(
+    guard: &Guard,
+    mutex: &Mutex,
+    args: &LockArgs,
+    consequence: &str,
+    stop: impl Fn() -> Option<Instant>,
+) -> T {
     let mut states = guard.states();
     let mut printed = false;
     let mut state = match args.quiet {
@@ -40,14 +49,14 @@ pub(super) async fn print<T>(guard: &Guard, mutex: &Mutex, args: &RunArgs) -> T 
                     biased;
                     next = states.next() => next,
                     (problem, ()) = problem => {
-                        printed = print_jeopardy(guard, args, &problem);
+                        printed = print_jeopardy(guard, &problem, consequence, stop());
                         states.next().await
                     }
                 }
             }
             State::Held { .. } if printed => {
                 printed = false;
-                note!("leasehold: {}: held again", args.name);
+                note!("leasehold: {}: held again", guard.name());
                 states.next().await
             }
             _ => states.next().await,
@@ -101,21 +110,21 @@ impl Problem {
 }
 
 /// Prints a jeopardy, and what happens unless it ends. `false` if it has ended already.
-fn print_jeopardy(guard: &Guard, args: &RunArgs, problem: &Problem) -> bool {
+fn print_jeopardy(
+    guard: &Guard,
+    problem: &Problem,
+    consequence: &str,
+    stop: Option<Instant>,
+) -> bool {
     let State::Jeopardy { until, .. } = guard.state() else {
         return false;
     };
-    let until = supervise::fixed_stop(guard, args).map_or(until, |stop| stop.min(until));
+    let until = stop.map_or(until, |stop| stop.min(until));
     let left = BootClock.now().until(until);
     let when = match left.is_zero() {
         // Only the store knows, after a pause under a watchdog.
         true => String::new(),
         false => format!(" in {}", duration::format(left)),
-    };
-    let consequence = match args.on_lost {
-        OnLost::Term => "the command is stopped",
-        OnLost::Kill => "the command is killed",
-        OnLost::Ignore => "the lock is lost",
     };
     let Problem {
         description,
@@ -123,7 +132,24 @@ fn print_jeopardy(guard: &Guard, args: &RunArgs, problem: &Problem) -> bool {
     } = problem;
     note!(
         "leasehold: {}: {description}; {consequence}{when} unless {unless}",
-        args.name
+        guard.name()
     );
     true
+}
+
+/// The cause of a loss for an operator, who does not know leases.
+pub(crate) fn describe_loss(cause: Cause) -> Cow<'static, str> {
+    Cow::Borrowed(match cause {
+        Cause::Expired => "its fixed lease (--lease) has expired",
+        Cause::TakenOver => "another client holds it",
+        Cause::Deleted => {
+            "the store has no record of it: it was restarted, failed over or emptied, or the record was \
+             deleted or evicted"
+        }
+        Cause::Revoked => "an operator freed it by force",
+        Cause::Unreachable => "the store did not renew it in time",
+        Cause::NotReplicated => "too few replicas acknowledged its renewal in time",
+        Cause::Paused => "it was not renewed in time, because this process was paused or too busy",
+        other => return Cow::Owned(other.to_string()),
+    })
 }

@@ -1,4 +1,4 @@
-//! What a run acquires: a lock, a job that may be complete already, or a leadership.
+//! What is acquired: a lock, a job that may be complete already, or a leadership.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -8,8 +8,9 @@ use leasehold::{
     Token,
 };
 
+use super::args::LockArgs;
 use super::health::Health;
-use crate::args::{Anchor, JobArgs, OnceCommand, RunArgs, RunCommand};
+use crate::args::{Anchor, JobArgs, OnceCommand, RunCommand};
 use crate::exit::{self, Failure};
 use crate::{jobs, output};
 
@@ -58,9 +59,14 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The lock or job under the name in the arguments.
-    pub(super) fn target(&self, args: &RunArgs, client: &Client) -> Result<Target, Failure> {
-        let mut mutex = client.mutex(&args.name)?;
+    /// The lock or job with a name.
+    pub(super) fn target(
+        &self,
+        name: &str,
+        args: &LockArgs,
+        client: &Client,
+    ) -> Result<Target, Failure> {
+        let mut mutex = client.mutex(name)?;
         if let Some(lease) = args.lease {
             mutex = mutex.lease(lease)?;
         }
@@ -104,23 +110,23 @@ impl<'a> Plan<'a> {
     }
 
     /// The command begins to run.
-    pub(super) fn begins(&self, guard: &Guard) {
+    pub(crate) fn begins(&self, guard: &Guard) {
         if let Self::Election { health, .. } = self {
             health.leads(guard);
         }
     }
 
     /// The command has ended.
-    pub(super) fn ended(&self) {
+    pub(crate) fn ended(&self) {
         if let Self::Election { health, .. } = self {
             health.follows();
         }
     }
 
     /// Prints that the run was complete already. Returns the exit code.
-    pub(super) fn print_completed(&self, args: &RunArgs, run: &CompletionInfo) -> u8 {
+    pub(crate) fn print_completed(&self, args: &LockArgs, run: &CompletionInfo) -> u8 {
         if args.verbose {
-            let name = &args.name;
+            let name = &run.name;
             let key = run.key.as_ref();
             let key = key.map_or_else(String::new, |key| format!(" for {key}"));
             let finished = output::rfc3339(run.finished).unwrap_or_default();
@@ -151,7 +157,7 @@ pub(super) enum Acquired {
 }
 
 /// A lock that is held.
-pub(super) enum AnyGuard {
+pub(crate) enum AnyGuard {
     Lock(Guard),
     Job(Box<JobGuard>),
     Leadership(Box<Leadership>),
@@ -227,9 +233,9 @@ impl From<JobLock> for Acquired {
 impl AnyGuard {
     /// Records that the run of a job is complete, if its command has ended with 0. The exit code of the run, if that
     /// failed: another client may run the job again. A lost lock is reported by its release.
-    pub(super) async fn complete(
+    pub(crate) async fn complete(
         &mut self,
-        args: &RunArgs,
+        args: &LockArgs,
         outcome: &Result<u8, Failure>,
     ) -> Result<bool, u8> {
         let (Self::Job(job), Ok(0)) = (self, outcome) else {
@@ -241,7 +247,7 @@ impl AnyGuard {
                 if !args.quiet {
                     note!(
                         "leasehold: {}: the run is not recorded as complete, because the lock was lost",
-                        args.name
+                        job.name()
                     );
                 }
                 Ok(false)
@@ -256,7 +262,7 @@ impl AnyGuard {
     }
 
     /// The term of a leader.
-    pub(super) fn term(&self) -> Option<Token> {
+    pub(crate) fn term(&self) -> Option<Token> {
         match self {
             Self::Leadership(leadership) => Some(leadership.term()),
             Self::Lock(_) | Self::Job(_) => None,
@@ -264,7 +270,7 @@ impl AnyGuard {
     }
 
     /// Prints that others cannot see this leader.
-    pub(super) async fn print_proclaimed<T>(&self, args: &RunArgs) -> T {
+    pub(crate) async fn print_proclaimed<T>(&self, args: &LockArgs) -> T {
         if let Self::Leadership(leadership) = self
             && let Err(error) = leadership.proclaimed().await
             && error.kind() != ErrorKind::Lost
@@ -275,7 +281,7 @@ impl AnyGuard {
         std::future::pending().await
     }
 
-    pub(super) async fn release(self) -> leasehold::Result<()> {
+    pub(crate) async fn release(self) -> leasehold::Result<()> {
         match self {
             Self::Lock(guard) => guard.release().await,
             Self::Job(guard) => guard.release().await,

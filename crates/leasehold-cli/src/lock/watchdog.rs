@@ -1,4 +1,4 @@
-//! The watchdog of a run: its options, and what is reported of its nodes.
+//! The watchdog of a lock: its options, and what is reported of its nodes.
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -15,14 +15,17 @@ use crate::secret::first_line;
 /// The value that stands for the node on this machine, at its default socket.
 const LOCAL: &str = "local";
 
-/// How long the end of a run waits for the first reply of a node, to report it.
+/// How long an exit waits for the first reply of a node, to report it.
 const FIRST_REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The watchdog that renews the lock while this run cannot.
+/// How long an exit waits until the nodes of the watchdog have forgotten this client.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The watchdog that renews the lock while this process cannot.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Watchdog")]
-pub(crate) struct RunWatchdogArgs {
-    /// Let a watchdog renew the lock while this run is stopped, and release it after the death of this run: the
+pub(crate) struct LockWatchdogArgs {
+    /// Let a watchdog renew the lock while leasehold is stopped, and release it after the death of leasehold: the
     /// local node, or nodes at unix:PATH or tcp://HOST:PORT
     #[arg(
         long,
@@ -34,7 +37,7 @@ pub(crate) struct RunWatchdogArgs {
         env = "LEASEHOLD_WATCHDOG"
     )]
     watchdog: Vec<String>,
-    /// Run the command only if a node has registered the lock
+    /// Fail unless a node has registered the lock
     #[arg(long, requires = "watchdog")]
     watchdog_required: bool,
     /// The name of the store at the nodes, instead of its URL
@@ -48,7 +51,7 @@ pub(crate) struct RunWatchdogArgs {
     watchdog_ca_file: Option<PathBuf>,
 }
 
-impl RunWatchdogArgs {
+impl LockWatchdogArgs {
     /// The watchdog of these options. `None`: there is no address.
     pub(crate) fn settings(&self) -> Result<Option<Watchdog>, Failure> {
         let mut watchdog: Option<Watchdog> = None;
@@ -79,17 +82,17 @@ impl RunWatchdogArgs {
     }
 }
 
-/// Reports on stderr which nodes do not watch the run, and when that changes.
+/// Reports on stderr which nodes do not watch the lock, and when that changes.
 pub(crate) struct WatchdogReport {
     status: WatchdogStatus,
-    /// The nodes that were reported not to watch the run.
+    /// The nodes that were reported not to watch the lock.
     missing: BTreeSet<String>,
     required: bool,
     quiet: bool,
 }
 
 impl WatchdogReport {
-    pub(crate) fn new(client: &Client, args: &RunWatchdogArgs, quiet: bool) -> Self {
+    pub(crate) fn new(client: &Client, args: &LockWatchdogArgs, quiet: bool) -> Self {
         Self {
             status: client.watchdog_status(),
             missing: BTreeSet::new(),
@@ -113,8 +116,9 @@ impl WatchdogReport {
         }
     }
 
-    /// Reports also what a short run has not waited for.
-    pub(crate) async fn finish(mut self) {
+    /// Reports also what a short run has not waited for, and disconnects the client: otherwise the nodes would take the
+    /// end of this process for a death.
+    pub(crate) async fn finish(mut self, client: &Client) {
         let is_connecting = |it: &NodeStatus| matches!(it.state, NodeState::Connecting);
         let first_replies = async {
             while self.status.nodes().iter().any(is_connecting)
@@ -124,6 +128,7 @@ impl WatchdogReport {
             }
         };
         let _ = tokio::time::timeout(FIRST_REPLY_TIMEOUT, first_replies).await;
+        let _ = client.shutdown(DISCONNECT_TIMEOUT).await;
     }
 
     fn report(&mut self, change: &NodeStatus) {
@@ -133,7 +138,7 @@ impl WatchdogReport {
         let node = &change.node;
         match &change.state {
             NodeState::Connected if self.missing.remove(node) => {
-                note!("leasehold: the watchdog at {node} watches the run now");
+                note!("leasehold: the watchdog at {node} watches the lock now");
             }
             NodeState::Unreachable(error) | NodeState::Refused(error) => {
                 self.missing.insert(node.clone());
@@ -147,11 +152,11 @@ impl WatchdogReport {
         let nodes = self.status.nodes();
         let mut nodes = nodes.iter();
         if nodes.any(|it| matches!(it.state, NodeState::Connected)) {
-            "another node watches the run"
+            "another node watches the lock"
         } else if self.required {
-            "the run is not watched"
+            "the lock is not watched"
         } else {
-            "the run is not watched (--watchdog-required to insist)"
+            "the lock is not watched (--watchdog-required to insist)"
         }
     }
 }

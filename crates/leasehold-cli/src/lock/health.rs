@@ -10,12 +10,12 @@ pub(crate) struct Health(Mutex<Option<LossSignal>>);
 
 impl Health {
     /// The command runs under this lock from now on.
-    pub(super) fn leads(&self, guard: &Guard) {
+    pub(crate) fn leads(&self, guard: &Guard) {
         self.set(Some(guard.loss_signal()));
     }
 
     /// The command has ended.
-    pub(super) fn follows(&self) {
+    pub(crate) fn follows(&self) {
         self.set(None);
     }
 
@@ -24,7 +24,7 @@ impl Health {
     }
 
     /// The reply to a probe.
-    pub(super) fn state(&self) -> Result<&'static str, &'static str> {
+    pub(crate) fn state(&self) -> Result<&'static str, &'static str> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Ok("following"),
             Some(signal) if signal.is_lost() => {

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::{Client, Error, ErrorKind, LeaseId, Mutex};
 
+use super::args::LockArgs;
 use super::holder;
-use crate::args::{RunArgs, StoreArgs};
+use crate::args::StoreArgs;
 use crate::exit::Failure;
 use crate::{connect, duration};
 
@@ -33,15 +34,11 @@ const MESSAGE_INTERVAL: Duration = Duration::from_secs(3);
 /// The same for messages of a kind into a file or a log.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Whether a run waits for its lock at all.
-pub(super) fn waits(args: &RunArgs) -> bool {
-    !args.no_wait && (args.wait.is_some() || !args.skip_ok)
-}
-
 /// Connects to the store. One that refuses for a while is retried for as long as the lock may be waited for, or for a
 /// ttl.
 pub(super) async fn connected<F>(
-    args: &RunArgs,
+    name: &str,
+    args: &LockArgs,
     store: &StoreArgs,
     mut connect: impl FnMut() -> F,
 ) -> Result<Client, Failure>
@@ -51,14 +48,14 @@ where
     let begun = Instant::now();
     let pace = Pace::of(args);
     let (mut reported, mut silent) = (false, false);
-    let limit = match waits(args) {
-        true => args.wait.unwrap_or(args.ttl),
-        false => Duration::ZERO,
+    let limit = match args.no_wait {
+        true => Duration::ZERO,
+        false => args.wait.unwrap_or(args.ttl),
     };
     loop {
         let connecting = printing_silence(args, connect(), |silence| {
             if pace.is_some() && !silent {
-                print_silence(&args.name, &connect::redacted(store), silence);
+                print_silence(name, &connect::redacted(store), silence);
                 silent = true;
             }
         });
@@ -80,11 +77,11 @@ where
 
 /// Waits for the reply of the store, and prints its silence once if that takes long.
 async fn printing_silence<T>(
-    args: &RunArgs,
+    args: &LockArgs,
     reply: impl Future<Output = T>,
     print: impl FnOnce(Duration),
 ) -> T {
-    let silence = SILENCE.min(ttl(args) / SILENCE_DIVISOR);
+    let silence = SILENCE.min(args.lease_length() / SILENCE_DIVISOR);
     let mut reply = pin!(reply);
     tokio::select! {
         biased;
@@ -92,11 +89,6 @@ async fn printing_silence<T>(
         () = tokio::time::sleep(silence) => print(silence),
     }
     reply.await
-}
-
-/// The ttl of the lock, which is also how long a failing store is waited for.
-fn ttl(args: &RunArgs) -> Duration {
-    args.lease.unwrap_or(args.ttl)
 }
 
 /// Prints that the store does not reply, and for how long.
@@ -119,7 +111,7 @@ fn print_failure(failure: &dyn fmt::Display, failed_for: Option<Duration>, left:
 /// When and how often the progress of a wait is printed.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// How long after the begin of the run.
+    /// How long after the begin of the request.
     begins: Duration,
     /// The shortest interval between two queries for the holder.
     queries: Duration,
@@ -131,9 +123,9 @@ struct Pace {
 
 impl Pace {
     /// `None`: nothing is printed.
-    fn of(args: &RunArgs) -> Option<Self> {
+    fn of(args: &LockArgs) -> Option<Self> {
         let terminal = std::io::stderr().is_terminal();
-        if args.quiet || !waits(args) || !(terminal || args.verbose) {
+        if args.quiet || args.no_wait || !(terminal || args.verbose) {
             return None;
         }
         Some(Self {
@@ -156,7 +148,7 @@ impl Pace {
 
 /// The progress of the wait for a lock, as printed on stderr.
 pub(super) struct Progress<'a> {
-    args: &'a RunArgs,
+    args: &'a LockArgs,
     mutex: &'a Mutex,
     client: &'a Client,
     begun: Instant,
@@ -178,7 +170,7 @@ pub(super) struct Progress<'a> {
 impl<'a> Progress<'a> {
     /// Of a wait that began at `begun`.
     pub(super) fn new(
-        args: &'a RunArgs,
+        args: &'a LockArgs,
         mutex: &'a Mutex,
         client: &'a Client,
         begun: Instant,
@@ -239,7 +231,7 @@ impl<'a> Progress<'a> {
         (self.failure_printed, self.holder) = (self.printed, None);
         let now = BootClock.now();
         let gives_up = self.mutex.gives_up_at();
-        let failed_for = gives_up.map(|at| now.since(at.before(ttl(self.args))));
+        let failed_for = gives_up.map(|at| now.since(at.before(self.args.lease_length())));
         let left = gives_up.map(|at| now.until(at));
         let limit = self.args.wait;
         let limit = limit.map(|limit| limit.saturating_sub(self.begun.elapsed()));
@@ -259,7 +251,7 @@ impl<'a> Progress<'a> {
         let (args, mutex, client) = (self.args, self.mutex, self.client);
         let reply = printing_silence(args, mutex.inspect(), |silence| {
             if !self.silent {
-                print_silence(&args.name, client.store(), silence);
+                print_silence(mutex.name(), client.store(), silence);
                 (self.silent, self.holder) = (true, None);
             }
         });

@@ -1,4 +1,4 @@
-//! The signals that reach the runner.
+//! The signals that reach this process.
 
 use std::fs::File;
 
@@ -13,6 +13,9 @@ use tokio::sync::mpsc;
 
 use crate::exit::Failure;
 
+/// The signals that request an exit, which ends the wait for a lock.
+const EXIT_SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM];
+
 /// A signal, and whether the terminal sent it.
 ///
 /// What the terminal sends reaches the command, too, if it is in our process group.
@@ -23,9 +26,9 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Whether it requests an exit, which ends the wait for a lock.
+    /// Whether it requests an exit.
     fn ends(self) -> bool {
-        [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM].contains(&self.number)
+        EXIT_SIGNALS.contains(&self.number)
     }
 }
 
@@ -35,15 +38,24 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
+    /// Receives the signals that request an exit, and those that are passed on to a command.
     pub(crate) fn listen() -> Result<Self, Failure> {
-        let failed = |error| Failure::own("signals cannot be received", error);
-        let mut numbers = vec![
-            SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SIGUSR2, SIGWINCH,
-        ];
+        let mut numbers = EXIT_SIGNALS.to_vec();
+        numbers.extend([SIGUSR1, SIGUSR2, SIGWINCH]);
         if !at_terminal() {
             // At a terminal the shell's job control stops and continues us and the command alike.
             numbers.extend([SIGTSTP, SIGCONT]);
         }
+        Self::receive(numbers)
+    }
+
+    /// Receives the signals that request an exit.
+    pub(crate) fn listen_for_exit() -> Result<Self, Failure> {
+        Self::receive(EXIT_SIGNALS.to_vec())
+    }
+
+    fn receive(mut numbers: Vec<i32>) -> Result<Self, Failure> {
+        let failed = |error| Failure::own("signals cannot be received", error);
         // A signal that this process was started to ignore, by nohup for example, is ignored by the command, too.
         let ignored = ignored();
         numbers.retain(|number| !contains(ignored, *number));

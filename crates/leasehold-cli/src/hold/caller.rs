@@ -1,0 +1,177 @@
+//! The program that a lock is held for: it closes stdin to release the lock, and reads lines from stdout.
+//!
+//! Both streams may block for as long as the program likes, so each has a thread. The lock is renewed and released
+//! meanwhile.
+
+use std::io::{self, Stdin};
+use std::os::fd::AsFd;
+use std::sync::mpsc::{self, SyncSender};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, read};
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use crate::exit::Failure;
+use crate::output;
+
+/// The number of lines that are kept for a stalled reader. Further ones are dropped.
+const QUEUE_LENGTH: usize = 256;
+
+/// How long an exit waits for the reader.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// How often a process in the background of a terminal checks whether it may read from there.
+const BACKGROUND_INTERVAL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 250_000_000,
+};
+
+const NO_TIME: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// How much of stdin is read at a time, and how often before the lock is requested. A pipe has room for 64 KiB.
+const READ_LENGTH: usize = 4096;
+const FIRST_READS: usize = 16;
+
+/// The end of a stream of the caller.
+#[derive(Debug)]
+pub(super) enum Departure {
+    /// stdin has ended.
+    Closed,
+    /// Nobody can read stdout any more.
+    NoReader,
+    /// stdout cannot be written, or neither stream be watched.
+    Failed(Failure),
+}
+
+/// The caller, by its two streams.
+pub(super) struct Caller {
+    departures: UnboundedReceiver<Departure>,
+    lines: SyncSender<String>,
+    written: oneshot::Receiver<()>,
+}
+
+impl Caller {
+    /// Refuses a stdin that has ended already: the lock would be released at once.
+    pub(super) fn listen(name: &str) -> Result<Self, Failure> {
+        if has_ended_already(&io::stdin()) {
+            return Err(Failure::usage(format!(
+                "{name}: stdin has ended already, and its end releases the lock; connect it to a pipe that stays open \
+                 while the lock is needed"
+            )));
+        }
+        let (sender, departures) = unbounded_channel();
+        let (lines, queued) = mpsc::sync_channel::<String>(QUEUE_LENGTH);
+        let (done, written) = oneshot::channel();
+        let of_stdout = sender.clone();
+        start("stdout", move || {
+            // An error is returned at once, and the lines behind it are dropped.
+            if let Some(departure) = queued.iter().find_map(|line| write(&line)) {
+                let _ = of_stdout.send(departure);
+            }
+            let _ = done.send(());
+        })?;
+        start("stdin", move || watch(&sender))?;
+        Ok(Self {
+            departures,
+            lines,
+            written,
+        })
+    }
+
+    /// Waits for the end of a stream, once for each.
+    ///
+    /// Dropped, it has lost none.
+    pub(super) async fn departed(&mut self) -> Departure {
+        match self.departures.recv().await {
+            Some(departure) => departure,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Prints a line, which a stalled reader gets later.
+    pub(super) fn print(&self, line: String) {
+        let _ = self.lines.try_send(line + "\n");
+    }
+
+    /// Waits for a short time until all lines are written.
+    pub(super) async fn flush(self) {
+        drop(self.lines);
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, self.written).await;
+    }
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let started = thread::Builder::new().name(name.to_owned()).spawn(work);
+    let failed = |error| Failure::own(format!("the thread for {name} cannot be started"), error);
+    started.map(drop).map_err(failed)
+}
+
+/// Writes to stdout. Returns why no more can be written.
+fn write(line: &str) -> Option<Departure> {
+    match output::write_to_reader(line.as_bytes()) {
+        Ok(true) => None,
+        Ok(false) => Some(Departure::NoReader),
+        Err(failure) => Some(Departure::Failed(failure)),
+    }
+}
+
+/// Waits until stdin has ended, and reports that and the end of the reader of stdout.
+fn watch(departures: &UnboundedSender<Departure>) {
+    let (stdin, stdout) = (io::stdin(), io::stdout());
+    loop {
+        let mut streams = [
+            PollFd::new(&stdout, PollFlags::empty()),
+            PollFd::new(&stdin, PollFlags::IN),
+        ];
+        // A process in the background would be stopped by the terminal, and would lose the lock.
+        let (count, timeout) = match may_read(&stdin) {
+            true => (2, None),
+            false => (1, Some(&BACKGROUND_INTERVAL)),
+        };
+        let polled = poll(&mut streams[..count], timeout);
+        let [has_no_reader, is_readable] = streams.map(|stream| !stream.revents().is_empty());
+        let departure = match polled {
+            // It may be in the background by now.
+            Ok(_) if is_readable && may_read(&stdin) && has_ended(&stdin) => Departure::Closed,
+            Ok(_) if has_no_reader => Departure::NoReader,
+            Ok(_) | Err(Errno::INTR) => continue,
+            Err(error) => {
+                Departure::Failed(Failure::own("stdin and stdout cannot be watched", error))
+            }
+        };
+        let _ = departures.send(departure);
+        return;
+    }
+}
+
+/// Whether stdin has ended before it was of any use.
+fn has_ended_already(stdin: &Stdin) -> bool {
+    let is_readable = || {
+        let mut streams = [PollFd::new(stdin, PollFlags::IN)];
+        may_read(stdin) && poll(&mut streams, Some(&NO_TIME)).is_ok_and(|ready| ready > 0)
+    };
+    (0..FIRST_READS).any(|_| is_readable() && has_ended(stdin))
+}
+
+/// Reads from a stream that is ready. What is read means nothing.
+fn has_ended(stdin: &Stdin) -> bool {
+    match read(stdin, &mut [0; READ_LENGTH]) {
+        Ok(length) => length == 0,
+        Err(Errno::INTR | Errno::AGAIN) => false,
+        // Such as a terminal that is gone.
+        Err(_) => true,
+    }
+}
+
+/// Whether this process is in the foreground of a terminal at stdin, or there is no terminal.
+fn may_read(stdin: &impl AsFd) -> bool {
+    tcgetpgrp(stdin).map_or(true, |foreground| foreground == getpgrp())
+}

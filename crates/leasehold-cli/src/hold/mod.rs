@@ -1,0 +1,159 @@
+//! `leasehold hold`: a lock for a program in any language.
+
+mod caller;
+
+use std::fs;
+use std::io::{self, IsTerminal as _};
+use std::time::Instant;
+
+use leasehold::{Client, ErrorKind, Guard, State, StateKind};
+use rustix::process::{Pid, getppid};
+use signal_hook::consts::SIGPIPE;
+
+use self::caller::{Caller, Departure};
+use crate::args::{HoldArgs, StoreArgs};
+use crate::exit::{self, Failure};
+use crate::lock::jeopardy::{self, describe_loss};
+use crate::lock::job::Plan;
+use crate::lock::watchdog::WatchdogReport;
+use crate::lock::{Outcome, Request};
+use crate::signals::Signals;
+use crate::{duration, json};
+
+pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failure> {
+    let mut signals = Signals::listen_for_exit()?;
+    let mut caller = Caller::listen(&args.name)?;
+    let watchdog = args.watchdog.settings()?;
+    let request = Request {
+        name: &args.name,
+        args: &args.lock,
+        plan: &Plan::Always,
+        store,
+        watchdog: watchdog.as_ref(),
+        program: &program_of_caller(),
+        refusal: (!args.lock.quiet).then_some("the lock was not acquired"),
+    };
+    let interruption = async || End::next(&mut signals, &mut caller).await;
+    let (client, guard) = match request.acquire(interruption).await? {
+        Outcome::Acquired(client, guard) => (client, guard),
+        // A hold is not a job, so it is never complete.
+        Outcome::Refused | Outcome::Completed(_) => return Ok(args.lock.refusal_code()),
+        Outcome::Interrupted(End::Departed(Departure::Closed)) => {
+            let message = format!("{}: stdin has ended before the lock was granted", args.name);
+            return Err(Failure::usage(message));
+        }
+        Outcome::Interrupted(end) => return end.into_code(args),
+    };
+    let begun = Instant::now();
+    let mut report = WatchdogReport::new(&client, &args.watchdog, args.lock.quiet);
+    let kept = keep(args, &client, &guard, &mut signals, &mut caller);
+    let kept = report.during(kept).await;
+    let end = kept.unwrap_or_else(|failure| End::Departed(Departure::Failed(failure)));
+    let held = begun.elapsed();
+    let released = guard.release().await;
+    caller.flush().await;
+    if watchdog.is_some() {
+        report.finish(&client).await;
+    }
+    if args.lock.verbose {
+        note!("leasehold: held for {}", duration::format(held));
+    }
+    match (released, &end) {
+        // It was reported when it happened.
+        (_, End::Lost) => Ok(exit::LOST),
+        (Err(error), _) if error.kind() == ErrorKind::Lost => {
+            note!("leasehold: {error}");
+            Ok(exit::LOST)
+        }
+        (Err(error), _) => {
+            let detail = "the release of the lock failed, so it is free when its lease ends";
+            Err(Failure::from(error).with_detail(detail))
+        }
+        (Ok(()), _) => end.into_code(args),
+    }
+}
+
+/// Keeps the lock and prints each change of its state, until it is lost or no longer wanted.
+async fn keep(
+    args: &HoldArgs,
+    client: &Client,
+    guard: &Guard,
+    signals: &mut Signals,
+    caller: &mut Caller,
+) -> Result<End, Failure> {
+    let store = client.store().to_string();
+    caller.print(json::to_line(&json::Hold::granted(&store, guard))?);
+    if io::stdin().is_terminal() && !args.lock.quiet {
+        note!("leasehold: {} is held; Ctrl-D releases it", args.name);
+    }
+    let mutex = client.mutex(&args.name)?;
+    let changes = async {
+        let mut states = guard.states();
+        let mut last = StateKind::Held;
+        loop {
+            let state = tokio::select! {
+                biased;
+                state = states.next() => state,
+                end = End::next(signals, caller) => return Ok(end),
+            };
+            let Some(state) = state else {
+                return Ok(End::Lost);
+            };
+            if state.kind() != last {
+                caller.print(json::to_line(&json::Hold::changed(&store, guard, state))?);
+                last = state.kind();
+            }
+            if let State::Lost(cause) = state {
+                let cause = describe_loss(cause);
+                note!("leasehold: {}: the lock is lost: {cause}", args.name);
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        end = changes => end,
+        never = jeopardy::print(guard, &mutex, &args.lock, "the lock is lost", || None) => never,
+    }
+}
+
+/// Why a lock is not kept any longer.
+enum End {
+    /// The caller has closed a stream.
+    Departed(Departure),
+    Signal(i32),
+    Lost,
+}
+
+impl End {
+    /// Waits until the caller or a signal ends the hold.
+    async fn next(signals: &mut Signals, caller: &mut Caller) -> Self {
+        tokio::select! {
+            biased;
+            signal = signals.next() => Self::Signal(signal.number),
+            departure = caller.departed() => Self::Departed(departure),
+        }
+    }
+
+    /// The exit code.
+    fn into_code(self, args: &HoldArgs) -> Result<u8, Failure> {
+        match self {
+            Self::Departed(Departure::Closed) => Ok(0),
+            Self::Departed(Departure::NoReader) => {
+                if !args.lock.quiet {
+                    note!("leasehold: {}: stdout has no reader any more", args.name);
+                }
+                Ok(exit::by_signal(SIGPIPE))
+            }
+            Self::Departed(Departure::Failed(failure)) => Err(failure),
+            Self::Signal(number) => Ok(exit::by_signal(number)),
+            Self::Lost => Ok(exit::LOST),
+        }
+    }
+}
+
+/// The name of the process that started this one, for listings.
+fn program_of_caller() -> String {
+    let parent = getppid().map(Pid::as_raw_nonzero);
+    let name = parent.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).ok());
+    name.map_or_else(|| "leasehold".to_owned(), |name| name.trim_end().to_owned())
+}

@@ -1,0 +1,250 @@
+//! The lock of `run` and `hold`: what both commands need to acquire a lock and to keep it.
+
+pub(crate) mod args;
+pub(crate) mod health;
+mod holder;
+pub(crate) mod jeopardy;
+pub(crate) mod job;
+mod waiting;
+pub(crate) mod watchdog;
+
+use std::time::{Duration, Instant};
+
+use leasehold::watchdog::Watchdog;
+use leasehold::{Client, CompletionInfo, Durability, ErrorKind, Guard, Mutex};
+
+use self::args::LockArgs;
+use self::job::{Acquired, AnyGuard, Plan, Target};
+use self::waiting::Progress;
+use crate::args::StoreArgs;
+use crate::connect::connect;
+use crate::duration;
+use crate::exit::Failure;
+use crate::variables;
+
+/// How long an exit waits for the release of a cancelled acquisition.
+const LATE_RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long the store may take for its first reply, even if the limit of the wait is shorter.
+const FIRST_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A request for a lock.
+pub(crate) struct Request<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) args: &'a LockArgs,
+    pub(crate) plan: &'a Plan<'a>,
+    pub(crate) store: &'a StoreArgs,
+    pub(crate) watchdog: Option<&'a Watchdog>,
+    /// The program of the client info.
+    pub(crate) program: &'a str,
+    /// What a refusal means, such as `the command was not run`. `None`: it is not printed.
+    pub(crate) refusal: Option<&'static str>,
+}
+
+/// The outcome of a request that has not failed.
+pub(crate) enum Outcome<T> {
+    Acquired(Client, AnyGuard),
+    /// The job was complete already, or is now.
+    Completed(CompletionInfo),
+    /// Another client holds the lock for longer than it may be waited for.
+    Refused,
+    Interrupted(T),
+}
+
+impl Request<'_> {
+    /// Connects and acquires the lock, unless that is interrupted. A second interruption ends the wait for the release
+    /// of what may have been granted meanwhile.
+    pub(crate) async fn acquire<T>(
+        &self,
+        mut interruption: impl AsyncFnMut() -> T,
+    ) -> Result<Outcome<T>, Failure> {
+        let begun = Instant::now();
+        let client = tokio::select! {
+            biased;
+            interrupted = interruption() => return Ok(Outcome::Interrupted(interrupted)),
+            client = waiting::connected(self.name, self.args, self.store, || self.connect()) => client?,
+        };
+        let acquired = tokio::select! {
+            biased;
+            interrupted = interruption() => Err(Ok(Outcome::Interrupted(interrupted))),
+            acquired = self.granted(&client, begun) => match acquired {
+                Ok(Some(Acquired::Held(guard))) => Ok(guard),
+                Ok(Some(Acquired::Completed(run))) => Err(Ok(Outcome::Completed(run))),
+                Ok(None) => {
+                    self.print_refusal(&client).await;
+                    Err(Ok(Outcome::Refused))
+                }
+                Err(failure) => Err(Err(failure)),
+            },
+        };
+        match acquired {
+            Ok(guard) => {
+                if self.args.verbose {
+                    let (waited, token) = (duration::format(begun.elapsed()), guard.token());
+                    note!("leasehold: waited {waited}, token {token}");
+                }
+                Ok(Outcome::Acquired(client, guard))
+            }
+            Err(end) => {
+                match &end {
+                    // A store that has not replied for so long has granted nothing that would not end by itself. The
+                    // drop of the client would wait for its reply.
+                    Err(failure) if failure.is_unreachable() => std::mem::forget(client),
+                    _ => wait_for_late_release(&client, interruption()).await,
+                }
+                end
+            }
+        }
+    }
+
+    /// Connects to the store, with the client info of this process.
+    async fn connect(&self) -> Result<Client, Failure> {
+        refuse_memory(self.store)?;
+        let args = self.args;
+        let mut builder = Client::builder()
+            .program(self.program)
+            .label(&args.label)
+            // A fixed lease may be shorter than the ttl of renewed ones; the timeouts must suit it.
+            .ttl(args.lease_length());
+        if let Some(count) = args.replicas {
+            let timeout = args.replicas_timeout;
+            builder = builder.durability(Durability::Replicas { count, timeout });
+        }
+        if let Some(watchdog) = self.watchdog {
+            builder = builder.watchdog(watchdog.clone());
+        }
+        connect(self.store, builder).await
+    }
+
+    /// The lock or job, or `None` if another client holds it for longer than it may be waited for.
+    async fn granted(&self, client: &Client, begun: Instant) -> Result<Option<Acquired>, Failure> {
+        let target = self.plan.target(self.name, self.args, client)?;
+        let mutex = target.mutex();
+        refuse_to_wait_for_itself(mutex).await?;
+        let progress = Progress::new(self.args, mutex, client, begun);
+        Ok(progress.run(confirmed(self.args, &target, begun)).await?)
+    }
+
+    /// Prints who holds the lock, and what that means.
+    async fn print_refusal(&self, client: &Client) {
+        let Some(refusal) = self.refusal else {
+            return;
+        };
+        let holder = match client.mutex(self.name) {
+            Ok(mutex) => holder::query(mutex.holder(), holder::QUERY_TIMEOUT).await,
+            Err(_) => None,
+        };
+        let is_held = match holder {
+            Some(Ok(Some(info))) => holder::describe(&info),
+            // Or it is free meanwhile.
+            _ => "was held elsewhere".to_owned(),
+        };
+        let waited = self.args.wait.filter(|limit| !limit.is_zero());
+        let waited = waited.map(|limit| format!("waited {}, ", duration::format(limit)));
+        note!(
+            "leasehold: {} {is_held}; {}{refusal}{}",
+            self.name,
+            waited.unwrap_or_default(),
+            self.plan.cost_of_refusal()
+        );
+    }
+}
+
+/// Waits for a lease on which its user can rely. One that is lost before is acquired again: nothing has been done
+/// under it.
+async fn confirmed(
+    args: &LockArgs,
+    target: &Target,
+    begun: Instant,
+) -> leasehold::Result<Option<Acquired>> {
+    loop {
+        let guard = match wait(args, target, begun).await? {
+            Some(Acquired::Held(guard)) => guard,
+            ended => return Ok(ended),
+        };
+        match confirm(&guard, args).await {
+            Err(_) if guard.state().is_lost() => {}
+            confirmed => return confirmed.map(|()| Some(Acquired::Held(guard))),
+        }
+    }
+}
+
+async fn wait(
+    args: &LockArgs,
+    target: &Target,
+    begun: Instant,
+) -> leasehold::Result<Option<Acquired>> {
+    if args.no_wait {
+        return target.try_lock().await;
+    }
+    match args.wait {
+        Some(limit) => {
+            let left = limit.saturating_sub(begun.elapsed());
+            match target.lock_timeout(left).await {
+                // Perhaps without a reply so far. One attempt shows whether the lock is held.
+                Err(error)
+                    if error.kind() == ErrorKind::Unreachable && left < FIRST_REPLY_TIMEOUT =>
+                {
+                    let attempt =
+                        tokio::time::timeout(FIRST_REPLY_TIMEOUT, target.try_lock()).await;
+                    attempt.unwrap_or(Err(error))
+                }
+                waited => waited,
+            }
+        }
+        None => target.lock().await.map(Some),
+    }
+}
+
+/// Waits until a lease that was granted from the queue is renewed to the full ttl: it is short until then, and would
+/// leave too little time to stop the work under it. Returns also when the lease ends before that.
+async fn confirm(guard: &Guard, args: &LockArgs) -> leasehold::Result<()> {
+    if args.lease.is_some() {
+        return Ok(());
+    }
+    loop {
+        match guard.ensure(args.ttl / 2).await {
+            Err(error) if error.is_transient() => tokio::time::sleep(waiting::RETRY_INTERVAL).await,
+            confirmed => return confirmed,
+        }
+    }
+}
+
+/// Waits for the release of a cancelled acquisition, as no background task survives the exit, or for an interruption.
+/// The lock was never held, so nothing is printed.
+async fn wait_for_late_release<T>(client: &Client, interruption: impl Future<Output = T>) {
+    tokio::select! {
+        biased;
+        _ = interruption => {}
+        _ = client.shutdown(LATE_RELEASE_TIMEOUT) => {}
+    }
+}
+
+/// Refuses a store inside this process, which would exclude no other process.
+fn refuse_memory(store: &StoreArgs) -> Result<(), Failure> {
+    match &store.store {
+        Some(url) if url.starts_with("memory:") => Err(Failure::usage(
+            "a memory: store belongs to one process and excludes no other; use sqlite:PATH",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A command of a run that waits for the lock of that run would wait for its own end.
+async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
+    let Ok(outer) = std::env::var(variables::LEASE) else {
+        return Ok(());
+    };
+    let holder = match mutex.holder().await {
+        // The holder is unknown, so the lock is acquired as usual.
+        Err(error) if error.kind() == ErrorKind::NoQuorum => None,
+        found => found?,
+    };
+    match holder {
+        Some(holder) if holder.lease.to_string() == outer => Err(Failure::usage(format!(
+            "{} is held by the run around this command, which would wait for itself; use another name",
+            mutex.name()
+        ))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,426 @@
+//! `leasehold hold`: a lock for a program that reads lines and closes a pipe.
+
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::{OutputLines, eventually};
+use serde_json::Value;
+
+use crate::schema::checked;
+use crate::tools::{
+    Fixture, RunToEnd, SOON, at_terminal, fill, finish, kill, stderr, stdout, through,
+};
+use crate::watchdog::Node;
+
+/// The median of the times from the end of stdin to the next grant, of some releases.
+const RELEASE_TIME: Duration = Duration::from_millis(20);
+const RELEASES: usize = 50;
+
+/// A process that holds a lock or waits for it. The test is the program that it works for.
+struct Hold {
+    process: Child,
+    lines: OutputLines,
+}
+
+impl Hold {
+    fn start(fixture: &Fixture, args: &[&str]) -> Self {
+        Self::spawn(fixture.leasehold(["hold"]).args(args))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let lines = OutputLines::read(process.stdout.take().unwrap());
+        Self { process, lines }
+    }
+
+    /// One that holds its lock.
+    fn granted(fixture: &Fixture, args: &[&str]) -> Self {
+        let hold = Self::start(fixture, args);
+        assert_eq!(hold.event("granted")["cause"], Value::Null);
+        hold
+    }
+
+    /// The next line, which must be of this event.
+    #[track_caller]
+    fn event(&self, event: &str) -> Value {
+        let line = self.lines.next_line().expect(event);
+        let line = checked("hold", &line);
+        assert_eq!(line["event"], event, "{line}");
+        line
+    }
+
+    fn close_stdin(&mut self) {
+        drop(self.process.stdin.take());
+    }
+
+    /// Waits for its end, and checks that no further line was printed.
+    #[track_caller]
+    fn ends_with(self, code: i32) -> String {
+        let (output, rest) = self.finish();
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert_eq!(rest, None);
+        stderr(&output)
+    }
+
+    /// Waits for its end. Returns its output, and its next line.
+    fn finish(mut self) -> (Output, Option<String>) {
+        // Otherwise stdin would be closed now.
+        let _stdin = self.process.stdin.take();
+        (finish(self.process), self.lines.next_line())
+    }
+}
+
+/// The lock `job` as it is held.
+fn lock(fixture: &Fixture) -> Value {
+    let output = fixture.leasehold(["show", "--json", "job"]).run_to_end();
+    checked("show", &stdout(&output))["lock"].take()
+}
+
+/// The number of clients in its queue.
+fn waiters(fixture: &Fixture) -> usize {
+    lock(fixture)["waiters"].as_array().map_or(0, Vec::len)
+}
+
+/// Waits until its lease was renewed, twice.
+fn is_renewed(fixture: &Fixture) {
+    let time_left = || lock(fixture)["time_left_ms"].as_u64().expect("it is held");
+    for _ in 0..2 {
+        let before = time_left();
+        eventually(SOON, || time_left() > before);
+    }
+}
+
+#[test]
+fn the_end_of_stdin_releases_the_lock() {
+    let fixture = Fixture::new();
+    let args = ["--ttl", "9s", "--label", "#42", "job"];
+    let mut hold = Hold::start(&fixture, &args);
+    let line = hold.event("granted");
+    let lock = lock(&fixture);
+    for key in ["name", "lease", "token"] {
+        assert_eq!(line[key], lock[key], "{key}");
+    }
+    assert_eq!(lock["holder"]["label"], "#42");
+    let own = std::fs::read_to_string("/proc/self/comm").unwrap();
+    assert_eq!(lock["holder"]["program"], own.trim_end());
+    let millis = |key: &str| line[key].as_u64().unwrap();
+    let (time_left, lost_in) = (millis("time_left_ms"), millis("lost_in_ms"));
+    assert!((8_000..9_000).contains(&time_left), "{line}");
+    assert!((5_000..6_000).contains(&lost_in), "{line}");
+    // What is written has no effect.
+    let mut stdin = hold.process.stdin.as_ref().unwrap();
+    stdin.write_all(b"release\n").unwrap();
+    assert_eq!(fixture.try_run(&["-n", "job"]), 75);
+    hold.close_stdin();
+    assert_eq!(hold.ends_with(0), "");
+    assert!(!fixture.is_held("job"));
+}
+
+#[test]
+fn a_signal_releases_the_lock_or_ends_the_wait() {
+    let fixture = Fixture::new();
+    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
+        // The tests may ignore a signal, and so would the process.
+        let command = fixture.leasehold(["hold", "job"]);
+        let hold = Hold::spawn(&mut through(&["env", "--default-signal"], &command));
+        hold.event("granted");
+        let waiting = fixture.leasehold(["hold", "job"]);
+        let waiting = Hold::spawn(&mut through(&["env", "--default-signal"], &waiting));
+        eventually(SOON, || waiters(&fixture) == 1);
+        kill(signal, waiting.process.id());
+        assert_eq!(waiting.ends_with(code), "");
+        kill(signal, hold.process.id());
+        assert_eq!(hold.ends_with(code), "");
+        assert!(!fixture.is_held("job"));
+    }
+}
+
+#[test]
+fn a_lock_that_is_held_elsewhere_is_refused_as_by_run() {
+    let fixture = Fixture::new();
+    let mut holder = Hold::granted(&fixture, &["job"]);
+    for (args, code, end) in [
+        (&["-n", "job"][..], 75, "; the lock was not acquired\n"),
+        (
+            &["-w", "1s", "job"],
+            124,
+            "; waited 1.0s, the lock was not acquired\n",
+        ),
+        (&["-q", "-n", "job"], 75, ""),
+    ] {
+        let text = Hold::start(&fixture, args).ends_with(code);
+        assert!(text.ends_with(end), "{args:?}: {text}");
+        let by = "leasehold: job is held by ";
+        assert_eq!(text.starts_with(by), !end.is_empty(), "{args:?}: {text}");
+    }
+    // In the queue, as the first one.
+    let mut next = Hold::start(&fixture, &["-v", "-w", "60s", "job"]);
+    eventually(SOON, || waiters(&fixture) == 1);
+    holder.close_stdin();
+    holder.ends_with(0);
+    next.event("granted");
+    next.close_stdin();
+    let text = next.ends_with(0);
+    for part in ["leasehold: waited ", ", token ", "leasehold: held for "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// Otherwise it would release the lock at once, and the user would notice nothing.
+#[test]
+fn a_stdin_that_has_ended_already_is_an_error() {
+    let fixture = Fixture::new();
+    std::fs::write(fixture.path("file"), "x\n").unwrap();
+    for stdin in ["< /dev/null", "<&-", "< file"] {
+        let script = format!("leasehold hold job {stdin}");
+        let output = fixture.shell(&script).run_to_end();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(125), "{stdin}: {text}");
+        assert!(
+            text.starts_with("leasehold: job: stdin has ended already, "),
+            "{stdin}: {text}"
+        );
+        assert_eq!(stdout(&output), "", "{stdin}");
+    }
+    // The store was not even opened.
+    assert!(!fixture.path("leasehold").exists());
+}
+
+#[test]
+fn a_caller_that_leaves_during_the_wait_leaves_nothing() {
+    let fixture = Fixture::new();
+    let holder = fixture.hold(&["job"]);
+    let mut waiting = Hold::start(&fixture, &["job"]);
+    eventually(SOON, || waiters(&fixture) == 1);
+    waiting.close_stdin();
+    let text = waiting.ends_with(125);
+    assert_eq!(
+        text,
+        "leasehold: job: stdin has ended before the lock was granted\n"
+    );
+    assert_eq!(waiters(&fixture), 0);
+    holder.signal("TERM");
+    holder.ends_with(143);
+}
+
+/// As after the death of a caller whose stdin was a terminal, or whose children have inherited the pipe.
+#[test]
+fn without_a_reader_the_lock_is_released() {
+    let fixture = Fixture::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = fixture.leasehold(["hold", "job"]);
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.stdout(writer).spawn().unwrap();
+    drop(command);
+    eventually(SOON, || fixture.is_held("job"));
+    drop(reader);
+    let stdin = process.stdin.take();
+    let output = finish(process);
+    assert_eq!(output.status.code(), Some(141));
+    assert_eq!(
+        stderr(&output),
+        "leasehold: job: stdout has no reader any more\n"
+    );
+    assert!(!fixture.is_held("job"));
+    drop(stdin);
+    // Nor can a full disk be written.
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let mut command = fixture.leasehold(["hold", "job"]);
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.stdout(OwnedFd::from(full)).spawn().unwrap();
+    let stdin = process.stdin.take();
+    let output = finish(process);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(
+        stderr(&output).contains("stdout cannot be written"),
+        "{}",
+        stderr(&output)
+    );
+    drop(stdin);
+}
+
+/// The pipe is full when the lock is granted.
+#[test]
+fn a_stalled_reader_keeps_no_lease_from_renewal_and_no_lock_from_release() {
+    let fixture = Fixture::new();
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    fill(&mut writer);
+    let mut command = fixture.leasehold(["hold", "--ttl", "1s", "job"]);
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let process = command.stdout(writer).spawn().unwrap();
+    eventually(SOON, || fixture.is_held("job"));
+    is_renewed(&fixture);
+    // Now its stdin is closed.
+    let output = finish(process);
+    assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+    assert!(!fixture.is_held("job"));
+}
+
+#[test]
+fn a_loss_is_a_line_with_its_cause_and_an_exit_code() {
+    let fixture = Fixture::new();
+    let lost = |hold: Hold, cause: &str, words: &str| {
+        let line = hold.event("lost");
+        assert_eq!(line["cause"], cause, "{line}");
+        assert_eq!(line["lost_in_ms"], 0, "{line}");
+        let text = hold.ends_with(122);
+        assert_eq!(text, format!("leasehold: job: the lock is lost: {words}\n"));
+        line
+    };
+    let hold = Hold::granted(&fixture, &["-q", "job"]);
+    fixture.revoke("job");
+    let line = lost(hold, "revoked", "an operator freed it by force");
+    assert_eq!(line["time_left_ms"], 0, "{line}");
+    let fixed = Hold::granted(&fixture, &["--lease", "1s", "job"]);
+    lost(fixed, "expired", "its fixed lease (--lease) has expired");
+    // The release or a message of the server detects this loss.
+    let (server, fixture) = Fixture::redis();
+    let mut hold = Hold::granted(&fixture, &["--ttl", "1h", "job"]);
+    kill("STOP", hold.process.id());
+    server.cli(&["FLUSHALL"]);
+    hold.close_stdin();
+    kill("CONT", hold.process.id());
+    let (output, _) = hold.finish();
+    assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
+    assert!(stderr(&output).contains("lost"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_jeopardy_is_a_line_and_so_is_its_end() {
+    let (mut server, fixture) = Fixture::redis();
+    let hold = Hold::granted(&fixture, &["--ttl", "9s", "job"]);
+    server.stop();
+    let line = hold.event("jeopardy");
+    assert_eq!(line["cause"], "unreachable", "{line}");
+    let left = line["lost_in_ms"].as_u64().unwrap();
+    assert!(
+        left > 0 && left < line["time_left_ms"].as_u64().unwrap(),
+        "{line}"
+    );
+    server.cont();
+    hold.event("held");
+    server.kill9();
+    hold.event("jeopardy");
+    let line = hold.event("lost");
+    assert_eq!(line["cause"], "unreachable", "{line}");
+    // No other client can have it before that time has passed.
+    assert!(line["time_left_ms"].as_u64().unwrap() > 2_000, "{line}");
+    let text = hold.ends_with(122);
+    let silence = "leasehold: job: the store does not reply; the lock is lost in ";
+    assert!(text.contains(silence), "{text}");
+}
+
+#[test]
+fn a_killed_hold_frees_its_lock_at_the_end_of_the_ttl() {
+    let (_server, fixture) = Fixture::redis();
+    let hold = Hold::granted(&fixture, &["--ttl", "2s", "job"]);
+    let killed = Instant::now();
+    kill("KILL", hold.process.id());
+    hold.finish();
+    assert_eq!(fixture.try_run(&["-n", "job"]), 75);
+    assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
+    // A renewal was at most a third of the ttl ago.
+    assert!(
+        killed.elapsed() > Duration::from_millis(1_200),
+        "{:?}",
+        killed.elapsed()
+    );
+}
+
+#[test]
+fn a_killed_hold_frees_its_lock_at_once_under_a_watchdog() {
+    let (_server, fixture) = Fixture::redis();
+    let node = Node::start(&fixture);
+    let args = ["--watchdog-required", &node.option(), "--ttl", "1h", "job"];
+    let hold = Hold::granted(&fixture, &args);
+    eventually(SOON, || node.client(&fixture, "leases") == 1);
+    kill("KILL", hold.process.id());
+    hold.finish();
+    assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
+    // An ordinary end is not a death, and a missing node is reported.
+    let mut hold = Hold::granted(&fixture, &args);
+    hold.close_stdin();
+    assert_eq!(hold.ends_with(0), "");
+    let nowhere = "--watchdog=unix:/nonexistent/watchdog.sock";
+    let mut hold = Hold::granted(&fixture, &[nowhere, "job"]);
+    hold.close_stdin();
+    let text = hold.ends_with(0);
+    assert!(text.contains("the lock is not watched"), "{text}");
+}
+
+#[test]
+fn a_terminal_is_a_caller_too() {
+    let fixture = Fixture::new();
+    let mut terminal = at_terminal(&fixture.leasehold(["hold", "job"]));
+    let mut process = terminal.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = OutputLines::read(process.stdout.take().unwrap());
+    let hint = "leasehold: job is held; Ctrl-D releases it";
+    let screen = [lines.next_line().unwrap(), lines.next_line().unwrap()];
+    for part in ["{\"event\":\"granted\",", hint] {
+        assert!(
+            screen.iter().any(|line| line.starts_with(part)),
+            "{screen:?}"
+        );
+    }
+    let mut keyboard = process.stdin.take().unwrap();
+    keyboard.write_all(b"\x04").unwrap();
+    assert_eq!(finish(process).status.code(), Some(0));
+    assert!(!fixture.is_held("job"));
+    drop(keyboard);
+}
+
+/// A process in the background of a terminal that reads from it would be stopped, and would lose its lock.
+#[test]
+fn in_the_background_of_a_terminal_the_lock_is_held() {
+    let fixture = Fixture::new();
+    let script = "set -m; leasehold hold --ttl 1s job & \
+        read word; echo read $word; read word; kill %1; wait %1; echo ended $?";
+    let mut terminal = at_terminal(&fixture.shell(script));
+    let mut process = terminal.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = OutputLines::read(process.stdout.take().unwrap());
+    lines.after("granted");
+    let mut keyboard = process.stdin.take().unwrap();
+    keyboard.write_all(b"one\n").unwrap();
+    assert_eq!(lines.after("read ").trim(), "one");
+    is_renewed(&fixture);
+    keyboard.write_all(b"two\n").unwrap();
+    assert_eq!(lines.after("ended ").trim(), "143");
+    finish(process);
+    assert!(!fixture.is_held("job"));
+}
+
+/// From the end of stdin to the line of the next holder, which waits in another process.
+#[test]
+fn the_lock_is_free_within_20_ms_after_stdin_has_ended() {
+    let (_server, fixture) = Fixture::redis();
+    let mut holder = Hold::granted(&fixture, &["job"]);
+    let start = |_| Hold::start(&fixture, &["job"]);
+    let mut waiting: Vec<_> = (0..RELEASES).map(start).collect();
+    eventually(SOON, || waiters(&fixture) == RELEASES);
+    // They may overtake each other when they start.
+    let lock = lock(&fixture);
+    let queue = lock["waiters"].as_array().unwrap().iter();
+    let mut times: Vec<_> = queue
+        .map(|waiter| {
+            let is_next = |hold: &Hold| waiter["client"]["pid"] == hold.process.id();
+            let next = waiting.iter().position(is_next).unwrap();
+            let next = waiting.swap_remove(next);
+            let closed = Instant::now();
+            holder.close_stdin();
+            let line = next.lines.next_line().unwrap();
+            let time = closed.elapsed();
+            assert!(line.starts_with("{\"event\":\"granted\","), "{line}");
+            std::mem::replace(&mut holder, next).ends_with(0);
+            time
+        })
+        .collect();
+    times.sort();
+    let (median, longest) = (times[RELEASES / 2], times[RELEASES - 1]);
+    println!("median {median:?}, longest {longest:?} of {RELEASES}");
+    assert!(median < RELEASE_TIME, "{times:?}");
+    holder.close_stdin();
+    holder.ends_with(0);
+}
