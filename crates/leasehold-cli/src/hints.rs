@@ -149,14 +149,15 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
     let command = command(arguments, cli);
     let option = option.split('=').next().unwrap_or(option);
     match (command, option) {
-        (Some("run" | "show" | "release"), "--name") => {
+        (Some("run" | "hold" | "show" | "release"), "--name") => {
             let name = value_of(option, arguments);
             let name = name.filter(|name| is_name(name));
             let name = name.unwrap_or_else(|| "NAME".to_owned());
             let usage = match command {
                 Some("run") => format!("run {name} COMMAND"),
                 Some("release") => format!("release --force {name}"),
-                _ => format!("show {name}"),
+                Some(command) => format!("{command} {name}"),
+                None => return None,
             };
             Some(format!(
                 "the name of the lock stands without an option: 'leasehold {usage}'"
@@ -200,9 +201,9 @@ fn is_of_run(option: &str, cli: &Command) -> bool {
 
 /// The hint for an argument where none belongs.
 fn of_argument(argument: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
-    match command(arguments, cli) {
-        Some("ls") => {}
-        Some("hold") => return Some(of_run("NAME COMMAND")),
+    match command(arguments, cli)? {
+        "ls" => {}
+        "hold" => return Some(of_run("NAME COMMAND")),
         _ => return None,
     }
     let quoted = shell::quote(argument);

@@ -231,6 +231,7 @@ impl<'a> Progress<'a> {
         (self.failure_printed, self.holder) = (self.printed, None);
         let now = BootClock.now();
         let gives_up = self.mutex.gives_up_at();
+        // A failing store is waited for as long as a lease lasts.
         let failed_for = gives_up.map(|at| now.since(at.before(self.args.lease_length())));
         let left = gives_up.map(|at| now.until(at));
         let limit = self.args.wait;

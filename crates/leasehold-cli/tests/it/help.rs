@@ -157,8 +157,8 @@ fn bash_completes_the_names_of_held_locks() {
         ("leasehold show --js", "--json\n"),
         ("leasehold run x --skip", "--skip-ok\n"),
         // The command is a program in PATH, and its arguments are files.
-        ("leasehold run x leaseh", "leasehold\n"),
-        ("leasehold run --wait 5 orders:4 -- leaseh", "leasehold\n"),
+        ("leasehold run x mktem", "mktemp\n"),
+        ("leasehold run --wait 5 orders:4 -- mktem", "mktemp\n"),
         ("leasehold run x compg", "\n"),
         ("leasehold run x ./", "\n"),
         ("leasehold run x ls -", "\n"),

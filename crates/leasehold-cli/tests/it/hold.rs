@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::schema::checked;
 use crate::tools::{
-    Fixture, RunToEnd, SOON, at_terminal, fill, finish, kill, stderr, stdout, through,
+    Fixture, RunToEnd, SOON, at_terminal, fill, finish, kill, rises, stderr, stdout, through,
 };
 use crate::watchdog::Node;
 
@@ -88,8 +88,7 @@ fn waiters(fixture: &Fixture) -> usize {
 fn is_renewed(fixture: &Fixture) {
     let time_left = || lock(fixture)["time_left_ms"].as_u64().expect("it is held");
     for _ in 0..2 {
-        let before = time_left();
-        eventually(SOON, || time_left() > before);
+        rises(time_left);
     }
 }
 
@@ -147,7 +146,7 @@ fn a_lock_that_is_held_elsewhere_is_refused_as_by_run() {
         (
             &["-w", "1s", "job"],
             124,
-            "; waited 1.0s, the lock was not acquired\n",
+            "; waited 1s, the lock was not acquired\n",
         ),
         (&["-q", "-n", "job"], 75, ""),
     ] {

@@ -8,7 +8,8 @@ use leasehold_testkit::{OutputLines, RedisServer, eventually};
 use rustix::io::ioctl_fionbio;
 
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, fill, finish, kill, lives, stderr, stdout, within_deadline,
+    Fixture, RunToEnd, Running, SOON, fill, finish, kill, lives, rises, stderr, stdout,
+    within_deadline,
 };
 
 /// A command with a child of its own that ignores TERM, so that only KILL ends it. It writes down
@@ -235,8 +236,7 @@ fn a_lease_is_renewed_while_nobody_reads_stderr() {
         reply.trim().parse().unwrap()
     };
     for _ in 0..2 {
-        let before = time_left();
-        eventually(SOON, || time_left() > before);
+        rises(time_left);
     }
     drop(writer);
     let lines = OutputLines::read(stderr);

@@ -277,3 +277,13 @@ pub(crate) fn fill(writer: &mut PipeWriter) {
     }
     ioctl_fionbio(&*writer, false).unwrap();
 }
+
+/// Waits until a number rises: the time left of a lease does when it is renewed.
+#[track_caller]
+pub(crate) fn rises<T: PartialOrd + Copy>(mut number: impl FnMut() -> T) {
+    let mut last = number();
+    eventually(SOON, || {
+        let before = std::mem::replace(&mut last, number());
+        last > before
+    });
+}

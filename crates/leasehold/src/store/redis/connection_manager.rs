@@ -9,19 +9,14 @@ use std::time::Duration;
 
 use leasehold_core::ClientId;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
-use super::connect::is_replica;
 use super::errors;
-use super::inspect::Query;
 use super::notifications::Notifications;
-use super::observation::TrackingReader;
-use super::observers::ServerObservers;
 use super::session::Session;
 use super::subscriptions::SubscribedTo;
 use super::target::Target;
-use super::tracking::START;
 use crate::fork::Process;
 use crate::store::api::Reply;
 use crate::store::lock::lock;
@@ -311,39 +306,6 @@ impl Dialing {
 fn no_connection_in_time(target: &Target, connect_timeout: Duration) -> Error {
     let error = target.no_connection_within(connect_timeout);
     error.at_store(target)
-}
-
-impl TrackingReader for ConnectionManager {
-    fn observers(&self) -> &ServerObservers {
-        self.notifications.observers()
-    }
-
-    async fn read_tracked(&self, queries: Vec<Query>) -> Result<(Vec<Value>, bool)> {
-        let (session, deadline) = self.settled(Duration::ZERO).await?;
-        let tracked = session.subscriptions.tracks();
-        let mut pipeline = Pipeline::with_capacity(1 + 2 * queries.len());
-        // A server before 6.0 does not know this command, and says nothing about its role.
-        pipeline.cmd("HELLO");
-        for (_, query) in queries {
-            if tracked {
-                pipeline.cmd(START[0]).arg(&START[1..]);
-            }
-            pipeline.add_command(query);
-        }
-        let (count, mut connection) = (pipeline.len(), session.connection.clone());
-        let sent = connection.send_packed_commands(&pipeline, 0, count);
-        let replies = self.await_reply(&session, deadline, sent).await?;
-        let mut replies = replies.into_iter();
-        if replies.next().is_some_and(|hello| is_replica(&hello)) {
-            return Err(self.check_demoted(errors::replica()));
-        }
-        // The replies to START are skipped.
-        let replies = match tracked {
-            true => replies.skip(1).step_by(2).collect(),
-            false => replies.collect(),
-        };
-        Ok((replies, tracked))
-    }
 }
 
 /// The instant after a duration.

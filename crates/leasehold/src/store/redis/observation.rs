@@ -7,14 +7,17 @@
 use std::time::Duration;
 
 use leasehold_core::{AnnotationKind, LeaseId, StoreTime};
-use redis::{Value, cmd};
+use redis::{Pipeline, Value, cmd};
 
 use super::annotations;
 use super::codec::{record, time_left};
+use super::connect::is_replica;
+use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::inspect::{Query, Reader, parsed, query};
 use super::keys::{annotation_key, queue_key, record_key};
 use super::observers::ServerObservers;
+use super::tracking::START;
 use crate::Result;
 use crate::store::api::{Changed, Key, Observation};
 
@@ -28,6 +31,39 @@ pub(super) trait TrackingReader: Reader {
         &self,
         queries: Vec<Query>,
     ) -> impl Future<Output = Result<(Vec<Value>, bool)>> + Send;
+}
+
+impl TrackingReader for ConnectionManager {
+    fn observers(&self) -> &ServerObservers {
+        self.notifications().observers()
+    }
+
+    async fn read_tracked(&self, queries: Vec<Query>) -> Result<(Vec<Value>, bool)> {
+        let (session, deadline) = self.settled(Duration::ZERO).await?;
+        let tracked = session.subscriptions.tracks();
+        let mut pipeline = Pipeline::with_capacity(1 + 2 * queries.len());
+        // A server before 6.0 does not know this command, and says nothing about its role.
+        pipeline.cmd("HELLO");
+        for (_, query) in queries {
+            if tracked {
+                pipeline.cmd(START[0]).arg(&START[1..]);
+            }
+            pipeline.add_command(query);
+        }
+        let (count, mut connection) = (pipeline.len(), session.connection.clone());
+        let sent = connection.send_packed_commands(&pipeline, 0, count);
+        let replies = self.await_reply(&session, deadline, sent).await?;
+        let mut replies = replies.into_iter();
+        if replies.next().is_some_and(|hello| is_replica(&hello)) {
+            return Err(self.check_demoted(errors::replica()));
+        }
+        // The replies to START are skipped.
+        let replies = match tracked {
+            true => replies.skip(1).step_by(2).collect(),
+            false => replies.collect(),
+        };
+        Ok((replies, tracked))
+    }
 }
 
 /// Reads the state of a name, and has its next change notified if the server can.
