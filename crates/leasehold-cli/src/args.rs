@@ -1,5 +1,6 @@
 //! The command line: one definition for parser, help, man pages and completions.
 
+mod elections;
 mod jobs;
 
 use std::env;
@@ -11,6 +12,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use leasehold::ReplicaCount;
 
+pub(crate) use self::elections::{ElectCommand, EventsArgs, LeaderArgs};
 pub(crate) use self::jobs::{Anchor, JobArgs, JobsArgs, OnceCommand, RunCommand};
 use crate::lock::args::LockArgs;
 use crate::lock::watchdog::LockWatchdogArgs;
@@ -112,8 +114,12 @@ pub(crate) enum Command {
     Once(Box<OnceCommand>),
     Hold(Box<HoldArgs>),
     Jobs(JobsArgs),
+    Elect(Box<ElectCommand>),
+    Leader(LeaderArgs),
     Ls(LsArgs),
     Show(ShowArgs),
+    #[command(name = "watch")]
+    Events(EventsArgs),
     Release(ReleaseArgs),
     Doctor(DoctorArgs),
     Watchdog(Box<WatchdogArgs>),
@@ -127,7 +133,7 @@ impl Command {
     /// Whether the process renews leases, so that no writing may block it.
     pub(crate) fn keeps_leases(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Once(_) | Self::Hold(_) => true,
+            Self::Run(_) | Self::Once(_) | Self::Elect(_) | Self::Hold(_) => true,
             Self::Watchdog(args) => args.is_node(),
             _ => false,
         }
@@ -141,10 +147,15 @@ impl Command {
             Self::Release(args) => args.json,
             Self::Doctor(args) => args.json,
             Self::Jobs(args) => args.json,
+            Self::Leader(args) => args.json,
+            Self::Events(args) => args.json,
             Self::Watchdog(args) => args.has_json_output(),
-            Self::Run(_) | Self::Once(_) | Self::Hold(_) | Self::Completions(_) | Self::Man(_) => {
-                false
-            }
+            Self::Run(_)
+            | Self::Once(_)
+            | Self::Elect(_)
+            | Self::Hold(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
         }
     }
 
@@ -153,6 +164,7 @@ impl Command {
         match self {
             Self::Show(args) => Some(args.name.clone()),
             Self::Release(args) => Some(args.name.clone()),
+            Self::Leader(args) => Some(args.name.clone()),
             Self::Jobs(args) => args.reset.clone(),
             _ => None,
         }
@@ -163,6 +175,7 @@ impl Command {
         match self {
             Self::Run(command) => Some(&mut command.run),
             Self::Once(command) => Some(&mut command.run),
+            Self::Elect(command) => Some(&mut command.run),
             _ => None,
         }
     }

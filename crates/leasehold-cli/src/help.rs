@@ -10,6 +10,10 @@ pub(crate) const RUN_USAGE: &str = "leasehold run [OPTIONS] <NAME> <COMMAND>...
 pub(crate) const ONCE_USAGE: &str = "leasehold once [OPTIONS] <NAME> --key <KEY> <COMMAND>...
        leasehold once [OPTIONS] <NAME> --key <KEY> -c <STRING>";
 
+/// The two forms of `elect`.
+pub(crate) const ELECT_USAGE: &str = "leasehold elect [OPTIONS] <NAME> --value <TEXT> <COMMAND>...
+       leasehold elect [OPTIONS] <NAME> --value <TEXT> -c <STRING>";
+
 /// The variables are those of all commands, and every manual page has them.
 pub(crate) const LEASEHOLD: &str = "\
 EXIT STATUS
@@ -121,6 +125,48 @@ EXAMPLES
   leasehold jobs --json
   leasehold jobs --reset nightly-report
   leasehold jobs --reset migrate --key v1.2.3";
+
+pub(crate) const ELECT: &str = "\
+EXIT STATUS
+That of leasehold run, which has the details of all that is not about elections. With --again the last one before the \
+signal that ended leasehold.
+
+LEADERSHIP
+The command runs when the store has granted the lock of this name: then this candidate leads. Its term is the fencing \
+token, larger than those of all leaders before it. The value is written at the same time. Candidates that wait lead in \
+the order in which they came, each in the same step in which the leader before it resigns.
+
+ENVIRONMENT OF THE COMMAND
+  LEASEHOLD_TERM  the term, which is also LEASEHOLD_TOKEN
+The others are those of leasehold run.
+
+PROBES
+With --health, /healthz is answered with 200 while this candidate leads or waits, and with 500 while the command runs on \
+although the leadership is lost: it could not be stopped, or --on-lost is ignore. A store that does not reply is not a \
+reason to restart a candidate.
+
+EXAMPLES
+  leasehold elect scheduler --value \"$(hostname):8080\" ./scheduler
+  leasehold elect --again --health 0.0.0.0:81 job --value \"$POD_IP\" ./job";
+
+pub(crate) const LEADER: &str = "\
+EXIT STATUS
+  0    there is a leader
+  1    there is none, or it has not proclaimed its value yet
+  125  the store is unreachable or refuses access, or the arguments are wrong
+
+EXAMPLES
+  curl \"http://$(leasehold leader scheduler)/status\"
+  leasehold leader --json scheduler";
+
+pub(crate) const WATCH: &str = "\
+EXIT STATUS
+  0    nobody reads the output any more
+  125  the store is unreachable or refuses access, or the arguments are wrong
+
+EXAMPLES
+  leasehold watch deploy
+  leasehold watch --json scheduler nightly-report | jq -c 'select(.event == \"leader\")'";
 
 pub(crate) const HOLD: &str = "\
 LINES ON STDOUT

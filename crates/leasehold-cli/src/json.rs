@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime};
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::doctor::{Finding, Report};
 use leasehold::watchdog::ClientStatus;
-use leasehold::{Cause, ClientInfo, CompletionInfo, Guard, LockInfo, State, WaiterInfo};
+use leasehold::{Cause, ClientInfo, CompletionInfo, Guard, LockEvent, LockInfo, State, WaiterInfo};
 use serde::Serialize;
 
+use crate::event_record::EventRecord;
 use crate::exit::Failure;
 use crate::output;
 
@@ -65,6 +66,27 @@ pub(crate) struct JobsReset<'a> {
     name: &'a str,
     key: Option<&'a str>,
     reset: bool,
+}
+
+/// The output of `leader`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Leadership<'a> {
+    store: String,
+    name: &'a str,
+    leader: Option<Leader<'a>>,
+}
+
+/// A line of `watch`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Event<'a> {
+    time: Option<String>,
+    name: &'a str,
+    event: &'static str,
+    lease: Option<String>,
+    token: Option<u64>,
+    holder: Option<Client<'a>>,
+    waiters: Option<usize>,
+    leader: Option<Leader<'a>>,
 }
 
 /// The output of `watchdog status`.
@@ -124,6 +146,15 @@ struct Lock<'a> {
 struct Waiter<'a> {
     lease: String,
     client: Option<Client<'a>>,
+}
+
+/// A leader.
+#[derive(Debug, Serialize)]
+struct Leader<'a> {
+    value: &'a str,
+    term: u64,
+    lease: String,
+    holder: Option<Client<'a>>,
 }
 
 /// The client info of a client.
@@ -276,6 +307,70 @@ impl<'a> CompletedRun<'a> {
     }
 }
 
+impl<'a> Leadership<'a> {
+    pub(crate) fn new(
+        client: &leasehold::Client,
+        name: &'a str,
+        leader: Option<&'a leasehold::Leader>,
+        holder: Option<&'a ClientInfo>,
+    ) -> Self {
+        Self {
+            store: client.store().to_string(),
+            name,
+            leader: leader.map(|leader| Leader::new(leader, holder)),
+        }
+    }
+}
+
+impl<'a> Leader<'a> {
+    fn new(leader: &'a leasehold::Leader, holder: Option<&'a ClientInfo>) -> Self {
+        Self {
+            value: &leader.value,
+            term: leader.term.get(),
+            lease: leader.lease.to_string(),
+            holder: holder.map(Client::from),
+        }
+    }
+}
+
+impl<'a> From<&'a EventRecord> for Event<'a> {
+    fn from(record: &'a EventRecord) -> Self {
+        let (event, lease) = match &record.event {
+            LockEvent::Held(lease) => ("held", Some(lease)),
+            LockEvent::Free => ("free", None),
+            LockEvent::Granted(lease) => ("granted", Some(lease)),
+            LockEvent::Released(lease) => ("released", Some(lease)),
+            LockEvent::Expired(lease) => ("expired", Some(lease)),
+            LockEvent::QueueLength(_) => ("queue", None),
+            LockEvent::LeaderChanged(_) => ("leader", None),
+            LockEvent::Completed(_) => ("completed", None),
+            // Of a newer library.
+            _ => ("other", None),
+        };
+        Self {
+            time: output::rfc3339(record.time),
+            name: &record.name,
+            event,
+            lease: lease.map(ToString::to_string),
+            token: match &record.event {
+                LockEvent::Completed(token) => Some(token.get()),
+                _ => None,
+            },
+            holder: record.client.as_ref().map(Client::from),
+            waiters: match &record.event {
+                LockEvent::QueueLength(waiters) => Some(*waiters),
+                _ => None,
+            },
+            leader: match &record.event {
+                LockEvent::LeaderChanged(leader) => {
+                    leader.as_ref().map(|leader| Leader::new(leader, None))
+                }
+                _ => None,
+            },
+        }
+    }
+}
+
 impl<'a> Hold<'a> {
     pub(crate) fn granted(store: &'a str, guard: &'a Guard) -> Self {
         Self::new("granted", None, store, guard, guard.state())
@@ -416,7 +511,7 @@ fn millis(span: Duration) -> u64 {
 
 /// Whether arguments that the parser refuses request JSON. Behind `run` and `once` are those of another command.
 pub(crate) fn is_requested(args: impl Iterator<Item = OsString>) -> bool {
-    args.take_while(|arg| arg != "run" && arg != "once" && arg != "--")
+    args.take_while(|arg| arg != "run" && arg != "once" && arg != "elect" && arg != "--")
         .any(|arg| arg == "--json")
 }
 

@@ -11,12 +11,15 @@ mod connect;
 mod credentials;
 mod doctor;
 mod duration;
+mod event_record;
+mod events;
 mod exit;
 mod help;
 mod hints;
 mod hold;
 mod jobs;
 mod json;
+mod leader;
 mod lock;
 mod log;
 mod ls;
@@ -87,6 +90,9 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Man(args) => man::print(&args),
         Command::Run(args) => wait_for(run::run(&args.run, &Plan::of(&args), &cli.store)),
         Command::Once(args) => wait_for(run::run(&args.run, &Plan::once(&args), &cli.store)),
+        Command::Elect(args) => wait_for(run::elect(&args, &cli.store)),
+        Command::Leader(args) => wait_for(leader::leader(&args, &cli.store)),
+        Command::Events(args) => wait_for(events::events(&args, &cli.store)),
         Command::Hold(args) => wait_for(hold::hold(&args, &cli.store)),
         Command::Jobs(args) => wait_for(jobs::jobs(&args, &cli.store)),
         Command::Ls(args) => wait_for(ls::ls(&args, &cli.store)),

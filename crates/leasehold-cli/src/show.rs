@@ -54,18 +54,20 @@ fn text(info: &LockInfo) -> String {
 fn queue(waiters: &[WaiterInfo]) -> String {
     let rows = waiters.iter().enumerate().map(|(before, waiter)| {
         let unknown = || "-".to_owned();
-        let [label, host, pid, program] = match &waiter.client {
+        let [label, host, pid, program, connected] = match &waiter.client {
             Some(it) => [
                 it.label.clone(),
                 it.host.clone(),
                 it.pid.to_string(),
                 it.program.clone(),
+                duration::format(it.since.elapsed().unwrap_or_default()),
             ],
-            None => [unknown(), unknown(), unknown(), unknown()],
+            None => [unknown(), unknown(), unknown(), unknown(), unknown()],
         };
         let label = if label.is_empty() { unknown() } else { label };
-        [(before + 1).to_string(), label, host, pid, program].map(|cell| output::printable(&cell))
+        let place = (before + 1).to_string();
+        [place, label, host, pid, program, connected].map(|cell| output::printable(&cell))
     });
-    let header = ["PLACE", "LABEL", "HOST", "PID", "PROGRAM"];
+    let header = ["PLACE", "LABEL", "HOST", "PID", "PROGRAM", "CONNECTED FOR"];
     output::table(header, rows, ..1).trim_fmt()
 }

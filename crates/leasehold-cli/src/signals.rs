@@ -34,6 +34,7 @@ impl Signal {
 
 pub(crate) struct Signals {
     received: mpsc::UnboundedReceiver<Signal>,
+    requested_exit: bool,
 }
 
 impl Signals {
@@ -75,7 +76,10 @@ impl Signals {
                 }
             })
             .map_err(failed)?;
-        Ok(Self { received })
+        Ok(Self {
+            received,
+            requested_exit: false,
+        })
     }
 
     /// Waits for a signal that requests an exit.
@@ -85,15 +89,22 @@ impl Signals {
         loop {
             let signal = self.any().await;
             if signal.ends() {
+                self.requested_exit = true;
                 return signal;
             }
         }
+    }
+
+    /// Whether a signal has requested an exit, not only of the command.
+    pub(crate) const fn requested_exit(&self) -> bool {
+        self.requested_exit
     }
 
     /// A signal that requests an exit and has arrived already.
     pub(crate) fn pending(&mut self) -> Option<Signal> {
         while let Ok(signal) = self.received.try_recv() {
             if signal.ends() {
+                self.requested_exit = true;
                 return Some(signal);
             }
         }
@@ -103,7 +114,11 @@ impl Signals {
     /// Waits for any signal.
     pub(crate) async fn any(&mut self) -> Signal {
         match self.received.recv().await {
-            Some(signal) => signal,
+            Some(signal) => {
+                // A command may reload its settings on the others.
+                self.requested_exit |= [SIGINT, SIGQUIT, SIGTERM].contains(&signal.number);
+                signal
+            }
             // The thread never ends before we do.
             None => std::future::pending().await,
         }

@@ -8,6 +8,7 @@
 //! * [`quorum`]: the same over many masters.
 //! * [`queue`]: the waiters of a lock.
 //! * [`annotation`]: what a holder may store beside the record.
+//! * [`election`]: what an observer of an election is told, and [`lock_event`]: what one of a lock is.
 //! * [`job`]: whether a job that has run is to be run again.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
 //! * [`lease`]: the [`state`] of a lease for its holder.
@@ -24,10 +25,12 @@ pub mod acquisition;
 pub mod annotation;
 mod batching;
 pub mod contention;
+pub mod election;
 pub mod holds;
 pub mod id;
 pub mod job;
 pub mod lease;
+pub mod lock_event;
 pub mod min_hold;
 pub mod mutex;
 pub mod name;
@@ -45,10 +48,12 @@ pub mod watchdog;
 pub use acquisition::{Acquisition, LeaseOptions};
 pub use annotation::{Annotation, AnnotationKind, CompletionKey};
 pub use contention::{Chain, Handoff};
+pub use election::{Leader, LeaderFilter};
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
 pub use job::{Completion, CompletionError, Due, JobSchedule, Period, Slots};
 pub use lease::{Action, Lease};
+pub use lock_event::{LockEvent, LockState};
 pub use min_hold::MinHold;
 pub use mutex::{Grant, Loss, Notice, Op, Outcome, Record, RecordHolder};
 pub use name::{Name, NameError, Namespace, ScopeName};

@@ -1,41 +1,22 @@
 //! The HTTP endpoints of a node: `/metrics`, `/healthz` and `/readyz`.
-//!
-//! The clients of a node and its stores need the file descriptors. So the connections here take only a few of
-//! them, and idle connections keep no request out: one connection too many ends the oldest.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use hyper::StatusCode;
+use tokio::task::JoinSet;
 
 use crate::Error;
-use crate::listen::{ACCEPT_BACKOFF, bind_error};
+use crate::http_server::HttpServer;
+use crate::listen::bind_error;
 use crate::metrics::MetricsRecorder;
 use crate::shared::Shared;
 use crate::stores::ServedStore;
 
-/// How many connections may be open at once.
-const CONNECTIONS_MAX: usize = 32;
-
-/// The longest time that a connection stays open. Each carries one request.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// The HTTP listener.
 pub(crate) struct Http {
-    listener: TcpListener,
-    address: SocketAddr,
+    server: HttpServer,
     recorder: MetricsRecorder,
 }
 
@@ -51,17 +32,14 @@ impl Http {
             let message = format!("cannot serve metrics at {address}: {reason}");
             Error::new(message).with_source(error)
         };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
         Ok(Self {
-            listener,
-            address,
+            server: HttpServer::bind(address).await.map_err(failed)?,
             recorder: MetricsRecorder::install()?,
         })
     }
 
     pub(crate) const fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// Serves requests as long as it is polled.
@@ -70,57 +48,23 @@ impl Http {
             shared,
             recorder: self.recorder,
         });
-        let mut tasks = JoinSet::new();
-        let mut oldest_first = VecDeque::new();
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    while tasks.len() >= CONNECTIONS_MAX {
-                        oldest_first.pop_front().as_ref().map(AbortHandle::abort);
-                        tasks.join_next().await;
-                    }
-                    oldest_first.retain(|connection| !connection.is_finished());
-                    oldest_first.push_back(tasks.spawn(serve(stream, Arc::clone(&state))));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept an HTTP connection");
-                    tokio::time::sleep(ACCEPT_BACKOFF).await;
-                }
-            }
-        }
+        let response = move |path| {
+            let state = Arc::clone(&state);
+            async move { state.response(path).await }
+        };
+        self.server.run(response).await;
     }
 }
 
-/// Serves one request.
-async fn serve(stream: TcpStream, state: Arc<HttpState>) {
-    let service = service_fn(|request| {
-        let state = Arc::clone(&state);
-        async move { Ok::<_, Infallible>(state.response(&request).await) }
-    });
-    let connection = http1::Builder::new()
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service);
-    // The peer may have sent anything.
-    let _ = timeout(CONNECTION_TIMEOUT, connection).await;
-}
-
 impl HttpState {
-    async fn response(&self, request: &Request<Incoming>) -> Response<String> {
-        let reads = [Method::GET, Method::HEAD].contains(request.method());
-        let (status, text) = match request.uri().path() {
-            "/metrics" | "/healthz" | "/readyz" if !reads => {
-                (StatusCode::METHOD_NOT_ALLOWED, String::new())
-            }
-            "/metrics" => (StatusCode::OK, self.metrics().await),
-            "/healthz" => (StatusCode::OK, "alive\n".to_owned()),
-            "/readyz" => self.readiness().await,
-            _ => (StatusCode::NOT_FOUND, String::new()),
-        };
-        let mut response = Response::new(text);
-        *response.status_mut() = status;
-        let content_type = HeaderValue::from_static("text/plain; version=0.0.4");
-        response.headers_mut().insert(CONTENT_TYPE, content_type);
-        response
+    /// `None`: there is no such path.
+    async fn response(&self, path: String) -> Option<(StatusCode, String)> {
+        match &*path {
+            "/metrics" => Some((StatusCode::OK, self.metrics().await)),
+            "/healthz" => Some((StatusCode::OK, "alive\n".to_owned())),
+            "/readyz" => Some(self.readiness().await),
+            _ => None,
+        }
     }
 
     async fn metrics(&self) -> String {

@@ -33,7 +33,9 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handover;
+mod health;
 mod http;
+mod http_server;
 mod journal;
 mod limits;
 mod listen;
@@ -53,6 +55,7 @@ mod tasks;
 
 pub use self::access::{Namespaces, Permission};
 pub use self::error::Error;
+pub use self::health::HealthEndpoint;
 pub use self::limits::Limits;
 pub use self::node::Node;
 pub use self::settings::{Listen, Settings, StoreSettings, TlsFiles, Token};

@@ -19,7 +19,8 @@ use crate::watchdog::wire::ClientSecret;
 #[cfg(feature = "watchdog")]
 use crate::watchdog::{Watchdog, WatchdogStatus};
 use crate::{
-    CompletionInfo, Durability, Error, ErrorKind, Job, JobBuilder, LockInfo, Mutex, Result, Secret,
+    CompletionInfo, Durability, Election, Error, ErrorKind, Job, JobBuilder, LockInfo, Mutex,
+    Result, Secret,
 };
 
 /// A process's connection to a store, and the leases that it keeps alive there.
@@ -87,6 +88,15 @@ impl Client {
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
         let key = self.space.key(config::name(name.as_ref())?);
         Ok(Mutex::new(Arc::clone(&self.driver), key, self.options))
+    }
+
+    /// The election with this name, whose leader holds the lock with this name. Sends no request.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::mutex`].
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
+        self.mutex(name).map(Election::new)
     }
 
     /// The job with this name, which runs under the lock with this name. [`JobBuilder::every`] is its period. Sends no

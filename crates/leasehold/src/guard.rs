@@ -193,8 +193,7 @@ impl Guard {
             ErrorKind::Lost,
             format!("the lease cannot last {duration:?} more; acquire the lock with a longer ttl"),
         );
-        let Hold { driver, lease, .. } = &self.hold;
-        Err(driver.context.name_error(error, &lease.key))
+        Err(self.name_error(error))
     }
 
     fn lasts(&self, duration: Duration) -> Result<bool> {
@@ -225,6 +224,16 @@ impl Guard {
     /// Dropped before it has ended, the release goes on in the background.
     pub async fn release(self) -> Result<()> {
         self.hold.release().await
+    }
+
+    pub(crate) const fn hold_mut(&mut self) -> &mut Hold {
+        &mut self.hold
+    }
+
+    /// Names the lock and the store in an error.
+    pub(crate) fn name_error(&self, error: Error) -> Error {
+        let Hold { driver, lease, .. } = &self.hold;
+        driver.context.name_error(error, &lease.key)
     }
 
     /// The id of the lease, and its first fencing token.

@@ -56,6 +56,8 @@
 //! and [`Guard::lost`] returns when it is lost. A task that must enter its lock again needs an [`Owner`].
 //! [`Mutex::holder`] and [`Client::locks`] describe the holders of locks and their waiters.
 //!
+//! A leader that others can find is elected by [`Client::election`]: [`Election::campaign`] returns a [`Leadership`], a
+//! guard with a value that [`Election::observe`] shows to everybody. [`Mutex::events`] has the events of any lock.
 //! Work that must not be done again, once in a day or once for a version, is a [`Job`].
 //!
 //! # Observability
@@ -71,6 +73,7 @@
 //! | `leasehold_acquire_wait_seconds` | histogram | from the call to the grant |
 //! | `leasehold_acquire_failures_total` | counter | acquisitions that ended without the lock, by `reason`: `refused`, `timeout`, `error` |
 //! | `leasehold_hold_seconds` | histogram | from the grant to the release |
+//! | `leasehold_leader_changes_total` | counter | leaderships that began in this process |
 //! | `leasehold_release_failures_total` | counter | releases that the store did not confirm before the lease expired |
 //! | `leasehold_handoffs_total` | counter | hand-offs of leases between tasks, without a round trip |
 //! | `leasehold_leases` | gauge | leases that the renewers renew |
@@ -141,7 +144,9 @@ mod sync;
 #[cfg(feature = "watchdog")]
 pub mod watchdog;
 
-pub use leasehold_core::{Cause, ClientId, Instant, LeaseId, State, StateKind, Token};
+pub use leasehold_core::{
+    Cause, ClientId, Instant, Leader, LeaseId, LockEvent, State, StateKind, Token,
+};
 
 pub use crate::client::{Client, ClientBuilder, Shutdown};
 pub use crate::completion_info::CompletionInfo;
@@ -155,7 +160,9 @@ pub use crate::secret::Secret;
 #[cfg(feature = "redis")]
 pub use crate::store::RedisAddress;
 pub use crate::store::{ClientInfo, WaiterInfo};
+pub use crate::sync::election::{Election, Leaders, Leadership};
 pub use crate::sync::job::{Job, JobBuilder, JobGuard, JobLock, JobOutcome};
+pub use crate::sync::lock_events::LockEvents;
 pub use crate::sync::mutex::Mutex;
 
 /// The wire protocol of the watchdog, for its node: a crate of this project that is released together with this one.

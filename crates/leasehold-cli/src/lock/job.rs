@@ -1,21 +1,29 @@
-//! What is acquired: a lock, or a job that may be complete already.
+//! What is acquired: a lock, a job that may be complete already, or a leadership.
 
 use std::ops::Deref;
 use std::time::Duration;
 
-use leasehold::{Client, CompletionInfo, ErrorKind, Guard, Job, JobGuard, JobLock, Mutex};
+use leasehold::{
+    Client, CompletionInfo, Election, ErrorKind, Guard, Job, JobGuard, JobLock, Leadership, Mutex,
+    Token,
+};
 
 use super::args::LockArgs;
+use super::health::Health;
 use crate::args::{Anchor, JobArgs, OnceCommand, RunCommand};
 use crate::exit::{self, Failure};
 use crate::{jobs, output};
 
-/// Whether a command is run each time, or as a job.
+/// Whether a command is run each time, as a job, or as the leader.
 pub(crate) enum Plan<'a> {
     Always,
     Job {
         schedule: Schedule<'a>,
         options: &'a JobArgs,
+    },
+    Election {
+        value: &'a str,
+        health: &'a Health,
     },
 }
 
@@ -65,8 +73,13 @@ impl<'a> Plan<'a> {
         if let Some(at_least) = args.at_least {
             mutex = mutex.min_hold(at_least)?;
         }
-        let Self::Job { schedule, options } = self else {
-            return Ok(Target::Lock(mutex));
+        let (schedule, options) = match self {
+            Self::Always => return Ok(Target::Lock(mutex)),
+            Self::Election { value, .. } => {
+                let (election, value) = (Election::from(mutex), (*value).to_owned());
+                return Ok(Target::Election { election, value });
+            }
+            Self::Job { schedule, options } => (schedule, options),
         };
         let builder = mutex.job()?;
         let mut job = match schedule {
@@ -91,8 +104,22 @@ impl<'a> Plan<'a> {
     /// What a refusal costs.
     pub(super) fn cost_of_refusal(&self) -> &'static str {
         match self {
-            Self::Always => "",
+            Self::Always | Self::Election { .. } => "",
             Self::Job { .. } => "; if the run there fails, this one does not take over",
+        }
+    }
+
+    /// The command begins to run.
+    pub(crate) fn begins(&self, guard: &Guard) {
+        if let Self::Election { health, .. } = self {
+            health.leads(guard);
+        }
+    }
+
+    /// The command has ended.
+    pub(crate) fn ended(&self) {
+        if let Self::Election { health, .. } = self {
+            health.follows();
         }
     }
 
@@ -109,16 +136,17 @@ impl<'a> Plan<'a> {
             );
         }
         match self {
-            Self::Always => 0,
+            Self::Always | Self::Election { .. } => 0,
             Self::Job { options, .. } => options.done_exit_code.unwrap_or(0),
         }
     }
 }
 
-/// A lock or a job to be acquired.
+/// A lock, a job or a leadership to be acquired.
 pub(super) enum Target {
     Lock(Mutex),
     Job(Job),
+    Election { election: Election, value: String },
 }
 
 /// The result of an acquisition.
@@ -132,6 +160,7 @@ pub(super) enum Acquired {
 pub(crate) enum AnyGuard {
     Lock(Guard),
     Job(Box<JobGuard>),
+    Leadership(Box<Leadership>),
 }
 
 impl Target {
@@ -139,6 +168,7 @@ impl Target {
         match self {
             Self::Lock(mutex) => mutex,
             Self::Job(job) => job.mutex(),
+            Self::Election { election, .. } => election.mutex(),
         }
     }
 
@@ -146,6 +176,9 @@ impl Target {
         match self {
             Self::Lock(mutex) => mutex.lock().await.map(Acquired::from),
             Self::Job(job) => job.lock().await.map(Acquired::from),
+            Self::Election { election, value } => {
+                election.campaign(value).await.map(Acquired::from)
+            }
         }
     }
 
@@ -154,6 +187,9 @@ impl Target {
         Ok(match self {
             Self::Lock(mutex) => mutex.try_lock().await?.map(Acquired::from),
             Self::Job(job) => job.try_lock().await?.map(Acquired::from),
+            Self::Election { election, value } => {
+                election.try_campaign(value).await?.map(Acquired::from)
+            }
         })
     }
 
@@ -165,6 +201,10 @@ impl Target {
         Ok(match self {
             Self::Lock(mutex) => mutex.lock_timeout(timeout).await?.map(Acquired::from),
             Self::Job(job) => job.lock_timeout(timeout).await?.map(Acquired::from),
+            Self::Election { election, value } => {
+                let leadership = election.campaign_timeout(value, timeout).await?;
+                leadership.map(Acquired::from)
+            }
         })
     }
 }
@@ -172,6 +212,12 @@ impl Target {
 impl From<Guard> for Acquired {
     fn from(guard: Guard) -> Self {
         Self::Held(AnyGuard::Lock(guard))
+    }
+}
+
+impl From<Leadership> for Acquired {
+    fn from(leadership: Leadership) -> Self {
+        Self::Held(AnyGuard::Leadership(Box::new(leadership)))
     }
 }
 
@@ -215,10 +261,31 @@ impl AnyGuard {
         }
     }
 
+    /// The term of a leader.
+    pub(crate) fn term(&self) -> Option<Token> {
+        match self {
+            Self::Leadership(leadership) => Some(leadership.term()),
+            Self::Lock(_) | Self::Job(_) => None,
+        }
+    }
+
+    /// Prints that others cannot see this leader.
+    pub(crate) async fn print_proclaimed<T>(&self, args: &LockArgs) -> T {
+        if let Self::Leadership(leadership) = self
+            && let Err(error) = leadership.proclaimed().await
+            && error.kind() != ErrorKind::Lost
+            && !args.quiet
+        {
+            note!("leasehold: {error}; others do not see this leader");
+        }
+        std::future::pending().await
+    }
+
     pub(crate) async fn release(self) -> leasehold::Result<()> {
         match self {
             Self::Lock(guard) => guard.release().await,
             Self::Job(guard) => guard.release().await,
+            Self::Leadership(leadership) => leadership.resign().await,
         }
     }
 }
@@ -230,6 +297,7 @@ impl Deref for AnyGuard {
         match self {
             Self::Lock(guard) => guard,
             Self::Job(guard) => guard,
+            Self::Leadership(leadership) => leadership.guard(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The lock of `run` and `hold`: what both commands need to acquire a lock and to keep it.
 
 pub(crate) mod args;
+pub(crate) mod health;
 mod holder;
 pub(crate) mod jeopardy;
 pub(crate) mod job;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use leasehold::Guard;
+use leasehold::{Guard, Token};
 
 use crate::args::StoreArgs;
 use crate::credentials;
@@ -12,10 +12,13 @@ use crate::variables;
 
 /// The name of the lock.
 pub(crate) const NAME: &str = "LEASEHOLD_NAME";
+/// The term of a leader.
+const TERM: &str = "LEASEHOLD_TERM";
 
 /// The variables that are set, or removed if they have no value.
 pub(crate) fn of(
     guard: &Guard,
+    term: Option<Token>,
     store: &dyn fmt::Display,
     args: &StoreArgs,
 ) -> Vec<(&'static str, Option<OsString>)> {
@@ -32,7 +35,9 @@ pub(crate) fn of(
         (variables::STORE, store.to_string()),
     ];
     let own = own.map(|(name, value)| (name, Some(value.into())));
+    let term = term.map(|term| (TERM, Some(term.to_string().into())));
     own.into_iter()
+        .chain(term)
         .chain(credentials::of_command(args))
         .collect()
 }

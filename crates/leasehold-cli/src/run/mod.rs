@@ -1,6 +1,7 @@
 //! `leasehold run`: the command under the lock.
 
 mod child;
+mod elect;
 mod environment;
 mod guardian;
 mod processes;
@@ -25,10 +26,20 @@ use crate::lock::watchdog::WatchdogReport;
 use crate::lock::{Outcome, Request, jeopardy};
 use crate::signals::Signals;
 
+pub(crate) use self::elect::elect;
 pub(crate) use self::guardian::guard;
 
 pub(crate) async fn run(args: &RunArgs, plan: &Plan<'_>, store: &StoreArgs) -> Result<u8, Failure> {
-    let mut signals = Signals::listen()?;
+    run_until(args, plan, store, &mut Signals::listen()?).await
+}
+
+/// The same while signals are received elsewhere, too.
+async fn run_until(
+    args: &RunArgs,
+    plan: &Plan<'_>,
+    store: &StoreArgs,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
     let watchdog = args.watchdog.settings()?;
     let program = args.command.first().map(Path::new);
     let program = program.and_then(Path::file_name).unwrap_or_default();
@@ -55,15 +66,10 @@ pub(crate) async fn run(args: &RunArgs, plan: &Plan<'_>, store: &StoreArgs) -> R
     }
     let begun = Instant::now();
     let mut report = WatchdogReport::new(&client, &args.watchdog, args.lock.quiet);
-    let command = run_command(
-        args,
-        store,
-        &client,
-        &guard,
-        &mut signals,
-        watchdog.as_ref(),
-    );
+    let command = run_command(args, store, &client, &guard, signals, watchdog.as_ref());
+    plan.begins(&guard);
     let outcome = report.during(command).await;
+    plan.ended();
     let held = begun.elapsed();
     let completed = guard.complete(&args.lock, &outcome).await;
     let to_the_end = release(guard, args).await;
@@ -107,12 +113,13 @@ async fn run_command(
     args: &RunArgs,
     store: &StoreArgs,
     client: &Client,
-    guard: &Guard,
+    held: &AnyGuard,
     signals: &mut Signals,
     watchdog: Option<&Watchdog>,
 ) -> Result<u8, Failure> {
     let mutex = client.mutex(&args.name)?;
-    let environment = environment::of(guard, client.store(), store);
+    let guard: &Guard = held;
+    let environment = environment::of(guard, held.term(), client.store(), store);
     let mut child = Child::guardian(&environment)?;
     // A process that has ended needs no watching.
     let watch = |pid: Option<u32>| pid.map(|pid| client.watch_process(pid));
@@ -146,6 +153,7 @@ async fn run_command(
         biased;
         code = supervisor.supervise() => code,
         never = problems => never,
+        never = held.print_proclaimed(&args.lock) => never,
     };
     child.dismiss_guardian().await;
     Ok(code)

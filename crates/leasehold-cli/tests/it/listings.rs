@@ -118,7 +118,7 @@ fn check_block(fixture: &Fixture, waiter: u32, has_queue: bool) {
     let pid = waiter.to_string();
     let place = |line: &str| {
         let cells: Vec<_> = line.split_whitespace().collect();
-        matches!(&*cells, ["1", "next", _, found, "sh"] if *found == pid)
+        matches!(&*cells, ["1", "next", _, found, "sh", _] if *found == pid)
     };
     assert_eq!(block.lines().any(place), has_queue, "{block}");
 }

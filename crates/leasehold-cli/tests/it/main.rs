@@ -7,6 +7,7 @@ mod codes;
 mod containers;
 mod death;
 mod doctor;
+mod elections;
 mod help;
 mod hold;
 mod jobs;

@@ -116,6 +116,8 @@ fn the_examples_of_the_page_are_valid() {
         "ls",
         "show",
         "release",
+        "leader",
+        "watch",
         "jobs",
         "jobs_reset",
         "doctor",

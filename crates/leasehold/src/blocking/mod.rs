@@ -20,12 +20,14 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 
+mod election;
 mod job;
 mod runtime;
 
 use std::fmt;
 use std::time::Duration;
 
+pub use self::election::{Election, Leaders, Leadership};
 pub use self::job::{Job, JobBuilder};
 use self::runtime::Threads;
 use crate::{
@@ -99,6 +101,16 @@ impl Client {
     /// As [`crate::Client::completions`].
     pub fn completions(&self) -> Result<Vec<CompletionInfo>> {
         self.threads.wait(self.client.completions())
+    }
+
+    /// The election with this name. See [`crate::Client::election`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::election`].
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
+        let election = self.client.election(name)?;
+        Ok(Election::new(self.threads.clone(), election))
     }
 
     /// The locks that are held. See [`crate::Client::locks`].

@@ -42,10 +42,14 @@ pub(crate) fn dispatch(driver: &Arc<Driver>, event: Event) {
             None => {}
         },
         Event::Interrupted(scope) => {
+            driver.interruptions.notify_waiters();
             interrupt_acquisitions(driver, &scope);
             driver.renewer.interrupted(scope);
         }
-        Event::Moved(scope) => interrupt_acquisitions(driver, &scope),
+        Event::Moved(scope) => {
+            driver.interruptions.notify_waiters();
+            interrupt_acquisitions(driver, &scope);
+        }
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Hold {
     /// The slot in which other tasks of the owner find the lease. It exists as long as a hold.
     pub(crate) slot: Option<Arc<ReentrySlot>>,
     begun: Instant,
+    /// Whether the lease may be handed off to another task.
+    handoff: bool,
     released: bool,
 }
 
@@ -61,8 +63,14 @@ impl Hold {
             token,
             slot: None,
             begun,
+            handoff: true,
             released: false,
         }
+    }
+
+    /// Has the lease released at its end, even if a task of this process waits for it.
+    pub(crate) const fn prevent_handoff(&mut self) {
+        self.handoff = false;
     }
 
     /// Enters a lease again. `handoffs` is how often it had been handed off when its owner got it. `None`: it
@@ -279,7 +287,7 @@ impl Hold {
         if inner.lease.state(now) == State::Lost(Cause::Released) {
             return None;
         }
-        let suits = healthy && !inner.has_min_hold(now);
+        let suits = healthy && self.handoff && !inner.has_min_hold(now);
         if count == 0 && suits && hand_off(driver, lease, &mut inner, now) {
             return None;
         }

@@ -53,6 +53,7 @@ pub(super) fn register() {
         describe();
         for name in [
             "leasehold_handoffs_total",
+            "leasehold_leader_changes_total",
             "leasehold_release_failures_total",
             "leasehold_renewal_batches_total",
             "leasehold_renewal_failures_total",
@@ -163,6 +164,10 @@ fn describe() {
         "hand-offs of leases between tasks, without a round trip"
     );
     describe_counter!("leasehold_jeopardy_total", "leases in jeopardy, by cause");
+    describe_counter!(
+        "leasehold_leader_changes_total",
+        "leaderships that began in this process"
+    );
     describe_counter!("leasehold_lost_total", "lost leases, by cause");
     describe_counter!(
         "leasehold_release_failures_total",

@@ -19,6 +19,7 @@ pub(crate) mod metrics;
 pub(crate) mod observer;
 mod presence;
 mod primitives;
+pub(crate) mod proclaimer;
 mod reentry;
 mod release;
 mod renew;
@@ -34,6 +35,7 @@ use std::sync::{Arc, Weak};
 use leasehold_core::contention::Backoff;
 use leasehold_core::{ClientId, Handoff, Instant, LeaseId};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use self::acquire::Contender;
 use self::acquire::local_queue::{Head, LocalQueues, QueueKind};
@@ -74,6 +76,8 @@ pub(crate) struct Driver {
     closed: AtomicBool,
     /// Wakes the observers when the client is shut down.
     closing: Notify,
+    /// Wakes those whose last write a failover may have lost.
+    interruptions: Notify,
     pub(crate) client: ClientId,
     leases: AtomicU64,
     this: Weak<Self>,
@@ -136,6 +140,7 @@ impl Driver {
             backoffs: Mutex::default(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
+            interruptions: Notify::new(),
             client,
             leases: AtomicU64::new(1),
             this: Weak::clone(this),
@@ -174,6 +179,11 @@ impl Driver {
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
         self.queues.close();
+    }
+
+    /// Waits until a connection of the store breaks from now on, or a record moves to another server.
+    pub(crate) fn interrupted(&self) -> Notified<'_> {
+        self.interruptions.notified()
     }
 
     /// Waits until the client is shut down.

@@ -1,4 +1,6 @@
 //! The lock types.
 
+pub(crate) mod election;
 pub(crate) mod job;
+pub(crate) mod lock_events;
 pub(crate) mod mutex;

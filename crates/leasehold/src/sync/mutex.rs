@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::{Instant, LeaseOptions, Op, Outcome, OwnerId, Policy};
 
+use super::lock_events::LockEvents;
 use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
 use crate::driver::context::AcquireOptions;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
@@ -41,7 +42,17 @@ pub struct Mutex {
     pub(super) key: Key,
     pub(super) options: AcquireOptions,
     min_hold: Duration,
-    owner: Option<OwnerId>,
+    owner: LockOwner,
+}
+
+/// The party that a mutex is acquired for.
+#[derive(Clone, Copy, Debug)]
+enum LockOwner {
+    /// That of the scope around the call, if there is one.
+    Current,
+    Named(OwnerId),
+    /// Nobody who could enter the lock again.
+    Nobody,
 }
 
 impl Mutex {
@@ -51,7 +62,7 @@ impl Mutex {
             key,
             options,
             min_hold: Duration::ZERO,
-            owner: None,
+            owner: LockOwner::Current,
         }
     }
 
@@ -177,9 +188,26 @@ impl Mutex {
     #[must_use]
     pub fn owned_by(&self, owner: &Owner) -> Self {
         Self {
-            owner: Some(owner.id()),
+            owner: LockOwner::Named(owner.id()),
             ..self.clone()
         }
+    }
+
+    /// The same lock without an owner: each hold is a lease of its own.
+    pub(crate) fn without_owner(self) -> Self {
+        Self {
+            owner: LockOwner::Nobody,
+            ..self
+        }
+    }
+
+    /// The events of this lock from now on: grants, releases, the length of its queue, leaders and completed runs.
+    ///
+    /// They are derived from readings of the store after each change, so leases that come and go between two readings
+    /// are not among them.
+    #[must_use]
+    pub fn events(&self) -> LockEvents {
+        LockEvents::new(&self.driver, &self.key)
     }
 
     /// Acquires the lock, and waits for it without a limit.
@@ -472,7 +500,12 @@ impl Mutex {
                 options: self.options,
                 wait,
             };
-            let hold = match self.owner.or_else(owner::current) {
+            let owner = match self.owner {
+                LockOwner::Current => owner::current(),
+                LockOwner::Named(owner) => Some(owner),
+                LockOwner::Nobody => None,
+            };
+            let hold = match owner {
                 Some(owner) => reenter::acquire(&self.driver, owner, &request).await?,
                 None => acquire::acquire(&self.driver, &request).await?,
             };

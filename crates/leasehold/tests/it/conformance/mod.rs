@@ -5,6 +5,7 @@
 
 mod annotations;
 mod cancelling;
+mod elections;
 mod handoff;
 mod holding;
 mod jobs;
@@ -48,6 +49,13 @@ macro_rules! conformance {
 
 conformance! {
     everywhere {
+        elections::a_successor_leads_when_the_leader_resigns,
+        elections::a_value_is_replaced_and_its_length_is_checked,
+        elections::a_lock_that_passes_on_has_no_leader_until_a_value_is_proclaimed,
+        elections::a_leader_that_is_cut_off_cannot_proclaim,
+        elections::each_leadership_has_a_lease_of_its_own,
+        elections::a_hundred_observers_are_told_the_leaders,
+        elections::the_events_of_a_lock_come_in_their_order,
         holding::tasks_on_two_clients_exclude_each_other,
         holding::a_refusal_has_the_remaining_time,
         holding::an_owner_enters_again_and_the_store_shows_the_count,

@@ -1,0 +1,15 @@
+//! An event of a lock as it is printed.
+
+use std::time::SystemTime;
+
+use leasehold::{ClientInfo, LockEvent};
+
+pub(crate) struct EventRecord {
+    /// When it was noticed, by the clock of this machine.
+    pub(crate) time: SystemTime,
+    /// The name of the lock.
+    pub(crate) name: String,
+    pub(crate) event: LockEvent,
+    /// The client of the lease that was granted, if its client info is known.
+    pub(crate) client: Option<ClientInfo>,
+}

@@ -1,0 +1,41 @@
+//! `leasehold leader`.
+
+use leasehold::{Client, Leader, LockInfo};
+
+use crate::args::{LeaderArgs, StoreArgs};
+use crate::connect::connect;
+use crate::exit::Failure;
+use crate::{json, output};
+
+/// There is no leader.
+const NONE: u8 = 1;
+
+pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, Failure> {
+    let client = connect(store, Client::builder()).await?;
+    let election = client.election(&args.name)?;
+    let leader = election.leader().await?;
+    if args.json {
+        // Another may lead meanwhile.
+        let of_leader = |leader: &Leader, info: &LockInfo| info.lease == leader.lease;
+        let info = match &leader {
+            Some(leader) => election
+                .mutex()
+                .holder()
+                .await?
+                .filter(|info| of_leader(leader, info)),
+            None => None,
+        };
+        let holder = info.as_ref().and_then(|info| info.client.as_ref());
+        json::print(&json::Leadership::new(
+            &client,
+            &args.name,
+            leader.as_ref(),
+            holder,
+        ))?;
+    } else if let Some(leader) = &leader {
+        output::print_line(&output::printable(&leader.value))?;
+    } else {
+        note!("leasehold: {} has no leader", args.name);
+    }
+    Ok(if leader.is_some() { 0 } else { NONE })
+}

@@ -1,0 +1,74 @@
+//! `leasehold elect`: the command of a leader.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use leasehold_watchdog::HealthEndpoint;
+
+use super::run_until;
+use crate::args::{ElectCommand, StoreArgs};
+use crate::exit::{self, Failure};
+use crate::lock::health::Health;
+use crate::lock::job::Plan;
+use crate::signals::Signals;
+
+/// The shortest time from the begin of one campaign to that of the next, so that a command that fails at once leaves
+/// the leadership to others.
+const CAMPAIGN_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) async fn elect(command: &ElectCommand, store: &StoreArgs) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()?;
+    let health = Arc::new(Health::default());
+    let endpoint = match command.health {
+        Some(address) => {
+            let bound = HealthEndpoint::bind(address).await;
+            Some(bound.map_err(|error| Failure::own(error.to_string(), error))?)
+        }
+        None => None,
+    };
+    let probes = async {
+        if let Some(endpoint) = endpoint {
+            let health = Arc::clone(&health);
+            endpoint.run(move || health.state()).await;
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        biased;
+        ended = campaigns(command, store, &mut signals, &health) => ended,
+        never = probes => never,
+    }
+}
+
+/// Campaigns and runs the command, with `--again` until a signal requests an exit.
+async fn campaigns(
+    command: &ElectCommand,
+    store: &StoreArgs,
+    signals: &mut Signals,
+    health: &Health,
+) -> Result<u8, Failure> {
+    let plan = Plan::Election {
+        value: &command.value,
+        health,
+    };
+    loop {
+        let begun = Instant::now();
+        let ended = run_until(&command.run, &plan, store, signals).await;
+        let goes_on = match &ended {
+            Ok(_) => true,
+            Err(failure) => failure.is_transient(),
+        };
+        if !command.again || !goes_on || signals.requested_exit() {
+            return ended;
+        }
+        if let (Err(failure), false) = (&ended, command.run.lock.quiet) {
+            failure.report();
+        }
+        let pause = CAMPAIGN_INTERVAL.saturating_sub(begun.elapsed());
+        tokio::select! {
+            biased;
+            signal = signals.next() => return Ok(exit::by_signal(signal.number)),
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}

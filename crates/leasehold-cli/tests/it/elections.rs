@@ -1,0 +1,258 @@
+//! Leaders and events: `elect`, `leader` and `watch`.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+
+use leasehold_testkit::{eventually, free_port};
+use serde_json::Value;
+
+use crate::schema::checked;
+use crate::tools::{Fixture, RunToEnd, Running, SOON, code, finish, kill, stderr, stdout};
+
+const NAME: &str = "scheduler";
+
+/// A candidate whose command ends only by a signal.
+fn candidate(fixture: &Fixture, value: &str, args: &[&str]) -> Command {
+    let mut elect = fixture.leasehold(["elect", NAME, "--value", value]);
+    let script = "echo \"$LEASEHOLD_TERM $LEASEHOLD_TOKEN\" >> terms; echo in; exec sleep 1000";
+    elect.args(args).args(["--", "sh", "-c", script]);
+    elect
+}
+
+/// The exit code and the output of `leader`.
+fn leader(fixture: &Fixture) -> (Option<i32>, String) {
+    let output = fixture.leasehold(["leader", NAME]).run_to_end();
+    (output.status.code(), stdout(&output))
+}
+
+fn await_leader(fixture: &Fixture, value: &str) {
+    let expected = (Some(0), format!("{value}\n"));
+    eventually(SOON, || leader(fixture) == expected);
+}
+
+fn leader_object(fixture: &Fixture) -> Value {
+    let output = fixture.leasehold(["leader", NAME, "--json"]).run_to_end();
+    checked("leader", &stdout(&output))
+}
+
+/// A leader that is terminated, and one that is killed.
+fn check_succession(fixture: &Fixture) {
+    assert_eq!(leader(fixture), (Some(1), String::new()));
+    assert_eq!(leader_object(fixture)["leader"], Value::Null);
+    let first = Running::start(candidate(fixture, "a:1", &["--label", "blue"]));
+    await_leader(fixture, "a:1");
+    let pid = first.process.id();
+    eventually(SOON, || {
+        leader_object(fixture)["leader"]["holder"]["label"] == "blue"
+    });
+    let found = leader_object(fixture);
+    assert_eq!(
+        (&found["name"], &found["leader"]["holder"]["pid"]),
+        (&NAME.into(), &pid.into())
+    );
+
+    let mut second = candidate(fixture, "b:1", &["--ttl", "2s"]);
+    let second = second
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    first.signal("TERM");
+    first.ends_with(128 + 15);
+    await_leader(fixture, "b:1");
+    kill("KILL", second.id());
+    finish(second);
+    let third = Running::start(candidate(fixture, "c:1", &[]));
+    await_leader(fixture, "c:1");
+    third.signal("TERM");
+    third.ends_with(128 + 15);
+    assert_eq!(leader(fixture), (Some(1), String::new()));
+
+    let terms = fixture.read("terms");
+    let terms: Vec<_> = terms
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .collect();
+    assert_eq!(terms.len(), 3);
+    assert!(terms.iter().all(|(term, token)| term == token), "{terms:?}");
+    assert!(
+        terms.is_sorted_by_key(|(term, _)| term.parse::<u64>().unwrap()),
+        "{terms:?}"
+    );
+}
+
+#[test]
+fn the_next_candidate_leads_and_is_found() {
+    check_succession(&Fixture::new());
+    let (_server, fixture) = Fixture::redis();
+    check_succession(&fixture);
+}
+
+#[test]
+fn a_candidate_campaigns_again_until_a_signal_ends_it() {
+    let fixture = Fixture::new();
+    let script = "echo $LEASEHOLD_TERM >> terms; echo in; test $(wc -l < terms) -lt 3 || exec sleep 1000; exit 7";
+    let mut elect = fixture.leasehold(["elect", NAME, "--again", "--value", "a"]);
+    elect.args(["--", "sh", "-c", script]);
+    let elect = Running::start(elect);
+    eventually(SOON, || fixture.read("terms").lines().count() == 3);
+    await_leader(&fixture, "a");
+    elect.signal("TERM");
+    elect.ends_with(128 + 15);
+    assert_eq!(fixture.read("terms").lines().count(), 3);
+    // Without it, the exit code is that of the command.
+    let mut once = fixture.leasehold(["elect", NAME, "--value", "a", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(code(&mut once), 7);
+}
+
+/// The status line of a reply to a probe, and the text.
+fn probe(port: u16, request: &str) -> Option<(String, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).ok()?;
+    let (head, text) = reply.split_once("\r\n\r\n")?;
+    let status = head.lines().next()?.trim_start_matches("HTTP/1.1 ");
+    Some((status.to_owned(), text.trim().to_owned()))
+}
+
+#[test]
+fn a_probe_fails_while_a_command_runs_on_without_its_leadership() {
+    let fixture = Fixture::new();
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    let healthz = || probe(port, "GET /healthz").unwrap_or_default();
+    let leader = Running::start(candidate(&fixture, "a", &[]));
+    let mut follower = candidate(
+        &fixture,
+        "b",
+        &["--health", &address, "--on-lost", "ignore"],
+    );
+    let follower = follower
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually(SOON, || healthz() == ("200 OK".into(), "following".into()));
+    leader.signal("TERM");
+    leader.ends_with(128 + 15);
+    eventually(SOON, || healthz() == ("200 OK".into(), "leading".into()));
+    assert_eq!(probe(port, "GET /").unwrap().0, "404 Not Found");
+    assert_eq!(
+        probe(port, "POST /healthz").unwrap().0,
+        "405 Method Not Allowed"
+    );
+    // A second endpoint at the same address.
+    let taken = candidate(&fixture, "c", &["--health", &address]).run_to_end();
+    assert_eq!(taken.status.code(), Some(125));
+    assert!(
+        stderr(&taken).contains("the port is taken"),
+        "{}",
+        stderr(&taken)
+    );
+    fixture.revoke(NAME);
+    let lost = "the leadership is lost, and the command still runs";
+    eventually(SOON, || {
+        healthz() == ("500 Internal Server Error".into(), lost.into())
+    });
+    kill("TERM", follower.id());
+    finish(follower);
+}
+
+#[test]
+fn a_value_that_is_too_long_is_refused() {
+    let fixture = Fixture::new();
+    let value = "x".repeat(4_097);
+    let refused = candidate(&fixture, &value, &[]).run_to_end();
+    assert_eq!(refused.status.code(), Some(125));
+    let text = stderr(&refused);
+    assert!(
+        text.contains("lock \"scheduler\" at ") && text.contains("at most 4096 bytes, not 4097"),
+        "{text}"
+    );
+    assert_eq!(fixture.read("terms"), "");
+}
+
+/// The events of a leader, of one that waits, and of a lock that is freed by force.
+fn check_events(fixture: &Fixture) {
+    let mut watch = fixture.leasehold(["watch", "--json", NAME, "other"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let (sender, events) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            sender.send(checked("watch", &line)).unwrap();
+        }
+    });
+    let event = |expected: &str| {
+        let event = events.recv_timeout(SOON).unwrap();
+        assert_eq!(event["event"], expected, "{event}");
+        event
+    };
+    let names = [event("free"), event("free")].map(|event| event["name"].clone());
+    assert!(
+        names.contains(&NAME.into()) && names.contains(&"other".into()),
+        "{names:?}"
+    );
+    let leader = Running::start(candidate(fixture, "a:1", &[]));
+    let lease = event("granted")["lease"].clone();
+    let told = event("leader");
+    assert_eq!(
+        (&told["leader"]["value"], &told["leader"]["lease"]),
+        (&"a:1".into(), &lease)
+    );
+    let mut waiting = fixture.run_script(&[NAME], "until test -e go-on; do sleep 0.02; done");
+    let waiting = waiting.spawn().unwrap();
+    assert_eq!(event("queue")["waiters"], 1);
+    fixture.revoke(NAME);
+    assert_eq!(event("released")["lease"], lease);
+    // The waiter has the lock, and no value.
+    event("granted");
+    assert_eq!(event("leader")["leader"], Value::Null);
+    assert_eq!(event("queue")["waiters"], 0);
+    fixture.write("go-on");
+    event("released");
+    assert_eq!(finish(waiting).status.code(), Some(0));
+    assert_eq!(leader.finish().status.code(), Some(122));
+    kill("TERM", watch.id());
+    watch.wait().unwrap();
+    reader.join().unwrap();
+}
+
+#[test]
+fn events_are_printed_as_they_happen() {
+    check_events(&Fixture::new());
+    let (_server, fixture) = Fixture::redis();
+    check_events(&fixture);
+}
+
+#[test]
+fn events_are_printed_for_people() {
+    let fixture = Fixture::new();
+    let watch = fixture
+        .shell("leasehold watch job > events & echo $! > watch; wait")
+        .spawn();
+    let mut watch = watch.unwrap();
+    eventually(SOON, || fixture.read("events").contains("  job  free\n"));
+    let mut elect = fixture.leasehold(["elect", "job", "--value", "a\u{1b}:1"]);
+    elect.args(["-c", "until grep -q leader events; do sleep 0.02; done"]);
+    assert_eq!(code(&mut elect), 0);
+    eventually(SOON, || {
+        fixture.read("events").contains("  job  released by lease ")
+    });
+    let events = fixture.read("events");
+    assert!(
+        events
+            .lines()
+            .nth(1)
+            .unwrap()
+            .contains("  job  granted to "),
+        "{events}"
+    );
+    assert!(!events.contains('\u{1b}'), "{events}");
+    kill("TERM", fixture.line_of("watch").parse().unwrap());
+    watch.wait().unwrap();
+}

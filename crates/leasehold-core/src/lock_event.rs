@@ -1,0 +1,171 @@
+//! The events of a lock: what has happened between two states of it that an observer has read.
+
+use std::time::Duration;
+
+use crate::annotation::Annotation;
+use crate::election::Leader;
+use crate::id::LeaseId;
+use crate::time::StoreTime;
+use crate::token::Token;
+
+/// The state of a lock as an observer has read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockState {
+    /// The store's time of the reading.
+    pub now: StoreTime,
+    /// The holder, and the time until its lease expires unless it is renewed.
+    pub holder: Option<(LeaseId, Duration)>,
+    /// How many leases wait in the queue of the store.
+    pub waiters: usize,
+    /// The leader that the observer is told.
+    pub leader: Option<Leader>,
+}
+
+/// Something that has happened to a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LockEvent {
+    /// At the begin of the observation: this lease holds the lock.
+    Held(LeaseId),
+    /// At the begin of the observation: the lock is free.
+    Free,
+    /// The lock was granted to this lease.
+    Granted(LeaseId),
+    /// This lease ended before its time: its holder released it, or an operator freed the lock by force, or the store
+    /// has lost its record.
+    Released(LeaseId),
+    /// The time of this lease has passed without a renewal.
+    Expired(LeaseId),
+    /// So many leases wait now.
+    QueueLength(usize),
+    /// This leader has proclaimed its first or another value. `None`: there is no leader any more.
+    LeaderChanged(Option<Leader>),
+    /// A run of the periodic job with this name was completed under this fencing token.
+    Completed(Token),
+}
+
+/// The events between two states, in the order in which they happened. `before` is `None` at the first state.
+///
+/// Of leases that came and went between two readings, nothing is known.
+#[must_use]
+pub fn events(before: Option<&LockState>, after: &LockState) -> Vec<LockEvent> {
+    let mut events = Vec::new();
+    let holder = after.holder.map(|(lease, _)| lease).filter(holds);
+    match before {
+        None => events.push(holder.map_or(LockEvent::Free, LockEvent::Held)),
+        Some(before) => {
+            let last = before.holder.filter(|(lease, _)| holds(lease));
+            if let Some((lease, left)) = last.filter(|(lease, _)| holder != Some(*lease)) {
+                events.push(match before.now.until(after.now) < left {
+                    true => LockEvent::Released(lease),
+                    false => LockEvent::Expired(lease),
+                });
+            }
+            let granted = holder.filter(|lease| last.is_none_or(|(last, _)| last != *lease));
+            events.extend(granted.map(LockEvent::Granted));
+        }
+    }
+    let (waiters, leader) =
+        before.map_or((0, None), |before| (before.waiters, before.leader.clone()));
+    if after.leader != leader {
+        events.push(LockEvent::LeaderChanged(after.leader.clone()));
+    }
+    if after.waiters != waiters {
+        events.push(LockEvent::QueueLength(after.waiters));
+    }
+    events
+}
+
+/// The event between two completion records. `before` is `None` at the first reading.
+#[must_use]
+pub fn completed(
+    before: Option<&Option<Annotation>>,
+    after: Option<&Annotation>,
+) -> Option<LockEvent> {
+    let (before, after) = (before?, after?);
+    let is_new = before
+        .as_ref()
+        .is_none_or(|before| before.token != after.token);
+    is_new.then_some(LockEvent::Completed(after.token))
+}
+
+/// Whether a lease in a record is that of a holder. Number 0 keeps the name taken after a release.
+fn holds(lease: &LeaseId) -> bool {
+    lease.number != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::ClientId;
+
+    fn lease(number: u64) -> LeaseId {
+        LeaseId {
+            client: ClientId::from_random([7; 16]),
+            number,
+        }
+    }
+
+    fn state(seconds: u64, holder: Option<u64>, waiters: usize) -> LockState {
+        LockState {
+            now: StoreTime::from_micros(seconds * 1_000_000),
+            holder: holder.map(|number| (lease(number), Duration::from_secs(30))),
+            waiters,
+            leader: None,
+        }
+    }
+
+    #[test]
+    fn a_release_differs_from_an_expiry_by_the_time_that_was_left() {
+        let held = state(0, Some(1), 0);
+        for (seconds, event) in [
+            (29, LockEvent::Released(lease(1))),
+            (30, LockEvent::Expired(lease(1))),
+        ] {
+            let passed_on = [event.clone(), LockEvent::Granted(lease(2))];
+            assert_eq!(events(Some(&held), &state(seconds, Some(2), 0)), passed_on);
+            assert_eq!(events(Some(&held), &state(seconds, None, 0)), [event]);
+        }
+        assert_eq!(events(Some(&held), &state(60, Some(1), 0)), []);
+    }
+
+    #[test]
+    fn the_first_state_is_an_event_and_a_queue_that_stays_is_none() {
+        assert_eq!(events(None, &state(0, None, 0)), [LockEvent::Free]);
+        let held = state(0, Some(3), 2);
+        let first = [LockEvent::Held(lease(3)), LockEvent::QueueLength(2)];
+        assert_eq!(events(None, &held), first);
+        assert_eq!(events(Some(&held), &state(1, Some(3), 2)), []);
+        assert_eq!(
+            events(Some(&held), &state(1, Some(3), 1)),
+            [LockEvent::QueueLength(1)]
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_only_kept_taken_has_no_holder() {
+        let released = [LockEvent::Released(lease(1))];
+        assert_eq!(
+            events(Some(&state(0, Some(1), 0)), &state(1, Some(0), 0)),
+            released
+        );
+        assert_eq!(events(Some(&state(1, Some(0), 0)), &state(40, None, 0)), []);
+    }
+
+    #[test]
+    fn a_completion_is_an_event_once_and_not_at_the_begin() {
+        let record = |token| Annotation {
+            lease: lease(1),
+            token: Token::new(token).unwrap(),
+            text: "".into(),
+        };
+        let (first, second) = (Some(record(1)), Some(record(2)));
+        assert_eq!(completed(None, first.as_ref()), None);
+        assert_eq!(completed(Some(&first), first.as_ref()), None);
+        assert_eq!(completed(Some(&first), None), None);
+        for before in [&None, &first] {
+            let event = completed(Some(before), second.as_ref());
+            assert_eq!(event, Some(LockEvent::Completed(Token::new(2).unwrap())));
+        }
+    }
+}

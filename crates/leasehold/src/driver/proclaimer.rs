@@ -1,0 +1,193 @@
+//! Keeps the value of a leader in the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Annotation, AnnotationKind, Loss, Token, contention};
+use tokio::sync::watch;
+
+use super::Driver;
+use super::active_lease::ActiveLease;
+use super::primitives::{AbortHandle, report};
+use crate::fork::Process;
+use crate::store::BoxFuture;
+use crate::{Error, ErrorKind, Result};
+
+/// How long the store keeps a value. A value outlives its leader, and means nothing then.
+const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How often a value is written again. A failover can lose it; a broken connection, which comes with most failovers,
+/// has it written at once.
+const INTERVAL: Duration = Duration::from_secs(10 * 60);
+
+/// A task that writes the value of a leader, and writes it again, until this is dropped.
+pub(crate) struct Proclaimer {
+    value: watch::Sender<Proclamation>,
+    written: watch::Receiver<Written>,
+    task: AbortHandle,
+    process: Process,
+}
+
+/// A value, and how many were proclaimed under this lease.
+#[derive(Clone)]
+struct Proclamation {
+    number: u64,
+    text: Arc<str>,
+}
+
+/// The result of the last write.
+#[derive(Clone)]
+struct Written {
+    /// The value that it was. 0: none has a result.
+    number: u64,
+    result: Result<()>,
+}
+
+impl Proclaimer {
+    /// Begins to write a value under a lease that holds its lock.
+    pub(crate) fn start(
+        driver: &Arc<Driver>,
+        lease: &Arc<ActiveLease>,
+        token: Token,
+        text: Arc<str>,
+    ) -> Self {
+        let (value, proclaimed) = watch::channel(Proclamation { number: 1, text });
+        let (result, written) = watch::channel(Written {
+            number: 0,
+            result: Ok(()),
+        });
+        let task = Task {
+            driver: Arc::clone(driver),
+            lease: Arc::clone(lease),
+            token,
+            proclaimed,
+            written: result,
+        };
+        Self {
+            value,
+            written,
+            task: driver.context.runtime.spawn(task.run()).abort_handle(),
+            process: driver.context.process,
+        }
+    }
+
+    /// Replaces the value, and waits for the result of writing it.
+    pub(crate) async fn proclaim(&self, text: Arc<str>) -> Result<()> {
+        self.value.send_modify(|value| {
+            value.number += 1;
+            value.text = text;
+        });
+        self.written().await
+    }
+
+    /// Waits for the result of writing the newest value, or a newer one.
+    pub(crate) async fn written(&self) -> Result<()> {
+        let number = self.value.borrow().number;
+        let mut written = self.written.clone();
+        let found = written.wait_for(|written| written.number >= number).await;
+        match found {
+            Ok(written) => written.result.clone(),
+            Err(_) => Err(Error::new(
+                ErrorKind::ShutDown,
+                "the value is not written any more",
+            )),
+        }
+    }
+}
+
+impl Drop for Proclaimer {
+    fn drop(&mut self) {
+        // A fork has no tasks.
+        if self.process.is_current() {
+            self.task.abort();
+        }
+    }
+}
+
+struct Task {
+    driver: Arc<Driver>,
+    lease: Arc<ActiveLease>,
+    token: Token,
+    proclaimed: watch::Receiver<Proclamation>,
+    written: watch::Sender<Written>,
+}
+
+impl Task {
+    /// Writes each value, one at a time: a later one cannot be overtaken by one before it.
+    async fn run(mut self) {
+        let driver = Arc::clone(&self.driver);
+        let clock = &driver.context.clock;
+        let mut failing = None;
+        loop {
+            // Subscribed before the write: it may be lost with a connection that breaks meanwhile.
+            let interrupted = driver.interrupted();
+            let Proclamation { number, text } = self.proclaimed.borrow_and_update().clone();
+            let write = self.write(text).await;
+            let now = clock.now();
+            let next = match write {
+                Ok(Ok(())) => {
+                    self.report(number, Ok(()));
+                    match failing.take() {
+                        // A write without a reply may still be applied, and would bring an earlier value back.
+                        Some(_) => now.after(self.lease.lock().lease.ttl(now).as_duration()),
+                        None => now.after(INTERVAL),
+                    }
+                }
+                Ok(Err(loss)) => {
+                    let error = Error::new(
+                        ErrorKind::Lost,
+                        format!("the value was refused: {}", lost(loss)),
+                    );
+                    self.report(number, Err(error));
+                    // The store confirms that with a renewal, or grants the lease anew.
+                    driver.renewer.check(&self.lease);
+                    now.after(INTERVAL)
+                }
+                Err(error) if error.is_transient() => {
+                    let since = *failing.get_or_insert(now);
+                    now.after(contention::retry_after(now.since(since)))
+                }
+                Err(error) => {
+                    let named = driver.context.name_error(error.clone(), &self.lease.key);
+                    report(|| tracing::error!(error = %named, "observers do not see this leader"));
+                    self.report(number, Err(error));
+                    now.after(INTERVAL)
+                }
+            };
+            tokio::select! {
+                changed = self.proclaimed.changed() => if changed.is_err() {
+                    return;
+                },
+                () = interrupted => {}
+                () = clock.sleep_until(next) => {}
+            }
+        }
+    }
+
+    fn write(&self, text: Arc<str>) -> BoxFuture<'_, Result<Result<(), Loss>>> {
+        Box::pin(async move {
+            let annotation = Annotation {
+                lease: self.lease.id,
+                token: self.token,
+                text,
+            };
+            let (store, key) = (&self.driver.context.store, &self.lease.key);
+            store
+                .annotate(key, &AnnotationKind::Value, &annotation, RETENTION)
+                .await
+        })
+    }
+
+    fn report(&self, number: u64, result: Result<()>) {
+        let key = &self.lease.key;
+        let result = result.map_err(|error| self.driver.context.name_error(error, key));
+        self.written.send_replace(Written { number, result });
+    }
+}
+
+const fn lost(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Free => "the store has no record of this lease",
+        Loss::TakenOver => "another client holds the lock",
+    }
+}

@@ -1,0 +1,373 @@
+//! Leader election: a mutex whose holder proclaims a value, and observers of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::annotation::ANNOTATION_BYTES_MAX;
+use leasehold_core::{AnnotationKind, Cause, Leader, LeaderFilter, State, Token};
+
+use super::mutex::Mutex;
+#[cfg(doc)]
+use crate::ErrorKind;
+use crate::driver::observer::Observer;
+use crate::driver::proclaimer::Proclaimer;
+use crate::driver::report;
+use crate::{Durability, Guard, Result, config};
+
+/// An election with a name, in the store of its client.
+///
+/// One candidate at a time leads: the one that holds the [`Mutex`] of this name. It proclaims a value, such as its
+/// address, that everybody can observe.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let election = client.election("scheduler")?;
+///
+/// let leadership = election.campaign("10.0.0.7:8080").await?; // waits until this candidate leads
+/// println!("leads in term {}", leadership.term());
+/// # leadership.proclaimed().await?;
+///
+/// let mut leaders = election.observe();
+/// if let Some(leader) = leaders.next().await? {
+///     println!("the leader is at {}", leader.value);
+/// }
+/// leadership.resign().await?; // the next candidate leads in the same step
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election {
+    mutex: Mutex,
+}
+
+impl Election {
+    pub(crate) fn new(mutex: Mutex) -> Self {
+        Self {
+            mutex: mutex.without_owner(),
+        }
+    }
+
+    /// The name of the election.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.mutex.name()
+    }
+
+    /// The lock whose holder leads.
+    #[must_use]
+    pub const fn mutex(&self) -> &Mutex {
+        &self.mutex
+    }
+
+    /// The same election with another ttl. See [`Mutex::ttl`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::ttl`].
+    pub fn ttl(&self, ttl: Duration) -> Result<Self> {
+        self.mutex.ttl(ttl).map(Self::new)
+    }
+
+    /// The same election with a longest leadership. See [`Mutex::max_hold`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::max_hold`].
+    pub fn max_hold(&self, max_hold: Duration) -> Result<Self> {
+        self.mutex.max_hold(max_hold).map(Self::new)
+    }
+
+    /// The same election with leaderships of a fixed time, which are not renewed. See [`Mutex::lease`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lease`].
+    pub fn lease(&self, lease: Duration) -> Result<Self> {
+        self.mutex.lease(lease).map(Self::new)
+    }
+
+    /// The same election with another durability. See [`Mutex::durability`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::durability`].
+    pub fn durability(&self, durability: Durability) -> Result<Self> {
+        self.mutex.durability(durability).map(Self::new)
+    }
+
+    /// Waits until this candidate leads, without a limit, and proclaims a value of at most 4 KiB.
+    ///
+    /// It returns as soon as the store has granted the lock. The value is written at the same time, until the store has
+    /// confirmed it: [`Leadership::proclaimed`] waits for that.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a longer value, otherwise as [`Mutex::lock`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while it waits, it has left the queue; a leadership that was granted meanwhile is resigned in the
+    /// background.
+    pub async fn campaign(&self, value: impl AsRef<str>) -> Result<Leadership> {
+        let value = self.checked(value.as_ref())?;
+        Ok(Leadership::begin(self.mutex.lock().await?, value))
+    }
+
+    /// Leads if nobody else does or has campaigned before. `None`: another does.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a value over 4 KiB, otherwise as [`Mutex::try_lock`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Election::campaign`].
+    pub async fn try_campaign(&self, value: impl AsRef<str>) -> Result<Option<Leadership>> {
+        let value = self.checked(value.as_ref())?;
+        let guard = self.mutex.try_lock().await?;
+        Ok(guard.map(|guard| Leadership::begin(guard, value)))
+    }
+
+    /// Waits until this candidate leads, no longer than `timeout`. `None`: others led all the time.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a value over 4 KiB, otherwise as [`Mutex::lock_timeout`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Election::campaign`].
+    pub async fn campaign_timeout(
+        &self,
+        value: impl AsRef<str>,
+        timeout: Duration,
+    ) -> Result<Option<Leadership>> {
+        let value = self.checked(value.as_ref())?;
+        let guard = self.mutex.lock_timeout(timeout).await?;
+        Ok(guard.map(|guard| Leadership::begin(guard, value)))
+    }
+
+    /// The leader at this moment. `None`: nobody leads, or the leader has not proclaimed a value yet.
+    ///
+    /// Two calls may return leaders whose terms fall, if the store has lost its last writes in between; those of
+    /// [`Election::observe`] never do.
+    ///
+    /// # Errors
+    ///
+    /// As the store replies.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        let Mutex { driver, key, .. } = &self.mutex;
+        driver.check_open(key)?;
+        let observed = driver
+            .context
+            .store
+            .observe(key, &AnnotationKind::Value)
+            .await;
+        let state = observed.map_err(|error| driver.context.name_error(error, key))?;
+        let holder = state.holder.map(|(lease, _)| lease);
+        Ok(Leader::of(holder, state.annotation.as_ref()))
+    }
+
+    /// The leaders from now on, one after the other.
+    #[must_use]
+    pub fn observe(&self) -> Leaders {
+        let Mutex { driver, key, .. } = &self.mutex;
+        Leaders {
+            observer: Observer::new(Arc::clone(driver), key.clone(), AnnotationKind::Value),
+            filter: LeaderFilter::default(),
+        }
+    }
+
+    fn checked(&self, value: &str) -> Result<Arc<str>> {
+        let Mutex { driver, key, .. } = &self.mutex;
+        check(value).map_err(|error| driver.context.name_error(error, key))?;
+        Ok(value.into())
+    }
+}
+
+/// The election of this name, with the settings of this lock, whose holder leads. It has no [`Owner`](crate::Owner).
+impl From<Mutex> for Election {
+    fn from(mutex: Mutex) -> Self {
+        Self::new(mutex)
+    }
+}
+
+fn check(value: &str) -> Result<()> {
+    let bytes = value.len();
+    if bytes > ANNOTATION_BYTES_MAX {
+        return Err(config::invalid(format!(
+            "the value of a leader has at most {ANNOTATION_BYTES_MAX} bytes, not {bytes}"
+        )));
+    }
+    Ok(())
+}
+
+/// A leadership, until it is resigned, dropped or lost.
+///
+/// It is a [`Guard`] of the lock of the election, with a value that observers see. Dropping it resigns in the background.
+#[must_use = "a leadership that is dropped at once is resigned at once"]
+pub struct Leadership {
+    // Dropped first: nothing is written after the release.
+    proclaimer: Proclaimer,
+    guard: Guard,
+}
+
+impl Leadership {
+    fn begin(mut guard: Guard, value: Arc<str>) -> Self {
+        let hold = guard.hold_mut();
+        // Each leadership has a lease of its own: a late write for the one before is refused.
+        hold.prevent_handoff();
+        let proclaimer = Proclaimer::start(&hold.driver, &hold.lease, hold.token, value);
+        report(|| metrics::counter!("leasehold_leader_changes_total").increment(1));
+        Self { proclaimer, guard }
+    }
+
+    /// The name of the election.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.guard.name()
+    }
+
+    /// The term: the fencing token, larger than that of every earlier leader. See [`Guard::token`].
+    #[must_use]
+    pub fn term(&self) -> Token {
+        self.guard.token()
+    }
+
+    /// The guard of the lock, for all that a lock offers: [`Guard::ensure`], [`Guard::run`], [`Guard::states`].
+    pub const fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// What the leadership is worth at this instant. See [`Guard::state`].
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.guard.state()
+    }
+
+    /// Waits until the leadership is lost, and returns the cause. See [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it loses nothing.
+    pub async fn lost(&self) -> Cause {
+        self.guard.lost().await
+    }
+
+    /// Does work as the leader: drops it, at its next `.await`, when the leadership is lost. See [`Guard::run`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the work.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        self.guard.run(work).await
+    }
+
+    /// Replaces the value, and waits until observers can see it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a value over 4 KiB, [`ErrorKind::Lost`] if the leadership is lost, otherwise as
+    /// the store replies. A transient error is waited for until then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the value is written in the background.
+    pub async fn proclaim(&self, value: impl AsRef<str>) -> Result<()> {
+        let value = value.as_ref();
+        check(value).map_err(|error| self.guard.name_error(error))?;
+        self.unless_lost(self.proclaimer.proclaim(value.into()))
+            .await
+    }
+
+    /// Waits until the newest value is written, so that observers can see this leader.
+    ///
+    /// # Errors
+    ///
+    /// As [`Leadership::proclaim`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn proclaimed(&self) -> Result<()> {
+        self.unless_lost(self.proclaimer.written()).await
+    }
+
+    async fn unless_lost(&self, written: impl Future<Output = Result<()>>) -> Result<()> {
+        tokio::select! {
+            biased;
+            written = written => written,
+            cause = self.guard.lost() => Err(self.guard.lost_error(cause)),
+        }
+    }
+
+    /// Ends the leadership: the next candidate leads in the same step.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::release`].
+    pub async fn resign(self) -> Result<()> {
+        let Self { proclaimer, guard } = self;
+        drop(proclaimer);
+        guard.release().await
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leadership")
+            .field("guard", &self.guard)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The leaders of an election, one after the other. Made by [`Election::observe`].
+pub struct Leaders {
+    observer: Observer,
+    filter: LeaderFilter,
+}
+
+impl Leaders {
+    /// Waits for the next leader: first the leader at this moment, then each change of the leader or its value. `None`:
+    /// nobody leads, or the leader has not proclaimed a value yet.
+    ///
+    /// Terms never fall. Of several changes between two calls, only the newest is returned.
+    ///
+    /// # Errors
+    ///
+    /// As the store replies, and [`ErrorKind::ShutDown`] after a shutdown of the client. Transient errors are waited for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no change.
+    pub async fn next(&mut self) -> Result<Option<Leader>> {
+        loop {
+            let state = self.observer.next().await?;
+            let holder = state.holder.map(|(lease, _)| lease);
+            if let Some(leader) = self.filter.handle(holder, state.annotation.as_ref()) {
+                return Ok(leader);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Leaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leaders")
+            .field("filter", &self.filter)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,103 @@
+//! The events of a lock, as an observer sees them.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use leasehold_core::lock_event::{self, LockEvent, LockState};
+use leasehold_core::{Annotation, AnnotationKind, LeaderFilter};
+
+use crate::Result;
+use crate::driver::Driver;
+use crate::driver::observer::Observer;
+use crate::store::{Key, Observation};
+
+/// The events of a lock, one after the other. Made by [`Mutex::events`](crate::Mutex::events).
+pub struct LockEvents {
+    observer: Observer,
+    /// `None`: the store keeps no completion records.
+    completions: Option<Observer>,
+    filter: LeaderFilter,
+    state: Option<LockState>,
+    /// The last completion record. The outer `None`: it was not read yet.
+    completion: Option<Option<Annotation>>,
+    events: VecDeque<LockEvent>,
+}
+
+impl LockEvents {
+    pub(crate) fn new(driver: &Arc<Driver>, key: &Key) -> Self {
+        let observer = |kind| Observer::new(Arc::clone(driver), key.clone(), kind);
+        let completions = driver.context.store.capabilities().completions;
+        Self {
+            observer: observer(AnnotationKind::Value),
+            completions: completions.then(|| observer(AnnotationKind::Completion)),
+            filter: LeaderFilter::default(),
+            state: None,
+            completion: None,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Waits for the next event. The first one is the state of the lock.
+    ///
+    /// Of leases that come and go between two readings of the store, nothing is known.
+    ///
+    /// # Errors
+    ///
+    /// As the store replies, and [`ErrorKind::ShutDown`](crate::ErrorKind::ShutDown) after a shutdown of the client.
+    /// Transient errors are waited for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no event.
+    pub async fn next(&mut self) -> Result<LockEvent> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            let completion = async {
+                match &mut self.completions {
+                    Some(observer) => observer.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                state = self.observer.next() => {
+                    let state = state?;
+                    self.handle_state(state);
+                }
+                completion = completion => {
+                    let completion = completion?.annotation;
+                    let event = lock_event::completed(self.completion.as_ref(), completion.as_ref());
+                    self.completion = Some(completion);
+                    self.events.extend(event);
+                }
+            }
+        }
+    }
+
+    fn handle_state(&mut self, observation: Observation) {
+        let holder = observation.holder.map(|(lease, _)| lease);
+        let changed = self.filter.handle(holder, observation.annotation.as_ref());
+        let before = self.state.take();
+        let last = before.as_ref().and_then(|state| state.leader.clone());
+        let state = LockState {
+            now: observation.now,
+            holder: observation.holder,
+            waiters: observation.waiters,
+            leader: changed.unwrap_or(last),
+        };
+        self.events
+            .extend(lock_event::events(before.as_ref(), &state));
+        self.state = Some(state);
+    }
+}
+
+impl fmt::Debug for LockEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockEvents")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,258 @@
+//! Leader election, and the events of a lock.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use leasehold::{Cause, Client, Election, ErrorKind, Leader, Leaders, LockEvent, Owner, Token};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::fixture::{Fixture, fresh_name};
+use crate::waiters::{SOON, soon, spawn_polled};
+
+/// What is told within a time in which a change is noticed even by polling.
+async fn next(leaders: &mut Leaders) -> Option<Leader> {
+    timeout(SOON, leaders.next()).await.unwrap().unwrap()
+}
+
+/// Waits until an observer is told of a leader with this value. Its term is larger than that of every other leader that
+/// it was told since `last`.
+async fn observed(leaders: &mut Leaders, value: &str, last: &mut Option<Token>) -> Leader {
+    loop {
+        let Some(leader) = next(leaders).await else {
+            continue;
+        };
+        assert!(last.is_none_or(|last| leader.term >= last), "{leader:?}");
+        *last = Some(leader.term);
+        if &*leader.value == value {
+            return leader;
+        }
+    }
+}
+
+async fn election(fixture: &Fixture, name: &str) -> (Client, Election) {
+    let client = fixture.client().await;
+    let election = client.election(name).unwrap();
+    (client, election)
+}
+
+pub(super) async fn a_successor_leads_when_the_leader_resigns(fixture: Fixture) {
+    let name = fresh_name("election");
+    let (first_client, first) = election(&fixture, &name).await;
+    let (second_client, second) = election(&fixture, &name).await;
+    let (_observing_client, observing) = election(&fixture, &name).await;
+    let mut leaders = observing.observe();
+    assert_eq!(next(&mut leaders).await, None);
+    assert_eq!(first.leader().await.unwrap(), None);
+
+    let leadership = first.campaign("a:1").await.unwrap();
+    leadership.proclaimed().await.unwrap();
+    let mut last = None;
+    let leader = observed(&mut leaders, "a:1", &mut last).await;
+    assert_eq!(
+        (leader.term, leader.lease.client),
+        (leadership.term(), first_client.id())
+    );
+    assert_eq!(second.leader().await.unwrap(), Some(leader));
+    assert!(second.try_campaign("b:1").await.unwrap().is_none());
+    let limited = second.campaign_timeout("b:1", Duration::from_millis(50));
+    assert!(limited.await.unwrap().is_none());
+
+    let candidate = second.clone();
+    let campaign = spawn_polled(async move { candidate.campaign("b:2").await.unwrap() });
+    let term = leadership.term();
+    leadership.resign().await.unwrap();
+    let successor = soon(campaign).await;
+    assert!(successor.term() > term);
+    let leader = observed(&mut leaders, "b:2", &mut last).await;
+    assert_eq!(
+        (leader.term, leader.lease.client),
+        (successor.term(), second_client.id())
+    );
+    drop(successor);
+    assert_eq!(next(&mut leaders).await, None);
+}
+
+pub(super) async fn a_value_is_replaced_and_its_length_is_checked(fixture: Fixture) {
+    let name = fresh_name("value");
+    let (_client, election) = election(&fixture, &name).await;
+    let mut leaders = election.observe();
+    let longest = "\u{1f512}".repeat(1_024);
+    let too_long = format!("{longest}.");
+    let errors = [
+        election.campaign(&too_long).await.unwrap_err(),
+        election.try_campaign(&too_long).await.unwrap_err(),
+        election
+            .campaign_timeout(&too_long, SOON)
+            .await
+            .unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert_eq!(error.lock(), Some(&*name));
+        assert!(
+            error.to_string().ends_with("at most 4096 bytes, not 4097"),
+            "{error}"
+        );
+    }
+    let leadership = election.campaign(&longest).await.unwrap();
+    leadership.proclaimed().await.unwrap();
+    let mut last = None;
+    let first = observed(&mut leaders, &longest, &mut last).await;
+    for value in ["", "one line\nanother", "a b"] {
+        leadership.proclaim(value).await.unwrap();
+        let leader = observed(&mut leaders, value, &mut last).await;
+        assert_eq!((leader.term, leader.lease), (first.term, first.lease));
+    }
+    let error = leadership.proclaim(&too_long).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+}
+
+pub(super) async fn a_lock_that_passes_on_has_no_leader_until_a_value_is_proclaimed(
+    fixture: Fixture,
+) {
+    let name = fresh_name("phantom");
+    let (client, election) = election(&fixture, &name).await;
+    let leadership = election.campaign("first").await.unwrap();
+    leadership.proclaimed().await.unwrap();
+    leadership.resign().await.unwrap();
+    assert_eq!(election.leader().await.unwrap(), None);
+    // It holds the lock of the election, and has no value.
+    let guard = client.mutex(&name).unwrap().lock().await.unwrap();
+    assert_eq!(election.leader().await.unwrap(), None);
+    guard.release().await.unwrap();
+}
+
+pub(super) async fn a_leader_that_is_cut_off_cannot_proclaim(fixture: Fixture) {
+    let name = fresh_name("cut-off");
+    let (_client, election) = election(&fixture, &name).await;
+    let mut leaders = election.observe();
+    let leadership = election.campaign("first").await.unwrap();
+    observed(&mut leaders, "first", &mut None).await;
+    let cut_off = election.mutex().force_release().await.unwrap();
+    assert_eq!(cut_off.unwrap().lease, leadership.guard().lease_id());
+    assert_eq!(next(&mut leaders).await, None);
+    let error = leadership.proclaim("second").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    let cause = timeout(SOON, leadership.lost()).await.unwrap();
+    assert!(
+        [Cause::Revoked, Cause::Deleted].contains(&cause),
+        "{cause:?}"
+    );
+    assert_eq!(election.leader().await.unwrap(), None);
+}
+
+/// Neither a hand-off nor an owner lets two leaderships share a lease, under which a late write could be mixed up.
+pub(super) async fn each_leadership_has_a_lease_of_its_own(fixture: Fixture) {
+    let name = fresh_name("lease");
+    let (_client, election) = election(&fixture, &name).await;
+    let owner = Owner::new();
+    let first = owner.scope(election.campaign("first")).await.unwrap();
+    let refused = owner.scope(election.try_campaign("second")).await.unwrap();
+    assert!(refused.is_none());
+    let candidate = election.clone();
+    let campaign = spawn_polled(async move { candidate.campaign("second").await.unwrap() });
+    let (term, lease) = (first.term(), first.guard().lease_id());
+    first.resign().await.unwrap();
+    let second = soon(campaign).await;
+    assert!(second.term() > term);
+    assert_ne!(second.guard().lease_id(), lease);
+    second.proclaimed().await.unwrap();
+    let leader = election.leader().await.unwrap().unwrap();
+    assert_eq!((&*leader.value, leader.term), ("second", second.term()));
+}
+
+pub(super) async fn the_events_of_a_lock_come_in_their_order(fixture: Fixture) {
+    let name = fresh_name("events");
+    let (_client, election) = election(&fixture, &name).await;
+    let mut events = election.mutex().events();
+    let mut event = async || timeout(SOON, events.next()).await.unwrap().unwrap();
+    assert_eq!(event().await, LockEvent::Free);
+    let leadership = election.campaign("leader").await.unwrap();
+    let lease = leadership.guard().lease_id();
+    assert_eq!(event().await, LockEvent::Granted(lease));
+    match event().await {
+        LockEvent::LeaderChanged(Some(leader)) => assert_eq!(&*leader.value, "leader"),
+        other => panic!("{other:?}"),
+    }
+    leadership.resign().await.unwrap();
+    assert_eq!(event().await, LockEvent::Released(lease));
+    assert_eq!(event().await, LockEvent::LeaderChanged(None));
+    let fixed = election.mutex().lease(Duration::from_millis(200)).unwrap();
+    let guard = fixed.lock().await.unwrap();
+    let lease = guard.lease_id();
+    assert_eq!(event().await, LockEvent::Granted(lease));
+    assert_eq!(event().await, LockEvent::Expired(lease));
+    drop(guard);
+}
+
+/// How many leaders there are, one after the other.
+const CHANGES: usize = 20;
+
+/// How many clients observe, and how many observers each of them has.
+const OBSERVING_CLIENTS: usize = 5;
+const OBSERVERS_EACH: usize = 20;
+
+/// Leaders that resign, that are cut off and that are dropped: every observer is told the last one, and no term falls.
+pub(super) async fn a_hundred_observers_are_told_the_leaders(fixture: Fixture) {
+    let name = fresh_name("observed");
+    let mut candidates = Vec::new();
+    for _ in 0..3 {
+        candidates.push(election(&fixture, &name).await);
+    }
+    let mut observers = JoinSet::new();
+    for _ in 0..OBSERVING_CLIENTS {
+        let (client, observed) = election(&fixture, &name).await;
+        for _ in 0..OBSERVERS_EACH {
+            let (client, mut leaders) = (client.clone(), observed.observe());
+            observers.spawn(async move {
+                let _client = client;
+                let (mut last, mut times) = (None, Vec::new());
+                loop {
+                    let Some(leader) = next(&mut leaders).await else {
+                        continue;
+                    };
+                    assert!(last.is_none_or(|last| leader.term > last), "{leader:?}");
+                    last = Some(leader.term);
+                    times.push((leader.term, Instant::now()));
+                    if &*leader.value == "last" {
+                        return times;
+                    }
+                }
+            });
+        }
+    }
+    let mut began = HashMap::new();
+    for change in 0..=CHANGES {
+        let (_, election) = &candidates[change % candidates.len()];
+        let value = if change == CHANGES { "last" } else { "leader" };
+        let leadership = timeout(SOON, election.campaign(value))
+            .await
+            .unwrap()
+            .unwrap();
+        began.insert(leadership.term(), Instant::now());
+        timeout(SOON, leadership.proclaimed())
+            .await
+            .unwrap()
+            .unwrap();
+        if change == CHANGES {
+            // Held until all have been told.
+            let mut delays = Vec::new();
+            while let Some(times) = observers.join_next().await {
+                for (term, told) in times.unwrap() {
+                    delays.push(told.saturating_duration_since(began[&term]));
+                }
+            }
+            delays.sort_unstable();
+            let p99 = delays[delays.len() * 99 / 100];
+            println!("told {} times, 99 % within {p99:?}", delays.len());
+            assert!(delays.len() >= OBSERVING_CLIENTS * OBSERVERS_EACH);
+            return;
+        }
+        match change % 3 {
+            0 => leadership.resign().await.unwrap(),
+            1 => drop(leadership),
+            _ => drop(election.mutex().force_release().await.unwrap()),
+        }
+    }
+}
