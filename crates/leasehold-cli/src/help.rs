@@ -166,7 +166,7 @@ EXIT STATUS
 
 EXAMPLES
   leasehold watch deploy
-  leasehold watch --json scheduler nightly-report | jq -c 'select(.event == \"leader\")'";
+  leasehold watch --json scheduler nightly-report | jq -c .leader";
 
 pub(crate) const HOLD: &str = "\
 LINES ON STDOUT
