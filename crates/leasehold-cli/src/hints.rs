@@ -10,7 +10,11 @@ use leasehold::store::redacted_url;
 use crate::{duration, secret, shell};
 
 /// Options of flock, timeout and consul for `run`, and what to use instead.
-const OPTIONS: [(&[&str], &str); 8] = [
+const OPTIONS: [(&[&str], &str); 9] = [
+    (
+        &["--min-hold", "--minimum-hold", "--hold-at-least"],
+        "'--at-least DURATION' is the minimum hold of the lock",
+    ),
     (
         &["-x", "-e", "--exclusive"],
         "every lock is exclusive; leave it out",

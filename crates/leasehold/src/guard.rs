@@ -211,6 +211,12 @@ impl Guard {
         }
     }
 
+    /// Gives up the [minimum hold](crate::Mutex::min_hold) of the lease, also that of other holds on it: its release
+    /// frees the lock at once. For work that was not begun.
+    pub fn waive_min_hold(&self) {
+        self.hold.waive_min_hold();
+    }
+
     /// Releases the lock and waits for the reply.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ pub(crate) struct LockArgs {
     /// The time that the lock stays taken at least, from its acquisition, also after a failed command; up to 24h
     ///
     /// So a machine whose clock is a little behind does not run a short job again. Ends early only by release --force,
-    /// or if the lock is lost.
+    /// if the lock is lost, or if leasehold is killed.
     #[arg(
         long,
         value_name = "DURATION",

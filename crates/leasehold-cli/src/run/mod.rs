@@ -71,13 +71,27 @@ async fn run_until(
     let outcome = report.during(command).await;
     plan.ended();
     let held = begun.elapsed();
+    if outcome.is_err() {
+        // The command was not started.
+        guard.waive_min_hold();
+    }
     let completed = guard.complete(&args.lock, &outcome).await;
     let to_the_end = release(guard, args).await;
     if watchdog.is_some() {
         report.finish(&client).await;
     }
     if args.lock.verbose {
-        note!("leasehold: held for {}", duration::format(held));
+        let rest = args
+            .lock
+            .at_least
+            .map(|at_least| at_least.saturating_sub(held));
+        let rest = rest.filter(|rest| to_the_end && outcome.is_ok() && !rest.is_zero());
+        let rest = rest.map(|rest| format!(", stays taken for {}", duration::format(rest)));
+        note!(
+            "leasehold: held for {}{}",
+            duration::format(held),
+            rest.unwrap_or_default()
+        );
     }
     match outcome {
         // The lock was held when the run was complete.
@@ -167,11 +181,18 @@ async fn release(guard: AnyGuard, args: &RunArgs) -> bool {
         Err(error) => {
             let lost = error.kind() == ErrorKind::Lost;
             let has_code = lost && args.on_lost != OnLost::Ignore;
-            match lost {
+            let at_least = args.lock.at_least.map(duration::format);
+            match (lost, at_least) {
                 // An earlier loss was reported when it happened.
-                _ if reported || (args.lock.quiet && !has_code) => {}
-                true => note!("leasehold: {error}"),
-                false => note!(
+                _ if reported => {}
+                (false, Some(at_least)) => note!(
+                    "leasehold: {}: the release of the lock failed, so it is free when its lease ends, perhaps before the \
+                     minimum hold of {at_least}: {error}",
+                    args.name
+                ),
+                _ if args.lock.quiet && !has_code => {}
+                (true, _) => note!("leasehold: {error}"),
+                (false, None) => note!(
                     "leasehold: {}: the release of the lock failed, so it is free when its lease ends: {error}",
                     args.name
                 ),

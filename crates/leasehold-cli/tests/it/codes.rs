@@ -136,11 +136,14 @@ fn a_lock_stays_taken_for_its_minimum_hold() {
         assert_eq!(released, Some(0));
         assert!(text.contains("cut off    minimum hold of "), "{text}");
     }
+    // Nothing has run here, and another machine may have the command.
+    let missing = printed(&["run", "--at-least", "1h", "job", "no-such-command"]);
+    assert_eq!(missing.0, Some(127));
+    assert!(!fixture.is_held("job"));
     let begun = Instant::now();
-    assert_eq!(
-        printed(&["run", "--at-least", "1s", "job", "true"]).0,
-        Some(0)
-    );
+    let (ended, text) = printed(&["run", "-v", "--at-least", "1s", "job", "true"]);
+    assert_eq!(ended, Some(0));
+    assert!(text.contains(", stays taken for 9"), "{text}");
     let (ended, text) = printed(&["run", "-v", "job", "true"]);
     assert_eq!(ended, Some(0));
     assert!(

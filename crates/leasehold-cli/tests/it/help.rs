@@ -141,7 +141,7 @@ fn bash_completes_the_names_of_held_locks() {
         COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
         [[ $(complete -p leasehold) =~ -F\ ([^ ]+) ]]
         "${BASH_REMATCH[1]}" leasehold "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
-        printf '%s\n' "${COMPREPLY[@]}"
+        printf '%s\n' "${COMPREPLY[@]}" | uniq
     "#;
     for (line, expected) in [
         ("leasehold show dep", "deploy\n"),

@@ -446,6 +446,11 @@ impl Guard {
         self.threads.wait(self.guard.ensure(duration))
     }
 
+    /// As [`Guard::waive_min_hold`](crate::Guard::waive_min_hold).
+    pub fn waive_min_hold(&self) {
+        self.guard.waive_min_hold();
+    }
+
     /// Releases the lock and waits for the reply. See [`crate::Guard::release`].
     ///
     /// # Errors

@@ -37,7 +37,7 @@ pub(crate) struct Inner {
     /// Until when a request of this id without a reply can still be applied.
     late_release: Option<Instant>,
     /// The minimum hold, of the hold whose one ends last. Most leases have none.
-    min_hold: Option<Box<MinHold>>,
+    pub(super) min_hold: Option<Box<MinHold>>,
     /// The head of the queue of the lock. It passes on to the next task when the lease is released or lost.
     pub(crate) head: Option<Head<MutexQueues>>,
     /// Whether a renewal is in flight.

@@ -184,6 +184,11 @@ impl Hold {
         self.driver.presence.extend(context, duration);
     }
 
+    /// From now on the release of the lease frees the lock at once.
+    pub(crate) fn waive_min_hold(&self) {
+        self.lease.lock().min_hold = None;
+    }
+
     /// Leaves the lease, and waits until the store has confirmed it. An error says that the lease was lost
     /// before, or that the release failed; it is then repeated in the background until the lease has expired.
     pub(crate) async fn release(mut self) -> Result<()> {
