@@ -134,14 +134,18 @@ pub(crate) fn ttl(what: &str, duration: Duration) -> Result<Ttl> {
 /// A minimum hold of a user's choice, at a store that keeps no record longer than `longest` without a renewal.
 pub(crate) fn min_hold(duration: Duration, longest: Ttl) -> Result<Duration> {
     if duration > MinHold::MAX {
-        let message = format!("the minimum hold must be at most 24 h, not {duration:?}");
+        let message = format!(
+            "the minimum hold must be at most 24 h, not {}",
+            in_units(duration)
+        );
         return Err(invalid(message));
     }
     if duration > longest.as_duration() {
         return Err(invalid(format!(
-            "a minimum hold of {duration:?} is longer than the longest ttl that this store takes, {longest:?}; a \
-             master that was started again is kept out for so long. Set ?longest-ttl= in the store URL, the same for \
-             all programs"
+            "a minimum hold of {} is longer than the longest ttl that this store takes, {longest}; a master that was \
+             started again takes part again after that time. Set ?longest-ttl= in the store URL, the same for all \
+             programs",
+            in_units(duration)
         )));
     }
     Ok(duration)

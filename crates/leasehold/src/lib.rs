@@ -83,7 +83,7 @@
 //! | `leasehold_jeopardy_total`, `leasehold_lost_total` | counter | leases in jeopardy and lost leases, by `cause` |
 //! | `leasehold_renewer_restarts_total` | counter | panics that the renewer survived |
 //! | `leasehold_round_trips_total` | counter | batches sent to the store |
-//! | `leasehold_job_last_success_timestamp_seconds` | gauge | when the last run of the `job` ended that said it was complete, as far as this process knows |
+//! | `leasehold_job_last_success_timestamp_seconds` | gauge | when the last run of the job `name` ended that said it was complete, as far as this process knows |
 //! | `leasehold_watchdog_connected` | gauge | 1 while the `node` of the watchdog is connected |
 //!
 //! # Crate features

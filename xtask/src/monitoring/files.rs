@@ -156,7 +156,8 @@ mod tests {
         assert_eq!(used, described.keys().copied().collect());
         for (name, kind) in described {
             assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
-            assert_eq!(name.ends_with("_seconds"), kind == "histogram", "{name}");
+            let is_time = name.ends_with("_seconds") && !name.ends_with("_timestamp_seconds");
+            assert_eq!(is_time, kind == "histogram", "{name}");
         }
     }
 

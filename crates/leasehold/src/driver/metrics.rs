@@ -85,7 +85,7 @@ pub(super) fn register() {
 pub(crate) fn report_job_success(job: &str, finished_at: StoreTime) {
     let seconds = finished_at.as_micros() as f64 / 1e6;
     report(|| {
-        gauge!("leasehold_job_last_success_timestamp_seconds", "job" => job.to_owned())
+        gauge!("leasehold_job_last_success_timestamp_seconds", "name" => job.to_owned())
             .set(seconds);
     });
 }

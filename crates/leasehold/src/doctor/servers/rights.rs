@@ -49,7 +49,7 @@ fn untried(node: &NodeFacts) -> Option<Finding> {
     (node.info.is_ok() && !node.is_replica()).then_some(finding)
 }
 
-/// Rules without which a user cannot be notified, and is granted no lock where there is a queue.
+/// Rules without which a user cannot be notified, and is not granted any lock where there is a queue.
 const NOTIFICATIONS: [&str; 4] = ["&", "+subscribe", "+publish", "+lpos"];
 
 /// The finding for missing permissions with the same purpose.
@@ -62,9 +62,9 @@ fn lacking(user: &str, missing: &[MissingRight], topology: &Topology, acl: &str)
     let notifies = |lack: &MissingRight| NOTIFICATIONS.contains(&lack.rule.as_str());
     let is_denied = has_queue && missing.iter().any(notifies);
     let finding = match purpose {
-        Purpose::Lock => Finding::danger("rights", observed).because("it is granted no lock"),
+        Purpose::Lock => Finding::danger("rights", observed).because("it is not granted any lock"),
         Purpose::Wait if is_denied => Finding::danger("rights", observed).because(
-            "it is granted no lock: it would wait behind all others, and its releases would notify no waiter",
+            "it is not granted any lock: it would wait behind all others, and its releases would notify no waiter",
         ),
         Purpose::Wait => Finding::warning("rights", observed)
             .because("it cannot wait in the queue, and its releases do not grant the lock to waiters"),
@@ -75,7 +75,7 @@ fn lacking(user: &str, missing: &[MissingRight], topology: &Topology, acl: &str)
             .because("it learns at its next renewal that its lock was deleted or evicted"),
         // The largest token is noted in a hash there.
         Purpose::Inspect if !has_queue && missing.iter().any(|lack| lack.rule == "+hset") => {
-            Finding::danger("rights", observed).because("it is granted no lock")
+            Finding::danger("rights", observed).because("it is not granted any lock")
         }
         Purpose::Inspect => Finding::note("rights", observed)
             .because("leasehold ls and show do not work, or do not describe its locks"),

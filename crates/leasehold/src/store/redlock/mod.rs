@@ -225,7 +225,7 @@ impl RedlockStore {
         (ttl > self.longest).then(|| {
             let message = format!(
                 "a ttl of {ttl} is longer than the longest that this store takes, {}; a master that \
-                 was started again is kept out for so long. Set ?longest-ttl= in the store URL, the same \
+                 was started again takes part again after that time. Set ?longest-ttl= in the store URL, the same \
                  for all programs",
                 self.longest
             );

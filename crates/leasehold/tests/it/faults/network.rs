@@ -75,7 +75,7 @@ async fn a_holder_on_a_half_open_connection() {
 async fn a_waiter_on_a_half_open_connection() {
     let scenario = Scenario::start().await;
     let held = scenario.acquire(&scenario.b).await;
-    let unreachable = scenario.enqueue(&scenario.a).await;
+    let unreachable = scenario.enqueue_patient(&scenario.a).await;
     let next = scenario.enqueue(&scenario.another_client().await).await;
     scenario.proxy.swallow(Way::Both);
     let released = BootClock.now();
@@ -94,7 +94,7 @@ async fn a_waiter_on_a_half_open_connection() {
 async fn a_late_notification_of_a_grant() {
     let scenario = Scenario::start().await;
     let held = scenario.acquire(&scenario.b).await;
-    let late = scenario.enqueue(&scenario.a).await;
+    let late = scenario.enqueue_patient(&scenario.a).await;
     let next = scenario.enqueue(&scenario.another_client().await).await;
     scenario.proxy.hold(Way::ToClient);
     held.release().await.unwrap();

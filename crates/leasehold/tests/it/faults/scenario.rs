@@ -79,7 +79,11 @@ impl Scenario {
 
     /// Lets a client wait for the lock.
     pub(super) fn wait(&self, client: &Client) -> Waiter {
-        let (mutex, checker) = (self.mutex(client), self.checker.clone());
+        self.wait_for(self.mutex(client))
+    }
+
+    fn wait_for(&self, mutex: Mutex) -> Waiter {
+        let checker = self.checker.clone();
         Waiter(tokio::spawn(async move {
             let guard = mutex.lock().await.unwrap();
             let at = BootClock.now();
@@ -89,8 +93,18 @@ impl Scenario {
 
     /// Lets a client wait for the lock, and returns when it is the last in the queue.
     pub(super) async fn enqueue(&self, client: &Client) -> Waiter {
+        self.enqueued(self.mutex(client)).await
+    }
+
+    /// The same for a lease with a longer ttl, so that it does not give up in the time of a grant that it misses.
+    pub(super) async fn enqueue_patient(&self, client: &Client) -> Waiter {
+        self.enqueued(self.mutex(client).ttl(self.ttl * 3).unwrap())
+            .await
+    }
+
+    async fn enqueued(&self, mutex: Mutex) -> Waiter {
         let before = self.queue();
-        let waiter = self.wait(client);
+        let waiter = self.wait_for(mutex);
         eventually_async(SOON, async || self.queue() == before + 1).await;
         waiter
     }

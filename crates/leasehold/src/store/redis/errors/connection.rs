@@ -134,7 +134,7 @@ fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKi
         }
         _ if words.contains("lookup address") => "the name of the host is not known",
         _ if words.contains("invalid peer certificate") => {
-            "the server's certificate is not to be trusted; name its authority with ?ca=FILE, and \
+            "the server's certificate is not trusted here; name its authority with ?ca=FILE, and \
              the host as it stands in the certificate"
         }
         _ if words.contains("fatal alert") => {
