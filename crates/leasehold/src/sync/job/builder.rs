@@ -11,7 +11,7 @@ use crate::sync::mutex::Mutex;
 use crate::{Error, ErrorKind, Result, config};
 
 impl Mutex {
-    /// A job that runs under this lock, with its settings. See [`Job`](crate::Job).
+    /// A job that runs under this lock, with its settings. See [`Job`].
     ///
     /// # Errors
     ///
