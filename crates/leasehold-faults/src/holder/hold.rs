@@ -8,7 +8,7 @@ use leasehold::{Guard, Mutex};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
-use super::fence::Fence;
+use super::fence::{self, Fence};
 use crate::clock;
 use crate::history::{HoldEvent, ObservationKind};
 
@@ -49,7 +49,7 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Makes critical steps for a duration, unless the lease is lost or the work is to stop.
+    /// Makes critical steps for a duration, unless the lease is lost, a write is rejected or the work is to stop.
     pub(super) async fn work(&self, fence: &mut Fence, rng: &mut Rng, duration: Duration) {
         self.observe_while(self.steps(fence, rng, duration)).await;
     }
@@ -82,9 +82,11 @@ impl<'a> Hold<'a> {
             if rng.bool() {
                 sleep_up_to(rng, STEP_MAX_MS).await;
             }
+            let rejected = outcome == fence::REJECTED;
             self.shared.record(hold, HoldEvent::Stepped(outcome));
             sleep_up_to(rng, 20).await;
-            if tokio::time::Instant::now() >= end || self.stop.is_cancelled() {
+            let ended = tokio::time::Instant::now() >= end || self.stop.is_cancelled();
+            if rejected || ended {
                 // What follows happens in the knowledge of this state.
                 self.observe(false);
                 return;
@@ -104,8 +106,11 @@ impl<'a> Hold<'a> {
         !state.is_lost()
     }
 
-    pub(super) fn is_lost(&self) -> bool {
-        self.guard.state().is_lost()
+    /// If the lease is lost: a holder that does not even release leaves it to the store to pass the lock on.
+    pub(super) async fn leave_to_store(&self, rng: &mut Rng) {
+        if self.guard.state().is_lost() && rng.bool() {
+            sleep_up_to(rng, 2 * self.shared.config.ttl_ms).await;
+        }
     }
 
     /// Records the hold count in the store.
