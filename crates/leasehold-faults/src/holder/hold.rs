@@ -1,5 +1,6 @@
 //! A hold, and the critical steps during it.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -59,11 +60,18 @@ impl<'a> Hold<'a> {
         let mut states = self.guard.states();
         let mut work = pin!(work);
         loop {
+            let mut next = pin!(states.next());
+            // The state is read in the last poll, and the process may be stopped right after that.
+            let mut polled = clock::now();
+            let notified = poll_fn(|context| {
+                polled = clock::now();
+                next.as_mut().poll(context)
+            });
             tokio::select! {
                 biased;
-                Some(state) = states.next() => {
+                Some(state) = notified => {
                     let kind = ObservationKind::Notification;
-                    self.shared.observe(self.number, clock::now(), state, kind);
+                    self.shared.observe(self.number, polled, state, kind);
                 }
                 outcome = &mut work => return outcome,
             }
