@@ -9,7 +9,7 @@ use super::Driver;
 use super::clock::Clock;
 use super::primitives::report;
 use crate::Result;
-use crate::store::{Changed, Key, Observation};
+use crate::store::{BoxFuture, Changed, Key, LatchObservation, Observation, Store};
 
 /// How often the state is read where the store cannot push a change.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -21,13 +21,63 @@ const READ_INTERVAL_MAX: Duration = Duration::from_secs(30);
 /// store with its observers.
 const READ_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// Reads the holder, the number of waiters and one annotation of a name, at first and after each change.
+/// The part of the state of a name that an observer reads.
+pub(crate) trait Observed {
+    /// What it reads.
+    type State;
+
+    /// Reads it, and has its next change notified.
+    fn read<'a>(&'a self, store: &'a dyn Store, key: &'a Key)
+    -> BoxFuture<'a, Result<Self::State>>;
+
+    /// Takes the next change out of a state. Also returns the time until a lease in it ends, which is no push.
+    fn until_change(state: &mut Self::State) -> (Option<Changed>, Option<Duration>);
+}
+
+/// The holder, the number of waiters and the annotation of this kind.
+impl Observed for AnnotationKind {
+    type State = Observation;
+
+    fn read<'a>(
+        &'a self,
+        store: &'a dyn Store,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<Observation>> {
+        store.observe(key, self)
+    }
+
+    fn until_change(state: &mut Observation) -> (Option<Changed>, Option<Duration>) {
+        let time_left = state.holder.map(|(_, left)| left);
+        (state.changed.take(), time_left)
+    }
+}
+
+/// The status of a latch.
+pub(crate) struct LatchState;
+
+impl Observed for LatchState {
+    type State = LatchObservation;
+
+    fn read<'a>(
+        &'a self,
+        store: &'a dyn Store,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<LatchObservation>> {
+        store.observe_latch(key)
+    }
+
+    fn until_change(state: &mut LatchObservation) -> (Option<Changed>, Option<Duration>) {
+        (state.changed.take(), None)
+    }
+}
+
+/// Reads a part of the state of a name, at first and after each change.
 ///
 /// It returns the newest state, not each one in between.
-pub(crate) struct Observer {
+pub(crate) struct Observer<T = AnnotationKind> {
     driver: Arc<Driver>,
     key: Key,
-    kind: AnnotationKind,
+    observed: T,
     /// When the state was read last.
     read_at: Option<tokio::time::Instant>,
     /// What comes before the next reading. `None`: it is due.
@@ -42,12 +92,12 @@ struct Pending {
     until: Instant,
 }
 
-impl Observer {
-    pub(crate) const fn new(driver: Arc<Driver>, key: Key, kind: AnnotationKind) -> Self {
+impl<T: Observed> Observer<T> {
+    pub(crate) const fn new(driver: Arc<Driver>, key: Key, observed: T) -> Self {
         Self {
             driver,
             key,
-            kind,
+            observed,
             read_at: None,
             pending: None,
             failing: None,
@@ -65,7 +115,7 @@ impl Observer {
     /// # Cancel safety
     ///
     /// Dropping the future loses no change.
-    pub(crate) async fn next(&mut self) -> Result<Observation> {
+    pub(crate) async fn next(&mut self) -> Result<T::State> {
         let driver = Arc::clone(&self.driver);
         let clock = &*driver.context.clock;
         loop {
@@ -85,13 +135,13 @@ impl Observer {
                 tokio::time::sleep_until(read_at + READ_INTERVAL_MIN).await;
             }
             self.read_at = Some(tokio::time::Instant::now());
-            let read = driver.context.store.observe(&self.key, &self.kind).await;
+            let read = self.observed.read(&*driver.context.store, &self.key).await;
             let now = clock.now();
             match read {
-                Ok(mut observation) => {
+                Ok(mut state) => {
                     self.failing = None;
-                    self.pending = Some(Pending::until_change(&mut observation, now));
-                    return Ok(observation);
+                    self.pending = Some(Pending::until_change(T::until_change(&mut state), now));
+                    return Ok(state);
                 }
                 Err(error) if error.is_transient() => {
                     let error = driver.context.name_error(error, &self.key);
@@ -112,14 +162,16 @@ impl Observer {
 
 impl Pending {
     /// The next change of what was read by `now`.
-    fn until_change(observation: &mut Observation, now: Instant) -> Self {
-        let changed = observation.changed.take();
+    fn until_change(
+        (changed, time_left): (Option<Changed>, Option<Duration>),
+        now: Instant,
+    ) -> Self {
         let poll = match changed {
             Some(_) => READ_INTERVAL_MAX,
             None => POLL_INTERVAL,
         };
         // The end of a lease is no push. A lease that was read an instant too early is read again.
-        let left = observation.holder.map(|(_, left)| left + time::DRIFT_MIN);
+        let left = time_left.map(|left| left + time::DRIFT_MIN);
         Self {
             changed,
             until: now.after(left.map_or(poll, |left| left.min(poll))),

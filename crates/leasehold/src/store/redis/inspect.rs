@@ -12,6 +12,7 @@ use super::codec::{fields, record, text, time_left};
 use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::keys::{client_key, counter_key, parse_record, queue_key, record_key, record_pattern};
+use super::latches::wrong_type_of_lock;
 use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace, WaiterInfo};
 use crate::{Error, Result};
 
@@ -79,7 +80,11 @@ pub(super) async fn inspect(
             Ok(Some(entry))
         }
         Some(Ok(None)) | None => Ok(None),
-        Some(Err(Unreadable::Foreign(error) | Unreadable::Refused(error))) => {
+        Some(Err(unreadable)) => {
+            let error = match unreadable {
+                Unreadable::Foreign(error) => wrong_type_of_lock(reader, key, error).await,
+                Unreadable::Refused(error) => error,
+            };
             Err(reader.name_error(error.for_lock(&key.name)))
         }
     }

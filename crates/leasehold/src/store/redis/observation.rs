@@ -16,6 +16,7 @@ use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::inspect::{Query, Reader, parsed, query};
 use super::keys::{annotation_key, queue_key, record_key};
+use super::latches::wrong_type_of_lock;
 use super::observers::ServerObservers;
 use super::tracking::START;
 use crate::Result;
@@ -75,10 +76,24 @@ pub(super) async fn observe(
     // Before the name is read, so that no change is missed.
     let changed = reader.observers().add(key);
     let read = reader.read_tracked(queries(key, kind)).await;
-    let observed = read.and_then(|(replies, tracked)| {
-        observation(key, kind, &replies, tracked.then_some(changed))
-    });
+    let observed = match read {
+        Ok((replies, tracked)) => {
+            let observed = observation(key, kind, &replies, tracked.then_some(changed));
+            match observed {
+                Err(error) if replies.first().is_some_and(is_wrong_type) => {
+                    Err(wrong_type_of_lock(reader, key, error).await)
+                }
+                observed => observed,
+            }
+        }
+        Err(error) => Err(error),
+    };
     observed.map_err(|error| reader.name_error(error.for_lock(&key.name)))
+}
+
+/// Whether a key has a value of another type than the command is for.
+pub(super) fn is_wrong_type(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if error.code() == "WRONGTYPE")
 }
 
 /// The record first: an annotation that was written under it is read with it.
