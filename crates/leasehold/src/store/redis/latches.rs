@@ -1,13 +1,14 @@
 //! Count-down latches: lists in the keys of records.
 
-use leasehold_core::{Arrival, LatchCount, LatchRefusal, LatchStatus};
+use leasehold_core::{Arrival, LatchRefusal, LatchStatus};
 use redis::{Cmd, RedisWrite as _, Value};
 
-use super::codec::{self, text};
+use super::codec;
 use super::errors;
-use super::inspect::{Query, Reader, query};
+use super::inspect::{Reader, is_wrong_type, query};
 use super::keys::record_key;
-use super::observation::{TrackingReader, is_wrong_type};
+use super::latch_status;
+use super::observation::TrackingReader;
 use crate::store::api::{Key, LatchObservation, latch_refused};
 use crate::{Error, Result};
 
@@ -79,7 +80,7 @@ fn failure(reply: &Value) -> Error {
 pub(super) async fn observe(reader: &impl TrackingReader, key: &Key) -> Result<LatchObservation> {
     // Before the latch is read, so that no change is missed.
     let changed = reader.observers().add(key);
-    let observed = match reader.read_tracked(vec![status_query(key)]).await {
+    let observed = match reader.read_tracked(vec![latch_status::query(key)]).await {
         Ok((replies, tracked)) => match replies.as_slice() {
             [reply] if is_wrong_type(reply) => Err(wrong_type_of_latch(reader, key).await),
             [reply] => status(key, reply).map(|latch| LatchObservation {
@@ -93,40 +94,16 @@ pub(super) async fn observe(reader: &impl TrackingReader, key: &Key) -> Result<L
     observed.map_err(|error| reader.name_error(error.for_lock(&key.name)))
 }
 
-/// The last element of a latch is its status.
-fn status_query(key: &Key) -> Query {
-    let (key, mut last) = query("LINDEX", record_key(key).to_string());
-    last.arg(-1);
-    (key, last)
-}
-
 fn status(key: &Key, reply: &Value) -> Result<Option<LatchStatus>> {
     let record = record_key(key).to_string();
     match reply {
         Value::Nil => Ok(None),
         Value::ServerError(error) => Err(errors::command_error("LINDEX", &record, error)),
         reply => {
-            let status = parse(reply);
+            let status = latch_status::parse(reply);
             Ok(Some(status.ok_or_else(|| errors::foreign_value(&record))?))
         }
     }
-}
-
-/// Parses the status of a latch. `None` if the value is not one of this library.
-fn parse(value: &Value) -> Option<LatchStatus> {
-    let value = text(value)?;
-    let (arrived, count) = value.strip_prefix("latch ")?.split_once(' ')?;
-    let number = |text: &str| {
-        let number = text.parse::<u32>().ok();
-        number.filter(|number| number.to_string() == text)
-    };
-    let status = LatchStatus {
-        arrived: number(arrived)?,
-        count: LatchCount::new(number(count)?)?.get(),
-    };
-    (1..=status.count)
-        .contains(&status.arrived)
-        .then_some(status)
 }
 
 /// The error of a latch whose key has another type: usually, the name is used as a lock.
@@ -137,43 +114,5 @@ async fn wrong_type_of_latch(reader: &impl Reader, key: &Key) -> Error {
         Ok([value]) if codec::record(value).is_some() => latch_refused(LatchRefusal::Lock),
         Ok(_) => errors::foreign_value(&record),
         Err(error) => error.clone(),
-    }
-}
-
-/// The error of a lock whose key has another type, as a reading of it found: that of a latch if it is one.
-pub(super) async fn wrong_type_of_lock(reader: &impl Reader, key: &Key, error: Error) -> Error {
-    match reader.read(vec![status_query(key)]).await.as_deref() {
-        Ok([value]) if parse(value).is_some() => errors::used_as_latch(),
-        Ok(_) => error,
-        Err(other) => other.clone(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_this_library_writes_is_a_latch() {
-        let parsed = |text: &str| parse(&Value::BulkString(text.as_bytes().to_vec()));
-        for (text, arrived, count) in [("latch 1 1", 1, 1), ("latch 7 10000", 7, 10_000)] {
-            assert_eq!(parsed(text), Some(LatchStatus { arrived, count }));
-        }
-        for other in [
-            "",
-            "latch",
-            "latch 1",
-            "latch 1 2 3",
-            "latch 0 2",
-            "latch 3 2",
-            "latch 01 2",
-            "latch +1 2",
-            "latch 1 10001",
-            "latch 1 99999999999",
-            ":latch 1 2",
-        ] {
-            assert_eq!(parsed(other), None, "{other}");
-        }
-        assert_eq!(parse(&Value::Nil), None);
     }
 }

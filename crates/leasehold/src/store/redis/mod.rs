@@ -12,7 +12,7 @@
 //! * `keys` writes and parses the names of keys, `slots` computes the slot of a cluster that a key has.
 //! * `replicas` waits for acknowledgements of replicas.
 //! * `inspect` reads records, `client_info` stores the description of a client.
-//! * `latches` counts arrivals at latches.
+//! * `latches` counts arrivals at latches, `latch_status` parses their status.
 //! * `annotations` stores texts of holders, `observation` reads the state of a name, whose changes are passed on to the
 //!   `observers`.
 //! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
@@ -34,6 +34,7 @@ pub(super) mod errors;
 pub(crate) mod fuzzing;
 mod inspect;
 mod keys;
+mod latch_status;
 mod latches;
 pub(super) mod master;
 mod notifications;

@@ -14,9 +14,8 @@ use super::codec::{record, time_left};
 use super::connect::is_replica;
 use super::connection_manager::ConnectionManager;
 use super::errors;
-use super::inspect::{Query, Reader, parsed, query};
+use super::inspect::{Query, Reader, is_wrong_type, parsed, query, wrong_type};
 use super::keys::{annotation_key, queue_key, record_key};
-use super::latches::wrong_type_of_lock;
 use super::observers::ServerObservers;
 use super::tracking::START;
 use crate::Result;
@@ -81,7 +80,7 @@ pub(super) async fn observe(
             let observed = observation(key, kind, &replies, tracked.then_some(changed));
             match observed {
                 Err(error) if replies.first().is_some_and(is_wrong_type) => {
-                    Err(wrong_type_of_lock(reader, key, error).await)
+                    Err(wrong_type(reader, key, error).await)
                 }
                 observed => observed,
             }
@@ -89,11 +88,6 @@ pub(super) async fn observe(
         Err(error) => Err(error),
     };
     observed.map_err(|error| reader.name_error(error.for_lock(&key.name)))
-}
-
-/// Whether a key has a value of another type than the command is for.
-pub(super) fn is_wrong_type(reply: &Value) -> bool {
-    matches!(reply, Value::ServerError(error) if error.code() == "WRONGTYPE")
 }
 
 /// The record first: an annotation that was written under it is read with it.
