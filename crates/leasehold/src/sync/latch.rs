@@ -8,7 +8,7 @@ use leasehold_core::latch::{TTL_DEFAULT, TTL_MAX, TTL_MIN, check_count};
 use leasehold_core::{Arrival, ArrivalId, LatchCount, LatchStatus};
 
 use crate::driver::Driver;
-use crate::driver::observer::{LatchState, Observer};
+use crate::driver::observer::Observer;
 use crate::store::{Key, latch_refused, no_latch};
 use crate::{Error, ErrorKind, Result, config};
 
@@ -156,7 +156,7 @@ impl Latch {
     ///
     /// Changes nothing.
     pub async fn wait(&self) -> Result<()> {
-        let mut observer = Observer::new(Arc::clone(&self.driver), self.key.clone(), LatchState);
+        let mut observer = Observer::of_latch(Arc::clone(&self.driver), self.key.clone());
         loop {
             let latch = observer.next().await?.latch;
             if self.checked(latch)?.is_open() {
