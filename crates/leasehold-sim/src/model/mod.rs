@@ -5,11 +5,12 @@
 //! * `times`: leases and deadlines on drifting clocks.
 //! * `failover`: one store that is replaced by a replica without the last grants.
 //! * `completion`: clients that run a job once.
+//! * `min_hold`: minimum holds on clocks that drift, and late requests of the clients that began them.
 //! * `watchdog`: a client's program, its rival, and nodes that keep its lease alive or release it.
 //! * [`rows`]: the variants that are explored, and their expected results. Each rule has a variant without it, in
 //!   which a property breaks: otherwise the model would prove nothing.
 //!
-//! The rules are those that ship: `mutex::apply`, `annotation::annotate`, `quorum::Round`, `Vote`, `Master` and `decide`,
+//! The rules are those that ship: `mutex::apply`, `annotation::annotate`, `MinHold`, `quorum::Round`, `Vote`, `Master` and `decide`,
 //! `time::deadline`, `watchdog::ClientMonitor` and `Registrations`. Messages, clocks and mutations belong to the
 //! model.
 //!
@@ -23,6 +24,7 @@ mod explore;
 mod failover;
 mod labels;
 mod masters;
+mod min_hold;
 pub mod rows;
 mod times;
 mod tokens;

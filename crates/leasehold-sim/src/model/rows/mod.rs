@@ -2,6 +2,7 @@
 
 mod completion;
 mod failover;
+mod min_hold;
 mod times;
 mod tokens;
 mod watchdog;
@@ -102,6 +103,7 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     rows.extend(times::rows(extent));
     rows.extend(failover::rows());
     rows.extend(completion::rows());
+    rows.extend(min_hold::rows(extent));
     rows.extend(watchdog::rows(extent));
     expected(rows)
 }
