@@ -38,6 +38,8 @@ pub enum Property {
     Once,
     /// A released lock stays taken until the end of its minimum hold.
     Reserved,
+    /// A latch opens only when as many members have arrived as its count says.
+    Counted,
 }
 
 impl fmt::Display for Property {
@@ -57,6 +59,7 @@ impl fmt::Display for Property {
             Self::Reported => "reported",
             Self::Once => "once",
             Self::Reserved => "reserved",
+            Self::Counted => "counted",
         })
     }
 }

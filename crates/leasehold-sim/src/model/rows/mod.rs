@@ -2,6 +2,7 @@
 
 mod completion;
 mod failover;
+mod latch;
 mod min_hold;
 mod times;
 mod tokens;
@@ -104,6 +105,7 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     rows.extend(failover::rows());
     rows.extend(completion::rows());
     rows.extend(min_hold::rows(extent));
+    rows.extend(latch::rows());
     rows.extend(watchdog::rows(extent));
     expected(rows)
 }

@@ -41,6 +41,11 @@ fn minimum_holds_have_the_expected_results() {
 }
 
 #[test]
+fn latches_have_the_expected_results() {
+    check(latch::rows());
+}
+
+#[test]
 fn the_watchdog_has_the_expected_results() {
     check(watchdog::rows(Extent::Short));
 }

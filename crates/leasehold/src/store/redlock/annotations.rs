@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 use leasehold_core::quorum::{Size, Verdict, Vote};
-use leasehold_core::{Annotation, AnnotationKind, LeaseId, Loss, Outcome};
+use leasehold_core::{Annotation, AnnotationKind, LeaseId, Loss, Outcome, Proclamation};
 use tokio::sync::oneshot;
 
 use super::fan_out::{WaitLimits, fan_out};
@@ -121,16 +121,16 @@ fn combined(size: Size, observations: Vec<Observation>) -> Observation {
 }
 
 /// The value of the holder, or without one of the last leader. A leader is held by a majority before it writes, so each
-/// copy is that of a leader. The text that most masters have counts, as a master may have missed the last one.
+/// copy is that of a leader. The latest value of that leader counts, as a master may have missed it.
 fn value(observations: &[Observation], holder: Option<LeaseId>) -> Option<Annotation> {
     let mut copies = BTreeMap::new();
     for it in observations.iter().filter_map(|it| it.annotation.as_ref()) {
-        let rank = (Some(it.lease) == holder, it.token, &*it.text);
-        copies.entry(rank).or_insert((0, it)).0 += 1;
+        let number = Proclamation::parse(&it.text).map(|value| value.number);
+        let rank = (Some(it.lease) == holder, it.token, number);
+        copies.insert(rank, it);
     }
-    let best = copies.into_iter();
-    let best = best.max_by_key(|((of_holder, token, _), (count, _))| (*of_holder, *token, *count));
-    best.map(|(_, (_, annotation))| annotation.clone())
+    let (_, latest) = copies.pop_last()?;
+    Some(latest.clone())
 }
 
 /// The first change at any master. `None` if too few masters report changes: a majority could change without them.
@@ -176,54 +176,47 @@ mod tests {
 
     #[test]
     fn a_value_is_that_of_the_holder_or_of_the_last_leader() {
-        let (old, new) = (Some((1, "old")), Some((2, "new")));
-        let later = Some((2, "later"));
+        let (old, new) = (Some((1, "9 old")), Some((2, "2 new")));
+        let later = Some((2, "10 later"));
         for (masters, holder, text) in [
             ([(None, None), (None, None), (None, None)], None, None),
-            (
-                [(Some(1), old), (Some(1), old), (None, None)],
-                Some(1),
-                Some("old"),
-            ),
+            ([(Some(1), old), (Some(1), old), (None, None)], Some(1), old),
             // A minority has missed the end of the former term.
             (
                 [(Some(1), old), (Some(2), new), (Some(2), new)],
                 Some(2),
-                Some("new"),
+                new,
             ),
             (
                 [(Some(2), old), (Some(2), old), (Some(2), new)],
                 Some(2),
-                Some("new"),
+                new,
             ),
             (
                 [(Some(2), new), (Some(2), new), (Some(2), later)],
                 Some(2),
-                Some("new"),
+                later,
             ),
             (
-                [(Some(2), later), (Some(2), new), (Some(2), later)],
+                [(Some(2), later), (Some(2), later), (Some(2), new)],
                 Some(2),
-                Some("later"),
+                later,
             ),
             (
                 [(Some(3), new), (Some(3), old), (Some(3), old)],
                 Some(3),
-                Some("new"),
+                new,
             ),
-            ([(None, old), (None, old), (None, new)], None, Some("new")),
+            ([(None, old), (None, old), (None, new)], None, new),
             // No majority holds it.
-            (
-                [(Some(1), old), (Some(2), new), (None, old)],
-                None,
-                Some("new"),
-            ),
+            ([(Some(1), old), (Some(2), new), (None, old)], None, new),
         ] {
             let observations = masters.map(|(holder, value)| at_master(holder, value));
             let found = combined(Size::new(3).unwrap(), observations.into());
             let leases = found.holder.map(|(lease, _)| lease.number);
             let annotation = found.annotation.as_ref();
             let found = (leases, annotation.map(|it| &*it.text));
+            let text = text.map(|(_, text)| text);
             assert_eq!(found, (holder, text), "{masters:?}");
         }
     }
