@@ -3,16 +3,21 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::ops::RangeBounds;
+use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use jiff::Timestamp;
 use leasehold::LockInfo;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::termios::tcgetwinsize;
 
 use crate::duration;
 use crate::exit::Failure;
 use crate::stderr;
+
+/// The width to which a column is cut at most.
+const CUT_WIDTH_MIN: u16 = 20;
 
 /// The holder of a lock in words, such as `ci-7, pid 812, deploy.sh ("#42")`.
 pub(crate) fn holder(info: &LockInfo) -> String {
@@ -84,6 +89,21 @@ pub(crate) fn table<const COLUMNS: usize>(
     table
 }
 
+/// Gives each row one line. At a terminal this column is cut to the width that is left, but not below a minimum.
+pub(crate) fn cut_to_lines(table: &mut Table, cut: usize) {
+    for row in table.row_iter_mut() {
+        row.max_height(1);
+    }
+    for column in table.column_iter_mut() {
+        column.set_constraint(match column.index == cut {
+            true => ColumnConstraint::LowerBoundary(Width::Fixed(CUT_WIDTH_MIN)),
+            false => ColumnConstraint::ContentWidth,
+        });
+        // No cell has one, so that none is cut between two words.
+        column.set_delimiter('\n');
+    }
+}
+
 /// How long ago a lock was acquired.
 pub(crate) fn age(info: &LockInfo) -> String {
     let ago = |since: SystemTime| since.elapsed().unwrap_or(Duration::ZERO);
@@ -145,11 +165,30 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 
 /// Writes to stdout. Returns whether somebody may read it: `false` for a closed pipe.
 pub(crate) fn write_to_reader(bytes: &[u8]) -> Result<bool, Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    match write_all(&mut io::stdout().lock(), bytes) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::own("stdout cannot be written", error)),
+    }
+}
+
+/// Writes all bytes to a stream, also where another process has made it non-blocking.
+pub(crate) fn write_all<S: Write + AsFd>(stream: &mut S, mut bytes: &[u8]) -> io::Result<()> {
+    loop {
+        let written = match bytes {
+            [] => stream.flush().map(|()| 0),
+            bytes => stream.write(bytes),
+        };
+        match written {
+            Ok(0) if bytes.is_empty() => return Ok(()),
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let _ = poll(&mut [PollFd::new(stream, PollFlags::OUT)], None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 
