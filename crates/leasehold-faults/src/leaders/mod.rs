@@ -103,6 +103,7 @@ pub(crate) fn run(
     thread::scope(|scope| {
         let running: Vec<_> = (seed..)
             .zip(scenarios)
+            .filter(|(_, scenario)| scenario.changes(form) > 0)
             .map(|(seed, scenario)| scope.spawn(move || scenario.run(form, seed, keep)))
             .collect();
         let rows = running.into_iter().map(|row| row.join().unwrap());
@@ -111,14 +112,16 @@ pub(crate) fn run(
 }
 
 impl Scenario {
-    fn run(&'static self, form: Form, seed: u64, keep: &impl Fn(&Path, &str, &CheckReport)) -> Row {
-        let changes = match form {
+    /// The number of changes of a form.
+    fn changes(&self, form: Form) -> usize {
+        match form {
             Form::Short => self.short,
             Form::Percent(percent) => (self.changes * usize::from(percent)).div_ceil(100),
-        };
-        if changes == 0 {
-            return Outcome::default().row(self.name, self.description);
         }
+    }
+
+    fn run(&'static self, form: Form, seed: u64, keep: &impl Fn(&Path, &str, &CheckReport)) -> Row {
+        let changes = self.changes(form);
         eprintln!("{}: {changes} changes", self.name);
         // Where temporary files are: a candidate must not wait for a disk.
         let directory = tempfile::tempdir().unwrap();
