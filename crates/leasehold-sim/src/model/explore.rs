@@ -36,6 +36,8 @@ pub enum Property {
     Reported,
     /// A job that runs once is completed once.
     Once,
+    /// A latch opens only when as many members have arrived as its count says.
+    Counted,
 }
 
 impl fmt::Display for Property {
@@ -54,6 +56,7 @@ impl fmt::Display for Property {
             Self::Bounded => "bounded",
             Self::Reported => "reported",
             Self::Once => "once",
+            Self::Counted => "counted",
         })
     }
 }

@@ -5,11 +5,12 @@
 //! * `times`: leases and deadlines on drifting clocks.
 //! * `failover`: one store that is replaced by a replica without the last grants.
 //! * `completion`: clients that run a job once.
+//! * `latch`: members that arrive at a latch.
 //! * `watchdog`: a client's program, its rival, and nodes that keep its lease alive or release it.
 //! * [`rows`]: the variants that are explored, and their expected results. Each rule has a variant without it, in
 //!   which a property breaks: otherwise the model would prove nothing.
 //!
-//! The rules are those that ship: `mutex::apply`, `annotation::annotate`, `quorum::Round`, `Vote`, `Master` and `decide`,
+//! The rules are those that ship: `mutex::apply`, `annotation::annotate`, `latch::arrive`, `quorum::Round`, `Vote`, `Master` and `decide`,
 //! `time::deadline`, `watchdog::ClientMonitor` and `Registrations`. Messages, clocks and mutations belong to the
 //! model.
 //!
@@ -22,6 +23,7 @@ mod core;
 mod explore;
 mod failover;
 mod labels;
+mod latch;
 mod masters;
 pub mod rows;
 mod times;

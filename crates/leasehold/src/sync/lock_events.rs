@@ -65,10 +65,10 @@ impl LockEvents {
                 biased;
                 state = self.observer.next() => {
                     let state = state?;
-                    self.handle_state(state);
+                    self.handle_state(&state);
                 }
                 completion = completion => {
-                    let completion = completion?.annotation;
+                    let completion = completion?.annotation.clone();
                     let event = lock_event::completed(self.completion.as_ref(), completion.as_ref());
                     self.completion = Some(completion);
                     self.events.extend(event);
@@ -77,7 +77,7 @@ impl LockEvents {
         }
     }
 
-    fn handle_state(&mut self, observation: Observation) {
+    fn handle_state(&mut self, observation: &Observation) {
         let holder = observation.holder.map(|(lease, _)| lease);
         let changed = self.filter.handle(holder, observation.annotation.as_ref());
         let before = self.state.take();

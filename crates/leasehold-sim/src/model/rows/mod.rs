@@ -2,6 +2,7 @@
 
 mod completion;
 mod failover;
+mod latch;
 mod times;
 mod tokens;
 mod watchdog;
@@ -102,6 +103,7 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     rows.extend(times::rows(extent));
     rows.extend(failover::rows());
     rows.extend(completion::rows());
+    rows.extend(latch::rows());
     rows.extend(watchdog::rows(extent));
     expected(rows)
 }

@@ -36,6 +36,11 @@ fn completion_records_have_the_expected_results() {
 }
 
 #[test]
+fn latches_have_the_expected_results() {
+    check(latch::rows());
+}
+
+#[test]
 fn the_watchdog_has_the_expected_results() {
     check(watchdog::rows(Extent::Short));
 }
