@@ -13,8 +13,8 @@ use crate::name::{self, NameError};
 use crate::time::StoreTime;
 use crate::token::Token;
 
-/// The longest text in bytes: 4 KiB.
-pub const ANNOTATION_BYTES_MAX: usize = 4096;
+/// The longest text in bytes: a value of 4 KiB and its number.
+pub const ANNOTATION_BYTES_MAX: usize = 4096 + 64;
 
 /// The longest key of a completion in bytes.
 pub const COMPLETION_KEY_BYTES_MAX: usize = 256;

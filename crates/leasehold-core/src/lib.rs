@@ -50,7 +50,7 @@ pub mod watchdog;
 pub use acquisition::{Acquisition, LeaseOptions};
 pub use annotation::{Annotation, AnnotationKind, CompletionKey};
 pub use contention::{Chain, Handoff};
-pub use election::{Leader, LeaderFilter};
+pub use election::{Leader, LeaderFilter, Proclamation};
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
 pub use job::{Completion, CompletionError, Due, JobSchedule, Period, Slots};

@@ -36,6 +36,11 @@ fn completion_records_have_the_expected_results() {
 }
 
 #[test]
+fn minimum_holds_have_the_expected_results() {
+    check(min_hold::rows(Extent::Short));
+}
+
+#[test]
 fn latches_have_the_expected_results() {
     check(latch::rows());
 }
