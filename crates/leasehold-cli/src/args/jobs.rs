@@ -60,7 +60,7 @@ pub(crate) struct RunCommand {
     pub(crate) run: RunArgs,
 }
 
-/// Run a command once for a key, on one of all machines that start it.
+/// Run a command once for a key, on one of several machines.
 ///
 /// The others wait until the run is complete, and exit with 0 without running the command. If the run fails, is lost or
 /// its machine dies, one of them takes over. Options stand before COMMAND; all that follows its first word belongs to it.
