@@ -1,5 +1,6 @@
 //! `leasehold watch`: the events of locks, one in each line.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use leasehold::{Client, ClientInfo, LeaseId, LockEvent, Mutex};
@@ -28,6 +29,7 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
         let record: EventRecord = record?;
         let text = match args.json {
             true => json::to_line(&json::Event::from(&record))?,
+            false if print_silence(&record, client.store()) => continue,
             false => text(&record),
         };
         if !output::write_to_reader(format!("{text}\n").as_bytes())? {
@@ -69,6 +71,24 @@ async fn client_of(mutex: &Mutex, lease: LeaseId) -> Option<ClientInfo> {
     info.client.filter(|_| info.lease == lease)
 }
 
+/// Prints that events are missed or not missed any more, as it is no event of the lock. Returns whether it was that.
+fn print_silence(record: &EventRecord, store: &dyn fmt::Display) -> bool {
+    let name = &record.name;
+    match &record.event {
+        LockEvent::Unobserved(_) => {
+            let since = record.unobserved_since().and_then(output::rfc3339);
+            let since = since.unwrap_or_default();
+            note!(
+                "leasehold: lock {name:?} at {store}: not observed since {since}, because the store fails or does not \
+                 reply; events are missed meanwhile"
+            );
+        }
+        LockEvent::Observed => note!("leasehold: lock {name:?} at {store}: observed again"),
+        _ => return false,
+    }
+    true
+}
+
 fn text(record: &EventRecord) -> String {
     let client = || match &record.client {
         Some(it) => output::client(&it.host, it.pid, &it.program, &it.label),
@@ -78,7 +98,8 @@ fn text(record: &EventRecord) -> String {
         LockEvent::Held(lease) => format!("held by {}, lease {lease}", client()),
         LockEvent::Free => "free".to_owned(),
         LockEvent::Granted(lease) => format!("granted to {}, lease {lease}", client()),
-        LockEvent::Released(lease) => format!("released by lease {lease}, or freed by force"),
+        LockEvent::Released(lease) => format!("released, lease {lease}"),
+        LockEvent::Revoked(lease) => format!("revoked by an operator, lease {lease}"),
         LockEvent::Expired(lease) => format!("expired, lease {lease}"),
         LockEvent::QueueLength(waiters) => {
             format!("{} in the queue", output::count(*waiters, "waiter"))

@@ -21,6 +21,16 @@ const READ_INTERVAL_MAX: Duration = Duration::from_secs(30);
 /// store with its observers.
 const READ_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
+/// How long the store may fail before that is reported: longer than it takes to connect again.
+const SILENCE_MIN: Duration = Duration::from_secs(3);
+
+/// The result of [`Observer::next_reading`].
+pub(crate) enum Reading {
+    State(Observation),
+    /// The store has not replied, or has failed, for a while. The last state was read this long ago.
+    Silence(Duration),
+}
+
 /// Reads the holder, the number of waiters and one annotation of a name, at first and after each change.
 ///
 /// It returns the newest state, not each one in between.
@@ -32,8 +42,12 @@ pub(crate) struct Observer {
     read_at: Option<tokio::time::Instant>,
     /// What comes before the next reading. `None`: it is due.
     pending: Option<Pending>,
+    /// When the last state was known.
+    known_at: Option<Instant>,
     /// Since when the store fails.
     failing: Option<Instant>,
+    /// Whether that was reported.
+    silent: bool,
 }
 
 /// The end of a wait: whichever comes first.
@@ -50,7 +64,9 @@ impl Observer {
             kind,
             read_at: None,
             pending: None,
+            known_at: None,
             failing: None,
+            silent: false,
         }
     }
 
@@ -66,6 +82,15 @@ impl Observer {
     ///
     /// Dropping the future loses no change.
     pub(crate) async fn next(&mut self) -> Result<Observation> {
+        loop {
+            if let Reading::State(observation) = self.next_reading().await? {
+                return Ok(observation);
+            }
+        }
+    }
+
+    /// As [`Observer::next`], but also returns once that the store fails for a while.
+    pub(crate) async fn next_reading(&mut self) -> Result<Reading> {
         let driver = Arc::clone(&self.driver);
         let clock = &*driver.context.clock;
         loop {
@@ -85,13 +110,21 @@ impl Observer {
                 tokio::time::sleep_until(read_at + READ_INTERVAL_MIN).await;
             }
             self.read_at = Some(tokio::time::Instant::now());
-            let read = driver.context.store.observe(&self.key, &self.kind).await;
+            let asked_at = clock.now();
+            let silent_at = self.failing.unwrap_or(asked_at).after(SILENCE_MIN);
+            let read = tokio::select! {
+                biased;
+                read = driver.context.store.observe(&self.key, &self.kind) => read,
+                () = clock.sleep_until(silent_at), if !self.silent => {
+                    return Ok(self.silence(asked_at, clock.now()));
+                }
+            };
             let now = clock.now();
             match read {
                 Ok(mut observation) => {
-                    self.failing = None;
+                    (self.known_at, self.failing, self.silent) = (Some(now), None, false);
                     self.pending = Some(Pending::until_change(&mut observation, now));
-                    return Ok(observation);
+                    return Ok(Reading::State(observation));
                 }
                 Err(error) if error.is_transient() => {
                     let error = driver.context.name_error(error, &self.key);
@@ -103,10 +136,20 @@ impl Observer {
                         changed: None,
                         until: now.after(retry),
                     });
+                    if !self.silent && silent_at <= now {
+                        return Ok(self.silence(since, now));
+                    }
                 }
                 Err(error) => return Err(driver.context.name_error(error, &self.key)),
             }
         }
+    }
+
+    /// Reports that the store has failed since an instant, or before.
+    fn silence(&mut self, since: Instant, now: Instant) -> Reading {
+        self.silent = true;
+        let failing = *self.failing.get_or_insert(since);
+        Reading::Silence(now.since(self.known_at.unwrap_or(failing)))
     }
 }
 

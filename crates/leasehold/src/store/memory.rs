@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::annotation::{self, Annotation, AnnotationKind};
+use leasehold_core::lock_event::REVOCATION_RETENTION;
 use leasehold_core::mutex::{self, Loss, Record};
-use leasehold_core::{ClientId, Instant, StoreTime};
+use leasehold_core::{ClientId, Instant, LeaseId, Outcome, StoreTime};
 
 use crate::clock::{BootClock, Clock};
 use crate::store::api::private::Sealed;
@@ -51,6 +52,8 @@ struct Tables {
     records: HashMap<Key, Record>,
     /// With the time until which they are kept.
     annotations: HashMap<(Key, AnnotationKind), (Annotation, StoreTime)>,
+    /// The lease that was revoked last, for observers, with the time until which it is kept.
+    revocations: HashMap<Key, (LeaseId, StoreTime)>,
     clients: HashMap<ClientId, (ClientInfo, StoreTime)>,
     listeners: HashMap<ClientId, Weak<dyn Listener>>,
     gc_at: usize,
@@ -123,6 +126,7 @@ impl MemoryStore {
         Observation {
             now,
             holder: holder.map(|hold| (hold.lease, now.until(hold.expires_at))),
+            revoked: tables.revoked(key, now),
             waiters: record.map_or(0, |record| visible(record, now).1),
             annotation: tables.annotation(key, kind, now).cloned(),
             changed,
@@ -146,7 +150,10 @@ impl Tables {
         changed: &mut Vec<&'a Key>,
     ) -> Reply {
         let Self {
-            records, listeners, ..
+            records,
+            listeners,
+            revocations,
+            ..
         } = self;
         let listener = |client| listeners.get(&client).and_then(Weak::upgrade);
         let record = match records.get_mut(&request.key) {
@@ -164,8 +171,21 @@ impl Tables {
         if visible(record, now) != before {
             changed.push(&request.key);
         }
+        if let Outcome::Revoked {
+            cut_off: Some(lease),
+        } = outcome
+        {
+            let revoked = (lease, now.after_span(REVOCATION_RETENTION));
+            revocations.insert(request.key.clone(), revoked);
+        }
         let now = Some(now);
         Reply::Applied { outcome, now }
+    }
+
+    /// The lease that was revoked last.
+    fn revoked(&self, key: &Key, now: StoreTime) -> Option<LeaseId> {
+        let (lease, until) = self.revocations.get(key)?;
+        (now < *until).then_some(*lease)
     }
 
     /// Stores an annotation by the rule.
@@ -197,7 +217,7 @@ impl Tables {
         (now < *until).then_some(annotation)
     }
 
-    /// Removes free records, and expired clients and annotations, whenever the tables have doubled since the last time.
+    /// Removes free records, and expired clients, annotations and revocations, whenever the tables have doubled since the last time.
     ///
     /// A free record is kept as long as its counter is ahead of the clock. The clock of this store is never set
     /// back, so after that a new record would issue the same tokens.
@@ -213,6 +233,7 @@ impl Tables {
         });
         self.clients.retain(|_, (_, until)| now < *until);
         self.annotations.retain(|_, (_, until)| now < *until);
+        self.revocations.retain(|_, (_, until)| now < *until);
         self.gc_at = (self.records.len() + self.annotations.len()) * 2;
     }
 

@@ -344,7 +344,8 @@ impl Leaders {
     /// Waits for the next leader: first the leader at this moment, then each change of the leader or its value. `None`:
     /// nobody leads, or the leader has not proclaimed a value yet.
     ///
-    /// Terms never fall. Of several changes between two calls, only the newest is returned.
+    /// Terms never fall. Of several changes between two calls, only the newest is returned. While the store fails, nothing
+    /// is returned, and the last leader may not lead any more: [`Mutex::events`] of [`Election::mutex`] reports that.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::error::Fault;
 use super::notify::Outbox;
-use super::{annotations, observers, records};
+use super::{annotations, observers, records, revocations};
 use crate::store::api::{ClientInfo, Key, Reply, Request};
 use crate::store::observation::visible;
 use crate::{Error, Result};
@@ -207,6 +207,12 @@ fn apply(
     let outcome = mutex::apply(&mut record, &op, now, notify);
     if loaded != Some(&record) {
         records::save(db, key, before.as_ref(), &record)?;
+    }
+    if let Outcome::Revoked {
+        cut_off: Some(lease),
+    } = outcome
+    {
+        revocations::save(db, key, lease, now)?;
     }
     if loaded.map(|before| visible(before, now)) != Some(visible(&record, now)) {
         observers::notify(db, key, now, outbox)?;

@@ -34,6 +34,7 @@ mod observers;
 mod opened;
 mod path;
 mod records;
+mod revocations;
 mod row;
 mod schema;
 mod time;

@@ -4,7 +4,7 @@
 pub(super) const APPLICATION_ID: i32 = 0x4c53_4844;
 
 /// The version of the tables below, `user_version` of the file.
-pub(super) const VERSION: i32 = 2;
+pub(super) const VERSION: i32 = 3;
 
 /// The tables. All times are microseconds of the store's clock, see
 /// [`super::time`]; a ttl is in milliseconds.
@@ -14,6 +14,7 @@ pub(super) const VERSION: i32 = 2;
 /// A record without `client` is free and kept for its counter or its queue. `queue_until` is when the queue
 /// expires; without it there is no queue, and `waiters` is not read.
 /// The kind of an annotation is a number, see [`super::annotations`]; only a completion for one key has a key.
+/// `revocations` has the lease of each name that was revoked last, for observers.
 /// `observers` has the clients that are notified when the record or an annotation of a name changes.
 pub(super) const TABLES: &str = "
     CREATE TABLE meta (
@@ -71,6 +72,15 @@ pub(super) const TABLES: &str = "
         PRIMARY KEY (namespace, tenant, name, kind, completion_key)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX annotations_by_end ON annotations (until);
+    CREATE TABLE revocations (
+        namespace TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        client TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        until INTEGER NOT NULL,
+        PRIMARY KEY (namespace, tenant, name)
+    ) STRICT, WITHOUT ROWID;
     CREATE TABLE observers (
         namespace TEXT NOT NULL,
         tenant TEXT NOT NULL,
