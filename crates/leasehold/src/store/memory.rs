@@ -319,6 +319,14 @@ impl Store for MemoryStore {
         })
     }
 
+    fn client_info<'a>(
+        &'a self,
+        _space: &'a Keyspace,
+        client: ClientId,
+    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
+        Box::pin(async move { Ok(lock(&self.tables).client_info(client, self.now())) })
+    }
+
     fn annotate<'a>(
         &'a self,
         key: &'a Key,

@@ -318,6 +318,14 @@ impl Store for SqliteStore {
         }))
     }
 
+    fn client_info<'a>(
+        &'a self,
+        _space: &'a Keyspace,
+        client: ClientId,
+    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
+        Box::pin(self.call(move |reply| Command::Read(Read::Client { client, reply })))
+    }
+
     fn annotate<'a>(
         &'a self,
         key: &'a Key,
