@@ -14,7 +14,7 @@ use leasehold::Secret;
 use leasehold::watchdog::Watchdog;
 use serde::{Deserialize, Serialize};
 
-use self::Scenario::{Contended, Independent, Many, Renew, Uncontended, Wakeup, Watched};
+use self::Scenario::{Contended, Independent, Many, Observe, Renew, Uncontended, Wakeup, Watched};
 use crate::Result;
 use crate::target::Target;
 
@@ -33,13 +33,15 @@ const SECTION_MAX: Duration = Duration::from_secs(1);
 const WITH_TASKS: &[Scenario] = &[Uncontended, Independent, Contended, Many, Renew, Watched];
 
 /// The options that only some scenarios have.
-const SCENARIOS_OF: [(&str, &[Scenario]); 9] = [
+const SCENARIOS_OF: [(&str, &[Scenario]); 11] = [
     ("tasks", WITH_TASKS),
     ("threads", WITH_TASKS),
-    ("processes", &[Contended, Many]),
+    ("processes", &[Contended, Many, Observe]),
     ("section", &[Contended]),
     ("names", &[Many]),
     ("waiters", &[Wakeup]),
+    ("observers", &[Observe]),
+    ("election", &[Wakeup, Observe]),
     ("leases", &[Renew]),
     ("ttl", &[Renew]),
     ("watchdog", &[Watched]),
@@ -109,7 +111,7 @@ pub(crate) struct Settings {
         ("scenario", "independent", "256"), ("scenario", "renew", "256"),
     ])]
     pub(crate) tasks: u16,
-    /// contended, many: number of processes
+    /// contended, many: number of processes; observe: number of processes that share the observers
     #[arg(long, value_name = "N", value_parser = up_to::<u16>(64), default_value_t = 1)]
     pub(crate) processes: u16,
     /// contended: duration of the critical section
@@ -123,6 +125,12 @@ pub(crate) struct Settings {
     /// wakeup: number of waiters while the server's work is measured
     #[arg(long, value_name = "N", value_parser = up_to::<u16>(500), default_value_t = 1)]
     pub(crate) waiters: u16,
+    /// observe: number of observers
+    #[arg(long, value_name = "N", value_parser = up_to::<u16>(10_000), default_value_t = 100)]
+    pub(crate) observers: u16,
+    /// wakeup, observe: measure leaders that resign instead of holders that release
+    #[arg(long)]
+    pub(crate) election: bool,
     /// renew: number of locks held at once
     #[arg(long, value_name = "N", value_parser = up_to::<u32>(2_000_000), default_value_t = 100_000)]
     pub(crate) leases: u32,
@@ -154,6 +162,9 @@ pub(crate) enum Scenario {
     /// A lock passes back and forth between processes: the time from a release to the next acquisition,
     /// and what waiting costs the server
     Wakeup,
+    /// Observers of a lock or an election: the time from a release to the moment at which each of them is told the
+    /// next holder
+    Observe,
     /// Many tasks and many locks, some wanted more often than others
     Many,
     /// One process holds very many locks: the cost of renewing their leases, and what becomes slower
@@ -168,6 +179,7 @@ EXAMPLES
   leasehold-bench --store redis://db --scenario contended --tasks 16 --processes 4
   leasehold-bench --store redis://db --scenario contended --section 1ms --seconds 10 --json
   leasehold-bench --store redis://db --scenario wakeup --waiters 100
+  leasehold-bench --store redis://db --scenario observe --election --processes 5
   leasehold-bench --store redis://db --scenario many --names 10000
   leasehold-bench --store redis://db --scenario renew --leases 1000000
   leasehold watchdog & leasehold-bench --store redis://db --scenario watched";
@@ -215,6 +227,9 @@ impl Options {
                         that processes share"
                     .into(),
             );
+        }
+        if scenario == Observe && settings.observers < settings.processes {
+            return Err("--observers must be at least as many as --processes".into());
         }
         if settings.section > SECTION_MAX {
             return Err("--section can be 1 s at most".into());
@@ -330,6 +345,7 @@ mod tests {
             ),
             ("redis://host --scenario wakeup", "waiters: 1,"),
             ("redis://host --scenario wakeup", "duration: 5s"),
+            ("memory: --scenario observe", "observers: 100,"),
         ] {
             let settings = format!("{:?}", settings(line).unwrap());
             assert!(settings.contains(part), "{line}: {settings}");
@@ -366,6 +382,8 @@ mod tests {
             ("redis://h --scenario contended --names 5", "many"),
             ("redis://h --scenario many --section 1ms", "contended"),
             ("redis://h --scenario contended --waiters 5", "wakeup"),
+            ("redis://h --scenario wakeup --observers 5", "observe"),
+            ("redis://h --scenario many --election", "wakeup, observe"),
             ("redis://h --scenario many --leases 5", "renew"),
             ("redis://h --ttl 5s", "renew"),
             ("redis://h --watchdog unix:/path", "watched"),
@@ -385,6 +403,10 @@ mod tests {
             ("redis://h --scenario contended --tasks 0", "--tasks"),
             ("memory: --scenario wakeup", "one process"),
             ("memory: --scenario many --processes 2", "one process"),
+            (
+                "redis://h --scenario observe --observers 2 --processes 3",
+                "--observers",
+            ),
         ] {
             let error = settings(line).unwrap_err();
             assert!(error.contains(hint), "{line}: {error}");

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// The commands that run scripts.
 const RUN_SCRIPTS: [&str; 2] = ["cmdstat_eval", "cmdstat_evalsha"];
 
+/// The command with which each observation asks for the role of the server.
+const ASKS_FOR_ROLE: &str = "cmdstat_hello";
+
 /// The work of a server, for all its clients, since it was started or between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerStats {
@@ -15,6 +18,8 @@ pub(crate) struct ServerStats {
     pub(crate) script_calls: u64,
     /// The time in them, without reading and writing sockets.
     pub(crate) script_time: Duration,
+    /// How often a name was read for its observers. New connections count, too.
+    pub(crate) readings: u64,
 }
 
 impl ServerStats {
@@ -22,20 +27,23 @@ impl ServerStats {
     pub(crate) fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
         let mut stats = Self::default();
         for (name, value) in lines.filter_map(|line| line.trim_end().split_once(':')) {
+            let number = |wanted: &str| {
+                let mut fields = value.split(',').filter_map(|field| field.split_once('='));
+                let found = fields.find(|(name, _)| *name == wanted);
+                found
+                    .and_then(|(_, number)| number.parse().ok())
+                    .unwrap_or(0)
+            };
             match name {
                 "used_cpu_sys" | "used_cpu_user" => {
                     let seconds = value.parse().unwrap_or(0.0);
                     stats.cpu += Duration::try_from_secs_f64(seconds).unwrap_or_default();
                 }
                 _ if RUN_SCRIPTS.contains(&name) => {
-                    let number = |wanted: &str| {
-                        let mut fields = value.split(',').filter_map(|field| field.split_once('='));
-                        let found = fields.find(|(name, _)| *name == wanted);
-                        found.and_then(|(_, number)| number.parse().ok())
-                    };
-                    stats.script_calls += number("calls").unwrap_or(0);
-                    stats.script_time += Duration::from_micros(number("usec").unwrap_or(0));
+                    stats.script_calls += number("calls");
+                    stats.script_time += Duration::from_micros(number("usec"));
                 }
+                ASKS_FOR_ROLE => stats.readings += number("calls"),
                 _ => {}
             }
         }
@@ -49,6 +57,7 @@ impl ServerStats {
             cpu: self.cpu.saturating_sub(earlier.cpu),
             script_calls: self.script_calls.saturating_sub(earlier.script_calls),
             script_time: self.script_time.saturating_sub(earlier.script_time),
+            readings: self.readings.saturating_sub(earlier.readings),
         }
     }
 }
@@ -61,6 +70,7 @@ impl Add for ServerStats {
             cpu: self.cpu + other.cpu,
             script_calls: self.script_calls + other.script_calls,
             script_time: self.script_time + other.script_time,
+            readings: self.readings + other.readings,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 use crate::options::Scenario;
-use crate::scenario::{contention, wakeup};
+use crate::scenario::{contention, observe, wakeup};
 use crate::workers::{Job, Reply};
 use crate::{FAILED, Result, failed, runtime, with_sources};
 
@@ -36,6 +36,7 @@ fn work() -> Result<()> {
     runtime(job.settings.threads)?.block_on(async {
         match job.settings.scenario {
             Scenario::Wakeup => wakeup::serve(&job, &mut orders).await,
+            Scenario::Observe => observe::serve(&job, &mut orders).await,
             _ => contention::serve(&job, &mut orders).await,
         }
     })

@@ -181,8 +181,10 @@ fn wakeup_measures_the_server_and_leaves_no_lock() {
 #[test]
 fn wakeup_needs_no_server() {
     let (directory, file) = sqlite();
-    let report = report(&file, &["wakeup"]);
+    let report = report(&file, &["wakeup", "--election"]);
     assert!(number(&report, "wakeup.count") > 0.0);
+    let proclaimed = number(&report, "proclaimed.p50_us");
+    assert!(proclaimed >= number(&report, "wakeup.p50_us"), "{report}");
     assert!(number(&report, "round_trip.p50_us") > 0.0);
     assert!(number(&report, "while_waiting.requests_per_waiter_and_ttl") >= 0.0);
     for name in ["ping", "many_waiters", "server_cpu_ratio"] {
@@ -190,6 +192,30 @@ fn wakeup_needs_no_server() {
     }
     assert!(report["one_waiter"]["server_cpu_us_per_release"].is_null());
     check_only_the_store_is_left(&directory);
+}
+
+/// Checks a run with observers: each of them is told of each change.
+fn check_observe(store: &str, args: &[&str]) -> Value {
+    let report = report(store, &[&["observe", "--observers", "3"], args].concat());
+    let changes = number(&report, "changes");
+    assert!(changes > 0.0);
+    assert_eq!(number(&report, "granted.count"), changes);
+    for name in ["told", "told_since_grant"] {
+        assert_eq!(number(&report[name], "count"), 3.0 * changes, "{report}");
+    }
+    assert!(number(&report, "told.p50_us") > 0.0);
+    report
+}
+
+#[test]
+fn every_observer_is_told_of_each_change() {
+    let server = RedisServer::start();
+    let report = check_observe(&server.url(), &["--election", "--processes", "2"]);
+    assert!(number(&report, "readings_per_change") > 0.0);
+    assert!(number(&report, "server_cpu_us_per_change") > 0.0);
+    assert!(held(&server.url()).is_empty());
+    let report = check_observe("memory:", &[]);
+    assert!(report["readings_per_change"].is_null());
 }
 
 /// Checks what is true wherever locks are renewed: each in every third of its ttl, and none is lost.

@@ -6,7 +6,9 @@ use std::io::{self, Read as _};
 use std::path::Path;
 use std::time::Duration;
 
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use clap::{
+    Arg, ArgMatches, Args as _, Command, CommandFactory as _, FromArgMatches as _, ValueHint,
+};
 use clap_complete::Shell;
 use leasehold::Client;
 
@@ -31,10 +33,38 @@ const CURSOR: &str = "\u{1}";
 
 pub(crate) fn print(args: &CompletionsArgs) -> Result<u8, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "leasehold", &mut script);
+    clap_complete::generate(args.shell, &mut definition(), "leasehold", &mut script);
     let script = with_names(args.shell, &String::from_utf8_lossy(&script));
     output::print_bytes(script.as_bytes())?;
     Ok(0)
+}
+
+/// The command line as it is completed: without hidden options, and without names of files for values of another kind.
+fn definition() -> Command {
+    let definition = Cli::command().mut_args(|option| option.global(false));
+    let definition = definition.mut_subcommands(|subcommand| {
+        let is_hidden = |option: &Arg| option.is_hide_set();
+        let has_hidden = subcommand.get_arguments().any(is_hidden);
+        let visible = match has_hidden {
+            true => Command::new(subcommand.get_name().to_owned())
+                .about(subcommand.get_about().cloned().unwrap_or_default())
+                .args(subcommand.get_arguments().filter(|it| !is_hidden(it))),
+            false => StoreArgs::augment_args(subcommand),
+        };
+        visible.mut_args(with_hint)
+    });
+    definition.mut_args(with_hint)
+}
+
+/// Without a hint, the shells complete the value of an option as the name of a file.
+fn with_hint(option: Arg) -> Arg {
+    let is_text = option.get_action().takes_values()
+        && option.get_value_hint() == ValueHint::Unknown
+        && option.get_possible_values().is_empty();
+    match is_text && !option.is_positional() {
+        true => option.value_hint(ValueHint::Other),
+        false => option,
+    }
 }
 
 /// The script, with the names of locks where the shell can call a program for them.
@@ -42,14 +72,18 @@ fn with_names(shell: Shell, script: &str) -> String {
     match shell {
         Shell::Bash => format!("{script}\n{}", include_str!("completions/names.bash")),
         Shell::Fish => {
-            let before_command = "__fish_leasehold_before_command";
-            let script = script.replace("__fish_leasehold_using_subcommand run", before_command);
+            let mut script = script.to_owned();
+            for subcommand in ["run", "once", "elect"] {
+                let is_used = format!("\"__fish_leasehold_using_subcommand {subcommand}");
+                let condition = format!("{is_used}; and __fish_leasehold_before_command");
+                script = script.replace(&is_used, &condition);
+            }
             format!("{script}\n{}", include_str!("completions/names.fish"))
         }
         Shell::Zsh => {
             let mut lines: Vec<_> = script.lines().map(str::to_owned).collect();
             for line in &mut lines {
-                if line.starts_with("':name -- ") {
+                if line.starts_with("':name -- ") || line.starts_with("'*::name -- ") {
                     *line = line.replace(":_default'", ":_leasehold_names'");
                 }
                 // No options of this program behind the first word of a command.
@@ -81,8 +115,8 @@ pub(crate) fn reply() -> Option<u8> {
     let found = read.ok().and_then(|_| match query == NAMES {
         true => {
             let words = shell::words(line);
-            let (store, prefix) = name_at_cursor(&words)?;
-            let _ = print_names(&store, prefix);
+            let (store, given, prefix) = name_at_cursor(&words)?;
+            let _ = print_names(&store, &given, prefix);
             Some(())
         }
         false => output::print_line(command_at_cursor(line)?).ok(),
@@ -90,16 +124,18 @@ pub(crate) fn reply() -> Option<u8> {
     Some(u8::from(found.is_none()))
 }
 
-/// The store and the begin of the name, if the last word is the name of a lock.
-fn name_at_cursor(words: &[String]) -> Option<(StoreArgs, &str)> {
+/// The store, the names before the cursor, and the begin of the name at the cursor, if the last word is the name of a
+/// lock.
+fn name_at_cursor(words: &[String]) -> Option<(StoreArgs, Vec<String>, &str)> {
     let (matches, last) = parse(words)?;
     let (_, matches) = matches.subcommand()?;
-    let name = matches.try_get_one::<String>("name").ok()??;
-    if name != CURSOR || last.starts_with('-') {
+    let names = matches.try_get_many::<String>("name").ok()??;
+    let mut given: Vec<_> = names.cloned().collect();
+    if given.pop()? != CURSOR || last.starts_with('-') {
         return None;
     }
     let store = StoreArgs::from_arg_matches(matches).ok()?;
-    Some((store, last))
+    Some((store, given, last))
 }
 
 /// The command of a run, up to the cursor, if the last word is a part of it.
@@ -134,7 +170,7 @@ fn parse(words: &[String]) -> Option<(ArgMatches, &str)> {
     Some((matches, last))
 }
 
-fn print_names(store: &StoreArgs, prefix: &str) -> Option<()> {
+fn print_names(store: &StoreArgs, given: &[String], prefix: &str) -> Option<()> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().ok()?;
     let names = runtime.block_on(async {
@@ -143,17 +179,18 @@ fn print_names(store: &StoreArgs, prefix: &str) -> Option<()> {
     });
     // The look-up of a host may still be under way.
     runtime.shutdown_background();
-    for name in completed(&names?, prefix) {
+    for name in completed(&names?, given, prefix) {
         output::print_line(name).ok()?;
     }
     Some(())
 }
 
-/// The names that complete a word. Another process chooses the name of its lock, and a shell may run a part of a name
-/// that needs quotes.
-fn completed<'a>(names: &'a [String], prefix: &str) -> Vec<&'a str> {
-    let names = names.iter().map(String::as_str);
+/// The names that complete a word, without those that the line has already. Another process chooses the name of its
+/// lock, and a shell may run a part of a name that needs quotes.
+fn completed<'a>(names: &'a [String], given: &[String], prefix: &str) -> Vec<&'a str> {
+    let names = names.iter().filter(|name| !given.contains(name));
     names
+        .map(String::as_str)
         .filter(|name| name.starts_with(prefix) && shell::is_plain(name))
         .collect()
 }
@@ -193,22 +230,25 @@ mod tests {
             "ab",
         ];
         let names = names.map(str::to_owned);
-        assert_eq!(completed(&names, ""), ["a/b:c@d", "ab"]);
-        assert_eq!(completed(&names, "ab"), ["ab"]);
-        assert!(completed(&names, "$").is_empty());
+        assert_eq!(completed(&names, &[], ""), ["a/b:c@d", "ab"]);
+        assert_eq!(completed(&names, &[], "ab"), ["ab"]);
+        assert!(completed(&names, &[], "$").is_empty());
+        assert_eq!(completed(&names, &["ab".to_owned()], ""), ["a/b:c@d"]);
     }
 
     #[test]
     fn the_name_of_a_lock_is_completed_where_it_stands() {
         let prefix = |line: &str| {
             let words = shell::words(line);
-            name_at_cursor(&words).map(|(_, prefix)| prefix.to_owned())
+            name_at_cursor(&words).map(|(_, _, prefix)| prefix.to_owned())
         };
         for (line, expected) in [
             ("leasehold show ", Some("")),
             ("/usr/bin/leasehold release --force or", Some("or")),
             ("sudo leasehold run -n --wait 5 d", Some("d")),
             ("leasehold hold -w 5 d", Some("d")),
+            ("leasehold watch ", Some("")),
+            ("leasehold watch a --json b", Some("b")),
             ("leasehold run -w", None),
             ("leasehold run -w ", None),
             ("leasehold run --label ", None),
@@ -223,7 +263,7 @@ mod tests {
             assert_eq!(prefix(line).as_deref(), expected, "{line}");
         }
         let words = shell::words("leasehold --namespace a show --store memory: x");
-        let (store, _) = name_at_cursor(&words).unwrap();
+        let (store, _, _) = name_at_cursor(&words).unwrap();
         assert_eq!(store.store.as_deref(), Some("memory:"));
         assert_eq!(store.namespace, "a");
     }

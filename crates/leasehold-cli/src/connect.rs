@@ -1,7 +1,6 @@
 //! The connection to the store that the arguments name.
 
 use std::env;
-use std::error::Error as _;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -27,13 +26,9 @@ pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<
     connected.map_err(|error| failure(args, error))
 }
 
-/// The failure of an access to the store. Names the setting of a password that is wrong, and the command that starts
-/// a missing watchdog.
+/// The failure of an access to the store. Names the setting of a password that is wrong.
 pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
     let detail = match error.kind() {
-        ErrorKind::NoWatchdog if is_of_absent_node(&error) => {
-            Some("start one with leasehold watchdog".to_owned())
-        }
         ErrorKind::WrongPassword => Some(credentials::describe(args)),
         ErrorKind::NoPassword if credentials::is_withheld(args) => {
             Some(credentials::describe(args))
@@ -46,12 +41,6 @@ pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
         Some(detail) => failure.with_detail(&detail),
         None => failure,
     }
-}
-
-/// Whether a node of the watchdog did not reply, rather than refused this client.
-fn is_of_absent_node(error: &Error) -> bool {
-    let cause = error.source().and_then(|cause| cause.downcast_ref());
-    cause.is_some_and(|cause: &Error| cause.kind() == ErrorKind::Unreachable)
 }
 
 /// The setting of the password of the sentinels, as messages describe it.

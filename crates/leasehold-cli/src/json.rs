@@ -3,15 +3,19 @@
 //!
 //! The order of the fields is that of the keys. What is not known is null, and its key is there.
 
+mod hold;
+mod jobs;
+
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime};
 
-use leasehold::clock::{BootClock, Clock as _};
 use leasehold::doctor::{Finding, Report};
 use leasehold::watchdog::ClientStatus;
-use leasehold::{Cause, ClientInfo, CompletionInfo, Guard, LockEvent, LockInfo, State, WaiterInfo};
+use leasehold::{ClientInfo, LockEvent, LockInfo, WaiterInfo};
 use serde::Serialize;
 
+pub(crate) use self::hold::Hold;
+pub(crate) use self::jobs::{Jobs, JobsReset};
 use crate::event_record::EventRecord;
 use crate::exit::Failure;
 use crate::output;
@@ -52,22 +56,6 @@ pub(crate) struct Doctor<'a> {
     acl: Option<&'a str>,
 }
 
-/// The output of `jobs`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Jobs<'a> {
-    store: String,
-    jobs: Vec<CompletedRun<'a>>,
-}
-
-/// The output of `jobs --reset`.
-#[derive(Debug, Serialize)]
-pub(crate) struct JobsReset<'a> {
-    store: String,
-    name: &'a str,
-    key: Option<&'a str>,
-    reset: bool,
-}
-
 /// The output of `leader`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Leadership<'a> {
@@ -95,20 +83,6 @@ pub(crate) struct Event<'a> {
 pub(crate) struct WatchdogStatus<'a> {
     node: &'a str,
     clients: Vec<MonitoredClient<'a>>,
-}
-
-/// A line of `hold`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Hold<'a> {
-    event: &'static str,
-    store: &'a str,
-    name: &'a str,
-    lease: String,
-    token: u64,
-    deadline: Option<String>,
-    time_left_ms: u64,
-    lost_in_ms: u64,
-    cause: Option<String>,
 }
 
 /// A failure of any command. It is on stderr, in one line.
@@ -166,26 +140,6 @@ struct Client<'a> {
     program: &'a str,
     label: &'a str,
     connected_since: Option<String>,
-}
-
-/// The last completed run of a job.
-#[derive(Debug, Serialize)]
-struct CompletedRun<'a> {
-    name: &'a str,
-    key: Option<&'a str>,
-    period_ms: Option<u64>,
-    slot: Option<String>,
-    next_slot: Option<String>,
-    overdue: bool,
-    started: Option<String>,
-    finished: Option<String>,
-    took_ms: u64,
-    exit_code: u8,
-    host: &'a str,
-    program: &'a str,
-    label: &'a str,
-    lease: String,
-    token: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -257,57 +211,6 @@ impl<'a> Release<'a> {
     }
 }
 
-impl<'a> Jobs<'a> {
-    pub(crate) fn new(
-        client: &leasehold::Client,
-        runs: &'a [CompletionInfo],
-        now: SystemTime,
-    ) -> Self {
-        Self {
-            store: client.store().to_string(),
-            jobs: runs.iter().map(|run| CompletedRun::new(run, now)).collect(),
-        }
-    }
-}
-
-impl<'a> JobsReset<'a> {
-    pub(crate) fn new(
-        client: &leasehold::Client,
-        name: &'a str,
-        key: Option<&'a str>,
-        reset: bool,
-    ) -> Self {
-        Self {
-            store: client.store().to_string(),
-            name,
-            key,
-            reset,
-        }
-    }
-}
-
-impl<'a> CompletedRun<'a> {
-    fn new(run: &'a CompletionInfo, now: SystemTime) -> Self {
-        Self {
-            name: &run.name,
-            key: run.key.as_deref(),
-            period_ms: run.period.map(millis),
-            slot: run.slot.and_then(output::rfc3339),
-            next_slot: run.next_slot.and_then(output::rfc3339),
-            overdue: run.is_overdue(now),
-            started: output::rfc3339(run.started),
-            finished: output::rfc3339(run.finished),
-            took_ms: millis(run.took()),
-            exit_code: run.exit_code,
-            host: &run.host,
-            program: &run.program,
-            label: &run.label,
-            lease: run.lease.to_string(),
-            token: run.token.get(),
-        }
-    }
-}
-
 impl<'a> Leadership<'a> {
     pub(crate) fn new(
         client: &leasehold::Client,
@@ -372,51 +275,6 @@ impl<'a> From<&'a EventRecord> for Event<'a> {
                 _ => None,
             },
             since: record.unobserved_since().and_then(output::rfc3339),
-        }
-    }
-}
-
-impl<'a> Hold<'a> {
-    pub(crate) fn granted(store: &'a str, guard: &'a Guard) -> Self {
-        Self::new("granted", None, store, guard, guard.state())
-    }
-
-    pub(crate) fn changed(store: &'a str, guard: &'a Guard, state: State) -> Self {
-        let (event, cause) = match state {
-            State::Held { .. } => ("held", None),
-            State::Jeopardy { cause, .. } => ("jeopardy", Some(cause)),
-            State::Lost(cause) => ("lost", Some(cause)),
-        };
-        Self::new(event, cause, store, guard, state)
-    }
-
-    fn new(
-        event: &'static str,
-        cause: Option<Cause>,
-        store: &'a str,
-        guard: &'a Guard,
-        state: State,
-    ) -> Self {
-        let time_left = match state {
-            // The store has freed the lock before the deadline.
-            State::Lost(Cause::TakenOver | Cause::Deleted | Cause::Revoked) => Duration::ZERO,
-            _ => guard.time_left(),
-        };
-        let lost_in = match state {
-            State::Held { until } | State::Jeopardy { until, .. } => BootClock.now().until(until),
-            State::Lost(_) => Duration::ZERO,
-        };
-        Self {
-            event,
-            store,
-            name: guard.name(),
-            lease: guard.lease_id().to_string(),
-            token: guard.token().get(),
-            deadline: output::rfc3339(SystemTime::now() + time_left),
-            time_left_ms: millis(time_left),
-            lost_in_ms: millis(lost_in),
-            // In the spelling of the other names in JSON.
-            cause: cause.map(|cause| cause.name().replace('-', "_")),
         }
     }
 }

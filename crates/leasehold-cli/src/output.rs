@@ -3,11 +3,13 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::ops::RangeBounds;
+use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use leasehold::LockInfo;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::termios::tcgetwinsize;
 
 use crate::duration;
@@ -145,11 +147,30 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 
 /// Writes to stdout. Returns whether somebody may read it: `false` for a closed pipe.
 pub(crate) fn write_to_reader(bytes: &[u8]) -> Result<bool, Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    match write_all(&mut io::stdout().lock(), bytes) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::own("stdout cannot be written", error)),
+    }
+}
+
+/// Writes all bytes to a stream, also where another process has made it non-blocking.
+pub(crate) fn write_all<S: Write + AsFd>(stream: &mut S, mut bytes: &[u8]) -> io::Result<()> {
+    loop {
+        let written = match bytes {
+            [] => stream.flush().map(|()| 0),
+            bytes => stream.write(bytes),
+        };
+        match written {
+            Ok(0) if bytes.is_empty() => return Ok(()),
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let _ = poll(&mut [PollFd::new(stream, PollFlags::OUT)], None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 

@@ -1,32 +1,51 @@
 //! `leasehold release --force`.
 
+use std::time::SystemTime;
+
 use leasehold::{Client, LockInfo};
 
 use crate::args::{ReleaseArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::{json, output, shell};
+use crate::{duration, json, output, shell};
 
 /// The lock was free already.
 const FREE: u8 = 1;
 
 pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8, Failure> {
-    if !args.force {
-        let (name, quoted) = (&args.name, shell::quote(&args.name));
-        return Err(Failure::usage(format!(
-            "{name} is released by its holder only; --force frees it although the holder may still \
-             work. Check it with: leasehold show {quoted}"
-        )));
-    }
     let client = connect(store, Client::builder()).await?;
     let mutex = client.mutex(&args.name)?;
-    let held = mutex.force_release().await?;
+    let held = match args.force {
+        true => mutex.force_release().await?,
+        false => mutex.holder().await?,
+    };
+    if let (Some(info), false) = (&held, args.force) {
+        return Err(Failure::usage(refusal(&client, info)));
+    }
     if args.json {
         json::print(&json::Release::new(&client, &args.name, held.as_ref()))?;
     } else {
         output::print_line(&text(&output::printable(&args.name), held.as_ref()))?;
     }
     Ok(if held.is_some() { 0 } else { FREE })
+}
+
+/// Why a lock is not released without `--force`.
+fn refusal(client: &Client, info: &LockInfo) -> String {
+    let (name, store, holder) = (&info.name, client.store(), output::holder(info));
+    let quoted = shell::quote(name);
+    if info.min_hold {
+        let until = output::rfc3339(SystemTime::now() + info.time_left).unwrap_or_default();
+        let time_left = duration::format(info.time_left);
+        return format!(
+            "{name} at {store} was released by {holder}; its minimum hold keeps it taken until {until} ({time_left}). \
+             This ends it: leasehold release --force {quoted}"
+        );
+    }
+    format!(
+        "{name} at {store} is held by {holder}, which alone releases it; --force frees it although the holder may \
+         still work. Check it with: leasehold show {quoted}"
+    )
 }
 
 fn text(name: &str, held: Option<&LockInfo>) -> String {

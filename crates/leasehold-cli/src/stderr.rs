@@ -2,12 +2,12 @@
 //! also while the reader of its stderr is stalled.
 
 use std::collections::VecDeque;
-use std::io::{self, Write as _};
+use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use crate::output;
 
 /// The number of lines that are kept for a stalled reader. Older ones are dropped: the last line of a run is the reason
 /// for its exit code.
@@ -47,21 +47,8 @@ pub(crate) fn flush() {
     }
 }
 
-/// Writes all bytes, also where another process has made the stream non-blocking.
-fn write_all(mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match io::stderr().write(bytes) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let stderr = io::stderr();
-                let _ = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None);
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+fn write_all(line: &[u8]) -> io::Result<()> {
+    output::write_all(&mut io::stderr(), line)
 }
 
 #[derive(Default)]

@@ -190,8 +190,8 @@ pub enum Outcome {
     Outdated,
     /// The lock is free now.
     Revoked {
-        /// The lease that was cut off, if there was one.
-        cut_off: Option<LeaseId>,
+        /// The lease that held the lock, if there was one.
+        lease: Option<LeaseId>,
     },
     /// There is no larger token: the counter was changed by something else.
     Exhausted,
@@ -307,12 +307,12 @@ pub fn apply(
             pass_on_without(record, now, lease, outcome, &mut notify)
         }
         Op::Revoke => {
-            let cut_off = record.hold.take().map(|hold| hold.lease);
-            if let Some(lease) = cut_off {
+            let lease = record.hold.take().map(|hold| hold.lease);
+            if let Some(lease) = lease {
                 notify(&Notice::Revoked { lease });
             }
             pass_on(record, now, None, &mut notify);
-            Outcome::Revoked { cut_off }
+            Outcome::Revoked { lease }
         }
     }
 }

@@ -58,6 +58,8 @@ impl HttpServer {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
+                    // Connections that have ended are not among those that are open.
+                    while tasks.try_join_next().is_some() {}
                     while tasks.len() >= CONNECTIONS_MAX {
                         oldest_first.pop_front().as_ref().map(AbortHandle::abort);
                         tasks.join_next().await;

@@ -1,6 +1,8 @@
 //! The scenarios that can be measured.
 
+mod candidate;
 pub(crate) mod contention;
+pub(crate) mod observe;
 mod pairs;
 mod renew;
 mod uncontended;
@@ -22,6 +24,7 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
         }
         Scenario::Contended | Scenario::Many => contention::measure(settings, target),
         Scenario::Wakeup => wakeup::measure(settings, target),
+        Scenario::Observe => observe::measure(settings, target),
         Scenario::Renew => renew::measure(settings, target),
     }
 }
@@ -47,6 +50,7 @@ mod known {
             cpu: Duration::from_micros(cpu_us),
             script_calls,
             script_time: Duration::from_micros(script_us),
+            ..ServerStats::default()
         })
     }
 }

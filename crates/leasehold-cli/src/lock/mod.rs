@@ -1,4 +1,4 @@
-//! The lock of `run` and `hold`: what both commands need to acquire a lock and to keep it.
+//! The lock of `run`, `once`, `elect` and `hold`: what these commands need to acquire a lock and to keep it.
 
 pub(crate) mod args;
 pub(crate) mod health;
@@ -113,7 +113,8 @@ impl Request<'_> {
         if let Some(watchdog) = self.watchdog {
             builder = builder.watchdog(watchdog.clone());
         }
-        connect(self.store, builder).await
+        let connected = connect(self.store, builder).await;
+        connected.map_err(|failure| watchdog::with_start_command(failure, self.watchdog))
     }
 
     /// The lock or job, or `None` if another client holds it for longer than it may be waited for.

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::watchdog::{NodeState, NodeStatus, Watchdog, WatchdogStatus};
-use leasehold::{Client, Error};
+use leasehold::watchdog::{NodeState, NodeStatus, Watchdog, WatchdogStatus, default_socket};
+use leasehold::{Client, Error, ErrorKind};
 
 use crate::exit::{self, Failure};
 use crate::secret::first_line;
+use crate::shell;
 
 /// The value that stands for the node on this machine, at its default socket.
 const LOCAL: &str = "local";
@@ -79,6 +80,38 @@ impl LockWatchdogArgs {
             watchdog = watchdog.ca_file(file);
         }
         Ok(Some(watchdog))
+    }
+}
+
+/// A failure to connect, with the command that starts a node if none listens.
+pub(super) fn with_start_command(failure: Failure, watchdog: Option<&Watchdog>) -> Failure {
+    match watchdog {
+        Some(watchdog) if is_of_absent_node(&failure) => {
+            failure.with_detail(&start_command(watchdog.socket()))
+        }
+        _ => failure,
+    }
+}
+
+/// Whether a node of the watchdog did not reply, rather than refused this client.
+fn is_of_absent_node(failure: &Failure) -> bool {
+    let error = failure.library_error();
+    let error = error.filter(|error| error.kind() == ErrorKind::NoWatchdog);
+    let cause = error.and_then(|error| error.source()?.downcast_ref());
+    cause.is_some_and(|cause: &Error| cause.kind() == ErrorKind::Unreachable)
+}
+
+/// How a node at a socket of this machine, or on another machine, is started.
+pub(crate) fn start_command(socket: Option<&Path>) -> String {
+    match socket {
+        Some(socket) if socket == default_socket() => {
+            "start one with leasehold watchdog".to_owned()
+        }
+        Some(socket) => {
+            let address = shell::quote(&format!("unix:{}", socket.display()));
+            format!("start one with leasehold watchdog --listen {address}")
+        }
+        None => "start one there with leasehold watchdog --listen tcp://HOST:PORT".to_owned(),
     }
 }
 

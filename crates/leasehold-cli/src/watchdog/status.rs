@@ -7,6 +7,7 @@ use leasehold::{Error, ErrorKind};
 
 use super::args::StatusArgs;
 use crate::exit::Failure;
+use crate::lock::watchdog::start_command;
 use crate::{duration, json, output};
 
 /// The exit code if no watchdog replies.
@@ -16,9 +17,9 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8, Failure> {
     let socket = args.socket.clone().unwrap_or_else(default_socket);
     let mut node = Observer::connect(&socket).map_err(|error| {
         let message = format!(
-            "no watchdog replies at unix:{}: {error}; start one with leasehold watchdog, or name its \
-             socket with --socket",
-            socket.display()
+            "no watchdog replies at unix:{}: {error}; {}, or name its socket with --socket",
+            socket.display(),
+            start_command(Some(&socket))
         );
         Failure::from(Error::new(ErrorKind::Unreachable, message)).with_code(NONE)
     })?;

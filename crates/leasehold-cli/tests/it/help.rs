@@ -135,6 +135,7 @@ fn bash_completes_the_names_of_held_locks() {
     // As bash calls it: the words are split at colons, too.
     let complete = r#"
         source ./script
+        compopt() { :; }
         COMP_LINE=$1 COMP_POINT=${#1} COMP_WORDS=() COMP_CWORD=-1
         for word in ${1//:/ : }; do COMP_WORDS+=("$word"); done
         [[ $1 == *[\ :] ]] && COMP_WORDS+=("")
@@ -154,6 +155,10 @@ fn bash_completes_the_names_of_held_locks() {
         ("leasehold show orders:", "4\n5\n"),
         ("leasehold show orders:5", "5\n"),
         ("leasehold show none", "\n"),
+        ("leasehold watch deploy ", "orders:4\norders:5\n"),
+        // Text has no completion, and a command without a store has no options for one.
+        ("leasehold run --label ", "\n"),
+        ("leasehold completions --sto", "\n"),
         ("leasehold show --js", "--json\n"),
         ("leasehold run x --skip", "--skip-ok\n"),
         // The command is a program in PATH, and its arguments are files.

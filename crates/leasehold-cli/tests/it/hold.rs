@@ -1,11 +1,12 @@
 //! `leasehold hold`: a lock for a program that reads lines and closes a pipe.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold_testkit::{OutputLines, eventually};
+use rustix::io::ioctl_fionbio;
 use serde_json::Value;
 
 use crate::schema::checked;
@@ -241,21 +242,29 @@ fn without_a_reader_the_lock_is_released() {
     drop(stdin);
 }
 
-/// The pipe is full when the lock is granted.
+/// The pipe is full when the lock is granted, and another process may have made it non-blocking.
 #[test]
 fn a_stalled_reader_keeps_no_lease_from_renewal_and_no_lock_from_release() {
     let fixture = Fixture::new();
-    let (_reader, mut writer) = std::io::pipe().unwrap();
-    fill(&mut writer);
-    let mut command = fixture.leasehold(["hold", "--ttl", "1s", "job"]);
-    command.stdin(Stdio::piped()).stderr(Stdio::piped());
-    let process = command.stdout(writer).spawn().unwrap();
-    eventually(SOON, || fixture.is_held("job"));
-    is_renewed(&fixture);
-    // Now its stdin is closed.
-    let output = finish(process);
-    assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
-    assert!(!fixture.is_held("job"));
+    for is_blocking in [true, false] {
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        fill(&mut writer);
+        ioctl_fionbio(&writer, !is_blocking).unwrap();
+        let mut command = fixture.leasehold(["hold", "--ttl", "1s", "job"]);
+        command.stdin(Stdio::piped()).stderr(Stdio::piped());
+        let process = command.stdout(writer).spawn().unwrap();
+        drop(command);
+        eventually(SOON, || fixture.is_held("job"));
+        is_renewed(&fixture);
+        // Now its stdin is closed.
+        let output = finish(process);
+        assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+        assert!(!fixture.is_held("job"));
+        // No part of a line was written.
+        let mut filled = String::new();
+        reader.read_to_string(&mut filled).unwrap();
+        assert_eq!(filled.trim_start_matches('x'), "");
+    }
 }
 
 #[test]

@@ -93,8 +93,8 @@ fn refused(millis: u64, queue_position: Option<u32>) -> Outcome {
 }
 
 fn revoked(lease: Option<u64>) -> Outcome {
-    let cut_off = lease.map(self::lease);
-    Outcome::Revoked { cut_off }
+    let lease = lease.map(self::lease);
+    Outcome::Revoked { lease }
 }
 
 fn released(count: u32) -> Outcome {

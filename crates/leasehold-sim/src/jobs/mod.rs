@@ -7,6 +7,8 @@
 //! The result is how many runs said they were complete for the start of each day.
 
 mod calendar;
+mod report;
+mod setup;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -21,7 +23,9 @@ use leasehold_core::{
 };
 
 pub use self::calendar::ClockChange;
-use self::calendar::{DAY, HOUR, MINUTE};
+use self::calendar::{DAY, MINUTE};
+pub use self::report::Report;
+pub use self::setup::{MIDNIGHT, Mutation, SETUPS, Setup};
 
 /// How many days are simulated.
 pub const DAYS: u64 = 30;
@@ -40,57 +44,6 @@ const CLOCK_ERROR: u64 = 5 * MINUTE;
 
 /// How long a machine waits until it starts a failed run again.
 const RETRY: Range<u64> = MINUTE..10 * MINUTE;
-
-/// A simulation to run.
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    /// The local time of day of the first start, in seconds.
-    pub start: u64,
-    /// How much later the last machine starts, in seconds.
-    pub spread: u64,
-    /// How late a start may be, in seconds, and how many of ten starts are.
-    pub lateness: (u64, u64),
-    /// A change of summer time in the middle of the month.
-    pub change: Option<ClockChange>,
-    /// The rule is broken.
-    pub mutation: Option<Mutation>,
-}
-
-/// A rule that is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutation {
-    /// The slot of a run is the number of whole periods since the epoch.
-    SlotByFloor,
-    /// A completion is stored without a check that its lease holds the lock.
-    MarkWithoutHolding,
-    /// A client that finds the lock held skips its run.
-    SkipInsteadOfWait,
-}
-
-/// What happened in a simulation.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// How many runs said they were complete, for the start of each day.
-    pub completed: Vec<u32>,
-    /// How many runs failed, crashed, or were paused and lost their lease.
-    pub failed: u32,
-    /// How many of the completed runs began after another one of that day had failed.
-    pub taken_over: u32,
-    /// How many starts found that the run was complete.
-    pub found_complete: u32,
-}
-
-impl Report {
-    /// How many days have more than one completed run, and how many have none.
-    #[must_use]
-    pub fn wrong_days(&self) -> (usize, usize) {
-        let days = |is_wrong: fn(&u32) -> bool| {
-            let completed = self.completed.iter().copied();
-            completed.filter(is_wrong).count()
-        };
-        (days(|runs| *runs > 1), days(|runs| *runs == 0))
-    }
-}
 
 /// Runs the simulation of a seed.
 #[must_use]
@@ -416,7 +369,7 @@ impl Simulation {
             token,
             text: completion.to_text().into(),
         };
-        if self.setup.mutation == Some(Mutation::MarkWithoutHolding) {
+        if self.setup.mutation == Some(Mutation::CompleteWithoutLock) {
             self.completion = Some(annotation);
         } else {
             let stored = &mut self.completion;
@@ -505,38 +458,6 @@ fn ttl() -> Ttl {
 fn process_of(lease: LeaseId) -> usize {
     u128::from_be_bytes(lease.client.to_bytes()) as usize
 }
-
-/// The setups whose days must have one completed run each.
-pub const SETUPS: [Setup; 4] = [
-    MIDNIGHT,
-    APART,
-    Setup {
-        change: Some(ClockChange::Forward),
-        ..APART
-    },
-    Setup {
-        change: Some(ClockChange::Back),
-        ..APART
-    },
-];
-
-/// All machines start at midnight.
-pub const MIDNIGHT: Setup = Setup {
-    start: 0,
-    spread: 0,
-    lateness: (6 * HOUR, 1),
-    change: None,
-    mutation: None,
-};
-
-/// The machines start over two hours, and a third of them up to six hours late.
-const APART: Setup = Setup {
-    start: 2 * HOUR,
-    spread: 2 * HOUR,
-    lateness: (6 * HOUR, 3),
-    change: None,
-    mutation: None,
-};
 
 #[cfg(test)]
 mod tests;

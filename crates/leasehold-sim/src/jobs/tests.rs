@@ -33,7 +33,7 @@ fn each_day_has_exactly_one_completed_run() {
 fn every_mutation_is_noticed() {
     for mutation in [
         Mutation::SlotByFloor,
-        Mutation::MarkWithoutHolding,
+        Mutation::CompleteWithoutLock,
         Mutation::SkipInsteadOfWait,
     ] {
         let setup = Setup {
@@ -45,7 +45,7 @@ fn every_mutation_is_noticed() {
         println!("{mutation:?}: {twice} days twice, {none} days not at all");
         match mutation {
             Mutation::SlotByFloor => assert!(twice > 0 && none > 0),
-            Mutation::MarkWithoutHolding => assert!(twice > 0),
+            Mutation::CompleteWithoutLock => assert!(twice > 0),
             Mutation::SkipInsteadOfWait => assert!(none > 0),
         }
     }

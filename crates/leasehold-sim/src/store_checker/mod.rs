@@ -154,9 +154,9 @@ impl StoreChecker {
             (Op::Acquire { tokens, .. }, Outcome::Exhausted) => {
                 Promise::TokenOrder.check(self.is_exhausted(now, tokens.get().into()))
             }
-            (Op::Revoke, Outcome::Revoked { cut_off }) => {
-                let known = cut_off.is_none_or(|cut_off| is_held_by(holds.possible, cut_off));
-                let missed = cut_off.is_none() && holds.certain.is_some();
+            (Op::Revoke, Outcome::Revoked { lease }) => {
+                let known = lease.is_none_or(|lease| is_held_by(holds.possible, lease));
+                let missed = lease.is_none() && holds.certain.is_some();
                 self.hold = None;
                 Promise::Loss.check(known && !missed)
             }
@@ -226,10 +226,7 @@ impl StoreChecker {
         notices: &'a [Notice],
         reaches: &impl Fn(ClientId) -> bool,
     ) -> Result<&'a [Notice], Promise> {
-        let Outcome::Revoked {
-            cut_off: Some(lease),
-        } = *reply
-        else {
+        let Outcome::Revoked { lease: Some(lease) } = *reply else {
             return Ok(notices);
         };
         match notices {

@@ -116,4 +116,15 @@ async fn idle_connections_keep_no_request_out() {
     let open = || idle.iter().filter(|stream| is_open(stream)).count();
     eventually(SOON, || open() < IDLE / 5);
     eventually(SOON, || open() == 0);
+    // Nor do requests that have ended end one that takes its time.
+    for _ in 0..IDLE / 5 {
+        assert_eq!(get(address, "/healthz").0, 200);
+    }
+    let mut slow = TcpStream::connect(address).unwrap();
+    slow.write_all(b"GET /healthz HTTP/1.1\r\n").unwrap();
+    assert_eq!(get(address, "/healthz").0, 200);
+    slow.write_all(b"Host: node\r\n\r\n").unwrap();
+    let mut response = String::new();
+    slow.read_to_string(&mut response).unwrap();
+    assert!(response.ends_with("alive\n"), "{response:?}");
 }

@@ -45,6 +45,7 @@ use self::batcher::Batcher;
 use self::context::AcquireOptions;
 pub(crate) use self::context::Context;
 use self::hold::Hold;
+use self::observer::SharedReadings;
 use self::presence::Presence;
 use self::primitives::{Mutex, lock};
 pub(crate) use self::primitives::{Runtime, report};
@@ -65,6 +66,8 @@ pub(crate) struct Driver {
     pub(crate) renewer: Renewer,
     pub(crate) releases: Releases,
     pub(crate) presence: Presence,
+    /// The readings of its observers.
+    readings: SharedReadings,
     /// Keeps the leases alive while this process cannot.
     pub(crate) watchdog: WatchdogClient,
     pub(crate) reentry_slots: ReentrySlots,
@@ -133,6 +136,7 @@ impl Driver {
             renewer: Renewer::start(&context, &watchdog),
             releases: Releases::default(),
             presence: Presence::new(space.clone(), client, info),
+            readings: SharedReadings::default(),
             watchdog,
             reentry_slots: ReentrySlots::default(),
             queues: LocalQueues::default(),

@@ -171,10 +171,7 @@ impl Tables {
         if visible(record, now) != before {
             changed.push(&request.key);
         }
-        if let Outcome::Revoked {
-            cut_off: Some(lease),
-        } = outcome
-        {
+        if let Outcome::Revoked { lease: Some(lease) } = outcome {
             let revoked = (lease, now.after_span(REVOCATION_RETENTION));
             revocations.insert(request.key.clone(), revoked);
         }

@@ -9,7 +9,7 @@ use leasehold_core::{Annotation, AnnotationKind, LeaderFilter};
 
 use crate::Result;
 use crate::driver::Driver;
-use crate::driver::observer::{Observer, Reading};
+use crate::driver::observer::{Observer, Update};
 use crate::store::{Key, Observation};
 
 /// The events of a lock, one after the other. Made by [`Mutex::events`](crate::Mutex::events).
@@ -68,15 +68,15 @@ impl LockEvents {
             };
             tokio::select! {
                 biased;
-                reading = self.observer.next_reading() => match reading? {
-                    Reading::State(state) => self.handle_state(state),
-                    Reading::Silence(time) => {
+                update = self.observer.next_update() => match update? {
+                    Update::State(state) => self.handle_state(&state),
+                    Update::Silence(time) => {
                         self.unobserved = true;
                         self.events.push_back(LockEvent::Unobserved(time));
                     }
                 },
                 completion = completion => {
-                    let completion = completion?.annotation;
+                    let completion = completion?.annotation.clone();
                     let event = lock_event::completed(self.completion.as_ref(), completion.as_ref());
                     self.completion = Some(completion);
                     self.events.extend(event);
@@ -85,7 +85,7 @@ impl LockEvents {
         }
     }
 
-    fn handle_state(&mut self, observation: Observation) {
+    fn handle_state(&mut self, observation: &Observation) {
         let holder = observation.holder.map(|(lease, _)| lease);
         let changed = self.filter.handle(holder, observation.annotation.as_ref());
         let before = self.state.take();

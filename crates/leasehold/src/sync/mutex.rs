@@ -470,11 +470,11 @@ impl Mutex {
         };
         match self.driver.batcher.submit(request).await {
             Reply::Applied {
-                outcome: Outcome::Revoked { cut_off },
+                outcome: Outcome::Revoked { lease },
                 ..
             } => {
-                let known = before.filter(|info| Some(info.lease) == cut_off);
-                Ok(known.or_else(|| cut_off.map(|lease| LockInfo::of(self.name(), lease))))
+                let known = before.filter(|info| Some(info.lease) == lease);
+                Ok(known.or_else(|| lease.map(|lease| LockInfo::of(self.name(), lease))))
             }
             Reply::Applied { .. } => Err(self.error(ErrorKind::Store, "the lock was not freed")),
             Reply::Rejected(error) | Reply::Unknown(error) => {

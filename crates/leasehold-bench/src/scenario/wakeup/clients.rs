@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use leasehold::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -11,6 +10,7 @@ use super::{HELD, TTL, part_of};
 use crate::baseline::BaselineLock;
 use crate::clock::{Moment, Window};
 use crate::latencies::Latencies;
+use crate::scenario::candidate::Candidate;
 use crate::sleep::SleepTimer;
 use crate::target::Session;
 use crate::worker::{Orders, reply};
@@ -61,7 +61,7 @@ pub(super) struct SliceResult {
 /// A client that takes part.
 struct Client {
     session: Session,
-    mutex: Mutex,
+    candidate: Candidate,
     baseline: BaselineLock,
     timer: SleepTimer,
     /// Baseline calls and pings in turn.
@@ -84,7 +84,7 @@ pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
             _ => job.target.open_beside(&first).await?,
         };
         process.clients.push(Client {
-            mutex: session.mutex(PING_PONG_LOCK)?,
+            candidate: Candidate::new(&session, &job.settings, PING_PONG_LOCK)?,
             baseline: session.baseline_lock(name)?,
             timer: SleepTimer::new().map_err(failed("no timer"))?,
             ping: false,
@@ -195,18 +195,21 @@ impl Client {
             if requested >= slice.window.until {
                 return Ok((self, result));
             }
-            let guard = self.mutex.lock().await?;
+            let held = self.candidate.acquire().await?;
             let acquired = Moment::now();
+            held.proclaimed().await?;
+            let proclaimed = Moment::now();
             self.timer.sleep(slice.hold).await?;
             if slice.calls {
                 self.call(&mut result).await?;
                 self.timer.sleep(slice.hold).await?;
             }
             let released = Moment::now();
-            guard.release().await?;
+            held.release().await?;
             result.holds.push(Hold {
                 requested,
                 acquired,
+                proclaimed,
                 released,
             });
         }

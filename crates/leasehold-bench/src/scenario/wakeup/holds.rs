@@ -11,16 +11,25 @@ use crate::clock::Moment;
 pub(super) struct Hold {
     pub(super) requested: Moment,
     pub(super) acquired: Moment,
+    /// When the store had confirmed the value of a leader.
+    pub(super) proclaimed: Moment,
     /// Just before the release.
     pub(super) released: Moment,
 }
 
-/// For each hold of one process that had to wait, the nanoseconds from the first release in another
-/// process that could have led to it.
+/// The nanoseconds from a release to the acquisition of the waiter that it woke, and to the confirmation of its value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wakeup {
+    pub(super) acquired: u64,
+    pub(super) proclaimed: u64,
+}
+
+/// For each hold of one process that had to wait, the time from the first release in another process that could
+/// have led to it.
 ///
 /// The first, not the last: a waiter that is passed over was not woken. Releases in the first half of
 /// a hold's length after the request do not count, as it may not have been at the store by then.
-pub(super) fn wakeups(processes: &[&[Hold]], length: Duration) -> Vec<u64> {
+pub(super) fn wakeups(processes: &[&[Hold]], length: Duration) -> Vec<Wakeup> {
     let mut found = Vec::new();
     for (own, holds) in processes.iter().enumerate() {
         let others = processes
@@ -37,7 +46,10 @@ pub(super) fn wakeups(processes: &[&[Hold]], length: Duration) -> Vec<u64> {
             if let Some(released) = releases.get(first)
                 && *released < hold.acquired
             {
-                found.push(hold.acquired.nanos_since(*released));
+                found.push(Wakeup {
+                    acquired: hold.acquired.nanos_since(*released),
+                    proclaimed: hold.proclaimed.nanos_since(*released),
+                });
             }
         }
     }
@@ -55,6 +67,7 @@ mod tests {
         let hold = |&(requested, acquired, released)| Hold {
             requested: at(requested),
             acquired: at(acquired),
+            proclaimed: at(acquired + 5),
             released: at(released),
         };
         times.iter().map(hold).collect()
@@ -64,9 +77,13 @@ mod tests {
     fn a_waiter_is_woken_by_the_release_of_the_other() {
         let one = holds(&[(0, 10, 110), (120, 230, 330)]);
         let other = holds(&[(0, 117, 220), (235, 339, 440)]);
-        let mut found = wakeups(&[&one, &other], LENGTH);
+        let found = wakeups(&[&one, &other], LENGTH);
+        let mut found: Vec<_> = found
+            .iter()
+            .map(|it| (it.acquired, it.proclaimed))
+            .collect();
         found.sort_unstable();
-        assert_eq!(found, [7, 9, 10]);
+        assert_eq!(found, [(7, 12), (9, 14), (10, 15)]);
     }
 
     #[test]
@@ -84,6 +101,10 @@ mod tests {
     fn a_waiter_that_is_passed_over_waits_since_the_first_release() {
         let one = holds(&[(0, 10, 110), (111, 115, 215), (216, 220, 320)]);
         let other = holds(&[(0, 325, 400)]);
-        assert_eq!(wakeups(&[&one, &other], LENGTH), [215]);
+        let found = wakeups(&[&one, &other], LENGTH);
+        assert_eq!(
+            found.iter().map(|it| it.acquired).collect::<Vec<_>>(),
+            [215]
+        );
     }
 }

@@ -1,5 +1,5 @@
 //! `wakeup`: the time from a release in one process to the acquisition in another, what a release
-//! costs the server when many wait, and what it costs to wait.
+//! costs the server when many wait, and what it costs to wait. The same for leaders that resign.
 //!
 //! Two processes, whatever the number of waiters: each client in them has a connection of its own
 //! and competes for itself, so to the server and to each other they are as many processes.
@@ -60,6 +60,8 @@ struct Findings {
     /// The time for which the lock is held at least.
     hold: Duration,
     wakeups: Latencies,
+    /// Until the value of the next leader was confirmed.
+    proclaimed: Latencies,
     round_trips: Latencies,
     pings: Latencies,
     /// With one waiter, and with many.
@@ -135,8 +137,9 @@ impl Run {
     async fn wake(&mut self, findings: &mut Findings) -> Result<()> {
         let results = self.slice(2, true).await?;
         let holds: Vec<_> = results.iter().map(|result| &result.holds[..]).collect();
-        for nanos in holds::wakeups(&holds, self.hold) {
-            findings.wakeups.record_nanos(nanos, 1);
+        for wakeup in holds::wakeups(&holds, self.hold) {
+            findings.wakeups.record_nanos(wakeup.acquired, 1);
+            findings.proclaimed.record_nanos(wakeup.proclaimed, 1);
         }
         for result in &results {
             findings.round_trips.add(&result.round_trips);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Findings, TTL, TTLS, Work};
 use crate::Result;
 use crate::format::{fine, per, ratio, round};
+use crate::latencies::Latencies;
 use crate::options::Settings;
 use crate::report::Report;
 
@@ -15,6 +16,7 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
     if wakeups.count() == 0 || round_trips.count() == 0 {
         return Err("no client was woken in that time; measure for longer with --seconds".into());
     }
+    let proclaimed = settings.election.then_some(&findings.proclaimed);
     let (one, many) = (&findings.one, &findings.many);
     let many = (settings.waiters > 1).then_some(many);
     let cpu = |work: &Work| work.server_us(|stats| stats.cpu);
@@ -31,8 +33,10 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
     let mut report = Report::new(settings.scenario, seconds, store);
     report.add_all(json!({
         "waiters": settings.waiters,
+        "election": settings.election,
         "hold_us": round(findings.hold.as_secs_f64() * 1e6),
         "wakeup": wakeups.spread(),
+        "proclaimed": proclaimed.and_then(Latencies::spread),
         "round_trip": round_trips.spread(),
         "ping": findings.pings.spread(),
         "ratio": {"p50": ratio_at(0.5), "p99": ratio_at(0.99)},

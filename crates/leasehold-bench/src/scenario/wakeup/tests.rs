@@ -11,6 +11,7 @@ fn result(releases: usize) -> SliceResult {
     let hold = Hold {
         requested: Moment::default(),
         acquired: Moment::default(),
+        proclaimed: Moment::default(),
         released: Moment::default(),
     };
     SliceResult {
@@ -30,6 +31,7 @@ fn findings() -> Findings {
     Findings {
         hold: Duration::from_micros(500),
         wakeups: latencies(60..=160),
+        proclaimed: latencies(160..=260),
         round_trips: latencies([100; 10]),
         pings: latencies([50; 10]),
         one,
@@ -69,6 +71,19 @@ fn figures_are_what_was_counted() {
         ("while_waiting.requests", 8.0),
         ("while_waiting.requests_per_waiter_and_ttl", 1.0),
     ]);
+}
+
+#[test]
+fn a_leader_has_a_value_and_a_holder_has_none() {
+    report(1, &findings())
+        .unwrap()
+        .check_unknown(&["proclaimed"]);
+    let settings = Settings {
+        election: true,
+        ..Settings::of(Scenario::Wakeup)
+    };
+    let report = report::report(&settings, "redis://host", &findings()).unwrap();
+    report.check(&[("wakeup.p50_us", 110.0), ("proclaimed.p50_us", 210.0)]);
 }
 
 #[test]

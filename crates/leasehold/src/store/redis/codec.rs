@@ -366,8 +366,8 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
             _ => Loss::TakenOver,
         })),
         (REVOKED, Op::Revoke) => {
-            let cut_off = text(value).and_then(|lease| lease.parse::<LeaseId>().ok());
-            Some(Outcome::Revoked { cut_off })
+            let lease = text(value).and_then(|lease| lease.parse::<LeaseId>().ok());
+            Some(Outcome::Revoked { lease })
         }
         _ => None,
     }

@@ -343,7 +343,7 @@ pub(super) fn notify_local(notifications: &Notifications, requests: &[Request], 
             continue;
         };
         let freed = match outcome {
-            Outcome::Revoked { cut_off } => cut_off.is_some(),
+            Outcome::Revoked { lease } => lease.is_some(),
             // A queue would have granted it to its head.
             Outcome::Released { count: 0 } => notifications.queueless(),
             _ => false,

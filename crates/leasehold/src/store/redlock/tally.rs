@@ -36,7 +36,7 @@ enum Kind {
     /// An operation of a holder.
     Vote(Vote),
     /// A forced release: the masters that applied it, and the leases that they revoked.
-    Revoke { done: usize, cut_off: Vec<LeaseId> },
+    Revoke { done: usize, leases: Vec<LeaseId> },
 }
 
 impl Tally {
@@ -64,7 +64,7 @@ impl Tally {
             | Op::ReleaseAfter { .. } => Kind::Vote(Vote::new(size)),
             Op::Revoke => Kind::Revoke {
                 done: 0,
-                cut_off: Vec::new(),
+                leases: Vec::new(),
             },
         };
         let mut tally = Self {
@@ -159,10 +159,10 @@ impl Tally {
                 self.decide(verdict);
                 return None;
             }
-            Kind::Revoke { done, cut_off } => {
-                if let Some(Outcome::Revoked { cut_off: lease }) = outcome {
+            Kind::Revoke { done, leases } => {
+                if let Some(Outcome::Revoked { lease }) = outcome {
                     *done += 1;
-                    cut_off.extend(lease);
+                    leases.extend(lease);
                 }
                 if self.replied.len() == self.size.masters() {
                     self.count_revoked();
@@ -339,7 +339,7 @@ impl Tally {
     }
 
     fn count_revoked(&mut self) {
-        let Kind::Revoke { done, cut_off } = &self.kind else {
+        let Kind::Revoke { done, leases } = &self.kind else {
             return;
         };
         if *done < self.size.majority() {
@@ -347,9 +347,9 @@ impl Tally {
             return;
         }
         // The lease with most of the masters: the others did not hold the lock.
-        let had = |lease: &LeaseId| cut_off.iter().filter(|other| *other == lease).count();
-        let cut_off = cut_off.iter().max_by_key(|lease| had(lease)).copied();
-        self.applied(Outcome::Revoked { cut_off });
+        let masters = |lease: &LeaseId| leases.iter().filter(|other| *other == lease).count();
+        let lease = leases.iter().max_by_key(|lease| masters(lease)).copied();
+        self.applied(Outcome::Revoked { lease });
     }
 
     fn again(&self, op: Op) -> Request {

@@ -208,10 +208,7 @@ fn apply(
     if loaded != Some(&record) {
         records::save(db, key, before.as_ref(), &record)?;
     }
-    if let Outcome::Revoked {
-        cut_off: Some(lease),
-    } = outcome
-    {
+    if let Outcome::Revoked { lease: Some(lease) } = outcome {
         revocations::save(db, key, lease, now)?;
     }
     if loaded.map(|before| visible(before, now)) != Some(visible(&record, now)) {

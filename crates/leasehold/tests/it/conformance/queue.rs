@@ -148,7 +148,7 @@ pub(super) async fn any_operation_on_a_free_lock_grants_it_to_the_head(fixture: 
                     queue_position: None,
                     ..
                 } | Outcome::Lost(Loss::TakenOver)
-                    | Outcome::Revoked { cut_off: None }
+                    | Outcome::Revoked { lease: None }
             ),
             "{outcome:?}"
         );
@@ -187,11 +187,8 @@ pub(super) async fn a_revocation_notifies_the_holder_and_the_head(fixture: Fixtu
         holder.acquire(&name, 1).await;
         assert_eq!(waiter.wait(&name, 1).await, 0);
         let lease = holder.lease(1);
-        let cut_off = Some(lease);
-        assert_eq!(
-            waiter.apply(revoke(&name)).await,
-            Outcome::Revoked { cut_off }
-        );
+        let revoked = Outcome::Revoked { lease: Some(lease) };
+        assert_eq!(waiter.apply(revoke(&name)).await, revoked);
         let notice = Event::Notice(key(&name), Notice::Revoked { lease });
         holder.until_event(&notice).await;
         waiter.granted(&name, 1).await;

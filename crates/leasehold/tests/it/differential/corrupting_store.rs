@@ -141,7 +141,7 @@ impl Corruption {
                 (self == Self::Renewal).then_some(Outcome::Renewed)
             }
             Op::Revoke => (self == Self::Revocation).then_some(Outcome::Revoked {
-                cut_off: Some(holder),
+                lease: Some(holder),
             }),
             _ => None,
         }?;

@@ -86,8 +86,8 @@ async fn a_lock_that_is_taken_over() {
     server.step_clock(40_000);
     b.acquire("a", 1).await;
     a.until_changed("a").await;
-    let cut_off = Some(b.lease(1));
-    assert_eq!(a.apply(revoke("a")).await, Outcome::Revoked { cut_off });
+    let lease = Some(b.lease(1));
+    assert_eq!(a.apply(revoke("a")).await, Outcome::Revoked { lease });
     b.until_changed("a").await;
 }
 

@@ -1,7 +1,8 @@
 //! Observers of names at a server: every change of what they have read is notified, however it is made.
 
-use leasehold::ErrorKind;
+use futures_util::future::join_all;
 use leasehold::store::Observation;
+use leasehold::{ErrorKind, LockEvent, LockEvents};
 use leasehold_core::LeaseId;
 
 use super::annotations::{VALUE, annotate};
@@ -211,4 +212,30 @@ async fn a_change_costs_only_its_observers() {
     assert!(is_pending(&mut idle));
     assert_eq!(calls(&server, "llen"), 0);
     assert_eq!(calls(&server, "hello"), 0);
+}
+
+/// A new one reads at once, whatever the others wait for.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_observers_of_a_client_share_their_readings() {
+    let server = RedisServer::start();
+    let client = client_at(&server.url(), LONG).await;
+    let mutex = client.mutex("a").unwrap();
+    let mut observers: Vec<_> = (0..100).map(|_| mutex.events()).collect();
+    let all_get = async |observers: &mut [LockEvents], expected: LockEvent| {
+        for event in join_all(observers.iter_mut().map(LockEvents::next)).await {
+            assert_eq!(event.unwrap(), expected);
+        }
+    };
+    all_get(&mut observers, LockEvent::Free).await;
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    let other = client_at(&server.url(), LONG).await;
+    let guard = lock(&other, "a").await;
+    let lease = guard.lease_id();
+    all_get(&mut observers, LockEvent::Granted(lease)).await;
+    // Of two kinds each; a joint first reading may have left one more.
+    assert!(calls(&server, "llen") <= 4, "{}", calls(&server, "llen"));
+    all_get(&mut [mutex.events()], LockEvent::Held(lease)).await;
+    drop(observers.drain(1..));
+    guard.release().await.unwrap();
+    all_get(&mut observers, LockEvent::Released(lease)).await;
 }

@@ -103,8 +103,8 @@ async fn a_record_without_expiry_is_held_until_it_is_revoked() {
         panic!("granted over a foreign record");
     };
     assert!(left <= std::time::Duration::from_secs(5));
-    let cut_off = Some(other.parse().unwrap());
-    let revoked = Outcome::Revoked { cut_off };
+    let lease = Some(other.parse().unwrap());
+    let revoked = Outcome::Revoked { lease };
     assert_eq!(applied(&*store, revoke("a")).await, revoked);
     let mark = format!("{RECORD}:revoked");
     assert_eq!(server.cli(&["GET", &mark]), other);

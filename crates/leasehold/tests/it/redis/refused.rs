@@ -183,7 +183,12 @@ async fn tls_that_does_not_fit() {
 
     let stranger = RedisServer::options().tls().start();
     let other = format!("{bare}?{}", stranger.url().split_once('?').unwrap().1);
-    refused(&other, ErrorKind::Unreachable, "not to be trusted").await;
+    refused(
+        &other,
+        ErrorKind::Unreachable,
+        "certificate is not trusted here",
+    )
+    .await;
 
     let plain = RedisServer::start();
     let url = format!("rediss://localhost:{}?ca={ca}", plain.port());

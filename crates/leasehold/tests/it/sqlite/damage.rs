@@ -46,7 +46,7 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         // A revocation repairs it.
         assert_eq!(
             applied(&*store, revoke("bad")).await,
-            Outcome::Revoked { cut_off: None }
+            Outcome::Revoked { lease: None }
         );
         granted(&*store, acquire("bad", 2)).await;
         applied(&*store, release("bad", 2, 0)).await;
@@ -93,7 +93,7 @@ async fn a_damaged_queue_is_an_error_of_that_lock_only() {
 
         assert_eq!(
             applied(&*store, revoke("bad")).await,
-            Outcome::Revoked { cut_off: None }
+            Outcome::Revoked { lease: None }
         );
         assert_eq!(fixture.count("waiters"), 0, "{damage}");
     }

@@ -225,9 +225,7 @@ impl ClusterStore {
     fn notify_revoked(&self, replies: &[Option<Reply>], call: &Call) {
         for (request, reply) in call.requests.iter().zip(replies) {
             if let Some(Reply::Applied { outcome, .. }) = reply
-                && let Outcome::Revoked {
-                    cut_off: Some(lease),
-                } = outcome
+                && let Outcome::Revoked { lease: Some(lease) } = outcome
             {
                 let event = Event::Changed(request.key.clone());
                 self.topology.notify(lease.client, event);

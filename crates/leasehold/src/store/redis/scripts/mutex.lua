@@ -34,7 +34,7 @@
 -- and the largest token that it knows: <namespace>:master.
 --
 -- KEYS: for each operation its record, its counter and its queue; for a single operation the record is
---       enough. For one of many masters also its admission record, last. The answer of a master that is
+--       enough. For one of many masters also its admission record, last. The reply of a master that is
 --       not admitted is {'HMGET', 'UNARMED'}, unless all operations are last releases.
 -- ARGV: for each operation three values, verb, lease and ttl in ms; for the last release the verb and the lease.
 --       The verb may be followed by numbers, each behind a space:
@@ -75,7 +75,7 @@
 -- Then, for each operation that left waiters to pass over, its number from 1: the caller continues it in
 -- another call, so that the server can serve others in between. Until then only the head can acquire the lock.
 --
--- If the server refuses even TIME, the whole answer is {command, error}.
+-- If the server refuses even TIME, the whole reply is {command, error}.
 --
 -- An error in one operation does not affect the others: every command is called by pcall. Needs the commands
 -- GET, SET, DEL, TIME, PEXPIRE, PTTL and LINDEX; for plain operations EXISTS; for the queue also LPOS, RPUSH, LREM,
@@ -202,23 +202,23 @@ end
 
 -- Notifies the client of a lease, and returns whether the client is alive. `subscribers` is the number of its
 -- connections; nil: unknown, so the receivers of the message are counted.
-local function tell(record, lease, first, ttl, subscribers)
+local function notify(record, lease, first, ttl, subscribers)
     local client, number = match(lease, '^(%x+):(%d+)')
     if not client then
         return false
     end
-    local to = prefix(record) .. client
-    local words = format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record)
+    local channel = prefix(record) .. client
+    local message = format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record)
     if subscribers ~= 0 then
-        local heard = run('PUBLISH', to .. node, words)
-        if type(heard) == 'number' and heard > 0 then
+        local received = run('PUBLISH', channel .. node, message)
+        if type(received) == 'number' and received > 0 then
             return true
         end
     end
     if node ~= '' then
         -- The client may be subscribed at another node, such as the former master of this shard. There the
         -- message is not a grant: the client requests the lock again and finds the node of the record.
-        run('PUBLISH', to, words)
+        run('PUBLISH', channel, message)
     end
     return false
 end
@@ -304,10 +304,10 @@ local function is_unfinished(queue)
     return passed >= PASS_MAX and type(run('LINDEX', queue, 0)) == 'string'
 end
 
--- Removes dead waiters from the head of a queue, up to the first that is alive or is the `asker`. Returns that
+-- Removes dead waiters from the head of a queue, up to the first that is alive or is the `requester`. Returns that
 -- one with the number of its subscribers; or nil, and on failure a code and a value. With a `counter`, a grant
 -- is due, and each removed waiter consumes its tokens.
-local function pass_over(record, counter, queue, asker)
+local function pass_over(record, counter, queue, requester)
     local prefix, size = prefix(record), 1
     repeat
         local heads, channels, count = {}, {}, 0
@@ -323,19 +323,19 @@ local function pass_over(record, counter, queue, asker)
                 break
             elseif not lease then
                 return nil, FAILED, {'LINDEX', 'WRONGTYPE this list is no queue', queue}
-            elseif lease == asker and count == 0 then
+            elseif lease == requester and count == 0 then
                 return {lease = lease}
             end
             count = count + 1
             heads[count] = {lease = lease, ttl = ttl, tokens = tokens}
             channels[count] = prefix .. client .. node
-        until count == size or lease == asker
+        until count == size or lease == requester
         if count == 0 then
             return nil
         end
         -- Without the permission for NUMSUB there is no number, and waiters count as alive.
         local subscribers, dead, tokens = run('PUBSUB', 'NUMSUB', unpack(channels)), 0, 0
-        while dead < count and subscribers[2 * dead + 2] == 0 and heads[dead + 1].lease ~= asker do
+        while dead < count and subscribers[2 * dead + 2] == 0 and heads[dead + 1].lease ~= requester do
             dead = dead + 1
             tokens = tokens + heads[dead].tokens
         end
@@ -353,7 +353,7 @@ local function pass_over(record, counter, queue, asker)
             passed = passed + dead
             if node ~= '' then
                 for i = 1, dead do
-                    tell(record, heads[i].lease, 0, heads[i].ttl, 0)
+                    notify(record, heads[i].lease, 0, heads[i].ttl, 0)
                 end
                 passed = passed + dead * (PASS_MESSAGE - 1)
             end
@@ -372,7 +372,7 @@ end
 local function notify_next(record, queue, ttl)
     repeat
         local head = pass_over(record, nil, queue)
-        if not head or tell(record, head.lease, 0, ttl, head.subscribers) then
+        if not head or notify(record, head.lease, 0, ttl, head.subscribers) then
             return
         end
         passed = passed + PASS_MESSAGE
@@ -380,14 +380,14 @@ local function notify_next(record, queue, ttl)
     unfinished = is_unfinished(queue)
 end
 
--- Grants a free record to the first live waiter, unless that is the asker, whose answer is its grant. Returns
+-- Grants a free record to the first live waiter, unless that is the requester, whose reply is its grant. Returns
 -- whether the queue has a head afterwards, and the time left of the record; on failure also a code and a value.
 --
 -- The counter is written first and the queue last, so a failure removes only dead waiters from the queue.
-local function pass_on(record, counter, queue, asker)
+local function pass_on(record, counter, queue, requester)
     repeat
-        local head, code, value = pass_over(record, counter, queue, asker)
-        if head and head.lease == asker or not head and not code then
+        local head, code, value = pass_over(record, counter, queue, requester)
+        if head and head.lease == requester or not head and not code then
             return head ~= nil or unfinished, -2
         end
         local first, ttl
@@ -409,7 +409,7 @@ local function pass_on(record, counter, queue, asker)
             run('DEL', record)
             return true, -2, FAILED, {'LTRIM', trimmed.err, queue}
         end
-        if tell(record, head.lease, first, ttl, head.subscribers) then
+        if notify(record, head.lease, first, ttl, head.subscribers) then
             notify_next(record, queue, ttl)
             return true, ttl
         end
@@ -428,10 +428,10 @@ local function join(queue, lease, ttl, tokens)
     if type(at) == 'table' then
         return nil, FAILED, {'LPOS', at.err, queue}
     end
-    local asked = lease .. ' ' .. ttl .. ' ' .. tokens
+    local entry = lease .. ' ' .. ttl .. ' ' .. tokens
     local new = not at
     if new then
-        at = run('RPUSH', queue, asked, lease)
+        at = run('RPUSH', queue, entry, lease)
         if type(at) == 'table' then
             return nil, FAILED, {'RPUSH', at.err, queue}
         end
@@ -443,7 +443,7 @@ local function join(queue, lease, ttl, tokens)
         if type(reply) == 'table' then
             if new then
                 run('LREM', queue, -1, lease)
-                run('LREM', queue, -1, asked)
+                run('LREM', queue, -1, entry)
             end
             return nil, FAILED, {'PEXPIRE', reply.err, queue}
         end
@@ -457,16 +457,16 @@ local function leave(queue, lease)
     if type(at) == 'table' then
         return FAILED, {'LPOS', at.err, queue}
     elseif at then
-        local asked = run('LINDEX', queue, at - 1)
+        local entry = run('LINDEX', queue, at - 1)
         local reply = run('LREM', queue, 1, lease)
         if type(reply) == 'table' then
             return FAILED, {'LREM', reply.err, queue}
         end
-        run('LREM', queue, 1, asked)
+        run('LREM', queue, 1, entry)
     end
 end
 
-local answer, place, continued = {now}, 1, {}
+local results, place, continued = {now}, 1, {}
 at = 1
 for i = 1, size, 3 do
     local record, verb, lease, ttl = keys[i], argv[at], argv[at + 1], argv[at + 2]
@@ -523,7 +523,7 @@ for i = 1, size, 3 do
                     run('SET', record .. ':revoked', value, 'PX', REVOCATION_MS)
                     local client = match(value, '^%x+')
                     local subscribers = run('PUBSUB', 'NUMSUB', prefix(record) .. client .. node)
-                    tell(record, value, 0, 0, subscribers[2])
+                    notify(record, value, 0, 0, subscribers[2])
                 end
             end
         else
@@ -620,13 +620,13 @@ for i = 1, size, 3 do
             code, value = LOST, left == -2 and 0 or 1
         end
     until true
-    answer[place + 1], answer[place + 2] = code, value
+    results[place + 1], results[place + 2] = code, value
     place = place + 2
     if unfinished then
         continued[#continued + 1] = (i + 2) / 3
     end
 end
 for i, operation in ipairs(continued) do
-    answer[place + i] = operation
+    results[place + i] = operation
 end
-return answer
+return results

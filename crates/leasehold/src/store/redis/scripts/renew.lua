@@ -16,7 +16,7 @@ if time.err or records.err then
     return {time.err and 'TIME' or 'MGET', time.err or records.err}
 end
 
-local answer = {time[1] * 1000000 + time[2]}
+local results = {time[1] * 1000000 + time[2]}
 -- The server works with the instant: it would write PEXPIRE again as PEXPIREAT each time.
 local ends = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + argv[1])
 -- Usually each lease holds its record without a hold count. One comparison shows that; a missing record is not a
@@ -32,7 +32,7 @@ for i = 1, #keys do
         end
     end
     if renewed ~= 1 then
-        answer[#answer + 1] = i
+        results[#results + 1] = i
     end
 end
-return answer
+return results

@@ -1,0 +1,68 @@
+//! A client that wants a lock, or to lead.
+
+use leasehold::{Election, Guard, Leadership, Mutex};
+use leasehold_core::LeaseId;
+
+use crate::Result;
+use crate::options::Settings;
+use crate::target::Session;
+
+/// The value of each leader: an address, as most are.
+const VALUE: &str = "10.20.30.40:8080";
+
+/// A lock, or an election with the same name.
+pub(super) enum Candidate {
+    Lock(Mutex),
+    Election(Election),
+}
+
+/// A lock that is held, or a leadership.
+pub(super) enum Held {
+    Lock(Guard),
+    Election(Leadership),
+}
+
+impl Candidate {
+    pub(super) fn new(session: &Session, settings: &Settings, name: &str) -> Result<Self> {
+        let mutex = session.mutex(name)?;
+        Ok(match settings.election {
+            false => Self::Lock(mutex),
+            true => Self::Election(mutex.into()),
+        })
+    }
+
+    /// Waits until it holds the lock, or leads. The value of a leader is written meanwhile.
+    pub(super) async fn acquire(&self) -> Result<Held> {
+        Ok(match self {
+            Self::Lock(mutex) => Held::Lock(mutex.lock().await?),
+            Self::Election(election) => Held::Election(election.campaign(VALUE).await?),
+        })
+    }
+}
+
+impl Held {
+    /// The lease, which names the holder or leader to an observer.
+    pub(super) fn lease(&self) -> LeaseId {
+        match self {
+            Self::Lock(guard) => guard.lease_id(),
+            Self::Election(leadership) => leadership.guard().lease_id(),
+        }
+    }
+
+    /// Waits until the store has confirmed the value of a leader. A lock has none.
+    pub(super) async fn proclaimed(&self) -> Result<()> {
+        match self {
+            Self::Lock(_) => Ok(()),
+            Self::Election(leadership) => Ok(leadership.proclaimed().await?),
+        }
+    }
+
+    /// Releases the lock, or resigns.
+    pub(super) async fn release(self) -> Result<()> {
+        match self {
+            Self::Lock(guard) => guard.release().await?,
+            Self::Election(leadership) => leadership.resign().await?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! `observe`: the time from a release to the moment at which each of many observers is told the next holder, or from a
+//! resignation to the next leader.
+//!
+//! The run itself has two candidates, each with a connection of its own, which pass the lock back and forth. The
+//! observers are in other processes, those of a process share a client. Only with a store in memory all of them are in the
+//! run's own process.
+
+mod observers;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use leasehold_core::LeaseId;
+
+use self::observers::Observers;
+pub(crate) use self::observers::serve;
+use super::candidate::{Candidate, Held};
+use crate::clock::Moment;
+use crate::latencies::Latencies;
+use crate::options::Settings;
+use crate::report::Report;
+use crate::target::{Session, Target};
+use crate::usage::Usage;
+use crate::workers::Workers;
+use crate::{Result, print_step, runtime};
+
+/// The lock, or the election.
+const NAME: &str = "observed";
+
+/// The time from one change to the next: the next candidate is waiting by then, and the observers have been told that.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// The number of changes that only warm up.
+const WARM_UPS: u32 = 3;
+
+/// The findings of a run.
+#[derive(Debug, Default)]
+struct Findings {
+    /// From just before the release to the grant in the other client.
+    granted: Latencies,
+    /// From just before the release to the observers.
+    told: Latencies,
+    /// From the grant to the observers.
+    told_since_grant: Latencies,
+    changes: u64,
+    /// What the changes cost. `None`: not measured.
+    used: Option<Usage>,
+}
+
+/// The observers of a run.
+enum Audience {
+    Here(Observers),
+    Workers(Workers),
+}
+
+/// Lets a lock or a leadership change hands, and waits each time until all observers have been told.
+pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
+    runtime(1)?.block_on(async {
+        let first = target.open().await?;
+        let second = match target.is_private() {
+            true => target.reopen(&first)?,
+            false => target.open_beside(&first).await?,
+        };
+        let mut candidates = [
+            Candidate::new(&first, settings, NAME)?,
+            Candidate::new(&second, settings, NAME)?,
+        ];
+        let mut audience = Audience::start(settings, target, &first).await?;
+        print_step("measuring");
+        let mut findings = Findings::default();
+        let mut held = candidates[0].acquire().await?;
+        for _ in 0..WARM_UPS {
+            held = change(&mut candidates, held, &mut audience, &mut findings).await?;
+        }
+        findings = Findings::default();
+        let before = Usage::now(&first).await?;
+        let end = Moment::now().after(settings.duration);
+        while Moment::now() < end {
+            held = change(&mut candidates, held, &mut audience, &mut findings).await?;
+        }
+        findings.used = Some(Usage::now(&first).await?.since(&before));
+        held.release().await?;
+        if let Audience::Workers(workers) = audience {
+            workers.finish().await?;
+        }
+        Ok(report::report(settings, &first.store(), &findings))
+    })
+}
+
+/// Lets the other candidate be granted the lock that is held.
+async fn change(
+    candidates: &mut [Candidate; 2],
+    held: Held,
+    audience: &mut Audience,
+    findings: &mut Findings,
+) -> Result<Held> {
+    candidates.reverse();
+    let next = async {
+        let held = candidates[0].acquire().await?;
+        Ok::<_, crate::Failure>((held, Moment::now()))
+    };
+    let release = async {
+        tokio::time::sleep(SETTLE).await;
+        let released = Moment::now();
+        held.release().await?;
+        Ok(released)
+    };
+    let ((next, granted), released) = tokio::try_join!(next, release)?;
+    next.proclaimed().await?;
+    findings.changes += 1;
+    findings
+        .granted
+        .record_nanos(granted.nanos_since(released), 1);
+    for told in audience.told(next.lease()).await? {
+        findings.told.record_nanos(told.nanos_since(released), 1);
+        let since_grant = told.nanos_since(granted);
+        findings.told_since_grant.record_nanos(since_grant, 1);
+    }
+    Ok(next)
+}
+
+impl Audience {
+    async fn start(settings: &Settings, target: &Target, session: &Session) -> Result<Self> {
+        Ok(match target.is_private() {
+            true => {
+                let session = target.reopen(session)?;
+                Self::Here(Observers::start(&session, settings, settings.observers).await?)
+            }
+            false => Self::Workers(Workers::start(target, settings, settings.processes).await?),
+        })
+    }
+
+    /// Waits until all observers have been told this holder, and returns when.
+    async fn told(&mut self, lease: LeaseId) -> Result<Vec<Moment>> {
+        match self {
+            Self::Here(observers) => observers.told(lease).await,
+            Self::Workers(workers) => {
+                let told: Vec<Vec<Moment>> = workers.ask(&lease.to_string()).await?;
+                Ok(told.concat())
+            }
+        }
+    }
+}
