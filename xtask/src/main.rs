@@ -1,6 +1,7 @@
 //! Development tasks: `cargo xtask help` lists them.
 
 mod api;
+mod background;
 mod bench;
 mod dependencies;
 mod dist;
@@ -37,6 +38,8 @@ enum Task {
     Test,
     /// Runs the tests and all other checks that a change must pass.
     Ci,
+    /// Runs the checks of ci that start no server, with low priority.
+    Checks,
     /// Checks formatting, clippy, documentation and the fuzz targets. Part of ci.
     Lint,
     /// Checks the rules for files: lengths, links, retired words, import cycles. Part of test.
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().task {
         Task::Test => return tasks::start(tasks::test),
         Task::Ci => return tasks::start(tasks::ci),
+        Task::Checks => return tasks::start(tasks::checks),
         Task::Lint => return tasks::start(tasks::lint),
         Task::Dependencies => return tasks::start(tasks::dependencies),
         Task::Tidy => tidy::check(tools::root()),

@@ -1,17 +1,18 @@
 //! Steps with headings, and a table of their durations.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+/// The line above the table.
+pub(crate) const SUMMARY: &str = "\n==> Summary\n";
 
 /// The steps of a task so far.
-#[derive(Debug, Default)]
-pub(crate) struct Steps(Vec<Step>);
-
 #[derive(Debug)]
-struct Step {
-    title: String,
-    duration: Duration,
-    outcome: Result<Completion, String>,
+pub(crate) struct Steps {
+    start: Instant,
+    /// The table.
+    rows: Vec<String>,
+    failed: bool,
 }
 
 /// How a step without a failure ended.
@@ -24,6 +25,15 @@ pub(crate) enum Completion {
 }
 
 impl Steps {
+    /// No steps yet.
+    pub(crate) fn start() -> Self {
+        Self {
+            start: Instant::now(),
+            rows: Vec::new(),
+            failed: false,
+        }
+    }
+
     /// Runs a step. Later steps run even if it fails, so that one run shows all faults.
     pub(crate) fn run(&mut self, title: &str, step: impl FnOnce() -> Result<(), String>) {
         self.run_partly(title, || step().map(|()| Completion::Full));
@@ -38,37 +48,41 @@ impl Steps {
         println!("\n==> {title}");
         let start = Instant::now();
         let outcome = step();
-        match &outcome {
-            Ok(Completion::Full) => {}
-            Ok(Completion::Partial(reason)) => println!("==> SKIPPED: {title}: {reason}"),
-            Err(failure) => println!("==> FAILED: {title}: {failure}"),
-        }
-        self.0.push(Step {
-            title: title.to_owned(),
-            duration: start.elapsed(),
-            outcome,
-        });
+        let seconds = start.elapsed().as_secs_f64();
+        let outcome = match outcome {
+            Ok(Completion::Full) => "ok".into(),
+            Ok(Completion::Partial(reason)) => {
+                println!("==> SKIPPED: {title}: {reason}");
+                format!("SKIPPED in part: {reason}")
+            }
+            Err(failure) => {
+                println!("==> FAILED: {title}: {failure}");
+                self.failed = true;
+                format!("FAILED: {failure}")
+            }
+        };
+        self.rows
+            .push(format!("{seconds:>8.1} s  {title:<40} {outcome}"));
+    }
+
+    /// Adds rows of the table of another process.
+    pub(crate) fn add_rows(&mut self, rows: Vec<String>) {
+        self.rows.extend(rows);
     }
 
     /// Whether a step has failed.
     pub(crate) fn failed(&self) -> bool {
-        self.0.iter().any(|step| step.outcome.is_err())
+        self.failed
     }
 
     /// Prints the table.
     pub(crate) fn finish(self) -> ExitCode {
-        println!("\n==> Summary");
-        for step in &self.0 {
-            let (seconds, title) = (step.duration.as_secs_f64(), &step.title);
-            let outcome = match &step.outcome {
-                Ok(Completion::Full) => "ok".into(),
-                Ok(Completion::Partial(reason)) => format!("SKIPPED in part: {reason}"),
-                Err(failure) => format!("FAILED: {failure}"),
-            };
-            println!("{seconds:>8.1} s  {title:<40} {outcome}");
+        print!("{SUMMARY}");
+        for row in &self.rows {
+            println!("{row}");
         }
-        let total: Duration = self.0.iter().map(|step| step.duration).sum();
-        println!("{:>8.1} s  in all", total.as_secs_f64());
-        ExitCode::from(u8::from(self.failed()))
+        let total = self.start.elapsed().as_secs_f64();
+        println!("{total:>8.1} s  in all");
+        ExitCode::from(u8::from(self.failed))
     }
 }

@@ -7,6 +7,7 @@
 use std::env;
 use std::process::{Command, ExitCode};
 
+use crate::background::{self, BackgroundChecks};
 use crate::steps::Steps;
 use crate::tools::{cargo_line, find, run};
 use crate::{dependencies, dist, faults, fresh_root, processes, published, resolution, servers};
@@ -16,7 +17,7 @@ const TEST_THREADS: &str = "6";
 
 /// Runs the steps of a task, and prints their durations.
 pub(crate) fn start(task: fn(&mut Steps)) -> ExitCode {
-    let mut steps = Steps::default();
+    let mut steps = Steps::start();
     task(&mut steps);
     steps.finish()
 }
@@ -24,6 +25,40 @@ pub(crate) fn start(task: fn(&mut Steps)) -> ExitCode {
 /// Runs every test. The rules of `tidy` and the list of public items are tests of this crate.
 pub(crate) fn test(steps: &mut Steps) {
     processes::adopt_orphans();
+    build_tests(steps);
+    if !steps.failed() {
+        run_tests(steps);
+        driver_models(steps);
+    }
+    steps.run("no process is left running", processes::check_descendants);
+}
+
+/// Runs everything that a change must pass. The tests wait for servers and clocks most of the time; the checks compute
+/// meanwhile.
+pub(crate) fn ci(steps: &mut Steps) {
+    processes::adopt_orphans();
+    build_tests(steps);
+    let checks = BackgroundChecks::start();
+    if !steps.failed() {
+        run_tests(steps);
+    }
+    let mut rows = Vec::new();
+    steps.run("checks in the background", || checks?.finish(&mut rows));
+    steps.add_rows(rows);
+    steps.run("no process is left running", processes::check_descendants);
+}
+
+/// Runs the checks that start no server, with low priority.
+pub(crate) fn checks(steps: &mut Steps) {
+    background::lower_priority();
+    // The first ones leave the directory of compiled crates to the tests, which check it when they start.
+    dependencies(steps);
+    lint(steps);
+    driver_models(steps);
+}
+
+/// Builds the programs of the tests if their servers are there.
+fn build_tests(steps: &mut Steps) {
     steps.run("servers and a C compiler", || {
         servers::ensure_redis()?;
         servers::ensure_postgres()?;
@@ -32,16 +67,15 @@ pub(crate) fn test(steps: &mut Steps) {
             None => Err("cc is missing; install a C compiler".into()),
         }
     });
-    if steps.failed() {
-        return;
+    if !steps.failed() {
+        steps.run("build the tests", || {
+            let build = "build --workspace --locked --tests --examples --bin";
+            run(cargo_line(build).arg(faults::PROGRAM))
+        });
     }
-    steps.run("build the tests", || {
-        let build = "build --workspace --locked --tests --examples --bin";
-        run(cargo_line(build).arg(faults::PROGRAM))
-    });
-    if steps.failed() {
-        return;
-    }
+}
+
+fn run_tests(steps: &mut Steps) {
     steps.run("tests", || {
         let mut test = cargo_line("test --workspace --locked --no-fail-fast");
         if env::var_os("RUST_TEST_THREADS").is_none() {
@@ -49,6 +83,11 @@ pub(crate) fn test(steps: &mut Steps) {
         }
         run(&mut test)
     });
+    steps.run("faults, the short form", faults::short);
+}
+
+/// Runs the driver under a model checker.
+fn driver_models(steps: &mut Steps) {
     steps.run("models of the driver", || {
         // Only the first package has a library. The others are selected for the features of dependencies.
         let packages = "-p leasehold -p leasehold-cli -p leasehold-fuzz -p xtask";
@@ -57,15 +96,6 @@ pub(crate) fn test(steps: &mut Steps) {
             "test --locked {packages} {models}"
         )))
     });
-    steps.run("faults, the short form", faults::short);
-    steps.run("no process is left running", processes::check_descendants);
-}
-
-/// Runs everything that a change must pass.
-pub(crate) fn ci(steps: &mut Steps) {
-    test(steps);
-    lint(steps);
-    dependencies(steps);
 }
 
 /// Checks the text of the program without running it.

@@ -357,7 +357,7 @@ pub(crate) struct ReleaseArgs {
     pub(crate) json: bool,
 }
 
-/// Report settings of the store that would lose locks, and how to fix them.
+/// Report settings of the store that would lose locks, with fixes.
 ///
 /// Checks eviction, memory, persistence, replicas, clocks, rights and versions, or the file and its
 /// file system. Changes nothing. What the user of the store may not read is unknown, and the text names

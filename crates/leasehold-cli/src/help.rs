@@ -147,7 +147,7 @@ reason to restart a candidate.
 
 EXAMPLES
   leasehold elect scheduler --value \"$(hostname):8080\" ./scheduler
-  leasehold elect --again --health 0.0.0.0:81 job --value \"$POD_IP\" ./job";
+  leasehold elect --again --health 0.0.0.0:8081 web --value \"$POD_IP\" ./web";
 
 pub(crate) const LEADER: &str = "\
 EXIT STATUS

@@ -46,11 +46,35 @@ const OPTIONS: [(&[&str], &str); 9] = [
     ),
 ];
 
+/// Options of one command of this program at the others, and what to use instead.
+const OTHER_COMMANDS: [(&[&str], &str); 4] = [
+    (
+        &["--every", "--anchor"],
+        "'leasehold run --every DURATION NAME COMMAND' runs a command once in each period",
+    ),
+    (
+        &["--cron", "--schedule", "--at"],
+        "cron or a timer starts the command; 'leasehold run --every DURATION NAME COMMAND' runs it once in each period",
+    ),
+    (
+        &["--key"],
+        "'leasehold once NAME --key KEY COMMAND' runs a command once for a key",
+    ),
+    (
+        &["--value"],
+        "'leasehold elect NAME --value TEXT COMMAND' runs a command as the leader",
+    ),
+];
+
+/// The hint for an option of a job without its period.
+const PERIOD_MISSING: &str = "'--anchor', '--retry-after', '--keep' and '--done-exit-code' are options of a job: add \
+                              '--every DURATION', or use 'leasehold once NAME --key KEY COMMAND'";
+
 /// Options that limit the wait elsewhere, or the time of the command.
 const TIMEOUTS: [&str; 4] = ["--timeout", "--time-limit", "--timelimit", "-t"];
 
 /// Commands of other programs, and ours for the same purpose.
-const COMMANDS: [(&[&str], &str, &str); 5] = [
+const COMMANDS: [(&[&str], &str, &str); 7] = [
     (
         &["lock", "acquire", "exec", "with", "flock"],
         "run a command under a lock",
@@ -81,6 +105,16 @@ const COMMANDS: [(&[&str], &str, &str); 5] = [
         "check the store",
         "doctor",
     ),
+    (
+        &["events", "observe", "monitor", "follow", "tail"],
+        "print the events of a lock",
+        "watch NAME",
+    ),
+    (
+        &["campaign", "election", "lead"],
+        "run a command as the leader",
+        "elect NAME --value TEXT COMMAND",
+    ),
 ];
 
 /// Adds a hint to an error of the arguments. The parser's own advice, to write `--` before an unknown option, is
@@ -93,6 +127,11 @@ pub(crate) fn with_hint(
     let kind = match error.kind() {
         ErrorKind::UnknownArgument => ContextKind::InvalidArg,
         ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        ErrorKind::MissingRequiredArgument if lacks_period(&error) => {
+            let hint = StyledStr::from(PERIOD_MISSING);
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint]));
+            return error;
+        }
         _ => return error,
     };
     let Some(invalid) = invalid(&error, kind) else {
@@ -128,6 +167,14 @@ pub(crate) fn with_hint(
     error
 }
 
+/// Whether `--every` is missing.
+fn lacks_period(error: &clap::Error) -> bool {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing)) => missing.iter().any(|it| it.starts_with("--every ")),
+        _ => false,
+    }
+}
+
 fn invalid(error: &clap::Error, kind: ContextKind) -> Option<String> {
     match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -153,12 +200,14 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
     let command = command(arguments, cli);
     let option = option.split('=').next().unwrap_or(option);
     match (command, option) {
-        (Some("run" | "hold" | "show" | "release"), "--name") => {
+        (Some("run" | "once" | "elect" | "hold" | "show" | "release"), "--name") => {
             let name = value_of(option, arguments);
             let name = name.filter(|name| is_name(name));
             let name = name.unwrap_or_else(|| "NAME".to_owned());
             let usage = match command {
                 Some("run") => format!("run {name} COMMAND"),
+                Some("once") => format!("once {name} --key KEY COMMAND"),
+                Some("elect") => format!("elect {name} --value TEXT COMMAND"),
                 Some("release") => format!("release --force {name}"),
                 Some(command) => format!("{command} {name}"),
                 None => return None,
@@ -170,7 +219,9 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
         (Some("release"), "-y" | "--yes" | "-f") => {
             Some("'--force' confirms that the holder is cut off".to_owned())
         }
-        (Some("run"), option) if TIMEOUTS.contains(&option) => {
+        (Some("hold"), "-c" | "--command") => Some(of_run("NAME -c STRING")),
+        (Some("hold"), "--json") => Some("'hold' always prints JSON; leave it out".to_owned()),
+        (Some("run" | "once" | "elect"), option) if TIMEOUTS.contains(&option) => {
             let limit = value_of(option, arguments);
             let limit = limit.filter(|limit| duration::parse(limit).is_ok());
             let limit = limit.unwrap_or_else(|| "DURATION".to_owned());
@@ -178,8 +229,9 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
                 "'--wait {limit}' limits the wait for the lock; timeout(1) limits the time of the command"
             ))
         }
-        (Some("run"), option) => {
-            let known = OPTIONS.iter().find(|(names, _)| names.contains(&option));
+        (Some("run" | "once" | "elect" | "hold"), option) => {
+            let mut known = OTHER_COMMANDS.iter().chain(&OPTIONS);
+            let known = known.find(|(names, _)| names.contains(&option));
             known.map(|(_, hint)| (*hint).to_owned())
         }
         (None, "-c" | "--command") => Some(of_run("NAME -c STRING")),
@@ -208,6 +260,12 @@ fn of_argument(argument: &str, arguments: &[OsString], cli: &Command) -> Option<
     match command(arguments, cli)? {
         "ls" => {}
         "hold" => return Some(of_run("NAME COMMAND")),
+        "jobs" => {
+            let reset = format!("leasehold jobs --reset {}", shell::quote(argument));
+            return Some(format!(
+                "leasehold jobs lists all jobs; {reset} removes the record of one"
+            ));
+        }
         _ => return None,
     }
     let quoted = shell::quote(argument);

@@ -7,10 +7,16 @@ use leasehold::{Client, CompletionInfo};
 use crate::args::{JobsArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::{duration, json, output};
+use crate::{duration, json, output, shell};
 
 /// There was no record to remove.
 const NONE: u8 = 1;
+
+/// How many other records of a name are named.
+const OTHERS_MAX: usize = 5;
+
+/// The column that is cut to the width of the terminal.
+const BY: usize = 5;
 
 pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let client = connect(store, Client::builder()).await?;
@@ -49,38 +55,63 @@ async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failu
             Some(key) => format!("the run of {name} for {key}"),
             None => format!("the last run of {name}"),
         };
-        let run = output::printable(&run);
-        output::print_line(&match removed {
-            true => format!("the record of {run} was removed; its next start runs it"),
-            false => format!("there is no record of {run}"),
-        })?;
+        let text = match removed {
+            true => format!("the record of {run} was removed; the next start runs it"),
+            false => format!(
+                "there is no record of {run}{}",
+                others(&client.completions().await?, name)
+            ),
+        };
+        output::print_line(&output::printable(&text))?;
     }
     Ok(if removed { 0 } else { NONE })
 }
 
+/// The other records of a name, which may be the intended ones.
+fn others(runs: &[CompletionInfo], name: &str) -> String {
+    let runs = runs.iter().filter(|run| run.name == name);
+    let others: Vec<_> = runs
+        .map(|run| match &run.key {
+            Some(key) => format!("--key {}", shell::quote(key)),
+            None => "without --key".to_owned(),
+        })
+        .take(OTHERS_MAX)
+        .collect();
+    match others.is_empty() {
+        true => String::new(),
+        false => format!("; recorded: {}", others.join(", ")),
+    }
+}
+
 fn table(runs: &[CompletionInfo], now: SystemTime) -> String {
-    let time = |time: SystemTime| output::rfc3339(time).unwrap_or_else(|| "-".to_owned());
     let rows = runs.iter().map(|run| {
-        let next = match run.next_slot {
-            Some(next) if run.is_overdue(now) => format!("{} (overdue)", time(next)),
-            Some(next) => time(next),
-            None => "-".to_owned(),
-        };
+        let ended = now.duration_since(run.finished).unwrap_or_default();
         [
             output::printable(&run.name),
             output::printable(run.key.as_deref().unwrap_or("-")),
-            time(run.started),
-            time(run.finished),
+            format!("{} ago", duration::format(ended)),
             duration::format(run.took()),
             run.exit_code.to_string(),
             place(run),
-            next,
+            next(run, now),
         ]
     });
-    let header = [
-        "NAME", "KEY", "STARTED", "ENDED", "TOOK", "EXIT", "BY", "NEXT",
-    ];
-    output::table(header, rows, 4..6).trim_fmt()
+    let header = ["NAME", "KEY", "ENDED", "TOOK", "EXIT", "BY", "NEXT"];
+    let mut table = output::table(header, rows, 2..5);
+    output::cut_to_lines(&mut table, BY);
+    table.trim_fmt()
+}
+
+/// The time of the next run, from now.
+fn next(run: &CompletionInfo, now: SystemTime) -> String {
+    let Some(next) = run.next_slot else {
+        return "-".to_owned();
+    };
+    match (next.duration_since(now), now.duration_since(next)) {
+        (Ok(left), _) => format!("in {}", duration::format(left)),
+        (_, Ok(late)) if run.is_overdue(now) => format!("overdue: {} ago", duration::format(late)),
+        (_, late) => format!("due {} ago", duration::format(late.unwrap_or_default())),
+    }
 }
 
 /// Where a run was, such as `ci-7, backup.sh ("nightly")`.

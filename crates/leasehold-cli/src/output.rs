@@ -6,7 +6,7 @@ use std::ops::RangeBounds;
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use jiff::Timestamp;
 use leasehold::LockInfo;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -15,6 +15,9 @@ use rustix::termios::tcgetwinsize;
 use crate::duration;
 use crate::exit::Failure;
 use crate::stderr;
+
+/// The width to which a column is cut at most.
+const CUT_WIDTH_MIN: u16 = 20;
 
 /// The holder of a lock in words, such as `ci-7, pid 812, deploy.sh ("#42")`.
 pub(crate) fn holder(info: &LockInfo) -> String {
@@ -84,6 +87,21 @@ pub(crate) fn table<const COLUMNS: usize>(
         }
     }
     table
+}
+
+/// Gives each row one line. At a terminal this column is cut to the width that is left, but not below a minimum.
+pub(crate) fn cut_to_lines(table: &mut Table, cut: usize) {
+    for row in table.row_iter_mut() {
+        row.max_height(1);
+    }
+    for column in table.column_iter_mut() {
+        column.set_constraint(match column.index == cut {
+            true => ColumnConstraint::LowerBoundary(Width::Fixed(CUT_WIDTH_MIN)),
+            false => ColumnConstraint::ContentWidth,
+        });
+        // No cell has one, so that none is cut between two words.
+        column.set_delimiter('\n');
+    }
 }
 
 /// How long ago a lock was acquired.

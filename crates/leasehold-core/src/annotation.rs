@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use crate::id::LeaseId;
 use crate::mutex::{Loss, Record};
-use crate::name::NameError;
+use crate::name::{self, NameError};
 use crate::time::StoreTime;
 use crate::token::Token;
 
-/// The longest text in bytes: 4 KiB.
-pub const ANNOTATION_BYTES_MAX: usize = 4096;
+/// The longest text in bytes: a value of 4 KiB and its number.
+pub const ANNOTATION_BYTES_MAX: usize = 4096 + 64;
 
 /// The longest key of a completion in bytes.
 pub const COMPLETION_KEY_BYTES_MAX: usize = 256;
@@ -54,19 +54,8 @@ impl CompletionKey {
     ///
     /// [`NameError`] if it is invalid.
     pub fn parse(key: &str) -> Result<Self, NameError> {
-        if key.is_empty() {
-            return Err(NameError::Empty);
-        }
-        if key.len() > COMPLETION_KEY_BYTES_MAX {
-            return Err(NameError::TooLong {
-                bytes: key.len(),
-                bytes_max: COMPLETION_KEY_BYTES_MAX,
-            });
-        }
-        match key.chars().find(|c| c.is_control()) {
-            Some(c) => Err(NameError::Forbidden(c)),
-            None => Ok(Self(key.into())),
-        }
+        name::check_text(key, COMPLETION_KEY_BYTES_MAX)?;
+        Ok(Self(key.into()))
     }
 
     /// The key as text.

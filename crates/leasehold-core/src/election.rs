@@ -21,21 +21,63 @@ pub struct Leader {
     pub lease: LeaseId,
 }
 
+/// The longest value in bytes: 4 KiB.
+pub const VALUE_BYTES_MAX: usize = 4096;
+
+/// A value as the leader stores it: the text of an annotation.
+///
+/// Its number tells the later one of two values of a leader. A reader needs it: a write without a reply may be applied
+/// late, and one of many masters may have missed the last write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proclamation {
+    /// How many values this leader has proclaimed, with this one.
+    pub number: u64,
+    /// The value.
+    pub value: Arc<str>,
+}
+
+impl Proclamation {
+    /// The text form: `<number> <value>`.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        format!("{} {}", self.number, self.value)
+    }
+
+    /// Parses a text form. `None` if this library does not write such a text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (digits, value) = text.split_once(' ')?;
+        let number: u64 = digits.parse().ok()?;
+        // A number has one spelling.
+        (number.to_string() == digits).then(|| Self {
+            number,
+            value: value.into(),
+        })
+    }
+}
+
 impl Leader {
     /// The leader in a store that shows this holder and this value. `None`: nobody holds the lock, or the value was
     /// written under an earlier lease, so that the holder has not proclaimed one yet.
     #[must_use]
     pub fn of(holder: Option<LeaseId>, value: Option<&Annotation>) -> Option<Self> {
-        let value = value.filter(|value| holder == Some(value.lease))?;
-        Some(Self {
-            value: Arc::clone(&value.text),
-            term: value.token,
-            lease: value.lease,
-        })
+        Self::numbered(holder, value).map(|(leader, _)| leader)
+    }
+
+    /// The same with the number of the value.
+    fn numbered(holder: Option<LeaseId>, value: Option<&Annotation>) -> Option<(Self, u64)> {
+        let stored = value.filter(|value| holder == Some(value.lease))?;
+        let Proclamation { number, value } = Proclamation::parse(&stored.text)?;
+        let leader = Self {
+            value,
+            term: stored.token,
+            lease: stored.lease,
+        };
+        Some((leader, number))
     }
 }
 
-/// What an observer has been told so far: its terms never fall.
+/// What an observer has been told so far: its terms never fall, and no value of a leader is followed by an earlier one.
 ///
 /// A store that lost its last writes in a failover can show a leader of an earlier term again. That leader is not
 /// told: a resource that checks tokens refuses its writes. Until a later term begins, the observer is told that there
@@ -44,8 +86,8 @@ impl Leader {
 pub struct LeaderFilter {
     /// The leader that was told last. The outer `None`: nothing was told yet.
     told: Option<Option<Leader>>,
-    /// The latest term that was told, and its lease. A state without a leader does not end it.
-    latest: Option<(Token, LeaseId)>,
+    /// The latest leader that was told, and the number of its value. A state without a leader does not end it.
+    latest: Option<(Leader, u64)>,
 }
 
 impl LeaderFilter {
@@ -55,10 +97,7 @@ impl LeaderFilter {
         holder: Option<LeaseId>,
         value: Option<&Annotation>,
     ) -> Option<Option<Leader>> {
-        let leader = Leader::of(holder, value).filter(|leader| self.accepts(leader));
-        if let Some(leader) = &leader {
-            self.latest = Some((leader.term, leader.lease));
-        }
+        let leader = Leader::numbered(holder, value).and_then(|read| self.latest_of(read));
         if self.told.as_ref() == Some(&leader) {
             return None;
         }
@@ -66,10 +105,19 @@ impl LeaderFilter {
         Some(leader)
     }
 
-    fn accepts(&self, leader: &Leader) -> bool {
-        self.latest.is_none_or(|(term, lease)| {
-            leader.term > term || (leader.term == term && leader.lease == lease)
-        })
+    /// The leader that was read, with its latest value. `None`: its term is over.
+    fn latest_of(&mut self, read: (Leader, u64)) -> Option<Leader> {
+        if let Some((latest, number)) = &self.latest {
+            let is_same = (read.0.term, read.0.lease) == (latest.term, latest.lease);
+            if read.0.term <= latest.term && !is_same {
+                return None;
+            }
+            if is_same && read.1 < *number {
+                return Some(latest.clone());
+            }
+        }
+        let (leader, _) = self.latest.insert(read);
+        Some(leader.clone())
     }
 }
 

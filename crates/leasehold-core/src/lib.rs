@@ -9,6 +9,7 @@
 //! * [`queue`]: the waiters of a lock.
 //! * [`annotation`]: what a holder may store beside the record.
 //! * [`election`]: what an observer of an election is told, and [`lock_event`]: what one of a lock is.
+//! * [`latch`]: what an arrival does to the record of a latch.
 //! * [`job`]: whether a job that has run is to be run again.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
 //! * [`lease`]: the [`state`] of a lease for its holder.
@@ -29,6 +30,7 @@ pub mod election;
 pub mod holds;
 pub mod id;
 pub mod job;
+pub mod latch;
 pub mod lease;
 pub mod lock_event;
 pub mod min_hold;
@@ -48,10 +50,11 @@ pub mod watchdog;
 pub use acquisition::{Acquisition, LeaseOptions};
 pub use annotation::{Annotation, AnnotationKind, CompletionKey};
 pub use contention::{Chain, Handoff};
-pub use election::{Leader, LeaderFilter};
+pub use election::{Leader, LeaderFilter, Proclamation};
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
 pub use job::{Completion, CompletionError, Due, JobSchedule, Period, Slots};
+pub use latch::{Arrival, ArrivalId, LatchCount, LatchRecord, LatchRefusal, LatchStatus};
 pub use lease::{Action, Lease};
 pub use lock_event::{LockEvent, LockState};
 pub use min_hold::MinHold;

@@ -174,6 +174,17 @@ impl fmt::Debug for Namespace {
     }
 }
 
+/// Checks a text that identifies something beside a name: 1 to `bytes_max` bytes of UTF-8 without control characters.
+pub(crate) fn check_text(text: &str, bytes_max: usize) -> Result<(), NameError> {
+    let bytes = text.len();
+    match text.chars().find(|c| c.is_control()) {
+        _ if text.is_empty() => Err(NameError::Empty),
+        _ if bytes > bytes_max => Err(NameError::TooLong { bytes, bytes_max }),
+        Some(c) => Err(NameError::Forbidden(c)),
+        None => Ok(()),
+    }
+}
+
 /// Checks the length of a namespace or a tenant.
 fn check_length(scope: &str) -> Result<(), NameError> {
     let (bytes, bytes_max) = (scope.len(), SCOPE_BYTES_MAX);
@@ -183,7 +194,7 @@ fn check_length(scope: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// Why a text cannot be a name, namespace, tenant or completion key.
+/// Why a text cannot be a name, namespace, tenant, completion key or id of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {

@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Instant;
 
 use clap::builder::PossibleValuesParser;
 
 use crate::checker::CheckReport;
+use crate::leaders;
 use crate::random::{self, Size};
-use crate::report::{RandomReport, Report, WatchdogReport};
+use crate::report::{LeadersReport, RandomReport, Report, WatchdogReport};
 use crate::watchdog::{self, Form as WatchdogForm, SCENARIOS, Scenario};
 
 /// The scenarios of random faults: worlds with a single server, and with many masters.
@@ -17,6 +19,7 @@ const MASTERS: &str = "masters";
 
 /// Names for all scenarios of a kind.
 const RANDOM: &str = "random";
+const LEADERS: &str = "leaders";
 const WATCHDOG: &str = "watchdog";
 
 #[derive(Debug, clap::Args)]
@@ -26,10 +29,11 @@ pub(crate) struct CampaignArgs {
     seed: Option<u64>,
     #[command(flatten)]
     form: Form,
-    /// Run this part of the runs of each scenario of the watchdog.
+    /// Run this part of the changes of leader, and of the runs of each scenario of the watchdog.
     #[arg(long, conflicts_with = "short", value_parser = clap::value_parser!(u16).range(1..))]
     times_percent: Option<u16>,
-    /// Run these scenarios only: single, masters, random for both, watchdog for the others, or their names.
+    /// Run these scenarios only: single, masters, random for both, leaders for all changes of leader, watchdog for the
+    /// others, or their names.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(names()))]
     only: Vec<String>,
     /// Write the results of complete campaigns into the report in this directory.
@@ -47,22 +51,24 @@ pub(crate) struct CampaignArgs {
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 struct Form {
-    /// A round of 20 s, and a few runs of each scenario of the watchdog.
+    /// A round of 20 s, a few changes of leader, and a few runs of each scenario of the watchdog.
     #[arg(long)]
     short: bool,
-    /// So many rounds of a minute, and all runs of each scenario of the watchdog.
+    /// So many rounds of a minute, all changes of leader, and all runs of each scenario of the watchdog.
     #[arg(long)]
     minutes: Option<u64>,
-    /// 30 rounds of a minute, and all runs of each scenario of the watchdog.
+    /// 30 rounds of a minute, all changes of leader, and all runs of each scenario of the watchdog.
     #[arg(long)]
     long: bool,
 }
 
 /// All names of scenarios.
 fn names() -> impl Iterator<Item = &'static str> {
+    let leaders = leaders::SCENARIOS.iter().map(|scenario| scenario.name);
     let watchdog = SCENARIOS.iter().map(|scenario| scenario.name);
-    [SINGLE, MASTERS, RANDOM, WATCHDOG]
+    [SINGLE, MASTERS, RANDOM, LEADERS, WATCHDOG]
         .into_iter()
+        .chain(leaders)
         .chain(watchdog)
 }
 
@@ -76,6 +82,12 @@ impl CampaignArgs {
     fn scenarios(&self) -> Vec<&'static Scenario> {
         let selected = |scenario: &&Scenario| self.selects(WATCHDOG, scenario.name);
         SCENARIOS.iter().filter(selected).collect()
+    }
+
+    /// The selected scenarios of leaders.
+    fn leaders(&self) -> Vec<&'static leaders::Scenario> {
+        let selected = |scenario: &&leaders::Scenario| self.selects(LEADERS, scenario.name);
+        leaders::SCENARIOS.iter().filter(selected).collect()
     }
 
     fn is_short(&self) -> bool {
@@ -108,46 +120,45 @@ pub(crate) fn run(args: &CampaignArgs) -> bool {
     let mut results = Report::default();
     let mut clean = true;
     let size = args.size();
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     if let Some(size) = size {
-        let random = run_random(args, size);
+        let random = run_random(args, size, seed);
         clean &= random.violations.is_empty();
         results.random = Some(random);
     }
-    let scenarios = args.scenarios();
-    if !scenarios.is_empty() {
-        let form = match args.is_short() {
-            true => WatchdogForm::Short,
-            false => WatchdogForm::Percent(args.times_percent.unwrap_or(100)),
-        };
-        let begin = Instant::now();
-        let rows = watchdog::run(&scenarios, form);
-        let watchdog = WatchdogReport::new(form, begin.elapsed(), rows);
-        clean &= watchdog.is_clean(!args.is_short());
-        results.watchdog = Some(watchdog);
-    }
+    (results.leaders, results.watchdog) = match args.is_short() {
+        // Side by side: latencies are not judged.
+        true => thread::scope(|scope| {
+            let leaders = scope.spawn(|| run_leaders(args, seed));
+            let watchdog = run_watchdog(args);
+            (leaders.join().unwrap(), watchdog)
+        }),
+        false => (run_leaders(args, seed), run_watchdog(args)),
+    };
+    let leaders = results.leaders.as_ref();
+    clean &= leaders.is_none_or(LeadersReport::is_clean);
+    let watchdog = results.watchdog.as_ref();
+    clean &= watchdog.is_none_or(|report| report.is_clean(!args.is_short()));
     println!("\n{}", results.markdown());
     if let Some(directory) = args.report.as_deref().filter(|_| !args.is_short()) {
         let all_random = size.is_some_and(|size| size.single > 0 && size.masters > 0);
         results.random = results.random.filter(|_| all_random);
-        let all_scenarios = scenarios.len() == SCENARIOS.len();
+        let all_leaders = args.leaders().len() == leaders::SCENARIOS.len();
+        results.leaders = results.leaders.filter(|_| all_leaders);
+        let all_scenarios = args.scenarios().len() == SCENARIOS.len();
         results.watchdog = results.watchdog.filter(|_| all_scenarios);
         results.write(directory);
     }
     clean
 }
 
-fn run_random(args: &CampaignArgs, size: Size) -> RandomReport {
-    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+fn run_random(args: &CampaignArgs, size: Size, seed: u64) -> RandomReport {
     println!("{size}, seed {seed}");
     let begin = Instant::now();
     let mut all = CheckReport::default();
     for round in 0..size.rounds {
         let report = random::run_round(size, seed, round, |directory, world, report| {
-            if args.keep || !report.violations.is_empty() {
-                let kept = args.histories.join(format!("{seed}-{round}-{world}"));
-                copy(directory, &kept);
-                println!("the history is kept in {}", kept.display());
-            }
+            keep(args, directory, &format!("{seed}-{round}-{world}"), report);
         });
         println!(
             "round {} of {}: {}",
@@ -161,6 +172,45 @@ fn run_random(args: &CampaignArgs, size: Size) -> RandomReport {
         println!("VIOLATION {violation}");
     }
     RandomReport::new(size, seed, begin.elapsed(), &all)
+}
+
+fn run_leaders(args: &CampaignArgs, seed: u64) -> Option<LeadersReport> {
+    let scenarios = args.leaders();
+    if scenarios.is_empty() {
+        return None;
+    }
+    let form = match args.is_short() {
+        true => leaders::Form::Short,
+        false => leaders::Form::Percent(args.times_percent.unwrap_or(100)),
+    };
+    let begin = Instant::now();
+    let rows = leaders::run(&scenarios, form, seed, |directory, scenario, report| {
+        keep(args, directory, &format!("{seed}-{scenario}"), report);
+    });
+    Some(LeadersReport::new(seed, begin.elapsed(), rows))
+}
+
+fn run_watchdog(args: &CampaignArgs) -> Option<WatchdogReport> {
+    let scenarios = args.scenarios();
+    if scenarios.is_empty() {
+        return None;
+    }
+    let form = match args.is_short() {
+        true => WatchdogForm::Short,
+        false => WatchdogForm::Percent(args.times_percent.unwrap_or(100)),
+    };
+    let begin = Instant::now();
+    let rows = watchdog::run(&scenarios, form);
+    Some(WatchdogReport::new(form, begin.elapsed(), rows))
+}
+
+/// Keeps a history, if it has violations or all are kept.
+fn keep(args: &CampaignArgs, directory: &Path, name: &str, report: &CheckReport) {
+    if args.keep || !report.violations.is_empty() {
+        let kept = args.histories.join(name);
+        copy(directory, &kept);
+        println!("the history is kept in {}", kept.display());
+    }
 }
 
 /// Copies the files of a directory, and replaces those of an earlier campaign.
@@ -193,22 +243,24 @@ mod tests {
     #[test]
     fn names_select_scenarios_and_the_short_form_is_the_default() {
         let all = SCENARIOS.len();
-        for (line, short, single, masters, scenarios) in [
-            ("", true, 8, 2, all),
-            ("--short", true, 8, 2, all),
-            ("--times-percent 10", false, 8, 2, all),
-            ("--minutes 5", false, 12, 4, all),
-            ("--only single", true, 8, 0, 0),
-            ("--only random --long", false, 12, 4, 0),
-            ("--only watchdog", true, 0, 0, all),
-            ("--only masters,killed,exec", true, 0, 2, 2),
+        for (line, short, single, masters, leaders, scenarios) in [
+            ("", true, 8, 2, 5, all),
+            ("--short", true, 8, 2, 5, all),
+            ("--times-percent 10", false, 8, 2, 5, all),
+            ("--minutes 5", false, 12, 4, 5, all),
+            ("--only single", true, 8, 0, 0, 0),
+            ("--only random --long", false, 12, 4, 0, 0),
+            ("--only watchdog", true, 0, 0, 0, all),
+            ("--only leaders --long", false, 0, 0, 5, 0),
+            ("--only masters,leaders-file,killed,exec", true, 0, 2, 1, 2),
         ] {
             let args = parse(line).unwrap();
             let size = args.size();
             let size = size.map_or((0, 0), |size| (size.single, size.masters));
             assert_eq!(size, (single, masters), "{line}");
-            let found = (args.is_short(), args.scenarios().len());
-            assert_eq!(found, (short, scenarios), "{line}");
+            let found = (args.leaders().len(), args.scenarios().len());
+            assert_eq!(found, (leaders, scenarios), "{line}");
+            assert_eq!(args.is_short(), short, "{line}");
         }
         parse("--only none").unwrap_err();
     }

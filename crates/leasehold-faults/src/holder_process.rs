@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use leasehold_testkit::Helper;
+use leasehold_testkit::{Helper, within};
 use rustix::process::Signal;
 
 use crate::clock::{self, MILLI, Nanos};
 use crate::history::{Fault, FaultEvent, Journal, Note};
 use crate::holder::HolderConfig;
+
+/// How long a holder may take to end. Its shutdown alone may take 5 s.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A holder process. Faults that hit it are recorded.
 #[derive(Debug)]
@@ -95,7 +98,27 @@ impl HolderProcess {
         self.record(Fault::KillHolder, (begin, begin), (begin, begin));
     }
 
-    pub(crate) fn record_failure(&self, reason: &str) {
+    /// Whether it has ended by itself, which is recorded as a violation.
+    pub(crate) fn has_failed(&mut self) -> bool {
+        let ended = self.helper.ended();
+        if let Some(status) = ended {
+            self.record_failure(&format!("it ended by itself with {status}"));
+        }
+        ended.is_some()
+    }
+
+    /// Requests it to end, and waits for that.
+    pub(crate) fn end(mut self) {
+        self.helper.close();
+        within(END_TIMEOUT, || self.helper.ended().is_some());
+        match self.helper.ended() {
+            Some(status) if status.success() => {}
+            Some(status) => self.record_failure(&format!("it ended with {status}")),
+            None => self.record_failure("it did not end when it was requested to"),
+        }
+    }
+
+    fn record_failure(&self, reason: &str) {
         let failure = format!("holder process {} failed: {reason}", self.name);
         self.journal.record(&Note::Violation(failure));
     }

@@ -7,9 +7,11 @@
 mod campaign;
 mod checker;
 mod clock;
+mod fence;
 mod history;
 mod holder;
 mod holder_process;
+mod leaders;
 mod node;
 mod random;
 mod report;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checker::{CheckReport, Count, Margin};
 use crate::history::Fault;
+use crate::leaders;
 use crate::random::Size;
 use crate::watchdog::{Form, Row};
 
@@ -21,6 +22,7 @@ const DOCUMENT: &str = "report.md";
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) random: Option<RandomReport>,
+    pub(crate) leaders: Option<LeadersReport>,
     pub(crate) watchdog: Option<WatchdogReport>,
 }
 
@@ -56,6 +58,16 @@ pub(crate) struct WatchdogReport {
     scenarios: Vec<Row>,
 }
 
+/// The results of changes of leader.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct LeadersReport {
+    date: String,
+    seed: u64,
+    seconds: u64,
+    processors: usize,
+    scenarios: Vec<leaders::Row>,
+}
+
 impl Report {
     /// Replaces the results in a directory by those that this report has.
     pub(crate) fn write(mut self, directory: &Path) {
@@ -63,6 +75,7 @@ impl Report {
         let text = fs::read_to_string(&data).unwrap_or_else(|_| "{}".to_owned());
         let last: Self = serde_json::from_str(&text).unwrap();
         self.random = self.random.or(last.random);
+        self.leaders = self.leaders.or(last.leaders);
         self.watchdog = self.watchdog.or(last.watchdog);
         let json = serde_json::to_string_pretty(&self).unwrap();
         fs::write(data, json + "\n").unwrap();
@@ -77,8 +90,10 @@ impl Report {
     /// A section for each kind of scenarios.
     pub(crate) fn markdown(&self) -> String {
         let random = self.random.as_ref().map(RandomReport::markdown);
+        let leaders = self.leaders.as_ref().map(LeadersReport::markdown);
         let watchdog = self.watchdog.as_ref().map(WatchdogReport::markdown);
-        let sections: Vec<_> = random.into_iter().chain(watchdog).collect();
+        let sections = [random, leaders, watchdog];
+        let sections: Vec<_> = sections.into_iter().flatten().collect();
         sections.join("\n")
     }
 }
@@ -88,6 +103,7 @@ impl RandomReport {
         let faults = Fault::ALL.iter().filter(|fault| fault.is_random());
         let count = |fault| report.faults.get(fault).copied().unwrap_or_default();
         let counts = Count::ALL.iter();
+        let counts = counts.filter(|count| !count.is_of_elections());
         let margins = Margin::ALL.iter().filter_map(|margin| {
             let values = report.margins.get(margin)?;
             Some(MarginRow::new(*margin, values.clone()))
@@ -157,6 +173,71 @@ impl MarginRow {
     }
 }
 
+impl LeadersReport {
+    pub(crate) fn new(seed: u64, took: Duration, scenarios: Vec<leaders::Row>) -> Self {
+        Self {
+            date: today(),
+            seed,
+            seconds: took.as_secs(),
+            processors: processors(),
+            scenarios,
+        }
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.scenarios.iter().all(|row| row.violations.is_empty())
+    }
+
+    fn markdown(&self) -> String {
+        let (date, seed, seconds, processors) =
+            (&self.date, self.seed, self.seconds, self.processors);
+        let sum = |of: fn(&leaders::Row) -> u64| self.scenarios.iter().map(of).sum::<u64>();
+        let changes = grouped(sum(|row| row.changes));
+        let violations = sum(|row| row.violations.len() as u64);
+        let mut text = format!(
+            "## Changes of leader\n\n{date}, seed {seed}, {seconds} s on a machine with {processors} processors and \
+             other load, {changes} changes: **{violations} violations.**\n\n\
+             | scenario | changes | leaders and candidates killed | stopped beyond the ttl | writes accepted | \
+             rejected: stale | leaders told to observers | two leaders, the store had forgotten | kill to the \
+             successor: median, p99 | grant to an observer: median, p99 |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+        );
+        for row in &self.scenarios {
+            let times = |times: Option<(f64, f64)>| {
+                times.map_or("-".to_owned(), |(median, p99)| {
+                    format!("{median:.1} ms, {p99:.1} ms")
+                })
+            };
+            let counts = [
+                row.changes,
+                row.kills,
+                row.pauses,
+                row.accepted,
+                row.rejected,
+                row.observed,
+                row.forgotten,
+            ];
+            let counts = counts.map(grouped).join(" | ");
+            let (after_kill, until_observed) = (times(row.after_kill), times(row.until_observed));
+            let _ = writeln!(
+                text,
+                "| `{}` | {counts} | {after_kill} | {until_observed} |",
+                row.scenario
+            );
+        }
+        text.push('\n');
+        for row in &self.scenarios {
+            let _ = writeln!(text, "* `{}`: {}", row.scenario, row.description);
+            for (fault, count) in &row.faults {
+                let _ = writeln!(text, "  * {fault}: {count}");
+            }
+            for violation in &row.violations {
+                let _ = writeln!(text, "  * **violation**: {violation}");
+            }
+        }
+        text
+    }
+}
+
 impl WatchdogReport {
     pub(crate) fn new(form: Form, took: Duration, scenarios: Vec<Row>) -> Self {
         Self {
@@ -167,7 +248,7 @@ impl WatchdogReport {
                 Form::Percent(percent) => format!("{percent} % of the runs"),
             },
             seconds: took.as_secs(),
-            processors: std::thread::available_parallelism().map_or(0, Into::into),
+            processors: processors(),
             scenarios,
         }
     }
@@ -215,6 +296,10 @@ impl WatchdogReport {
 
 fn today() -> String {
     Timestamp::now().strftime("%Y-%m-%d").to_string()
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(0, Into::into)
 }
 
 /// A number with a comma every three digits.

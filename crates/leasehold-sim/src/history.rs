@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold_core::{
-    Annotation, AnnotationKind, ClientId, CompletionKey, LeaseId, Op, Token, TokenCount, Ttl,
-    Waiter,
+    Annotation, AnnotationKind, Arrival, ArrivalId, ClientId, CompletionKey, LatchCount, LeaseId,
+    Op, Token, TokenCount, Ttl, Waiter,
 };
 
 /// How many rounds a history has at most. Longer ones find the same, but later.
@@ -81,6 +81,8 @@ pub struct Round {
     pub batches: Vec<Vec<(usize, Op)>>,
     /// Operations on annotations after the batches.
     pub annotations: Vec<(usize, AnnotationOp)>,
+    /// Operations on latches after those, with the names of locks.
+    pub latches: Vec<(usize, LatchOp)>,
 }
 
 /// An operation on an annotation of a name.
@@ -100,6 +102,15 @@ pub enum AnnotationOp {
         /// Its kind.
         kind: AnnotationKind,
     },
+}
+
+/// An operation on the latch with a name.
+#[derive(Clone, Debug)]
+pub enum LatchOp {
+    /// A member arrives.
+    Arrive(Arrival),
+    /// The latch is removed.
+    Reset,
 }
 
 impl AnnotationOp {
@@ -128,6 +139,7 @@ impl Histories {
         };
         // Of its own, so that the other operations of a seed do not depend on it.
         let mut annotating = Rng::with_seed(!seed);
+        let mut arriving = Rng::with_seed(seed.rotate_left(32) ^ 1);
         let mut rounds: Vec<Round> = Vec::new();
         for _ in 0..rng.usize(2..=ROUNDS_MAX) {
             let step_ms = shape.step_ms(&mut rng);
@@ -140,6 +152,7 @@ impl Histories {
                 annotations: annotation_op(&mut annotating, shape, &leases)
                     .into_iter()
                     .collect(),
+                latches: latch_ops(&mut arriving, shape, names),
             });
         }
         Self {
@@ -166,6 +179,7 @@ impl Histories {
                 batch.retain(|(other, _)| *other == name);
             }
             round.annotations.retain(|(other, _)| *other == name);
+            round.latches.retain(|(other, _)| *other == name);
         }
         own
     }
@@ -185,6 +199,9 @@ impl fmt::Display for Histories {
                 }
             }
             for (name, op) in &round.annotations {
+                writeln!(f, "  {name}: {op:?}")?;
+            }
+            for (name, op) in &round.latches {
                 writeln!(f, "  {name}: {op:?}")?;
             }
         }
@@ -335,6 +352,26 @@ fn annotation_op(
     Some((name, op))
 }
 
+/// Operations on the latch with any of the names, in some rounds.
+fn latch_ops(rng: &mut Rng, shape: Shape, names: usize) -> Vec<(usize, LatchOp)> {
+    if rng.u8(0..6) > 0 {
+        return Vec::new();
+    }
+    let name = rng.usize(..names);
+    let ops = (0..rng.usize(1..=4)).map(|_| (name, latch_op(rng, shape)));
+    ops.collect()
+}
+
+fn latch_op(rng: &mut Rng, shape: Shape) -> LatchOp {
+    let (id, count) = (*pick(rng, &["a", "b", "c"]), *pick(rng, &[1, 2, 2, 2, 3]));
+    let ttl = shape.ttl(rng).as_duration();
+    let (id, count) = (ArrivalId::parse(id).ok(), LatchCount::new(count));
+    match id.zip(count).filter(|_| rng.u8(0..4) > 0) {
+        Some((id, count)) => LatchOp::Arrive(Arrival { id, count, ttl }),
+        None => LatchOp::Reset,
+    }
+}
+
 fn firsts() -> [Token; 4] {
     [1, 1 << 40, 1 << 51, 1 << 52].map(|first| Token::new(first).unwrap_or(Token::MAX))
 }
@@ -439,6 +476,11 @@ mod tests {
                 for (_, op) in &round.annotations {
                     if let AnnotationOp::Annotate { keep, .. } = op {
                         ends.push(now + i64::try_from(keep.as_millis()).unwrap());
+                    }
+                }
+                for (_, op) in &round.latches {
+                    if let LatchOp::Arrive(arrival) = op {
+                        ends.push(now + i64::try_from(arrival.ttl.as_millis()).unwrap());
                     }
                 }
                 let mut ends = ends.iter().map(|end| end - now);

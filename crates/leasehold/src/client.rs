@@ -19,8 +19,8 @@ use crate::watchdog::wire::ClientSecret;
 #[cfg(feature = "watchdog")]
 use crate::watchdog::{Watchdog, WatchdogStatus};
 use crate::{
-    CompletionInfo, Durability, Election, Error, ErrorKind, Job, JobBuilder, LockInfo, Mutex,
-    Result, Secret,
+    CompletionInfo, Durability, Election, Error, ErrorKind, Job, JobBuilder, Latch, LockInfo,
+    Mutex, Result, Secret,
 };
 
 /// A process's connection to a store, and the leases that it keeps alive there.
@@ -116,6 +116,17 @@ impl Client {
     /// As [`Client::job`] and [`JobBuilder::once`].
     pub fn once(&self, name: impl AsRef<str>, key: impl AsRef<str>) -> Result<Job> {
         self.job(name)?.once(key)
+    }
+
+    /// The latch with this name, which opens when so many have arrived: 1 to 10,000. Sends no request. See [`Latch`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::mutex`], [`ErrorKind::InvalidConfig`] for another count, and [`ErrorKind::Unsupported`] over many
+    /// masters, which keep no latches.
+    pub fn latch(&self, name: impl AsRef<str>, count: u32) -> Result<Latch> {
+        let key = self.space.key(config::name(name.as_ref())?);
+        Latch::new(Arc::clone(&self.driver), key, count)
     }
 
     /// The last completed run of each job in this client's namespace and tenant, and of each key, by name. Records that

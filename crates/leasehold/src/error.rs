@@ -65,6 +65,8 @@ pub enum ErrorKind {
     InvalidName,
     /// A setting or a URL is wrong.
     InvalidConfig,
+    /// The name is in use for something else: a lock, a latch, or a latch with another count.
+    Conflict,
     /// This store cannot do that.
     Unsupported,
     /// The lease was lost, or is too short for the request.
@@ -92,6 +94,7 @@ impl ErrorKind {
             Self::Store => "store",
             Self::InvalidName => "invalid_name",
             Self::InvalidConfig => "invalid_config",
+            Self::Conflict => "conflict",
             Self::Unsupported => "unsupported",
             Self::Lost => "lost",
             Self::NoQuorum => "no_quorum",

@@ -145,7 +145,7 @@ mod sync;
 pub mod watchdog;
 
 pub use leasehold_core::{
-    Cause, ClientId, Instant, Leader, LeaseId, LockEvent, State, StateKind, Token,
+    Cause, ClientId, Instant, LatchStatus, Leader, LeaseId, LockEvent, State, StateKind, Token,
 };
 
 pub use crate::client::{Client, ClientBuilder, Shutdown};
@@ -162,6 +162,7 @@ pub use crate::store::RedisAddress;
 pub use crate::store::{ClientInfo, WaiterInfo};
 pub use crate::sync::election::{Election, Leaders, Leadership};
 pub use crate::sync::job::{Job, JobBuilder, JobGuard, JobLock, JobOutcome};
+pub use crate::sync::latch::Latch;
 pub use crate::sync::lock_events::LockEvents;
 pub use crate::sync::mutex::Mutex;
 

@@ -22,7 +22,7 @@ pub(crate) struct ElectCommand {
     #[arg(long, help_heading = "Election")]
     pub(crate) again: bool,
     /// Answer probes at http://ADDRESS/healthz: with 500 if the command runs on although the leadership is lost
-    #[arg(long, value_name = "ADDRESS", help_heading = "Election")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, help_heading = "Election")]
     pub(crate) health: Option<SocketAddr>,
     // Last, as its options are many.
     #[command(flatten)]
@@ -56,4 +56,9 @@ pub(crate) struct EventsArgs {
     /// Print a JSON object in each line instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse();
+    address.map_err(|_| "an address is IP:PORT, such as 0.0.0.0:8081 or [::1]:8081".to_owned())
 }

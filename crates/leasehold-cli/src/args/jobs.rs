@@ -60,7 +60,7 @@ pub(crate) struct RunCommand {
     pub(crate) run: RunArgs,
 }
 
-/// Run a command once for a key, on one of all machines that start it.
+/// Run a command once for a key, on one of several machines.
 ///
 /// The others wait until the run is complete, and exit with 0 without running the command. If the run fails, is lost or
 /// its machine dies, one of them takes over. Options stand before COMMAND; all that follows its first word belongs to it.
@@ -112,7 +112,7 @@ pub(crate) struct JobArgs {
 /// A run is listed if it said that it was complete: its command ended with 0. A job is overdue if the time of its next
 /// run is half a period ago. A record that cannot be read is not listed; LEASEHOLD_LOG=warn names it.
 #[derive(Debug, Args)]
-#[command(after_long_help = help::JOBS)]
+#[command(override_usage = "leasehold jobs [OPTIONS]", after_long_help = help::JOBS)]
 pub(crate) struct JobsArgs {
     /// Remove the record of the last run of this job, so that its next start runs it
     #[arg(long, value_name = "NAME")]
@@ -135,7 +135,8 @@ pub(crate) enum Anchor {
 
 impl Anchor {
     fn parse(text: &str) -> Result<Self, String> {
-        let time_of_day = match text.contains(['-', 'T', 't', ' ']) {
+        // The parser of times ignores an offset.
+        let time_of_day = match text.contains(|c: char| !c.is_ascii_digit() && c != ':') {
             true => None,
             false => text.parse().ok().map(Self::TimeOfDay),
         };
@@ -223,6 +224,8 @@ mod tests {
             "soon",
             "2026-01-05",
             "2026-01-05T02:00:00",
+            "02:00+01:00",
+            "02:00[Europe/Berlin]",
             "-1",
         ] {
             let error = Anchor::parse(text).unwrap_err();

@@ -5,7 +5,7 @@ mod refresh;
 
 use std::cmp::Ordering;
 
-use comfy_table::{ColumnConstraint, Table, Width};
+use comfy_table::Table;
 use leasehold::{Client, LockInfo};
 
 use crate::args::{LsArgs, Sort, StoreArgs};
@@ -13,9 +13,8 @@ use crate::connect::connect;
 use crate::exit::Failure;
 use crate::{duration, json, output};
 
-/// The column that is cut to the width of the terminal, but not below a width.
+/// The column that is cut to the width of the terminal.
 const HOLDER: usize = 1;
-const HOLDER_WIDTH_MIN: u16 = 20;
 
 pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let client = connect(store, Client::builder()).await?;
@@ -64,17 +63,7 @@ fn table(locks: &[LockInfo]) -> Table {
     });
     let header = ["NAME", "HOLDER", "HELD FOR", "TIME LEFT", "WAITERS"];
     let mut table = output::table(header, rows, 2..);
-    for row in table.row_iter_mut() {
-        row.max_height(1);
-    }
-    for column in table.column_iter_mut() {
-        column.set_constraint(match column.index {
-            HOLDER => ColumnConstraint::LowerBoundary(Width::Fixed(HOLDER_WIDTH_MIN)),
-            _ => ColumnConstraint::ContentWidth,
-        });
-        // No cell has one, so that none is cut between two words.
-        column.set_delimiter('\n');
-    }
+    output::cut_to_lines(&mut table, HOLDER);
     table
 }
 

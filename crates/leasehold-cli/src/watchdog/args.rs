@@ -9,7 +9,7 @@ use leasehold_watchdog::Limits;
 
 use crate::duration;
 
-/// Keep the locks of paused processes, and free those of dead ones at once.
+/// Keep locks of paused processes, free those of dead ones at once.
 ///
 /// Runs until TERM or INT. Clients on this machine connect to its socket, those on other machines over TLS
 /// with a token. The node connects only to the stores of --store and --serve.

@@ -149,9 +149,7 @@ fn jobs_are_listed_and_reset() {
     let header: Vec<_> = lines.next().unwrap().split_whitespace().collect();
     assert_eq!(
         header,
-        [
-            "NAME", "KEY", "STARTED", "ENDED", "TOOK", "EXIT", "BY", "NEXT"
-        ]
+        ["NAME", "KEY", "ENDED", "TOOK", "EXIT", "BY", "NEXT"]
     );
     let (migrate, nightly) = (lines.next().unwrap(), lines.next().unwrap());
     assert!(
@@ -159,7 +157,11 @@ fn jobs_are_listed_and_reset() {
         "{table}"
     );
     assert!(nightly.contains(r#", sh ("a \u{202e}b")"#), "{table}");
-    assert!(nightly.ends_with("T02:00:00.000Z"), "{table}");
+    let (_, next) = nightly.rsplit_once("  ").unwrap();
+    assert!(
+        next.starts_with("in ") && nightly.contains(" ago "),
+        "{table}"
+    );
     let listed = checked("jobs", &stdout(&jobs(&["--json"])));
     let (migrate, nightly) = (&listed["jobs"][0], &listed["jobs"][1]);
     assert_eq!(
@@ -167,12 +169,17 @@ fn jobs_are_listed_and_reset() {
         (&"migrate".into(), &"v1".into())
     );
     assert!(migrate["period_ms"].is_null() && migrate["next_slot"].is_null());
+    let next = nightly["next_slot"].as_str().unwrap();
+    assert!(next.ends_with("T02:00:00.000Z"), "{next}");
     assert_eq!(nightly["period_ms"], 7 * 86_400_000);
     assert_eq!(
         (&nightly["exit_code"], &nightly["overdue"]),
         (&0.into(), &false.into())
     );
 
+    // The records that may be meant are named.
+    let other = jobs(&["--reset", "migrate"]);
+    assert!(stdout(&other).ends_with("; recorded: --key v1\n"));
     for (args, removed) in [
         (&["nightly", "--key", "v1"][..], false),
         (&["migrate"], false),

@@ -29,8 +29,8 @@ struct World {
     leases: u64,
     failovers: u8,
     filter: LeaderFilter,
-    /// The largest term and its lease that the observer was told.
-    told: Option<(Token, LeaseId)>,
+    /// The largest term that the observer was told, its lease and the number of its value.
+    told: Option<(Token, LeaseId, u64)>,
 }
 
 /// The rule of the observer: as shipped, or broken.
@@ -45,12 +45,15 @@ enum Rule {
     AnyValue,
     /// It tells nothing after a failover.
     Silent,
+    /// It does not compare the numbers of values.
+    AnyNumber,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Violation {
     TermFell,
     TermOfTwoLeases,
+    ValueWentBack,
     PhantomLeader,
     LeaderNotTold,
 }
@@ -82,6 +85,7 @@ impl World {
             }),
             None => {}
             Some((lease, token)) => {
+                // A write without a reply may be applied late.
                 for value in 0..2 {
                     step(&|world| world.master.value = Some((lease, token, value)));
                 }
@@ -106,7 +110,10 @@ impl World {
         let value = server.value.map(|(number, token, value)| Annotation {
             lease: lease(number),
             token: Token::new(token).unwrap(),
-            text: value.to_string().into(),
+            text: match rule {
+                Rule::AnyNumber => format!("0 {value}").into(),
+                _ => format!("{value} {value}").into(),
+            },
         });
         let seen = match rule {
             Rule::AnyValue => value.as_ref().map(|value| value.lease),
@@ -124,22 +131,27 @@ impl World {
         }
         let leader = Leader::of(holder, value.as_ref());
         let mut violations = Vec::new();
-        let is_later = |leader: &Leader| self.told.is_none_or(|(term, _)| leader.term > term);
+        let is_later = |leader: &Leader| self.told.is_none_or(|(term, ..)| leader.term > term);
         if leader.as_ref().is_some_and(is_later) && told != Some(leader.clone()) {
             violations.push(Violation::LeaderNotTold);
         }
         if let Some(Some(told)) = told {
-            if Some(&told) != leader.as_ref() {
+            let of = |leader: &Leader| (leader.term, leader.lease);
+            if Some(of(&told)) != leader.as_ref().map(of) {
                 violations.push(Violation::PhantomLeader);
             }
+            let value = told.value.parse().unwrap();
             match self.told {
-                Some((term, _)) if told.term < term => violations.push(Violation::TermFell),
-                Some((term, lease)) if told.term == term && told.lease != lease => {
+                Some((term, ..)) if told.term < term => violations.push(Violation::TermFell),
+                Some((term, lease, _)) if told.term == term && told.lease != lease => {
                     violations.push(Violation::TermOfTwoLeases);
+                }
+                Some((term, _, last)) if told.term == term && value < last => {
+                    violations.push(Violation::ValueWentBack);
                 }
                 _ => {}
             }
-            self.told = self.told.max(Some((told.term, told.lease)));
+            self.told = self.told.max(Some((told.term, told.lease, value)));
         }
         violations
     }
@@ -181,7 +193,13 @@ fn terms_never_fall_and_each_leader_holds_the_lock() {
 
 #[test]
 fn broken_rules_are_noticed() {
-    for rule in [Rule::GoesBack, Rule::Forgets, Rule::AnyValue, Rule::Silent] {
+    for rule in [
+        Rule::GoesBack,
+        Rule::Forgets,
+        Rule::AnyValue,
+        Rule::Silent,
+        Rule::AnyNumber,
+    ] {
         let (_, violations) = explore(rule);
         assert!(!violations.is_empty(), "{rule:?}");
     }
@@ -194,7 +212,7 @@ fn an_observer_is_told_each_change_once() {
         token: Token::new(token).unwrap(),
         text: text.into(),
     };
-    let (first, second) = (value(1, 10, "a"), value(2, 20, "b"));
+    let (first, second) = (value(1, 10, "9 a"), value(2, 20, "1 b"));
     let mut filter = LeaderFilter::default();
     let mut tell = |holder: Option<u64>, value: Option<&Annotation>| {
         let told = filter.handle(holder.map(lease), value)?;
@@ -204,8 +222,10 @@ fn an_observer_is_told_each_change_once() {
     assert_eq!(tell(Some(1), None), None);
     assert_eq!(tell(Some(1), Some(&first)).as_deref(), Some("a"));
     assert_eq!(tell(Some(1), Some(&first)), None);
-    let other_value = value(1, 10, "a2");
+    let other_value = value(1, 10, "10 a2");
     assert_eq!(tell(Some(1), Some(&other_value)).as_deref(), Some("a2"));
+    // A late write has brought the earlier value back.
+    assert_eq!(tell(Some(1), Some(&first)), None);
     // The successor has not proclaimed its value yet.
     assert_eq!(tell(Some(2), Some(&first)).as_deref(), Some("none"));
     assert_eq!(tell(Some(2), Some(&second)).as_deref(), Some("b"));
@@ -214,7 +234,34 @@ fn an_observer_is_told_each_change_once() {
     assert_eq!(tell(None, None), None);
     assert_eq!(tell(Some(1), Some(&first)), None);
     assert_eq!(
-        tell(Some(3), Some(&value(3, 21, "c"))).as_deref(),
+        tell(Some(3), Some(&value(3, 21, "1 c"))).as_deref(),
         Some("c")
     );
+}
+
+#[test]
+fn a_value_is_any_text_behind_its_number() {
+    for (number, value) in [
+        (0, ""),
+        (7, " a  b\n"),
+        (u64::MAX, "1 2"),
+        (10, "\u{1f512}"),
+    ] {
+        let value = value.into();
+        let proclamation = Proclamation { number, value };
+        let text = proclamation.to_text();
+        assert_eq!(Proclamation::parse(&text), Some(proclamation));
+    }
+    for other in [
+        "",
+        "7",
+        "a:1",
+        " 7 a",
+        "+7 a",
+        "07 a",
+        "-1 a",
+        "18446744073709551616 a",
+    ] {
+        assert_eq!(Proclamation::parse(other), None, "{other}");
+    }
 }

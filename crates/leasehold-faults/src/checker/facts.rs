@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::report::{CheckReport, Count};
 use crate::clock::{MILLI, Nanos};
 use crate::history::{
-    Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, ObservationKind, Sample,
-    World,
+    Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, ObservationKind,
+    ObservedLeader, Sample, World,
 };
 
 /// The largest difference between the time in a token and the instant of its grant: a token is larger than the last
@@ -31,6 +31,10 @@ pub(super) struct Facts {
     pub(super) watched: bool,
     /// Whether there were many masters, of which fewer than a majority forgot at a time.
     pub(super) many: bool,
+    /// Whether no fault makes the store forget a grant: there were many masters, or replicas that acknowledged each.
+    pub(super) keeps_grants: bool,
+    /// The election, the lease and the instant of each leader after the last fault.
+    pub(super) final_leaders: Vec<(String, String, Nanos)>,
     /// The smallest observed token of each lease: that of its grant, or a little larger.
     first_tokens: BTreeMap<String, u64>,
     wall: Option<Nanos>,
@@ -46,10 +50,22 @@ pub(super) struct Process {
     pub(super) stalls: Vec<(Nanos, Nanos)>,
     /// Times in which none of its tasks ran, though a processor was free.
     blocked: Vec<(Nanos, Nanos)>,
-    /// When it ended after the release of everything.
+    /// When it ended as requested, and the same if it had released everything.
+    pub(super) ended: Option<Nanos>,
     pub(super) released: Option<Nanos>,
     /// When it was killed, or executed another program.
     pub(super) died: Option<Nanos>,
+    pub(super) observers: BTreeMap<String, Observer>,
+    /// The names and numbers of acquisitions that had no result when it died.
+    pub(super) pending: BTreeMap<u64, String>,
+}
+
+/// An observer of an election.
+#[derive(Debug, Default)]
+pub(super) struct Observer {
+    /// What it was told, in its order.
+    pub(super) leaders: Vec<(Nanos, Option<ObservedLeader>)>,
+    pub(super) failures: Vec<String>,
 }
 
 /// An acquisition, from its request to its release.
@@ -68,6 +84,7 @@ pub(super) struct Hold {
     pub(super) token: Option<u64>,
     pub(super) ttl: Nanos,
     pub(super) observations: Vec<Observation>,
+    refused: bool,
     pub(super) releasing: Option<Nanos>,
     pub(super) released: Option<(Nanos, String)>,
 }
@@ -109,15 +126,20 @@ impl Facts {
             Note::World(World {
                 wall,
                 servers,
+                replicated,
                 watched,
             }) => {
                 (self.wall, self.many, self.watched) = (wall, servers > 1, watched);
+                self.keeps_grants = self.many || replicated;
             }
             Note::Fault(fault) => self.faults.push(fault),
             Note::Sampled(sample) => self.samples.push((at, sample)),
             Note::Wrote(write) => self.writes.push((at, write)),
             Note::Violation(text) => self.violations.push(text),
             Note::HeldAtEnd { name, lease } => self.held_at_end.push((name, lease)),
+            Note::FinalLeader { election, lease } => {
+                self.final_leaders.push((election, lease, at));
+            }
         }
     }
 
@@ -142,7 +164,23 @@ impl Facts {
                 }
                 Event::Stalled { since } => process.stalls.push((*since, *at)),
                 Event::Blocked { since } => process.blocked.push((*since, *at)),
-                Event::Ended { released } => process.released = released.then_some(*at),
+                Event::Observing { elections } => {
+                    let observer = |name: &String| (name.clone(), Observer::default());
+                    process.observers = elections.iter().map(observer).collect();
+                }
+                Event::LeaderObserved { election, leader } => {
+                    let observer = process.observers.entry(election.clone());
+                    let told = (*at, leader.clone());
+                    observer.or_default().leaders.push(told);
+                }
+                Event::ObserverFailed { election, reason } => {
+                    let observer = process.observers.entry(election.clone());
+                    observer.or_default().failures.push(reason.clone());
+                }
+                Event::Ended { released } => {
+                    process.ended = Some(*at);
+                    process.released = released.then_some(*at);
+                }
                 Event::Hold(number, event) => {
                     let hold = holds.entry(*number).or_insert_with(|| Hold {
                         process: self.processes.len(),
@@ -153,6 +191,9 @@ impl Facts {
                 }
             }
         }
+        let pending = holds.iter().filter(|(_, hold)| hold.is_pending());
+        let pending = pending.map(|(number, hold)| (*number, hold.name.clone()));
+        process.pending = pending.collect();
         self.processes.push(process);
         self.requested += holds.len() as u64;
         let reentry = |hold: &Hold| Some((hold.process, hold.reenters?, hold.requested));
@@ -213,10 +254,9 @@ impl Facts {
         })
     }
 
-    /// Whether the store may have granted a name to another during a hold. Many masters may not, as fewer than a
-    /// majority of them forgot.
+    /// Whether the store may have granted a name to another during a hold.
     pub(super) fn granted_twice(&self, hold: &Hold, from: Nanos, until: Nanos) -> bool {
-        !self.many && self.forgot_hold(hold, from, until)
+        !self.keeps_grants && self.forgot_hold(hold, from, until)
     }
 
     /// The same as [`Facts::forgot`] for one hold. A re-entry after the loss of the counter has a reply with another
@@ -316,8 +356,13 @@ impl Hold {
             }
             HoldEvent::Releasing => self.releasing = self.releasing.or(Some(at)),
             HoldEvent::Released { outcome } => self.released = Some((at, outcome)),
-            HoldEvent::NotGranted { .. } => {}
+            HoldEvent::NotGranted { .. } => self.refused = true,
         }
+    }
+
+    /// Whether its acquisition has no result.
+    fn is_pending(&self) -> bool {
+        self.token.is_none() && !self.refused
     }
 
     /// The latest deadline that it was shown.

@@ -46,7 +46,7 @@ fn check_rejected(
     let Some(until) = step.and_then(|step| step.state.until()) else {
         return;
     };
-    let regressed = !facts.many
+    let regressed = !facts.keeps_grants
         && facts.had_fault(0, at, |event| event.fault == Fault::ClockBack)
         && facts.had_fault(0, at, |event| event.fault.forgets_counters());
     if at < until && !facts.granted_twice(hold, facts.before_grant(hold), at) && !regressed {

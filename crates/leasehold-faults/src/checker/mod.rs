@@ -4,6 +4,7 @@
 //! resource showed, and when the store was made to forget. Each file names the promise of `docs/guarantees.md` that
 //! it checks.
 
+mod elections;
 mod endings;
 mod exclusion;
 mod facts;
@@ -29,7 +30,7 @@ pub(crate) fn check(history: &History) -> CheckReport {
     let facts = Facts::of(history);
     let mut report = CheckReport::default();
     facts.count(&mut report);
-    let checks: [fn(&Facts, &mut CheckReport); 9] = [
+    let checks: [fn(&Facts, &mut CheckReport); 10] = [
         exclusion::check,
         losses::check,
         margins::check,
@@ -37,6 +38,7 @@ pub(crate) fn check(history: &History) -> CheckReport {
         tokens::check,
         fencing::check,
         releases::check,
+        elections::check,
         watchdog::check,
         endings::check,
     ];

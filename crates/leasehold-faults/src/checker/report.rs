@@ -23,18 +23,22 @@ labelled! {
         OverlapsForgotten: "two relied on the lock, the store had forgotten",
         TokensForgotten: "tokens that went back: counter forgotten, clock set back",
         LateRequests: "records of a released lease, brought back by a late request",
+        LeaderChanges: "changes of leader",
+        LeadersObserved: "leaders that observers were told",
+        FinalLeadersObserved: "observers that were told the final leader",
         LongestBlock: "longest time for which a runtime ran no task, though a processor was free, ms",
         LongestWait: "longest wait for a grant, ms",
     }
 }
 
 labelled! {
-    /// A time from a deadline to the next grant.
+    /// A measured time.
     Margin {
         Renewed: "renewed: deadline to the next grant",
         OfTtl: "the same in parts of the ttl",
         Notified: "renewed: notification of the loss to the next grant",
         Fixed: "fixed: deadline to the next grant",
+        Observed: "grant of a leadership until an observer is told",
     }
 }
 
@@ -51,6 +55,14 @@ pub(crate) struct CheckReport {
 impl Count {
     fn is_maximum(self) -> bool {
         matches!(self, Self::LongestBlock | Self::LongestWait)
+    }
+
+    /// Whether it is about elections, which are not in the worlds of random faults.
+    pub(crate) fn is_of_elections(self) -> bool {
+        matches!(
+            self,
+            Self::LeaderChanges | Self::LeadersObserved | Self::FinalLeadersObserved
+        )
     }
 }
 

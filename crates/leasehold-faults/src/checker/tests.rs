@@ -29,6 +29,7 @@ impl Builder {
         let world = World {
             wall,
             servers,
+            replicated: false,
             watched,
         };
         Self(History::default()).note(0, Note::World(world))

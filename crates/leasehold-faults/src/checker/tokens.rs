@@ -20,7 +20,7 @@ pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
         for (earlier, later) in disorder(holds, |hold| Some((begun(hold)?, begun(hold)?))) {
             let since = facts.before_grant(earlier).min(facts.before_grant(later));
             let begun = begun(later).unwrap_or(0);
-            if facts.many || !facts.forgot(&later.name, since, begun) {
+            if facts.keeps_grants || !facts.forgot(&later.name, since, begun) {
                 check_pair(facts, earlier, later, report);
             }
         }
@@ -68,5 +68,5 @@ fn is_excused(facts: &Facts, earlier: &Hold, at: Nanos) -> bool {
     let lost = facts.had_fault(facts.before_grant(earlier), at, |event| {
         event.fault.forgets_counters() && event.hits(&earlier.name)
     });
-    lost && !facts.many && facts.had_fault(0, at, |event| event.fault == Fault::ClockBack)
+    lost && !facts.keeps_grants && facts.had_fault(0, at, |event| event.fault == Fault::ClockBack)
 }

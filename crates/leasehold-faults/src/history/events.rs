@@ -23,9 +23,33 @@ pub(crate) enum Event {
     Blocked {
         since: Nanos,
     },
+    /// Observers of these elections begin. Each is told the leader at once, and then each change.
+    Observing {
+        elections: Vec<String>,
+    },
+    /// An observer was told the leader of an election, or that nobody leads.
+    LeaderObserved {
+        election: String,
+        leader: Option<ObservedLeader>,
+    },
+    /// An observer was told an error.
+    ObserverFailed {
+        election: String,
+        reason: String,
+    },
     Ended {
         released: bool,
     },
+}
+
+/// A leader, as an observer is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ObservedLeader {
+    pub(crate) lease: String,
+    pub(crate) term: u64,
+    /// The process, and the number of its hold.
+    pub(crate) process: String,
+    pub(crate) hold: u64,
 }
 
 /// An event of a hold.
@@ -110,6 +134,11 @@ pub(crate) enum Note {
         name: String,
         lease: String,
     },
+    /// The leader of an election after the last fault. All observers were waited for.
+    FinalLeader {
+        election: String,
+        lease: String,
+    },
 }
 
 /// What the checker needs to know of a world.
@@ -120,6 +149,8 @@ pub(crate) struct World {
     pub(crate) wall: Option<Nanos>,
     /// The number of servers. More than one are many masters, of which fewer than a majority forget at a time.
     pub(crate) servers: usize,
+    /// Whether all replicas of a server acknowledge each grant before it counts, so that a failover forgets none.
+    pub(crate) replicated: bool,
     /// Whether nodes of the watchdog keep leases of live processes alive and release those of dead ones.
     pub(crate) watched: bool,
 }

@@ -31,41 +31,54 @@ labelled! {
         ReplaceServer: "another server takes over the address of a master",
         CutLink: "a holder's connections to a master reset and refused",
         DelayLink: "all traffic between a holder and a master delayed",
+        OrderFailover: "failover by an order to the sentinels",
+        KillMaster: "`kill -9` of a master with replicas, failover",
+        StopMaster: "`SIGSTOP` of a master with replicas, resumed after the failover",
         ExecHolder: "another program executed in the process of a holder",
         KillNodes: "`kill -9` of all nodes of the watchdog",
     }
 }
 
 impl Fault {
-    /// Whether random schedules contain it. The others belong to scenarios of the watchdog.
+    /// Whether the schedules of random faults contain it. The others belong to other scenarios.
     pub(crate) fn is_random(self) -> bool {
-        !matches!(self, Self::ExecHolder | Self::KillNodes)
+        !self.is_failover() && !matches!(self, Self::ExecHolder | Self::KillNodes)
+    }
+
+    /// Whether a replica takes the place of its master.
+    pub(crate) fn is_failover(self) -> bool {
+        matches!(
+            self,
+            Self::OrderFailover | Self::KillMaster | Self::StopMaster
+        )
     }
 
     /// Whether the store loses a grant that it acknowledged, or ends it early.
     pub(crate) fn forgets_grants(self) -> bool {
-        matches!(
-            self,
-            Self::RestartEmpty
-                | Self::RestartSnapshot
-                | Self::ReplaceServer
-                | Self::FlushAll
-                | Self::DeleteRecord
-                | Self::ClockForward
-                | Self::WrongRecord
-        )
+        self.is_failover()
+            || matches!(
+                self,
+                Self::RestartEmpty
+                    | Self::RestartSnapshot
+                    | Self::ReplaceServer
+                    | Self::FlushAll
+                    | Self::DeleteRecord
+                    | Self::ClockForward
+                    | Self::WrongRecord
+            )
     }
 
     /// Whether the store loses the last token.
     pub(crate) fn forgets_counters(self) -> bool {
-        matches!(
-            self,
-            Self::RestartEmpty
-                | Self::RestartSnapshot
-                | Self::ReplaceServer
-                | Self::FlushAll
-                | Self::WrongCounter
-        )
+        self.is_failover()
+            || matches!(
+                self,
+                Self::RestartEmpty
+                    | Self::RestartSnapshot
+                    | Self::ReplaceServer
+                    | Self::FlushAll
+                    | Self::WrongCounter
+            )
     }
 
     /// Whether a reply may be late or lost, so that a request is repeated.

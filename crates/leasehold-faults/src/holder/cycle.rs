@@ -11,11 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::fence::Fence;
 use super::hold::{Hold, LeaseOptions, sleep_up_to};
-use super::{Shared, stalls};
+use super::{SHUTDOWN_TIMEOUT, Shared, stalls};
 use crate::history::{Event, HoldEvent};
-
-/// How long the last releases may take.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the tasks of a process do.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -49,7 +49,7 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Makes critical steps for a duration, unless the lease is lost or the process is to stop.
+    /// Makes critical steps for a duration, unless the lease is lost or the work is to stop.
     pub(super) async fn work(&self, fence: &mut Fence, rng: &mut Rng, duration: Duration) {
         self.observe_while(self.steps(fence, rng, duration)).await;
     }

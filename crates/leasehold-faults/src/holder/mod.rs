@@ -1,6 +1,7 @@
 //! A holder process: acquires locks and records what it observes of them.
 
 mod cycle;
+mod elections;
 mod fence;
 mod hold;
 mod keep;
@@ -17,12 +18,16 @@ use leasehold_testkit::helper::Commands;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cycle::CycleConfig;
+pub(crate) use self::elections::{CandidateConfig, ElectionsConfig};
 pub(crate) use self::keep::KeepConfig;
 use crate::clock::{self, Nanos};
 use crate::history::{Event, HoldEvent, Journal, LeaseState, ObservationKind, file_of};
 
 /// How long to wait before the next attempt to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long the last releases of a process may take.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The orders of the campaign to a holder process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -54,6 +59,8 @@ pub(crate) enum Workload {
     Cycle(CycleConfig),
     /// Keeps locks of its own until they are lost or it is requested to release them.
     Keep(KeepConfig),
+    /// Observes elections, and perhaps campaigns in them.
+    Elections(ElectionsConfig),
 }
 
 /// The state that all tasks of the process share.
@@ -153,7 +160,7 @@ impl Nodes {
     }
 }
 
-/// Runs until its work is done or, for cycles, its commands end.
+/// Runs until its work is done or its commands end.
 pub(crate) fn run(config: HolderConfig, commands: Commands) {
     let mut builder = match config.threads {
         1 => tokio::runtime::Builder::new_current_thread(),
@@ -174,6 +181,7 @@ pub(crate) fn run(config: HolderConfig, commands: Commands) {
         match shared.config.workload.clone() {
             Workload::Cycle(config) => cycle::run(&shared, config, commands).await,
             Workload::Keep(config) => keep::run(&shared, &config, commands).await,
+            Workload::Elections(config) => elections::run(&shared, config, commands).await,
         }
     });
 }

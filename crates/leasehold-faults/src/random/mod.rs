@@ -1,7 +1,6 @@
 //! Random faults of servers and holders: rounds of worlds, each with a schedule that is drawn from the seed.
 
 mod episodes;
-mod fence;
 mod holders;
 mod plan;
 mod sampler;
@@ -17,10 +16,13 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::servers::ADMISSION_KEY;
+
 use self::plan::Plan;
 use self::servers::Servers;
 use crate::checker::{self, CheckReport};
 use crate::clock;
+use crate::fence;
 use crate::history::{self, Fault, Journal, Note};
 
 /// How far the wall clock may drift from the other in a round without having been set.
@@ -123,6 +125,7 @@ pub(crate) fn run_round(
         world.note(&Note::World(history::World {
             wall: (!world.plan.clock && !wall_moved).then_some(wall),
             servers: world.plan.servers,
+            replicated: false,
             watched: false,
         }));
         let report = checker::check(&history::read(&world.directory));

@@ -10,7 +10,7 @@ use redis::{Connection, RedisResult};
 use super::plan::Plan;
 
 /// The admission record of one of many masters, which has no ttl.
-pub(super) const ADMISSION_KEY: &str = "leasehold:master";
+pub(crate) const ADMISSION_KEY: &str = "leasehold:master";
 
 /// How long the servers of many masters have run when the world begins, by their clocks: long enough to be admitted.
 const AGE_MS: i64 = 3_600_000;

@@ -51,6 +51,7 @@ impl World {
         journal.record(&Note::World(history::World {
             wall: None,
             servers: 1,
+            replicated: false,
             watched,
         }));
         let waiters = Journal::open(&history::file_of(directory.path(), "waiters"));

@@ -30,12 +30,16 @@ pub enum Property {
     Final,
     /// A silent client keeps its lease as long as a node renews it in time.
     Kept,
-    /// No lease is renewed beyond its longest pause or hold.
+    /// No lease is renewed beyond its longest pause or hold, and no minimum hold at all.
     Bounded,
     /// A lease lasts as long as a node reports.
     Reported,
     /// A job that runs once is completed once.
     Once,
+    /// A released lock stays taken until the end of its minimum hold.
+    Reserved,
+    /// A latch opens only when as many members have arrived as its count says.
+    Counted,
 }
 
 impl fmt::Display for Property {
@@ -54,6 +58,8 @@ impl fmt::Display for Property {
             Self::Bounded => "bounded",
             Self::Reported => "reported",
             Self::Once => "once",
+            Self::Reserved => "reserved",
+            Self::Counted => "counted",
         })
     }
 }

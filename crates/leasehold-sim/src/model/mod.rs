@@ -5,13 +5,15 @@
 //! * `times`: leases and deadlines on drifting clocks.
 //! * `failover`: one store that is replaced by a replica without the last grants.
 //! * `completion`: clients that run a job once.
+//! * `min_hold`: minimum holds on clocks that drift, and late requests of the clients that began them.
+//! * `latch`: members that arrive at a latch.
 //! * `watchdog`: a client's program, its rival, and nodes that keep its lease alive or release it.
 //! * [`rows`]: the variants that are explored, and their expected results. Each rule has a variant without it, in
 //!   which a property breaks: otherwise the model would prove nothing.
 //!
-//! The rules are those that ship: `mutex::apply`, `annotation::annotate`, `quorum::Round`, `Vote`, `Master` and `decide`,
-//! `time::deadline`, `watchdog::ClientMonitor` and `Registrations`. Messages, clocks and mutations belong to the
-//! model.
+//! The rules are those that ship: `mutex::apply`, `annotation::annotate`, `MinHold`, `latch::arrive`, `quorum::Round`,
+//! `Vote`, `Master` and `decide`, `time::deadline`, `watchdog::ClientMonitor` and `Registrations`. Messages, clocks and
+//! mutations belong to the model.
 //!
 //! Three means keep the number of states small. Masters and attempts are sorted, since their names make no
 //! difference. Facts that no step and no property uses any more are removed. And a refusal has no step of its
@@ -22,7 +24,9 @@ mod core;
 mod explore;
 mod failover;
 mod labels;
+mod latch;
 mod masters;
+mod min_hold;
 pub mod rows;
 mod times;
 mod tokens;

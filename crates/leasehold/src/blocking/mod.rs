@@ -22,6 +22,7 @@
 
 mod election;
 mod job;
+mod latch;
 mod runtime;
 
 use std::fmt;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 pub use self::election::{Election, Leaders, Leadership};
 pub use self::job::{Job, JobBuilder};
+pub use self::latch::Latch;
 use self::runtime::Threads;
 use crate::{
     Cause, ClientBuilder, ClientId, ClientInfo, CompletionInfo, Durability, Error, Instant,
@@ -83,6 +85,16 @@ impl Client {
     pub fn job(&self, name: impl AsRef<str>) -> Result<JobBuilder> {
         let builder = self.client.job(name)?;
         Ok(JobBuilder::new(self.threads.clone(), builder))
+    }
+
+    /// The latch with this name. See [`crate::Client::latch`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::latch`].
+    pub fn latch(&self, name: impl AsRef<str>, count: u32) -> Result<Latch> {
+        let latch = self.client.latch(name, count)?;
+        Ok(Latch::new(self.threads.clone(), latch))
     }
 
     /// The job that runs once for a key. See [`crate::Client::once`].

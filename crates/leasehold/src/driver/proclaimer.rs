@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Annotation, AnnotationKind, Loss, Token, contention};
+use leasehold_core::{Annotation, AnnotationKind, Instant, Loss, Proclamation, Token, contention};
 use tokio::sync::watch;
 
 use super::Driver;
@@ -28,13 +28,6 @@ pub(crate) struct Proclaimer {
     process: Process,
 }
 
-/// A value, and how many were proclaimed under this lease.
-#[derive(Clone)]
-struct Proclamation {
-    number: u64,
-    text: Arc<str>,
-}
-
 /// The result of the last write.
 #[derive(Clone)]
 struct Written {
@@ -49,9 +42,9 @@ impl Proclaimer {
         driver: &Arc<Driver>,
         lease: &Arc<ActiveLease>,
         token: Token,
-        text: Arc<str>,
+        value: Arc<str>,
     ) -> Self {
-        let (value, proclaimed) = watch::channel(Proclamation { number: 1, text });
+        let (value, proclaimed) = watch::channel(Proclamation { number: 1, value });
         let (result, written) = watch::channel(Written {
             number: 0,
             result: Ok(()),
@@ -72,10 +65,10 @@ impl Proclaimer {
     }
 
     /// Replaces the value, and waits for the result of writing it.
-    pub(crate) async fn proclaim(&self, text: Arc<str>) -> Result<()> {
-        self.value.send_modify(|value| {
-            value.number += 1;
-            value.text = text;
+    pub(crate) async fn proclaim(&self, value: Arc<str>) -> Result<()> {
+        self.value.send_modify(|last| {
+            last.number += 1;
+            last.value = value;
         });
         self.written().await
     }
@@ -113,25 +106,24 @@ struct Task {
 }
 
 impl Task {
-    /// Writes each value, one at a time: a later one cannot be overtaken by one before it.
+    /// Writes each value, one at a time, until the lease is lost: a leader that gave up is not shown to observers.
     async fn run(mut self) {
         let driver = Arc::clone(&self.driver);
         let clock = &driver.context.clock;
-        let mut failing = None;
-        loop {
+        let (mut failing, mut late_until) = (None, None);
+        while !self.is_lost(clock.now()) {
             // Subscribed before the write: it may be lost with a connection that breaks meanwhile.
             let interrupted = driver.interrupted();
-            let Proclamation { number, text } = self.proclaimed.borrow_and_update().clone();
-            let write = self.write(text).await;
+            let proclamation = self.proclaimed.borrow_and_update().clone();
+            let write = self.write(&proclamation).await;
+            let number = proclamation.number;
             let now = clock.now();
             let next = match write {
                 Ok(Ok(())) => {
                     self.report(number, Ok(()));
-                    match failing.take() {
-                        // A write without a reply may still be applied, and would bring an earlier value back.
-                        Some(_) => now.after(self.lease.lock().lease.ttl(now).as_duration()),
-                        None => now.after(INTERVAL),
-                    }
+                    failing = None;
+                    let late_until = late_until.filter(|until| now < *until);
+                    late_until.unwrap_or_else(|| now.after(INTERVAL))
                 }
                 Ok(Err(loss)) => {
                     let error = Error::new(
@@ -139,12 +131,14 @@ impl Task {
                         format!("the value was refused: {}", lost(loss)),
                     );
                     self.report(number, Err(error));
-                    // The store confirms that with a renewal, or grants the lease anew.
+                    // A renewal confirms that.
                     driver.renewer.check(&self.lease);
                     now.after(INTERVAL)
                 }
                 Err(error) if error.is_transient() => {
                     let since = *failing.get_or_insert(now);
+                    // A write without a reply may still be applied, and would bring its value back.
+                    late_until = Some(now.after(self.lease.lock().lease.ttl(now).as_duration()));
                     now.after(contention::retry_after(now.since(since)))
                 }
                 Err(error) => {
@@ -164,13 +158,17 @@ impl Task {
         }
     }
 
-    fn write(&self, text: Arc<str>) -> BoxFuture<'_, Result<Result<(), Loss>>> {
+    fn is_lost(&self, now: Instant) -> bool {
+        self.lease.lock().lease.state(now).is_lost()
+    }
+
+    fn write(&self, proclamation: &Proclamation) -> BoxFuture<'_, Result<Result<(), Loss>>> {
+        let annotation = Annotation {
+            lease: self.lease.id,
+            token: self.token,
+            text: proclamation.to_text().into(),
+        };
         Box::pin(async move {
-            let annotation = Annotation {
-                lease: self.lease.id,
-                token: self.token,
-                text,
-            };
             let (store, key) = (&self.driver.context.store, &self.lease.key);
             store
                 .annotate(key, &AnnotationKind::Value, &annotation, RETENTION)

@@ -7,7 +7,8 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use leasehold_core::{
-    Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Outcome, StoreTime, Ttl,
+    Annotation, AnnotationKind, Arrival, ClientId, LatchRefusal, LatchStatus, LeaseId, Loss, Op,
+    Outcome, StoreTime, Ttl,
 };
 
 pub use super::entry::{ClientInfo, Detail, Entry, WaiterInfo};
@@ -15,7 +16,7 @@ pub use super::event::{Event, EventScope, Listener, WakeupMode};
 #[cfg(any(test, all(feature = "__fuzz", feature = "redis")))]
 pub(crate) use super::key::fixture;
 pub use super::key::{Key, Keyspace, Shard};
-pub use super::observation::{Changed, Observation};
+pub use super::observation::{Changed, LatchObservation, Observation};
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// A boxed future. An allocation is cheap beside a round trip, and the store is chosen at run time.
@@ -36,8 +37,8 @@ pub(super) mod private {
 /// # Cancel safety
 ///
 /// A dropped future of [`apply`](Store::apply), [`register_client`](Store::register_client),
-/// [`annotate`](Store::annotate) or [`remove_annotation`](Store::remove_annotation) may or may not be applied, now or
-/// later. The others change nothing.
+/// [`annotate`](Store::annotate), [`remove_annotation`](Store::remove_annotation), [`arrive`](Store::arrive) or
+/// [`reset_latch`](Store::reset_latch) may or may not be applied, now or later. The others change nothing.
 pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// Applies a batch in order, in as few round trips as possible. Returns one reply per request, in the
     /// same order, within the response timeout.
@@ -201,6 +202,42 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
         let error = no_annotation(&self, kind).for_lock(&key.name);
         Box::pin(async move { Err(error) })
     }
+
+    /// Counts an arrival at a latch, by the rule of [`leasehold_core::latch`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the rule refuses it, [`ErrorKind::Unsupported`] if this store keeps no latches,
+    /// otherwise the store's error: then the arrival may have been counted.
+    fn arrive<'a>(
+        &'a self,
+        key: &'a Key,
+        arrival: &'a Arrival,
+    ) -> BoxFuture<'a, Result<LatchStatus>> {
+        let _ = arrival;
+        let error = no_latch(&self).for_lock(&key.name);
+        Box::pin(async move { Err(error) })
+    }
+
+    /// Removes the record of a latch. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::arrive`].
+    fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
+        let error = no_latch(&self).for_lock(&key.name);
+        Box::pin(async move { Err(error) })
+    }
+
+    /// Reads the status of a latch, and notices its next change.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::arrive`].
+    fn observe_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<LatchObservation>> {
+        let error = no_latch(&self).for_lock(&key.name);
+        Box::pin(async move { Err(error) })
+    }
 }
 
 /// What a store can do.
@@ -220,6 +257,8 @@ pub struct Capabilities {
     pub longest_ttl: Ttl,
     /// Whether it keeps completion records of jobs.
     pub completions: bool,
+    /// Whether it keeps latches.
+    pub latches: bool,
 }
 
 impl Capabilities {
@@ -232,6 +271,7 @@ impl Capabilities {
             parallel_calls: 1,
             longest_ttl: Ttl::MAX,
             completions: true,
+            latches: true,
         }
     }
 }
@@ -351,4 +391,24 @@ pub(crate) fn no_annotation(store: &(impl fmt::Display + ?Sized), kind: &Annotat
         }
     };
     Error::new(ErrorKind::Unsupported, message).at_store(store)
+}
+
+/// The error of a store that keeps no latches.
+pub(crate) fn no_latch(store: &(impl fmt::Display + ?Sized)) -> Error {
+    let message = "this store keeps no latches: over many masters, two members could be counted by different masters, and \
+                   nobody would see both; use a single Redis server, Sentinel, a cluster or SQLite";
+    Error::new(ErrorKind::Unsupported, message).at_store(store)
+}
+
+/// The error of an operation on a latch that its rule refuses.
+pub(crate) fn latch_refused(refusal: LatchRefusal) -> Error {
+    Error::new(ErrorKind::Conflict, refusal.to_string())
+}
+
+/// The message of an operation on a lock whose name is used as a latch.
+pub(crate) const USED_AS_LATCH: &str = "the name is used as a latch, and this is an operation on a lock; choose another name for one of them";
+
+/// The error of an operation on a lock whose name is used as a latch.
+pub(crate) fn used_as_latch() -> Error {
+    Error::new(ErrorKind::Conflict, USED_AS_LATCH)
 }

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Weak;
 use std::time::Duration;
 
-use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss};
+use leasehold_core::{Annotation, AnnotationKind, Arrival, ClientId, LatchStatus, LeaseId, Loss};
 
 use super::api::private::Sealed;
 use super::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Leftover, Listener,
-    Observation, Reply, Request, Shard, Store,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, LatchObservation, Leftover,
+    Listener, Observation, Reply, Request, Shard, Store,
 };
 use crate::{Durability, Result};
 
@@ -64,6 +64,15 @@ pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
         keep: Duration,
     ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
         self.inner().annotate(key, kind, annotation, keep)
+    }
+
+    /// As [`Store::arrive`].
+    fn arrive<'a>(
+        &'a self,
+        key: &'a Key,
+        arrival: &'a Arrival,
+    ) -> BoxFuture<'a, Result<LatchStatus>> {
+        self.inner().arrive(key, arrival)
     }
 }
 
@@ -167,5 +176,20 @@ impl<W: ForwardingStore> Store for W {
         kind: &'a AnnotationKind,
     ) -> BoxFuture<'a, Result<Observation>> {
         self.inner().observe(key, kind)
+    }
+    fn arrive<'a>(
+        &'a self,
+        key: &'a Key,
+        arrival: &'a Arrival,
+    ) -> BoxFuture<'a, Result<LatchStatus>> {
+        ForwardingStore::arrive(self, key, arrival)
+    }
+
+    fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
+        self.inner().reset_latch(key)
+    }
+
+    fn observe_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<LatchObservation>> {
+        self.inner().observe_latch(key)
     }
 }

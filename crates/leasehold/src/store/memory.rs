@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::annotation::{self, Annotation, AnnotationKind};
+use leasehold_core::latch::{self, Arrival, LatchRecord, LatchRefusal, LatchStatus};
 use leasehold_core::lock_event::REVOCATION_RETENTION;
 use leasehold_core::mutex::{self, Loss, Record};
 use leasehold_core::{ClientId, Instant, LeaseId, Outcome, StoreTime};
@@ -13,16 +14,19 @@ use leasehold_core::{ClientId, Instant, LeaseId, Outcome, StoreTime};
 use crate::clock::{BootClock, Clock};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, Key, Keyspace, Listener,
-    Observation, Reply, Request, Store, WaiterInfo, WakeupMode, refuse_replicated,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, Key, Keyspace, LatchObservation,
+    Listener, Observation, Reply, Request, Store, WaiterInfo, WakeupMode, latch_refused,
+    refuse_replicated, used_as_latch,
 };
 use crate::store::lock::lock;
 use crate::store::observation::visible;
 use crate::store::observers::Observers;
 use crate::{Error, ErrorKind, Result};
 
-/// The number of records and annotations from which unused ones are removed.
+/// The number of records, annotations and latches from which unused ones are removed.
 const GC_MIN: usize = 1024;
+
+const URL: &str = "memory:";
 
 /// Lock records in the memory of this process.
 ///
@@ -52,6 +56,7 @@ struct Tables {
     records: HashMap<Key, Record>,
     /// With the time until which they are kept.
     annotations: HashMap<(Key, AnnotationKind), (Annotation, StoreTime)>,
+    latches: HashMap<Key, LatchRecord>,
     /// The lease that was revoked last, for observers, with the time until which it is kept.
     revocations: HashMap<Key, (LeaseId, StoreTime)>,
     clients: HashMap<ClientId, (ClientInfo, StoreTime)>,
@@ -117,20 +122,45 @@ impl MemoryStore {
         replies
     }
 
-    fn observe_now(&self, key: &Key, kind: &AnnotationKind) -> Observation {
+    fn observe_now(&self, key: &Key, kind: &AnnotationKind) -> Result<Observation> {
         let changed = Some(self.observers.add(key));
         let tables = lock(&self.tables);
         let now = self.now();
+        tables.refuse_latch(key, now)?;
         let record = tables.records.get(key);
         let holder = record.and_then(|record| record.holder(now));
-        Observation {
+        Ok(Observation {
             now,
             holder: holder.map(|hold| (hold.lease, now.until(hold.expires_at))),
             revoked: tables.revoked(key, now),
             waiters: record.map_or(0, |record| visible(record, now).1),
             annotation: tables.annotation(key, kind, now).cloned(),
             changed,
+        })
+    }
+
+    /// Changes a latch by the rule, and notifies its observers.
+    fn change_latch<T>(
+        &self,
+        key: &Key,
+        change: impl FnOnce(&Record, &mut Option<LatchRecord>, StoreTime) -> Result<T, LatchRefusal>,
+    ) -> Result<T> {
+        let mut tables = lock(&self.tables);
+        let now = self.now();
+        let free = Record::default();
+        let mut stored = tables.latches.remove(key);
+        let before = stored.as_ref().map(LatchRecord::status);
+        let changed = change(tables.records.get(key).unwrap_or(&free), &mut stored, now);
+        let after = stored.as_ref().map(LatchRecord::status);
+        tables
+            .latches
+            .extend(stored.map(|latch| (key.clone(), latch)));
+        tables.collect_garbage(now);
+        drop(tables);
+        if before != after {
+            self.observers.notify(key);
         }
+        changed.map_err(|refusal| named(latch_refused(refusal), key))
     }
 }
 
@@ -149,6 +179,9 @@ impl Tables {
         notifications: &mut Vec<Notification>,
         changed: &mut Vec<&'a Key>,
     ) -> Reply {
+        if let Err(error) = self.refuse_latch(&request.key, now) {
+            return Reply::Rejected(named(error, &request.key));
+        }
         let Self {
             records,
             listeners,
@@ -177,6 +210,14 @@ impl Tables {
         }
         let now = Some(now);
         Reply::Applied { outcome, now }
+    }
+
+    /// Refuses an operation on a lock whose name is used as a latch.
+    fn refuse_latch(&self, key: &Key, now: StoreTime) -> Result<()> {
+        match self.latches.get(key) {
+            Some(latch) if latch.is_kept(now) => Err(used_as_latch()),
+            _ => Ok(()),
+        }
     }
 
     /// The lease that was revoked last.
@@ -214,12 +255,13 @@ impl Tables {
         (now < *until).then_some(annotation)
     }
 
-    /// Removes free records, and expired clients, annotations and revocations, whenever the tables have doubled since the last time.
+    /// Removes free records and everything that has expired, whenever the tables have doubled since the last time.
     ///
     /// A free record is kept as long as its counter is ahead of the clock. The clock of this store is never set
     /// back, so after that a new record would issue the same tokens.
     fn collect_garbage(&mut self, now: StoreTime) {
-        if self.records.len() + self.annotations.len() < self.gc_at.max(GC_MIN) {
+        let used = self.records.len() + self.annotations.len() + self.latches.len();
+        if used < self.gc_at.max(GC_MIN) {
             return;
         }
         self.records.retain(|_, record| {
@@ -231,7 +273,8 @@ impl Tables {
         self.clients.retain(|_, (_, until)| now < *until);
         self.annotations.retain(|_, (_, until)| now < *until);
         self.revocations.retain(|_, (_, until)| now < *until);
-        self.gc_at = (self.records.len() + self.annotations.len()) * 2;
+        self.latches.retain(|_, latch| latch.is_kept(now));
+        self.gc_at = (self.records.len() + self.annotations.len() + self.latches.len()) * 2;
     }
 
     fn entry(&self, key: &Key, now: StoreTime, detail: Detail) -> Option<Entry> {
@@ -286,7 +329,12 @@ impl Store for MemoryStore {
         key: &'a Key,
         detail: Detail,
     ) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(async move { Ok(lock(&self.tables).entry(key, self.now(), detail)) })
+        Box::pin(async move {
+            let (tables, now) = (lock(&self.tables), self.now());
+            let refused = tables.refuse_latch(key, now);
+            refused.map_err(|error| named(error, key))?;
+            Ok(tables.entry(key, now, detail))
+        })
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
@@ -334,6 +382,8 @@ impl Store for MemoryStore {
         Box::pin(async move {
             let mut tables = lock(&self.tables);
             let now = self.now();
+            let refused = tables.refuse_latch(key, now);
+            refused.map_err(|error| named(error, key))?;
             let annotated = tables.annotate(key, kind, annotation, now, now.after_span(keep));
             tables.collect_garbage(now);
             drop(tables);
@@ -385,12 +435,49 @@ impl Store for MemoryStore {
         key: &'a Key,
         kind: &'a AnnotationKind,
     ) -> BoxFuture<'a, Result<Observation>> {
-        Box::pin(async move { Ok(self.observe_now(key, kind)) })
+        Box::pin(async move {
+            let observed = self.observe_now(key, kind);
+            observed.map_err(|error| named(error, key))
+        })
+    }
+
+    fn arrive<'a>(
+        &'a self,
+        key: &'a Key,
+        arrival: &'a Arrival,
+    ) -> BoxFuture<'a, Result<LatchStatus>> {
+        Box::pin(async move {
+            self.change_latch(key, |lock, stored, now| {
+                latch::arrive(lock, stored, arrival, now)
+            })
+        })
+    }
+
+    fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move { self.change_latch(key, latch::reset) })
+    }
+
+    fn observe_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<LatchObservation>> {
+        Box::pin(async move {
+            let changed = Some(self.observers.add(key));
+            let (tables, now) = (lock(&self.tables), self.now());
+            let latch = tables.latches.get(key).filter(|latch| latch.is_kept(now));
+            if let (None, Some(record)) = (latch, tables.records.get(key)) {
+                let checked = latch::check_lock(record, now);
+                checked.map_err(|refusal| named(latch_refused(refusal), key))?;
+            }
+            let latch = latch.map(LatchRecord::status);
+            Ok(LatchObservation { latch, changed })
+        })
     }
 }
 
 impl fmt::Display for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("memory:")
+        f.write_str(URL)
     }
+}
+
+fn named(error: Error, key: &Key) -> Error {
+    error.for_lock(&key.name).at_store(URL)
 }

@@ -29,17 +29,19 @@ mod url_suggestion;
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{
-    Annotation, AnnotationKind, ClientId, CompletionKey, Grant, LeaseId, Loss, Name, NameError,
-    Namespace, Notice, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl,
+    Annotation, AnnotationKind, Arrival, ArrivalId, ClientId, CompletionKey, Grant, LatchCount,
+    LatchStatus, LeaseId, Loss, Name, NameError, Namespace, Notice, Op, Outcome, ScopeName,
+    StoreTime, TokenCount, Ttl,
 };
 
 #[cfg(test)]
 pub(crate) use self::api::fixture;
 pub use self::api::{
     BoxFuture, Capabilities, Changed, ClientInfo, Detail, Entry, Event, EventScope, Key, Keyspace,
-    Leftover, Listener, Observation, Reply, Request, Shard, Store, WaiterInfo, WakeupMode,
+    LatchObservation, Leftover, Listener, Observation, Reply, Request, Shard, Store, WaiterInfo,
+    WakeupMode,
 };
-pub(crate) use self::api::{no_annotation, not_replicated};
+pub(crate) use self::api::{latch_refused, no_annotation, no_latch, not_replicated};
 #[doc(hidden)]
 pub use self::forwarding::ForwardingStore;
 pub use self::memory::MemoryStore;

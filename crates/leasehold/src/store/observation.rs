@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Annotation, LeaseId, Record, StoreTime};
+use leasehold_core::{Annotation, LatchStatus, LeaseId, Record, StoreTime};
 use tokio::sync::oneshot;
 
 /// Completes, or is dropped by the store, when what was read has changed or may have changed. It may be spurious.
@@ -25,6 +25,16 @@ pub struct Observation {
     pub waiters: usize,
     /// The annotation.
     pub annotation: Option<Annotation>,
+    /// The next change. `None`: the store cannot push it, so the reader polls.
+    pub changed: Option<Changed>,
+}
+
+/// The state of a latch, as [`Store::observe_latch`](super::Store::observe_latch) has read it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct LatchObservation {
+    /// Its status. `None`: it has no record.
+    pub latch: Option<LatchStatus>,
     /// The next change. `None`: the store cannot push it, so the reader polls.
     pub changed: Option<Changed>,
 }

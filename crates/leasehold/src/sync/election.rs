@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::annotation::ANNOTATION_BYTES_MAX;
+use leasehold_core::election::VALUE_BYTES_MAX;
 use leasehold_core::{AnnotationKind, Cause, Leader, LeaderFilter, State, Token};
 
 use super::mutex::Mutex;
@@ -199,9 +199,9 @@ impl From<Mutex> for Election {
 
 fn check(value: &str) -> Result<()> {
     let bytes = value.len();
-    if bytes > ANNOTATION_BYTES_MAX {
+    if bytes > VALUE_BYTES_MAX {
         return Err(config::invalid(format!(
-            "the value of a leader has at most {ANNOTATION_BYTES_MAX} bytes, not {bytes}"
+            "the value of a leader has at most {VALUE_BYTES_MAX} bytes, not {bytes}"
         )));
     }
     Ok(())
@@ -305,8 +305,9 @@ impl Leadership {
     async fn unless_lost(&self, written: impl Future<Output = Result<()>>) -> Result<()> {
         tokio::select! {
             biased;
-            written = written => written,
+            // First: a leadership that is lost writes no value any more.
             cause = self.guard.lost() => Err(self.guard.lost_error(cause)),
+            written = written => written,
         }
     }
 
@@ -344,8 +345,9 @@ impl Leaders {
     /// Waits for the next leader: first the leader at this moment, then each change of the leader or its value. `None`:
     /// nobody leads, or the leader has not proclaimed a value yet.
     ///
-    /// Terms never fall. Of several changes between two calls, only the newest is returned. While the store fails, nothing
-    /// is returned, and the last leader may not lead any more: [`Mutex::events`] of [`Election::mutex`] reports that.
+    /// Terms never fall, and no value of a leader is followed by an earlier one. Of several changes between two calls,
+    /// only the newest is returned. While the store fails, nothing is returned, and the last leader may not lead any more:
+    /// [`Mutex::events`] of [`Election::mutex`] reports that.
     ///
     /// # Errors
     ///

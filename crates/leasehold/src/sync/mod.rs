@@ -2,5 +2,6 @@
 
 pub(crate) mod election;
 pub(crate) mod job;
+pub(crate) mod latch;
 pub(crate) mod lock_events;
 pub(crate) mod mutex;

@@ -6,6 +6,7 @@
 mod conformance;
 mod differential;
 mod doctor;
+mod elections;
 mod examples;
 mod faults;
 mod faulty_store;

@@ -6,6 +6,7 @@ mod connect;
 mod faults;
 mod grants;
 mod inspect;
+mod latches;
 mod losses;
 mod observing;
 mod queue;

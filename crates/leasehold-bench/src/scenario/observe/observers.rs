@@ -28,7 +28,7 @@ pub(super) struct Observers {
 }
 
 enum Observer {
-    Lock(LockEvents),
+    Lock(Box<LockEvents>),
     Election(Leaders),
 }
 
@@ -63,7 +63,7 @@ impl Observers {
         for _ in 0..count {
             let mutex = session.mutex(NAME)?;
             let mut observer = match settings.election {
-                false => Observer::Lock(mutex.events()),
+                false => Observer::Lock(Box::new(mutex.events())),
                 true => Observer::Election(Election::from(mutex).observe()),
             };
             observer.next_holder().await?;

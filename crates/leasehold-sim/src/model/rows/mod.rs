@@ -2,6 +2,8 @@
 
 mod completion;
 mod failover;
+mod latch;
+mod min_hold;
 mod times;
 mod tokens;
 mod watchdog;
@@ -102,6 +104,8 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     rows.extend(times::rows(extent));
     rows.extend(failover::rows());
     rows.extend(completion::rows());
+    rows.extend(min_hold::rows(extent));
+    rows.extend(latch::rows());
     rows.extend(watchdog::rows(extent));
     expected(rows)
 }

@@ -36,6 +36,16 @@ fn completion_records_have_the_expected_results() {
 }
 
 #[test]
+fn minimum_holds_have_the_expected_results() {
+    check(min_hold::rows(Extent::Short));
+}
+
+#[test]
+fn latches_have_the_expected_results() {
+    check(latch::rows());
+}
+
+#[test]
 fn the_watchdog_has_the_expected_results() {
     check(watchdog::rows(Extent::Short));
 }

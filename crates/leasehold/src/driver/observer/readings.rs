@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::{AnnotationKind, Instant, contention, time};
+use leasehold_core::{Instant, contention, time};
 use tokio::sync::{Notify, watch};
 
 use super::Update;
+use super::observed::Observed;
 use crate::driver::clock::Clock;
 use crate::driver::context::Context;
 use crate::driver::primitives::{AbortHandle, Mutex, lock, report};
-use crate::store::{Changed, Key, Observation};
+use crate::store::{Changed, Key};
 use crate::{Error, ErrorKind, Result};
 
 /// How often the state is read where the store cannot push a change.
@@ -32,55 +33,73 @@ const READ_BURST: u32 = 3;
 /// How long the store may fail before that is reported: longer than it takes to connect again.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 
-/// The readings of a client: of each name, and each kind of annotation, that is observed.
-#[derive(Default)]
-pub(crate) struct SharedReadings(Mutex<HashMap<(Key, AnnotationKind), Weak<Readings>>>);
+/// The readings of a client: of each part of the state of a name that is observed.
+pub(crate) struct SharedReadings<T: Observed>(Table<T>);
 
-impl SharedReadings {
+type Table<T> = Mutex<HashMap<(Key, T), Weak<Readings<<T as Observed>::State>>>>;
+
+impl<T: Observed> Default for SharedReadings<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Observed> SharedReadings<T> {
     /// Subscribes an observer, whose first reading begins from now on.
     pub(super) fn subscribe(
         &self,
         context: &Context,
         key: &Key,
-        kind: &AnnotationKind,
-    ) -> Subscription {
+        observed: &T,
+    ) -> Subscription<T::State> {
         let mut table = lock(&self.0);
-        let entry = (key.clone(), kind.clone());
+        let entry = (key.clone(), observed.clone());
         let running = table.get(&entry).and_then(Weak::upgrade);
         if let Some(readings) = running.filter(|readings| !readings.have_ended()) {
             let after = readings.requests.begun.load(Ordering::SeqCst);
             readings.requests.at_once.notify_one();
             return Subscription::new(readings, after);
         }
-        let readings = Arc::new(Readings::start(context, key, kind));
+        let readings = Arc::new(Readings::start(context, key, observed));
         table.insert(entry, Arc::downgrade(&readings));
         Subscription::new(readings, 0)
     }
 
     /// Ends a subscription, and the readings of its name if it is the last one.
-    pub(super) fn unsubscribe(&self, subscription: Subscription, key: &Key, kind: &AnnotationKind) {
+    pub(super) fn unsubscribe(
+        &self,
+        subscription: Subscription<T::State>,
+        key: &Key,
+        observed: &T,
+    ) {
         let mut table = lock(&self.0);
         drop(subscription);
-        let entry = (key.clone(), kind.clone());
+        let entry = (key.clone(), observed.clone());
         if table.get(&entry).is_some_and(|it| it.strong_count() == 0) {
             table.remove(&entry);
         }
     }
 }
 
-/// The readings of one name and kind, until this is dropped.
-struct Readings {
-    newest: watch::Receiver<Option<Reading>>,
+/// The readings of one part of the state of a name, until this is dropped.
+struct Readings<S> {
+    newest: watch::Receiver<Option<Reading<S>>>,
     /// Since when there is no reading, while the store fails for a while.
     silence: watch::Receiver<Option<Instant>>,
     requests: Arc<Requests>,
     task: AbortHandle,
 }
 
-#[derive(Clone)]
-struct Reading {
+struct Reading<S> {
     number: u64,
-    result: Result<Arc<Observation>>,
+    result: Result<Arc<S>>,
+}
+
+impl<S> Clone for Reading<S> {
+    fn clone(&self) -> Self {
+        let (number, result) = (self.number, self.result.clone());
+        Self { number, result }
+    }
 }
 
 /// What observers request of the task.
@@ -94,15 +113,15 @@ struct Requests {
     at_once: Notify,
 }
 
-impl Readings {
-    fn start(context: &Context, key: &Key, kind: &AnnotationKind) -> Self {
+impl<S: Send + Sync + 'static> Readings<S> {
+    fn start<T: Observed<State = S>>(context: &Context, key: &Key, observed: &T) -> Self {
         let (sender, newest) = watch::channel(None);
         let (silent, silence) = watch::channel(None);
         let requests = Arc::<Requests>::default();
         let task = Task {
             context: context.clone(),
             key: key.clone(),
-            kind: kind.clone(),
+            observed: observed.clone(),
             requests: Arc::clone(&requests),
             newest: sender,
             silence: silent,
@@ -123,16 +142,16 @@ impl Readings {
     }
 }
 
-impl Drop for Readings {
+impl<S> Drop for Readings<S> {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// The share of one observer.
-pub(super) struct Subscription {
-    readings: Arc<Readings>,
-    newest: watch::Receiver<Option<Reading>>,
+pub(super) struct Subscription<S> {
+    readings: Arc<Readings<S>>,
+    newest: watch::Receiver<Option<Reading<S>>>,
     /// The number of the last reading that does not count for it.
     after: u64,
     silence: watch::Receiver<Option<Instant>>,
@@ -140,8 +159,8 @@ pub(super) struct Subscription {
     silent: bool,
 }
 
-impl Subscription {
-    fn new(readings: Arc<Readings>, after: u64) -> Self {
+impl<S> Subscription<S> {
+    fn new(readings: Arc<Readings<S>>, after: u64) -> Self {
         Self {
             newest: readings.newest.clone(),
             silence: readings.silence.clone(),
@@ -156,7 +175,7 @@ impl Subscription {
     /// # Cancel safety
     ///
     /// Dropping the future loses no reading.
-    pub(super) async fn next(&mut self, clock: &dyn Clock) -> Result<Update> {
+    pub(super) async fn next(&mut self, clock: &dyn Clock) -> Result<Update<S>> {
         loop {
             let newest = self.newest.borrow_and_update().clone();
             if let Some(reading) = newest.filter(|reading| reading.number > self.after) {
@@ -185,19 +204,19 @@ impl Subscription {
 }
 
 /// The task that reads a name.
-struct Task {
+struct Task<T: Observed> {
     context: Context,
     key: Key,
-    kind: AnnotationKind,
+    observed: T,
     requests: Arc<Requests>,
-    newest: watch::Sender<Option<Reading>>,
+    newest: watch::Sender<Option<Reading<T::State>>>,
     silence: watch::Sender<Option<Instant>>,
     pace: Pace,
     /// When the last state was known.
     known_at: Option<Instant>,
 }
 
-impl Task {
+impl<T: Observed> Task<T> {
     async fn run(mut self) {
         loop {
             let (reading, change) = self.read().await;
@@ -207,7 +226,7 @@ impl Task {
     }
 
     /// Reads the name until the store replies. Returns the result, and the next change of it.
-    async fn read(&mut self) -> (Reading, Option<NextChange>) {
+    async fn read(&mut self) -> (Reading<T::State>, Option<NextChange>) {
         let context = &self.context;
         // Since when the store fails.
         let mut failing = None;
@@ -215,7 +234,7 @@ impl Task {
             self.pace.count();
             let number = self.requests.begun.fetch_add(1, Ordering::SeqCst) + 1;
             let since = failing.unwrap_or_else(|| context.clock.now());
-            let mut read = context.store.observe(&self.key, &self.kind);
+            let mut read = self.observed.read(&*context.store, &self.key);
             let read = tokio::select! {
                 biased;
                 read = &mut read => read,
@@ -226,11 +245,11 @@ impl Task {
             };
             let now = context.clock.now();
             match read {
-                Ok(mut observation) => {
+                Ok(mut state) => {
                     self.known_at = Some(now);
                     self.silence.send_replace(None);
-                    let change = NextChange::after(&mut observation, now);
-                    let result = Ok(Arc::new(observation));
+                    let change = NextChange::of(T::next_change(&mut state), now);
+                    let result = Ok(Arc::new(state));
                     return (Reading { number, result }, Some(change));
                 }
                 Err(error) if error.is_transient() => {
@@ -314,14 +333,13 @@ struct NextChange {
 }
 
 impl NextChange {
-    fn after(observation: &mut Observation, now: Instant) -> Self {
-        let changed = observation.changed.take();
+    fn of((changed, time_left): (Option<Changed>, Option<Duration>), now: Instant) -> Self {
         let poll = match changed {
             Some(_) => READ_INTERVAL_MAX,
             None => POLL_INTERVAL,
         };
         // The end of a lease is no push. A lease that was read an instant too early is read again.
-        let left = observation.holder.map(|(_, left)| left + time::DRIFT_MIN);
+        let left = time_left.map(|time_left| time_left + time::DRIFT_MIN);
         Self {
             changed,
             until: now.after(left.map_or(poll, |left| left.min(poll))),

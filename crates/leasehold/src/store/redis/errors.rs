@@ -17,10 +17,11 @@ use redis::ServerError;
 
 pub(super) use self::cluster::*;
 pub(super) use self::connection::*;
-use self::known::{Known, NOT_ADMITTED, code_and_words, find};
+use self::known::{IS_LATCH, Known, NOT_ADMITTED, code_and_words, find};
 pub(super) use self::refusal::{DENIED, Refusal, refusal};
 #[cfg(feature = "doctor")]
 pub(super) use self::refused::{Refused, refused_words};
+pub(super) use crate::store::api::used_as_latch;
 use crate::{Error, ErrorKind};
 
 /// The maximum length of a quotation of the server.
@@ -98,7 +99,7 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
     let found = find(code, words);
     let advice = found.map_or("the server refused a command", |known| known.advice);
     let (command, words) = (quote(command), quote(text));
-    let message = if text == NOT_ADMITTED {
+    let message = if [NOT_ADMITTED, IS_LATCH].contains(&text) {
         advice.to_owned()
     } else if key.is_empty() {
         format!("{advice} ({command}: {words})")
@@ -190,6 +191,9 @@ mod tests {
             assert!(!message.ends_with('.') && !message.contains('\n'));
         }
         assert!(command("SET", "", NOT_ADMITTED).is_transient());
+        let latch = command("GET", "app:{t:n}", IS_LATCH);
+        assert_eq!(latch.kind(), ErrorKind::Conflict);
+        assert_eq!(latch.to_string(), used_as_latch().to_string());
     }
 
     #[test]

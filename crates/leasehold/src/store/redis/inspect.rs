@@ -12,6 +12,7 @@ use super::codec::{fields, record, text, time_left};
 use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::keys::{client_key, counter_key, parse_record, queue_key, record_key, record_pattern};
+use super::latch_status;
 use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace, WaiterInfo};
 use crate::{Error, Result};
 
@@ -79,9 +80,27 @@ pub(super) async fn inspect(
             Ok(Some(entry))
         }
         Some(Ok(None)) | None => Ok(None),
-        Some(Err(Unreadable::Foreign(error) | Unreadable::Refused(error))) => {
+        Some(Err(unreadable)) => {
+            let error = match unreadable {
+                Unreadable::Foreign(error) => wrong_type(reader, key, error).await,
+                Unreadable::Refused(error) => error,
+            };
             Err(reader.name_error(error.for_lock(&key.name)))
         }
+    }
+}
+
+/// Whether a key has a value of another type than the command is for.
+pub(super) fn is_wrong_type(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if error.code() == "WRONGTYPE")
+}
+
+/// The error of a lock whose key has another type, as a reading of it found: that of a latch if it is one.
+pub(super) async fn wrong_type(reader: &impl Reader, key: &Key, error: Error) -> Error {
+    match reader.read(vec![latch_status::query(key)]).await.as_deref() {
+        Ok([value]) if latch_status::parse(value).is_some() => errors::used_as_latch(),
+        Ok(_) => error,
+        Err(other) => other.clone(),
     }
 }
 

@@ -12,6 +12,7 @@
 //! * `keys` writes and parses the names of keys, `slots` computes the slot of a cluster that a key has.
 //! * `replicas` waits for acknowledgements of replicas.
 //! * `inspect` reads records, `client_info` stores the description of a client.
+//! * `latches` counts arrivals at latches, `latch_status` parses their status.
 //! * `annotations` stores texts of holders, `observation` reads the state of a name, whose changes are passed on to the
 //!   `observers`.
 //! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
@@ -33,6 +34,8 @@ pub(super) mod errors;
 pub(crate) mod fuzzing;
 mod inspect;
 mod keys;
+mod latch_status;
+mod latches;
 pub(super) mod master;
 mod notifications;
 mod observation;
@@ -52,8 +55,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, iter};
 
-use leasehold_core::{Annotation, AnnotationKind, ClientId, Loss};
-use redis::cmd;
+use leasehold_core::{Annotation, AnnotationKind, Arrival, ClientId, LatchStatus, Loss};
+use redis::{Value, cmd};
 
 use self::annotations::{ANNOTATE, Storing};
 use self::client_info::{REGISTER, Registration, registered};
@@ -64,6 +67,7 @@ use self::deployment::Deployment;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
 use self::keys::client_key;
+use self::latches::LATCH;
 pub use self::redis_address::RedisAddress;
 use self::replicas::{Replicas, Waits};
 use self::script::{RuleScripts, Script, continue_passing, notify_local};
@@ -71,8 +75,8 @@ use self::session::Session;
 use self::target::Target;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Listener, Observation,
-    Reply, Request, Store, WakeupMode,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, LatchObservation, Listener,
+    Observation, Reply, Request, Store, WakeupMode,
 };
 use crate::store::options::OpenOptions;
 use crate::{Durability, Error, ErrorKind, Result};
@@ -92,6 +96,7 @@ pub struct RedisStore {
     rule: RuleScripts,
     register: Script,
     annotate: Script,
+    latch: Script,
     /// Inspects and admits the server, if it is one of many masters.
     master: Option<Script>,
 }
@@ -128,6 +133,7 @@ impl RedisStore {
             rule: RuleScripts::new(master.is_some()),
             register: Script::new(REGISTER),
             annotate: Script::new(ANNOTATE),
+            latch: Script::new(LATCH),
             master,
         }
     }
@@ -136,7 +142,8 @@ impl RedisStore {
     #[doc(hidden)]
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.rule.calls() + self.register.calls() + self.annotate.calls()
+        let scripts = [&self.register, &self.annotate, &self.latch];
+        self.rule.calls() + scripts.map(Script::calls).iter().sum::<u64>()
     }
 
     pub(super) fn wakeup_mode(&self) -> WakeupMode {
@@ -176,6 +183,15 @@ impl RedisStore {
     fn name_error(&self, error: Error, key: &Key) -> Error {
         let error = self.manager.check_demoted(error);
         error.for_lock(&key.name).at_store(self)
+    }
+
+    /// Calls the script of latches.
+    async fn call_latch(&self, key: &Key, arrival: Option<&Arrival>) -> Result<Value> {
+        let observers = self.manager.notifications().observers();
+        let _own_change = observers.own_changes(iter::once(key));
+        let call = (key, arrival);
+        let called = self.latch.call_at(&self.manager, &call, latches::encode);
+        called.await
     }
 
     /// Applies requests that wait for replicas beside those that do not.
@@ -422,5 +438,29 @@ impl Store for RedisStore {
         kind: &'a AnnotationKind,
     ) -> BoxFuture<'a, Result<Observation>> {
         Box::pin(observation::observe(&self.manager, key, kind))
+    }
+
+    fn arrive<'a>(
+        &'a self,
+        key: &'a Key,
+        arrival: &'a Arrival,
+    ) -> BoxFuture<'a, Result<LatchStatus>> {
+        Box::pin(async move {
+            let called = self.call_latch(key, Some(arrival)).await;
+            let arrived = called.and_then(|reply| latches::arrived(arrival, &reply));
+            arrived.map_err(|error| self.name_error(error, key))
+        })
+    }
+
+    fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let called = self.call_latch(key, None).await;
+            let removed = called.and_then(|reply| latches::removed(&reply));
+            removed.map_err(|error| self.name_error(error, key))
+        })
+    }
+
+    fn observe_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<LatchObservation>> {
+        Box::pin(latches::observe(&self.manager, key))
     }
 }

@@ -14,7 +14,7 @@ use super::codec::{record, text, time_left};
 use super::connect::is_replica;
 use super::connection_manager::ConnectionManager;
 use super::errors;
-use super::inspect::{Query, Reader, parsed, query};
+use super::inspect::{Query, Reader, is_wrong_type, parsed, query, wrong_type};
 use super::keys::{annotation_key, queue_key, record_key, revoked_key};
 use super::observers::ServerObservers;
 use super::tracking::START;
@@ -75,9 +75,18 @@ pub(super) async fn observe(
     // Before the name is read, so that no change is missed.
     let changed = reader.observers().add(key);
     let read = reader.read_tracked(queries(key, kind)).await;
-    let observed = read.and_then(|(replies, tracked)| {
-        observation(key, kind, &replies, tracked.then_some(changed))
-    });
+    let observed = match read {
+        Ok((replies, tracked)) => {
+            let observed = observation(key, kind, &replies, tracked.then_some(changed));
+            match observed {
+                Err(error) if replies.first().is_some_and(is_wrong_type) => {
+                    Err(wrong_type(reader, key, error).await)
+                }
+                observed => observed,
+            }
+        }
+        Err(error) => Err(error),
+    };
     observed.map_err(|error| reader.name_error(error.for_lock(&key.name)))
 }
 

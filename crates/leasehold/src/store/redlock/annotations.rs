@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::select_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use leasehold_core::quorum::{Size, Verdict, Vote};
-use leasehold_core::{Annotation, AnnotationKind, LeaseId, Loss, Outcome};
+use leasehold_core::{Annotation, AnnotationKind, LeaseId, Loss, Outcome, Proclamation};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::fan_out::{WaitLimits, fan_out};
 use super::inspect::{is_open, replies};
@@ -24,6 +26,10 @@ const LIMITS: WaitLimits = WaitLimits {
     majority: None,
     others: Duration::from_millis(250),
 };
+
+/// How long a change at one master may precede that at a majority: they are sent at the same time. A reading in between
+/// would show the state before.
+const CHANGES_WITHIN: Duration = Duration::from_millis(2);
 
 /// Stores the value of a leader at all masters. It counts if a majority has stored it.
 pub(super) async fn annotate(
@@ -117,7 +123,7 @@ fn combined(size: Size, observations: Vec<Observation>) -> Observation {
         // The masters have no queues.
         waiters: 0,
         annotation: value(&observations, holder.map(|(lease, _)| lease)),
-        changed: first_of(observations, majority),
+        changed: majority_of(observations, majority),
     }
 }
 
@@ -135,21 +141,22 @@ fn revoked(observations: &[Observation], majority: usize) -> Option<LeaseId> {
 }
 
 /// The value of the holder, or without one of the last leader. A leader is held by a majority before it writes, so each
-/// copy is that of a leader. The text that most masters have counts, as a master may have missed the last one.
+/// copy is that of a leader. The latest value of that leader counts, as a master may have missed it.
 fn value(observations: &[Observation], holder: Option<LeaseId>) -> Option<Annotation> {
     let mut copies = BTreeMap::new();
     for it in observations.iter().filter_map(|it| it.annotation.as_ref()) {
-        let rank = (Some(it.lease) == holder, it.token, &*it.text);
-        copies.entry(rank).or_insert((0, it)).0 += 1;
+        let number = Proclamation::parse(&it.text).map(|value| value.number);
+        let rank = (Some(it.lease) == holder, it.token, number);
+        copies.insert(rank, it);
     }
-    let best = copies.into_iter();
-    let best = best.max_by_key(|((of_holder, token, _), (count, _))| (*of_holder, *token, *count));
-    best.map(|(_, (_, annotation))| annotation.clone())
+    let (_, latest) = copies.pop_last()?;
+    Some(latest.clone())
 }
 
-/// The first change at any master. `None` if too few masters report changes: a majority could change without them.
-fn first_of(observations: Vec<Observation>, majority: usize) -> Option<Changed> {
-    let changes: Vec<_> = observations
+/// The change at a majority of the masters, or at fewer of them after a moment. `None` if too few masters report changes:
+/// a majority could change without them.
+fn majority_of(observations: Vec<Observation>, majority: usize) -> Option<Changed> {
+    let mut changes: FuturesUnordered<_> = observations
         .into_iter()
         .filter_map(|it| it.changed)
         .collect();
@@ -157,9 +164,14 @@ fn first_of(observations: Vec<Observation>, majority: usize) -> Option<Changed> 
     let runtime = runtime.filter(|_| changes.len() >= majority)?;
     let (mut sender, changed) = oneshot::channel();
     runtime.spawn(async move {
+        let change = async {
+            changes.next().await;
+            let others = changes.take(majority - 1).count();
+            let _ = timeout(CHANGES_WITHIN, others).await;
+        };
         tokio::select! {
             // The sender is dropped, which is a change as well.
-            _ = select_all(changes) => {}
+            () = change => {}
             () = sender.closed() => {}
         }
     });
@@ -191,54 +203,47 @@ mod tests {
 
     #[test]
     fn a_value_is_that_of_the_holder_or_of_the_last_leader() {
-        let (old, new) = (Some((1, "old")), Some((2, "new")));
-        let later = Some((2, "later"));
+        let (old, new) = (Some((1, "9 old")), Some((2, "2 new")));
+        let later = Some((2, "10 later"));
         for (masters, holder, text) in [
             ([(None, None), (None, None), (None, None)], None, None),
-            (
-                [(Some(1), old), (Some(1), old), (None, None)],
-                Some(1),
-                Some("old"),
-            ),
+            ([(Some(1), old), (Some(1), old), (None, None)], Some(1), old),
             // A minority has missed the end of the former term.
             (
                 [(Some(1), old), (Some(2), new), (Some(2), new)],
                 Some(2),
-                Some("new"),
+                new,
             ),
             (
                 [(Some(2), old), (Some(2), old), (Some(2), new)],
                 Some(2),
-                Some("new"),
+                new,
             ),
             (
                 [(Some(2), new), (Some(2), new), (Some(2), later)],
                 Some(2),
-                Some("new"),
+                later,
             ),
             (
-                [(Some(2), later), (Some(2), new), (Some(2), later)],
+                [(Some(2), later), (Some(2), later), (Some(2), new)],
                 Some(2),
-                Some("later"),
+                later,
             ),
             (
                 [(Some(3), new), (Some(3), old), (Some(3), old)],
                 Some(3),
-                Some("new"),
+                new,
             ),
-            ([(None, old), (None, old), (None, new)], None, Some("new")),
+            ([(None, old), (None, old), (None, new)], None, new),
             // No majority holds it.
-            (
-                [(Some(1), old), (Some(2), new), (None, old)],
-                None,
-                Some("new"),
-            ),
+            ([(Some(1), old), (Some(2), new), (None, old)], None, new),
         ] {
             let observations = masters.map(|(holder, value)| at_master(holder, value));
             let found = combined(Size::new(3).unwrap(), observations.into());
             let leases = found.holder.map(|(lease, _)| lease.number);
             let annotation = found.annotation.as_ref();
             let found = (leases, annotation.map(|it| &*it.text));
+            let text = text.map(|(_, text)| text);
             assert_eq!(found, (holder, text), "{masters:?}");
         }
     }
@@ -285,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_change_at_any_master_counts_if_a_majority_reports_changes() {
+    async fn a_change_at_any_master_counts_if_a_majority_reports_changes() {
         let observed = |changes: usize| {
             let (mut senders, mut observations) = (Vec::new(), Vec::new());
             for nth in 0..3 {

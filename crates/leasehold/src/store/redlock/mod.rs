@@ -297,6 +297,7 @@ impl Store for RedlockStore {
             idempotent_acquire: false,
             parallel_calls: PARALLEL_CALLS,
             completions: false,
+            latches: false,
             longest_ttl: self.longest,
             ..Capabilities::new(wakeup)
         }

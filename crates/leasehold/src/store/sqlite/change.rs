@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Annotation, AnnotationKind, ClientId, Instant, Loss, Notice, Op, Outcome, StoreTime, mutex,
+    Annotation, AnnotationKind, Arrival, ClientId, Instant, LatchStatus, Loss, Notice, Op, Outcome,
+    StoreTime, mutex,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::error::Fault;
 use super::notify::Outbox;
-use super::{annotations, observers, records, revocations};
-use crate::store::api::{ClientInfo, Key, Reply, Request};
+use super::{annotations, latches, observers, records, revocations};
+use crate::store::api::{ClientInfo, Key, Reply, Request, latch_refused, used_as_latch};
 use crate::store::observation::visible;
 use crate::{Error, Result};
 
@@ -50,6 +51,15 @@ pub(super) enum Change {
         kind: AnnotationKind,
         reply: Sender<bool>,
     },
+    Arrive {
+        key: Key,
+        arrival: Arrival,
+        reply: Sender<LatchStatus>,
+    },
+    ResetLatch {
+        key: Key,
+        reply: Sender<bool>,
+    },
     /// Registers a client that observes a name.
     RegisterObserver {
         key: Key,
@@ -65,6 +75,8 @@ pub(super) enum Changed {
     Registered,
     Annotated(Result<Result<(), Loss>>),
     Removed(bool),
+    Arrived(Result<LatchStatus>),
+    Reset(Result<bool>),
 }
 
 impl Write {
@@ -104,8 +116,13 @@ impl Write {
                 keep,
                 ..
             } => {
-                let annotated = annotations::annotate(db, key, kind, annotation, *keep, now);
-                let annotated = readable(annotated, key)?;
+                let annotated = match latches::is_kept(db, key, now)? {
+                    true => Err(used_as_latch()),
+                    false => {
+                        let stored = annotations::annotate(db, key, kind, annotation, *keep, now);
+                        readable(stored, key)?
+                    }
+                };
                 if let Ok(Ok(())) = annotated {
                     observers::notify(db, key, now, outbox)?;
                 }
@@ -117,6 +134,23 @@ impl Write {
                     observers::notify(db, key, now, outbox)?;
                 }
                 Ok(Changed::Removed(removed))
+            }
+            Change::Arrive { key, arrival, .. } => {
+                let arrived = readable(latches::arrive(db, key, arrival, now), key)?;
+                if let Ok((_, true)) = arrived {
+                    observers::notify(db, key, now, outbox)?;
+                }
+                let arrived = arrived.and_then(|(status, _)| status.map_err(latch_refused));
+                Ok(Changed::Arrived(arrived))
+            }
+            Change::ResetLatch { key, .. } => {
+                let reset = readable(latches::reset(db, key, now), key)?;
+                if let Ok(Ok(true)) = reset {
+                    observers::notify(db, key, now, outbox)?;
+                }
+                Ok(Changed::Reset(
+                    reset.and_then(|reset| reset.map_err(latch_refused)),
+                ))
             }
             Change::RegisterObserver { key, client, .. } => {
                 observers::register(db, key, *client, now, outbox)?;
@@ -136,6 +170,12 @@ impl Write {
             }
             (Change::RemoveAnnotation { reply, .. }, Changed::Removed(removed)) => {
                 let _ = reply.send(Ok(removed));
+            }
+            (Change::Arrive { reply, .. }, Changed::Arrived(arrived)) => {
+                let _ = reply.send(arrived);
+            }
+            (Change::ResetLatch { reply, .. }, Changed::Reset(reset)) => {
+                let _ = reply.send(reset);
             }
             (
                 Change::RegisterClient { reply, .. } | Change::RegisterObserver { reply, .. },
@@ -165,7 +205,10 @@ impl Write {
             Change::Annotate { reply, .. } => {
                 let _ = reply.send(Err(lost.unwrap_or(error).clone()));
             }
-            Change::RemoveAnnotation { reply, .. } => {
+            Change::RemoveAnnotation { reply, .. } | Change::ResetLatch { reply, .. } => {
+                let _ = reply.send(Err(error.clone()));
+            }
+            Change::Arrive { reply, .. } => {
                 let _ = reply.send(Err(error.clone()));
             }
             Change::RegisterClient { reply, .. } | Change::RegisterObserver { reply, .. } => {
@@ -192,6 +235,9 @@ fn apply(
     outbox: &mut Outbox<'_>,
 ) -> Result<Reply, Fault> {
     let (key, mut op) = (&request.key, request.op);
+    if latches::is_kept(db, key, now)? {
+        return Ok(Reply::Rejected(used_as_latch().for_lock(&key.name)));
+    }
     if let Op::Acquire { wait, .. } = &mut op {
         // A client that cannot be notified must not delay those behind it in the queue.
         *wait &= !outbox.is_unreachable();

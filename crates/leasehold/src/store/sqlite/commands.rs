@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::annotations::{Completion, Position};
 use super::change::{Sender, Write};
 use crate::Result;
-use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace, Observation};
+use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace, LatchObservation, Observation};
 
 /// The capacity of the queue to the thread: far more commands than a client has in flight.
 pub(super) const QUEUE_MAX: usize = 1_024;
@@ -47,6 +47,12 @@ pub(super) enum Read {
         kind: AnnotationKind,
         client: ClientId,
         reply: Sender<(Observation, bool)>,
+    },
+    /// The same for a latch.
+    ObserveLatch {
+        key: Key,
+        client: ClientId,
+        reply: Sender<(LatchObservation, bool)>,
     },
 }
 

@@ -1,4 +1,4 @@
-//! Garbage collection of free records, queues, clients, annotations, revocations and observers.
+//! Garbage collection of free records, queues, clients, annotations, latches, revocations and observers.
 
 use leasehold_core::StoreTime;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -90,6 +90,24 @@ fn collect(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
          WHERE (namespace, tenant, name, kind, completion_key) IN (
              SELECT namespace, tenant, name, kind, completion_key FROM annotations
              WHERE until <= ?1 LIMIT ?2)",
+    )?
+    .execute(params![now, CHUNK])?;
+    // The arrivals first: those that are left still have their latch, by which the next run finds them.
+    db.prepare_cached(
+        "DELETE FROM arrivals
+         WHERE (namespace, tenant, name, id) IN (
+             SELECT namespace, tenant, name, id FROM latches JOIN arrivals USING (namespace, tenant, name)
+             WHERE expires_at <= ?1 LIMIT ?2)",
+    )?
+    .execute(params![now, CHUNK])?;
+    db.prepare_cached(
+        "DELETE FROM latches
+         WHERE (namespace, tenant, name) IN (
+             SELECT namespace, tenant, name FROM latches AS l
+             WHERE expires_at <= ?1 AND NOT EXISTS (
+                 SELECT 1 FROM arrivals AS a
+                 WHERE a.namespace = l.namespace AND a.tenant = l.tenant AND a.name = l.name)
+             LIMIT ?2)",
     )?
     .execute(params![now, CHUNK])?;
     // They are few: one for each forced release of the last minute.

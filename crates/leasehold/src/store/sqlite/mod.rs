@@ -25,6 +25,7 @@ mod diagnose;
 mod error;
 mod file;
 mod gc;
+mod latches;
 mod link;
 #[cfg_attr(not(target_os = "linux"), path = "liveness/none.rs")]
 mod liveness;
@@ -49,7 +50,7 @@ use std::sync::{Arc, Once, Weak};
 use std::thread;
 use std::time::Duration;
 
-use leasehold_core::{Annotation, AnnotationKind, ClientId, Loss};
+use leasehold_core::{Annotation, AnnotationKind, Arrival, ClientId, LatchStatus, Loss};
 use tokio::sync::{mpsc, oneshot};
 
 use self::annotations::Position;
@@ -66,8 +67,8 @@ use crate::clock::{BootClock, Clock};
 use crate::fork::Process;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Listener, Observation,
-    Reply, Request, Store, refuse_replicated,
+    BoxFuture, Capabilities, Changed, ClientInfo, Detail, Entry, Key, Keyspace, LatchObservation,
+    Listener, Observation, Reply, Request, Store, refuse_replicated,
 };
 use crate::store::observers::Observers;
 use crate::store::options::OpenOptions;
@@ -210,27 +211,27 @@ impl SqliteStore {
     }
 
     /// Reads a name for its observers. Also returns whether they are notified of its changes.
-    async fn read_observed(&self, key: &Key, kind: &AnnotationKind) -> Result<(Observation, bool)> {
-        let observe = |reply| {
-            Command::Read(Read::Observe {
-                key: key.clone(),
-                kind: kind.clone(),
-                client: self.observer,
-                reply,
-            })
-        };
-        let (observation, registered) = self.call(observe).await?;
-        Ok((observation, registered && !self.listeners.is_unreachable()))
+    async fn read_observed<T>(
+        &self,
+        read: impl Fn(Sender<(T, bool)>) -> Read,
+    ) -> Result<(T, bool)> {
+        let (state, registered) = self.call(|reply| Command::Read(read(reply))).await?;
+        Ok((state, registered && !self.listeners.is_unreachable()))
     }
 
-    async fn observe_name(&self, key: &Key, kind: &AnnotationKind) -> Result<Observation> {
+    /// Reads a name, and returns its next change if the file can push it.
+    async fn observe_name<T>(
+        &self,
+        key: &Key,
+        read: impl Fn(Sender<(T, bool)>) -> Read,
+    ) -> Result<(T, Option<Changed>)> {
         self.observes.call_once(|| {
             let observers = Arc::downgrade(&self.observers) as Weak<dyn Listener>;
             let refresh = Some(observers::REFRESH);
             self.listeners.add(self.observer, observers, refresh);
         });
         let changed = self.observers.add(key);
-        let (mut observation, mut notified) = self.read_observed(key, kind).await?;
+        let (mut state, mut notified) = self.read_observed(&read).await?;
         if !notified && !self.listeners.is_unreachable() {
             let register = |reply| Change::RegisterObserver {
                 key: key.clone(),
@@ -238,10 +239,9 @@ impl SqliteStore {
                 reply,
             };
             self.write(register).await?;
-            (observation, notified) = self.read_observed(key, kind).await?;
+            (state, notified) = self.read_observed(&read).await?;
         }
-        observation.changed = notified.then_some(changed);
-        Ok(observation)
+        Ok((state, notified.then_some(changed)))
     }
 }
 
@@ -285,8 +285,15 @@ impl Store for SqliteStore {
         key: &'a Key,
         detail: Detail,
     ) -> BoxFuture<'a, Result<Option<Entry>>> {
-        let key = key.clone();
-        Box::pin(self.call(move |reply| Command::Read(Read::Inspect { key, detail, reply })))
+        let inspect = move |reply| {
+            Command::Read(Read::Inspect {
+                key: key.clone(),
+                detail,
+                reply,
+            })
+        };
+        let inspected = self.call(inspect);
+        Box::pin(async move { inspected.await.map_err(|error| error.for_lock(&key.name)) })
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
@@ -379,9 +386,58 @@ impl Store for SqliteStore {
         key: &'a Key,
         kind: &'a AnnotationKind,
     ) -> BoxFuture<'a, Result<Observation>> {
+        let read = |reply| Read::Observe {
+            key: key.clone(),
+            kind: kind.clone(),
+            client: self.observer,
+            reply,
+        };
         Box::pin(async move {
-            let observed = self.observe_name(key, kind).await;
-            observed.map_err(|error| error.for_lock(&key.name))
+            let observed = self.observe_name(key, read).await;
+            let (observation, changed) = observed.map_err(|error| error.for_lock(&key.name))?;
+            Ok(Observation {
+                changed,
+                ..observation
+            })
+        })
+    }
+
+    fn arrive<'a>(
+        &'a self,
+        key: &'a Key,
+        arrival: &'a Arrival,
+    ) -> BoxFuture<'a, Result<LatchStatus>> {
+        let arrive = |reply| Change::Arrive {
+            key: key.clone(),
+            arrival: arrival.clone(),
+            reply,
+        };
+        let arrived = self.write(arrive);
+        Box::pin(async move { arrived.await.map_err(|error| error.for_lock(&key.name)) })
+    }
+
+    fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
+        let reset = |reply| Change::ResetLatch {
+            key: key.clone(),
+            reply,
+        };
+        let reset = self.write(reset);
+        Box::pin(async move { reset.await.map_err(|error| error.for_lock(&key.name)) })
+    }
+
+    fn observe_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<LatchObservation>> {
+        let read = |reply| Read::ObserveLatch {
+            key: key.clone(),
+            client: self.observer,
+            reply,
+        };
+        Box::pin(async move {
+            let observed = self.observe_name(key, read).await;
+            let (observation, changed) = observed.map_err(|error| error.for_lock(&key.name))?;
+            Ok(LatchObservation {
+                changed,
+                ..observation
+            })
         })
     }
 }

@@ -11,8 +11,8 @@ use rusqlite::{Connection, params};
 use super::error::Fault;
 use super::notify::Outbox;
 use super::row::{columns, get, signed};
-use super::{annotations, records, revocations};
-use crate::store::api::{Key, Observation};
+use super::{annotations, latches, records, revocations};
+use crate::store::api::{Key, LatchObservation, Observation};
 
 /// How long a client is registered.
 const REGISTRATION: Duration = Duration::from_secs(60);
@@ -59,6 +59,7 @@ pub(super) fn observe(
 ) -> Result<(Observation, bool), Fault> {
     // All reads see the same state of the file.
     let _snapshot = db.unchecked_transaction()?;
+    latches::refuse_latch(db, key, now)?;
     let (holder, waiters) = records::holder(db, key, now)?;
     let observation = Observation {
         now,
@@ -68,8 +69,32 @@ pub(super) fn observe(
         annotation: annotations::load(db, key, kind, now)?,
         changed: None,
     };
+    Ok((observation, is_registered(db, key, client, now)?))
+}
+
+/// The same for a latch.
+pub(super) fn observe_latch(
+    db: &Connection,
+    key: &Key,
+    client: ClientId,
+    now: StoreTime,
+) -> Result<(LatchObservation, bool), Fault> {
+    let _snapshot = db.unchecked_transaction()?;
+    let observation = LatchObservation {
+        latch: latches::status(db, key, now)?,
+        changed: None,
+    };
+    Ok((observation, is_registered(db, key, client, now)?))
+}
+
+fn is_registered(
+    db: &Connection,
+    key: &Key,
+    client: ClientId,
+    now: StoreTime,
+) -> Result<bool, Fault> {
     let (namespace, tenant, name) = columns(key);
-    let registered = db
+    Ok(db
         .prepare_cached(
             "SELECT 1 FROM observers
              WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND client = ?4 AND until > ?5",
@@ -80,8 +105,7 @@ pub(super) fn observe(
             name,
             client.to_string(),
             signed(now.after_span(RENEWAL).as_micros())
-        ])?;
-    Ok((observation, registered))
+        ])?)
 }
 
 /// Adds a change of a name to the outbox, for each client that observes it.

@@ -14,6 +14,7 @@ pub(super) const VERSION: i32 = 3;
 /// A record without `client` is free and kept for its counter or its queue. `queue_until` is when the queue
 /// expires; without it there is no queue, and `waiters` is not read.
 /// The kind of an annotation is a number, see [`super::annotations`]; only a completion for one key has a key.
+/// `latches` has the latches, and `arrivals` the ids that have arrived at each. Those of an expired latch mean nothing.
 /// `revocations` has the lease of each name that was revoked last, for observers.
 /// `observers` has the clients that are notified when the record or an annotation of a name changes.
 pub(super) const TABLES: &str = "
@@ -72,6 +73,22 @@ pub(super) const TABLES: &str = "
         PRIMARY KEY (namespace, tenant, name, kind, completion_key)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX annotations_by_end ON annotations (until);
+    CREATE TABLE latches (
+        namespace TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        count INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL,
+        PRIMARY KEY (namespace, tenant, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX latches_by_end ON latches (expires_at);
+    CREATE TABLE arrivals (
+        namespace TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        id TEXT NOT NULL,
+        PRIMARY KEY (namespace, tenant, name, id)
+    ) STRICT, WITHOUT ROWID;
     CREATE TABLE revocations (
         namespace TEXT NOT NULL,
         tenant TEXT NOT NULL,

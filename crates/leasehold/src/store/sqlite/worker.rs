@@ -21,7 +21,7 @@ use super::link::Link;
 use super::log::LogMonitor;
 use super::notify::{Notifier, Outbox};
 use super::transaction::{self, Failed};
-use super::{annotations, observers, records, time};
+use super::{annotations, latches, observers, records, time};
 use crate::clock::{BootClock, Clock as _};
 use crate::{Error, Result};
 
@@ -128,7 +128,10 @@ impl Worker {
         for read in std::mem::take(&mut self.commands.reads) {
             match read {
                 Read::Inspect { key, detail, reply } => {
-                    let entry = self.query(|db, now| records::inspect(db, &key, now, detail));
+                    let entry = self.query(|db, now| {
+                        latches::refuse_latch(db, &key, now)?;
+                        records::inspect(db, &key, now, detail)
+                    });
                     let _ = reply.send(entry);
                 }
                 // A list that continues does so after the others.
@@ -155,6 +158,11 @@ impl Worker {
                 } => {
                     let observed =
                         self.query(|db, now| observers::observe(db, &key, &kind, client, now));
+                    let _ = reply.send(observed);
+                }
+                Read::ObserveLatch { key, client, reply } => {
+                    let observed =
+                        self.query(|db, now| observers::observe_latch(db, &key, client, now));
                     let _ = reply.send(observed);
                 }
             }

@@ -9,6 +9,7 @@ mod elections;
 mod handoff;
 mod holding;
 mod jobs;
+mod latches;
 mod leases;
 mod leaving;
 mod listings;
@@ -69,6 +70,7 @@ conformance! {
         holding::shutdown_releases_everything,
         holding::a_lease_held_too_long_is_lost_and_passes_on,
         jobs::jobs_are_refused_where_no_completions_are_kept,
+        latches::it_opens_when_all_have_arrived_or_is_not_made,
         leases::a_fixed_lease_ends_on_time_and_is_not_renewed,
         leases::a_renewed_lease_outlives_five_ttls,
         leases::fixed_and_renewed_holds_keep_their_own_terms,
@@ -145,6 +147,11 @@ conformance! {
         jobs::all_waiters_return_when_the_run_is_complete,
         jobs::a_holder_that_was_cut_off_completes_nothing,
         jobs::a_run_that_failed_keeps_the_lock_for_a_while,
+        latches::counts_ids_and_ttls_are_checked,
+        latches::a_hundred_waiters_go_on_when_it_opens,
+        latches::it_expires_and_can_be_made_anew,
+        latches::a_name_is_used_as_a_lock_or_as_a_latch,
+        latches::a_latch_affects_no_other_request_of_its_batch,
         observing::each_change_of_the_queue_is_noticed,
     }
 }

@@ -1,5 +1,7 @@
 //! Plays random histories to a store and to the rule, and compares replies and notices.
 
+mod latches;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +9,9 @@ use std::time::Duration;
 use leasehold::store::{Entry, Key, Reply, Request, Store, WakeupMode};
 use leasehold_core::annotation::{self, Annotation, AnnotationKind};
 use leasehold_core::mutex::{self, Record};
-use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, StoreTime, TokenCount, Ttl};
+use leasehold_core::{
+    ClientId, LatchRecord, LeaseId, Name, Op, Outcome, StoreTime, TokenCount, Ttl,
+};
 use leasehold_sim::history::{AnnotationOp, Histories, Shape};
 use leasehold_sim::seed;
 use leasehold_sim::store_checker::{Observation, StoreChecker};
@@ -137,12 +141,13 @@ struct Player<'a> {
     longest: Duration,
 }
 
-/// A name: its key in the store, its record and annotations by the rule, and a checker.
+/// A name: its key in the store, its record, annotations and latch by the rule, and a checker.
 struct Played {
     key: Key,
     record: Record,
     /// With the time until which they are kept.
     annotations: BTreeMap<AnnotationKind, (Annotation, StoreTime)>,
+    latch: Option<LatchRecord>,
     checker: StoreChecker,
 }
 
@@ -158,6 +163,7 @@ impl<'a> Player<'a> {
             key: space.key(Name::parse(&format!("{run:x}/{name}")).unwrap()),
             record: Record::default(),
             annotations: BTreeMap::new(),
+            latch: None,
             checker: StoreChecker::new(target.slack),
         });
         Self {
@@ -184,6 +190,10 @@ impl<'a> Player<'a> {
             }
             for (name, op) in &round.annotations {
                 let compared = self.annotation(*name, op).await;
+                compared.map_err(|what| (*name, what))?;
+            }
+            for (name, op) in &round.latches {
+                let compared = self.latch(*name, op).await;
                 compared.map_err(|what| (*name, what))?;
             }
         }
@@ -289,6 +299,9 @@ impl<'a> Player<'a> {
         reply: Reply,
         later: Option<StoreTime>,
     ) -> Result<(), String> {
+        if self.is_latch(name) {
+            return latches::refused(op, &reply);
+        }
         let Reply::Applied { outcome, now } = reply else {
             return Err(format!("{op:?} had the reply {reply:?}"));
         };
@@ -320,7 +333,10 @@ impl<'a> Player<'a> {
 
     /// Plays an operation on an annotation, and compares its result and what an observer reads.
     async fn annotation(&mut self, name: usize, op: &AnnotationOp) -> Result<(), String> {
-        let (now, store) = (self.now.unwrap_or_default(), self.target.store);
+        let (now, store) = (self.time(), self.target.store);
+        if self.is_latch(name) {
+            return self.annotation_of_latch(name, op).await;
+        }
         let Played {
             key,
             record,
@@ -392,7 +408,8 @@ impl<'a> Player<'a> {
 
     /// Lets the store remove expired annotations, before its clock is set back.
     async fn remove_expired(&mut self) -> Result<(), (usize, String)> {
-        let now = self.now.unwrap_or_default();
+        let now = self.time();
+        self.expire_latches().await;
         for (name, played) in self.names.iter_mut().enumerate() {
             let annotations = std::mem::take(&mut played.annotations);
             let (kept, expired): (BTreeMap<_, _>, BTreeMap<_, _>) = annotations
@@ -419,8 +436,11 @@ impl<'a> Player<'a> {
     /// Compares the inspection of a name with its record by the rule.
     async fn inspect(&self, name: usize) -> Result<(), String> {
         let played = &self.names[name];
-        let now = self.now.unwrap_or_default();
+        let now = self.time();
         let found = self.target.store.inspect(&played.key).await;
+        if self.is_latch(name) {
+            return latches::refused(&"an inspection", &found.map(drop));
+        }
         let found = found.map_err(|error| error.to_string())?;
         let record = &played.record;
         let running = self.target.shape != Shape::Standing;
@@ -457,6 +477,12 @@ impl<'a> Player<'a> {
         let found = found.map(|entry| (entry.lease, entry.count));
         let checked = played.checker.inspect(found, now);
         checked.map_err(|violation| violation.to_string())
+    }
+
+    /// The store's time, from its last reply and the steps since then.
+    fn time(&self) -> StoreTime {
+        let now = self.now.unwrap_or_default().as_micros();
+        StoreTime::from_micros(now.saturating_add_signed(self.moved))
     }
 
     /// Checks that the store's clock went as far as it was moved.

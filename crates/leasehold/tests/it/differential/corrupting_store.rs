@@ -10,7 +10,8 @@ use leasehold::store::{
     Store,
 };
 use leasehold_core::{
-    Annotation, AnnotationKind, ClientId, LeaseId, Loss, Notice, Op, Outcome, Token, Ttl,
+    Annotation, AnnotationKind, Arrival, ArrivalId, ClientId, LatchStatus, LeaseId, Loss, Notice,
+    Op, Outcome, Token, Ttl,
 };
 
 /// The point in which a [`CorruptingStore`] breaks the rule.
@@ -52,6 +53,8 @@ pub(super) enum Corruption {
     Next,
     /// Annotations are confirmed whatever lease holds the lock.
     UnheldAnnotation,
+    /// Each arrival at a latch counts, also a repeated one.
+    RepeatedArrival,
 }
 
 /// A memory store with one corruption.
@@ -94,7 +97,7 @@ impl Listener for CorruptingListener {
 }
 
 impl Corruption {
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 19] = [
         Self::Token,
         Self::Left,
         Self::Count,
@@ -112,6 +115,8 @@ impl Corruption {
         Self::NoticeToken,
         Self::NoticeTtl,
         Self::Next,
+        Self::UnheldAnnotation,
+        Self::RepeatedArrival,
     ];
 
     fn corrupt_batch(self, mut batch: Vec<Request>) -> Vec<Request> {
@@ -198,7 +203,8 @@ impl ForwardingStore for CorruptingStore {
             let corruption = self.corruption;
             let mut replies = Vec::new();
             for mut request in corruption.corrupt_batch(batch) {
-                let held = self.store.inspect(&request.key).await.unwrap();
+                // An error: the name is used as a latch.
+                let held = self.store.inspect(&request.key).await.unwrap_or_default();
                 let skipped = held.and_then(|held| corruption.skip(&mut request.op, held.lease));
                 let mut reply = self.store.apply(vec![request]).await.remove(0);
                 if let Reply::Applied { outcome, .. } = &mut reply {
@@ -249,6 +255,20 @@ impl ForwardingStore for CorruptingStore {
             let annotated = self.store.annotate(key, kind, annotation, keep).await?;
             let is_confirmed = self.corruption == Corruption::UnheldAnnotation;
             Ok(if is_confirmed { Ok(()) } else { annotated })
+        })
+    }
+
+    fn arrive<'a>(
+        &'a self,
+        key: &'a Key,
+        arrival: &'a Arrival,
+    ) -> BoxFuture<'a, Result<LatchStatus>> {
+        Box::pin(async move {
+            let mut arrival = arrival.clone();
+            if self.corruption == Corruption::RepeatedArrival {
+                arrival.id = ArrivalId::parse(&fastrand::u64(..).to_string()).unwrap();
+            }
+            self.store.arrive(key, &arrival).await
         })
     }
 }

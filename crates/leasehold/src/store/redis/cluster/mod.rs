@@ -19,7 +19,7 @@ use std::time::Duration;
 use std::{fmt, iter};
 
 use futures_util::future::join_all;
-use leasehold_core::{Annotation, AnnotationKind, ClientId, Loss, Outcome};
+use leasehold_core::{Annotation, AnnotationKind, Arrival, ClientId, LatchStatus, Loss, Outcome};
 use redis::Value;
 use tokio::time::Instant;
 
@@ -35,13 +35,14 @@ use super::deployment::Deployment;
 use super::errors;
 use super::inspect::{self, Query, Reader};
 use super::keys::{client_key, record_key};
+use super::latches::{self, LATCH};
 use super::observation::{self, TrackingReader};
 use super::observers::ServerObservers;
 use super::script::{FastPath, REQUESTS_MAX};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, Key, Keyspace, Listener,
-    Observation, Reply, Request, Shard, Store, refuse_replicated,
+    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, Key, Keyspace, LatchObservation,
+    Listener, Observation, Reply, Request, Shard, Store, refuse_replicated,
 };
 use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result};
@@ -218,6 +219,14 @@ impl ClusterStore {
             }
         }
         open
+    }
+
+    /// Calls the script of latches.
+    async fn call_latch(&self, key: &Key, arrival: Option<&Arrival>) -> Result<Value> {
+        let _own_change = self.topology.observers().own_changes(iter::once(key));
+        let cmd = latches::encode("EVAL", LATCH, &(key, arrival));
+        let mut replies = self.read(vec![(record_key(key).to_string(), cmd)]).await?;
+        Ok(replies.pop().unwrap_or(Value::Nil))
     }
 
     /// Notifies local clients whose leases were revoked: a node does not report changes to the connection that
@@ -413,5 +422,29 @@ impl Store for ClusterStore {
         kind: &'a AnnotationKind,
     ) -> BoxFuture<'a, Result<Observation>> {
         Box::pin(observation::observe(self, key, kind))
+    }
+
+    fn arrive<'a>(
+        &'a self,
+        key: &'a Key,
+        arrival: &'a Arrival,
+    ) -> BoxFuture<'a, Result<LatchStatus>> {
+        Box::pin(async move {
+            let called = self.call_latch(key, Some(arrival)).await;
+            let arrived = called.and_then(|reply| latches::arrived(arrival, &reply));
+            arrived.map_err(|error| error.for_lock(&key.name).at_store(self))
+        })
+    }
+
+    fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let called = self.call_latch(key, None).await;
+            let removed = called.and_then(|reply| latches::removed(&reply));
+            removed.map_err(|error| error.for_lock(&key.name).at_store(self))
+        })
+    }
+
+    fn observe_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<LatchObservation>> {
+        Box::pin(latches::observe(self, key))
     }
 }

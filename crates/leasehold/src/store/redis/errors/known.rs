@@ -1,6 +1,7 @@
 //! The table of the errors of a server and their meanings.
 
 use crate::error::Retry;
+use crate::store::api::USED_AS_LATCH;
 use crate::{Error, ErrorKind};
 
 /// The meaning of an error.
@@ -58,6 +59,9 @@ pub(super) const CLUSTER: &str = "this is a node of a cluster; use redis+cluster
 /// The error of the scripts for a master that is not admitted.
 pub(super) const NOT_ADMITTED: &str = "UNARMED";
 
+/// The error of the scripts for a name that is used as a latch.
+pub(super) const IS_LATCH: &str = "WRONGTYPE this list is a latch";
+
 /// Errors that a server returns *before* it runs anything. The first match counts.
 #[rustfmt::skip]
 const TABLE: &[Known] = &[
@@ -92,6 +96,7 @@ const TABLE: &[Known] = &[
         "the server is busy with a slow script; wait, or end it with SCRIPT KILL"),
     transient("ERR", "max number of clients",
         "the server takes no more connections; raise its maxclients or close some"),
+    known("WRONGTYPE", "is a latch", ErrorKind::Conflict, USED_AS_LATCH),
     known("WRONGTYPE", "", ErrorKind::Store,
         "the key is not a lock of this version; choose another namespace, or delete that key"),
     known("MOVED", "", ErrorKind::Unsupported, CLUSTER),

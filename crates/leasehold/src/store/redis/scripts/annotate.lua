@@ -15,7 +15,9 @@ local run, record, annotation, lease = redis.pcall, KEYS[1], KEYS[2], ARGV[1]
 
 local held = run('GET', record)
 if type(held) == 'table' then
-    return {'GET', held.err, record}
+    local last = run('LINDEX', record, -1)
+    local latch = type(last) == 'string' and string.match(last, '^latch %d+ %d+$')
+    return {'GET', latch and 'WRONGTYPE this list is a latch' or held.err, record}
 elseif held and string.byte(held, 33) ~= string.byte(':') then
     return {'GET', 'WRONGTYPE this string is no record', record}
 elseif held ~= lease and (not held or string.find(held, lease .. ' ', 1, true) ~= 1) then

@@ -19,7 +19,7 @@
 --
 -- Only this script writes them. Braces keep them in one slot of a cluster; if the namespace has buckets, the name's
 -- bucket is the hash tag: <namespace>:{<bucket>}:{<tenant>:<name>}. A key with another value, such as a
--- record of an earlier layout (a hash), makes the operation fail and is left unchanged.
+-- record of an earlier layout (a hash) or a latch (latch.lua), makes the operation fail and is left unchanged.
 --
 -- A grant to a waiter is published on its client's channel, <namespace>:client:<client id>:
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
@@ -502,7 +502,9 @@ for i = 1, size, 3 do
         if held == lease then
             before = '1'
         elseif type(held) == 'table' then
-            code, value = FAILED, {'GET', held.err, record}
+            local last = run('LINDEX', record, -1)
+            local latch = type(last) == 'string' and match(last, '^latch %d+ %d+$')
+            code, value = FAILED, {'GET', latch and 'WRONGTYPE this list is a latch' or held.err, record}
             break
         elseif held and byte(held, 33) ~= COLON then
             code, value = FAILED, {'GET', 'WRONGTYPE this string is no record', record}

@@ -12,7 +12,7 @@ use crate::history::{FencedWrite, Journal, Note};
 type Largest = Mutex<BTreeMap<String, u64>>;
 
 /// Starts a resource that records its decisions, and returns its port. It serves as long as the campaign runs.
-pub(super) fn start(journal: Arc<Journal>) -> u16 {
+pub(crate) fn start(journal: Arc<Journal>) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let largest = Arc::<Largest>::default();

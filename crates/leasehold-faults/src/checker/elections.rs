@@ -1,0 +1,157 @@
+//! P13: nobody leads without a grant, each term has one leader, and the terms that an observer is told never fall. In
+//! the end every observer is told the final leader.
+
+use std::collections::BTreeMap;
+
+use super::facts::{Facts, Hold, Observer, Process};
+use super::report::{CheckReport, Count, Margin};
+use crate::clock::Nanos;
+use crate::history::ObservedLeader;
+
+/// An observer, with its process and its election.
+type Observing<'a> = (&'a Process, &'a str, &'a Observer);
+
+pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
+    let processes = facts.processes.iter();
+    let observing: Vec<Observing<'_>> = processes
+        .flat_map(|process| {
+            let observers = process.observers.iter();
+            observers.map(move |(election, observer)| (process, &**election, observer))
+        })
+        .collect();
+    if observing.is_empty() {
+        return;
+    }
+    check_terms(facts, &observing, report);
+    let holds = facts.holds.iter().map(|hold| (&*hold.lease, hold));
+    let holds: BTreeMap<_, _> = holds.collect();
+    for observing in &observing {
+        check_observer(facts, *observing, &holds, report);
+    }
+    for (election, lease, at) in &facts.final_leaders {
+        let observing = observing.iter().filter(|(_, name, _)| name == election);
+        for observing in observing {
+            check_final(*observing, lease, *at, report);
+        }
+    }
+    for holds in facts.holds_by_name().values() {
+        report.add(Count::LeaderChanges, holds.len() as u64 - 1);
+    }
+}
+
+/// Each term of an election belongs to one lease, whoever shows it: its leader or an observer.
+fn check_terms(facts: &Facts, observing: &[Observing<'_>], report: &mut CheckReport) {
+    let led = facts.holds.iter().filter_map(|hold| {
+        let term = (&*hold.name, hold.token?);
+        Some((term, &*hold.lease))
+    });
+    let told = observing.iter().flat_map(|(_, election, observer)| {
+        let leaders = observer.leaders.iter();
+        let leaders = leaders.filter_map(|(_, leader)| leader.as_ref());
+        leaders.map(|leader| ((*election, leader.term), &*leader.lease))
+    });
+    let mut leases = BTreeMap::new();
+    for (term, lease) in led.chain(told) {
+        let first = *leases.entry(term).or_insert(lease);
+        if first != lease {
+            let (election, term) = term;
+            report.violation(format!(
+                "P13 {first} and {lease} lead {election:?} in term {term}"
+            ));
+        }
+    }
+}
+
+fn check_observer(
+    facts: &Facts,
+    (process, election, observer): Observing<'_>,
+    holds: &BTreeMap<&str, &Hold>,
+    report: &mut CheckReport,
+) {
+    for reason in &observer.failures {
+        let name = &process.name;
+        report.violation(format!(
+            "P13 the observer of {election:?} in process {name} failed: {reason}"
+        ));
+    }
+    let leaders = observer.leaders.iter();
+    let leaders = leaders.filter_map(|(at, leader)| Some((*at, leader.as_ref()?)));
+    let mut last: Option<&ObservedLeader> = None;
+    for (at, leader) in leaders {
+        report.add(Count::LeadersObserved, 1);
+        if let Some(last) = last.filter(|last| last.term > leader.term) {
+            report.violation(format!(
+                "P13 the observer of {election:?} in process {} was told {leader:?} at {at}, after {last:?}",
+                process.name
+            ));
+        }
+        let is_new = last.is_none_or(|last| last.lease != leader.lease);
+        last = Some(leader);
+        match holds.get(&*leader.lease) {
+            Some(hold) if is_grant(facts, hold, election, leader) && hold.requested <= at => {
+                if is_new {
+                    measure(process, hold.granted, at, report);
+                }
+            }
+            None if died_with_grant(facts, election, leader) => {}
+            _ => report.violation(format!(
+                "P13 the observer of {election:?} in process {} was told a leader without a grant at {at}: {leader:?}",
+                process.name
+            )),
+        }
+    }
+}
+
+/// Whether a leader is the one that this hold was granted.
+fn is_grant(facts: &Facts, hold: &Hold, election: &str, leader: &ObservedLeader) -> bool {
+    let process = &facts.processes[hold.process].name;
+    hold.name == election
+        && hold.token == Some(leader.term)
+        && (process, hold.number) == (&leader.process, leader.hold)
+}
+
+/// Whether the process of a leader was killed between its grant and the record of it.
+fn died_with_grant(facts: &Facts, election: &str, leader: &ObservedLeader) -> bool {
+    let mut processes = facts.processes.iter();
+    let process = processes.find(|process| process.name == leader.process);
+    process.is_some_and(|process| {
+        let pending = process.pending.get(&leader.hold);
+        process.died.is_some() && pending.is_some_and(|name| name == election)
+    })
+}
+
+/// Measures how long after its grant an observer was told a leader, unless the observer's process stood still.
+fn measure(process: &Process, granted: Nanos, told: Nanos, report: &mut CheckReport) {
+    let mut stalls = process.stalls.iter();
+    let began_before = process.observers.values().any(|observer| {
+        let first = observer.leaders.first();
+        first.is_some_and(|(first, _)| *first <= granted)
+    });
+    if began_before && !stalls.any(|(from, until)| *from <= told && *until >= granted) {
+        let delay = told.saturating_sub(granted);
+        report.margin(Margin::Observed, delay.cast_signed());
+    }
+}
+
+/// An observer that lives was told the final leader last.
+fn check_final(
+    (process, election, observer): Observing<'_>,
+    lease: &str,
+    at: Nanos,
+    report: &mut CheckReport,
+) {
+    let ended = [process.died, process.ended].into_iter().flatten().min();
+    if ended.is_some_and(|ended| ended < at) {
+        return;
+    }
+    let mut before = observer.leaders.iter().rev();
+    let last = before.find(|(told, _)| *told <= at);
+    let last = last.and_then(|(_, leader)| leader.as_ref());
+    if last.is_some_and(|leader| leader.lease == lease) {
+        return report.add(Count::FinalLeadersObserved, 1);
+    }
+    report.violation(format!(
+        "P13 the observer of {election:?} in process {} was told {last:?} at last, not {lease}",
+        process.name
+    ));
+}

@@ -1,0 +1,200 @@
+//! The stores of elections, and the faults of their servers.
+
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use leasehold_testkit::{RedisServer, Restart, SentinelSet, eventually};
+use tempfile::TempDir;
+
+use crate::clock::{self, Nanos};
+use crate::history::{Fault, FaultEvent, Journal, Note};
+use crate::random::ADMISSION_KEY;
+
+/// The largest ttl over many masters.
+pub(super) const LONGEST_TTL_MS: u64 = 2_000;
+
+/// The time beyond the longest ttl until a master is admitted again: drift, and measurement errors.
+const DRIFT: Duration = Duration::from_millis(300);
+
+/// How long a master may take to be admitted.
+const ADMISSION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long the servers of many masters have run when the world begins, by their clocks: long enough to be admitted.
+const AGE_MS: i64 = 3_600_000;
+
+const MASTERS: usize = 3;
+
+/// The kind of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoreKind {
+    /// A server with `appendfsync always`.
+    Single,
+    /// A master, two replicas and three sentinels. All replicas acknowledge each grant if `replicated` is true.
+    Sentinel { replicated: bool },
+    /// Three masters with `appendfsync always`.
+    Masters,
+    /// A file of SQLite.
+    File,
+}
+
+/// A running store.
+pub(super) enum Store {
+    Single(RedisServer),
+    Sentinel(SentinelSet),
+    Masters(Masters),
+    File(TempDir),
+}
+
+/// Many masters, of which at most one is down or not admitted.
+pub(super) struct Masters {
+    servers: Vec<RedisServer>,
+    last: LastFault,
+}
+
+/// The last fault of a master.
+enum LastFault {
+    None,
+    /// It is down. The fault, the master and when it began.
+    Down(Fault, usize, Nanos),
+    /// It runs again.
+    Restarted(usize, Instant),
+}
+
+impl Store {
+    pub(super) fn start(kind: StoreKind) -> Self {
+        let durable = RedisServer::options().append_only();
+        match kind {
+            StoreKind::Single => Self::Single(durable.start()),
+            StoreKind::Sentinel { .. } => Self::Sentinel(SentinelSet::start()),
+            StoreKind::Masters => Self::Masters(Masters {
+                servers: durable.started_ago(AGE_MS).start_many(MASTERS),
+                last: LastFault::None,
+            }),
+            StoreKind::File => Self::File(tempfile::tempdir().unwrap()),
+        }
+    }
+
+    pub(super) fn url(&self) -> String {
+        match self {
+            Self::Single(server) => server.url(),
+            Self::Sentinel(set) => set.url(),
+            Self::Masters(Masters { servers, .. }) => {
+                let host = |server: &RedisServer| format!("127.0.0.1:{}", server.port());
+                let hosts: Vec<_> = servers.iter().map(host).collect();
+                let hosts = hosts.join(",");
+                format!("redlock://{hosts}?longest-ttl={LONGEST_TTL_MS}ms")
+            }
+            Self::File(directory) => format!("sqlite:{}/locks.db", directory.path().display()),
+        }
+    }
+
+    /// Injects the next fault of a server. `meanwhile` runs while the server is away.
+    pub(super) fn inject(&mut self, rng: &mut Rng, journal: &Journal, meanwhile: impl FnOnce()) {
+        match self {
+            Self::Single(server) => {
+                let begin = clock::now();
+                server.kill9();
+                meanwhile();
+                server.restart(Restart::Kept);
+                record(journal, Fault::RestartKept, None, begin);
+            }
+            Self::Sentinel(set) => fail_over(set, rng, journal, meanwhile),
+            Self::Masters(masters) => {
+                masters.inject(rng, journal);
+                meanwhile();
+            }
+            Self::File(_) => meanwhile(),
+        }
+    }
+
+    /// Ends the last fault.
+    pub(super) fn settle(&mut self, journal: &Journal) {
+        match self {
+            Self::Masters(masters) => masters.settle(journal),
+            Self::Sentinel(set) => set.until_in_sync(),
+            Self::Single(_) | Self::File(_) => {}
+        }
+    }
+}
+
+impl Masters {
+    /// Kills a master, or restarts the one that is down.
+    fn inject(&mut self, rng: &mut Rng, journal: &Journal) {
+        if let LastFault::Down(..) = self.last {
+            return self.restart(journal);
+        }
+        self.settle(journal);
+        let nth = rng.usize(..self.servers.len());
+        let fault = match rng.bool() {
+            true => Fault::RestartKept,
+            false => Fault::RestartEmpty,
+        };
+        let begin = clock::now();
+        self.servers[nth].kill9();
+        self.last = LastFault::Down(fault, nth, begin);
+    }
+
+    fn restart(&mut self, journal: &Journal) {
+        let LastFault::Down(fault, nth, begin) = self.last else {
+            return;
+        };
+        self.servers[nth].restart(match fault {
+            Fault::RestartKept => Restart::Kept,
+            _ => Restart::Empty,
+        });
+        record(journal, fault, Some(nth), begin);
+        self.last = LastFault::Restarted(nth, Instant::now());
+    }
+
+    /// Waits until all masters are admitted, so that another may forget.
+    fn settle(&mut self, journal: &Journal) {
+        self.restart(journal);
+        if let LastFault::Restarted(nth, at) = self.last {
+            let longest = Duration::from_millis(LONGEST_TTL_MS) + DRIFT;
+            let server = &self.servers[nth];
+            eventually(ADMISSION_TIMEOUT, || {
+                at.elapsed() > longest && is_admitted(server)
+            });
+        }
+        self.last = LastFault::None;
+    }
+}
+
+/// Whether a master is admitted since its last start.
+fn is_admitted(server: &RedisServer) -> bool {
+    let admitted = server.try_cli(&["HGET", ADMISSION_KEY, "run"]);
+    let info = server.try_cli(&["INFO", "replication"]).unwrap_or_default();
+    admitted.is_ok_and(|run| !run.is_empty() && info.contains(&format!("master_replid:{run}")))
+}
+
+/// Lets a replica take the place of its master, in one of three ways.
+fn fail_over(set: &mut SentinelSet, rng: &mut Rng, journal: &Journal, meanwhile: impl FnOnce()) {
+    let ways = [Fault::OrderFailover, Fault::KillMaster, Fault::StopMaster];
+    let fault = ways[rng.usize(..ways.len())];
+    set.until_in_sync();
+    let begin = clock::now();
+    let old = match fault {
+        Fault::OrderFailover => set.order_failover(),
+        Fault::KillMaster => set.kill_master(),
+        _ => set.stop_master(),
+    };
+    meanwhile();
+    set.master_after(old);
+    match fault {
+        Fault::OrderFailover => {}
+        Fault::KillMaster => set.revive(old),
+        _ => set.servers()[old].cont(),
+    }
+    set.until_in_sync();
+    record(journal, fault, None, begin);
+}
+
+/// Records a fault that began at an instant and ends now.
+fn record(journal: &Journal, fault: Fault, master: Option<usize>, begin: Nanos) {
+    let time = (begin, clock::now());
+    let event = FaultEvent {
+        master,
+        ..FaultEvent::new(fault, None, time, time)
+    };
+    journal.record(&Note::Fault(event));
+}

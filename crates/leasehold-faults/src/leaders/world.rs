@@ -1,0 +1,317 @@
+//! A store, candidates and observers, and changes of leader by faults.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use super::progress::{Leader, Progress};
+use super::stores::{Store, StoreKind};
+use super::{ELECTIONS, Scenario};
+use crate::clock::{self, Nanos};
+use crate::fence;
+use crate::history::{self, Journal, Note};
+use crate::holder::{CandidateConfig, ElectionsConfig, HolderConfig, Nodes, Workload};
+use crate::holder_process::HolderProcess;
+
+const CANDIDATES: usize = 3;
+const OBSERVERS: usize = 2;
+
+/// How long an election may be without a leader, on however busy a machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How often events are read while one is awaited.
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// A running world.
+pub(super) struct World {
+    scenario: &'static Scenario,
+    directory: PathBuf,
+    journal: Arc<Journal>,
+    store: Store,
+    /// The port of the fenced resource.
+    fence: u16,
+    candidates: Vec<HolderProcess>,
+    observers: Vec<HolderProcess>,
+    /// The number of processes so far.
+    processes: usize,
+    progress: Progress,
+    rng: Rng,
+    /// The time from the kill of each leader to its successor.
+    pub(super) after_kill: Vec<Nanos>,
+}
+
+/// What happens to a leader, or to a server.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Kill,
+    /// The process of a leader is stopped for longer than its ttl.
+    Pause,
+    Resign,
+    ServerFault,
+}
+
+/// Each world begins with one step of each kind.
+const FIRST_STEPS: [Step; 4] = [Step::Kill, Step::ServerFault, Step::Pause, Step::Resign];
+
+impl World {
+    /// Starts everything, and waits until each election has a leader.
+    pub(super) fn start(scenario: &'static Scenario, seed: u64, directory: PathBuf) -> Self {
+        let journal = Arc::new(Journal::open(&directory.join("campaign.jsonl")));
+        let mut world = Self {
+            scenario,
+            store: Store::start(scenario.store),
+            fence: fence::start(Arc::clone(&journal)),
+            journal,
+            directory,
+            candidates: Vec::new(),
+            observers: Vec::new(),
+            processes: 0,
+            progress: Progress::default(),
+            rng: Rng::with_seed(seed),
+            after_kill: Vec::new(),
+        };
+        for nth in 0..CANDIDATES {
+            let candidate = world.launch(Some(nth));
+            world.candidates.push(candidate);
+        }
+        for _ in 0..OBSERVERS {
+            let observer = world.launch(None);
+            world.observers.push(observer);
+        }
+        for election in ELECTIONS {
+            world.successor(election, 0);
+        }
+        world
+    }
+
+    /// Makes so many changes of leader.
+    pub(super) fn run(&mut self, changes: usize) {
+        for step in FIRST_STEPS {
+            self.step(step);
+        }
+        while self.progress.grants() < ELECTIONS.len() + changes {
+            let step = match self.rng.u8(..100) {
+                0..40 => Step::Kill,
+                40..65 => Step::Pause,
+                65..80 => Step::Resign,
+                _ => Step::ServerFault,
+            };
+            self.step(step);
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        self.replace_failed();
+        let paused = (self.rng.u8(..6) == 0).then(|| self.rng.usize(..OBSERVERS));
+        if let Some(nth) = paused {
+            self.observers[nth].stop();
+        }
+        match step {
+            Step::ServerFault => self.inject(),
+            _ => self.end_leadership(step),
+        }
+        if let Some(nth) = paused {
+            self.observers[nth].resume();
+        }
+    }
+
+    /// Ends the leadership of one election, and waits for its successor. A process may lead other elections, too.
+    fn end_leadership(&mut self, step: Step) {
+        let election = ELECTIONS[self.rng.usize(..ELECTIONS.len())];
+        let Some((leader, nth)) = self.living_leader(election) else {
+            return self.violation(format!("no candidate that lives leads {election:?}"));
+        };
+        let since = clock::now();
+        match step {
+            Step::Kill => self.replace(nth),
+            Step::Pause => {
+                let ttl = self.ttl_ms(nth);
+                let length = Duration::from_millis(self.rng.u64(ttl * 11 / 10..ttl * 16 / 10));
+                self.candidates[nth].pause(length);
+            }
+            _ => {
+                let resign = format!("resign {election}");
+                self.candidates[nth].helper.send(&resign);
+            }
+        }
+        match self.successor(election, leader.term) {
+            Some(at) if matches!(step, Step::Kill) => {
+                self.after_kill.push(at.saturating_sub(since));
+            }
+            Some(_) => {}
+            None => self.violation(format!(
+                "no candidate leads {election:?} within {TIMEOUT:?} after {step:?} of {}",
+                leader.process
+            )),
+        }
+    }
+
+    /// Injects a fault of a server, and perhaps kills or stops a leader while the server is away.
+    fn inject(&mut self) {
+        let election = ELECTIONS[self.rng.usize(..ELECTIONS.len())];
+        let leader = self.living_leader(election).map(|(_, nth)| nth);
+        let (kill, pause) = match self.rng.u8(..3) {
+            0 => (leader, None),
+            1 => (None, leader),
+            _ => (None, None),
+        };
+        let ttl = pause.map_or(0, |nth| self.ttl_ms(nth));
+        let candidates = &mut self.candidates;
+        self.store.inject(&mut self.rng, &self.journal, || {
+            if let Some(nth) = kill {
+                candidates[nth].kill();
+            }
+            if let Some(nth) = pause {
+                candidates[nth].pause(Duration::from_millis(ttl * 12 / 10));
+            }
+        });
+        if let Some(nth) = kill {
+            self.replace(nth);
+        }
+    }
+
+    /// The leader of an election, and the number of its candidate. `None`: nobody leads who lives, for too long.
+    fn living_leader(&mut self, election: &str) -> Option<(Leader, usize)> {
+        let begin = Instant::now();
+        while begin.elapsed() < TIMEOUT {
+            self.progress.update();
+            let leader = self.progress.leader(election).cloned();
+            let living = leader.and_then(|leader| {
+                let mut candidates = self.candidates.iter();
+                let nth = candidates.position(|candidate| candidate.name == leader.process)?;
+                Some((leader, nth))
+            });
+            if living.is_some() {
+                return living;
+            }
+            thread::sleep(INTERVAL);
+        }
+        None
+    }
+
+    /// Waits for a leader with a larger term. Returns when it was granted. `None`: it takes too long.
+    fn successor(&mut self, election: &str, term: u64) -> Option<Nanos> {
+        let begin = Instant::now();
+        while begin.elapsed() < TIMEOUT {
+            self.progress.update();
+            let leader = self.progress.leader(election);
+            if let Some(leader) = leader.filter(|leader| leader.term > term) {
+                return Some(leader.at);
+            }
+            thread::sleep(INTERVAL);
+        }
+        None
+    }
+
+    /// Ends all faults, waits until every observer has been told the leader of each election, and ends all processes.
+    pub(super) fn finish(&mut self) {
+        self.replace_failed();
+        self.store.settle(&self.journal);
+        let last = self.candidates.remove(0);
+        for candidate in std::mem::take(&mut self.candidates) {
+            let name = candidate.name.clone();
+            candidate.end();
+            self.progress.remove(&name);
+        }
+        for election in ELECTIONS {
+            let begin = Instant::now();
+            let mut lease = None;
+            while begin.elapsed() < TIMEOUT {
+                self.progress.update();
+                let leader = self.progress.leader(election);
+                let leader = leader.filter(|leader| leader.process == last.name);
+                lease = leader.map(|leader| leader.lease.clone());
+                let told = |lease: &String| self.progress.all_observe(election, lease);
+                if lease.as_ref().is_some_and(told) {
+                    break;
+                }
+                thread::sleep(INTERVAL);
+            }
+            match lease {
+                Some(lease) => drop(self.journal.record(&Note::FinalLeader {
+                    election: election.to_owned(),
+                    lease,
+                })),
+                None => self.violation(format!("the last candidate does not lead {election:?}")),
+            }
+        }
+        for observer in std::mem::take(&mut self.observers) {
+            observer.end();
+        }
+        last.end();
+    }
+
+    /// Records what the checker needs to know of the world. `wall`: see [`history::World`].
+    pub(super) fn record(&self, wall: Option<Nanos>) {
+        self.journal.record(&Note::World(history::World {
+            // The tokens of a file have the time of its own clock.
+            wall: wall.filter(|_| self.scenario.store != StoreKind::File),
+            servers: match self.scenario.store {
+                StoreKind::Masters => 3,
+                _ => 1,
+            },
+            replicated: self.is_replicated(),
+            watched: false,
+        }));
+    }
+
+    pub(super) fn violation(&self, text: String) {
+        self.journal.record(&Note::Violation(text));
+    }
+
+    fn is_replicated(&self) -> bool {
+        self.scenario.store == StoreKind::Sentinel { replicated: true }
+    }
+
+    fn ttl_ms(&self, candidate: usize) -> u64 {
+        let ttls = self.scenario.ttls_ms;
+        ttls[candidate % ttls.len()]
+    }
+
+    /// Replaces processes that have ended by themselves.
+    fn replace_failed(&mut self) {
+        for nth in 0..CANDIDATES {
+            if self.candidates[nth].has_failed() {
+                self.replace(nth);
+            }
+        }
+    }
+
+    /// Kills a candidate, unless it has ended, and starts another one in its place.
+    fn replace(&mut self, nth: usize) {
+        if self.candidates[nth].helper.ended().is_none() {
+            self.candidates[nth].kill();
+        }
+        let name = self.candidates[nth].name.clone();
+        self.progress.remove(&name);
+        self.candidates[nth] = self.launch(Some(nth));
+    }
+
+    /// Starts a candidate or, without a number, an observer.
+    fn launch(&mut self, candidate: Option<usize>) -> HolderProcess {
+        self.processes += 1;
+        let kind = if candidate.is_some() { "c" } else { "o" };
+        let config = HolderConfig {
+            process: format!("{kind}{}", self.processes),
+            directory: self.directory.clone(),
+            url: self.store.url(),
+            ttl_ms: self.ttl_ms(candidate.unwrap_or(0)),
+            threads: self.rng.usize(1..=2),
+            handoff: false,
+            nodes: Nodes::default(),
+            workload: Workload::Elections(ElectionsConfig {
+                names: ELECTIONS.map(str::to_owned).to_vec(),
+                replicated: self.is_replicated(),
+                candidate: candidate.map(|_| CandidateConfig {
+                    fence: self.fence,
+                    seed: self.rng.u64(..),
+                }),
+            }),
+        };
+        self.progress.add(&self.directory, &config.process);
+        HolderProcess::start(&self.journal, &config)
+    }
+}

@@ -1,0 +1,138 @@
+//! Members that arrive at a latch: does it ever open before all have?
+//!
+//! A member sends its arrival, and again if it has no reply. A message may take any time, be lost or run twice. The
+//! record may expire at any moment. So the property holds whatever the clocks do.
+
+use std::fmt;
+
+use leasehold_core::latch::{self, Arrival, ArrivalId, LatchCount, LatchRecord};
+use leasehold_core::mutex::Record;
+use leasehold_core::time::StoreTime;
+
+use super::explore::{Model, Property};
+use super::labels::name;
+
+/// How many members there are.
+const MEMBERS: usize = 3;
+
+/// How many open the latch.
+const COUNT: u32 = 2;
+
+const NOW: StoreTime = StoreTime::from_micros(0);
+
+/// A latch and its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Latch {
+    /// The rule that is changed.
+    pub(crate) mutation: Option<Mutation>,
+}
+
+/// A rule that is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutation {
+    /// The store counts a number down, not the ids of the members.
+    CountsDown,
+}
+
+/// A state: what the store keeps, and the members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    /// Whether each id has arrived. The number alone counts in the mutation.
+    arrived: [bool; MEMBERS],
+    /// Whether a waiter has read that the latch is open.
+    opened: bool,
+    members: [Member; MEMBERS],
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Member {
+    /// Whether it has arrived, by itself.
+    begun: bool,
+    /// Whether its request may reach the store, once more or for the first time.
+    sent: bool,
+    /// Whether it has received a reply.
+    replied: bool,
+}
+
+impl State {
+    fn number(&self) -> usize {
+        self.arrived.iter().filter(|arrived| **arrived).count()
+    }
+
+    /// The store processes the arrival of a member.
+    fn arrive(&mut self, at: usize, mutation: Option<Mutation>) {
+        if mutation == Some(Mutation::CountsDown) {
+            let number = (self.number() + 1).min(MEMBERS);
+            self.arrived = std::array::from_fn(|nth| nth < number);
+            return;
+        }
+        let id = |at: usize| ArrivalId::parse(&at.to_string()).ok();
+        let (Some(own), Some(count)) = (id(at), LatchCount::new(COUNT)) else {
+            return;
+        };
+        let known = (0..MEMBERS).filter(|other| self.arrived[*other]);
+        let ttl = latch::TTL_DEFAULT;
+        let mut stored = (self.number() > 0).then(|| LatchRecord {
+            count,
+            arrived: known.filter_map(id).collect(),
+            expires_at: NOW.after_span(ttl),
+        });
+        let arrival = Arrival {
+            id: own,
+            count,
+            ttl,
+        };
+        if latch::arrive(&Record::default(), &mut stored, &arrival, NOW).is_ok() {
+            let arrived = stored.map(|latch| latch.arrived).unwrap_or_default();
+            let has = |at: usize| id(at).is_some_and(|id| arrived.contains(&id));
+            self.arrived = std::array::from_fn(has);
+        }
+    }
+}
+
+impl Model for Latch {
+    type State = State;
+
+    fn initial(&self) -> Vec<State> {
+        vec![State::default()]
+    }
+
+    fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
+        for at in 0..MEMBERS {
+            let (who, member) = (name(at), state.members[at]);
+            if !member.replied {
+                let mut next = *state;
+                next.members[at].begun = true;
+                next.members[at].sent = true;
+                take(&format_args!("{who} sends its arrival"), next);
+            }
+            if member.sent {
+                let mut next = *state;
+                next.arrive(at, self.mutation);
+                take(&format_args!("the arrival of {who} is processed"), next);
+                next.members[at].replied = true;
+                take(&format_args!("{who} receives the reply to it"), next);
+                let mut next = *state;
+                next.members[at].sent = false;
+                take(&format_args!("the arrival of {who} is lost"), next);
+            }
+        }
+        if state.number() >= COUNT as usize {
+            let opened = true;
+            take(&"a waiter reads the latch", State { opened, ..*state });
+        }
+        let arrived = [false; MEMBERS];
+        take(&"the latch expires", State { arrived, ..*state });
+    }
+
+    fn violations(&self, state: &State) -> Vec<Property> {
+        let begun = state.members.iter().filter(|member| member.begun).count();
+        let early = state.opened && begun < COUNT as usize;
+        early.then_some(Property::Counted).into_iter().collect()
+    }
+
+    fn successes(&self, state: &State) -> usize {
+        let members = state.members.iter();
+        members.filter(|member| member.replied).count()
+    }
+}

@@ -1,0 +1,204 @@
+//! The rules that ship.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use leasehold_core::min_hold::MinHold;
+use leasehold_core::mutex::{self, Op, Outcome, Record, RecordHolder};
+use leasehold_core::queue::{Queue, Waiter};
+use leasehold_core::time::{self, Instant, StoreTime, Ttl};
+use leasehold_core::token::TokenCount;
+use leasehold_core::{ClientId, LeaseId};
+
+use super::setup::{MinHolds, Mutation};
+use super::state::{CLIENTS, Hold, State};
+
+/// The time of every clock. Only durations make a difference.
+const NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
+
+/// When the queue is dropped: never, because waiters repeat their requests.
+const QUEUE_UNTIL: StoreTime = StoreTime::from_micros(u64::MAX >> 12);
+
+/// The lease of a client. No client has two, and none has the number of a minimum hold.
+pub(super) fn lease(at: usize) -> LeaseId {
+    LeaseId {
+        client: ClientId::from_random([at as u8; 16]),
+        number: 1,
+    }
+}
+
+/// The client of a lease.
+fn client(lease: LeaseId) -> usize {
+    let mut clients = 0..CLIENTS;
+    let client = clients.find(|at| self::lease(*at).client == lease.client);
+    client.unwrap_or(CLIENTS)
+}
+
+impl MinHolds {
+    fn ttl(&self) -> Ttl {
+        Ttl::remainder(self.tick * u32::from(self.ttl))
+    }
+
+    pub(super) fn acquire(&self, at: usize) -> Op {
+        Op::Acquire {
+            lease: lease(at),
+            count: NonZeroU32::MIN,
+            ttl: self.ttl(),
+            tokens: TokenCount::MIN,
+            proposal: None,
+            wait: true,
+        }
+    }
+
+    pub(super) fn renew(&self, at: usize) -> Op {
+        Op::Renew {
+            lease: lease(at),
+            ttl: self.ttl(),
+        }
+    }
+
+    pub(super) fn enter(&self, at: usize) -> Op {
+        Op::Enter {
+            lease: lease(at),
+            count: NonZeroU32::MIN.saturating_add(1),
+            ttl: self.ttl(),
+        }
+    }
+
+    /// A release with the rest of a minimum hold.
+    pub(super) fn release(&self, at: usize, rest: u8) -> Op {
+        match rest {
+            0 => Op::Release {
+                lease: lease(at),
+                count: 0,
+                ttl: self.ttl(),
+            },
+            _ => Op::ReleaseAfter {
+                lease: lease(at),
+                delay: Ttl::remainder(self.tick * u32::from(rest)),
+            },
+        }
+    }
+
+    /// The store processes a request of a client.
+    pub(super) fn apply(&self, state: &mut State, at: usize, op: &Op) -> Outcome {
+        let mut op = *op;
+        match (self.mutation, op) {
+            (Some(Mutation::RenewalLengthens), Op::Renew { .. }) if state.hold == Hold::Min(at) => {
+                state.remaining = state.remaining.max(self.ttl);
+                return Outcome::Renewed;
+            }
+            (Some(Mutation::EnterRevives), Op::Enter { count, .. })
+                if state.hold == Hold::Min(at) =>
+            {
+                state.hold = Hold::Lease(at);
+                return Outcome::Entered { count };
+            }
+            (Some(Mutation::FreesEarly), Op::ReleaseAfter { .. }) => op = self.release(at, 0),
+            (Some(Mutation::ReleasesAny), Op::ReleaseAfter { delay, .. }) => {
+                if let Hold::Lease(holder) = state.hold {
+                    let lease = lease(holder);
+                    op = Op::ReleaseAfter { lease, delay };
+                }
+            }
+            _ => {}
+        }
+        let before = state.hold;
+        let outcome = self.run(state, &op);
+        if outcome == (Outcome::Released { count: 0 }) {
+            state.limit = state.remaining;
+            if before == Hold::Lease(at) {
+                let client = &mut state.clients[at];
+                client.ended = true;
+                state.reserved = self.min_hold - client.since;
+            } else {
+                state.foreign = true;
+            }
+        }
+        outcome
+    }
+
+    /// An operator frees the lock.
+    pub(super) fn revoke(&self, state: &mut State) {
+        let before = state.hold;
+        self.run(state, &Op::Revoke);
+        (state.reserved, state.limit) = (0, 0);
+        if let Hold::Lease(at) = before {
+            state.clients[at].revoke();
+        }
+    }
+
+    fn run(&self, state: &mut State, op: &Op) -> Outcome {
+        let holder = match state.hold {
+            Hold::None => None,
+            Hold::Lease(at) => Some(lease(at)),
+            Hold::Min(at) => Some(lease(at).client.min_hold_lease()),
+        };
+        let waiters = state.waiters().map(|at| Waiter {
+            lease: lease(at),
+            ttl: self.ttl(),
+            tokens: TokenCount::MIN,
+        });
+        let mut record = Record {
+            hold: holder.map(|lease| RecordHolder {
+                lease,
+                count: NonZeroU32::MIN,
+                expires_at: NOW.after_span(self.tick * u32::from(state.remaining)),
+            }),
+            queue: Queue::restored(waiters, QUEUE_UNTIL),
+            ..Record::default()
+        };
+        let outcome = mutex::apply(&mut record, op, NOW, |_| true);
+        let before = state.hold;
+        let hold = record.holder(NOW);
+        state.hold = match hold.map(|hold| hold.lease) {
+            None => Hold::None,
+            Some(lease) if lease.is_min_hold() => Hold::Min(client(lease)),
+            Some(lease) => Hold::Lease(client(lease)),
+        };
+        let time_left = hold.map_or(Duration::ZERO, |hold| NOW.until(hold.expires_at));
+        state.remaining = self.ticks(time_left);
+        state.wait(record.queue.waiters().map(|waiter| client(waiter.lease)));
+        if let Hold::Lease(at) = state.hold
+            && before != state.hold
+        {
+            state.clients[at].since = 0;
+        }
+        outcome
+    }
+
+    /// A duration in ticks, rounded up.
+    fn ticks(&self, duration: Duration) -> u8 {
+        let ticks = duration.as_nanos().div_ceil(self.tick.as_nanos());
+        u8::try_from(ticks).unwrap_or(u8::MAX)
+    }
+
+    /// For how many ticks a lease can be relied on whose request was sent `age` ticks ago.
+    pub(super) fn reliable_for(&self, age: u8) -> u8 {
+        let (sent, now) = self.instants(age);
+        self.ticks(now.until(time::deadline(sent, self.ttl())))
+    }
+
+    /// The rest of a minimum hold that was begun `age` ticks ago.
+    pub(super) fn rest(&self, age: u8) -> u8 {
+        if self.mutation == Some(Mutation::WithoutDrift) {
+            return self.min_hold.saturating_sub(age);
+        }
+        let (begun, now) = self.instants(age);
+        let min_hold = MinHold::begin(self.tick * u32::from(self.min_hold), begun);
+        let rest = min_hold.remaining(now);
+        rest.map_or(0, |rest| self.ticks(rest.as_duration()))
+    }
+
+    /// `age` ticks ago, and now.
+    fn instants(&self, age: u8) -> (Instant, Instant) {
+        let now = Instant::from_nanos(u64::from(u32::MAX) << 20);
+        (now.before(self.tick * u32::from(age)), now)
+    }
+
+    /// The age of a lease that makes no further difference: its deadline has passed, and its minimum hold.
+    pub(super) fn age_max(&self) -> u8 {
+        let mut ages = self.ttl.max(self.min_hold)..;
+        ages.find(|age| self.rest(*age) == 0).unwrap_or(u8::MAX)
+    }
+}

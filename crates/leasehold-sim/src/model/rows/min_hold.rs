@@ -1,0 +1,40 @@
+//! The variants on minimum holds.
+
+use std::time::Duration;
+
+use super::{Extent, Row, Variant};
+use crate::model::min_hold::{MinHolds, Mutation};
+
+pub(super) fn rows(extent: Extent) -> Vec<Row> {
+    let rule = MinHolds::RULE;
+    let with = |mutation| rule.with(|setup| setup.mutation = Some(mutation));
+    // The allowance for drift is two ticks here.
+    let fast = |gain, mutation| {
+        let tick = Duration::from_millis(1);
+        rule.with(|setup| {
+            (setup.tick, setup.gain, setup.mutation) = (tick, gain, mutation);
+            setup.ttl = 4;
+        })
+    };
+    let mut rows = vec![
+        rule.row("two clients and a minimum hold, by the rule"),
+        with(Mutation::RenewalLengthens)
+            .row("the same, but a late renewal renews the minimum hold"),
+        with(Mutation::EnterRevives)
+            .row("the same, but a late enter makes the ended lease the holder again"),
+        with(Mutation::FreesEarly).row("the same, but a release frees the lock at once"),
+        with(Mutation::ReleasesAny)
+            .row("the same, but a late release ends the lease of any holder"),
+        fast(2, None)
+            .row("a minimum hold, and every client's clock gains as much as the rule allows for"),
+        fast(1, Some(Mutation::WithoutDrift))
+            .row("every client's clock gains a tick, and the rest does not allow for it"),
+    ];
+    if extent == Extent::Full {
+        rows.push(
+            rule.with(|setup| setup.clients = 3)
+                .row("three clients and a minimum hold, by the rule"),
+        );
+    }
+    rows
+}

@@ -1,0 +1,248 @@
+//! A count-down latch: members arrive, and those who wait go on when all have arrived.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::latch::{TTL_DEFAULT, TTL_MAX, TTL_MIN, check_count};
+use leasehold_core::{Arrival, ArrivalId, LatchCount, LatchStatus};
+
+use crate::driver::Driver;
+use crate::driver::observer::Observer;
+use crate::store::{Key, latch_refused, no_latch};
+use crate::{Error, ErrorKind, Result, config};
+
+/// A count-down latch with a name, in the store of its client.
+///
+/// It opens when as many members have arrived as its count says, and stays open until it expires or is reset. Each
+/// arrival has an id, and counts once: an arrival that is repeated, or whose reply was lost, does not open the latch too
+/// early. All members use the same count. Cheap to make and to clone; making it sends no request.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let ready = client.latch("import/ready", 2)?;
+///
+/// ready.arrive_as("tables").await?; // `arrive` counts this client
+/// let waiting = tokio::spawn({
+///     let ready = ready.clone();
+///     async move { ready.wait().await } // from any process
+/// });
+/// assert_eq!(ready.status().await?.missing(), 1);
+///
+/// assert!(ready.arrive_as("indexes").await?.is_open());
+/// waiting.await.expect("the task ends")?;
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+///
+/// A store keeps a latch for 24 h after the last arrival that counted, or for another [`ttl`](Self::ttl). After that, or
+/// after a [`reset`](Self::reset), the next arrival makes it anew. For a barrier that is used again and again, put the
+/// number of the round into its name.
+///
+/// A latch counts arrivals, not living members: it does not notice that a member has died before its arrival. A group
+/// whose members may die needs a lock for each member, which ends with its holder. A name cannot be used as a latch and as a lock at the same
+/// time.
+#[derive(Clone)]
+pub struct Latch {
+    driver: Arc<Driver>,
+    key: Key,
+    count: LatchCount,
+    ttl: Duration,
+}
+
+impl Latch {
+    pub(crate) fn new(driver: Arc<Driver>, key: Key, count: u32) -> Result<Self> {
+        let store = &driver.context.store;
+        if !store.capabilities().latches {
+            return Err(no_latch(store).for_lock(&key.name));
+        }
+        let Some(count) = LatchCount::new(count) else {
+            let message = format!(
+                "the count of a latch must be from 1 to {}, not {count}",
+                LatchCount::MAX
+            );
+            return Err(driver.context.name_error(config::invalid(message), &key));
+        };
+        Ok(Self {
+            driver,
+            key,
+            count,
+            ttl: TTL_DEFAULT,
+        })
+    }
+
+    /// The name of the latch.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.key.name.as_str()
+    }
+
+    /// How many arrivals open it.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.count.get()
+    }
+
+    /// The same latch, which is kept for another time after each arrival of this client that counts: from 1 s to 365
+    /// days, 24 h if not set. Arrivals with a shorter time do not shorten a longer one.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a time outside these bounds.
+    pub fn ttl(&self, ttl: Duration) -> Result<Self> {
+        if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
+            let message = format!("the ttl of a latch must be from 1 s to 365 days, not {ttl:?}");
+            return Err(self.name_error(config::invalid(message)));
+        }
+        Ok(Self {
+            ttl,
+            ..self.clone()
+        })
+    }
+
+    /// Arrives under the id of this client: a process with one client counts once, however often it arrives.
+    ///
+    /// An arrival at an open latch changes nothing. If the store does not reply, the arrival may have been counted;
+    /// repeating it is harmless.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the latch was made with another count, or a lock with this name is held. Otherwise as
+    /// the store replies.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not have been counted, now or later.
+    pub async fn arrive(&self) -> Result<LatchStatus> {
+        self.arrive_as(self.driver.client.to_string()).await
+    }
+
+    /// Arrives under an id: 1 to 256 bytes without control characters. See [`arrive`](Self::arrive).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`] for an invalid id, otherwise as [`arrive`](Self::arrive).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`arrive`](Self::arrive).
+    pub async fn arrive_as(&self, id: impl AsRef<str>) -> Result<LatchStatus> {
+        let id = ArrivalId::parse(id.as_ref()).map_err(|error| {
+            let message = format!("the id of an arrival is invalid: {error}");
+            self.name_error(Error::new(ErrorKind::InvalidName, message))
+        })?;
+        self.driver.check_open(&self.key)?;
+        let arrival = Arrival {
+            id,
+            count: self.count,
+            ttl: self.ttl,
+        };
+        let arrived = self.driver.context.store.arrive(&self.key, &arrival).await;
+        arrived.map_err(|error| self.name_error(error))
+    }
+
+    /// Waits until the latch is open, without a limit. It need not exist yet.
+    ///
+    /// The store notifies those who wait, where it can. A store that does not reply is waited for. A latch that is
+    /// reset or expires meanwhile is waited for until it opens again. An opening that is reset before a waiter has read
+    /// it is missed: reset a latch only when nobody waits for it any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status) except for transient errors, and [`ErrorKind::ShutDown`] after a shutdown of the
+    /// client.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn wait(&self) -> Result<()> {
+        let mut observer = Observer::of_latch(Arc::clone(&self.driver), self.key.clone());
+        loop {
+            let latch = observer.next().await?.latch;
+            if self.checked(latch)?.is_open() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until the latch is open, no longer than `timeout`. Returns whether it is open. Without any time, it reads
+    /// the latch once.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait).
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
+        if timeout.is_zero() {
+            return Ok(self.status().await?.is_open());
+        }
+        let clock = &self.driver.context.clock;
+        let end = clock.now().after(timeout);
+        tokio::select! {
+            biased;
+            open = self.wait() => open.map(|()| true),
+            () = clock.sleep_until(end) => Ok(false),
+        }
+    }
+
+    /// How many have arrived at this moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`arrive`](Self::arrive).
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn status(&self) -> Result<LatchStatus> {
+        self.driver.check_open(&self.key)?;
+        let observed = self.driver.context.store.observe_latch(&self.key).await;
+        let latch = observed.map_err(|error| self.name_error(error))?.latch;
+        self.checked(latch)
+    }
+
+    /// Removes the latch, with all arrivals. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if a lock with this name is held, otherwise as the store replies.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not have removed the latch, now or later.
+    pub async fn reset(&self) -> Result<bool> {
+        self.driver.check_open(&self.key)?;
+        let removed = self.driver.context.store.reset_latch(&self.key).await;
+        removed.map_err(|error| self.name_error(error))
+    }
+
+    /// A latch without a record has no arrivals.
+    fn checked(&self, latch: Option<LatchStatus>) -> Result<LatchStatus> {
+        let Some(status) = latch else {
+            return Ok(LatchStatus {
+                arrived: 0,
+                count: self.count.get(),
+            });
+        };
+        let checked = check_count(status, self.count);
+        checked.map_err(|refusal| self.name_error(latch_refused(refusal)))?;
+        Ok(status)
+    }
+
+    fn name_error(&self, error: Error) -> Error {
+        self.driver.context.name_error(error, &self.key)
+    }
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latch")
+            .field("name", &self.key.name)
+            .field("count", &self.count)
+            .field("ttl", &self.ttl)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,280 @@
+//! Count-down latches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::store::{Arrival, ArrivalId, LatchCount, LatchStatus, Store};
+use leasehold::{Error, ErrorKind, Latch};
+use leasehold_testkit::eventually_async;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use crate::fixture::{Fixture, fresh_name};
+use crate::store_client::{TTL, acquire, applied, error, granted, key, release, renew, revoke};
+use crate::waiters::{SOON, soon, spawn_polled};
+
+/// How many tasks wait for a latch in one test.
+const WAITERS: usize = 100;
+
+/// Longer than a few requests take.
+const SHORT: Duration = Duration::from_millis(500);
+
+const fn status(arrived: u32, count: u32) -> LatchStatus {
+    LatchStatus { arrived, count }
+}
+
+/// The same latch of some clients.
+async fn shared<const CLIENTS: usize>(fixture: &Fixture, count: u32) -> [Latch; CLIENTS] {
+    let name = fresh_name("latch");
+    let mut latches = Vec::new();
+    for _ in 0..CLIENTS {
+        latches.push(fixture.client().await.latch(&name, count).unwrap());
+    }
+    latches.try_into().unwrap()
+}
+
+fn arrival(id: &str, count: u32, ttl: Duration) -> Arrival {
+    Arrival {
+        id: ArrivalId::parse(id).unwrap(),
+        count: LatchCount::new(count).unwrap(),
+        ttl,
+    }
+}
+
+#[track_caller]
+fn assert_conflict(error: &Error, words: &str) {
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    let text = error.to_string();
+    let named = error.lock().is_some() && error.store().is_some();
+    assert!(named && text.contains(words), "{text}");
+    assert!(!error.is_transient(), "{text}");
+}
+
+pub(super) async fn it_opens_when_all_have_arrived_or_is_not_made(fixture: Fixture) {
+    let (name, client) = (fresh_name("latch"), fixture.client().await);
+    if !fixture.store().await.capabilities().latches {
+        assert!(matches!(fixture, Fixture::Masters(_)));
+        let refused = client.latch(&name, 2).unwrap_err();
+        let (store, key) = (fixture.store().await, key(&name));
+        let below = store.arrive(&key, &arrival("a", 1, TTL)).await.unwrap_err();
+        let observed = store.observe_latch(&key).await.map(drop).unwrap_err();
+        let reset = store.reset_latch(&key).await.unwrap_err();
+        for error in [refused, below, observed, reset] {
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains("no latches"), "{error}");
+        }
+        return;
+    }
+    let latch = client.latch(&name, 3).unwrap();
+    assert_eq!(latch.status().await.unwrap(), status(0, 3));
+    let waiter = latch.clone();
+    let waiting = spawn_polled(async move { waiter.wait().await.unwrap() });
+    // The client counts once, however often it arrives.
+    for _ in 0..3 {
+        assert_eq!(latch.arrive().await.unwrap(), status(1, 3));
+    }
+    let long = "i".repeat(256);
+    for (id, arrived) in [("latch 9 9", 2), ("latch 9 9", 2), (&long, 3), ("late", 3)] {
+        assert!(!waiting.is_finished() || arrived == 3);
+        assert_eq!(latch.arrive_as(id).await.unwrap(), status(arrived, 3));
+    }
+    soon(waiting).await;
+    latch.wait().await.unwrap();
+    assert!(latch.wait_timeout(Duration::ZERO).await.unwrap());
+    assert_eq!(latch.status().await.unwrap(), status(3, 3));
+    assert!(latch.reset().await.unwrap());
+    assert!(!latch.reset().await.unwrap());
+    assert_eq!(latch.status().await.unwrap(), status(0, 3));
+    assert!(!latch.wait_timeout(Duration::from_millis(1)).await.unwrap());
+}
+
+pub(super) async fn counts_ids_and_ttls_are_checked(fixture: Fixture) {
+    let client = fixture.client().await;
+    let name = fresh_name("latch");
+    for count in [0, 10_001] {
+        let error = client.latch(&name, count).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert!(error.to_string().contains("from 1 to 10000"), "{error}");
+    }
+    let [one, other] = [2, 3].map(|count| client.latch(&name, count).unwrap());
+    for id in ["", "a\nb", &"i".repeat(257)] {
+        let error = one.arrive_as(id).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidName, "{error}");
+    }
+    for ttl in [Duration::from_millis(999), Duration::from_secs(31_536_001)] {
+        assert_eq!(one.ttl(ttl).unwrap_err().kind(), ErrorKind::InvalidConfig);
+    }
+    one.ttl(Duration::from_secs(1)).unwrap();
+    one.arrive_as("a").await.unwrap();
+    for error in [
+        other.arrive_as("b").await.unwrap_err(),
+        other.status().await.unwrap_err(),
+        other.wait().await.unwrap_err(),
+    ] {
+        assert_conflict(&error, "the latch has the count 2, not 3");
+    }
+    assert_eq!(one.status().await.unwrap(), status(1, 2));
+    assert!(other.reset().await.unwrap());
+    assert_eq!(other.arrive_as("b").await.unwrap(), status(1, 3));
+}
+
+/// Those of several clients, and those that begin when it is open already.
+pub(super) async fn a_hundred_waiters_go_on_when_it_opens(fixture: Fixture) {
+    let latches: [Latch; 5] = shared(&fixture, 3).await;
+    let mut waiters = JoinSet::new();
+    for nth in 0..WAITERS {
+        let latch = latches[nth % latches.len()].clone();
+        waiters.spawn(async move {
+            timeout(SOON, latch.wait()).await.unwrap().unwrap();
+            Instant::now()
+        });
+    }
+    latches[0].arrive().await.unwrap();
+    latches[1].arrive().await.unwrap();
+    assert_eq!(latches[1].arrive().await.unwrap(), status(2, 3));
+    // Whoever waits for less than all has read the latch by then.
+    tokio::task::yield_now().await;
+    assert!(waiters.try_join_next().is_none());
+    let before = Instant::now();
+    assert!(latches[2].arrive().await.unwrap().is_open());
+    let mut last = before;
+    while let Some(open) = waiters.join_next().await {
+        let open = open.unwrap();
+        assert!(open >= before);
+        last = last.max(open);
+    }
+    let took = last - before;
+    println!("{WAITERS} waiters went on within {took:?}");
+    // They are notified; polling or reading again would take longer.
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    latches[4].wait().await.unwrap();
+}
+
+pub(super) async fn it_expires_and_can_be_made_anew(fixture: Fixture) {
+    let store = fixture.store().await;
+    let name = fresh_name("latch");
+    let key = key(&name);
+    let arrive = async |id: &str, count: u32, ttl: Duration| {
+        let arrival = arrival(id, count, ttl);
+        store.arrive(&key, &arrival).await
+    };
+    let latch = async |store: &Arc<dyn Store>| store.observe_latch(&key).await.unwrap().latch;
+    // An arrival that does not count does not lengthen the time.
+    arrive("a", 3, SHORT).await.unwrap();
+    arrive("a", 3, TTL).await.unwrap();
+    eventually_async(SOON, async || latch(&store).await.is_none()).await;
+    assert_eq!(latch(&fixture.store().await).await, None);
+    assert!(!store.reset_latch(&key).await.unwrap());
+    // With another count; what had arrived is forgotten. One that counts lengthens the time, and does not shorten it.
+    for (arrived, id, ttl) in [(1, "b", SHORT), (2, "a", TTL), (3, "c", SHORT)] {
+        assert_eq!(arrive(id, 4, ttl).await.unwrap(), status(arrived, 4));
+    }
+    let (begun, open) = (Instant::now(), Some(status(3, 4)));
+    while begun.elapsed() < SHORT * 2 {
+        assert_eq!(latch(&store).await, open);
+        tokio::time::sleep(SHORT / 5).await;
+    }
+    assert!(store.reset_latch(&key).await.unwrap());
+    arrive("a", 2, SHORT).await.unwrap();
+    let is_free = async || !matches!(error_of(&*store, &name).await, Some(ErrorKind::Conflict));
+    eventually_async(SOON, is_free).await;
+}
+
+/// The kind of the error of an acquisition.
+async fn error_of(store: &dyn Store, name: &str) -> Option<ErrorKind> {
+    let replies = store.apply(vec![acquire(name, 1)]).await;
+    match &replies[0] {
+        leasehold::store::Reply::Applied { .. } => None,
+        reply => Some(error(reply).kind()),
+    }
+}
+
+/// Both kinds are named, whichever came first.
+pub(super) async fn a_name_is_used_as_a_lock_or_as_a_latch(fixture: Fixture) {
+    let [latch] = shared(&fixture, 2).await;
+    let client = fixture.client().await;
+    let mutex = client.mutex(latch.name()).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    for error in [
+        latch.arrive().await.unwrap_err(),
+        latch.status().await.unwrap_err(),
+        latch.wait().await.unwrap_err(),
+        latch.reset().await.map(drop).unwrap_err(),
+    ] {
+        assert_conflict(
+            &error,
+            "used as a lock, and this is an operation on a latch",
+        );
+    }
+    assert_eq!(
+        mutex.holder().await.unwrap().unwrap().lease,
+        guard.lease_id()
+    );
+    guard.release().await.unwrap();
+
+    assert_eq!(latch.arrive().await.unwrap(), status(1, 2));
+    let election = client.election(latch.name()).unwrap();
+    for error in [
+        mutex.lock().await.map(drop).unwrap_err(),
+        mutex.try_lock().await.map(drop).unwrap_err(),
+        mutex
+            .lease(TTL)
+            .unwrap()
+            .try_lock()
+            .await
+            .map(drop)
+            .unwrap_err(),
+        mutex.is_locked().await.map(drop).unwrap_err(),
+        mutex.holder().await.map(drop).unwrap_err(),
+        mutex.inspect().await.map(drop).unwrap_err(),
+        mutex.force_release().await.map(drop).unwrap_err(),
+        election.leader().await.map(drop).unwrap_err(),
+        election.observe().next().await.map(drop).unwrap_err(),
+    ] {
+        assert_conflict(
+            &error,
+            "used as a latch, and this is an operation on a lock",
+        );
+    }
+    let names = client
+        .locks()
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|lock| lock.name);
+    assert!(!names.into_iter().any(|name| name == latch.name()));
+    assert_eq!(latch.status().await.unwrap(), status(1, 2));
+    assert!(latch.reset().await.unwrap());
+    mutex.lock().await.unwrap().release().await.unwrap();
+}
+
+/// Operations on a latch fail one by one, in a batch as alone.
+pub(super) async fn a_latch_affects_no_other_request_of_its_batch(fixture: Fixture) {
+    let store = fixture.store().await;
+    let [before, latch, after] = ["batch"; 3].map(fresh_name);
+    let arrival = arrival("a", 2, TTL);
+    store.arrive(&key(&latch), &arrival).await.unwrap();
+    let of_latch = [acquire(&latch, 1), renew(&latch, 1), release(&latch, 1, 0)];
+    let of_latch = of_latch.into_iter().chain([revoke(&latch)]);
+    let batch = [acquire(&before, 1)].into_iter().chain(of_latch.clone());
+    let batch: Vec<_> = batch.chain([acquire(&after, 1)]).collect();
+    let replies = store.apply(batch).await;
+    for reply in &replies[1..5] {
+        assert_conflict(error(reply), "used as a latch");
+    }
+    for request in of_latch {
+        assert_conflict(
+            error(&store.apply(vec![request]).await[0]),
+            "used as a latch",
+        );
+    }
+    let renewals = [&before, &latch, &after].map(|name| renew(name, 1));
+    let replies = store.apply(renewals.into()).await;
+    assert_conflict(error(&replies[1]), "used as a latch");
+    for name in [&before, &after] {
+        granted(&*store, acquire(name, 1)).await;
+        applied(&*store, release(name, 1, 0)).await;
+    }
+    let observed = store.observe_latch(&key(&latch)).await.unwrap();
+    assert_eq!(observed.latch, Some(status(1, 2)));
+}

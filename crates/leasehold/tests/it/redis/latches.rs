@@ -1,0 +1,93 @@
+//! Latches in a server: their keys, foreign values in them, and users who lack rights.
+
+use leasehold::ErrorKind;
+use leasehold::store::{Arrival, ArrivalId, LatchCount, LatchStatus};
+
+use super::*;
+
+const RECORD: &str = "app:{t:a}";
+
+async fn arrive(store: &dyn Store, id: &str, count: u32) -> Result<LatchStatus, Error> {
+    let arrival = Arrival {
+        id: ArrivalId::parse(id).unwrap(),
+        count: LatchCount::new(count).unwrap(),
+        ttl: TTL,
+    };
+    store.arrive(&key("a"), &arrival).await
+}
+
+/// As docs/redis.md describes it, so that other programs can read it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_latch_is_a_list_in_the_key_of_the_record_that_expires() {
+    let (server, store) = server_and_store().await;
+    for id in ["b c", "latch 9 9", "b c"] {
+        arrive(&*store, id, 3).await.unwrap();
+    }
+    let elements = ":b c\nlatch 1 3\n:latch 9 9\nlatch 2 3";
+    assert_eq!(server.cli(&["LRANGE", RECORD, "0", "-1"]), elements);
+    assert_eq!(server.cli(&["KEYS", "*"]), RECORD);
+    let time_left: u64 = server.cli(&["PTTL", RECORD]).parse().unwrap();
+    assert!((29_000..=30_000).contains(&time_left), "{time_left}");
+    // One without an expiry, as nothing here leaves it, gets one.
+    server.cli(&["PERSIST", RECORD]);
+    assert!(arrive(&*store, "d", 3).await.unwrap().is_open());
+    let time_left: u64 = server.cli(&["PTTL", RECORD]).parse().unwrap();
+    assert!((29_000..=30_000).contains(&time_left), "{time_left}");
+    assert!(store.reset_latch(&key("a")).await.unwrap());
+    assert_eq!(server.cli(&["EXISTS", RECORD]), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_value_is_an_error_and_is_left_unchanged() {
+    let (server, store) = server_and_store().await;
+    for command in [
+        &["SET", RECORD, "somebody"][..],
+        &["RPUSH", RECORD, "latch 1 3", "x"],
+        &["HSET", RECORD, "latch", "3"],
+        &["SADD", RECORD, "x"],
+    ] {
+        server.cli(command);
+        let before = server.cli(&["DUMP", RECORD]);
+        for error in [
+            arrive(&*store, "b", 3).await.unwrap_err(),
+            store.reset_latch(&key("a")).await.unwrap_err(),
+            store.observe_latch(&key("a")).await.map(drop).unwrap_err(),
+            rejected(&*store, acquire("a", 1)).await,
+            store.inspect(&key("a")).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+            let message = error.to_string();
+            assert!(message.contains(r#"lock "a" at redis://"#), "{message}");
+            assert!(message.contains(RECORD), "{message}");
+        }
+        assert_eq!(server.cli(&["DUMP", RECORD]), before);
+        server.cli(&["DEL", RECORD]);
+    }
+}
+
+/// Nothing is stored without an expiry, and the error names the right. The rights of locks are enough otherwise.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_lacks_a_right_gets_an_error_and_changes_nothing() {
+    let server = RedisServer::start();
+    for command in ["lindex", "lpos", "pttl", "pexpire", "rpush"] {
+        let rights = ["~app:*", "&*", "+@all", &format!("-{command}")];
+        server.cli(
+            &[
+                &["ACL", "SETUSER", "bob", "reset", "on", ">pw"],
+                &rights[..],
+            ]
+            .concat(),
+        );
+        let store = open(&server.url_of("bob", "pw")).await;
+        let error = arrive(&*store, "b", 3).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{command}: {error}");
+        let words = command.to_uppercase();
+        assert!(error.to_string().contains(&words), "{command}: {error}");
+        assert_eq!(server.cli(&["EXISTS", RECORD]), "0", "{command}");
+    }
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let store = open(&server.url()).await;
+    let error = arrive(&*store, "b", 3).await.unwrap_err();
+    assert!(error.to_string().contains("maxmemory"), "{error}");
+    assert_eq!(server.cli(&["EXISTS", RECORD]), "0");
+}

@@ -1,0 +1,68 @@
+//! Checks in a process of their own, beside the tests.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use rustix::process::nice;
+
+use crate::steps::SUMMARY;
+use crate::tools::{OwnedChild, target};
+
+/// The task of the process.
+const TASK: &str = "checks";
+
+/// The lowest priority: the checks compute while the tests wait.
+const NICENESS: i32 = 19;
+
+/// Checks that run in the background.
+#[derive(Debug)]
+pub(crate) struct BackgroundChecks {
+    process: OwnedChild,
+    log: PathBuf,
+}
+
+impl BackgroundChecks {
+    /// Starts the checks. Their output goes to a file, so that it does not mix with that of the tests.
+    pub(crate) fn start() -> Result<Self, String> {
+        let log = target().join("checks.log");
+        let start = || {
+            let output = File::create(&log)?;
+            Command::new(env::current_exe()?)
+                .arg(TASK)
+                .stdin(Stdio::null())
+                .stderr(output.try_clone()?)
+                .stdout(output)
+                .spawn()
+        };
+        match start() {
+            Ok(process) => Ok(Self {
+                process: OwnedChild(process),
+                log,
+            }),
+            Err(error) => Err(format!("the checks could not be started: {error}")),
+        }
+    }
+
+    /// Waits for the end of the checks, prints their output, and adds the rows of their summary.
+    pub(crate) fn finish(mut self, rows: &mut Vec<String>) -> Result<(), String> {
+        let status = self.process.0.wait().map_err(|error| error.to_string())?;
+        let output = fs::read(&self.log).map_err(|error| error.to_string())?;
+        let output = String::from_utf8_lossy(&output);
+        let (details, summary) = output.rsplit_once(SUMMARY).unwrap_or((&output, ""));
+        println!("{details}");
+        rows.extend(summary.lines().map(str::to_owned));
+        match status.success() {
+            true => Ok(()),
+            false => Err(format!("the checks ended with {status}")),
+        }
+    }
+}
+
+/// Gives this process and its children the lowest priority.
+pub(crate) fn lower_priority() {
+    if let Err(error) = nice(NICENESS) {
+        println!("WARNING: the checks compete with the tests: {error}");
+    }
+}
