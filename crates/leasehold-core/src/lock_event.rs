@@ -143,7 +143,7 @@ mod tests {
             (revoked(state(1, None, 0), 2), LockEvent::Released(lease(1))),
             (revoked(state(40, None, 0), 2), LockEvent::Expired(lease(1))),
         ] {
-            assert_eq!(events(Some(&held), &after), [event.clone()]);
+            assert_eq!(events(Some(&held), &after), std::slice::from_ref(&event));
             let passed_on = LockState {
                 holder: state(0, Some(3), 0).holder,
                 ..after
