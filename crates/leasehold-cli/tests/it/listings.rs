@@ -226,6 +226,7 @@ fn failures_are_objects_with_json() {
     let locked = format!("redis://127.0.0.1:{}", server.port());
     fs::write(fixture.path("damaged"), "this is no database").unwrap();
     let none = Value::Null;
+    let _held = fixture.hold(&["job"]);
     for (args, kind, lock) in [
         (&["ls", "--store", &nobody][..], "unreachable", &none),
         (
