@@ -1,5 +1,6 @@
 //! `leasehold watch`: the events of locks, one in each line.
 
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use leasehold::{Client, ClientInfo, LeaseId, LockEvent, Mutex};
@@ -24,7 +25,11 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
     for name in &args.names {
         tasks.spawn(send_events(client.mutex(name)?, sender.clone()));
     }
-    while let Some(record) = records.recv().await {
+    let mut no_reader = pin!(output::no_reader());
+    while let Some(record) = tokio::select! {
+        record = records.recv() => record,
+        () = &mut no_reader => None,
+    } {
         let record: EventRecord = record?;
         let text = match args.json {
             true => json::to_line(&json::Event::from(&record))?,

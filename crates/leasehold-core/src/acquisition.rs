@@ -16,28 +16,32 @@
 //!
 //! * A request whose effect is unknown is repeated under the same lease id as long as the lease it asked
 //!   for could be valid. After that the id is abandoned: a delayed request may still be applied, with a
-//!   full ttl. So the id is released now, and [once more](LateRelease) after that time.
+//!   full ttl. So the id is released now, and [once more](crate::LateRelease) after that time.
 //! * A grant that the store notified is accepted only if the reply that put the lease into the queue shows
 //!   since when it can be valid. Otherwise the request is repeated.
 //! * A store that does not accept repeated requests of one lease id gets a new id for each request, and a
 //!   release of the old one.
 
+mod attempt;
 mod messages;
+mod timers;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use self::attempt::{Attempt, InFlight, Queued};
 pub use self::messages::{
     AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease, LeaseOptions,
 };
+pub use self::timers::Timer;
+use self::timers::Timers;
 use crate::contention::{self, Backoff, upper_half};
-use crate::holds::{HoldId, Term};
+use crate::holds::HoldId;
 use crate::id::LeaseId;
 use crate::lease::Lease;
 use crate::mutex::{Grant, Op, Outcome};
-use crate::queue;
-use crate::release::{AbandonedLease, LateRelease, ReleaseOrder};
-use crate::time::{self, Instant, StoreTime};
+use crate::release::{AbandonedLease, ReleaseOrder};
+use crate::time::{self, Instant};
 use crate::token::{Token, TokenCount};
 
 /// The retry interval after the first refusal by a store without notifications. It doubles up to
@@ -68,41 +72,6 @@ pub struct Acquisition {
     granted: bool,
 }
 
-/// One lease id on its way to a grant.
-#[derive(Clone, Copy, Debug)]
-struct Attempt {
-    lease: LeaseId,
-    tokens: TokenCount,
-    unknown: Option<Unknown>,
-    queued: Option<Queued>,
-    /// Whether the store may know the id.
-    known: bool,
-}
-
-/// When the first and the last request were sent whose effect is unknown.
-#[derive(Clone, Copy, Debug)]
-struct Unknown {
-    first: Instant,
-    last: Instant,
-}
-
-/// The last request whose reply was a place in the queue.
-#[derive(Clone, Copy, Debug)]
-struct Queued {
-    sent: Instant,
-    /// The store's time of the reply.
-    replied: StoreTime,
-    shard: Option<u32>,
-}
-
-/// A request without a reply so far.
-#[derive(Clone, Copy, Debug)]
-struct InFlight {
-    sent: Instant,
-    /// The earlier requests whose effect is unknown.
-    earlier: Option<Unknown>,
-}
-
 /// What the store notified since the last request was sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Notices {
@@ -112,35 +81,6 @@ struct Notices {
     changed: bool,
     /// Whether a change is a reason for a request.
     follows_changes: bool,
-}
-
-/// A reason for a request at a later time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timer {
-    /// The holder may have died, or the store may be reached again.
-    Retry,
-    /// The waiter before this one has accepted its grant by now, or is dead.
-    NextInQueue,
-    /// The record was changed.
-    Changed,
-}
-
-/// The timers of an acquisition. Sending a request stops all of them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Timers([Option<Instant>; 3]);
-
-impl Timers {
-    fn set(&mut self, timer: Timer, at: Instant) {
-        self.0[timer as usize] = Some(at);
-    }
-
-    const fn get(&self, timer: Timer) -> Option<Instant> {
-        self.0[timer as usize]
-    }
-
-    fn next(&self) -> Option<Instant> {
-        self.0.into_iter().flatten().min()
-    }
 }
 
 /// How the store has failed since its last refusal of the lock.
@@ -193,13 +133,7 @@ impl Acquisition {
 
     /// Names the lease id and the number of tokens for the next requests.
     pub fn start(&mut self, lease: LeaseId, tokens: TokenCount) {
-        self.attempt = Some(Attempt {
-            lease,
-            tokens,
-            unknown: None,
-            queued: None,
-            known: false,
-        });
+        self.attempt = Some(Attempt::new(lease, tokens));
     }
 
     /// Hands the acquisition to a caller that has waited since `arrived`. Its first request is due at once,
@@ -244,8 +178,8 @@ impl Acquisition {
             None if is_due || self.notices.interrupted => {}
             None => return AcquireAction::Wait,
         }
-        match &self.attempt {
-            Some(attempt) => AcquireAction::Acquire(self.send(*attempt, now)),
+        match self.attempt {
+            Some(attempt) => AcquireAction::Acquire(self.send(attempt, now)),
             None => AcquireAction::NewLease,
         }
     }
@@ -321,7 +255,8 @@ impl Acquisition {
     pub fn abandon(&mut self) -> Option<AbandonedLease> {
         self.result = None;
         let in_use = self.attempt.take_if(|attempt| attempt.known);
-        let in_use = in_use.map(|attempt| self.abandoned_lease(&attempt, ReleaseOrder::Behind));
+        let in_use =
+            in_use.map(|attempt| attempt.abandoned(self.options.lease.ttl(), ReleaseOrder::Behind));
         self.abandoned.take().or(in_use)
     }
 
@@ -371,15 +306,9 @@ impl Acquisition {
         self.notices.interrupted || self.notices.changed && self.notices.follows_changes
     }
 
-    fn send(&mut self, attempt: Attempt, now: Instant) -> Op {
-        let earlier = attempt.unknown;
-        let first = earlier.map_or(now, |unknown| unknown.first);
-        self.attempt = Some(Attempt {
-            unknown: Some(Unknown { first, last: now }),
-            known: true,
-            ..attempt
-        });
-        self.in_flight = Some(InFlight { sent: now, earlier });
+    fn send(&mut self, mut attempt: Attempt, now: Instant) -> Op {
+        self.in_flight = Some(attempt.send(now));
+        self.attempt = Some(attempt);
         self.notices.interrupted = false;
         self.notices.changed = false;
         self.timers = Timers::default();
@@ -547,35 +476,12 @@ impl Acquisition {
         now: Instant,
         shard: u32,
     ) -> Option<GrantedLease> {
-        let Queued {
-            sent,
-            replied,
-            shard: clock,
-        } = self.attempt.as_ref()?.queued?;
-        // Another shard granted it, by another clock.
-        if clock != Some(shard) {
-            return None;
-        }
         // Only the reply to a request shows that replicas have acknowledged it.
         if self.options.replicated {
             return None;
         }
-        // The refusal is newer: this process was stopped, and the grant has expired.
-        if grant.now < replied {
-            return None;
-        }
-        let LeaseOptions { policy, fixed } = self.options.lease;
-        // A fixed lease lasts for its whole ttl, while the grant lasts until the first renewal.
-        if fixed.is_some_and(|ttl| ttl > grant.ttl) {
-            return None;
-        }
-        let ttl = queue::acceptance(self.options.lease.ttl()).min(grant.ttl);
-        let times = time::granted(sent, replied.until(grant.now), received, ttl);
-        let term = match fixed {
-            Some(_) => Term::Fixed(times.1),
-            None => Term::Renewed,
-        };
-        let granted = Lease::accepted(policy, ttl, term, times);
+        let attempt = self.attempt.as_ref()?;
+        let granted = attempt.accept(grant, received, shard, self.options.lease)?;
         self.finish(granted, grant.first, now)
     }
 
@@ -590,13 +496,14 @@ impl Acquisition {
             return None;
         }
         let attempt = self.attempt?;
+        let late_release = attempt.late_release(self.options.lease.ttl());
         Some(GrantedLease {
             id: attempt.lease,
             lease,
             hold,
             first,
             tokens: attempt.tokens,
-            late_release: self.late_release(&attempt).map(|late| late.at),
+            late_release: late_release.map(|late| late.at),
         })
     }
 
@@ -614,33 +521,17 @@ impl Acquisition {
             return;
         }
         if let Some(attempt) = self.attempt.take() {
-            self.abandoned = Some(self.abandoned_lease(&attempt, ReleaseOrder::Any));
+            self.abandoned = Some(attempt.abandoned(self.options.lease.ttl(), ReleaseOrder::Any));
         }
     }
 
     /// Abandons a lease id that cannot become a lease any more.
     fn abandon_attempt(&mut self) {
         if let Some(attempt) = self.attempt.take() {
-            self.abandoned = Some(self.abandoned_lease(&attempt, ReleaseOrder::Behind));
+            self.abandoned =
+                Some(attempt.abandoned(self.options.lease.ttl(), ReleaseOrder::Behind));
             self.notices = Notices::default();
         }
-    }
-
-    fn abandoned_lease(&self, attempt: &Attempt, order: ReleaseOrder) -> AbandonedLease {
-        AbandonedLease {
-            lease: attempt.lease,
-            ttl: self.options.lease.ttl(),
-            late: self.late_release(attempt),
-            order,
-        }
-    }
-
-    fn late_release(&self, attempt: &Attempt) -> Option<LateRelease> {
-        let ttl = self.options.lease.ttl().as_duration();
-        attempt.unknown.map(|unknown| LateRelease {
-            at: unknown.last.after(ttl),
-            single: unknown.first == unknown.last,
-        })
     }
 }
 

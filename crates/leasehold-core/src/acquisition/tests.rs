@@ -6,7 +6,8 @@ use self::host::Host;
 use super::*;
 use crate::id::ClientId;
 use crate::policy::Policy;
-use crate::time::Ttl;
+use crate::release::LateRelease;
+use crate::time::{StoreTime, Ttl};
 
 const SHARD: u32 = 7;
 const SPREAD: f64 = 0.5;

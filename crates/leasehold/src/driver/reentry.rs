@@ -54,17 +54,24 @@ impl Drop for ReentrySlot {
     }
 }
 
-// The mutexes of the model checker work only inside one of its models.
-#[cfg(all(test, not(feature = "__shuttle")))]
+#[cfg(test)]
 mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
     use crate::store::fixture;
 
-    /// A slot exists exactly as long as there is a reference to it.
     #[test]
     fn slots_leave_nothing_behind() {
+        #[cfg(not(feature = "__shuttle"))]
+        check_slots();
+        // The mutexes of the model checker work only inside one of its models.
+        #[cfg(feature = "__shuttle")]
+        shuttle::check_random(check_slots, 1);
+    }
+
+    /// A slot exists exactly as long as there is a reference to it.
+    fn check_slots() {
         let slots = ReentrySlots::default();
         for number in 1..1_000 {
             let key = fixture::key(&format!("n{}", number % 10));

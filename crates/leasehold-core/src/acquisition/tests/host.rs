@@ -1,6 +1,7 @@
 //! A machine and its host.
 
 use super::*;
+use crate::queue;
 
 /// Names lease ids by number and collects releases.
 pub(super) struct Host {
