@@ -1,5 +1,5 @@
-//! The output for programs: one JSON object for each command, and lines of them by `hold`. `docs/json.md` describes it, and
-//! `docs/schema/leasehold.json` is its schema.
+//! The output for programs: one JSON object for each command, and lines of them by `hold` and `watch`. `docs/json.md`
+//! describes it, and `docs/schema/leasehold.json` is its schema.
 //!
 //! The order of the fields is that of the keys. What is not known is null, and its key is there.
 
@@ -372,7 +372,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether arguments that the parser refuses request JSON. Behind `run` and `once` are those of another command.
+/// Whether arguments that the parser refuses request JSON. Behind `run`, `once` and `elect` are those of another command.
 pub(crate) fn is_requested(args: impl Iterator<Item = OsString>) -> bool {
     args.take_while(|arg| arg != "run" && arg != "once" && arg != "elect" && arg != "--")
         .any(|arg| arg == "--json")

@@ -233,6 +233,7 @@ fn failures_are_objects_with_json() {
         client.latch("ready", 2).unwrap().arrive().await.unwrap();
     });
     let none = Value::Null;
+    let _held = fixture.hold(&["job"]);
     for (args, kind, lock) in [
         (&["ls", "--store", &nobody][..], "unreachable", &none),
         (
