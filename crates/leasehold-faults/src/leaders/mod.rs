@@ -108,12 +108,7 @@ pub(crate) fn run(
 }
 
 impl Scenario {
-    fn run(
-        &'static self,
-        form: Form,
-        seed: u64,
-        keep: &impl Fn(&Path, &str, &CheckReport),
-    ) -> Row {
+    fn run(&'static self, form: Form, seed: u64, keep: &impl Fn(&Path, &str, &CheckReport)) -> Row {
         let changes = match form {
             Form::Short => self.short,
             Form::Percent(percent) => (self.changes * usize::from(percent)).div_ceil(100),
