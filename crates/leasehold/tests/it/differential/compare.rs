@@ -353,19 +353,15 @@ impl<'a> Player<'a> {
                 let expected = annotation::annotate(record, &mut stored, annotation.clone(), now);
                 let stored = stored.map(|stored| (kind.clone(), (stored, now.after_span(*keep))));
                 annotations.extend(stored);
-                (
-                    found.map(|found| format!("{found:?}")),
-                    format!("{expected:?}"),
-                )
+                let found = found.map(|found| format!("{found:?}"));
+                (found, format!("{expected:?}"))
             }
             AnnotationOp::Remove { .. } => {
                 let found = store.remove_annotation(key, kind).await;
                 let removed = annotations.remove(kind);
                 let expected = removed.is_some_and(|(_, until)| now < until);
-                (
-                    found.map(|found| format!("{found:?}")),
-                    format!("{expected:?}"),
-                )
+                let found = found.map(|found| format!("{found:?}"));
+                (found, format!("{expected:?}"))
             }
         };
         let found = found.map_err(|error| error.to_string())?;
