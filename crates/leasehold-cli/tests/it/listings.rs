@@ -239,6 +239,7 @@ fn failures_are_objects_with_json() {
     fs::write(fixture.path("damaged"), "this is no database").unwrap();
     let latches = store_with_latch(&fixture, "ready");
     let none = Value::Null;
+    let _held = fixture.hold(&["job"]);
     for (args, kind, lock) in [
         (&["ls", "--store", &nobody][..], "unreachable", &none),
         (
