@@ -75,6 +75,7 @@ pub(crate) struct Event<'a> {
     holder: Option<Client<'a>>,
     waiters: Option<usize>,
     leader: Option<Leader<'a>>,
+    since: Option<String>,
 }
 
 /// The output of `watchdog status`.
@@ -243,10 +244,13 @@ impl<'a> From<&'a EventRecord> for Event<'a> {
             LockEvent::Free => ("free", None),
             LockEvent::Granted(lease) => ("granted", Some(lease)),
             LockEvent::Released(lease) => ("released", Some(lease)),
+            LockEvent::Revoked(lease) => ("revoked", Some(lease)),
             LockEvent::Expired(lease) => ("expired", Some(lease)),
             LockEvent::QueueLength(_) => ("queue", None),
             LockEvent::LeaderChanged(_) => ("leader", None),
             LockEvent::Completed(_) => ("completed", None),
+            LockEvent::Unobserved(_) => ("unobserved", None),
+            LockEvent::Observed => ("observed", None),
             // Of a newer library.
             _ => ("other", None),
         };
@@ -270,6 +274,7 @@ impl<'a> From<&'a EventRecord> for Event<'a> {
                 }
                 _ => None,
             },
+            since: record.unobserved_since().and_then(output::rfc3339),
         }
     }
 }

@@ -346,7 +346,8 @@ impl Leaders {
     /// nobody leads, or the leader has not proclaimed a value yet.
     ///
     /// Terms never fall, and no value of a leader is followed by an earlier one. Of several changes between two calls,
-    /// only the newest is returned.
+    /// only the newest is returned. While the store fails, nothing is returned, and the last leader may not lead any more:
+    /// [`Mutex::events`] of [`Election::mutex`] reports that.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 use super::error::Fault;
 use super::notify::{Outbox, Registration};
 use super::row::{columns, get, signed};
-use super::{annotations, latches, records};
+use super::{annotations, latches, records, revocations};
 use crate::store::api::{Key, LatchObservation, Observation};
 
 /// How long a client is registered.
@@ -64,6 +64,7 @@ pub(super) fn observe(
     let observation = Observation {
         now,
         holder: holder.map(|hold| (hold.lease, now.until(hold.expires_at))),
+        revoked: revocations::load(db, key, now)?,
         waiters,
         annotation: annotations::load(db, key, kind, now)?,
         changed: None,

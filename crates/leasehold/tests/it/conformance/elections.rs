@@ -184,6 +184,11 @@ pub(super) async fn the_events_of_a_lock_come_in_their_order(fixture: Fixture) {
     assert_eq!(event().await, LockEvent::Granted(lease));
     assert_eq!(event().await, LockEvent::Expired(lease));
     drop(guard);
+    let guard = election.mutex().lock().await.unwrap();
+    let lease = guard.lease_id();
+    assert_eq!(event().await, LockEvent::Granted(lease));
+    drop(election.mutex().force_release().await.unwrap());
+    assert_eq!(event().await, LockEvent::Revoked(lease));
 }
 
 /// How many leaders there are before the last: one for each way in which a leadership ends. The fault campaign makes

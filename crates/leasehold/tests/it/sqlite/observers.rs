@@ -55,7 +55,14 @@ async fn a_registration_is_renewed_with_its_socket_and_removed_after_its_end() {
     let notified = tokio::time::timeout(NOTICED_MAX, changed).await;
     assert_eq!(notified, Ok(Ok(())));
 
+    let observed = async || observe().await.revoked;
+    applied(&writer, revoke("a")).await;
+    assert_eq!(observed().await, Some(lease(1)));
+    clock.advance(seconds(60));
+    assert_eq!(observed().await, None);
+
     clock.advance(seconds(61));
+    until_deleted(&fixture, &writer, "revocations").await;
     until_deleted(&fixture, &writer, "observers").await;
 }
 
