@@ -32,6 +32,7 @@ mod shell;
 mod show;
 mod signals;
 mod stderr;
+mod stream;
 mod variables;
 mod watchdog;
 

@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::output;
+use crate::stream;
 
 /// The number of lines that are kept for a stalled reader. Older ones are dropped: the last line of a run is the reason
 /// for its exit code.
@@ -48,7 +48,7 @@ pub(crate) fn flush() {
 }
 
 fn write_all(line: &[u8]) -> io::Result<()> {
-    output::write_all(&mut io::stderr(), line)
+    stream::write_all(&mut io::stderr(), line)
 }
 
 #[derive(Default)]

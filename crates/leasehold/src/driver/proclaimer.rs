@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Annotation, AnnotationKind, HoldId, Instant, Loss, Proclamation, Token, contention};
+use leasehold_core::{
+    Annotation, AnnotationKind, HoldId, Instant, Loss, Proclamation, Token, contention,
+};
 use tokio::sync::watch;
 
 use super::Driver;
