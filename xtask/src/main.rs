@@ -76,8 +76,8 @@ enum Task {
     /// Injects faults into real servers, holders and nodes of the watchdog, and checks the history.
     ///
     /// Options are those of the campaign: --short (40 s, the default), --minutes M, --long, --seed N, --times-percent N,
-    /// --only NAME,... with single, masters, random, watchdog or the scenarios of the watchdog. Complete campaigns write
-    /// docs/faults.
+    /// --only NAME,... with single, masters, random, leaders, watchdog or the scenarios of the last two. Complete
+    /// campaigns write docs/faults.
     Faults {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,

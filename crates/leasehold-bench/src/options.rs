@@ -162,8 +162,8 @@ pub(crate) enum Scenario {
     /// A lock passes back and forth between processes: the time from a release to the next acquisition,
     /// and what waiting costs the server
     Wakeup,
-    /// Observers of a lock or an election: the time from a release to the moment at which each of them is told the
-    /// next holder
+    /// Observers of a lock or an election: the time from a release until each of them is notified of the next
+    /// holder
     Observe,
     /// Many tasks and many locks, some wanted more often than others
     Many,

@@ -194,21 +194,21 @@ fn wakeup_needs_no_server() {
     check_only_the_store_is_left(&directory);
 }
 
-/// Checks a run with observers: each of them is told of each change.
+/// Checks a run with observers: each of them is notified of each change.
 fn check_observe(store: &str, args: &[&str]) -> Value {
     let report = report(store, &[&["observe", "--observers", "3"], args].concat());
     let changes = number(&report, "changes");
     assert!(changes > 0.0);
     assert_eq!(number(&report, "granted.count"), changes);
-    for name in ["told", "told_since_grant"] {
+    for name in ["notified", "notified_since_grant"] {
         assert_eq!(number(&report[name], "count"), 3.0 * changes, "{report}");
     }
-    assert!(number(&report, "told.p50_us") > 0.0);
+    assert!(number(&report, "notified.p50_us") > 0.0);
     report
 }
 
 #[test]
-fn every_observer_is_told_of_each_change() {
+fn every_observer_is_notified_of_each_change() {
     let server = RedisServer::start();
     let report = check_observe(&server.url(), &["--election", "--processes", "2"]);
     assert!(number(&report, "readings_per_change") > 0.0);

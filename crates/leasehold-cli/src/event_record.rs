@@ -13,3 +13,13 @@ pub(crate) struct EventRecord {
     /// The client of the lease that was granted, if its client info is known.
     pub(crate) client: Option<ClientInfo>,
 }
+
+impl EventRecord {
+    /// When the lock was observed last, if the event says that it is not any more.
+    pub(crate) fn unobserved_since(&self) -> Option<SystemTime> {
+        match self.event {
+            LockEvent::Unobserved(time) => self.time.checked_sub(time),
+            _ => None,
+        }
+    }
+}

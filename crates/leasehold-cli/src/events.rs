@@ -1,11 +1,13 @@
 //! `leasehold watch`: the events of locks, one in each line.
 
+use std::fmt;
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use leasehold::{Client, ClientInfo, LeaseId, LockEvent, Mutex};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::args::{EventsArgs, StoreArgs};
 use crate::connect::connect;
@@ -13,8 +15,12 @@ use crate::event_record::EventRecord;
 use crate::exit::Failure;
 use crate::{json, output};
 
-/// The time limit of a query for the client of a holder: its name must not delay the event.
+/// The time limit of the queries for the client info of a holder: it must not delay the event.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often it is queried, and the interval: a client writes it a moment after its first grant.
+const QUERIES_MAX: u32 = 5;
+const QUERY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Prints each event, until nobody reads them.
 pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, Failure> {
@@ -22,12 +28,18 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
     let (sender, mut records) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
     for name in &args.names {
-        tasks.spawn(send_events(client.mutex(name)?, sender.clone()));
+        let mutex = client.mutex(name)?;
+        tasks.spawn(send_events(client.clone(), mutex, sender.clone()));
     }
-    while let Some(record) = records.recv().await {
+    let mut no_reader = pin!(output::no_reader());
+    while let Some(record) = tokio::select! {
+        record = records.recv() => record,
+        () = &mut no_reader => None,
+    } {
         let record: EventRecord = record?;
         let text = match args.json {
             true => json::to_line(&json::Event::from(&record))?,
+            false if print_silence(&record, client.store()) => continue,
             false => text(&record),
         };
         if !output::write_to_reader(format!("{text}\n").as_bytes())? {
@@ -38,7 +50,11 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
 }
 
 /// Sends the events of a lock until they fail, or until nobody receives them.
-async fn send_events(mutex: Mutex, records: mpsc::Sender<leasehold::Result<EventRecord>>) {
+async fn send_events(
+    client: Client,
+    mutex: Mutex,
+    records: mpsc::Sender<leasehold::Result<EventRecord>>,
+) {
     let mut events = mutex.events();
     loop {
         let event = match events.next().await {
@@ -46,8 +62,8 @@ async fn send_events(mutex: Mutex, records: mpsc::Sender<leasehold::Result<Event
             Err(error) => return drop(records.send(Err(error)).await),
         };
         let time = SystemTime::now();
-        let client = match &event {
-            LockEvent::Held(lease) | LockEvent::Granted(lease) => client_of(&mutex, *lease).await,
+        let holder = match &event {
+            LockEvent::Held(lease) | LockEvent::Granted(lease) => holder(&client, *lease).await,
             _ => None,
         };
         let name = mutex.name().to_owned();
@@ -55,7 +71,7 @@ async fn send_events(mutex: Mutex, records: mpsc::Sender<leasehold::Result<Event
             time,
             name,
             event,
-            client,
+            client: holder,
         };
         if records.send(Ok(record)).await.is_err() {
             return;
@@ -63,10 +79,39 @@ async fn send_events(mutex: Mutex, records: mpsc::Sender<leasehold::Result<Event
     }
 }
 
-/// The client of a holder. `None`: it is not known, or the lock has passed on.
-async fn client_of(mutex: &Mutex, lease: LeaseId) -> Option<ClientInfo> {
-    let info = timeout(QUERY_TIMEOUT, mutex.holder()).await.ok()?.ok()??;
-    info.client.filter(|_| info.lease == lease)
+/// The client info of a holder, which may have released the lock meanwhile. `None`: it is not known.
+async fn holder(client: &Client, lease: LeaseId) -> Option<ClientInfo> {
+    let queries = async {
+        for query in 0..QUERIES_MAX {
+            if query > 0 {
+                sleep(QUERY_INTERVAL).await;
+            }
+            let found = client.client_info(lease.client).await.ok()?;
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    };
+    timeout(QUERY_TIMEOUT, queries).await.ok()?
+}
+
+/// Prints that events are missed or not missed any more, as it is no event of the lock. Returns whether it was that.
+fn print_silence(record: &EventRecord, store: &dyn fmt::Display) -> bool {
+    let name = &record.name;
+    match &record.event {
+        LockEvent::Unobserved(_) => {
+            let since = record.unobserved_since().and_then(output::rfc3339);
+            let since = since.unwrap_or_default();
+            note!(
+                "leasehold: lock {name:?} at {store}: not observed since {since}, because the store fails or does not \
+                 reply; events are missed meanwhile"
+            );
+        }
+        LockEvent::Observed => note!("leasehold: lock {name:?} at {store}: observed again"),
+        _ => return false,
+    }
+    true
 }
 
 fn text(record: &EventRecord) -> String {
@@ -78,7 +123,8 @@ fn text(record: &EventRecord) -> String {
         LockEvent::Held(lease) => format!("held by {}, lease {lease}", client()),
         LockEvent::Free => "free".to_owned(),
         LockEvent::Granted(lease) => format!("granted to {}, lease {lease}", client()),
-        LockEvent::Released(lease) => format!("released by lease {lease}, or freed by force"),
+        LockEvent::Released(lease) => format!("released, lease {lease}"),
+        LockEvent::Revoked(lease) => format!("revoked by an operator, lease {lease}"),
         LockEvent::Expired(lease) => format!("expired, lease {lease}"),
         LockEvent::QueueLength(waiters) => {
             format!("{} in the queue", output::count(*waiters, "waiter"))

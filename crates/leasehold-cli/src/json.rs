@@ -1,5 +1,5 @@
-//! The output for programs: one JSON object for each command, and lines of them by `hold`. `docs/json.md` describes it, and
-//! `docs/schema/leasehold.json` is its schema.
+//! The output for programs: one JSON object for each command, and lines of them by `hold` and `watch`. `docs/json.md`
+//! describes it, and `docs/schema/leasehold.json` is its schema.
 //!
 //! The order of the fields is that of the keys. What is not known is null, and its key is there.
 
@@ -75,6 +75,7 @@ pub(crate) struct Event<'a> {
     holder: Option<Client<'a>>,
     waiters: Option<usize>,
     leader: Option<Leader<'a>>,
+    since: Option<String>,
 }
 
 /// The output of `watchdog status`.
@@ -243,10 +244,13 @@ impl<'a> From<&'a EventRecord> for Event<'a> {
             LockEvent::Free => ("free", None),
             LockEvent::Granted(lease) => ("granted", Some(lease)),
             LockEvent::Released(lease) => ("released", Some(lease)),
+            LockEvent::Revoked(lease) => ("revoked", Some(lease)),
             LockEvent::Expired(lease) => ("expired", Some(lease)),
             LockEvent::QueueLength(_) => ("queue", None),
             LockEvent::LeaderChanged(_) => ("leader", None),
             LockEvent::Completed(_) => ("completed", None),
+            LockEvent::Unobserved(_) => ("unobserved", None),
+            LockEvent::Observed => ("observed", None),
             // Of a newer library.
             _ => ("other", None),
         };
@@ -270,6 +274,7 @@ impl<'a> From<&'a EventRecord> for Event<'a> {
                 }
                 _ => None,
             },
+            since: record.unobserved_since().and_then(output::rfc3339),
         }
     }
 }
@@ -367,7 +372,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether arguments that the parser refuses request JSON. Behind `run` and `once` are those of another command.
+/// Whether arguments that the parser refuses request JSON. Behind `run`, `once` and `elect` are those of another command.
 pub(crate) fn is_requested(args: impl Iterator<Item = OsString>) -> bool {
     args.take_while(|arg| arg != "run" && arg != "once" && arg != "elect" && arg != "--")
         .any(|arg| arg == "--json")

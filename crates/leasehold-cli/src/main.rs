@@ -41,7 +41,7 @@ use tokio::runtime::Builder;
 
 use self::args::{Cli, Command};
 use self::exit::Failure;
-use self::lock::job::Plan;
+use self::lock::plan::Plan;
 
 fn main() -> ExitCode {
     // Before the environment is parsed for arguments: a guardian is started by `run`, not by a user.

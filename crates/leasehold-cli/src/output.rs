@@ -4,13 +4,16 @@ use std::fmt;
 use std::io::{self, Write};
 use std::ops::RangeBounds;
 use std::os::fd::AsFd;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use jiff::Timestamp;
 use leasehold::LockInfo;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::termios::tcgetwinsize;
+use tokio::sync::oneshot;
 
 use crate::duration;
 use crate::exit::Failure;
@@ -169,6 +172,22 @@ pub(crate) fn write_to_reader(bytes: &[u8]) -> Result<bool, Failure> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::own("stdout cannot be written", error)),
+    }
+}
+
+/// Waits until nobody can read stdout any more: the reader of a pipe has ended.
+pub(crate) async fn no_reader() {
+    let (sender, ended) = oneshot::channel();
+    let wait = move || {
+        let stdout = io::stdout();
+        let mut stream = [PollFd::new(&stdout, PollFlags::empty())];
+        while poll(&mut stream, None) == Err(Errno::INTR) {}
+        let _ = sender.send(());
+    };
+    match thread::Builder::new().name("stdout".to_owned()).spawn(wait) {
+        Ok(_) => drop(ended.await),
+        // Then the next line shows it.
+        Err(_) => std::future::pending().await,
     }
 }
 

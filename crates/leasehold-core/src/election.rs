@@ -1,4 +1,4 @@
-//! Leader election: what an observer is told.
+//! Leader election: the leaders that an observer reports.
 //!
 //! An election is a mutex whose holder stores a value beside the record. Nothing in the rule of the mutex changes:
 //! a candidate leads when the lock is granted to it, and its term is the fencing token of that grant.
@@ -77,31 +77,32 @@ impl Leader {
     }
 }
 
-/// What an observer has been told so far: its terms never fall, and no value of a leader is followed by an earlier one.
+/// The leaders that an observer has reported so far: their terms never fall, and no value of a leader is followed by an
+/// earlier one.
 ///
-/// A store that lost its last writes in a failover can show a leader of an earlier term again. That leader is not
-/// told: a resource that checks tokens refuses its writes. Until a later term begins, the observer is told that there
-/// is no leader, since the one that it was told does not hold the lock any more.
+/// A store that lost its last writes in a failover can have a leader of an earlier term again. The observer does not
+/// report that leader: a resource that checks tokens refuses its writes. Until a later term begins, it reports that
+/// there is no leader, since the one that it reported last does not hold the lock any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LeaderFilter {
-    /// The leader that was told last. The outer `None`: nothing was told yet.
-    told: Option<Option<Leader>>,
-    /// The latest leader that was told, and the number of its value. A state without a leader does not end it.
+    /// The leader that was reported last. The outer `None`: nothing was reported yet.
+    reported: Option<Option<Leader>>,
+    /// The latest leader that was reported, and the number of its value. A state without a leader does not end it.
     latest: Option<(Leader, u64)>,
 }
 
 impl LeaderFilter {
-    /// Takes the next state of the store. Returns what the observer is told, if that differs from what it was told last.
+    /// Takes the next state of the store. Returns what the observer reports, if that differs from its last report.
     pub fn handle(
         &mut self,
         holder: Option<LeaseId>,
         value: Option<&Annotation>,
     ) -> Option<Option<Leader>> {
         let leader = Leader::numbered(holder, value).and_then(|read| self.latest_of(read));
-        if self.told.as_ref() == Some(&leader) {
+        if self.reported.as_ref() == Some(&leader) {
             return None;
         }
-        self.told = Some(leader.clone());
+        self.reported = Some(leader.clone());
         Some(leader)
     }
 

@@ -77,13 +77,13 @@ impl Slots {
     #[must_use]
     pub fn nearest(&self, time: StoreTime) -> i64 {
         let period = self.period();
-        number((2 * self.offset(time) + period).div_euclid(2 * period))
+        saturated((2 * self.offset(time) + period).div_euclid(2 * period))
     }
 
     /// The last slot whose time has come.
     #[must_use]
     pub fn last_begun(&self, time: StoreTime) -> i64 {
-        number(self.offset(time).div_euclid(self.period()))
+        saturated(self.offset(time).div_euclid(self.period()))
     }
 
     /// The time of a slot. `None`: it is before the epoch of the clock, or too late for it.
@@ -110,8 +110,8 @@ impl Slots {
     }
 }
 
-/// The quotient of two times in microseconds, of which the divisor is at least a million.
-fn number(slot: i128) -> i64 {
+/// The number of a slot. All slots of times in microseconds are within the bounds, as a period is at least a second.
+fn saturated(slot: i128) -> i64 {
     i64::try_from(slot).unwrap_or(if slot < 0 { i64::MIN } else { i64::MAX })
 }
 
@@ -169,7 +169,7 @@ pub enum Due {
 /// time `now`.
 ///
 /// The stored run is judged by its own times in the slots of this request. So another period or anchor than that of the
-/// last run is no special case. An anchor of the user's choice comes first. Otherwise the slots are those of the stored
+/// last run is not a special case. An anchor of the user's choice comes first. Otherwise the slots are those of the stored
 /// completion, which begin with the request of the first run. They are forgotten [`ANCHOR_PERIODS`] after the end of the
 /// last run. A completion that is as far in the future is forgotten, too: it was stored while the clock was wrong.
 #[must_use]

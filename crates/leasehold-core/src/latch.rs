@@ -35,7 +35,8 @@ pub struct LatchCount(NonZeroU32);
 
 impl LatchCount {
     /// The largest count. A store compares each arrival with those before it, and keeps their ids, up to 256 bytes each,
-    /// in one record: with this count that takes well under a millisecond in Redis, and 3 MB.
+    /// in one record. With this count a Redis server needs a millisecond for that, in which it does nothing else, and
+    /// 3 MB.
     pub const MAX: u32 = 10_000;
 
     /// A count within the limits.

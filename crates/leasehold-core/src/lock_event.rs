@@ -8,6 +8,9 @@ use crate::id::LeaseId;
 use crate::time::StoreTime;
 use crate::token::Token;
 
+/// How long a store keeps the mark of a revocation: observers read it within moments of the end of the lease.
+pub const REVOCATION_RETENTION: Duration = Duration::from_secs(60);
+
 /// The state of a lock as an observer has read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockState {
@@ -15,6 +18,8 @@ pub struct LockState {
     pub now: StoreTime,
     /// The holder, and the time until its lease expires unless it is renewed.
     pub holder: Option<(LeaseId, Duration)>,
+    /// The lease that was revoked last, unless that is longer ago than the retention.
+    pub revoked: Option<LeaseId>,
     /// How many leases wait in the queue of the store.
     pub waiters: usize,
     /// The leader that the observer is told.
@@ -31,9 +36,11 @@ pub enum LockEvent {
     Free,
     /// The lock was granted to this lease.
     Granted(LeaseId),
-    /// This lease ended before its time: its holder released it, or an operator freed the lock by force, or the store
-    /// has lost its record.
+    /// This lease ended before its time: its holder released it, or a watchdog did after the death of its holder, or the
+    /// store has lost its record.
     Released(LeaseId),
+    /// An operator revoked this lease: the lock was freed by force.
+    Revoked(LeaseId),
     /// The time of this lease has passed without a renewal.
     Expired(LeaseId),
     /// So many leases wait now.
@@ -42,6 +49,10 @@ pub enum LockEvent {
     LeaderChanged(Option<Leader>),
     /// A run of the periodic job with this name was completed under this fencing token.
     Completed(Token),
+    /// The last reading of the lock is this long ago, because the store fails. What happens from then on is not reported.
+    Unobserved(Duration),
+    /// The store replies again. The events behind this one are those between the last reading and this one.
+    Observed,
 }
 
 /// The events between two states, in the order in which they happened. `before` is `None` at the first state.
@@ -56,8 +67,10 @@ pub fn events(before: Option<&LockState>, after: &LockState) -> Vec<LockEvent> {
         Some(before) => {
             let last = before.holder.filter(|(lease, _)| holds(lease));
             if let Some((lease, left)) = last.filter(|(lease, _)| holder != Some(*lease)) {
-                events.push(match before.now.until(after.now) < left {
-                    true => LockEvent::Released(lease),
+                let is_early = before.now.until(after.now) < left;
+                events.push(match after.revoked == Some(lease) {
+                    true => LockEvent::Revoked(lease),
+                    false if is_early => LockEvent::Released(lease),
                     false => LockEvent::Expired(lease),
                 });
             }
@@ -110,9 +123,39 @@ mod tests {
         LockState {
             now: StoreTime::from_micros(seconds * 1_000_000),
             holder: holder.map(|number| (lease(number), Duration::from_secs(30))),
+            revoked: None,
             waiters,
             leader: None,
         }
+    }
+
+    #[test]
+    fn only_the_lease_that_was_revoked_is_reported_so() {
+        let revoked = |state: LockState, number| LockState {
+            revoked: Some(lease(number)),
+            ..state
+        };
+        let held = state(0, Some(1), 0);
+        for (after, event) in [
+            (revoked(state(1, None, 0), 1), LockEvent::Revoked(lease(1))),
+            // The reading is later than the end of the lease would have been.
+            (revoked(state(40, None, 0), 1), LockEvent::Revoked(lease(1))),
+            (revoked(state(1, None, 0), 2), LockEvent::Released(lease(1))),
+            (revoked(state(40, None, 0), 2), LockEvent::Expired(lease(1))),
+        ] {
+            assert_eq!(events(Some(&held), &after), std::slice::from_ref(&event));
+            let passed_on = LockState {
+                holder: state(0, Some(3), 0).holder,
+                ..after
+            };
+            let granted = LockEvent::Granted(lease(3));
+            assert_eq!(events(Some(&held), &passed_on), [event, granted]);
+        }
+        // Many masters: a minority has revoked it.
+        assert_eq!(events(Some(&held), &revoked(state(1, Some(1), 0), 1)), []);
+        let free = revoked(state(0, None, 0), 1);
+        assert_eq!(events(None, &free), [LockEvent::Free]);
+        assert_eq!(events(Some(&free), &revoked(state(1, None, 0), 1)), []);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The minimum hold: a released lock stays taken until a time has passed since its grant.
 //!
-//! The client computes the rest when it sends the release, and anew when it repeats it. The store then keeps the name
-//! for that rest. Each error is on the side of a longer hold: the time is counted from when the grant is known, which is
+//! The client computes the remaining time when it sends the release, and again when it repeats it. The store then keeps
+//! the name for that time. Each error is on the side of a longer hold: the time is counted from when the grant is known, which is
 //! after it, and to when the release is sent, which is before it is applied; and the passed time is reduced by what the
 //! local clock may gain on that of the store.
 
@@ -61,9 +61,9 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_shrinks_with_the_time_that_has_certainly_passed() {
+    fn the_remaining_time_shrinks_with_the_time_that_has_certainly_passed() {
         let minute = min_hold(60_000, 1_000);
-        // The drift is a hundredth and 2 ms. A rest is rounded up.
+        // The drift is a hundredth and 2 ms. The remaining time is rounded up.
         for (now, remaining) in [
             (0, Some(60_000)),
             (1_000, Some(60_000)),
@@ -85,7 +85,7 @@ mod tests {
 
     /// Whatever the clocks do within their drift, the name is free at the end of the minimum hold at the earliest.
     #[test]
-    fn no_rest_ends_before_the_minimum_hold() {
+    fn the_remaining_time_never_ends_before_the_minimum_hold() {
         for duration in [1, 100, 60_000, 86_400_000] {
             for held in [0, 1, 50, 59_000, 60_000, 86_000_000] {
                 let remaining = min_hold(duration, 0).remaining(at(held));

@@ -319,7 +319,12 @@ mod tests {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/faults/");
         let read = |file| fs::read_to_string(format!("{directory}{file}")).unwrap();
         let report: Report = serde_json::from_str(&read(DATA)).unwrap();
-        assert!(report.random.is_some() && report.watchdog.is_some());
+        let Report {
+            random,
+            leaders,
+            watchdog,
+        } = &report;
+        assert!(random.is_some() && leaders.is_some() && watchdog.is_some());
         assert_eq!(report.document(), read(DOCUMENT));
     }
 }

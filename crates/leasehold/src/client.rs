@@ -171,6 +171,22 @@ impl Client {
         Ok(entries.into_iter().map(LockInfo::from).collect())
     }
 
+    /// The client info of a client by its id, which its leases have: see [`LeaseId`](crate::LeaseId). It is written a moment
+    /// after the first lease of the client, and kept for at least two minutes after the last one. `None`: it is not known.
+    ///
+    /// # Errors
+    ///
+    /// As the store replies.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn client_info(&self, id: ClientId) -> Result<Option<ClientInfo>> {
+        let context = &self.driver.context;
+        let found = context.store.client_info(&self.space, id).await;
+        found.map_err(|error| error.at_store(&context.store))
+    }
+
     /// The id of this client, which all its leases have: those that it holds, and those with which it waits in
     /// [`LockInfo::waiters`]. Clones have the same id.
     #[must_use]

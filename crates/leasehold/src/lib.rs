@@ -58,7 +58,8 @@
 //!
 //! A leader that others can find is elected by [`Client::election`]: [`Election::campaign`] returns a [`Leadership`], a
 //! guard with a value that [`Election::observe`] shows to everybody. [`Mutex::events`] has the events of any lock.
-//! Work that must not be done again, once in a day or once for a version, is a [`Job`].
+//! Work that must not be done again, once in a day or once for a version, is a [`Job`]. Members that wait until all have
+//! arrived have a [`Latch`].
 //!
 //! # Observability
 //!

@@ -14,7 +14,7 @@ use self::caller::{Caller, Departure};
 use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure};
 use crate::lock::jeopardy::{self, describe_loss};
-use crate::lock::job::Plan;
+use crate::lock::plan::Plan;
 use crate::lock::watchdog::WatchdogReport;
 use crate::lock::{Outcome, Request};
 use crate::signals::Signals;

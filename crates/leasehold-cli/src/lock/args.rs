@@ -1,4 +1,4 @@
-//! The options of a lock, which `run` and `hold` have in common.
+//! The options of a lock, which `run`, `once`, `elect` and `hold` have in common.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use leasehold::{Guard, LossSignal};
 
-/// What a probe is answered.
+/// The lock under which the command runs. `None`: it does not run.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<Option<LossSignal>>);
 

@@ -1,10 +1,11 @@
 //! The lock of `run`, `once`, `elect` and `hold`: what these commands need to acquire a lock and to keep it.
 
 pub(crate) mod args;
+pub(crate) mod guard;
 pub(crate) mod health;
 mod holder;
 pub(crate) mod jeopardy;
-pub(crate) mod job;
+pub(crate) mod plan;
 mod waiting;
 pub(crate) mod watchdog;
 
@@ -14,7 +15,8 @@ use leasehold::watchdog::Watchdog;
 use leasehold::{Client, CompletionInfo, Durability, ErrorKind, Guard, Mutex};
 
 use self::args::LockArgs;
-use self::job::{Acquired, AnyGuard, Plan, Target};
+use self::guard::{Acquired, AnyGuard};
+use self::plan::{Plan, Target};
 use self::waiting::Progress;
 use crate::args::StoreArgs;
 use crate::connect::connect;

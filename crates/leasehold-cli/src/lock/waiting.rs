@@ -34,6 +34,13 @@ const MESSAGE_INTERVAL: Duration = Duration::from_secs(3);
 /// The same for messages of a kind into a file or a log.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
+/// A wait that is not explained, because it is neither at a terminal nor `--verbose`, prints only that the store fails:
+/// once, when it has failed for so long.
+const LOG_SILENCE: Duration = Duration::from_secs(3);
+
+/// The interval between two queries of such a wait, by which it notices that.
+const LOG_QUERY_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Connects to the store. One that refuses for a while is retried for as long as the lock may be waited for, or for a
 /// ttl.
 pub(super) async fn connected<F>(
@@ -67,7 +74,9 @@ where
         if left.is_zero() {
             return Err(failure);
         }
-        if !reported && pace.is_some_and(|pace| begun.elapsed() >= pace.begins) {
+        let begins = pace.map(|pace| pace.begins);
+        let begins = begins.or(prints_failures(args).then_some(LOG_SILENCE));
+        if !reported && begins.is_some_and(|begins| begun.elapsed() >= begins) {
             print_failure(&failure, None, Some(left));
             reported = true;
         }
@@ -108,6 +117,11 @@ fn print_failure(failure: &dyn fmt::Display, failed_for: Option<Duration>, left:
     }
 }
 
+/// Whether a store that fails for a while is printed.
+const fn prints_failures(args: &LockArgs) -> bool {
+    !args.quiet && !args.no_wait
+}
+
 /// When and how often the progress of a wait is printed.
 #[derive(Clone, Copy)]
 struct Pace {
@@ -122,10 +136,10 @@ struct Pace {
 }
 
 impl Pace {
-    /// `None`: nothing is printed.
+    /// `None`: it is not printed.
     fn of(args: &LockArgs) -> Option<Self> {
         let terminal = std::io::stderr().is_terminal();
-        if args.quiet || args.no_wait || !(terminal || args.verbose) {
+        if !prints_failures(args) || !(terminal || args.verbose) {
             return None;
         }
         Some(Self {
@@ -159,7 +173,9 @@ pub(super) struct Progress<'a> {
     printed: Option<Instant>,
     /// The holder and the position in the queue of the last message, unless the store has failed since.
     holder: Option<(Option<LeaseId>, Option<String>)>,
-    /// Whether it was printed that the store does not reply to the queries for the holder.
+    /// When the first query was sent since which the store does not reply to any.
+    unanswered: Option<Instant>,
+    /// Whether it was printed that the store does not reply to queries.
     silent: bool,
     /// Since when the store fails.
     failing: Option<Instant>,
@@ -184,6 +200,7 @@ impl<'a> Progress<'a> {
             queried: None,
             printed: None,
             holder: None,
+            unanswered: None,
             silent: false,
             failing: None,
             failure_printed: None,
@@ -206,7 +223,11 @@ impl<'a> Progress<'a> {
                 Some(error) => self.print_failure(&error),
                 None => {
                     self.failing = None;
-                    self.print_holder().await;
+                    match self.pace {
+                        Some(pace) => self.print_holder(pace).await,
+                        None if prints_failures(self.args) => self.print_long_silence().await,
+                        None => {}
+                    }
                 }
             }
         }
@@ -219,7 +240,8 @@ impl<'a> Progress<'a> {
         let announced = error.retry_after().is_some();
         let due = match self.pace {
             Some(pace) => announced || self.begun.elapsed() >= pace.begins,
-            None => announced && !self.args.quiet,
+            None if announced => !self.args.quiet,
+            None => prints_failures(self.args) && !self.silent && since.elapsed() >= LOG_SILENCE,
         };
         let interval = self.pace.map_or(LOG_INTERVAL, |pace| pace.interval);
         let printed = self.failure_printed;
@@ -239,11 +261,31 @@ impl<'a> Progress<'a> {
         print_failure(error, failed_for, left.into_iter().chain(limit).min());
     }
 
-    /// Prints the holder and the position in the queue, if they are not those of the last message.
-    async fn print_holder(&mut self) {
-        let Some(pace) = self.pace else {
+    /// Prints once that the store does not reply for a while.
+    async fn print_long_silence(&mut self) {
+        let since = self.unanswered;
+        let queried = self.queried.unwrap_or(self.begun).elapsed();
+        if since.is_none() && queried < LOG_QUERY_INTERVAL {
             return;
-        };
+        }
+        let now = Instant::now();
+        self.queried = Some(now);
+        let since = since.unwrap_or(now);
+        match self.mutex.is_locked().await {
+            Err(error) if error.kind() == ErrorKind::Unreachable => {
+                self.unanswered = Some(since);
+                if !self.silent && since.elapsed() >= LOG_SILENCE {
+                    print_silence(self.mutex.name(), self.client.store(), since.elapsed());
+                    self.silent = true;
+                }
+            }
+            // The acquisition fails, too, if the store refuses it.
+            _ => (self.unanswered, self.silent) = (None, false),
+        }
+    }
+
+    /// Prints the holder and the position in the queue, if they are not those of the last message.
+    async fn print_holder(&mut self, pace: Pace) {
         let queried = self.queried.is_some_and(|at| at.elapsed() < pace.queries);
         if queried || self.begun.elapsed() < pace.begins {
             return;

@@ -9,7 +9,7 @@ use super::run_until;
 use crate::args::{ElectCommand, StoreArgs};
 use crate::exit::{self, Failure};
 use crate::lock::health::Health;
-use crate::lock::job::Plan;
+use crate::lock::plan::Plan;
 use crate::signals::Signals;
 
 /// The shortest time from the begin of one campaign to that of the next, so that a command that fails at once leaves

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-use leasehold_testkit::{eventually, free_port};
+use leasehold_testkit::{OutputLines, Proxy, RedisServer, eventually, free_port};
 use serde_json::Value;
 
 use crate::schema::checked;
@@ -208,7 +208,7 @@ fn check_events(fixture: &Fixture) {
     let waiting = waiting.spawn().unwrap();
     assert_eq!(event("queue")["waiters"], 1);
     fixture.revoke(NAME);
-    assert_eq!(event("released")["lease"], lease);
+    assert_eq!(event("revoked")["lease"], lease);
     // The waiter has the lock, and no value.
     event("granted");
     assert_eq!(event("leader")["leader"], Value::Null);
@@ -229,6 +229,59 @@ fn events_are_printed_as_they_happen() {
     check_events(&fixture);
 }
 
+/// A stopped server accepts connections, and replies to nothing.
+#[test]
+fn a_store_that_does_not_reply_is_an_event() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let fixture = Fixture::with_store(proxy.url());
+    let start = |args: &[&str]| {
+        let mut watch = fixture.leasehold(["watch", "job"]);
+        let watch = watch.args(args);
+        let mut watch = watch
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = OutputLines::read(watch.stdout.take().unwrap());
+        let stderr = OutputLines::read(watch.stderr.take().unwrap());
+        (watch, stdout, stderr)
+    };
+    let (json, events, _) = start(&["--json"]);
+    let (people, lines, messages) = start(&[]);
+    let event = || checked("watch", &events.next_line().unwrap());
+    assert_eq!(event()["event"], "free");
+    lines.after("  job  free");
+    server.stop();
+    proxy.cut();
+    let silence = event();
+    assert_eq!(silence["event"], "unobserved");
+    let (since, time) = (silence["since"].as_str(), silence["time"].as_str());
+    assert!(since < time, "{silence}");
+    let message = messages.after("leasehold: lock \"job\" at redis://");
+    assert!(message.contains(": not observed since 20"), "{message}");
+    server.cont();
+    assert_eq!(event()["event"], "observed");
+    let message = messages.after("leasehold: lock \"job\" at redis://");
+    assert!(message.ends_with(": observed again"), "{message}");
+    // The client of a very short command is known, too, if its grant was read at all.
+    let granted = || {
+        assert_eq!(fixture.try_run(&["job"]), 0);
+        events.after_within("\"event\":\"granted\"", SOON / 100)
+    };
+    let mut line = None;
+    eventually(SOON, || {
+        line = granted();
+        line.is_some()
+    });
+    let line = line.unwrap();
+    assert!(line.contains("\"program\":\"sh\""), "{line}");
+    for watch in [json, people] {
+        kill("TERM", watch.id());
+        finish(watch);
+    }
+}
+
 #[test]
 fn events_are_printed_for_people() {
     let fixture = Fixture::new();
@@ -241,7 +294,7 @@ fn events_are_printed_for_people() {
     elect.args(["-c", "until grep -q leader events; do sleep 0.02; done"]);
     assert_eq!(code(&mut elect), 0);
     eventually(SOON, || {
-        fixture.read("events").contains("  job  released by lease ")
+        fixture.read("events").contains("  job  released, lease ")
     });
     let events = fixture.read("events");
     assert!(
@@ -255,4 +308,7 @@ fn events_are_printed_for_people() {
     assert!(!events.contains('\u{1b}'), "{events}");
     kill("TERM", fixture.line_of("watch").parse().unwrap());
     watch.wait().unwrap();
+    // It ends with its reader, although nothing happens any more.
+    let mut first = fixture.shell("leasehold watch job | head -n 1");
+    assert!(stdout(&first.run_to_end()).ends_with("  job  free\n"));
 }

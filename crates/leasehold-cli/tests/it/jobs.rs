@@ -1,6 +1,6 @@
 //! Jobs: `run --every`, `once` and `jobs`.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -63,7 +63,11 @@ fn twenty_starts_complete_one_run(fixture: &Fixture) {
         completed.iter().all(|(_, code)| *code == Some(0)),
         "{codes:?}"
     );
-    // None of them before the end.
+    let is_after = |(at, _): &(u128, _)| *at >= ended;
+    assert!(
+        completed.iter().all(is_after),
+        "an exit before the end of the command"
+    );
     let mut after: Vec<_> = completed.iter().map(|(at, _)| at - ended).collect();
     after.sort_unstable();
     println!(
@@ -121,11 +125,14 @@ fn a_run_that_was_complete_already_has_an_exit_code_and_a_message() {
     }
 }
 
+fn jobs(fixture: &Fixture, args: &[&str]) -> Output {
+    fixture.leasehold([&["jobs"], args].concat()).run_to_end()
+}
+
 #[test]
 fn jobs_are_listed_and_reset() {
     let fixture = Fixture::new();
-    let jobs = |args: &[&str]| fixture.leasehold([&["jobs"], args].concat()).run_to_end();
-    let none = jobs(&[]);
+    let none = jobs(&fixture, &[]);
     assert!(none.status.success() && stdout(&none).is_empty());
     assert!(stderr(&none).starts_with("no completed runs are recorded in "));
     let anchor = "2026-01-05T02:00:00Z";
@@ -144,7 +151,7 @@ fn jobs_are_listed_and_reset() {
         code(&mut start(&fixture, &["once", "migrate", "--key", "v1"])),
         0
     );
-    let table = stdout(&jobs(&[]));
+    let table = stdout(&jobs(&fixture, &[]));
     let mut lines = table.lines();
     let header: Vec<_> = lines.next().unwrap().split_whitespace().collect();
     assert_eq!(
@@ -162,7 +169,7 @@ fn jobs_are_listed_and_reset() {
         next.starts_with("in ") && nightly.contains(" ago "),
         "{table}"
     );
-    let listed = checked("jobs", &stdout(&jobs(&["--json"])));
+    let listed = checked("jobs", &stdout(&jobs(&fixture, &["--json"])));
     let (migrate, nightly) = (&listed["jobs"][0], &listed["jobs"][1]);
     assert_eq!(
         (&migrate["name"], &migrate["key"]),
@@ -176,9 +183,13 @@ fn jobs_are_listed_and_reset() {
         (&nightly["exit_code"], &nightly["overdue"]),
         (&0.into(), &false.into())
     );
+    records_are_reset(&fixture);
+}
 
+/// The records of `nightly`, and of `migrate` for the key `v1`.
+fn records_are_reset(fixture: &Fixture) {
     // The records that may be meant are named.
-    let other = jobs(&["--reset", "migrate"]);
+    let other = jobs(fixture, &["--reset", "migrate"]);
     assert!(stdout(&other).ends_with("; recorded: --key v1\n"));
     for (args, removed) in [
         (&["nightly", "--key", "v1"][..], false),
@@ -187,16 +198,16 @@ fn jobs_are_listed_and_reset() {
         (&["nightly"], false),
         (&["migrate", "--key", "v1"], true),
     ] {
-        let output = jobs(&[&["--reset"], args, &["--json"]].concat());
+        let output = jobs(fixture, &[&["--reset"], args, &["--json"]].concat());
         let reset = checked("jobs_reset", &stdout(&output));
         assert_eq!(reset["reset"], removed, "{args:?}");
         assert_eq!(output.status.code(), Some(i32::from(!removed)), "{args:?}");
     }
     assert_eq!(
-        code(&mut start(&fixture, &["once", "migrate", "--key", "v1"])),
+        code(&mut start(fixture, &["once", "migrate", "--key", "v1"])),
         0
     );
-    let reset = jobs(&["--reset", "migrate", "--key", "v1"]);
+    let reset = jobs(fixture, &["--reset", "migrate", "--key", "v1"]);
     assert!(stdout(&reset).contains("the run of migrate for v1 was removed"));
 }
 

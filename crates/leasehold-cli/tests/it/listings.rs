@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Stdio;
 
+use leasehold::Client;
 use leasehold_testkit::{Masters, RedisServer, eventually, free_port};
 use serde_json::Value;
 
@@ -225,7 +226,14 @@ fn failures_are_objects_with_json() {
     let nobody = format!("redis://127.0.0.1:{}", free_port());
     let locked = format!("redis://127.0.0.1:{}", server.port());
     fs::write(fixture.path("damaged"), "this is no database").unwrap();
+    let latches = format!("sqlite:{}", fixture.path("latches").display());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(&latches).await.unwrap();
+        client.latch("ready", 2).unwrap().arrive().await.unwrap();
+    });
     let none = Value::Null;
+    let _held = fixture.hold(&["job"]);
     for (args, kind, lock) in [
         (&["ls", "--store", &nobody][..], "unreachable", &none),
         (
@@ -242,7 +250,16 @@ fn failures_are_objects_with_json() {
         (&["show", "a{b"], "invalid_name", &"a{b".into()),
         (&["doctor", "--store", "nonsense"], "invalid_config", &none),
         (&["ls", "--password-file", "missing"], "system", &none),
-        (&["release", "job"], "usage", &"job".into()),
+        (
+            &["show", "ready", "--store", &latches],
+            "conflict",
+            &"ready".into(),
+        ),
+        (
+            &["release", "--force", "ready", "--store", &latches],
+            "conflict",
+            &"ready".into(),
+        ),
         (&["ls", "--watch", "1ms"], "usage", &none),
         (&["show"], "usage", &none),
         (

@@ -172,8 +172,14 @@ fn a_stopped_store_is_printed_soon_and_given_up_when_it_was_printed() {
     let stranger = format!("{}:1", "0".repeat(32));
     server.cli(&["SET", "leasehold:{default:job}", &stranger, "PX", "600000"]);
     let args = ["--ttl", "6s", "job"];
+    // Neither at a terminal nor with `-v`, so that only the failure of the store is printed.
+    let mut logged = fixture.run_script(&args, "true");
+    let logged = logged.stderr(Stdio::piped()).spawn().unwrap();
     let (waiting, lines) = wait_at_terminal(&fixture, &args, "true");
     lines.after("leasehold: job is held by ");
+    eventually(SOON, || {
+        server.cli(&["LLEN", "leasehold:{default:job}:queue"]) == "4"
+    });
     server.stop();
     let stopped = Instant::now();
     let line = lines.after("leasehold: waiting: lock \"job\" at redis://127.0.0.1:");
@@ -194,6 +200,16 @@ fn a_stopped_store_is_printed_soon_and_given_up_when_it_was_printed() {
         "{taken} s, but: {line}"
     );
     assert_eq!(finish(waiting).status.code(), Some(125));
+    let logged = finish(logged);
+    let text = stderr(&logged);
+    let printed: Vec<_> = text.lines().collect();
+    assert_eq!(
+        (logged.status.code(), printed.len()),
+        (Some(125), 2),
+        "{text}"
+    );
+    let silence = "leasehold: waiting: lock \"job\" at redis://127.0.0.1:";
+    assert!(printed[0].starts_with(silence), "{text}");
     // The next run does not even connect.
     let (waiting, lines) = wait_verbosely(&fixture, &args);
     let line = lines.after("leasehold: waiting: lock \"job\" at redis://127.0.0.1:");

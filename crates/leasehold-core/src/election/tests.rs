@@ -29,8 +29,8 @@ struct World {
     leases: u64,
     failovers: u8,
     filter: LeaderFilter,
-    /// The largest term that the observer was told, its lease and the number of its value.
-    told: Option<(Token, LeaseId, u64)>,
+    /// The largest term that the observer has reported, its lease and the number of its value.
+    reported: Option<(Token, LeaseId, u64)>,
 }
 
 /// The rule of the observer: as shipped, or broken.
@@ -122,36 +122,38 @@ impl World {
         if rule == Rule::GoesBack {
             self.filter = LeaderFilter::default();
         }
-        let told = match rule {
+        let reported = match rule {
             Rule::Silent if self.failovers > 0 => None,
             _ => self.filter.handle(seen, value.as_ref()),
         };
-        if rule == Rule::Forgets && told == Some(None) {
+        if rule == Rule::Forgets && reported == Some(None) {
             self.filter = LeaderFilter::default();
         }
         let leader = Leader::of(holder, value.as_ref());
         let mut violations = Vec::new();
-        let is_later = |leader: &Leader| self.told.is_none_or(|(term, ..)| leader.term > term);
-        if leader.as_ref().is_some_and(is_later) && told != Some(leader.clone()) {
+        let is_later = |leader: &Leader| self.reported.is_none_or(|(term, ..)| leader.term > term);
+        if leader.as_ref().is_some_and(is_later) && reported != Some(leader.clone()) {
             violations.push(Violation::LeaderNotTold);
         }
-        if let Some(Some(told)) = told {
+        if let Some(Some(reported)) = reported {
             let of = |leader: &Leader| (leader.term, leader.lease);
-            if Some(of(&told)) != leader.as_ref().map(of) {
+            if Some(of(&reported)) != leader.as_ref().map(of) {
                 violations.push(Violation::PhantomLeader);
             }
-            let value = told.value.parse().unwrap();
-            match self.told {
-                Some((term, ..)) if told.term < term => violations.push(Violation::TermFell),
-                Some((term, lease, _)) if told.term == term && told.lease != lease => {
+            let value = reported.value.parse().unwrap();
+            match self.reported {
+                Some((term, ..)) if reported.term < term => violations.push(Violation::TermFell),
+                Some((term, lease, _)) if reported.term == term && reported.lease != lease => {
                     violations.push(Violation::TermOfTwoLeases);
                 }
-                Some((term, _, last)) if told.term == term && value < last => {
+                Some((term, _, last)) if reported.term == term && value < last => {
                     violations.push(Violation::ValueWentBack);
                 }
                 _ => {}
             }
-            self.told = self.told.max(Some((told.term, told.lease, value)));
+            self.reported = self
+                .reported
+                .max(Some((reported.term, reported.lease, value)));
         }
         violations
     }
@@ -206,7 +208,7 @@ fn broken_rules_are_noticed() {
 }
 
 #[test]
-fn an_observer_is_told_each_change_once() {
+fn an_observer_reports_each_change_once() {
     let value = |number, token, text: &str| Annotation {
         lease: lease(number),
         token: Token::new(token).unwrap(),
@@ -215,8 +217,8 @@ fn an_observer_is_told_each_change_once() {
     let (first, second) = (value(1, 10, "9 a"), value(2, 20, "1 b"));
     let mut filter = LeaderFilter::default();
     let mut tell = |holder: Option<u64>, value: Option<&Annotation>| {
-        let told = filter.handle(holder.map(lease), value)?;
-        Some(told.map_or("none".to_owned(), |leader| leader.value.to_string()))
+        let reported = filter.handle(holder.map(lease), value)?;
+        Some(reported.map_or("none".to_owned(), |leader| leader.value.to_string()))
     };
     assert_eq!(tell(None, None).as_deref(), Some("none"));
     assert_eq!(tell(Some(1), None), None);
@@ -229,7 +231,7 @@ fn an_observer_is_told_each_change_once() {
     // The successor has not proclaimed its value yet.
     assert_eq!(tell(Some(2), Some(&first)).as_deref(), Some("none"));
     assert_eq!(tell(Some(2), Some(&second)).as_deref(), Some("b"));
-    // A failover brings the first leader back: the observer is not told of it, neither before nor after nobody leads.
+    // A failover brings the first leader back: the observer does not report it, neither before nor after nobody leads.
     assert_eq!(tell(Some(1), Some(&first)).as_deref(), Some("none"));
     assert_eq!(tell(None, None), None);
     assert_eq!(tell(Some(1), Some(&first)), None);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It is one line. The first word is the version. Times are seconds of the store's clock since the Unix epoch. In a
-//! text, `%` and whatever would end a word are written as `%25`. A reader ignores fields that it does not know, so a
+//! text, `%`, white space and control characters are written by their bytes, such as `%25`. A reader ignores fields that it does not know, so a
 //! field that must not be ignored needs another version.
 
 use std::fmt;

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 
 use super::facts::{Facts, Hold, Observer, Process};
 use super::report::{CheckReport, Count, Margin};
-use crate::clock::Nanos;
+use crate::clock::{MILLI, Nanos};
 use crate::history::ObservedLeader;
+
+/// How long a reading of the store may take on a busy machine, until its observer is told.
+const READING_MAX: Nanos = 2_000 * MILLI;
 
 /// An observer, with its process and its election.
 type Observing<'a> = (&'a Process, &'a str, &'a Observer);
@@ -91,6 +94,7 @@ fn check_observer(
             Some(hold) if is_grant(facts, hold, election, leader) && hold.requested <= at => {
                 if is_new {
                     measure(process, hold.granted, at, report);
+                    check_current(facts, process, hold, at, report);
                 }
             }
             None if died_with_grant(facts, election, leader) => {}
@@ -122,14 +126,41 @@ fn died_with_grant(facts: &Facts, election: &str, leader: &ObservedLeader) -> bo
 
 /// Measures how long after its grant an observer was told a leader, unless the observer's process stood still.
 fn measure(process: &Process, granted: Nanos, told: Nanos, report: &mut CheckReport) {
-    let mut stalls = process.stalls.iter();
     let began_before = process.observers.values().any(|observer| {
         let first = observer.leaders.first();
         first.is_some_and(|(first, _)| *first <= granted)
     });
-    if began_before && !stalls.any(|(from, until)| *from <= told && *until >= granted) {
+    if began_before && !process.stood_still(granted, told) {
         let delay = told.saturating_sub(granted);
         report.margin(Margin::Observed, delay.cast_signed());
+    }
+}
+
+/// A leader that an observer is told was the holder in the reading, so no other has led for long.
+fn check_current(
+    facts: &Facts,
+    process: &Process,
+    hold: &Hold,
+    told: Nanos,
+    report: &mut CheckReport,
+) {
+    let later = facts
+        .holds
+        .iter()
+        .filter(|other| other.name == hold.name && other.token > hold.token);
+    let Some(next) = later.min_by_key(|other| other.granted) else {
+        return;
+    };
+    let forgot = !facts.keeps_grants && facts.forgot(&hold.name, hold.granted, told);
+    if next.granted + READING_MAX < told && !forgot && !process.stood_still(next.granted, told) {
+        report.violation(format!(
+            "P13 the observer of {:?} in process {} was told {} at {told}, but {} led since {}",
+            hold.name,
+            process.name,
+            facts.describe(hold),
+            facts.describe(next),
+            next.granted
+        ));
     }
 }
 

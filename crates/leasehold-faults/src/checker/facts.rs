@@ -294,11 +294,8 @@ impl Facts {
         report.add(Count::Processes, self.processes.len() as u64);
         report.add(Count::Requested, self.requested);
         for process in &self.processes {
-            let stalled = |(from, until): (Nanos, Nanos)| {
-                let mut stalls = process.stalls.iter();
-                stalls.any(|(begin, end)| *begin <= until && *end >= from)
-            };
-            for (from, until) in process.blocked.iter().filter(|block| !stalled(**block)) {
+            let stalled = |block: &&(Nanos, Nanos)| process.stood_still(block.0, block.1);
+            for (from, until) in process.blocked.iter().filter(|block| !stalled(block)) {
                 report.add(Count::LongestBlock, (until - from) / MILLI);
             }
         }
@@ -314,6 +311,14 @@ impl Facts {
                 report.add(Count::StepsLate, u64::from(late));
             }
         }
+    }
+}
+
+impl Process {
+    /// Whether none of its threads ran at some time.
+    pub(super) fn stood_still(&self, from: Nanos, until: Nanos) -> bool {
+        let mut stalls = self.stalls.iter();
+        stalls.any(|(begin, end)| *begin <= until && *end >= from)
     }
 }
 

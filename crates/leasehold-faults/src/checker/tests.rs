@@ -1,5 +1,7 @@
 //! Each check finds its violation in a history, and none in a similar one without it. Times are in milliseconds.
 
+mod elections;
+
 use super::check;
 use super::report::Count::{
     self, CountsCompared, Granted, KilledHolding, LateRequests, Lost, OverlapsForgotten,
@@ -197,6 +199,13 @@ fn late_notification(stalled: Events, at: u64) -> Builder {
     one(events).process("1-1", second(102))
 }
 
+/// The first holder renews its lease long after its grant, and another one is granted it all the same.
+fn renewed() -> Builder {
+    let renewed = (13..20).map(|at| held(at * 10, at * 10 + 60));
+    let events: Vec<_> = renewed.collect();
+    one(first_with(events)).process("1-1", second(200))
+}
+
 /// The first holder reads its grant when another has the lock.
 fn late_reader() -> Builder {
     let events = vec![requested(10), granted(56, "a:1", 11_000), held(56, 70)];
@@ -308,6 +317,7 @@ fn violations_of_holds_are_found() {
     // A fault before the first grant excuses nothing, nor does one that keeps all.
     finds("P1 two holders", &two().fault(FlushAll, 5, 6));
     finds("P1 two holders", &two().fault(RestartKept, 40, 41));
+    finds("P1 two holders", &renewed().fault(FlushAll, 40, 41));
     finds("P1 two holders", &late_reader());
     finds("P1 two holders", &lost_counter(None));
     // Whatever one of many masters forgot.

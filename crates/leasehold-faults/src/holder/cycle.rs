@@ -126,10 +126,7 @@ impl Cycle {
             false => Ok(()),
         };
         outer.work(&mut self.fence, &mut self.rng, half).await;
-        if outer.is_lost() && self.rng.bool() {
-            // A holder that does not even release leaves it to the store to pass the lock on.
-            sleep_up_to(&mut self.rng, 2 * self.shared.config.ttl_ms).await;
-        }
+        outer.leave_to_store(&mut self.rng).await;
         self.release(hold, guard).await;
         reentered
     }

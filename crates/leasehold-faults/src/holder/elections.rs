@@ -194,9 +194,7 @@ impl Candidate {
         }
         lead.work(&mut self.fence, &mut self.rng, LEADERSHIP_MAX)
             .await;
-        if lead.is_lost() {
-            return;
-        }
+        lead.leave_to_store(&mut self.rng).await;
         self.shared.record(hold, HoldEvent::Releasing);
         let outcome = super::outcome(&leadership.resign().await);
         self.shared.record(hold, HoldEvent::Released { outcome });

@@ -6,6 +6,9 @@ use leasehold::Token;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
+/// The reply to a write with a token that is too small.
+pub(super) const REJECTED: &str = "rejected";
+
 /// A task's connection to the fenced resource, opened by the first write.
 pub(super) struct Fence {
     port: u16,

@@ -1,5 +1,6 @@
 //! A hold, and the critical steps during it.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use leasehold::{Guard, Mutex};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
-use super::fence::Fence;
+use super::fence::{self, Fence};
 use crate::clock;
 use crate::history::{HoldEvent, ObservationKind};
 
@@ -49,7 +50,7 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Makes critical steps for a duration, unless the lease is lost or the work is to stop.
+    /// Makes critical steps for a duration, unless the lease is lost, a write is rejected or the work is to stop.
     pub(super) async fn work(&self, fence: &mut Fence, rng: &mut Rng, duration: Duration) {
         self.observe_while(self.steps(fence, rng, duration)).await;
     }
@@ -59,11 +60,18 @@ impl<'a> Hold<'a> {
         let mut states = self.guard.states();
         let mut work = pin!(work);
         loop {
+            let mut next = pin!(states.next());
+            // The state is read in the last poll, and the process may be stopped right after that.
+            let mut polled = clock::now();
+            let notified = poll_fn(|context| {
+                polled = clock::now();
+                next.as_mut().poll(context)
+            });
             tokio::select! {
                 biased;
-                Some(state) = states.next() => {
+                Some(state) = notified => {
                     let kind = ObservationKind::Notification;
-                    self.shared.observe(self.number, clock::now(), state, kind);
+                    self.shared.observe(self.number, polled, state, kind);
                 }
                 outcome = &mut work => return outcome,
             }
@@ -82,9 +90,11 @@ impl<'a> Hold<'a> {
             if rng.bool() {
                 sleep_up_to(rng, STEP_MAX_MS).await;
             }
+            let rejected = outcome == fence::REJECTED;
             self.shared.record(hold, HoldEvent::Stepped(outcome));
             sleep_up_to(rng, 20).await;
-            if tokio::time::Instant::now() >= end || self.stop.is_cancelled() {
+            let ended = tokio::time::Instant::now() >= end || self.stop.is_cancelled();
+            if rejected || ended {
                 // What follows happens in the knowledge of this state.
                 self.observe(false);
                 return;
@@ -104,8 +114,11 @@ impl<'a> Hold<'a> {
         !state.is_lost()
     }
 
-    pub(super) fn is_lost(&self) -> bool {
-        self.guard.state().is_lost()
+    /// If the lease is lost: a holder that does not even release leaves it to the store to pass the lock on.
+    pub(super) async fn leave_to_store(&self, rng: &mut Rng) {
+        if self.guard.state().is_lost() && rng.bool() {
+            sleep_up_to(rng, 2 * self.shared.config.ttl_ms).await;
+        }
     }
 
     /// Records the hold count in the store.

@@ -7,7 +7,7 @@ use crate::clock::Nanos;
 use crate::history::Fault;
 
 /// The outcome of a scenario.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) report: CheckReport,
     /// The time from the kill of each leader to its successor.

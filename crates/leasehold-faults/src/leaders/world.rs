@@ -94,9 +94,9 @@ impl World {
         }
         while self.progress.grants() < ELECTIONS.len() + changes {
             let step = match self.rng.u8(..100) {
-                0..40 => Step::Kill,
-                40..65 => Step::Pause,
-                65..80 => Step::Resign,
+                0..35 => Step::Kill,
+                35..60 => Step::Pause,
+                60..70 => Step::Resign,
                 _ => Step::ServerFault,
             };
             self.step(step);

@@ -33,8 +33,8 @@ pub use self::job::{Job, JobBuilder};
 pub use self::latch::Latch;
 use self::runtime::Threads;
 use crate::{
-    Cause, ClientBuilder, ClientId, CompletionInfo, Durability, Error, Instant, LeaseId, LockInfo,
-    Owner, Result, Shutdown, State, Token,
+    Cause, ClientBuilder, ClientId, ClientInfo, CompletionInfo, Durability, Error, Instant,
+    LeaseId, LockInfo, Owner, Result, Shutdown, State, Token,
 };
 
 thread_local! {
@@ -132,6 +132,15 @@ impl Client {
     /// As [`crate::Client::locks`].
     pub fn locks(&self) -> Result<Vec<LockInfo>> {
         self.threads.wait(self.client.locks())
+    }
+
+    /// The client info of a client by its id. See [`crate::Client::client_info`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::client_info`].
+    pub fn client_info(&self, id: ClientId) -> Result<Option<ClientInfo>> {
+        self.threads.wait(self.client.client_info(id))
     }
 
     /// The id of this client. See [`crate::Client::id`].

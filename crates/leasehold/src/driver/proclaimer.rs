@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Annotation, AnnotationKind, Instant, Loss, Proclamation, Token, contention};
+use leasehold_core::{
+    Annotation, AnnotationKind, HoldId, Instant, Loss, Proclamation, Token, contention,
+};
 use tokio::sync::watch;
 
 use super::Driver;
 use super::active_lease::ActiveLease;
+use super::hold::Hold;
 use super::primitives::{AbortHandle, report};
 use crate::fork::Process;
 use crate::store::BoxFuture;
@@ -37,30 +40,27 @@ struct Written {
 }
 
 impl Proclaimer {
-    /// Begins to write a value under a lease that holds its lock.
-    pub(crate) fn start(
-        driver: &Arc<Driver>,
-        lease: &Arc<ActiveLease>,
-        token: Token,
-        value: Arc<str>,
-    ) -> Self {
+    /// Begins to write a value under a hold, which has its lease for itself.
+    pub(crate) fn start(hold: &Hold, value: Arc<str>) -> Self {
         let (value, proclaimed) = watch::channel(Proclamation { number: 1, value });
         let (result, written) = watch::channel(Written {
             number: 0,
             result: Ok(()),
         });
+        let context = &hold.driver.context;
         let task = Task {
-            driver: Arc::clone(driver),
-            lease: Arc::clone(lease),
-            token,
+            driver: Arc::clone(&hold.driver),
+            lease: Arc::clone(&hold.lease),
+            hold: hold.id,
+            token: hold.token,
             proclaimed,
             written: result,
         };
         Self {
             value,
             written,
-            task: driver.context.runtime.spawn(task.run()).abort_handle(),
-            process: driver.context.process,
+            task: context.runtime.spawn(task.run()).abort_handle(),
+            process: context.process,
         }
     }
 
@@ -100,13 +100,14 @@ impl Drop for Proclaimer {
 struct Task {
     driver: Arc<Driver>,
     lease: Arc<ActiveLease>,
+    hold: HoldId,
     token: Token,
     proclaimed: watch::Receiver<Proclamation>,
     written: watch::Sender<Written>,
 }
 
 impl Task {
-    /// Writes each value, one at a time, until the lease is lost: a leader that gave up is not shown to observers.
+    /// Writes each value, one at a time, until the hold is lost: a leader that gave up is not shown to observers.
     async fn run(mut self) {
         let driver = Arc::clone(&self.driver);
         let clock = &driver.context.clock;
@@ -159,7 +160,7 @@ impl Task {
     }
 
     fn is_lost(&self, now: Instant) -> bool {
-        self.lease.lock().lease.state(now).is_lost()
+        self.lease.state(self.hold, now).is_lost()
     }
 
     fn write(&self, proclamation: &Proclamation) -> BoxFuture<'_, Result<Result<(), Loss>>> {

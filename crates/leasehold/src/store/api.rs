@@ -130,6 +130,17 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>>;
 
+    /// The description of a client, whether it holds a lock or not. `None`: none is kept.
+    ///
+    /// # Errors
+    ///
+    /// The store's error.
+    fn client_info<'a>(
+        &'a self,
+        space: &'a Keyspace,
+        client: ClientId,
+    ) -> BoxFuture<'a, Result<Option<ClientInfo>>>;
+
     /// Stores an annotation for `keep`, by the rule of [`leasehold_core::annotation`]: only if its lease holds the lock.
     /// The inner error is the state of the lock otherwise, and nothing is stored.
     ///

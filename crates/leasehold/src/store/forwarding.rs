@@ -137,6 +137,14 @@ impl<W: ForwardingStore> Store for W {
         ForwardingStore::register_client(self, space, client, info, ttl)
     }
 
+    fn client_info<'a>(
+        &'a self,
+        space: &'a Keyspace,
+        client: ClientId,
+    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
+        self.inner().client_info(space, client)
+    }
+
     fn annotate<'a>(
         &'a self,
         key: &'a Key,

@@ -7,8 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::annotation::{self, Annotation, AnnotationKind};
 use leasehold_core::latch::{self, Arrival, LatchRecord, LatchRefusal, LatchStatus};
+use leasehold_core::lock_event::REVOCATION_RETENTION;
 use leasehold_core::mutex::{self, Loss, Record};
-use leasehold_core::{ClientId, Instant, StoreTime};
+use leasehold_core::{ClientId, Instant, LeaseId, Outcome, StoreTime};
 
 use crate::clock::{BootClock, Clock};
 use crate::store::api::private::Sealed;
@@ -56,6 +57,8 @@ struct Tables {
     /// With the time until which they are kept.
     annotations: HashMap<(Key, AnnotationKind), (Annotation, StoreTime)>,
     latches: HashMap<Key, LatchRecord>,
+    /// The lease that was revoked last, for observers, with the time until which it is kept.
+    revocations: HashMap<Key, (LeaseId, StoreTime)>,
     clients: HashMap<ClientId, (ClientInfo, StoreTime)>,
     listeners: HashMap<ClientId, Weak<dyn Listener>>,
     gc_at: usize,
@@ -129,6 +132,7 @@ impl MemoryStore {
         Ok(Observation {
             now,
             holder: holder.map(|hold| (hold.lease, now.until(hold.expires_at))),
+            revoked: tables.revoked(key, now),
             waiters: record.map_or(0, |record| visible(record, now).1),
             annotation: tables.annotation(key, kind, now).cloned(),
             changed,
@@ -179,7 +183,10 @@ impl Tables {
             return Reply::Rejected(named(error, &request.key));
         }
         let Self {
-            records, listeners, ..
+            records,
+            listeners,
+            revocations,
+            ..
         } = self;
         let listener = |client| listeners.get(&client).and_then(Weak::upgrade);
         let record = match records.get_mut(&request.key) {
@@ -197,6 +204,10 @@ impl Tables {
         if visible(record, now) != before {
             changed.push(&request.key);
         }
+        if let Outcome::Revoked { lease: Some(lease) } = outcome {
+            let revoked = (lease, now.after_span(REVOCATION_RETENTION));
+            revocations.insert(request.key.clone(), revoked);
+        }
         let now = Some(now);
         Reply::Applied { outcome, now }
     }
@@ -207,6 +218,12 @@ impl Tables {
             Some(latch) if latch.is_kept(now) => Err(used_as_latch()),
             _ => Ok(()),
         }
+    }
+
+    /// The lease that was revoked last.
+    fn revoked(&self, key: &Key, now: StoreTime) -> Option<LeaseId> {
+        let (lease, until) = self.revocations.get(key)?;
+        (now < *until).then_some(*lease)
     }
 
     /// Stores an annotation by the rule.
@@ -238,7 +255,7 @@ impl Tables {
         (now < *until).then_some(annotation)
     }
 
-    /// Removes free records, and expired clients, annotations and latches, whenever the tables have doubled since the last time.
+    /// Removes free records and everything that has expired, whenever the tables have doubled since the last time.
     ///
     /// A free record is kept as long as its counter is ahead of the clock. The clock of this store is never set
     /// back, so after that a new record would issue the same tokens.
@@ -255,6 +272,7 @@ impl Tables {
         });
         self.clients.retain(|_, (_, until)| now < *until);
         self.annotations.retain(|_, (_, until)| now < *until);
+        self.revocations.retain(|_, (_, until)| now < *until);
         self.latches.retain(|_, latch| latch.is_kept(now));
         self.gc_at = (self.records.len() + self.annotations.len() + self.latches.len()) * 2;
     }
@@ -344,6 +362,14 @@ impl Store for MemoryStore {
             lock(&self.tables).clients.insert(client, entry);
             Ok(())
         })
+    }
+
+    fn client_info<'a>(
+        &'a self,
+        _space: &'a Keyspace,
+        client: ClientId,
+    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
+        Box::pin(async move { Ok(lock(&self.tables).client_info(client, self.now())) })
     }
 
     fn annotate<'a>(

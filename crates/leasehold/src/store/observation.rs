@@ -18,6 +18,9 @@ pub struct Observation {
     pub now: StoreTime,
     /// The lease that holds the lock, and the time until it expires unless it is renewed. `None`: the lock is free.
     pub holder: Option<(LeaseId, Duration)>,
+    /// The lease that was revoked last, unless that is longer ago than
+    /// [`REVOCATION_RETENTION`](leasehold_core::lock_event::REVOCATION_RETENTION).
+    pub revoked: Option<LeaseId>,
     /// How many leases wait in the queue of the store.
     pub waiters: usize,
     /// The annotation.

@@ -150,8 +150,8 @@ impl Election {
 
     /// The leader at this moment. `None`: nobody leads, or the leader has not proclaimed a value yet.
     ///
-    /// Two calls may return leaders whose terms fall, if the store has lost its last writes in between; those of
-    /// [`Election::observe`] never do.
+    /// The term or the value of a second call may be an earlier one, if the store has lost its last writes in between or
+    /// has applied a write late; those of [`Election::observe`] never are.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl Leadership {
         let hold = guard.hold_mut();
         // Each leadership has a lease of its own: a late write for the one before is refused.
         hold.prevent_handoff();
-        let proclaimer = Proclaimer::start(&hold.driver, &hold.lease, hold.token, value);
+        let proclaimer = Proclaimer::start(hold, value);
         report(|| metrics::counter!("leasehold_leader_changes_total").increment(1));
         Self { proclaimer, guard }
     }
@@ -346,7 +346,8 @@ impl Leaders {
     /// nobody leads, or the leader has not proclaimed a value yet.
     ///
     /// Terms never fall, and no value of a leader is followed by an earlier one. Of several changes between two calls,
-    /// only the newest is returned.
+    /// only the newest is returned. While the store fails, nothing is returned, and the last leader may not lead any more:
+    /// [`Mutex::events`] of [`Election::mutex`] reports that.
     ///
     /// # Errors
     ///

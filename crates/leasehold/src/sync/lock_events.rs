@@ -9,7 +9,7 @@ use leasehold_core::{Annotation, AnnotationKind, LeaderFilter};
 
 use crate::Result;
 use crate::driver::Driver;
-use crate::driver::observer::Observer;
+use crate::driver::observer::{Observer, Update};
 use crate::store::{Key, Observation};
 
 /// The events of a lock, one after the other. Made by [`Mutex::events`](crate::Mutex::events).
@@ -19,6 +19,8 @@ pub struct LockEvents {
     completions: Option<Observer>,
     filter: LeaderFilter,
     state: Option<LockState>,
+    /// Whether the store has failed since that state, and the last event says so.
+    unobserved: bool,
     /// The last completion record. The outer `None`: it was not read yet.
     completion: Option<Option<Annotation>>,
     events: VecDeque<LockEvent>,
@@ -33,6 +35,7 @@ impl LockEvents {
             completions: completions.then(|| observer(AnnotationKind::Completion)),
             filter: LeaderFilter::default(),
             state: None,
+            unobserved: false,
             completion: None,
             events: VecDeque::new(),
         }
@@ -40,7 +43,9 @@ impl LockEvents {
 
     /// Waits for the next event. The first one is the state of the lock.
     ///
-    /// Of leases that come and go between two readings of the store, nothing is known.
+    /// Of leases that come and go between two readings of the store, nothing is known. A store that fails for more than
+    /// three seconds is reported by [`LockEvent::Unobserved`], and its next reply by [`LockEvent::Observed`]. While nothing
+    /// changes, silence is noticed at the next reading: after 10 s at Redis, 20 s at a file.
     ///
     /// # Errors
     ///
@@ -63,10 +68,13 @@ impl LockEvents {
             };
             tokio::select! {
                 biased;
-                state = self.observer.next() => {
-                    let state = state?;
-                    self.handle_state(&state);
-                }
+                update = self.observer.next_update() => match update? {
+                    Update::State(state) => self.handle_state(&state),
+                    Update::Silence(time) => {
+                        self.unobserved = true;
+                        self.events.push_back(LockEvent::Unobserved(time));
+                    }
+                },
                 completion = completion => {
                     let completion = completion?.annotation.clone();
                     let event = lock_event::completed(self.completion.as_ref(), completion.as_ref());
@@ -85,9 +93,13 @@ impl LockEvents {
         let state = LockState {
             now: observation.now,
             holder: observation.holder,
+            revoked: observation.revoked,
             waiters: observation.waiters,
             leader: changed.unwrap_or(last),
         };
+        if std::mem::take(&mut self.unobserved) {
+            self.events.push_back(LockEvent::Observed);
+        }
         self.events
             .extend(lock_event::events(before.as_ref(), &state));
         self.state = Some(state);

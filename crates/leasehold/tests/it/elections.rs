@@ -42,7 +42,7 @@ async fn apply_late(harness: &Harness, leadership: &Leadership, number: u64, val
     let key = keyspace("leasehold", "default").key(Name::parse(NAME).unwrap());
     let stored = harness
         .store
-        .annotate(&key, &AnnotationKind::Value, &annotation, TTL);
+        .annotate(&key, &AnnotationKind::Value, &annotation, TTL * 10);
     stored.await.unwrap().unwrap();
 }
 

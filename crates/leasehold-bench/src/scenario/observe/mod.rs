@@ -1,4 +1,4 @@
-//! `observe`: the time from a release to the moment at which each of many observers is told the next holder, or from a
+//! `observe`: the time from a release to the moment at which each of many observers is notified of the next holder, or from a
 //! resignation to the next leader.
 //!
 //! The run itself has two candidates, each with a connection of its own, which pass the lock back and forth. The
@@ -29,7 +29,7 @@ use crate::{Result, print_step, runtime};
 /// The lock, or the election.
 const NAME: &str = "observed";
 
-/// The time from one change to the next: the next candidate is waiting by then, and the observers have been told that.
+/// The time from one change to the next: the next candidate is waiting by then, and the observers have been notified of that.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// The number of changes that only warm up.
@@ -41,21 +41,21 @@ struct Findings {
     /// From just before the release to the grant in the other client.
     granted: Latencies,
     /// From just before the release to the observers.
-    told: Latencies,
+    notified: Latencies,
     /// From the grant to the observers.
-    told_since_grant: Latencies,
+    notified_since_grant: Latencies,
     changes: u64,
     /// What the changes cost. `None`: not measured.
     used: Option<Usage>,
 }
 
 /// The observers of a run.
-enum Audience {
-    Here(Observers),
+enum ObserverGroup {
+    Local(Observers),
     Workers(Workers),
 }
 
-/// Lets a lock or a leadership change hands, and waits each time until all observers have been told.
+/// Lets a lock or a leadership change hands, and waits each time until all observers have been notified.
 pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
     runtime(1)?.block_on(async {
         let first = target.open().await?;
@@ -67,22 +67,22 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
             Candidate::new(&first, settings, NAME)?,
             Candidate::new(&second, settings, NAME)?,
         ];
-        let mut audience = Audience::start(settings, target, &first).await?;
+        let mut group = ObserverGroup::start(settings, target, &first).await?;
         print_step("measuring");
         let mut findings = Findings::default();
         let mut held = candidates[0].acquire().await?;
         for _ in 0..WARM_UPS {
-            held = change(&mut candidates, held, &mut audience, &mut findings).await?;
+            held = change(&mut candidates, held, &mut group, &mut findings).await?;
         }
         findings = Findings::default();
         let before = Usage::now(&first).await?;
         let end = Moment::now().after(settings.duration);
         while Moment::now() < end {
-            held = change(&mut candidates, held, &mut audience, &mut findings).await?;
+            held = change(&mut candidates, held, &mut group, &mut findings).await?;
         }
         findings.used = Some(Usage::now(&first).await?.since(&before));
         held.release().await?;
-        if let Audience::Workers(workers) = audience {
+        if let ObserverGroup::Workers(workers) = group {
             workers.finish().await?;
         }
         Ok(report::report(settings, &first.store(), &findings))
@@ -93,7 +93,7 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
 async fn change(
     candidates: &mut [Candidate; 2],
     held: Held,
-    audience: &mut Audience,
+    group: &mut ObserverGroup,
     findings: &mut Findings,
 ) -> Result<Held> {
     candidates.reverse();
@@ -113,32 +113,34 @@ async fn change(
     findings
         .granted
         .record_nanos(granted.nanos_since(released), 1);
-    for told in audience.told(next.lease()).await? {
-        findings.told.record_nanos(told.nanos_since(released), 1);
-        let since_grant = told.nanos_since(granted);
-        findings.told_since_grant.record_nanos(since_grant, 1);
+    for notified in group.notified(next.lease()).await? {
+        findings
+            .notified
+            .record_nanos(notified.nanos_since(released), 1);
+        let since_grant = notified.nanos_since(granted);
+        findings.notified_since_grant.record_nanos(since_grant, 1);
     }
     Ok(next)
 }
 
-impl Audience {
+impl ObserverGroup {
     async fn start(settings: &Settings, target: &Target, session: &Session) -> Result<Self> {
         Ok(match target.is_private() {
             true => {
                 let session = target.reopen(session)?;
-                Self::Here(Observers::start(&session, settings, settings.observers).await?)
+                Self::Local(Observers::start(&session, settings, settings.observers).await?)
             }
             false => Self::Workers(Workers::start(target, settings, settings.processes).await?),
         })
     }
 
-    /// Waits until all observers have been told this holder, and returns when.
-    async fn told(&mut self, lease: LeaseId) -> Result<Vec<Moment>> {
+    /// Waits until all observers have been notified of this holder. Returns when.
+    async fn notified(&mut self, lease: LeaseId) -> Result<Vec<Moment>> {
         match self {
-            Self::Here(observers) => observers.told(lease).await,
+            Self::Local(observers) => observers.notified(lease).await,
             Self::Workers(workers) => {
-                let told: Vec<Vec<Moment>> = workers.ask(&lease.to_string()).await?;
-                Ok(told.concat())
+                let notified: Vec<Vec<Moment>> = workers.ask(&lease.to_string()).await?;
+                Ok(notified.concat())
             }
         }
     }

@@ -16,14 +16,14 @@ use crate::worker::{Orders, reply};
 use crate::workers::Job;
 use crate::{Failure, Result, failed};
 
-/// The longest time in which an observer must be told. Where the store pushes nothing, it polls.
-const TOLD_MAX: Duration = Duration::from_secs(60);
+/// The longest time in which an observer must be notified. Where the store pushes nothing, it polls.
+const NOTIFIED_MAX: Duration = Duration::from_secs(60);
 
 /// Observers that share a client, each with a task of its own.
 pub(super) struct Observers {
     count: usize,
-    /// Each lease that an observer was told, and when.
-    told: mpsc::UnboundedReceiver<(LeaseId, Moment)>,
+    /// Each lease that an observer was notified of, and when.
+    notified: mpsc::UnboundedReceiver<(LeaseId, Moment)>,
     tasks: JoinSet<Result<()>>,
 }
 
@@ -32,7 +32,7 @@ enum Observer {
     Election(Leaders),
 }
 
-/// Takes part as a worker: an order is the lease that all observers are to be told.
+/// Takes part as a worker: an order is the lease that all observers are to be notified of.
 pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
     let session = job.target.open().await?;
     let Settings {
@@ -45,7 +45,7 @@ pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
     reply(&())?;
     while let Some(lease) = orders.next::<String>().await? {
         let lease = lease.parse().map_err(failed("the lease of an order"))?;
-        reply(&observers.told(lease).await?)?;
+        reply(&observers.notified(lease).await?)?;
     }
     Ok(())
 }
@@ -56,9 +56,9 @@ pub(super) fn part_of(number: u16, observers: u16, processes: u16) -> u16 {
 }
 
 impl Observers {
-    /// Starts observers, and waits until each of them has been told the present state.
+    /// Starts observers, and waits until each of them has been notified of the present state.
     pub(super) async fn start(session: &Session, settings: &Settings, count: u16) -> Result<Self> {
-        let (sender, told) = mpsc::unbounded_channel();
+        let (sender, notified) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         for _ in 0..count {
             let mutex = session.mutex(NAME)?;
@@ -71,21 +71,21 @@ impl Observers {
         }
         Ok(Self {
             count: count.into(),
-            told,
+            notified,
             tasks,
         })
     }
 
-    /// Waits until all have been told this lease, and returns when.
-    pub(super) async fn told(&mut self, lease: LeaseId) -> Result<Vec<Moment>> {
+    /// Waits until all have been notified of this lease, and returns when.
+    pub(super) async fn notified(&mut self, lease: LeaseId) -> Result<Vec<Moment>> {
         let mut moments = Vec::with_capacity(self.count);
         let collect = async {
             while moments.len() < self.count {
                 tokio::select! {
                     biased;
-                    told = self.told.recv() => {
-                        let told = told.filter(|(told, _)| *told == lease);
-                        moments.extend(told.map(|(_, moment)| moment));
+                    notified = self.notified.recv() => {
+                        let notified = notified.filter(|(notified, _)| *notified == lease);
+                        moments.extend(notified.map(|(_, moment)| moment));
                     }
                     Some(ended) = self.tasks.join_next() => {
                         ended.map_err(failed("a task of the bench"))??;
@@ -94,13 +94,13 @@ impl Observers {
             }
             Ok::<_, Failure>(())
         };
-        match timeout(TOLD_MAX, collect).await {
+        match timeout(NOTIFIED_MAX, collect).await {
             Ok(collected) => collected.map(|()| moments),
             Err(_) => Err(format!(
-                "of {} observers {} were told a holder in {} s",
+                "of {} observers {} were notified of a holder in {} s",
                 self.count,
                 moments.len(),
-                TOLD_MAX.as_secs()
+                NOTIFIED_MAX.as_secs()
             )
             .into()),
         }
@@ -108,10 +108,10 @@ impl Observers {
 }
 
 impl Observer {
-    async fn observe(mut self, told: mpsc::UnboundedSender<(LeaseId, Moment)>) -> Result<()> {
+    async fn observe(mut self, notified: mpsc::UnboundedSender<(LeaseId, Moment)>) -> Result<()> {
         loop {
             if let Some(lease) = self.next_holder().await? {
-                let _ = told.send((lease, Moment::now()));
+                let _ = notified.send((lease, Moment::now()));
             }
         }
     }

@@ -18,8 +18,8 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
         "election": settings.election,
         "changes": changes,
         "granted": findings.granted.spread(),
-        "told": findings.told.spread(),
-        "told_since_grant": findings.told_since_grant.spread(),
+        "notified": findings.notified.spread(),
+        "notified_since_grant": findings.notified_since_grant.spread(),
         "readings_per_change": server.map(|server| round(per(server.readings, changes))),
         "server_cpu_us_per_change": cpu_us.map(|us| round(us / per(changes.max(1), 1))),
     }));

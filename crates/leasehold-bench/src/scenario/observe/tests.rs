@@ -17,8 +17,8 @@ fn report(server: Option<ServerStats>) -> Report {
     };
     let findings = Findings {
         granted: latencies([200; 10]),
-        told: latencies(301..=400),
-        told_since_grant: latencies(101..=200),
+        notified: latencies(301..=400),
+        notified_since_grant: latencies(101..=200),
         changes: 10,
         used: Some(used),
     };
@@ -36,11 +36,11 @@ fn figures_are_what_was_counted() {
         ("observers", 100.0),
         ("changes", 10.0),
         ("granted.p50_us", 200.0),
-        ("told.count", 100.0),
-        ("told.p50_us", 350.0),
-        ("told.p99_us", 399.0),
-        ("told.max_us", 400.0),
-        ("told_since_grant.p50_us", 150.0),
+        ("notified.count", 100.0),
+        ("notified.p50_us", 350.0),
+        ("notified.p99_us", 399.0),
+        ("notified.max_us", 400.0),
+        ("notified_since_grant.p50_us", 150.0),
         ("readings_per_change", 2.5),
         ("server_cpu_us_per_change", 500.0),
     ]);

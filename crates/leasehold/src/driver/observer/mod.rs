@@ -4,6 +4,7 @@ mod observed;
 mod readings;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::AnnotationKind;
 
@@ -13,6 +14,13 @@ use self::readings::Subscription;
 use super::Driver;
 use crate::Result;
 use crate::store::Key;
+
+/// What an observer is told.
+pub(crate) enum Update<S> {
+    State(Arc<S>),
+    /// The store has not replied, or has failed, for a while. The last state was read this long ago.
+    Silence(Duration),
+}
 
 /// Reads a part of the state of a name, at first and after each change.
 ///
@@ -66,6 +74,15 @@ impl<T: Observed> Observer<T> {
     ///
     /// Dropping the future loses no change.
     pub(crate) async fn next(&mut self) -> Result<Arc<T::State>> {
+        loop {
+            if let Update::State(state) = self.next_update().await? {
+                return Ok(state);
+            }
+        }
+    }
+
+    /// As [`Observer::next`], but also returns that the store fails for a while: once, until it replies again.
+    pub(crate) async fn next_update(&mut self) -> Result<Update<T::State>> {
         let Self {
             driver,
             key,
@@ -81,7 +98,7 @@ impl<T: Observed> Observer<T> {
             tokio::select! {
                 biased;
                 () = driver.closed() => {}
-                state = subscription.next() => return state,
+                update = subscription.next(&*driver.context.clock) => return update,
             }
         }
     }

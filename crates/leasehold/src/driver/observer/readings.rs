@@ -8,6 +8,7 @@ use std::time::Duration;
 use leasehold_core::{Instant, contention, time};
 use tokio::sync::{Notify, watch};
 
+use super::Update;
 use super::observed::Observed;
 use crate::driver::clock::Clock;
 use crate::driver::context::Context;
@@ -28,6 +29,9 @@ const READ_INTERVAL_MIN: Duration = Duration::from_millis(5);
 /// How many readings may follow each other at once after a while without any: that of a new holder, and that of the
 /// value which it writes a moment later.
 const READ_BURST: u32 = 3;
+
+/// How long the store may fail before that is reported: longer than it takes to connect again.
+const SILENCE_MIN: Duration = Duration::from_secs(3);
 
 /// The readings of a client: of each part of the state of a name that is observed.
 pub(crate) struct SharedReadings<T: Observed>(Table<T>);
@@ -80,6 +84,8 @@ impl<T: Observed> SharedReadings<T> {
 /// The readings of one part of the state of a name, until this is dropped.
 struct Readings<S> {
     newest: watch::Receiver<Option<Reading<S>>>,
+    /// Since when there is no reading, while the store fails for a while.
+    silence: watch::Receiver<Option<Instant>>,
     requests: Arc<Requests>,
     task: AbortHandle,
 }
@@ -110,6 +116,7 @@ struct Requests {
 impl<S: Send + Sync + 'static> Readings<S> {
     fn start<T: Observed<State = S>>(context: &Context, key: &Key, observed: &T) -> Self {
         let (sender, newest) = watch::channel(None);
+        let (silent, silence) = watch::channel(None);
         let requests = Arc::<Requests>::default();
         let task = Task {
             context: context.clone(),
@@ -117,10 +124,13 @@ impl<S: Send + Sync + 'static> Readings<S> {
             observed: observed.clone(),
             requests: Arc::clone(&requests),
             newest: sender,
+            silence: silent,
             pace: Pace::new(),
+            known_at: None,
         };
         Self {
             newest,
+            silence,
             requests,
             task: context.runtime.spawn(task.run()).abort_handle(),
         }
@@ -144,31 +154,46 @@ pub(super) struct Subscription<S> {
     newest: watch::Receiver<Option<Reading<S>>>,
     /// The number of the last reading that does not count for it.
     after: u64,
+    silence: watch::Receiver<Option<Instant>>,
+    /// Whether it has returned that the store fails, since the last reading.
+    silent: bool,
 }
 
 impl<S> Subscription<S> {
     fn new(readings: Arc<Readings<S>>, after: u64) -> Self {
         Self {
             newest: readings.newest.clone(),
+            silence: readings.silence.clone(),
             readings,
             after,
+            silent: false,
         }
     }
 
-    /// The newest reading, once it is another than the last one.
+    /// The newest reading, once it is another than the last one; or once the silence of the store.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses no reading.
-    pub(super) async fn next(&mut self) -> Result<Arc<S>> {
+    pub(super) async fn next(&mut self, clock: &dyn Clock) -> Result<Update<S>> {
         loop {
             let newest = self.newest.borrow_and_update().clone();
             if let Some(reading) = newest.filter(|reading| reading.number > self.after) {
-                self.after = reading.number;
-                return reading.result;
+                (self.after, self.silent) = (reading.number, false);
+                return reading.result.map(Update::State);
+            }
+            let silent_since = *self.silence.borrow_and_update();
+            if let Some(since) = silent_since.filter(|_| !self.silent) {
+                self.silent = true;
+                return Ok(Update::Silence(clock.now().since(since)));
             }
             self.readings.requests.next.notify_one();
-            if self.newest.changed().await.is_err() {
+            let changed = tokio::select! {
+                biased;
+                changed = self.newest.changed() => changed,
+                changed = self.silence.changed() => changed,
+            };
+            if changed.is_err() {
                 return Err(Error::new(
                     ErrorKind::ShutDown,
                     "the runtime of the client has ended, so nothing is observed any more",
@@ -185,7 +210,10 @@ struct Task<T: Observed> {
     observed: T,
     requests: Arc<Requests>,
     newest: watch::Sender<Option<Reading<T::State>>>,
+    silence: watch::Sender<Option<Instant>>,
     pace: Pace,
+    /// When the last state was known.
+    known_at: Option<Instant>,
 }
 
 impl<T: Observed> Task<T> {
@@ -205,10 +233,21 @@ impl<T: Observed> Task<T> {
         loop {
             self.pace.count();
             let number = self.requests.begun.fetch_add(1, Ordering::SeqCst) + 1;
-            let read = self.observed.read(&*context.store, &self.key).await;
+            let since = failing.unwrap_or_else(|| context.clock.now());
+            let mut read = self.observed.read(&*context.store, &self.key);
+            let read = tokio::select! {
+                biased;
+                read = &mut read => read,
+                () = context.clock.sleep_until(since.after(SILENCE_MIN)) => {
+                    self.report_silence(since);
+                    read.await
+                }
+            };
             let now = context.clock.now();
             match read {
                 Ok(mut state) => {
+                    self.known_at = Some(now);
+                    self.silence.send_replace(None);
                     let change = NextChange::of(T::next_change(&mut state), now);
                     let result = Ok(Arc::new(state));
                     return (Reading { number, result }, Some(change));
@@ -216,6 +255,9 @@ impl<T: Observed> Task<T> {
                 Err(error) if error.is_transient() => {
                     let error = context.name_error(error, &self.key);
                     report(|| tracing::debug!(%error, "the state of a lock could not be observed"));
+                    if now.since(since) >= SILENCE_MIN {
+                        self.report_silence(since);
+                    }
                     let since = *failing.get_or_insert(now);
                     let retry = contention::retry_after(now.since(since));
                     let retry = error.retry_after().map_or(retry, |after| after.max(retry));
@@ -227,6 +269,13 @@ impl<T: Observed> Task<T> {
                 }
             }
         }
+    }
+
+    /// Reports that the store has failed since an instant, or for longer.
+    fn report_silence(&self, since: Instant) {
+        let since = self.known_at.unwrap_or(since);
+        self.silence
+            .send_if_modified(|silence| silence.replace(since) != Some(since));
     }
 
     /// Waits until the state has changed and an observer waits for that, or until a new one needs a reading.

@@ -115,7 +115,7 @@ pub(super) async fn completions(
                     let error = errors::command_error("GET", &name, error);
                     return Err(reader.name_error(error));
                 }
-                // One that has expired meanwhile, or a foreign value, is none.
+                // One that has expired meanwhile, or a foreign value, is left out.
                 reply => {
                     let annotation = parse(reply);
                     found.extend(annotation.map(|it| (key.clone(), kind.clone(), it)));

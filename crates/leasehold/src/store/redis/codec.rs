@@ -456,6 +456,8 @@ mod tests {
         assert!(script.contains(&format!("HIGH_STEP = {step}")));
         let acceptance = leasehold_core::queue::ACCEPTANCE_MS;
         assert!(script.contains(&format!("ACCEPTANCE_MS = {acceptance}")));
+        let revocation = leasehold_core::lock_event::REVOCATION_RETENTION.as_millis();
+        assert!(script.contains(&format!("REVOCATION_MS = {revocation}")));
         let ttl = Ttl::from_millis(7_000).unwrap();
         let retention = leasehold_core::queue::retention(ttl);
         assert_eq!(retention, 2 * ttl.as_duration() + Duration::from_secs(1));

@@ -237,6 +237,23 @@ async fn add_clients(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> 
     Ok(())
 }
 
+/// The description of a client.
+pub(super) async fn client(
+    reader: &impl Reader,
+    space: &Keyspace,
+    client: ClientId,
+) -> Result<Option<ClientInfo>> {
+    let key = client_key(space, client).to_string();
+    let replies = reader.read(vec![query("HGETALL", key.clone())]).await?;
+    match replies.first() {
+        Some(Value::ServerError(error)) => {
+            let error = errors::command_error("HGETALL", &key, error);
+            Err(reader.name_error(error))
+        }
+        reply => Ok(reply.and_then(client_info)),
+    }
+}
+
 pub(super) fn entry(key: &Key, replies: &[Value]) -> Result<Option<Entry>, Unreadable> {
     let strange = || Unreadable::Refused(errors::invalid_reply());
     let [value, ttl, counter, queue @ ..] = replies else {

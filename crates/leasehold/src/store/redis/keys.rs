@@ -50,6 +50,11 @@ pub(super) fn annotation_key(key: &Key, kind: &AnnotationKind) -> impl Display {
     })
 }
 
+/// The lease of a name that was revoked last: the same and `:revoked`.
+pub(super) fn revoked_key(key: &Key) -> impl Display {
+    Written(move |f: &mut Formatter<'_>| write!(f, "{}:revoked", record_key(key)))
+}
+
 /// The description of a client: `<namespace>:client:<client id>`.
 pub(super) fn client_key(space: &Keyspace, client: ClientId) -> impl Display {
     Written(move |f: &mut Formatter<'_>| write!(f, "{}{CLIENT_INFIX}{client}", space.namespace()))
@@ -145,7 +150,8 @@ pub(super) fn parse_completion(space: &Keyspace, key: &[u8]) -> Option<(Name, An
     Some((name, kind))
 }
 
-/// The name that has a key: its record, its counter, its queue or an annotation. `None` if the key is not ours.
+/// The name that has a key: its record, its counter, its queue, an annotation or its revocation. `None` if the key is
+/// not ours.
 pub(super) fn parse_key(key: &[u8]) -> Option<Key> {
     let (record, _) = split_record(str::from_utf8(key).ok()?)?;
     let (namespace, _) = record.split_once(':')?;

@@ -29,7 +29,7 @@ pub(super) fn encode(verb: &str, script: &str, (key, arrival): &Call<'_>) -> Cmd
     if let Some(Arrival { id, count, ttl }) = arrival {
         cmd.write_arg_fmt(id);
         cmd.write_arg_fmt(count);
-        cmd.write_arg_fmt(ttl.as_millis().clamp(1, TTL_MAX));
+        cmd.write_arg_fmt(ttl.as_micros().div_ceil(1_000).clamp(1, TTL_MAX));
     }
     cmd
 }

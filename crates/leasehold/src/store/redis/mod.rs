@@ -379,6 +379,14 @@ impl Store for RedisStore {
         })
     }
 
+    fn client_info<'a>(
+        &'a self,
+        space: &'a Keyspace,
+        client: ClientId,
+    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
+        Box::pin(inspect::client(&self.manager, space, client))
+    }
+
     fn annotate<'a>(
         &'a self,
         key: &'a Key,

@@ -10,12 +10,12 @@ use leasehold_core::{AnnotationKind, LeaseId, StoreTime};
 use redis::{Pipeline, Value, cmd};
 
 use super::annotations;
-use super::codec::{record, time_left};
+use super::codec::{record, text, time_left};
 use super::connect::is_replica;
 use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::inspect::{Query, Reader, is_wrong_type, parsed, query, wrong_type};
-use super::keys::{annotation_key, queue_key, record_key};
+use super::keys::{annotation_key, queue_key, record_key, revoked_key};
 use super::observers::ServerObservers;
 use super::tracking::START;
 use crate::Result;
@@ -90,7 +90,7 @@ pub(super) async fn observe(
     observed.map_err(|error| reader.name_error(error.for_lock(&key.name)))
 }
 
-/// The record first: an annotation that was written under it is read with it.
+/// The record first: an annotation that was written under it, and the revocation that has removed it, are read with it.
 fn queries(key: &Key, kind: &AnnotationKind) -> Vec<Query> {
     let record = record_key(key).to_string();
     vec![
@@ -98,6 +98,7 @@ fn queries(key: &Key, kind: &AnnotationKind) -> Vec<Query> {
         query("PTTL", record.clone()),
         query("LLEN", queue_key(key).to_string()),
         query("GET", annotation_key(key, kind).to_string()),
+        query("GET", revoked_key(key).to_string()),
         // Of the node that has the record.
         (record, cmd("TIME")),
     ]
@@ -109,7 +110,7 @@ fn observation(
     replies: &[Value],
     changed: Option<Changed>,
 ) -> Result<Observation> {
-    let [record, ttl, waiters, annotation, time] = replies else {
+    let [record, ttl, waiters, annotation, revoked, time] = replies else {
         return Err(errors::invalid_reply());
     };
     let record_key = record_key(key).to_string();
@@ -134,6 +135,8 @@ fn observation(
     Ok(Observation {
         now: parse_time(time).ok_or_else(errors::invalid_reply)?,
         holder: holder(&record_key, record, ttl)?,
+        // A value that cannot be read only makes a revocation look like a release.
+        revoked: text(revoked).and_then(|lease| lease.parse().ok()),
         // Zero also for a queue that cannot be read, as in a listing.
         waiters: match waiters {
             Value::Int(elements) => usize::try_from(*elements).unwrap_or_default() / 2,

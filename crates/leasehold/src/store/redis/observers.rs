@@ -108,6 +108,7 @@ mod tests {
             "app:{t:a}:value",
             "app:{t:a}:completion",
             "app:{t:a}:completion:{t:b}",
+            "app:{t:a}:revoked",
         ] {
             let (mut one, mut other) = (observers.add(&key("a")), observers.add(&key("b")));
             observers.notify_of(changed.as_bytes());

@@ -113,6 +113,7 @@ fn combined(size: Size, observations: Vec<Observation>) -> Observation {
         Some((lease, *times.get(majority - 1)?))
     });
     Observation {
+        revoked: revoked(&observations, majority),
         now: observations
             .iter()
             .map(|it| it.now)
@@ -124,6 +125,19 @@ fn combined(size: Size, observations: Vec<Observation>) -> Observation {
         annotation: value(&observations, holder.map(|(lease, _)| lease)),
         changed: majority_of(observations, majority),
     }
+}
+
+/// The lease that has lost its majority by a revocation: with the masters that have revoked it, it would have one.
+fn revoked(observations: &[Observation], majority: usize) -> Option<LeaseId> {
+    let masters = |lease: &LeaseId| {
+        let held = |it: &&Observation| it.holder.is_some_and(|(holder, _)| holder == *lease);
+        let had = observations
+            .iter()
+            .filter(|it| it.revoked == Some(*lease) || held(it));
+        had.count()
+    };
+    let mut leases = observations.iter().filter_map(|it| it.revoked);
+    leases.find(|lease| masters(lease) >= majority)
 }
 
 /// The value of the holder, or without one of the last leader. A leader is held by a majority before it writes, so each
@@ -176,6 +190,7 @@ mod tests {
         Observation {
             now: StoreTime::default(),
             holder: holder.map(|number| (lease(number), Duration::from_secs(number))),
+            revoked: None,
             waiters: 0,
             annotation: value.map(|(number, text)| Annotation {
                 lease: lease(number),
@@ -230,6 +245,47 @@ mod tests {
             let found = (leases, annotation.map(|it| &*it.text));
             let text = text.map(|(_, text)| text);
             assert_eq!(found, (holder, text), "{masters:?}");
+        }
+    }
+
+    /// Also while the other masters have not applied it yet. A revocation at a minority ends no lease: if its holder
+    /// releases it later, it was released.
+    #[test]
+    fn a_lease_is_revoked_if_that_has_ended_its_majority() {
+        let at_master = |(holder, revoked): (Option<u64>, Option<u64>)| Observation {
+            revoked: revoked.map(lease),
+            ..at_master(holder, None)
+        };
+        for (masters, expected) in [
+            (vec![(None, None), (None, None), (None, None)], None),
+            (
+                vec![(None, Some(1)), (None, Some(1)), (None, Some(1))],
+                Some(1),
+            ),
+            (
+                vec![(None, Some(1)), (None, Some(1)), (None, None)],
+                Some(1),
+            ),
+            (
+                vec![(None, Some(1)), (Some(1), None), (None, None)],
+                Some(1),
+            ),
+            (
+                vec![(Some(2), Some(1)), (Some(2), Some(1)), (Some(1), None)],
+                Some(1),
+            ),
+            (vec![(None, Some(1)), (None, None), (None, None)], None),
+            (vec![(None, Some(1)), (None, Some(2)), (None, None)], None),
+            (
+                vec![(Some(2), Some(1)), (Some(2), Some(2)), (None, Some(2))],
+                Some(2),
+            ),
+            // One of them did not reply.
+            (vec![(None, Some(1)), (None, Some(1))], Some(1)),
+        ] {
+            let observations = masters.iter().copied().map(at_master).collect();
+            let found = combined(Size::new(3).unwrap(), observations).revoked;
+            assert_eq!(found, expected.map(lease), "{masters:?}");
         }
     }
 

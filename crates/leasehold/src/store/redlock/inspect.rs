@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::quorum::Size;
-use leasehold_core::{LeaseId, Token};
+use leasehold_core::{ClientId, LeaseId, Token};
 
 use super::fan_out::{WaitLimits, fan_out};
 use super::master::Master;
 use super::tally::no_quorum;
-use crate::store::api::{Detail, Entry, Key, Keyspace, Store};
+use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace, Store};
 use crate::{Error, ErrorKind, Result};
 
 /// A person waits for the reply, even if a master is silent.
@@ -53,6 +53,20 @@ pub(super) async fn list(
     }
     let held = names.into_values().filter_map(|found| held(size, found));
     Ok(held.collect())
+}
+
+/// The description of a client at any master: it is written at all of them.
+pub(super) async fn client(
+    nodes: &[Arc<Master>],
+    size: Size,
+    space: &Keyspace,
+    client: ClientId,
+) -> Result<Option<ClientInfo>> {
+    let calls = nodes
+        .iter()
+        .map(|node| node.store.client_info(space, client));
+    let (found, _) = replies(size, fan_out(calls, size, LIMITS).await)?;
+    Ok(found.into_iter().flatten().next())
 }
 
 fn holder(entry: &Option<Entry>) -> Option<LeaseId> {

@@ -340,6 +340,17 @@ impl Store for RedlockStore {
         })
     }
 
+    fn client_info<'a>(
+        &'a self,
+        space: &'a Keyspace,
+        client: ClientId,
+    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
+        Box::pin(async move {
+            let found = inspect::client(&self.nodes, self.size, space, client).await;
+            found.map_err(|error| error.at_store(&self.url))
+        })
+    }
+
     fn annotate<'a>(
         &'a self,
         key: &'a Key,

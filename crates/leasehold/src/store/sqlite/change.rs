@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::error::Fault;
 use super::notify::Outbox;
-use super::{annotations, latches, observers, records};
+use super::{annotations, latches, observers, records, revocations};
 use crate::store::api::{ClientInfo, Key, Reply, Request, latch_refused, used_as_latch};
 use crate::store::observation::visible;
 use crate::{Error, Result};
@@ -253,6 +253,9 @@ fn apply(
     let outcome = mutex::apply(&mut record, &op, now, notify);
     if loaded != Some(&record) {
         records::save(db, key, before.as_ref(), &record)?;
+    }
+    if let Outcome::Revoked { lease: Some(lease) } = outcome {
+        revocations::save(db, key, lease, now)?;
     }
     if loaded.map(|before| visible(before, now)) != Some(visible(&record, now)) {
         observers::notify(db, key, now, outbox)?;

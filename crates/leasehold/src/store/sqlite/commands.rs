@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::annotations::{Completion, Position};
 use super::change::{Sender, Write};
 use crate::Result;
-use crate::store::api::{Detail, Entry, Key, Keyspace, LatchObservation, Observation};
+use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace, LatchObservation, Observation};
 
 /// The capacity of the queue to the thread: far more commands than a client has in flight.
 pub(super) const QUEUE_MAX: usize = 1_024;
@@ -37,6 +37,10 @@ pub(super) enum Read {
     /// The locks that are held, by name.
     List(Listing<Entry, String>),
     Completions(Listing<Completion, Position>),
+    Client {
+        client: ClientId,
+        reply: Sender<Option<ClientInfo>>,
+    },
     /// Also returns whether the client is registered as an observer.
     Observe {
         key: Key,

@@ -1,4 +1,4 @@
-//! Garbage collection of free records, queues, clients, annotations, latches and observers.
+//! Garbage collection of free records, queues, clients, annotations, latches, revocations and observers.
 
 use leasehold_core::StoreTime;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -110,6 +110,9 @@ fn collect(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
              LIMIT ?2)",
     )?
     .execute(params![now, CHUNK])?;
+    // They are few: one for each forced release of the last minute.
+    db.prepare_cached("DELETE FROM revocations WHERE until <= ?1")?
+        .execute([now])?;
     db.prepare_cached("DELETE FROM observers WHERE until <= ?1")?
         .execute([now])?;
     Ok(u32::try_from(removed).unwrap_or(u32::MAX))

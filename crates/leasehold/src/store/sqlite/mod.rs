@@ -35,6 +35,7 @@ mod observers;
 mod opened;
 mod path;
 mod records;
+mod revocations;
 mod row;
 mod schema;
 mod time;
@@ -322,6 +323,14 @@ impl Store for SqliteStore {
             ttl,
             reply,
         }))
+    }
+
+    fn client_info<'a>(
+        &'a self,
+        _space: &'a Keyspace,
+        client: ClientId,
+    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
+        Box::pin(self.call(move |reply| Command::Read(Read::Client { client, reply })))
     }
 
     fn annotate<'a>(

@@ -16,4 +16,4 @@ mod socket;
 
 pub(super) use self::listeners::Listeners;
 pub(super) use self::notifier::Notifier;
-pub(super) use self::outbox::Outbox;
+pub(super) use self::outbox::{Outbox, Registration};

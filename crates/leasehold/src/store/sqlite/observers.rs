@@ -9,9 +9,9 @@ use leasehold_core::{AnnotationKind, ClientId, StoreTime};
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
-use super::notify::Outbox;
+use super::notify::{Outbox, Registration};
 use super::row::{columns, get, signed};
-use super::{annotations, latches, records};
+use super::{annotations, latches, records, revocations};
 use crate::store::api::{Key, LatchObservation, Observation};
 
 /// How long a client is registered.
@@ -64,6 +64,7 @@ pub(super) fn observe(
     let observation = Observation {
         now,
         holder: holder.map(|hold| (hold.lease, now.until(hold.expires_at))),
+        revoked: revocations::load(db, key, now)?,
         waiters,
         annotation: annotations::load(db, key, kind, now)?,
         changed: None,
@@ -117,8 +118,12 @@ pub(super) fn notify(
     if !outbox.has_observers(|| any(db))? {
         return Ok(());
     }
+    // One that lives reads again soon, and is registered again with its socket.
+    for registration in outbox.take_unreachable() {
+        unregister(db, &registration)?;
+    }
     let mut statement = db.prepare_cached(
-        "SELECT client FROM observers
+        "SELECT client, until FROM observers
          WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND until > ?4",
     )?;
     let (namespace, tenant, name) = columns(key);
@@ -127,9 +132,21 @@ pub(super) fn notify(
     while let Some(row) = rows.next()? {
         // A client that cannot be read is none of ours.
         if let Ok(client) = get::<String>(row, "client")?.parse() {
-            outbox.add_change(client, key);
+            outbox.add_change(client, key, get(row, "until")?);
         }
     }
+    Ok(())
+}
+
+/// Removes a registration, unless it was renewed.
+fn unregister(db: &Connection, registration: &Registration) -> Result<(), Fault> {
+    let Registration { client, key, until } = registration;
+    let (namespace, tenant, name) = columns(key);
+    db.prepare_cached(
+        "DELETE FROM observers
+         WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND client = ?4 AND until = ?5",
+    )?
+    .execute(params![namespace, tenant, name, client.to_string(), until])?;
     Ok(())
 }
 

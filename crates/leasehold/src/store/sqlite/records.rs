@@ -195,6 +195,19 @@ pub(super) fn register_client(
     Ok(())
 }
 
+/// The description of a client.
+pub(super) fn client(
+    db: &Connection,
+    client: ClientId,
+    now: StoreTime,
+) -> Result<Option<ClientInfo>, Fault> {
+    let mut statement = db.prepare_cached(
+        "SELECT host, pid, program, label, since_ms FROM clients WHERE client = ?1 AND until > ?2",
+    )?;
+    let mut rows = statement.query(params![client.to_string(), signed(now.as_micros())])?;
+    Ok(rows.next()?.and_then(client_info))
+}
+
 /// The entry of a record, if it is held at `now`. The row is part of a read that has not ended: its queue is read at
 /// the same state of the file.
 fn entry(

@@ -15,6 +15,7 @@ pub(super) const VERSION: i32 = 3;
 /// expires; without it there is no queue, and `waiters` is not read.
 /// The kind of an annotation is a number, see [`super::annotations`]; only a completion for one key has a key.
 /// `latches` has the latches, and `arrivals` the ids that have arrived at each. Those of an expired latch mean nothing.
+/// `revocations` has the lease of each name that was revoked last, for observers.
 /// `observers` has the clients that are notified when the record or an annotation of a name changes.
 pub(super) const TABLES: &str = "
     CREATE TABLE meta (
@@ -87,6 +88,15 @@ pub(super) const TABLES: &str = "
         name TEXT NOT NULL,
         id TEXT NOT NULL,
         PRIMARY KEY (namespace, tenant, name, id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE revocations (
+        namespace TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        client TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        until INTEGER NOT NULL,
+        PRIMARY KEY (namespace, tenant, name)
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE observers (
         namespace TEXT NOT NULL,

@@ -147,6 +147,9 @@ impl Worker {
                     let rest = listing.continued(page).map(Read::Completions);
                     self.commands.reads.extend(rest);
                 }
+                Read::Client { client, reply } => {
+                    let _ = reply.send(self.query(|db, now| records::client(db, client, now)));
+                }
                 Read::Observe {
                     key,
                     kind,

@@ -16,7 +16,7 @@ use crate::{Guard, Result};
 /// The interval between two attempts at a store that does not reply.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What came of a run of a job.
+/// The outcome of a call that runs a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
@@ -38,7 +38,7 @@ pub enum JobLock {
     Completed(CompletionInfo),
 }
 
-/// What a client finds when it has acquired the lock.
+/// The state of a job whose lock this client has acquired.
 pub(super) enum Begun {
     Run(Run),
     Completed(CompletionInfo),

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold::store::{ClientInfo, Detail, Entry, Request};
 use leasehold::{Client, ErrorKind, Guard, LockInfo};
-use leasehold_core::Name;
+use leasehold_core::{ClientId, Name};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
@@ -32,15 +32,20 @@ pub(super) async fn a_holder_is_described(fixture: Fixture) {
     let since = info.since.unwrap();
     let slack = Duration::from_secs(2);
     assert!(since + slack > begun && since < SystemTime::now() + slack);
-    let client = info.client.unwrap();
-    assert_eq!(client.pid, std::process::id());
+    let described = info.client.unwrap();
+    assert_eq!(described.pid, std::process::id());
     assert_eq!(
-        (client.program.as_str(), client.label.as_str()),
+        (described.program.as_str(), described.label.as_str()),
         ("report.sh", "nightly")
     );
-    assert!(!client.host.is_empty());
-    assert!(client.since + slack > begun);
+    assert!(!described.host.is_empty());
+    assert!(described.since + slack > begun);
     guard.release().await.unwrap();
+    // Also behind its last lease.
+    let found = client.client_info(info.lease.client).await.unwrap();
+    assert_eq!(found, Some(described));
+    let stranger = ClientId::from_random([0; 16]);
+    assert_eq!(client.client_info(stranger).await.unwrap(), None);
 }
 
 /// Over many masters there is no queue, and no waiter is known.

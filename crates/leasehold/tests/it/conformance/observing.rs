@@ -105,10 +105,12 @@ pub(super) async fn each_change_of_holder_and_annotation_is_noticed(fixture: Fix
             granted(writer, acquire(name, 2)).await;
         };
         observer.notices(acquired, seen(Some(2), None)).await;
+        assert_eq!(observer.read().await.1.revoked, None);
         let revoked = async || {
             applied(writer, revoke(name)).await;
         };
         observer.notices(revoked, seen(None, None)).await;
+        assert_eq!(observer.read().await.1.revoked, Some(lease(2)));
     }
 }
 

@@ -189,7 +189,10 @@ impl<'a> Player<'a> {
                 self.batch(batch).await?;
             }
             for (name, op) in &round.annotations {
-                let compared = self.annotation(*name, op).await;
+                let compared = match self.is_latch(*name) {
+                    true => self.annotation_of_latch(*name, op).await,
+                    false => self.annotation(*name, op).await,
+                };
                 compared.map_err(|what| (*name, what))?;
             }
             for (name, op) in &round.latches {
@@ -334,9 +337,6 @@ impl<'a> Player<'a> {
     /// Plays an operation on an annotation, and compares its result and what an observer reads.
     async fn annotation(&mut self, name: usize, op: &AnnotationOp) -> Result<(), String> {
         let (now, store) = (self.time(), self.target.store);
-        if self.is_latch(name) {
-            return self.annotation_of_latch(name, op).await;
-        }
         let Played {
             key,
             record,

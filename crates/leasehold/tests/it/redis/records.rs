@@ -106,6 +106,10 @@ async fn a_record_without_expiry_is_held_until_it_is_revoked() {
     let lease = Some(other.parse().unwrap());
     let revoked = Outcome::Revoked { lease };
     assert_eq!(applied(&*store, revoke("a")).await, revoked);
+    let mark = format!("{RECORD}:revoked");
+    assert_eq!(server.cli(&["GET", &mark]), other);
+    let kept: u64 = server.cli(&["PTTL", &mark]).parse().unwrap();
+    assert!(kept <= 60_000, "{kept}");
     granted(&*store, acquire("a", 1)).await;
 
     // A lease whose expiry was removed is still held, and a renewal sets it again.

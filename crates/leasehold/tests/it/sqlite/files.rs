@@ -139,9 +139,9 @@ async fn a_file_of_another_version_is_refused_and_left_unchanged() {
             "made by a newer leasehold (format 4, this one knows 3)",
         ),
         (
-            1,
+            2,
             ErrorKind::InvalidConfig,
-            "made by an older leasehold (format 1, this one knows 3)",
+            "made by an older leasehold (format 2, this one knows 3)",
         ),
         (0, ErrorKind::Store, "the file is damaged"),
     ] {

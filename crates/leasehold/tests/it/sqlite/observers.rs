@@ -55,8 +55,41 @@ async fn a_registration_is_renewed_with_its_socket_and_removed_after_its_end() {
     let notified = tokio::time::timeout(NOTICED_MAX, changed).await;
     assert_eq!(notified, Ok(Ok(())));
 
+    let observed = async || observe().await.revoked;
+    applied(&writer, revoke("a")).await;
+    assert_eq!(observed().await, Some(lease(1)));
+    clock.advance(seconds(60));
+    assert_eq!(observed().await, None);
+
     clock.advance(seconds(61));
+    until_deleted(&fixture, &writer, "revocations").await;
     until_deleted(&fixture, &writer, "observers").await;
+}
+
+/// Many short programs that read a name would slow its changes down.
+#[tokio::test]
+async fn an_observer_that_has_ended_is_notified_in_vain_once() {
+    let (fixture, store) = FileFixture::opened().await;
+    for _ in 0..3 {
+        drop(
+            fixture
+                .open()
+                .await
+                .observe(&key("a"), &KIND)
+                .await
+                .unwrap(),
+        );
+    }
+    let living = fixture.open().await;
+    let observe = async || living.observe(&key("a"), &KIND).await.unwrap();
+    drop(observe().await);
+    assert_eq!(fixture.count("observers"), 4);
+    granted(&*store, acquire("a", 1)).await;
+    let changed = observe().await.changed.unwrap();
+    applied(&*store, release("a", 1, 0)).await;
+    assert_eq!(fixture.count("observers"), 1);
+    let notified = tokio::time::timeout(NOTICED_MAX, changed).await;
+    assert_eq!(notified, Ok(Ok(())));
 }
 
 #[tokio::test]

@@ -362,6 +362,14 @@ impl Store for ClusterStore {
         })
     }
 
+    fn client_info<'a>(
+        &'a self,
+        space: &'a Keyspace,
+        client: ClientId,
+    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
+        Box::pin(inspect::client(self, space, client))
+    }
+
     fn annotate<'a>(
         &'a self,
         key: &'a Key,

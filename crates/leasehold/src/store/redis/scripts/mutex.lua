@@ -14,6 +14,9 @@
 --                                         which it is found; expires two ttls and a second after
 --                                         the last request
 --
+--   <namespace>:{<tenant>:<name>}:revoked the lease that was revoked last, for observers, who could not tell
+--                                         its end from a release; expires after a minute
+--
 -- Only this script writes them. Braces keep them in one slot of a cluster; if the namespace has buckets, the name's
 -- bucket is the hash tag: <namespace>:{<bucket>}:{<tenant>:<name>}. A key with another value, such as a
 -- record of an earlier layout (a hash) or a latch (latch.lua), makes the operation fail and is left unchanged.
@@ -167,6 +170,9 @@ local COLON, SPACE = 58, 32
 
 -- How long a waiter keeps a grant that it has not accepted yet.
 local ACCEPTANCE_MS = 3000
+
+-- How long the lease that was revoked last is kept for observers.
+local REVOCATION_MS = 60000
 
 -- About how many waiters one call passes over at most, how many channels one `PUBSUB NUMSUB` has, and as how
 -- many waiters one counts to which a message was sent.
@@ -515,6 +521,8 @@ for i = 1, size, 3 do
             if verb == 'revoke' then
                 code, value = REVOKED, held and match(held, '^[^ ]+')
                 if value then
+                    -- A failure changes nothing else.
+                    run('SET', record .. ':revoked', value, 'PX', REVOCATION_MS)
                     local client = match(value, '^%x+')
                     local subscribers = run('PUBSUB', 'NUMSUB', prefix(record) .. client .. node)
                     notify(record, value, 0, 0, subscribers[2])

@@ -1,6 +1,6 @@
 //! Binds the notify sockets of the clients of a store.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use leasehold_core::Instant;
 
 use super::directory::SocketDirectory;
 use super::listeners::Listeners;
+use super::outbox::Registration;
 use super::socket::NotifySocket;
 use crate::clock::{BootClock, Clock as _};
 
@@ -21,6 +22,8 @@ pub(in crate::store::sqlite) struct Notifier {
     pub(super) listeners: Arc<Listeners>,
     pub(super) directory: SocketDirectory,
     retry_at: Cell<Instant>,
+    /// Those that could not be notified: most of them are processes that have ended.
+    pub(super) unreachable: RefCell<Vec<Registration>>,
 }
 
 impl Notifier {
@@ -30,6 +33,7 @@ impl Notifier {
             listeners,
             directory: SocketDirectory::beside(file),
             retry_at: Cell::default(),
+            unreachable: RefCell::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The notifications of one transaction, held back until it is committed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -20,11 +20,19 @@ pub(in crate::store::sqlite) struct Outbox<'a> {
     local: Vec<(Arc<dyn Listener>, Event)>,
     /// For clients of others. `None`: unreachable.
     remote: HashMap<ClientId, Option<Remote>>,
-    /// The changed names, for the clients that observe them.
-    changes: HashMap<ClientId, BTreeSet<Key>>,
+    /// The changed names, for the clients that observe them, and the ends of their registrations.
+    changes: HashMap<ClientId, BTreeMap<Key, i64>>,
     /// Whether any name is observed. `None`: unknown yet.
     has_observers: Option<bool>,
     has_waiter: bool,
+}
+
+/// The row of a client that observes a name.
+#[derive(Debug)]
+pub(in crate::store::sqlite) struct Registration {
+    pub(in crate::store::sqlite) client: ClientId,
+    pub(in crate::store::sqlite) key: Key,
+    pub(in crate::store::sqlite) until: i64,
 }
 
 /// The messages to a client of another store, and a connection to its notify socket.
@@ -84,9 +92,15 @@ impl<'a> Outbox<'a> {
         Ok(has_observers)
     }
 
-    /// Adds the change of a name for a client that observes it.
-    pub(in crate::store::sqlite) fn add_change(&mut self, client: ClientId, key: &Key) {
-        self.changes.entry(client).or_default().insert(key.clone());
+    /// Adds the change of a name for a client that observes it. Its registration ends at `until`.
+    pub(in crate::store::sqlite) fn add_change(&mut self, client: ClientId, key: &Key, until: i64) {
+        let keys = self.changes.entry(client).or_default();
+        keys.insert(key.clone(), until);
+    }
+
+    /// Removes the registrations of observers that an earlier outbox could not notify.
+    pub(in crate::store::sqlite) fn take_unreachable(&mut self) -> Vec<Registration> {
+        self.notifier.unreachable.take()
     }
 
     /// A client of this store waits for messages: it has joined a queue or observes a name.
@@ -111,19 +125,28 @@ impl<'a> Outbox<'a> {
         }
         // Last, as there may be many observers.
         for (client, keys) in self.changes {
-            let events = keys.into_iter().map(Event::Changed);
+            let events = keys.keys().cloned().map(Event::Changed);
             match self.notifier.listeners.of(client) {
                 Some(listener) => events.for_each(|event| {
                     if let Some(listener) = &listener {
                         listener.notify(event);
                     }
                 }),
-                None => {
-                    if let Some(mut remote) = Remote::connect(&self.notifier.directory, client) {
+                None => match Remote::connect(&self.notifier.directory, client) {
+                    Some(mut remote) => {
                         events.for_each(|event| message::write(&mut remote.messages, &event));
                         remote.send();
                     }
-                }
+                    None => {
+                        let mut unreachable = self.notifier.unreachable.borrow_mut();
+                        let keys = keys.into_iter();
+                        unreachable.extend(keys.map(|(key, until)| Registration {
+                            client,
+                            key,
+                            until,
+                        }));
+                    }
+                },
             }
         }
     }

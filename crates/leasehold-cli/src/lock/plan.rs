@@ -1,17 +1,14 @@
-//! What is acquired: a lock, a job that may be complete already, or a leadership.
+//! What a command acquires: a lock, a job that may be complete already, or a leadership.
 
-use std::ops::Deref;
 use std::time::Duration;
 
-use leasehold::{
-    Client, CompletionInfo, Election, ErrorKind, Guard, Job, JobGuard, JobLock, Leadership, Mutex,
-    Token,
-};
+use leasehold::{Client, CompletionInfo, Election, Guard, Job, Mutex};
 
 use super::args::LockArgs;
+use super::guard::Acquired;
 use super::health::Health;
 use crate::args::{Anchor, JobArgs, OnceCommand, RunCommand};
-use crate::exit::{self, Failure};
+use crate::exit::Failure;
 use crate::{jobs, output};
 
 /// Whether a command is run each time, as a job, or as the leader.
@@ -149,20 +146,6 @@ pub(super) enum Target {
     Election { election: Election, value: String },
 }
 
-/// The result of an acquisition.
-pub(super) enum Acquired {
-    Held(AnyGuard),
-    /// The job was complete already.
-    Completed(CompletionInfo),
-}
-
-/// A lock that is held.
-pub(crate) enum AnyGuard {
-    Lock(Guard),
-    Job(Box<JobGuard>),
-    Leadership(Box<Leadership>),
-}
-
 impl Target {
     pub(super) fn mutex(&self) -> &Mutex {
         match self {
@@ -206,98 +189,5 @@ impl Target {
                 leadership.map(Acquired::from)
             }
         })
-    }
-}
-
-impl From<Guard> for Acquired {
-    fn from(guard: Guard) -> Self {
-        Self::Held(AnyGuard::Lock(guard))
-    }
-}
-
-impl From<Leadership> for Acquired {
-    fn from(leadership: Leadership) -> Self {
-        Self::Held(AnyGuard::Leadership(Box::new(leadership)))
-    }
-}
-
-impl From<JobLock> for Acquired {
-    fn from(lock: JobLock) -> Self {
-        match lock {
-            JobLock::Granted(guard) => Self::Held(AnyGuard::Job(Box::new(guard))),
-            JobLock::Completed(run) => Self::Completed(run),
-        }
-    }
-}
-
-impl AnyGuard {
-    /// Records that the run of a job is complete, if its command has ended with 0. The exit code of the run, if that
-    /// failed: another client may run the job again. A lost lock is reported by its release.
-    pub(crate) async fn complete(
-        &mut self,
-        args: &LockArgs,
-        outcome: &Result<u8, Failure>,
-    ) -> Result<bool, u8> {
-        let (Self::Job(job), Ok(0)) = (self, outcome) else {
-            return Ok(false);
-        };
-        match job.complete().await {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::Lost => {
-                if !args.quiet {
-                    note!(
-                        "leasehold: {}: the run is not recorded as complete, because the lock was lost",
-                        job.name()
-                    );
-                }
-                Ok(false)
-            }
-            Err(error) => {
-                note!(
-                    "leasehold: {error}; the run is not recorded as complete, so it may be repeated"
-                );
-                Err(exit::FAILED)
-            }
-        }
-    }
-
-    /// The term of a leader.
-    pub(crate) fn term(&self) -> Option<Token> {
-        match self {
-            Self::Leadership(leadership) => Some(leadership.term()),
-            Self::Lock(_) | Self::Job(_) => None,
-        }
-    }
-
-    /// Prints that others cannot see this leader.
-    pub(crate) async fn print_proclaimed<T>(&self, args: &LockArgs) -> T {
-        if let Self::Leadership(leadership) = self
-            && let Err(error) = leadership.proclaimed().await
-            && error.kind() != ErrorKind::Lost
-            && !args.quiet
-        {
-            note!("leasehold: {error}; others do not see this leader");
-        }
-        std::future::pending().await
-    }
-
-    pub(crate) async fn release(self) -> leasehold::Result<()> {
-        match self {
-            Self::Lock(guard) => guard.release().await,
-            Self::Job(guard) => guard.release().await,
-            Self::Leadership(leadership) => leadership.resign().await,
-        }
-    }
-}
-
-impl Deref for AnyGuard {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        match self {
-            Self::Lock(guard) => guard,
-            Self::Job(guard) => guard,
-            Self::Leadership(leadership) => leadership.guard(),
-        }
     }
 }
