@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::nice;
 
-use crate::steps::SUMMARY;
+use crate::steps::{SUMMARY, TOTAL};
 use crate::tools::{OwnedChild, target};
 
 /// The task of the process.
@@ -52,7 +52,10 @@ impl BackgroundChecks {
         let output = String::from_utf8_lossy(&output);
         let (details, summary) = output.rsplit_once(SUMMARY).unwrap_or((&output, ""));
         println!("{details}");
-        rows.extend(summary.lines().map(str::to_owned));
+        // Indented, and without the total.
+        let steps = summary.lines().filter_map(|row| row.split_once(" s  "));
+        let steps = steps.filter(|(_, step)| *step != TOTAL);
+        rows.extend(steps.map(|(seconds, step)| format!("{seconds} s    {step}")));
         match status.success() {
             true => Ok(()),
             false => Err(format!("the checks ended with {status}")),

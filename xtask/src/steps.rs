@@ -6,6 +6,9 @@ use std::time::Instant;
 /// The line above the table.
 pub(crate) const SUMMARY: &str = "\n==> Summary\n";
 
+/// The title of its last row.
+pub(crate) const TOTAL: &str = "in all";
+
 /// The steps of a task so far.
 #[derive(Debug)]
 pub(crate) struct Steps {
@@ -82,7 +85,7 @@ impl Steps {
             println!("{row}");
         }
         let total = self.start.elapsed().as_secs_f64();
-        println!("{total:>8.1} s  in all");
+        println!("{total:>8.1} s  {TOTAL}");
         ExitCode::from(u8::from(self.failed))
     }
 }
