@@ -1,9 +1,8 @@
 //! The output for people: descriptions, tables, and writes to stdout and stderr.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::ops::RangeBounds;
-use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -168,7 +167,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 
 /// Writes to stdout. Returns whether somebody may read it: `false` for a closed pipe.
 pub(crate) fn write_to_reader(bytes: &[u8]) -> Result<bool, Failure> {
-    match write_all(&mut io::stdout().lock(), bytes) {
+    match stderr::write_all(&mut io::stdout().lock(), bytes) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::own("stdout cannot be written", error)),
@@ -188,26 +187,6 @@ pub(crate) async fn no_reader() {
         Ok(_) => drop(ended.await),
         // Then the next line shows it.
         Err(_) => std::future::pending().await,
-    }
-}
-
-/// Writes all bytes to a stream, also where another process has made it non-blocking.
-pub(crate) fn write_all<S: Write + AsFd>(stream: &mut S, mut bytes: &[u8]) -> io::Result<()> {
-    loop {
-        let written = match bytes {
-            [] => stream.flush().map(|()| 0),
-            bytes => stream.write(bytes),
-        };
-        match written {
-            Ok(0) if bytes.is_empty() => return Ok(()),
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let _ = poll(&mut [PollFd::new(stream, PollFlags::OUT)], None);
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
     }
 }
 

@@ -2,12 +2,13 @@
 //! also while the reader of its stderr is stalled.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::output;
+use rustix::event::{PollFd, PollFlags, poll};
 
 /// The number of lines that are kept for a stalled reader. Older ones are dropped: the last line of a run is the reason
 /// for its exit code.
@@ -23,7 +24,7 @@ static QUEUE: OnceLock<Queue> = OnceLock::new();
 /// written directly.
 pub(crate) fn start_thread() {
     let builder = thread::Builder::new().name("stderr".into());
-    let started = builder.spawn(|| QUEUE.get_or_init(Queue::default).write_lines(write_all));
+    let started = builder.spawn(|| QUEUE.get_or_init(Queue::default).write_lines(write_line));
     if started.is_ok() {
         QUEUE.get_or_init(Queue::default);
     }
@@ -36,7 +37,7 @@ pub(crate) fn write(line: String) -> io::Result<()> {
             queue.push(line);
             Ok(())
         }
-        None => write_all(line.as_bytes()),
+        None => write_line(line.as_bytes()),
     }
 }
 
@@ -47,8 +48,28 @@ pub(crate) fn flush() {
     }
 }
 
-fn write_all(line: &[u8]) -> io::Result<()> {
-    output::write_all(&mut io::stderr(), line)
+fn write_line(line: &[u8]) -> io::Result<()> {
+    write_all(&mut io::stderr(), line)
+}
+
+/// Writes all bytes to a stream, also where another process has made it non-blocking.
+pub(crate) fn write_all<S: Write + AsFd>(stream: &mut S, mut bytes: &[u8]) -> io::Result<()> {
+    loop {
+        let written = match bytes {
+            [] => stream.flush().map(|()| 0),
+            bytes => stream.write(bytes),
+        };
+        match written {
+            Ok(0) if bytes.is_empty() => return Ok(()),
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let _ = poll(&mut [PollFd::new(stream, PollFlags::OUT)], None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 #[derive(Default)]

@@ -14,11 +14,12 @@ use crate::driver::context::AcquireOptions;
 use crate::driver::{Driver, report, shutdown};
 #[cfg(doc)]
 use crate::store;
-use crate::store::Keyspace;
+use crate::store::{ClientInfo, Keyspace};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::WatchdogStatus;
 use crate::{
-    CompletionInfo, Election, Error, ErrorKind, Job, JobBuilder, Latch, LockInfo, Mutex, Result,
+    ClientInfo, CompletionInfo, Election, Error, ErrorKind, Job, JobBuilder, Latch, LockInfo,
+    Mutex, Result,
 };
 
 /// A process's connection to a store, and the leases that it keeps alive there.

@@ -17,7 +17,7 @@ pub(super) enum Candidate {
 }
 
 /// A lock that is held, or a leadership.
-pub(super) enum Held {
+pub(super) enum Acquired {
     Lock(Guard),
     Election(Leadership),
 }
@@ -32,15 +32,15 @@ impl Candidate {
     }
 
     /// Waits until it holds the lock, or leads. The value of a leader is written meanwhile.
-    pub(super) async fn acquire(&self) -> Result<Held> {
+    pub(super) async fn acquire(&self) -> Result<Acquired> {
         Ok(match self {
-            Self::Lock(mutex) => Held::Lock(mutex.lock().await?),
-            Self::Election(election) => Held::Election(election.campaign(VALUE).await?),
+            Self::Lock(mutex) => Acquired::Lock(mutex.lock().await?),
+            Self::Election(election) => Acquired::Election(election.campaign(VALUE).await?),
         })
     }
 }
 
-impl Held {
+impl Acquired {
     /// The lease, which names the holder or leader to an observer.
     pub(super) fn lease(&self) -> LeaseId {
         match self {

@@ -218,6 +218,17 @@ fn locks_are_sorted_and_filtered() {
     }
 }
 
+/// The URL of a store in which a name is used as a latch.
+fn store_with_latch(fixture: &Fixture, name: &str) -> String {
+    let url = format!("sqlite:{}", fixture.path("latches").display());
+    let arrive = async {
+        let client = Client::connect(&url).await.unwrap();
+        client.latch(name, 2).unwrap().arrive().await.unwrap();
+    };
+    tokio::runtime::Runtime::new().unwrap().block_on(arrive);
+    url
+}
+
 /// With `--json` a failure is one object on stderr, whose message is that of the text.
 #[test]
 fn failures_are_objects_with_json() {
@@ -226,12 +237,7 @@ fn failures_are_objects_with_json() {
     let nobody = format!("redis://127.0.0.1:{}", free_port());
     let locked = format!("redis://127.0.0.1:{}", server.port());
     fs::write(fixture.path("damaged"), "this is no database").unwrap();
-    let latches = format!("sqlite:{}", fixture.path("latches").display());
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(async {
-        let client = Client::connect(&latches).await.unwrap();
-        client.latch("ready", 2).unwrap().arrive().await.unwrap();
-    });
+    let latches = store_with_latch(&fixture, "ready");
     let none = Value::Null;
     let _held = fixture.hold(&["job"]);
     for (args, kind, lock) in [

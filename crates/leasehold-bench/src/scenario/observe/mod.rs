@@ -16,7 +16,7 @@ use leasehold_core::LeaseId;
 
 use self::observers::Observers;
 pub(crate) use self::observers::serve;
-use super::candidate::{Candidate, Held};
+use super::candidate::{Acquired, Candidate};
 use crate::clock::Moment;
 use crate::latencies::Latencies;
 use crate::options::Settings;
@@ -92,10 +92,10 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
 /// Lets the other candidate be granted the lock that is held.
 async fn change(
     candidates: &mut [Candidate; 2],
-    held: Held,
+    held: Acquired,
     group: &mut ObserverGroup,
     findings: &mut Findings,
-) -> Result<Held> {
+) -> Result<Acquired> {
     candidates.reverse();
     let next = async {
         let held = candidates[0].acquire().await?;

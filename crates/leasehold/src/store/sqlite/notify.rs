@@ -15,5 +15,5 @@ mod private;
 mod socket;
 
 pub(super) use self::listeners::Listeners;
-pub(super) use self::notifier::Notifier;
-pub(super) use self::outbox::{Outbox, Registration};
+pub(super) use self::notifier::{Notifier, Registration};
+pub(super) use self::outbox::Outbox;

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::Instant;
+use leasehold_core::{ClientId, Instant};
 
 use super::directory::SocketDirectory;
 use super::listeners::Listeners;
-use super::outbox::Registration;
 use super::socket::NotifySocket;
 use crate::clock::{BootClock, Clock as _};
+use crate::store::api::Key;
 
 /// The retry interval after a notify socket could not be bound: the disk may have space again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -24,6 +24,14 @@ pub(in crate::store::sqlite) struct Notifier {
     retry_at: Cell<Instant>,
     /// Those that could not be notified: most of them are processes that have ended.
     pub(super) unreachable: RefCell<Vec<Registration>>,
+}
+
+/// The row of a client that observes a name.
+#[derive(Debug)]
+pub(in crate::store::sqlite) struct Registration {
+    pub(in crate::store::sqlite) client: ClientId,
+    pub(in crate::store::sqlite) key: Key,
+    pub(in crate::store::sqlite) until: i64,
 }
 
 impl Notifier {

@@ -10,7 +10,7 @@ use leasehold_core::{ClientId, Notice};
 
 use super::directory::SocketDirectory;
 use super::message;
-use super::notifier::Notifier;
+use super::notifier::{Notifier, Registration};
 use crate::store::api::{Event, Key, Listener};
 
 /// The notifications of a transaction. Nothing is sent unless [`Outbox::send`] is called.
@@ -25,14 +25,6 @@ pub(in crate::store::sqlite) struct Outbox<'a> {
     /// Whether any name is observed. `None`: unknown yet.
     has_observers: Option<bool>,
     has_waiter: bool,
-}
-
-/// The row of a client that observes a name.
-#[derive(Debug)]
-pub(in crate::store::sqlite) struct Registration {
-    pub(in crate::store::sqlite) client: ClientId,
-    pub(in crate::store::sqlite) key: Key,
-    pub(in crate::store::sqlite) until: i64,
 }
 
 /// The messages to a client of another store, and a connection to its notify socket.
