@@ -8,6 +8,7 @@
 //! The second argument is the address of the metrics, the third one the address of a watchdog: `unix:PATH`.
 //! `cargo xtask monitoring` runs the queries of the dashboard and of the alerts against this program.
 
+use std::convert::Infallible;
 use std::env;
 use std::error::Error;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, Mutex};
+use leasehold::{Client, Job, Mutex};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
@@ -30,6 +31,9 @@ const BUCKETS: [f64; 16] = [
 const TTL: Duration = Duration::from_secs(3);
 
 const PARTITIONS: usize = 8;
+
+/// The period of the clean-up.
+const PERIOD: Duration = Duration::from_secs(5);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -52,6 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let lease = TTL;
     tokio::spawn(write_reports(client.mutex("metrics/report")?.lease(lease)?));
+    tokio::spawn(clean_up(client.job("metrics/clean-up")?.every(PERIOD)?));
 
     let page = get(async move || {
         recorder.run_upkeep();
@@ -118,6 +123,18 @@ async fn write_report(mutex: &Mutex) -> leasehold::Result<()> {
             guard.release().await
         }
         None => Ok(()),
+    }
+}
+
+/// One process cleans up in each period. The others learn that it is done.
+async fn clean_up(job: Job) {
+    loop {
+        let cleaned =
+            job.run(async |_| Ok::<_, Infallible>(sleep(Duration::from_millis(50)).await));
+        if let Err(error) = cleaned.await {
+            report(&error).await;
+        }
+        sleep(PERIOD).await;
     }
 }
 
