@@ -28,6 +28,11 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
     let (sender, mut records) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
     for name in &args.names {
+        if name.contains('*') {
+            note!(
+                "leasehold: {name} is the name of one lock: * does not stand for other characters"
+            );
+        }
         let mutex = client.mutex(name)?;
         tasks.spawn(send_events(client.clone(), mutex, sender.clone()));
     }
@@ -126,6 +131,7 @@ fn text(record: &EventRecord) -> String {
         LockEvent::Released(lease) => format!("released, lease {lease}"),
         LockEvent::Revoked(lease) => format!("revoked by an operator, lease {lease}"),
         LockEvent::Expired(lease) => format!("expired, lease {lease}"),
+        LockEvent::QueueLength(0) => "the queue is empty".to_owned(),
         LockEvent::QueueLength(waiters) => {
             format!("{} in the queue", output::count(*waiters, "waiter"))
         }
