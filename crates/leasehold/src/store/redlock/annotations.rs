@@ -7,12 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::select_all;
 use leasehold_core::quorum::{Size, Verdict, Vote};
 use leasehold_core::{Annotation, AnnotationKind, LeaseId, Loss, Outcome, Proclamation};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use super::fan_out::{WaitLimits, fan_out};
 use super::inspect::{is_open, replies};
@@ -26,10 +24,6 @@ const LIMITS: WaitLimits = WaitLimits {
     majority: None,
     others: Duration::from_millis(250),
 };
-
-/// How long a change at one master may precede that at a majority: they are sent at the same time. A reading in between
-/// would show the state before.
-const CHANGES_WITHIN: Duration = Duration::from_millis(2);
 
 /// Stores the value of a leader at all masters. It counts if a majority has stored it.
 pub(super) async fn annotate(
@@ -123,7 +117,7 @@ fn combined(size: Size, observations: Vec<Observation>) -> Observation {
         // The masters have no queues.
         waiters: 0,
         annotation: value(&observations, holder.map(|(lease, _)| lease)),
-        changed: majority_of(observations, majority),
+        changed: first_of(observations, majority),
     }
 }
 
@@ -153,10 +147,9 @@ fn value(observations: &[Observation], holder: Option<LeaseId>) -> Option<Annota
     Some(latest.clone())
 }
 
-/// The change at a majority of the masters, or at fewer of them after a moment. `None` if too few masters report changes:
-/// a majority could change without them.
-fn majority_of(observations: Vec<Observation>, majority: usize) -> Option<Changed> {
-    let mut changes: FuturesUnordered<_> = observations
+/// The first change at any master. `None` if too few masters report changes: a majority could change without them.
+fn first_of(observations: Vec<Observation>, majority: usize) -> Option<Changed> {
+    let changes: Vec<_> = observations
         .into_iter()
         .filter_map(|it| it.changed)
         .collect();
@@ -164,14 +157,9 @@ fn majority_of(observations: Vec<Observation>, majority: usize) -> Option<Change
     let runtime = runtime.filter(|_| changes.len() >= majority)?;
     let (mut sender, changed) = oneshot::channel();
     runtime.spawn(async move {
-        let change = async {
-            changes.next().await;
-            let others = changes.take(majority - 1).count();
-            let _ = timeout(CHANGES_WITHIN, others).await;
-        };
         tokio::select! {
             // The sender is dropped, which is a change as well.
-            () = change => {}
+            _ = select_all(changes) => {}
             () = sender.closed() => {}
         }
     });
@@ -290,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_at_any_master_counts_if_a_majority_reports_changes() {
+    async fn the_first_change_at_any_master_counts_if_a_majority_reports_changes() {
         let observed = |changes: usize| {
             let (mut senders, mut observations) = (Vec::new(), Vec::new());
             for nth in 0..3 {
