@@ -140,8 +140,7 @@ impl Write {
                 if let Ok((_, true)) = arrived {
                     observers::notify(db, key, now, outbox)?;
                 }
-                let arrived = arrived.and_then(|(status, _)| status.map_err(latch_refused));
-                Ok(Changed::Arrived(arrived))
+                Ok(Changed::Arrived(arrived.and_then(|(status, _)| status)))
             }
             Change::ResetLatch { key, .. } => {
                 let reset = readable(latches::reset(db, key, now), key)?;

@@ -13,15 +13,19 @@ use super::row::{columns, signed};
 use crate::store::api::{Key, latch_refused, used_as_latch};
 use crate::{Error, ErrorKind};
 
-/// Counts an arrival by the rule, inside a transaction. Also returns whether it changed anything.
+/// Counts an arrival by the rule, inside a transaction. Also returns whether it changed anything. A latch that cannot be
+/// read is the error of this arrival, and no fault of the transaction.
 pub(super) fn arrive(
     db: &Connection,
     key: &Key,
     arrival: &Arrival,
     now: StoreTime,
-) -> Result<(Result<LatchStatus, LatchRefusal>, bool), Fault> {
+) -> Result<(crate::Result<LatchStatus>, bool), Fault> {
     let lock = records::load(db, key)?.record;
-    let mut stored = load(db, key, now)?;
+    let mut stored = match load(db, key, now) {
+        Err(Fault::Found(error)) => return Ok((Err(error), false)),
+        loaded => loaded?,
+    };
     let before = stored.as_ref().map(LatchRecord::status);
     let arrived = latch::arrive(&lock, &mut stored, arrival, now);
     let changed = arrived.is_ok() && arrived.ok() != before;
@@ -32,7 +36,7 @@ pub(super) fn arrive(
         }
         save(db, key, &latch, &arrival.id)?;
     }
-    Ok((arrived, changed))
+    Ok((arrived.map_err(latch_refused), changed))
 }
 
 /// Removes a latch by the rule, inside a transaction. Returns whether there was one.

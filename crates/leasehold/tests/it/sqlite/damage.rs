@@ -3,6 +3,7 @@
 use std::fs::OpenOptions as FileOptions;
 use std::process::Command;
 
+use leasehold::store::{Arrival, ArrivalId, LatchCount};
 use leasehold_testkit::Helper;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -51,6 +52,39 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         granted(&*store, acquire("bad", 2)).await;
         applied(&*store, release("bad", 2, 0)).await;
         assert_eq!(store.list(&space()).await.unwrap(), []);
+    }
+}
+
+/// The other writes may be in its transaction.
+#[tokio::test]
+async fn a_damaged_latch_is_an_error_of_that_latch_only() {
+    let (fixture, store) = FileFixture::opened().await;
+    let arrival = |id: &str| Arrival {
+        id: ArrivalId::parse(id).unwrap(),
+        count: LatchCount::new(2).unwrap(),
+        ttl: TTL,
+    };
+    for damage in [
+        "UPDATE latches SET count = 0",
+        "UPDATE arrivals SET id = ''",
+    ] {
+        let key = key("bad");
+        store.arrive(&key, &arrival("a")).await.unwrap();
+        assert_eq!(fixture.database().execute(damage, []), Ok(1));
+        let other = arrival("b");
+        let writes = (
+            store.apply(vec![acquire("good", 1)]),
+            store.arrive(&key, &other),
+            store.apply(vec![release("good", 1, 0)]),
+        );
+        let (acquired, arrived, released) = tokio::join!(writes.0, writes.1, writes.2);
+        assert!(outcome(&acquired[0]).is_some() && outcome(&released[0]).is_some());
+        let error = arrived.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Store);
+        let text = error.to_string();
+        let start = format!(r#"lock "bad" at {}: the latch is damaged"#, fixture.url());
+        assert!(text.starts_with(&start), "{damage}: {text}");
+        assert!(store.reset_latch(&key).await.unwrap());
     }
 }
 
