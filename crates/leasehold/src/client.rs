@@ -14,7 +14,7 @@ use crate::driver::context::AcquireOptions;
 use crate::driver::{Driver, report, shutdown};
 #[cfg(doc)]
 use crate::store;
-use crate::store::{ClientInfo, Keyspace};
+use crate::store::Keyspace;
 #[cfg(feature = "watchdog")]
 use crate::watchdog::WatchdogStatus;
 use crate::{
