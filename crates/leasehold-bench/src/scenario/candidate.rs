@@ -16,7 +16,7 @@ pub(super) enum Candidate {
     Election(Election),
 }
 
-/// A lock that is held, or a leadership.
+/// A lock that was acquired, or a leadership.
 pub(super) enum Acquired {
     Lock(Guard),
     Election(Leadership),
