@@ -18,7 +18,8 @@ use crate::store::Keyspace;
 #[cfg(feature = "watchdog")]
 use crate::watchdog::WatchdogStatus;
 use crate::{
-    CompletionInfo, Election, Error, ErrorKind, Job, JobBuilder, Latch, LockInfo, Mutex, Result,
+    ClientInfo, CompletionInfo, Election, Error, ErrorKind, Job, JobBuilder, Latch, LockInfo,
+    Mutex, Result,
 };
 
 /// A process's connection to a store, and the leases that it keeps alive there.
