@@ -14,7 +14,7 @@ use crate::driver::context::AcquireOptions;
 use crate::driver::{Driver, report, shutdown};
 #[cfg(doc)]
 use crate::store;
-use crate::store::Keyspace;
+use crate::store::{ClientInfo, Keyspace};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::WatchdogStatus;
 use crate::{
