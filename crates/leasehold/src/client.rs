@@ -18,8 +18,7 @@ use crate::store::{ClientInfo, Keyspace};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::WatchdogStatus;
 use crate::{
-    ClientInfo, CompletionInfo, Election, Error, ErrorKind, Job, JobBuilder, Latch, LockInfo,
-    Mutex, Result,
+    CompletionInfo, Election, Error, ErrorKind, Job, JobBuilder, Latch, LockInfo, Mutex, Result,
 };
 
 /// A process's connection to a store, and the leases that it keeps alive there.
