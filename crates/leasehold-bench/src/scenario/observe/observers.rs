@@ -29,7 +29,7 @@ pub(super) struct Observers {
 
 enum Observer {
     Lock(Box<LockEvents>),
-    Election(Leaders),
+    Election(Box<Leaders>),
 }
 
 /// Takes part as a worker: an order is the lease that all observers are to be notified of.
@@ -64,7 +64,7 @@ impl Observers {
             let mutex = session.mutex(NAME)?;
             let mut observer = match settings.election {
                 false => Observer::Lock(Box::new(mutex.events())),
-                true => Observer::Election(Election::from(mutex).observe()),
+                true => Observer::Election(Box::new(Election::from(mutex).observe())),
             };
             observer.next_holder().await?;
             tasks.spawn(observer.observe(sender.clone()));
