@@ -129,8 +129,10 @@ async fn write_report(mutex: &Mutex) -> leasehold::Result<()> {
 /// One process cleans up in each period. The others learn that it is done.
 async fn clean_up(job: Job) {
     loop {
-        let cleaned =
-            job.run(async |_| Ok::<_, Infallible>(sleep(Duration::from_millis(50)).await));
+        let cleaned = job.run(async |_| {
+            sleep(Duration::from_millis(50)).await;
+            Ok::<_, Infallible>(())
+        });
         if let Err(error) = cleaned.await {
             report(&error).await;
         }

@@ -4,7 +4,7 @@ use super::*;
 
 /// How long new masters are kept out: several ttls.
 const LONGEST: Duration = Duration::from_secs(8);
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_secs(2);
 
 fn url(masters: &Masters) -> String {
     format!("{}?longest-ttl={}s", masters.url(), LONGEST.as_secs())
