@@ -336,6 +336,20 @@ impl fmt::Debug for Leadership {
 }
 
 /// The leaders of an election, one after the other. Made by [`Election::observe`].
+///
+/// As a stream, with the crate `futures-util`:
+///
+/// ```
+/// use futures_util::stream::{Stream, try_unfold};
+/// use leasehold::{Error, Leader, Leaders};
+///
+/// fn stream(leaders: Leaders) -> impl Stream<Item = Result<Option<Leader>, Error>> {
+///     try_unfold(leaders, async |mut leaders| {
+///         let leader = leaders.next().await?;
+///         Ok(Some((leader, leaders)))
+///     })
+/// }
+/// ```
 pub struct Leaders {
     observer: Observer,
     filter: LeaderFilter,
