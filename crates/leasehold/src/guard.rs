@@ -253,9 +253,14 @@ impl Guard {
         lease.lose(cause, driver.context.clock.now());
     }
 
+    /// From now on the release of the lease keeps the lock taken until `duration` has passed.
+    pub(crate) fn require_min_hold(&self, duration: Duration) {
+        self.hold.require_min_hold(duration);
+    }
+
     /// Releases the lock, which stays taken for a time from now on.
     pub(crate) async fn release_after(self, delay: Ttl) -> Result<()> {
-        self.hold.require_min_hold(delay.as_duration());
+        self.require_min_hold(delay.as_duration());
         self.release().await
     }
 

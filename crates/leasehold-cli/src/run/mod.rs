@@ -62,6 +62,7 @@ async fn run_until(
     };
     // There was no command yet that the terminal could have sent the signal to.
     if let Some(signal) = signals.pending() {
+        guard.waive_min_hold();
         let _ = release(guard, args).await;
         return Ok(exit::by_signal(signal.number));
     }

@@ -299,11 +299,12 @@ impl Job {
             if let Progress::Completed(run) = self.progress(&first, requested_at)? {
                 return Ok(Some(JobLock::Completed(run)));
             }
+            // The minimum hold is that of a run. A job that turns out to be complete has none.
             let acquired = match wait {
-                Wait::No => self.mutex.acquire(wait).await?,
+                Wait::No => self.mutex.acquire_without_min_hold(wait).await?,
                 _ => tokio::select! {
                     biased;
-                    acquired = self.mutex.acquire(wait) => acquired?,
+                    acquired = self.mutex.acquire_without_min_hold(wait) => acquired?,
                     completed = self.completed(requested_at) => {
                         return Ok(Some(JobLock::Completed(completed?)));
                     }
@@ -315,7 +316,13 @@ impl Job {
             match guard.run(self.begin(requested_at)).await {
                 // Nothing was done under it.
                 Err(_) if !matches!(wait, Wait::No) => {}
-                begun => return Ok(Some(begun??.with(guard).await)),
+                begun => {
+                    let begun = begun??;
+                    if matches!(begun, Begun::Run(_)) {
+                        self.mutex.begin_min_hold(&guard);
+                    }
+                    return Ok(Some(begun.with(guard).await));
+                }
             }
         }
     }

@@ -365,6 +365,22 @@ impl Mutex {
     }
 
     pub(super) async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
+        let guard = self.acquire_without_min_hold(wait).await?;
+        // Not earlier: a lease that no caller gets is released at once.
+        if let Some(guard) = &guard {
+            self.begin_min_hold(guard);
+        }
+        Ok(guard)
+    }
+
+    /// From now on the release of the lease has the minimum hold of this lock.
+    pub(super) fn begin_min_hold(&self, guard: &Guard) {
+        if !self.min_hold.is_zero() {
+            guard.require_min_hold(self.min_hold);
+        }
+    }
+
+    pub(super) async fn acquire_without_min_hold(&self, wait: Wait) -> Result<Option<Guard>> {
         let _waiter = (!matches!(wait, Wait::No)).then(WaiterMetric::begin);
         let begun = self.driver.context.clock.now();
         let acquired = async {
@@ -387,10 +403,6 @@ impl Mutex {
                 let timeout = self.options.lease.policy.interval;
                 let watched = self.driver.watchdog.watched(&hold.lease, timeout).await;
                 watched.map_err(|error| self.driver.context.name_error(error, &self.key))?;
-            }
-            // Not earlier: a lease that no caller gets is released at once.
-            if let Some(hold) = hold.as_ref().filter(|_| !self.min_hold.is_zero()) {
-                hold.require_min_hold(self.min_hold);
             }
             Ok(hold)
         };

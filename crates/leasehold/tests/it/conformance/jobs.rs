@@ -187,8 +187,30 @@ pub(super) async fn a_waiter_takes_over_a_run_that_failed(fixture: Fixture) {
     assert!(is_completed(&first.run(succeed).await.unwrap().unwrap()));
 }
 
+/// The completion and the grant reach them together. Those that are granted the lock run nothing under it.
+async fn waiters_that_run_nothing_have_no_minimum_hold(fixture: &Fixture) {
+    let name = fresh_name("min-hold");
+    let [first, second, third] = shared(fixture, &name).await;
+    let JobLock::Granted(mut run) = first.lock().await.unwrap() else {
+        panic!("it is free");
+    };
+    let runs = Arc::default();
+    let waiters = [&second, &third].map(|job| {
+        let mutex = job.mutex().min_hold(DAY).unwrap();
+        spawn_waiting(&mutex.job().unwrap().every(DAY).unwrap(), &runs)
+    });
+    until_waiting(&first, 2).await;
+    run.complete().await.unwrap();
+    run.release().await.unwrap();
+    for waiter in waiters {
+        assert!(is_completed(&soon(waiter).await));
+    }
+    eventually_async(SOON, async || !first.mutex().is_locked().await.unwrap()).await;
+}
+
 /// They do not wait for the lock, which is held still.
 pub(super) async fn all_waiters_return_when_the_run_is_complete(fixture: Fixture) {
+    waiters_that_run_nothing_have_no_minimum_hold(&fixture).await;
     let name = fresh_name("observed");
     let [first, second, third] = shared(&fixture, &name).await;
     let JobLock::Granted(mut run) = first.lock().await.unwrap() else {
