@@ -14,6 +14,7 @@ use super::admission::Admission;
 use super::clock;
 use super::leftovers::Leftovers;
 use super::master::Master;
+use super::restorations::Restorations;
 use super::tally::Tally;
 use crate::store::api::{BoxFuture, Key, Reply, Request};
 
@@ -63,6 +64,7 @@ pub(super) struct Broadcast<'a> {
     pub(super) size: Size,
     pub(super) admission: &'a Arc<Admission>,
     pub(super) leftovers: &'a Leftovers,
+    pub(super) restorations: &'a Restorations,
 }
 
 impl Broadcast<'_> {
@@ -71,6 +73,7 @@ impl Broadcast<'_> {
         if batch.is_empty() {
             return Vec::new();
         }
+        let renewals = self.restorations.begin(&batch);
         let limit = phase_limit(self.nodes, &batch);
         let clocks = self.nodes.iter().map(|node| &node.clock);
         let proposal = clock::proposal(clocks, slowest(self.nodes));
@@ -80,10 +83,13 @@ impl Broadcast<'_> {
         let mut tallies: Vec<_> = tallies.collect();
         let calls = self.decide(&mut tallies, limit).await;
         for tally in &tallies {
-            if let Some((gone, request)) = tally.refill(proposal) {
-                for (master, node) in among(self.nodes, gone) {
-                    calls.push(call(node, master, true, Vec::new(), vec![request.clone()]));
-                }
+            if let Some(restoration) = tally.restoration(proposal) {
+                renewals.restore(restoration.lease, || {
+                    for (master, node) in among(self.nodes, restoration.masters) {
+                        let requests = vec![restoration.request.clone()];
+                        calls.push(call(node, master, true, Vec::new(), requests));
+                    }
+                });
             }
             tally.note(self.leftovers);
         }

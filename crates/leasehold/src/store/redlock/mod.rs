@@ -8,6 +8,7 @@
 //! * `fan_out` calls all of them, and waits for the slowest only for a moment.
 //! * `leftovers` are the leases of failed acquisitions, and the masters that may have granted them.
 //! * `orphans` are leases that were released before a master replied to their acquisition.
+//! * `restorations` are the renewals in flight: their leases are restored at masters that have forgotten them.
 //! * `quorum_listener` combines the events of the masters; `inspect` reads the records of all of them, `annotations` keeps
 //!   the values of leaders in them.
 //!
@@ -24,6 +25,7 @@ mod leftovers;
 mod master;
 mod orphans;
 mod quorum_listener;
+mod restorations;
 mod tally;
 
 use std::collections::{BTreeSet, HashMap};
@@ -41,6 +43,7 @@ use self::fan_out::{WaitLimits, fan_out};
 use self::leftovers::Leftovers;
 use self::master::Master;
 use self::quorum_listener::QuorumListener;
+use self::restorations::Restorations;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Leftover, Listener,
@@ -78,6 +81,7 @@ pub(super) struct RedlockStore {
     url: String,
     admission: Arc<Admission>,
     leftovers: Leftovers,
+    restorations: Restorations,
     listeners: Mutex<HashMap<ClientId, Arc<QuorumListener>>>,
 }
 
@@ -111,6 +115,7 @@ impl RedlockStore {
         let store = Self {
             admission: Arc::new(Admission::new(nodes.clone(), size, longest)),
             leftovers: Leftovers::new(size, longest.as_duration()),
+            restorations: Restorations::default(),
             nodes,
             size,
             longest,
@@ -185,6 +190,7 @@ impl RedlockStore {
             size: self.size,
             admission: &self.admission,
             leftovers: &self.leftovers,
+            restorations: &self.restorations,
         };
         let rounds = rounds(&batch);
         for round in 0..=rounds.iter().copied().max().unwrap_or_default() {

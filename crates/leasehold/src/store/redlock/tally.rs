@@ -30,6 +30,13 @@ pub(super) struct Tally {
     reply: Option<Reply>,
 }
 
+/// The acquisition that restores a renewed lease at the masters that have forgotten it.
+pub(super) struct Restoration {
+    pub(super) lease: LeaseId,
+    pub(super) masters: Masters,
+    pub(super) request: Request,
+}
+
 enum Kind {
     /// An acquisition.
     Round(Round),
@@ -317,7 +324,7 @@ impl Tally {
     }
 
     /// The acquisition that restores a renewed lease where it was forgotten.
-    pub(super) fn refill(&self, proposal: Option<Token>) -> Option<(Masters, Request)> {
+    pub(super) fn restoration(&self, proposal: Option<Token>) -> Option<Restoration> {
         let reply = self.reply.as_ref().map(Reply::outcome);
         let renewed = matches!(reply, Some(Ok(Outcome::Renewed)));
         let (Op::Renew { lease, ttl }, Kind::Vote(vote)) = (&self.request.op, &self.kind) else {
@@ -335,7 +342,11 @@ impl Tally {
             proposal,
             wait: false,
         };
-        Some((free, self.again(op)))
+        Some(Restoration {
+            lease,
+            masters: free,
+            request: self.again(op),
+        })
     }
 
     fn count_revoked(&mut self) {

@@ -3,6 +3,7 @@
 use leasehold_testkit::Way;
 
 use super::*;
+use crate::leftovers::record_key;
 
 /// Longer than every wait here: no record expires.
 const NEVER: Duration = Duration::from_secs(55);
@@ -115,4 +116,34 @@ async fn a_backlog_leaves_nothing() {
     .await;
     guard.release().await.unwrap();
     eventually_async(LONG, async || records(&all(&masters), "kept") == 0).await;
+}
+
+/// A master has forgotten the lease, and the lease is released before a majority has replied to its renewal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_restores_no_lease_that_was_released() {
+    let far = Proxied::start(3);
+    let store = StoreClient::connect(&far.url(), 1).await;
+    let [record, later] = ["a", "b"].map(|name| record_key(&key(name)));
+    let exists = |nth: usize| far.masters.server(nth).cli(&["EXISTS", &record]) == "1";
+    store.acquire("a", 1).await;
+    eventually_async(LONG, async || (0..3).all(exists)).await;
+    // Then all of them know the script.
+    assert_eq!(store.apply(renew("a", 1)).await, Outcome::Renewed);
+    far.masters.server(2).cli(&["DEL", &record]);
+    far.proxies[..2]
+        .iter()
+        .for_each(|proxy| proxy.hold(Way::ToClient));
+    let renewed = store.apply(renew("a", 1));
+    let released = store.apply(release("a", 1, 0));
+    let both_are_applied = async {
+        eventually_async(LONG, async || !exists(0) && !exists(1)).await;
+        far.proxies[..2].iter().for_each(Proxy::go_on);
+    };
+    let (renewed, _, ()) = tokio::join!(biased; renewed, released, both_are_applied);
+    assert_eq!(renewed, Outcome::Renewed);
+    // What restores the lease would have been sent before this.
+    store.acquire("b", 2).await;
+    let last = far.masters.server(2);
+    eventually_async(LONG, async || last.cli(&["EXISTS", &later]) == "1").await;
+    assert!(!exists(2));
 }
