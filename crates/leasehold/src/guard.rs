@@ -211,8 +211,9 @@ impl Guard {
         }
     }
 
-    /// Gives up the [minimum hold](crate::Mutex::min_hold) of the lease, also that of other holds on it: its release
-    /// frees the lock at once. For work that was not begun.
+    /// Gives up the [minimum hold](crate::Mutex::min_hold) of the lease, also that of other holds on it, and the
+    /// [delay](crate::Job::retry_after) after a failed run: its release frees the lock at once. For work that was not
+    /// begun.
     pub fn waive_min_hold(&self) {
         self.hold.waive_min_hold();
     }

@@ -73,10 +73,12 @@ async fn run_until(
     let outcome = report.during(command).await;
     plan.ended();
     let held = begun.elapsed();
-    if outcome.is_err() {
-        // The command was not started.
+    // If the command was not started, or cut off: under a fixed lease that is before the lease reads lost.
+    let waived = outcome.as_ref().map_or(true, |ended| ended.cut_off);
+    if waived {
         guard.waive_min_hold();
     }
+    let outcome = outcome.map(|ended| ended.code);
     let completed = guard.complete(&args.lock, &outcome).await;
     let to_the_end = release(guard, args).await;
     if watchdog.is_some() {
@@ -87,7 +89,7 @@ async fn run_until(
             .lock
             .at_least
             .map(|at_least| at_least.saturating_sub(held));
-        let rest = rest.filter(|rest| to_the_end && outcome.is_ok() && !rest.is_zero());
+        let rest = rest.filter(|rest| to_the_end && !waived && !rest.is_zero());
         let rest = rest.map(|rest| format!(", stays taken for {}", duration::format(rest)));
         note!(
             "leasehold: held for {}{}",
@@ -124,6 +126,13 @@ fn refusal_code(args: &RunArgs) -> u8 {
     }
 }
 
+/// The end of a command that was started.
+struct Ended {
+    code: u8,
+    /// Whether it was stopped because of its lock.
+    cut_off: bool,
+}
+
 /// Runs the command under the lock until it has ended or was stopped.
 async fn run_command(
     args: &RunArgs,
@@ -132,7 +141,7 @@ async fn run_command(
     held: &AnyGuard,
     signals: &mut Signals,
     watchdog: Option<&Watchdog>,
-) -> Result<u8, Failure> {
+) -> Result<Ended, Failure> {
     let mutex = client.mutex(&args.name)?;
     let guard: &Guard = held;
     let environment = environment::of(guard, held.term(), client.store(), store);
@@ -156,6 +165,7 @@ async fn run_command(
         signals,
         args,
         warned: false,
+        cut_off: false,
     };
     let stop = || supervise::fixed_stop(guard, args);
     let problems = jeopardy::print(
@@ -171,8 +181,9 @@ async fn run_command(
         never = problems => never,
         never = held.print_proclaimed(&args.lock) => never,
     };
+    let cut_off = supervisor.cut_off;
     child.dismiss_guardian().await;
-    Ok(code)
+    Ok(Ended { code, cut_off })
 }
 
 /// Releases the lock. `false` if it was not held to the end.

@@ -14,7 +14,7 @@ use super::processes::Sent;
 use crate::args::{OnLost, RunArgs};
 use crate::lock::jeopardy::describe_loss;
 use crate::signals::{self, Signals};
-use crate::{exit, output};
+use crate::{duration, exit, output};
 
 /// The time between TERM and KILL, unless the user has set it.
 const KILL_AFTER: Duration = Duration::from_secs(5);
@@ -42,6 +42,8 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) args: &'a RunArgs,
     /// Whether the user was warned that the command runs on without the lock.
     pub(crate) warned: bool,
+    /// Whether the command was stopped because of its lock.
+    pub(crate) cut_off: bool,
 }
 
 /// The end that is waited for.
@@ -137,11 +139,14 @@ impl Supervisor<'_> {
 
     /// Stops every process of the command before the lock can pass on.
     async fn stop(&mut self, cause: Cause) -> u8 {
-        self.print_message(format_args!(
-            "the lock is lost: {}; stopping the command",
-            describe_loss(cause)
-        ));
+        self.cut_off = true;
         let now = BootClock.now();
+        let left = duration::format(now.until(self.guard.deadline()));
+        let reason = match self.guard.state().is_lost() {
+            true => format!("the lock is lost: {}", describe_loss(cause)),
+            false => format!("its fixed lease (--lease) ends in {left}"),
+        };
+        self.print_message(format_args!("{reason}; stopping the command"));
         let kill_at = match self.args.on_lost {
             OnLost::Kill => now,
             _ => now

@@ -103,11 +103,49 @@ fn a_fixed_lease_stops_the_command_before_it_ends() {
     let run = Running::start(fixture.run_script(&["--lease", "4s", "job"], STUBBORN));
     let printed = is_stopped(&fixture, run);
     assert!(
-        printed.contains("its fixed lease (--lease) has expired"),
+        printed.contains("job: its fixed lease (--lease) ends in "),
         "{printed}"
     );
     let deadline = fixture.line_of("deadline").parse().unwrap();
     last_beat_before(&fixture, Duration::from_millis(deadline));
+}
+
+/// Neither does it keep the lock for `--retry-after`: another start takes over.
+#[test]
+fn a_run_that_its_fixed_lease_cuts_off_begins_no_minimum_hold() {
+    let (_server, redis) = Fixture::redis();
+    for fixture in [redis, Fixture::new()] {
+        for job in [&["job"][..], &["--every", "1h", "job"]] {
+            let cut_off = ["-v", "--lease", "2s", "--at-least", "1h"];
+            let retry = ["--retry-after", "1h"];
+            let options = if job.len() > 1 { &retry[..] } else { &[] };
+            let run = fixture.hold(&[&cut_off[..], options, job].concat());
+            let waiter = [&["-w", "20s"], job].concat();
+            assert_eq!(fixture.try_run(&waiter), 0, "{job:?}");
+            let printed = stderr(&run.ends_with(122));
+            assert!(!printed.contains("stays taken"), "{printed}");
+        }
+    }
+}
+
+/// The server continues when the lock is lost, so the release reaches it before the end of the lease.
+#[test]
+fn a_lock_that_was_lost_in_silence_begins_no_minimum_hold() {
+    for command in ["run", "hold"] {
+        let (server, fixture) = Fixture::redis();
+        let mut holder = fixture.leasehold([command, "--ttl", "6s", "--at-least", "1h", "job"]);
+        if command == "run" {
+            holder.args(["--", "sh", "-c", "echo in; exec sleep 1000"]);
+        }
+        holder.stdin(Stdio::piped());
+        let mut holder = Running::start(holder);
+        let lines = OutputLines::read(holder.process.stderr.take().unwrap());
+        server.stop();
+        lines.after("leasehold: job: the lock is lost: the store did not renew it in time");
+        server.cont();
+        holder.ends_with(122);
+        assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0, "{command}");
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub enum Property {
     Final,
     /// A silent client keeps its lease as long as a node renews it in time.
     Kept,
-    /// No lease is renewed beyond its longest pause or hold, and no minimum hold at all.
+    /// No lease is renewed beyond its longest pause or hold. No minimum hold is renewed, or begun by a lost lease.
     Bounded,
     /// A lease lasts as long as a node reports.
     Reported,

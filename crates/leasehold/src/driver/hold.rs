@@ -3,6 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{
@@ -31,6 +32,8 @@ pub(crate) struct Hold {
     begun: Instant,
     /// Whether the lease may be handed off to another task.
     handoff: bool,
+    /// Whether its release frees the lock at once, whatever is required later.
+    without_min_hold: AtomicBool,
     released: bool,
 }
 
@@ -64,6 +67,7 @@ impl Hold {
             slot: None,
             begun,
             handoff: true,
+            without_min_hold: AtomicBool::new(false),
             released: false,
         }
     }
@@ -174,8 +178,11 @@ impl Hold {
         Ok(())
     }
 
-    /// From now on the release of the lease keeps the lock taken until `duration` has passed.
+    /// From now on the release of the lease keeps the lock taken until `duration` has passed, unless that was waived.
     pub(crate) fn require_min_hold(&self, duration: Duration) {
+        if self.without_min_hold.load(Ordering::Relaxed) {
+            return;
+        }
         let context = &self.driver.context;
         let now = context.clock.now();
         let min_hold = MinHold::begin(duration, now);
@@ -186,18 +193,19 @@ impl Hold {
 
     /// From now on the release of the lease frees the lock at once.
     pub(crate) fn waive_min_hold(&self) {
+        self.without_min_hold.store(true, Ordering::Relaxed);
         self.lease.lock().min_hold = None;
     }
 
     /// Leaves the lease, and waits until the store has confirmed it. An error says that the lease was lost
     /// before, or that the release failed; it is then repeated in the background until the lease has expired.
     pub(crate) async fn release(mut self) -> Result<()> {
-        let before = self.state();
-        if before == State::Lost(Cause::OtherProcess) {
+        if self.state() == State::Lost(Cause::OtherProcess) {
             return Err(self.lost(Cause::OtherProcess));
         }
         let expires = self.expires();
-        let Some((release, posted)) = self.leave(false) else {
+        let (before, left) = self.leave(false);
+        let Some((release, posted)) = left else {
             return match before {
                 State::Lost(cause) => Err(self.lost(cause)),
                 _ => Ok(()),
@@ -274,34 +282,41 @@ impl Hold {
 
     /// Counts this hold out. The lease is not renewed for it any more.
     ///
-    /// Returns the release, and the reply to it if it was posted. `None`: the lease was handed off, or
+    /// Returns its last state and the release, with the reply to it if it was posted. `None`: the lease was handed off, or
     /// released by the shutdown of its client. A release that leaves other holds is posted under the lock of
     /// the lease: its counts reach the store in their order. A release that lets another task of this process
     /// contend travels with the request of that task.
-    fn leave(&mut self, post: bool) -> Option<(Release, Option<oneshot::Receiver<Reply>>)> {
+    fn leave(
+        &mut self,
+        post: bool,
+    ) -> (State, Option<(Release, Option<oneshot::Receiver<Reply>>)>) {
         self.released = true;
         let (driver, lease) = (&self.driver, &self.lease);
         let now = driver.context.clock.now();
         let held_for = now.since(self.begun);
         report(|| metrics::histogram!("leasehold_hold_seconds").record(held_for));
         let mut inner = lease.lock();
-        let healthy = inner.lease.state(now).is_held()
-            && inner.lease.holds().term(self.id) == Some(Term::Renewed);
+        let (before, whole) = (inner.lease.hold_state(self.id, now), inner.lease.state(now));
+        let healthy = whole.is_held() && inner.lease.holds().term(self.id) == Some(Term::Renewed);
+        if whole.is_lost() {
+            // Others may do the work that was cut off. No repetition of the release begins a minimum hold either.
+            inner.min_hold = None;
+        }
         inner.lease.leave(self.id, now);
         let count = inner.lease.holds().count();
         if inner.lease.state(now) == State::Lost(Cause::Released) {
-            return None;
+            return (before, None);
         }
         let suits = healthy && self.handoff && !inner.has_min_hold(now);
         if count == 0 && suits && hand_off(driver, lease, &mut inner, now) {
-            return None;
+            return (before, None);
         }
         let release = lease.release(&inner, count, now);
         if count > 0 {
             let posted = driver.batcher.post(release.request(now));
             drop(inner);
             driver.renewer.revisit(lease);
-            return Some((release, Some(posted)));
+            return (before, Some((release, Some(posted))));
         }
         let head = inner.head.take();
         drop(inner);
@@ -310,7 +325,7 @@ impl Hold {
         let request = || release.request(now);
         let followed = head.and_then(|head| head.follow(driver, &lease.key, request));
         let posted = followed.or_else(|| post.then(|| driver.batcher.post(request())));
-        Some((release, posted))
+        (before, Some((release, posted)))
     }
 
     /// When the lease has expired in the store at the latest.
@@ -357,7 +372,7 @@ impl Drop for Hold {
         }
         if self.driver.context.process.is_current() {
             let expires = self.expires();
-            if let Some((release, Some(reply))) = self.leave(true) {
+            if let (_, Some((release, Some(reply)))) = self.leave(true) {
                 self.finish_release(release, reply, expires);
             }
         } else {

@@ -1,8 +1,9 @@
 //! A minimum hold: is a released lock ever granted before its end, or kept beyond it?
 //!
 //! Each client acquires the lock once, waits in the queue if another has it, renews and enters its lease, and releases
-//! it. The release is sent with the rest of the minimum hold, and perhaps again with what is left of it then. A message may take any time and run any number of times, a
-//! client may die, and an operator may free the lock. Time passes in ticks, and the exploration has no horizon.
+//! it. The release is sent with the rest of the minimum hold, and perhaps again with what is left of it then; without
+//! one if the lease was lost before. A message may take any time and run any number of times, a client may die, and an
+//! operator may free the lock. Time passes in ticks, and the exploration has no horizon.
 
 mod rule;
 mod setup;
@@ -47,7 +48,17 @@ impl MinHolds {
                 let next = self.released(next, at);
                 take(&format_args!("{who} repeats its release"), next);
             }
-            Phase::Over => {}
+            Phase::Lost => {
+                let mut next = *state;
+                next.clients[at].phase = Phase::CutOff;
+                let rest = match self.mutation {
+                    Some(Mutation::AfterLoss) => self.rest(client.age),
+                    _ => 0,
+                };
+                next.clients[at].releases |= 1 << rest;
+                take(&format_args!("{who} releases its lost lease"), next);
+            }
+            Phase::CutOff | Phase::Over => {}
         }
     }
 
@@ -132,7 +143,7 @@ impl MinHolds {
         client.age = self.age_max().min(client.age + 1);
         client.remaining = client.remaining.saturating_sub(1);
         if client.phase == Phase::Holding && client.remaining == 0 {
-            client.phase = Phase::Over;
+            client.phase = Phase::Lost;
         }
     }
 

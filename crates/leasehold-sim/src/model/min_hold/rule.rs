@@ -11,7 +11,7 @@ use leasehold_core::token::TokenCount;
 use leasehold_core::{ClientId, LeaseId};
 
 use super::setup::{MinHolds, Mutation};
-use super::state::{CLIENTS, Hold, State};
+use super::state::{CLIENTS, Hold, Phase, State};
 
 /// The time of every clock. Only durations make a difference.
 const NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
@@ -106,11 +106,16 @@ impl MinHolds {
         let before = state.hold;
         let outcome = self.run(state, &op);
         if outcome == (Outcome::Released { count: 0 }) {
-            state.limit = state.remaining;
+            let client = &mut state.clients[at];
+            let begins = client.phase != Phase::CutOff;
+            state.limit = if begins { state.remaining } else { 0 };
             if before == Hold::Lease(at) {
-                let client = &mut state.clients[at];
                 client.ended = true;
-                state.reserved = self.min_hold - client.since;
+                state.reserved = if begins {
+                    self.min_hold - client.since
+                } else {
+                    0
+                };
             } else {
                 state.foreign = true;
             }

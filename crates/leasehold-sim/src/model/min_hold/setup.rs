@@ -34,6 +34,8 @@ pub(crate) enum Mutation {
     ReleasesAny,
     /// The rest does not allow for drift.
     WithoutDrift,
+    /// The release of a lost lease begins a minimum hold, too.
+    AfterLoss,
 }
 
 impl MinHolds {

@@ -66,6 +66,10 @@ pub(super) enum Phase {
     Holding,
     /// It has sent a release, and may repeat it.
     Releasing,
+    /// Its lease is lost, and may still hold the lock in the store.
+    Lost,
+    /// The same, and it has sent a release.
+    CutOff,
     /// It sends nothing any more.
     Over,
 }
@@ -102,7 +106,13 @@ impl State {
     pub(super) fn reduce(&mut self) {
         for (at, client) in self.clients.iter_mut().enumerate() {
             // No step of a client depends on its clock then.
-            if matches!(client.phase, Phase::Idle | Phase::Waiting | Phase::Over) {
+            let timed = [
+                Phase::Granted,
+                Phase::Holding,
+                Phase::Releasing,
+                Phase::Lost,
+            ];
+            if !timed.contains(&client.phase) {
                 (client.age, client.remaining, client.gained) = (0, 0, 0);
             }
             if self.hold != Hold::Lease(at) {

@@ -25,6 +25,8 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         with(Mutation::FreesEarly).row("the same, but a release frees the lock at once"),
         with(Mutation::ReleasesAny)
             .row("the same, but a late release ends the lease of any holder"),
+        with(Mutation::AfterLoss)
+            .row("the same, but the release of a lost lease begins a minimum hold"),
         fast(2, None)
             .row("a minimum hold, and every client's clock gains as much as the rule allows for"),
         fast(1, Some(Mutation::WithoutDrift))

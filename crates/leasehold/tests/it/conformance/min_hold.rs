@@ -1,13 +1,19 @@
 //! Minimum holds. Their times are tested in `it::min_hold`, on a clock that the test moves.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Owner};
+use leasehold::clock::ManualClock;
+use leasehold::{Client, ErrorKind, Owner};
+use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::waiters::{SOON, soon, spawn_waiter};
 
 const HOUR: Duration = Duration::from_secs(3_600);
+
+/// How far a clock advances while something is awaited.
+const STEP: Duration = Duration::from_millis(1);
 
 /// Its end is the only reason for which the lock is granted again: the waiter asks before its release, the other
 /// client after it. The lease would have lasted for longer, and so would the first try.
@@ -46,6 +52,44 @@ pub(super) async fn a_released_lock_stays_taken_until_its_end(fixture: Fixture) 
     next.release().await.unwrap();
     assert!(begun.elapsed() < SOON);
     other.lock().await.unwrap().release().await.unwrap();
+}
+
+/// The release reaches the store while its record still has the lease: the clock of the client has passed its end.
+pub(super) async fn a_lost_lease_begins_none(fixture: Fixture) {
+    let clock = ManualClock::new();
+    let builder = Client::builder().clock(Arc::new(clock.clone()));
+    let client = fixture.client_with(builder).await;
+    let other = fixture.client().await;
+    for (fixed, dropped) in [(true, false), (true, true), (false, false), (false, true)] {
+        let name = fresh_name("lost");
+        let mutex = client.mutex(&name).unwrap().min_hold(HOUR).unwrap();
+        let mutex = match fixed {
+            true => mutex.lease(HOUR).unwrap(),
+            false => mutex,
+        };
+        // A repetition of the request waits by this clock.
+        let locked = spawn_waiter(&mutex);
+        eventually_async(SOON, async || {
+            clock.advance(STEP);
+            locked.is_finished()
+        })
+        .await;
+        let guard = soon(locked).await;
+        clock.advance(HOUR);
+        assert!(guard.state().is_lost());
+        let other = other.mutex(&name).unwrap();
+        if dropped {
+            drop(guard);
+        } else {
+            assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+        }
+        // A renewed lease would be free after its ttl as well, which is longer than that.
+        eventually_async(SOON, async || {
+            clock.advance(STEP);
+            !other.is_locked().await.unwrap()
+        })
+        .await;
+    }
 }
 
 pub(super) async fn a_forced_release_ends_it(fixture: Fixture) {

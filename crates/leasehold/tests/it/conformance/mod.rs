@@ -86,6 +86,7 @@ conformance! {
         listings::invalid_names_are_refused_before_the_store,
         listings::namespaces_and_tenants_are_separate,
         min_hold::a_released_lock_stays_taken_until_its_end,
+        min_hold::a_lost_lease_begins_none,
         min_hold::a_forced_release_ends_it,
         operations::the_same_operation_twice_equals_once,
         operations::another_lease_changes_nothing,
