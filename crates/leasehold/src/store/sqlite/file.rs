@@ -199,7 +199,7 @@ fn create_tables(db: &mut Connection) -> Result<(), Fault> {
             ErrorKind::InvalidConfig,
             format!(
                 "the file was made by an older leasehold (format {older}, this one knows {}); stop the \
-                 programs that use it and delete it, then no lock is held",
+                 programs that use it and delete it, with its locks, latches and records of completed runs",
                 schema::VERSION
             ),
         )

@@ -1,10 +1,9 @@
 //! Count-down latches as rows.
+//!
+//! The row of a latch has the number of its arrivals, so an arrival costs the same however many there were. Its ids are
+//! compared by the primary key of `arrivals`.
 
-use std::collections::BTreeSet;
-
-use leasehold_core::{
-    Arrival, ArrivalId, LatchCount, LatchRecord, LatchRefusal, LatchStatus, StoreTime, latch,
-};
+use leasehold_core::{Arrival, ArrivalId, LatchCount, LatchRefusal, LatchStatus, StoreTime, latch};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::error::Fault;
@@ -13,30 +12,47 @@ use super::row::{columns, signed};
 use crate::store::api::{Key, latch_refused, used_as_latch};
 use crate::{Error, ErrorKind};
 
-/// Counts an arrival by the rule, inside a transaction. Also returns whether it changed anything. A latch that cannot be
-/// read is the error of this arrival, and no fault of the transaction.
+/// Counts an arrival as [`latch::arrive`] does, inside a transaction. Also returns whether it changed anything. A latch
+/// that cannot be read is the error of this arrival, and no fault of the transaction.
 pub(super) fn arrive(
     db: &Connection,
     key: &Key,
     arrival: &Arrival,
     now: StoreTime,
 ) -> Result<(crate::Result<LatchStatus>, bool), Fault> {
-    let lock = records::load(db, key)?.record;
-    let mut stored = match load(db, key, now) {
-        Err(Fault::Found(error)) => return Ok((Err(error), false)),
-        loaded => loaded?,
-    };
-    let before = stored.as_ref().map(LatchRecord::status);
-    let arrived = latch::arrive(&lock, &mut stored, arrival, now);
-    let changed = arrived.is_ok() && arrived.ok() != before;
-    if let Some(latch) = stored.filter(|_| changed) {
-        if before.is_none() {
-            // What an expired latch has left.
-            remove(db, key)?;
-        }
-        save(db, key, &latch, &arrival.id)?;
+    let refused = |refusal| Ok((Err(latch_refused(refusal)), false));
+    if let Err(refusal) = latch::check_lock(&records::load(db, key)?.record, now) {
+        return refused(refusal);
     }
-    Ok((arrived.map_err(latch_refused), changed))
+    let kept = match find(db, key, now) {
+        Err(Fault::Found(error)) => return Ok((Err(error), false)),
+        found => found?,
+    };
+    let status = match kept {
+        Some(status) => status,
+        None => {
+            make(db, key, arrival.count)?;
+            LatchStatus {
+                arrived: 0,
+                count: arrival.count.get(),
+            }
+        }
+    };
+    if let Err(refusal) = latch::check_count(status, arrival.count) {
+        return refused(refusal);
+    }
+    if status.is_open() || !insert(db, key, &arrival.id)? {
+        return Ok((Ok(status), false));
+    }
+    let (namespace, tenant, name) = columns(key);
+    let expires_at = signed(now.after_span(arrival.ttl).as_micros());
+    db.prepare_cached(
+        "UPDATE latches SET arrived = arrived + 1, expires_at = max(expires_at, ?4)
+         WHERE namespace = ?1 AND tenant = ?2 AND name = ?3",
+    )?
+    .execute(params![namespace, tenant, name, expires_at])?;
+    let arrived = status.arrived + 1;
+    Ok((Ok(LatchStatus { arrived, ..status }), true))
 }
 
 /// Removes a latch by the rule, inside a transaction. Returns whether there was one.
@@ -80,92 +96,60 @@ pub(super) fn status(
     key: &Key,
     now: StoreTime,
 ) -> Result<Option<LatchStatus>, Fault> {
-    let Some((count, _)) = find(db, key, now)? else {
-        return match records::holder(db, key, now)? {
-            (Some(_), _) => Err(latch_refused(LatchRefusal::Lock).into()),
-            (None, _) => Ok(None),
-        };
-    };
-    let (namespace, tenant, name) = columns(key);
-    let arrived = db
-        .prepare_cached(
-            "SELECT count(*) FROM arrivals WHERE namespace = ?1 AND tenant = ?2 AND name = ?3",
-        )?
-        .query_row([namespace, tenant, name], |row| row.get(0))?;
-    let count = count.get();
-    Ok(Some(LatchStatus { arrived, count }))
-}
-
-/// The record of a latch that has not expired.
-fn load(db: &Connection, key: &Key, now: StoreTime) -> Result<Option<LatchRecord>, Fault> {
-    let Some((count, expires_at)) = find(db, key, now)? else {
-        return Ok(None);
-    };
-    let mut statement = db.prepare_cached(
-        "SELECT id FROM arrivals WHERE namespace = ?1 AND tenant = ?2 AND name = ?3",
-    )?;
-    let (namespace, tenant, name) = columns(key);
-    let mut rows = statement.query([namespace, tenant, name])?;
-    let mut arrived = BTreeSet::new();
-    while let Some(row) = rows.next()? {
-        let id: String = row.get("id").map_err(|_| damaged("id"))?;
-        arrived.insert(ArrivalId::parse(&id).map_err(|_| damaged("id"))?);
+    if let Some(status) = find(db, key, now)? {
+        return Ok(Some(status));
     }
-    Ok(Some(LatchRecord {
-        count,
-        arrived,
-        expires_at,
-    }))
+    match records::holder(db, key, now)? {
+        (Some(_), _) => Err(latch_refused(LatchRefusal::Lock).into()),
+        (None, _) => Ok(None),
+    }
 }
 
-/// The count and the end of a latch that has not expired.
-fn find(
-    db: &Connection,
-    key: &Key,
-    now: StoreTime,
-) -> Result<Option<(LatchCount, StoreTime)>, Fault> {
+/// The status of a latch that has not expired.
+fn find(db: &Connection, key: &Key, now: StoreTime) -> Result<Option<LatchStatus>, Fault> {
     let (namespace, tenant, name) = columns(key);
     let now = signed(now.as_micros());
     let found: Option<(i64, i64)> = db
         .prepare_cached(
-            "SELECT count, expires_at FROM latches
+            "SELECT arrived, count FROM latches
              WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND expires_at > ?4",
         )?
         .query_row(params![namespace, tenant, name, now], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })
         .optional()?;
-    let Some((count, expires_at)) = found else {
+    let Some((arrived, count)) = found else {
         return Ok(None);
     };
     let count = u32::try_from(count).ok().and_then(LatchCount::new);
-    let count = count.ok_or_else(|| damaged("count"))?;
-    Ok(Some((
-        count,
-        StoreTime::from_micros(expires_at.unsigned_abs()),
-    )))
+    let count = count.ok_or_else(|| damaged("count"))?.get();
+    let arrived = u32::try_from(arrived).ok();
+    let arrived = arrived.filter(|arrived| (1..=count).contains(arrived));
+    let arrived = arrived.ok_or_else(|| damaged("arrived"))?;
+    Ok(Some(LatchStatus { arrived, count }))
 }
 
-/// Stores a latch and an id that was added.
-fn save(db: &Connection, key: &Key, latch: &LatchRecord, id: &ArrivalId) -> Result<(), Fault> {
+/// Stores a latch without arrivals in the place of an expired one.
+fn make(db: &Connection, key: &Key, count: LatchCount) -> Result<(), Fault> {
+    remove(db, key)?;
     let (namespace, tenant, name) = columns(key);
     db.prepare_cached(
-        "INSERT INTO latches (namespace, tenant, name, count, expires_at)
-         VALUES (?1, ?2, ?3, ?4, ?5)
-         ON CONFLICT (namespace, tenant, name) DO UPDATE SET expires_at = excluded.expires_at",
+        "INSERT INTO latches (namespace, tenant, name, count, arrived, expires_at)
+         VALUES (?1, ?2, ?3, ?4, 0, 0)",
     )?
-    .execute(params![
-        namespace,
-        tenant,
-        name,
-        latch.count.get(),
-        signed(latch.expires_at.as_micros())
-    ])?;
-    db.prepare_cached(
-        "INSERT INTO arrivals (namespace, tenant, name, id) VALUES (?1, ?2, ?3, ?4)",
-    )?
-    .execute([namespace, tenant, name, id.as_str()])?;
+    .execute(params![namespace, tenant, name, count.get()])?;
     Ok(())
+}
+
+/// Stores an id. `false` if it is known.
+fn insert(db: &Connection, key: &Key, id: &ArrivalId) -> Result<bool, Fault> {
+    let (namespace, tenant, name) = columns(key);
+    let inserted = db
+        .prepare_cached(
+            "INSERT OR IGNORE INTO arrivals (namespace, tenant, name, id) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute([namespace, tenant, name, id.as_str()])?;
+    Ok(inserted > 0)
 }
 
 fn remove(db: &Connection, key: &Key) -> Result<(), Fault> {

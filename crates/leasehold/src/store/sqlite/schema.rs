@@ -4,7 +4,7 @@
 pub(super) const APPLICATION_ID: i32 = 0x4c53_4844;
 
 /// The version of the tables below, `user_version` of the file.
-pub(super) const VERSION: i32 = 3;
+pub(super) const VERSION: i32 = 4;
 
 /// The tables. All times are microseconds of the store's clock, see
 /// [`super::time`]; a ttl is in milliseconds.
@@ -14,7 +14,7 @@ pub(super) const VERSION: i32 = 3;
 /// A record without `client` is free and kept for its counter or its queue. `queue_until` is when the queue
 /// expires; without it there is no queue, and `waiters` is not read.
 /// The kind of an annotation is a number, see [`super::annotations`]; only a completion for one key has a key.
-/// `latches` has the latches, and `arrivals` the ids that have arrived at each. Those of an expired latch mean nothing.
+/// `arrivals` has the ids that have arrived at each latch. Those of an expired latch mean nothing.
 /// `revocations` has the lease of each name that was revoked last, for observers.
 /// `observers` has the clients that are notified when the record or an annotation of a name changes.
 pub(super) const TABLES: &str = "
@@ -78,6 +78,7 @@ pub(super) const TABLES: &str = "
         tenant TEXT NOT NULL,
         name TEXT NOT NULL,
         count INTEGER NOT NULL,
+        arrived INTEGER NOT NULL,
         expires_at INTEGER NOT NULL,
         PRIMARY KEY (namespace, tenant, name)
     ) STRICT, WITHOUT ROWID;

@@ -66,7 +66,8 @@ async fn a_damaged_latch_is_an_error_of_that_latch_only() {
     };
     for damage in [
         "UPDATE latches SET count = 0",
-        "UPDATE arrivals SET id = ''",
+        "UPDATE latches SET arrived = 0",
+        "UPDATE latches SET arrived = 3",
     ] {
         let key = key("bad");
         store.arrive(&key, &arrival("a")).await.unwrap();

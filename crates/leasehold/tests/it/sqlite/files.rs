@@ -134,14 +134,14 @@ async fn a_file_of_another_version_is_refused_and_left_unchanged() {
     fixture.wait_until_closed();
     for (version, kind, words) in [
         (
-            4,
+            5,
             ErrorKind::InvalidConfig,
-            "made by a newer leasehold (format 4, this one knows 3)",
+            "made by a newer leasehold (format 5, this one knows 4)",
         ),
         (
-            2,
+            3,
             ErrorKind::InvalidConfig,
-            "made by an older leasehold (format 2, this one knows 3)",
+            "made by an older leasehold (format 3, this one knows 4)",
         ),
         (0, ErrorKind::Store, "the file is damaged"),
     ] {
