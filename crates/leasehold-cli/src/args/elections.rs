@@ -45,8 +45,8 @@ pub(crate) struct LeaderArgs {
 /// Print the events of locks as they happen, one in each line.
 ///
 /// The first line of each lock is its state. Then follow grants, releases, leases that have expired, changes of the queue
-/// and of the leader, and completed runs of the job. The store is read after each change, so leases that come and go
-/// between two readings are not listed. Failures of the store that may pass are waited for.
+/// and of the leader, and completed runs of the periodic job, not those of `once`. The store is read after each change, so
+/// leases that come and go between two readings are not listed. Failures of the store that may pass are waited for.
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold watch [OPTIONS] <NAME>...", after_long_help = help::WATCH)]
 pub(crate) struct EventsArgs {

@@ -74,7 +74,8 @@ impl Mutex {
         self.key.name.as_str()
     }
 
-    /// The events of this lock from now on: grants, releases, the length of its queue, leaders and completed runs.
+    /// The events of this lock from now on: grants, releases, the length of its queue, leaders and completed runs of the
+    /// periodic job.
     ///
     /// They are derived from readings of the store after each change, so leases that come and go between two readings
     /// are not among them.
