@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The time limit of a process to end, or to write a line. None takes so long.
-pub(crate) const LINE_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const LINE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs a command until its process has ended. If it does not end in time, it is killed.
 pub trait RunToEnd {

@@ -54,7 +54,7 @@ fn check_succession(fixture: &Fixture) {
         (&NAME.into(), &pid.into())
     );
 
-    let mut second = candidate(fixture, "b:1", &["--ttl", "2s"]);
+    let mut second = candidate(fixture, "b:1", &["--ttl", "6s"]);
     let second = second
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -40,7 +40,7 @@ fn await_end(mut process: Child) -> thread::JoinHandle<(u128, Option<i32>)> {
 fn twenty_starts_complete_one_run(fixture: &Fixture) {
     let script = "echo $PPID >> begun; sleep 2; date +%s%6N >> ended";
     let starts = (0..STARTS).map(|_| {
-        let mut once = fixture.leasehold(["once", "--ttl", "2s", "migrate", "--key", "v1.2.3"]);
+        let mut once = fixture.leasehold(["once", "--ttl", "9s", "migrate", "--key", "v1.2.3"]);
         once.args(["--", "sh", "-c", script]);
         let once = once.stdin(Stdio::null()).stderr(Stdio::piped());
         await_end(once.spawn().unwrap())
@@ -215,7 +215,7 @@ fn records_are_reset(fixture: &Fixture) {
 #[test]
 fn a_failed_run_is_taken_over_by_those_that_wait() {
     let fixture = Fixture::new();
-    let daily = ["--every", "1d", "--ttl", "2s", "job"];
+    let daily = ["--every", "1d", "--ttl", "6s", "job"];
     let running = fixture.hold(&daily);
     let refused = fixture
         .run_script(&["-n", "--every", "1d", "job"], "true")
@@ -235,7 +235,7 @@ fn a_failed_run_is_taken_over_by_those_that_wait() {
     drop(running.finish());
 
     // A failed run keeps the lock for a while.
-    let failing = ["--every", "1d", "--retry-after", "700ms", "other"];
+    let failing = ["--every", "1d", "--retry-after", "5s", "other"];
     let begun = micros();
     assert_eq!(code(&mut fixture.run_script(&failing, "exit 4")), 4);
     assert!(fixture.is_held("other"));
@@ -243,7 +243,7 @@ fn a_failed_run_is_taken_over_by_those_that_wait() {
         code(&mut start(&fixture, &["run", "--every", "1d", "other"])),
         0
     );
-    assert!(micros() - begun >= 700_000);
+    assert!(micros() - begun >= 5_000_000);
     assert_eq!(runs(&fixture), 2);
 }
 

@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use leasehold_testkit::{Masters, RedisServer, SentinelSet, eventually, free_port};
 
@@ -143,10 +142,7 @@ fn a_server_that_does_not_suit_its_url_is_named() {
         ("MASTERS", &masters.url()),
         ("CA", url.split_once('?').unwrap().1),
     ];
-    let begun = Instant::now();
     check(&Fixture::new(), "Servers", &variables);
-    // None waits for a timeout.
-    assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn without_a_majority_the_reason_is_printed() {
 }
 
 /// How long new masters are kept out: several ttls.
-const LONGEST: Duration = Duration::from_secs(6);
+const LONGEST: Duration = Duration::from_secs(18);
 
 #[test]
 fn new_masters_are_waited_for() {
@@ -39,7 +39,7 @@ fn new_masters_are_waited_for() {
     let longest = LONGEST.as_secs();
     let fixture = Fixture::with_store(format!("{}?longest-ttl={longest}s", masters.url()));
     let begun = Instant::now();
-    let mut run = fixture.run_script(&["--ttl", "1s", "job"], "echo ran > ran");
+    let mut run = fixture.run_script(&["--ttl", "6s", "job"], "echo ran > ran");
     let output = run.output().unwrap();
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
@@ -100,11 +100,16 @@ fn masters_that_load_their_data_are_waited_for() {
         let text = stderr(&refused);
         assert!(text.contains("still loading its data"), "{text}");
         let run = fixture.run_script(&["-v", "-w", "60s", "job"], "true");
-        let (_lines, line, mut run) = first_message(run);
+        let (mut lines, mut line, mut run) = first_message(run);
+        // On a busy machine they may reply too late at first.
+        while !line.contains("still loading") {
+            line.clear();
+            assert!(lines.read_line(&mut line).unwrap() > 0);
+        }
         for server in loading {
             server.cli(&["CONFIG", "SET", "key-load-delay", "0"]);
         }
-        for part in ["waiting: ", "redlock://127.0.0.1:", "still loading"] {
+        for part in ["waiting: ", "redlock://127.0.0.1:"] {
             assert!(line.contains(part), "{part}: {line}");
         }
         assert_eq!(run.wait().unwrap().code(), Some(0));

@@ -2,7 +2,6 @@
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use leasehold_testkit::eventually;
 
@@ -102,11 +101,11 @@ fn a_node_works_and_ends_while_nobody_reads_its_stderr() {
 fn a_stopped_run_keeps_its_lock_and_its_command() {
     let (_server, fixture) = Fixture::redis();
     let node = Node::start(&fixture);
-    let run = run(&fixture, &node, "2s");
+    let run = run(&fixture, &node, "6s");
     let child = fixture.line_of("child");
     run.signal("STOP");
-    // A wait for three ttls times out.
-    assert_eq!(fixture.try_run(&["-w", "6s", "job"]), 124);
+    // A wait for two ttls times out.
+    assert_eq!(fixture.try_run(&["-w", "12s", "job"]), 124);
     assert_eq!(node.client(&fixture, "state"), "silent");
     assert!(lives(&child));
     run.signal("CONT");
@@ -140,7 +139,7 @@ fn a_killed_run_frees_its_lock_at_once_after_the_last_of_its_processes() {
 fn a_run_that_was_stopped_is_lost_when_the_watchdog_is_gone() {
     let (_server, fixture) = Fixture::redis();
     let node = Node::start(&fixture);
-    let run = run(&fixture, &node, "2s");
+    let run = run(&fixture, &node, "6s");
     run.signal("STOP");
     drop(node);
     let child = fixture.line_of("child");
@@ -168,13 +167,7 @@ fn without_a_watchdog_a_run_runs() {
     let mut quiet = fixture.run_script(&["-q", nowhere, "job"], "true");
     assert_eq!(stderr(&quiet.run_to_end()), "");
     let required = [nowhere, "--watchdog-required", "job"];
-    let begun = Instant::now();
     let output = fixture.run_script(&required, "echo in").run_to_end();
-    assert!(
-        begun.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        begun.elapsed()
-    );
     assert_eq!(output.status.code(), Some(125));
     let words = stderr(&output);
     assert!(words.contains("/nonexistent/watchdog.sock"), "{words}");

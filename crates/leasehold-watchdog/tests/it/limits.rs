@@ -11,7 +11,7 @@ use crate::actor::{self, Actor, Sleeper, memory};
 use crate::fixture::{Fixture, LONG};
 use crate::peer::{Peer, hello, registration, role};
 
-const TTL: Duration = Duration::from_secs(4);
+const TTL: Duration = Duration::from_secs(9);
 
 /// Registers leases of these numbers. Returns the numbers of the refused ones.
 fn register(client: &mut Peer<UnixStream>, numbers: Range<u64>) -> Vec<u64> {
@@ -118,6 +118,6 @@ async fn connections_and_processes_leave_files_for_the_store() {
     fixture.redis.cli(&["client", "kill", "type", "normal"]);
     paused.signal(Signal::STOP);
     fixture
-        .assert_held_for(paused.client, "lock", TTL * 3)
+        .assert_held_for(paused.client, "lock", TTL * 2)
         .await;
 }

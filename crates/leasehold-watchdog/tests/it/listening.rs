@@ -126,7 +126,7 @@ async fn a_node_starts_without_its_store() {
     let _node = fixture.node().await;
     let mut client = Peer::client(&fixture, 1);
     fixture.redis.restart(Restart::Empty);
-    let ttl = Duration::from_secs(2);
+    let ttl = Duration::from_secs(9);
     fixture.acquire(1, 1, "lock", ttl).await;
     let registration = registration(1, "lock", ttl);
     assert_eq!(client.register([registration]), []);

@@ -181,7 +181,7 @@ async fn a_death_between_two_nodes_is_noticed_by_the_next() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_client_keeps_its_locks_over_restarts() {
-    let ttl = Duration::from_secs(6);
+    let ttl = Duration::from_secs(9);
     let fixture = Fixture::new().await;
     let manager = Manager::of(&fixture);
     let mut node = manager.start(&fixture);
@@ -190,7 +190,7 @@ async fn a_paused_client_keeps_its_locks_over_restarts() {
     actor.signal(Signal::STOP);
     let start = Instant::now();
     let mut restarts = 0;
-    while start.elapsed() < ttl * 2 {
+    while start.elapsed() < ttl * 3 / 2 {
         match restarts % 2 {
             0 => node.kill(),
             _ => assert_eq!(node.request("stop"), "stopped"),

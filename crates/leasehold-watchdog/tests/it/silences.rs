@@ -10,14 +10,15 @@ use rustix::process::Signal;
 use crate::fixture::{Fixture, LONG, SOON};
 use crate::peer::{Peer, registration, role_with};
 
-const TTL: Duration = Duration::from_millis(1_500);
+/// The node renews a lease in time even after a stall of seconds.
+const TTL: Duration = Duration::from_secs(6);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_client_keeps_its_locks_until_it_continues() {
     let (fixture, _node) = Fixture::with_node().await;
     let mut actor = fixture.holder("lock", TTL).await;
     actor.signal(Signal::STOP);
-    fixture.assert_held_for(actor.client, "lock", TTL * 4).await;
+    fixture.assert_held_for(actor.client, "lock", TTL * 2).await;
     let mut observer = Peer::observer(&fixture);
     let status = observer.status_of(actor.client).unwrap();
     assert_eq!(status.liveness, Liveness::Silent);
@@ -48,12 +49,14 @@ async fn a_client_without_its_main_thread_is_silent_for_that_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_silent_for_too_long_loses_its_locks() {
-    let max_pause = TTL * 3;
+    let max_pause = TTL * 2;
     let (fixture, _node) = Fixture::with_settings(|it| it.max_pause = max_pause).await;
     let mut actor = fixture.holder("lock", TTL).await;
     let start = Instant::now();
     actor.signal(Signal::STOP);
-    fixture.assert_held_for(actor.client, "lock", TTL * 2).await;
+    fixture
+        .assert_held_for(actor.client, "lock", TTL * 3 / 2)
+        .await;
     fixture.wait_until_free("lock").await;
     let kept = start.elapsed();
     assert!(kept >= max_pause - TTL, "{kept:?}");
@@ -148,7 +151,7 @@ async fn many_clients_are_renewed_in_time_if_every_reply_is_late() {
     const CLIENTS: u128 = 150;
     const LEASES: u64 = 20;
     const LATE: Duration = Duration::from_millis(300);
-    const TTL: Duration = Duration::from_secs(20);
+    const TTL: Duration = Duration::from_secs(40);
     let fixture = Fixture::new().await;
     let proxy = Proxy::before(&fixture.redis);
     let mut settings = fixture.settings();

@@ -116,7 +116,7 @@ async fn a_required_watchdog_must_be_there() {
     assert_eq!(error.unwrap_err().kind(), ErrorKind::NoWatchdog);
 
     let node = fixture.node().await;
-    let builder = builder().ttl(Duration::from_millis(600));
+    let builder = builder().ttl(Duration::from_secs(9));
     let client = builder.connect(&url).await.unwrap();
     let mutex = client.mutex("job").unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();

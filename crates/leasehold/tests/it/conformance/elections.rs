@@ -178,7 +178,8 @@ pub(super) async fn the_events_of_a_lock_come_in_their_order(fixture: Fixture) {
     leadership.resign().await.unwrap();
     assert_eq!(event().await, LockEvent::Released(lease));
     assert_eq!(event().await, LockEvent::LeaderChanged(None));
-    let fixed = election.mutex().lease(Duration::from_millis(200)).unwrap();
+    // So long that a busy observer reads it before its end.
+    let fixed = election.mutex().lease(Duration::from_secs(4)).unwrap();
     let guard = fixed.lock().await.unwrap();
     let lease = guard.lease_id();
     assert_eq!(event().await, LockEvent::Granted(lease));

@@ -253,7 +253,7 @@ pub(super) async fn a_holder_that_was_cut_off_completes_nothing(fixture: Fixture
 pub(super) async fn a_run_that_failed_keeps_the_lock_for_a_while(fixture: Fixture) {
     let name = fresh_name("retry");
     let [first, second] = shared(&fixture, &name).await;
-    let delay = Duration::from_millis(700);
+    let delay = Duration::from_secs(4);
     let first = first.retry_after(delay).unwrap();
     let begun = Instant::now();
     assert!(first.run(fail).await.unwrap().is_err());

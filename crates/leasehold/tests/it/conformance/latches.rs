@@ -9,6 +9,7 @@ use leasehold_testkit::eventually_async;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::observing::NOTICED_MAX;
 use crate::fixture::{Fixture, fresh_name};
 use crate::store_client::{TTL, acquire, applied, error, granted, key, release, renew, revoke};
 use crate::waiters::{SOON, soon, spawn_polled};
@@ -16,8 +17,8 @@ use crate::waiters::{SOON, soon, spawn_polled};
 /// How many tasks wait for a latch in one test.
 const WAITERS: usize = 100;
 
-/// Longer than a few requests take.
-const SHORT: Duration = Duration::from_millis(500);
+/// Longer than a few requests take on a busy machine.
+const SHORT: Duration = Duration::from_secs(3);
 
 const fn status(arrived: u32, count: u32) -> LatchStatus {
     LatchStatus { arrived, count }
@@ -145,8 +146,8 @@ pub(super) async fn a_hundred_waiters_go_on_when_it_opens(fixture: Fixture) {
     }
     let took = last - before;
     println!("{WAITERS} waiters went on within {took:?}");
-    // They are notified; polling or reading again would take longer.
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    // They are notified: observers read again only after a longer time.
+    assert!(took < NOTICED_MAX, "{took:?}");
     latches[4].wait().await.unwrap();
 }
 
@@ -170,7 +171,7 @@ pub(super) async fn it_expires_and_can_be_made_anew(fixture: Fixture) {
         assert_eq!(arrive(id, 4, ttl).await.unwrap(), status(arrived, 4));
     }
     let (begun, open) = (Instant::now(), Some(status(3, 4)));
-    while begun.elapsed() < SHORT * 2 {
+    while begun.elapsed() < SHORT * 3 / 2 {
         assert_eq!(latch(&store).await, open);
         tokio::time::sleep(SHORT / 5).await;
     }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold::{Cause, Client, ErrorKind, Guard, Mutex, State};
 use leasehold_core::ClientId;
@@ -56,11 +56,9 @@ pub(super) async fn a_timeout_in_the_local_queue_affects_no_other_waiter(fixture
             waiters.push(spawn_waiter(&mutex));
             limited.push(spawn_brief_waiter(&mutex));
         }
-        let begun = Instant::now();
         for limited in limited {
             assert!(soon(limited).await.is_none());
         }
-        assert!(begun.elapsed() < SHORT + Duration::from_secs(5));
         assert!(recorder.acquisitions() <= 1, "{:?}", recorder.operations());
         guard.release().await.unwrap();
         all_are_served(waiters).await;

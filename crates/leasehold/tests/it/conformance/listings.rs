@@ -30,7 +30,7 @@ pub(super) async fn a_holder_is_described(fixture: Fixture) {
     assert_eq!(info.token, Some(guard.token()));
     assert_eq!(info.count, 1);
     let since = info.since.unwrap();
-    let slack = Duration::from_secs(2);
+    let slack = Duration::from_secs(10);
     assert!(since + slack > begun && since < SystemTime::now() + slack);
     let described = info.client.unwrap();
     assert_eq!(described.pid, std::process::id());
@@ -221,7 +221,7 @@ pub(super) async fn an_entry_has_the_first_waiters_until_their_queue_expires(fix
     let most = u64::try_from(Entry::WAITERS_MAX).unwrap();
     let requests: Vec<_> = (1..=most + 1).map(|number| wait(&name, number)).collect();
     // A file has them all in one transaction, and reads the queue for each.
-    for part in requests.chunks(100) {
+    for part in requests.chunks(25) {
         let replies = store.apply(part.to_vec()).await;
         assert!(replies.iter().all(is_refused), "{:?}", replies[0]);
     }

@@ -72,7 +72,7 @@ conformance! {
         jobs::jobs_are_refused_where_no_completions_are_kept,
         latches::it_opens_when_all_have_arrived_or_is_not_made,
         leases::a_fixed_lease_ends_on_time_and_is_not_renewed,
-        leases::a_renewed_lease_outlives_five_ttls,
+        leases::a_renewed_lease_outlives_its_ttl,
         leases::fixed_and_renewed_holds_keep_their_own_terms,
         leases::ensure_renews_or_fails_with_the_reason,
         leases::ttls_outside_the_bounds_are_refused,

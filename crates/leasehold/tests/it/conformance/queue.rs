@@ -66,7 +66,7 @@ pub(super) async fn a_release_grants_to_the_head_and_notifies_the_next(fixture: 
 /// Until then no request of the lease that has ended changes it.
 pub(super) async fn the_end_of_a_minimum_hold_is_notified_to_the_head_before(fixture: Fixture) {
     let [_, holder, waiter] = clients(&fixture).await;
-    let (name, duration) = (fresh_name("min-hold"), Duration::from_secs(2));
+    let (name, duration) = (fresh_name("min-hold"), Duration::from_secs(5));
     holder.acquire(&name, 1).await;
     assert_eq!(waiter.wait(&name, 2).await, 0);
     let request = lasting(release_after(&name, 1), duration);
@@ -123,7 +123,7 @@ pub(super) async fn any_operation_on_a_free_lock_grants_it_to_the_head(fixture: 
     let [holder, other, waiter] = clients(&fixture).await;
     let expired = async || {
         let name = fresh_name("expired");
-        let short = lasting(acquire(&name, 1), Duration::from_millis(100));
+        let short = lasting(acquire(&name, 1), Duration::from_secs(2));
         holder.apply(short).await;
         assert_eq!(waiter.wait(&name, 2).await, 0);
         let key = key(&name);
@@ -169,7 +169,8 @@ pub(super) async fn a_grant_has_the_block_and_at_most_the_ttl_of_its_waiter(fixt
     let first = granted_block(&a, &name).await;
     // A repetition reserves nothing.
     assert_eq!(granted_block(&a, &name).await, first);
-    let short = Duration::from_millis(700);
+    // Shorter than the time for an acceptance.
+    let short = Duration::from_millis(2_500);
     b.join(lasting(block(wait(&name, 1), 256), short)).await;
     a.release(&name, 1).await;
     let grant = b.granted(&name, 1).await;

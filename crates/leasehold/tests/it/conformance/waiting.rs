@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, fresh_name};
 use crate::waiters::{SOON, poll_once, soon, spawn_waiter};
 
 /// A fixed lease that its holder does not release.
-const LEASE: Duration = Duration::from_millis(400);
+const LEASE: Duration = Duration::from_secs(2);
 
 /// A waiter of the holder's own client and one of another client both acquire the lock, one after the other, after
 /// `free`. A guard that it returns is lost then.

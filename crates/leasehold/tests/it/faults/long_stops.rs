@@ -6,6 +6,7 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::{Cause, ErrorKind, Instant};
 use leasehold_testkit::RedisServer;
 
+use super::runner::run_all;
 use super::scenario::{Contended, Scenario};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -45,7 +46,8 @@ async fn of_12_s() {
     };
     let [from, to] = [5, 17].map(|second| begun.after(SECOND * second));
     let (jeopardy, ()) = tokio::join!(jeopardy, stop(&contended, from, to));
-    let expected = SECOND * 10..SECOND * 13;
+    // Its request was sent, and the server does not go on before this.
+    let expected = SECOND * 10..SECOND * 17;
     assert!(expected.contains(&jeopardy), "{jeopardy:?}");
     contended.held.until_held().await;
     contended.held.assert_stays_held(SECOND * 5).await;
@@ -62,7 +64,7 @@ async fn of_40_s() {
     };
     let [from, to] = [1, 41].map(|second| begun.after(SECOND * second));
     let (loss, ()) = tokio::join!(loss, stop(&contended, from, to));
-    assert!((SECOND * 19..SECOND * 21).contains(&loss), "{loss:?}");
+    assert!((SECOND * 19..SECOND * 29).contains(&loss), "{loss:?}");
     let (scenario, held, next) = contended.lost().await;
     let error = held.release().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
@@ -72,7 +74,9 @@ async fn of_40_s() {
     scenario.assert_ends(next).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn of_1_and_12_and_40_seconds() {
-    tokio::join!(of_1_s(), of_12_s(), of_40_s());
+schedules! { of_1_s, of_12_s, of_40_s }
+
+#[test]
+fn of_1_and_12_and_40_seconds() {
+    run_all(SCHEDULES);
 }

@@ -1,7 +1,7 @@
 //! Requests that ran, and whose replies were lost.
 
 use leasehold::{Cause, ErrorKind};
-use leasehold_testkit::{AfterLoss, RedisServer, eventually_async};
+use leasehold_testkit::{AfterLoss, eventually_async};
 
 use super::runner::{Schedule, run, run_all};
 use super::scenario::{Contended, Scenario, TTL};
@@ -44,14 +44,12 @@ async fn of_a_renewal() {
 }
 
 async fn of_one_renewal(after_loss: AfterLoss) {
-    // The second renewal must have its reply in time, also on a busy machine.
-    let contended = Contended::start_with(RedisServer::options(), TTL * 2).await;
+    let contended = Contended::start().await;
     contended
         .proxy
         .lose_replies(&contended.renewals(), 1, after_loss);
-    contended.held.until_in_jeopardy().await;
-    contended.held.until_held().await;
-    assert_eq!(contended.proxy.stats().replies_lost, 1);
+    // Not until the lease is in jeopardy: the next renewal may end that before it is seen.
+    eventually_async(SOON, async || contended.proxy.stats().replies_lost == 1).await;
     contended.held.assert_stays_held(TTL).await;
     let (scenario, next) = contended.release_to_waiter().await;
     scenario.assert_ends(next).await;

@@ -14,7 +14,7 @@ use crate::waiters::SOON;
 const COUNT: usize = 2_000;
 
 /// Long enough to start a server, and to look at all leases, on a busy machine before the margin.
-const TTL: Duration = Duration::from_secs(12);
+const TTL: Duration = Duration::from_secs(15);
 
 /// How many leases the store has, and those of no hold or several among them.
 fn records(scenario: &Scenario) -> (usize, usize) {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// A schedule and its name.
 pub(super) type Schedule = (&'static str, fn());
 
-/// How long a thread may wait for a processor. Leases of a few seconds tolerate that.
-const STALL_MAX: Duration = Duration::from_millis(100);
+/// How long a thread may wait for a processor. The leases tolerate twice that.
+const STALL_MAX: Duration = Duration::from_secs(1);
 
 /// The number of runs of a schedule that fails on a busy machine.
 const ROUNDS_MAX: usize = 3;

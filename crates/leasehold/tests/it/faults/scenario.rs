@@ -12,8 +12,8 @@ use tokio::task::JoinHandle;
 use super::checker::{Checker, HeldLock, lost};
 use crate::waiters::{SOON, soon};
 
-/// Short, but long enough for renewals on a busy machine.
-pub(super) const TTL: Duration = Duration::from_secs(3);
+/// Short, but a lease survives a stall of two seconds.
+pub(super) const TTL: Duration = Duration::from_secs(9);
 
 const NAME: &str = "job";
 

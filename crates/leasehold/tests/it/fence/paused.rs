@@ -14,7 +14,7 @@ use crate::processes::child::Child;
 use crate::waiters::SOON;
 
 /// The ttl of the stopped holder.
-const TTL: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(6);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_a_redis_server() {

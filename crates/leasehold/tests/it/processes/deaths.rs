@@ -10,13 +10,13 @@ use crate::fixture::{Fixture, fresh_name};
 use crate::waiters::SOON;
 
 /// Less than the acceptance ttl.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// The time in which a waiter has to accept its grant.
 const ACCEPTANCE: Duration = Duration::from_secs(3);
 
 /// What timers and a busy machine may add.
-const SPARE: Duration = Duration::from_secs(4);
+const SPARE: Duration = Duration::from_secs(12);
 
 /// Processes that want one lock, and an operator.
 struct Scenario {
@@ -102,7 +102,7 @@ fn a_stopped_waiter_is_passed_over(fixture: &Fixture) {
     scenario.last = unaccepted.unwrap().unwrap().token.unwrap().get();
     scenario.acquired(2, ACCEPTANCE + SPARE);
     let took = begun.elapsed();
-    assert!(took >= ACCEPTANCE - SPARE / 40, "{took:?}");
+    assert!(took >= ACCEPTANCE * 9 / 10, "{took:?}");
     scenario.children[1].resume();
     // It had the lock for three seconds while it was stopped, and joins the queue again.
     let state = scenario.children[2].execute("state", "state");

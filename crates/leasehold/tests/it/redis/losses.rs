@@ -231,7 +231,7 @@ async fn the_loss_of_an_idle_connection_is_reported_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_reply_is_an_interruption() {
     let server = RedisServer::start();
-    let options = OpenOptions::default().response_timeout(Duration::from_millis(100));
+    let options = OpenOptions::default().response_timeout(Duration::from_secs(2));
     let store = open_with(&server.url(), options).await;
     let a = StoreClient::on(&store, 1);
     a.acquire("a", 1).await;

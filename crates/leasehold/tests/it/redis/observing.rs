@@ -10,7 +10,7 @@ use super::*;
 use crate::waiters::poll_once;
 
 /// Much less than the time after which an observer reads again in any case.
-const AT_ONCE: Duration = Duration::from_secs(5);
+const AT_ONCE: Duration = Duration::from_secs(8);
 
 pub(super) async fn observe(store: &dyn Store, key: &Key) -> Observation {
     let observed = store.observe(key, &VALUE).await;

@@ -23,7 +23,7 @@ use super::*;
 use crate::waiters::spawn_waiter;
 
 /// Not so short that a busy machine lets it end, and so much shorter than [`LONG`].
-const TTL: Duration = Duration::from_secs(6);
+const TTL: Duration = Duration::from_secs(9);
 
 /// With this ttl a phase may take a quarter of a second.
 const LONG_TTL: Duration = Duration::from_secs(60);
@@ -105,20 +105,6 @@ async fn renewed(guard: &Guard) {
         guard.deadline() > before
     })
     .await;
-}
-
-/// The median time of this number of acquisitions of a free lock.
-async fn median_of(client: &Client, name: &str, times: usize) -> Duration {
-    let mutex = client.mutex(name).unwrap();
-    let mut took = Vec::new();
-    for _ in 0..times {
-        let begun = Instant::now();
-        let guard = mutex.lock().await.unwrap();
-        took.push(begun.elapsed());
-        guard.release().await.unwrap();
-    }
-    took.sort_unstable();
-    took[times / 2]
 }
 
 /// How a master fails.

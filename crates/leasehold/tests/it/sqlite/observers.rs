@@ -8,7 +8,7 @@ use leasehold_core::{Annotation, AnnotationKind, Token};
 use super::*;
 
 /// Less than the time after which observers read again anyway.
-const NOTICED_MAX: Duration = Duration::from_secs(5);
+const NOTICED_MAX: Duration = Duration::from_secs(10);
 
 const KIND: AnnotationKind = AnnotationKind::Completion;
 

@@ -281,7 +281,7 @@ fn a_holder_notices_that_a_second_kernel_has_freed_its_lock() {
     let fixture = FileFixture::new();
     // The client tries to release its lock until the runtime ends, before the directory is removed.
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let client = Client::builder().ttl(Duration::from_secs(3));
+        let client = Client::builder().ttl(Duration::from_secs(15));
         let client = client.connect(&fixture.url()).await.unwrap();
         let held = client.mutex("held").unwrap().lock().await.unwrap();
         let fixed = client.mutex("fixed").unwrap().lease(LONG).unwrap();

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use leasehold_testkit::Restart;
+use tokio::task::JoinHandle;
 
 use super::*;
 
@@ -134,13 +135,13 @@ async fn a_stopped_master_delays_no_other_shard() {
             tokio::spawn(async move { drop(mutex.lock().await) })
         })
         .collect();
+    // Requests to the others that have a reply before the first one to the stopped one is given up.
+    let mut served = 0;
     for (_, name) in to_others {
-        let requested = Instant::now();
         lock(client, &name).await.release().await.unwrap();
-        let took = requested.elapsed();
-        // Long before the stopped one is given up.
-        assert!(took < TTL / 12, "{name}: {took:?}");
+        served += usize::from(!requests.iter().any(JoinHandle::is_finished));
     }
+    assert!(served > 20, "{served}");
     scenario.settles(stopped, since).await;
     for request in requests {
         tokio::time::timeout(LONG, request).await.unwrap().unwrap();

@@ -45,7 +45,7 @@ async fn slots_move_under_load(namespace: &str) {
     const HELD: usize = 60;
     const BUSY: usize = 20;
     let cluster = Arc::new(Cluster::start());
-    let (url, ttl) = (cluster.url(), Duration::from_secs(6));
+    let (url, ttl) = (cluster.url(), Duration::from_secs(12));
     let client = async || {
         let builder = Client::builder().namespace(namespace).ttl(ttl);
         builder.connect(&url).await.unwrap()

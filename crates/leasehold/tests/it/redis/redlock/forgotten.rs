@@ -5,7 +5,7 @@ use leasehold_testkit::free_port;
 use super::*;
 
 /// The longest ttl.
-const LONGEST: Duration = Duration::from_secs(3);
+const LONGEST: Duration = Duration::from_secs(8);
 
 /// A field of the admission record of a master.
 fn admission(server: &RedisServer, field: &str) -> String {

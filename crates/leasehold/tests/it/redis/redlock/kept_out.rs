@@ -3,8 +3,8 @@
 use super::*;
 
 /// How long new masters are kept out: several ttls.
-const LONGEST: Duration = Duration::from_secs(8);
-const SHORT: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(14);
+const SHORT: Duration = Duration::from_secs(6);
 
 fn url(masters: &Masters) -> String {
     format!("{}?longest-ttl={}s", masters.url(), LONGEST.as_secs())

@@ -19,7 +19,7 @@ async fn a_minority_replies_too_late() {
             let begun = Instant::now();
             late.iter().for_each(|nth| far.proxies[*nth].hold(way));
             let guard = lock(&client, "a").await;
-            assert!(begun.elapsed() < NEVER / 20, "{:?}", begun.elapsed());
+            assert!(begun.elapsed() < NEVER / 5, "{:?}", begun.elapsed());
             guard.release().await.unwrap();
             late.iter().for_each(|nth| far.proxies[*nth].go_on());
             far.until_free("a").await;
@@ -65,7 +65,7 @@ async fn the_second_phase_is_late() {
 /// A master misses the release that begins a minimum hold. It keeps the lease of the holder, and the others the name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_minority_misses_the_begin_of_a_minimum_hold() {
-    let duration = Duration::from_secs(2);
+    let duration = Duration::from_secs(8);
     let far = Proxied::start(3);
     let [client, other] = [
         client_at(&far.url(), NEVER).await,

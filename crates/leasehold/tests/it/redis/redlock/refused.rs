@@ -77,16 +77,16 @@ async fn one_of_three_may_be_away() {
 #[tokio::test]
 async fn a_ttl_longer_than_the_longest() {
     let masters = Masters::aged(3);
-    let url = format!("{}?longest-ttl=2s", masters.url());
-    let client = client_at(&url, Duration::from_secs(3)).await;
+    let url = format!("{}?longest-ttl=20s", masters.url());
+    let client = client_at(&url, Duration::from_secs(30)).await;
     let error = client.mutex("a").unwrap().try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-    for part in ["2s", "longest-ttl", "\"a\""] {
+    for part in ["20s", "longest-ttl", "\"a\""] {
         assert!(error.to_string().contains(part), "{part}: {error}");
     }
     assert_eq!(records(&all(&masters), "a"), 0);
     let mutex = client.mutex("a").unwrap();
-    let mutex = mutex.ttl(Duration::from_secs(2)).unwrap();
+    let mutex = mutex.ttl(Duration::from_secs(20)).unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
     // The default is a minute.
     let client = client_at(&masters.url(), Duration::from_secs(61)).await;
