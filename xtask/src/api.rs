@@ -4,7 +4,7 @@ use crate::tools::{cargo_line, run};
 
 /// Runs the test that compares the list with the code, or writes it.
 pub(crate) fn check(bless: bool) -> Result<(), String> {
-    let mut test = cargo_line("test --package xtask --locked api::");
+    let mut test = cargo_line("test --package xtask --locked api:: -- --ignored");
     if bless {
         test.env("LEASEHOLD_BLESS", "1");
     }
@@ -19,7 +19,9 @@ mod tests {
 
     const LIST: &str = "crates/leasehold/public-api.txt";
 
+    /// Only by the compiler of the gate, whose description of the items is read. It compiles all dependencies again.
     #[test]
+    #[ignore = "cargo xtask api runs it"]
     fn the_public_items_of_the_library_are_in_the_list() {
         let root = root();
         let target = target();

@@ -13,6 +13,7 @@ mod monitoring;
 mod processes;
 mod published;
 mod registry;
+mod requirements;
 mod resolution;
 mod servers;
 mod steps;
@@ -34,7 +35,8 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Runs all tests. Installs redis-server and postgresql if they are missing; leaves no process behind.
+    /// Runs all tests, and prints first what they need. Installs redis-server and postgresql if they are missing; leaves
+    /// no process behind.
     Test,
     /// Runs the tests and all other checks that a change must pass.
     Ci,

@@ -10,10 +10,13 @@ use std::process::{Command, ExitCode};
 use crate::background::{self, BackgroundChecks};
 use crate::steps::Steps;
 use crate::tools::{cargo_line, find, run};
-use crate::{dependencies, dist, faults, fresh_root, processes, published, resolution, servers};
+use crate::{
+    api, dependencies, dist, faults, fresh_root, processes, published, requirements, resolution,
+    servers,
+};
 
 /// How many tests of a program run at once. Most wait for servers and clocks, and hardly compute.
-const TEST_THREADS: &str = "6";
+const TEST_THREADS: &str = "12";
 
 /// Runs the steps of a task, and prints their durations.
 pub(crate) fn start(task: fn(&mut Steps)) -> ExitCode {
@@ -22,7 +25,7 @@ pub(crate) fn start(task: fn(&mut Steps)) -> ExitCode {
     steps.finish()
 }
 
-/// Runs every test. The rules of `tidy` and the list of public items are tests of this crate.
+/// Runs every test. The rules of `tidy` are tests of this crate.
 pub(crate) fn test(steps: &mut Steps) {
     processes::adopt_orphans();
     build_tests(steps);
@@ -54,12 +57,14 @@ pub(crate) fn checks(steps: &mut Steps) {
     // The first ones leave the directory of compiled crates to the tests, which check it when they start.
     dependencies(steps);
     lint(steps);
+    steps.run("public items", || api::check(false));
     driver_models(steps);
 }
 
 /// Builds the programs of the tests if their servers are there.
 fn build_tests(steps: &mut Steps) {
-    steps.run("servers and a C compiler", || {
+    steps.run("compiler, room and servers", || {
+        requirements::check()?;
         servers::ensure_redis()?;
         servers::ensure_postgres()?;
         match find("cc") {

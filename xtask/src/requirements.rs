@@ -1,0 +1,102 @@
+//! What the tests need beside servers: a compiler and room for what it writes.
+
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs};
+
+use rustix::fs::statvfs;
+
+use crate::tools::{output, root, target};
+
+/// The compiler of the gate. The published crates compile with an older one.
+const RUST: [u32; 2] = [1, 95];
+
+/// The size of the directory of compiled crates after a run.
+const GIGABYTES: u64 = 6;
+
+/// How long a run takes on two cores that do nothing else, with the build.
+const MINUTES: u32 = 10;
+
+/// Prints what the tests need and how long they take. Fails if the compiler is too old, or the room too small.
+pub(crate) fn check() -> Result<(), String> {
+    let [major, minor] = RUST;
+    println!(
+        "All tests take about {MINUTES} minutes on two idle cores, with the build. They need Rust {major}.{minor}, a C \
+         compiler, redis-server 7, PostgreSQL, and {GIGABYTES} GB in {}.",
+        target().display()
+    );
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = output(Command::new(rustc).arg("--version"))?;
+    let version = version.trim();
+    println!("{version}");
+    if parse(version).is_none_or(|found| found < RUST) {
+        return Err(format!(
+            "the tests need Rust {major}.{minor}, and this is {version}; run rustup update stable"
+        ));
+    }
+    let directory = if target().is_dir() {
+        target()
+    } else {
+        root().into()
+    };
+    let disk = statvfs(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let free = disk.f_bavail * disk.f_frsize;
+    let room = free + size(&target());
+    if room < GIGABYTES * 1_000_000_000 {
+        return Err(format!(
+            "the tests need {GIGABYTES} GB in {}, and {} MB are free there; free some, or set CARGO_TARGET_DIR to a \
+             directory on another disk",
+            target().display(),
+            free / 1_000_000
+        ));
+    }
+    Ok(())
+}
+
+/// The major and the minor number in what `rustc --version` prints.
+fn parse(version: &str) -> Option<[u32; 2]> {
+    let mut numbers = version.split(' ').nth(1)?.split('.');
+    let mut number = || numbers.next()?.parse().ok();
+    Some([number()?, number()?])
+}
+
+/// How many bytes the files of a directory have.
+fn size(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => size(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        for (version, expected) in [
+            ("rustc 1.95.0 (59807616e 2026-04-14)", Some([1, 95])),
+            ("rustc 1.100.0-nightly (abc 2026-09-01)", Some([1, 100])),
+            ("rustc", None),
+            ("rustc beta", None),
+        ] {
+            assert_eq!(parse(version), expected, "{version}");
+        }
+        assert!(parse("rustc 1.100.0") > parse("rustc 1.95.0"));
+    }
+
+    #[test]
+    fn the_size_of_a_directory_is_that_of_its_files() {
+        let directory = env::temp_dir().join(format!("leasehold-size-{}", std::process::id()));
+        let inner = directory.join("inner");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(directory.join("a"), [0; 10]).unwrap();
+        fs::write(inner.join("b"), [0; 20]).unwrap();
+        let found = size(&directory);
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!((found, size(&directory)), (30, 0));
+    }
+}
