@@ -21,7 +21,8 @@ const FIRST_LOCK_MAX: Duration = Duration::from_secs(10);
 /// The package, without further ones, and the first lock.
 const INSTALL: &str = "dpkg --install /leasehold.deb && leasehold run demo -- true";
 
-/// One lock that is held excludes another and is listed; the package has created its group; bash completes.
+/// One lock that is held excludes another and is listed; the package has created its group; bash completes; the links of
+/// the README to documents lead to files.
 const USE: &str = r#"
 set -eu
 mkfifo /tmp/held /tmp/end
@@ -37,17 +38,25 @@ leasehold doctor
 getent group leasehold
 bash -c '. /usr/share/bash-completion/completions/leasehold && complete -p leasehold'
 test ! -e /etc/systemd/system/multi-user.target.wants/leasehold-watchdog.service
+cd /usr/share/doc/leasehold
+grep -o '](docs/[^)#]*' README.md | cut -c3- | xargs ls
+ls examples/prometheus/alerts.yml examples/grafana/leasehold.json examples/cron/* examples/systemd/* examples/kubernetes/*
 "#;
 
 /// The units are valid beside those of systemd, which a fresh root does not have.
 const UNITS: &str = "apt-get -q update && apt-get -q install --yes --no-install-recommends systemd && \
                      systemd-analyze verify --man=no leasehold-watchdog.service leasehold-watchdog.socket";
 
-/// A removed package leaves nothing but the files of its user, and its group.
+/// A purged package leaves nothing but the files of its user, and a group that it has not made.
 const PURGE: &str = r#"
 set -eu
 dpkg --purge leasehold
-test -z "$(find /usr /etc /lib/systemd -name '*leasehold*')"
+test -z "$(find /usr /etc /lib/systemd /var/lib -name '*leasehold*' -not -path '/var/lib/dpkg/*')"
+if getent group leasehold; then exit 1; fi
+groupadd leasehold
+dpkg --install /leasehold.deb
+dpkg --purge leasehold
+getent group leasehold
 "#;
 
 /// A root directory, which is removed when this is dropped.
