@@ -1,5 +1,6 @@
 //! The statements for databases, when two holders come at once.
 
+use std::fs;
 use std::io::Write as _;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -88,6 +89,39 @@ fn a_late_holder_changes_nothing_before_another_has_committed() {
     assert_eq!(server.run(&["SELECT state, fence FROM orders"]), "8|8");
     let fences = server.run(&["SELECT name, token FROM fences"]);
     assert_eq!(fences, "orders/42|18");
+}
+
+/// The script of the recipe: for a refused write psql fails, so a run under a lock does, too.
+#[test]
+fn a_late_write_by_psql_is_an_error() {
+    let page = include_str!("../../../../../docs/recipes.md");
+    let (_, script) = page.split_once("```sql\n\\set").unwrap();
+    let (script, _) = script.split_once("```").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ship.sql");
+    fs::write(&file, format!("\\set{script}")).unwrap();
+    let server = PostgresServer::start();
+    set_up(&server);
+    for (token, state, refused) in [(8, "next", false), (7, "late", true), (8, "again", false)] {
+        let mut psql = server.psql();
+        // The script sets it itself.
+        psql.args(["-v", "ON_ERROR_STOP=0", "-v", &format!("token={token}")]);
+        psql.args(["-v", &format!("state={state}"), "-f"])
+            .arg(&file);
+        let output = psql.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            output.status.code(),
+            Some(if refused { 3 } else { 0 }),
+            "{error}"
+        );
+        assert_eq!(
+            error.contains("refused: a later holder"),
+            refused,
+            "{error}"
+        );
+    }
+    assert_eq!(server.run(&["SELECT state, fence FROM orders"]), "again|8");
 }
 
 /// Another time, if the next holder gave up: then the one before it is not late.
