@@ -21,7 +21,7 @@ use crate::{Error, ErrorKind, Result};
 /// A lease can be lost while the guard lives. [`Guard::state`] is what it is worth at this instant,
 /// [`Guard::lost`] returns when it is lost, and [`Guard::token`] lets the protected resource refuse a
 /// holder that did not notice.
-#[must_use = "a guard that is dropped at once releases the lock at once"]
+#[must_use = "bind it to `_guard`: `let _` drops it, which releases the lock"]
 pub struct Guard {
     hold: Hold,
     loss: OnceLock<Loss>,

@@ -126,7 +126,7 @@ impl Election {
 
 /// A leadership. See [`crate::Leadership`].
 #[derive(Debug)]
-#[must_use = "a leadership that is dropped at once is resigned at once"]
+#[must_use = "bind it to `_leadership`: `let _` drops it, which resigns"]
 pub struct Leadership {
     // Dropped first: the threads must exist for its release.
     leadership: crate::Leadership,

@@ -401,7 +401,7 @@ impl Mutex {
 
 /// A lock that is held. See [`crate::Guard`].
 #[derive(Debug)]
-#[must_use = "a guard that is dropped at once releases the lock at once"]
+#[must_use = "bind it to `_guard`: `let _` drops it, which releases the lock"]
 pub struct Guard {
     // Dropped first: the threads must exist for its release.
     guard: crate::Guard,

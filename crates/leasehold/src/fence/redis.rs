@@ -1,8 +1,8 @@
 //! Values in a Redis server that a late holder cannot write.
 //!
-//! [`WRITE`] is a script that writes a value unless a later holder has written it already; any client
-//! in any language can call it. [`write`](fn@write) calls it with the [`redis`] crate,
-//! over a single server, Sentinel or a cluster.
+//! [`WRITE`] is a script that writes a value unless a later holder has written it already; any client in any language
+//! and any version can call it, with [`fence_key`] as its second key. [`write`](fn@write) calls it with the [`redis`]
+//! crate, version 1, over a single server, Sentinel or a cluster.
 //!
 //! ```
 //! # use leasehold::Token;

@@ -210,7 +210,7 @@ fn check(value: &str) -> Result<()> {
 /// A leadership, until it is resigned, dropped or lost.
 ///
 /// It is a [`Guard`] of the lock of the election, with a value that observers see. Dropping it resigns in the background.
-#[must_use = "a leadership that is dropped at once is resigned at once"]
+#[must_use = "bind it to `_leadership`: `let _` drops it, which resigns"]
 pub struct Leadership {
     // Dropped first: nothing is written after the release.
     proclaimer: Proclaimer,
@@ -359,7 +359,7 @@ impl Leaders {
     /// Waits for the next leader: first the leader at this moment, then each change of the leader or its value. `None`:
     /// nobody leads, or the leader has not proclaimed a value yet.
     ///
-    /// Terms never fall, and no value of a leader is followed by an earlier one. Of several changes between two calls,
+    /// Terms never fall, and the values of a leader never go back. Of several changes between two calls,
     /// only the newest is returned. While the store fails, nothing is returned, and the last leader may not lead any more:
     /// [`Mutex::events`] of [`Election::mutex`] reports that.
     ///

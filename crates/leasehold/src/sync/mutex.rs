@@ -153,7 +153,8 @@ impl Mutex {
     /// Acquires the lock, and waits for it without a limit; does the work and releases the lock.
     ///
     /// The work is dropped, at its next `.await`, when the lease is lost; after a pause of the process, the
-    /// lease is checked before the work goes on. A panic in the work releases the lock.
+    /// lease is checked before the work goes on. A panic in the work releases the lock. The work is an async closure: for
+    /// `|lease| async move { .. }` rustc asks for type annotations.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

@@ -78,7 +78,7 @@ impl JobLock {
 ///
 /// Dropped before [`JobGuard::complete`], the run has failed: the lock is released at once, and another client may do
 /// the work.
-#[must_use = "a guard that is dropped at once releases the lock at once"]
+#[must_use = "bind it to `_guard`: `let _` drops it, which releases the lock"]
 pub struct JobGuard {
     guard: Guard,
     run: Run,
