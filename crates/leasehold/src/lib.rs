@@ -66,26 +66,7 @@
 //! Events go to `tracing`: a lease in jeopardy is a warning, a lost one an error. A task that waits for longer than a
 //! ttl while its own client holds the lock is a warning, too: it may wait for itself. Metrics go to the `metrics`
 //! facade, and cost next to nothing without a recorder. Install the recorder before the first client connects;
-//! `examples/metrics.rs` does it for Prometheus.
-//!
-//! | metric | kind | meaning |
-//! |---|---|---|
-//! | `leasehold_waiters` | gauge | tasks that wait for a lock |
-//! | `leasehold_acquire_wait_seconds` | histogram | from the call to the grant |
-//! | `leasehold_acquire_failures_total` | counter | acquisitions that ended without the lock, by `reason`: `refused`, `timeout`, `error` |
-//! | `leasehold_hold_seconds` | histogram | from the grant to the release |
-//! | `leasehold_leader_changes_total` | counter | leaderships that began in this process |
-//! | `leasehold_release_failures_total` | counter | releases that the store did not confirm before the lease expired |
-//! | `leasehold_handoffs_total` | counter | hand-offs of leases between tasks, without a round trip |
-//! | `leasehold_leases` | gauge | leases that the renewers renew |
-//! | `leasehold_renewals_total`, `leasehold_renewal_failures_total` | counter | renewals with a reply, and without |
-//! | `leasehold_renewal_batches_total` | counter | batches in which they were sent |
-//! | `leasehold_renewal_lag_seconds` | histogram | from the instant at which the first lease of a batch was due until the batch was sent |
-//! | `leasehold_jeopardy_total`, `leasehold_lost_total` | counter | leases in jeopardy and lost leases, by `cause` |
-//! | `leasehold_renewer_restarts_total` | counter | panics that the renewer survived |
-//! | `leasehold_round_trips_total` | counter | batches sent to the store |
-//! | `leasehold_job_last_success_timestamp_seconds` | gauge | when the last run of the job `name` ended that said it was complete, as far as this process knows |
-//! | `leasehold_watchdog_connected` | gauge | 1 while the `node` of the watchdog is connected |
+//! `examples/metrics.rs` does it for Prometheus, and `docs/operations.md` of the repository lists the metrics.
 //!
 //! # Crate features
 //!
