@@ -1,5 +1,6 @@
 //! Rules for files that no compiler checks. `cargo test` runs them, too.
 
+mod guarantees;
 mod imports;
 mod markdown;
 mod metrics;
@@ -41,7 +42,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     collect(root, &mut files).map_err(|error| format!("{}: {error}", root.display()))?;
     let mut found = Vec::new();
     let mut sources = BTreeMap::new();
-    let mut page = String::new();
+    let mut pages = BTreeMap::new();
     let vocabulary = Vocabulary::load();
     for file in &files {
         let bytes = fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -50,15 +51,16 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         let text = std::str::from_utf8(&bytes).unwrap_or_default();
         let faults = [faults(file, &bytes), vocabulary.faults(relative, text)].concat();
         found.extend(faults.into_iter().map(|fault| format!("{name}: {fault}")));
-        if name == metrics::PAGE {
-            page = text.to_owned();
-        }
         if name.ends_with(".rs") {
             sources.insert(name, text.to_owned());
+        } else if [metrics::PAGE, guarantees::PAGE].contains(&&*name) {
+            pages.insert(name, text.to_owned());
         }
     }
     found.extend(imports::faults(&sources));
-    found.extend(metrics::faults(&sources, &page));
+    let page = |name| pages.get(name).map_or("", String::as_str);
+    found.extend(metrics::faults(&sources, page(metrics::PAGE)));
+    found.extend(guarantees::faults(&sources, page(guarantees::PAGE)));
     println!("{} files", files.len());
     for fault in &found {
         println!("{fault}");
