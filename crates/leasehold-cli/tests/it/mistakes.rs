@@ -174,6 +174,25 @@ fn a_password_is_asked_for_once_and_never_shown() {
     }
 }
 
+/// Neither in a log of everything nor in the arguments of its processes.
+#[test]
+fn a_password_is_in_no_log_and_no_arguments() {
+    const PASSWORD: &str = "0nly-in-this-test";
+    let server = RedisServer::options().requirepass(PASSWORD).start();
+    let fixture = Fixture::with_store(server.url());
+    let list =
+        r"for it in /proc/[0-9]*; do tr '\0' ' ' < $it/cmdline; echo; done 2> /dev/null; true";
+    let mut run = fixture.run_script(&["-v", "job"], list);
+    let output = run.env("LEASEHOLD_LOG", "trace").run_to_end();
+    let (log, processes) = (stderr(&output), stdout(&output));
+    assert!(log.contains("TRACE") || log.contains("DEBUG"), "{log}");
+    assert!(!log.contains(PASSWORD), "{log}");
+    let mut processes = processes.lines().filter(|line| line.contains("leasehold"));
+    assert!(processes.clone().any(|line| line.contains("run -v job")));
+    let shown = processes.find(|line| line.contains(PASSWORD) && !line.contains("redis-server"));
+    assert_eq!(shown, None);
+}
+
 /// The password of a store is for this store only, wherever it was set for the outer run.
 #[test]
 fn a_nested_run_at_another_store_sends_no_password() {

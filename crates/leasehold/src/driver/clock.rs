@@ -126,3 +126,41 @@ impl Clock for ManualClock {
         })
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::env;
+    use std::process::Command;
+
+    use super::*;
+
+    /// The boot time of the process that this test starts: ten years more than that of any other clock.
+    const SUSPENDED: Duration = Duration::from_secs(315_360_000);
+
+    /// Tells the process that it is in that namespace.
+    const VARIABLE: &str = "LEASEHOLD_TEST_SUSPENDED";
+
+    /// As if the machine had been suspended so long.
+    #[test]
+    fn it_counts_the_time_of_a_suspend() {
+        if env::var_os(VARIABLE).is_some() {
+            let time = BootClock.now();
+            let suspended = Instant::from_nanos(u64::try_from(SUSPENDED.as_nanos()).unwrap());
+            assert!(time >= suspended, "{time:?}");
+            return;
+        }
+        let seconds = SUSPENDED.as_secs().to_string();
+        let output = Command::new("unshare")
+            .args(["-r", "--time", "--boottime", &seconds, "--fork"])
+            .arg(env::current_exe().unwrap())
+            .args([
+                "clock::tests::it_counts_the_time_of_a_suspend",
+                "--nocapture",
+            ])
+            .env(VARIABLE, "")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("1 passed"), "{output:?}");
+    }
+}

@@ -181,6 +181,21 @@ pub(super) async fn it_expires_and_can_be_made_anew(fixture: Fixture) {
     eventually_async(SOON, is_free).await;
 }
 
+/// What had arrived is forgotten.
+pub(super) async fn waiters_of_one_that_expires_wait_for_the_next(fixture: Fixture) {
+    let [brief, latch] = shared(&fixture, 2).await;
+    let brief = brief.ttl(Duration::from_secs(1)).unwrap();
+    brief.arrive_as("a").await.unwrap();
+    let waiter = latch.clone();
+    let waiting = spawn_polled(async move { waiter.wait().await.unwrap() });
+    let is_over = async || latch.status().await.unwrap() == status(0, 2);
+    eventually_async(SOON, is_over).await;
+    assert_eq!(latch.arrive_as("b").await.unwrap(), status(1, 2));
+    assert!(!waiting.is_finished());
+    assert_eq!(latch.arrive_as("c").await.unwrap(), status(2, 2));
+    soon(waiting).await;
+}
+
 /// The kind of the error of an acquisition.
 async fn error_of(store: &dyn Store, name: &str) -> Option<ErrorKind> {
     let replies = store.apply(vec![acquire(name, 1)]).await;

@@ -151,6 +151,7 @@ conformance! {
         latches::counts_ids_and_ttls_are_checked,
         latches::a_hundred_waiters_go_on_when_it_opens,
         latches::it_expires_and_can_be_made_anew,
+        latches::waiters_of_one_that_expires_wait_for_the_next,
         latches::a_name_is_used_as_a_lock_or_as_a_latch,
         latches::a_latch_affects_no_other_request_of_its_batch,
         observing::each_change_of_the_queue_is_noticed,

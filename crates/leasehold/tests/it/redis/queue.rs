@@ -1,7 +1,11 @@
 //! The key of the queue: its format, foreign changes, and a server without memory.
 
-use super::*;
+use std::num::NonZeroU32;
+
 use leasehold::ErrorKind;
+use leasehold_core::Op;
+
+use super::*;
 
 const RECORD: &str = "app:{t:a}";
 const QUEUE: &str = "app:{t:a}:queue";
@@ -97,6 +101,15 @@ async fn a_server_without_memory_grants_to_waiters_only() {
     assert!(error.to_string().contains(advice), "{error}");
     assert_eq!(server.cli(&["KEYS", "app:{t:free}*"]), "");
     assert_eq!(a.apply(renew("a", 1)).await, Outcome::Renewed);
+    let enter = Op::Enter {
+        lease: a.lease(1),
+        count: NonZeroU32::new(2).unwrap(),
+        ttl: Ttl::checked(LONG).unwrap(),
+    };
+    for fails in [Request::new(key("a"), enter), a.own(release_after("a", 1))] {
+        let error = rejected(&*a.store, fails).await;
+        assert!(error.to_string().contains(advice), "{error}");
+    }
     a.release("a", 1).await;
     b.granted("a", 1).await;
     assert_eq!(server.cli(&["EXISTS", QUEUE]), "0");

@@ -1,6 +1,6 @@
 //! Keys that others wrote, and requests that fail one by one.
 
-use leasehold::ErrorKind;
+use leasehold::{Cause, ErrorKind};
 
 use super::*;
 
@@ -176,4 +176,23 @@ async fn a_read_only_replica_grants_nothing() {
     }
     let entry = store.inspect(&key("a")).await.unwrap().unwrap();
     assert_eq!(entry.lease, lease(1));
+}
+
+/// A server whose disk is full, or that cannot write its file for another reason, refuses all writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_cannot_save_renews_and_grants_nothing() {
+    let options = RedisServer::options().config("enable-protected-configs yes");
+    let server = options.config("save 3600 1").start();
+    let holder = client_at(&server.url(), Duration::from_secs(6)).await;
+    let guard = lock(&holder, "held").await;
+    let others = client_at(&server.url(), LONG).await;
+    server.cli(&["CONFIG", "SET", "dir", "/proc"]);
+    server.cli(&["BGSAVE"]);
+    let failed = async || info(&server, "persistence", "rdb_last_bgsave_status").unwrap() == "err";
+    eventually_async(LONG, failed).await;
+    let error = others.mutex("free").unwrap().try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+    assert!(error.to_string().contains("check its disk"), "{error}");
+    let lost = tokio::time::timeout(LONG, guard.lost());
+    assert_eq!(lost.await.unwrap(), Cause::Unreachable);
 }

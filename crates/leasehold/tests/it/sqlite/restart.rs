@@ -141,7 +141,9 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_annotations_and_gro
     let annotated = store.annotate(&key, &kind, &annotation, LONG * 24).await;
     assert_eq!(annotated.unwrap(), Ok(()));
     drop(store.observe(&key, &kind).await.unwrap());
-    client.release("c", 1).await;
+    // A minimum hold ends with the machine, too.
+    let kept = client.own(lasting(release_after("c", 1), LONG));
+    assert_eq!(client.apply(kept).await, RELEASED);
     assert_eq!(client.wait("a", 2).await, 0);
     machine.advance(HALF);
     let (_, stopped) = applied_at(&*client.store, client.own(renew("a", 1))).await;

@@ -98,3 +98,23 @@ async fn a_replica_that_the_sentinels_name_is_not_used_as_master() {
     let error = rejected(&*store, acquire("b", 1)).await;
     assert!(error.to_string().contains("it is no master"), "{error}");
 }
+
+/// The sentinels are asked for the master by new connections only.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_sentinels_a_connection_works_until_it_breaks() {
+    let mut set = SentinelSet::start();
+    let store = open(&set.url()).await;
+    works(&*store).await;
+    for sentinel in 0..set.sentinels().len() {
+        set.sentinel_mut(sentinel).kill9();
+    }
+    works(&*store).await;
+    set.servers()[set.master()].cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let mut last = None;
+    eventually_async(LONG, async || {
+        let reply = send(&*store, acquire("a", 1)).await;
+        last = outcome(&reply).is_none().then(|| error(&reply).kind());
+        last == Some(ErrorKind::Unreachable)
+    })
+    .await;
+}
