@@ -77,8 +77,7 @@ impl Leader {
     }
 }
 
-/// The leaders that an observer has reported so far: their terms never fall, and no value of a leader is followed by an
-/// earlier one.
+/// The leaders that an observer has reported so far: their terms never fall, and the values of a leader never go back.
 ///
 /// A store that lost its last writes in a failover can have a leader of an earlier term again. The observer does not
 /// report that leader: a resource that checks tokens refuses its writes. Until a later term begins, it reports that

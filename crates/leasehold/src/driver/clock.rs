@@ -134,10 +134,10 @@ mod tests {
 
     use super::*;
 
-    /// The boot time of the process that this test starts: ten years more than that of any other clock.
+    /// How much more the boot clock shows in the namespace of the process that this test starts.
     const SUSPENDED: Duration = Duration::from_secs(315_360_000);
 
-    /// Tells the process that it is in that namespace.
+    /// Set in that process.
     const VARIABLE: &str = "LEASEHOLD_TEST_SUSPENDED";
 
     /// As if the machine had been suspended so long.

@@ -103,7 +103,10 @@ async fn by_the_parts_of_an_address() {
     assert!(server.cli(&["CLIENT", "LIST"]).contains("user=alice"));
     let shown = format!("rediss://alice@localhost:{}/3", server.port());
     assert_eq!(client.store().to_string(), shown);
-    assert!(!format!("{:?}", known()).contains("PRIVATE KEY"));
+    let shown_by_debug = format!("{:?} {client:?}", known());
+    for secret in ["PRIVATE KEY", "wonder"] {
+        assert!(!shown_by_debug.contains(secret), "{shown_by_debug}");
+    }
     // Certificates in memory replace those in the URL, which need not exist.
     let url = format!("{shown}?ca=/none&cert=/none&key=/none");
     known().connect(&url).await.unwrap();
