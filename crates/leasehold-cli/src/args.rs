@@ -12,8 +12,9 @@ use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use leasehold::ReplicaCount;
 
-pub(crate) use self::elections::{ElectCommand, EventsArgs, LeaderArgs};
+pub(crate) use self::elections::{ElectCommand, EventsArgs, LeaderArgs, address};
 pub(crate) use self::jobs::{Anchor, JobArgs, JobsArgs, OnceCommand, RunCommand};
+use crate::default_store::Origin;
 use crate::lock::args::LockArgs;
 use crate::lock::watchdog::LockWatchdogArgs;
 use crate::watchdog::WatchdogArgs;
@@ -34,13 +35,23 @@ impl Cli {
     pub(crate) fn of_process() -> Result<Self, clap::Error> {
         let arguments: Vec<_> = env::args_os().collect();
         let parsed = Self::try_parse_from(&arguments).and_then(|mut cli| {
+            if let Some((name, _)) = cli.command.acquired()
+                && let Some(message) = hints::of_name(name, &arguments, &Self::command())
+            {
+                return Err(Self::command().error(ErrorKind::ValueValidation, message));
+            }
             if let Some(run) = cli.command.run_args_mut() {
                 refuse_name_after_escape(&arguments)?;
                 run.apply_implied();
             }
             Ok(cli)
         });
-        parsed.map_err(|error| hints::with_hint(error, &arguments, &Self::command()))
+        parsed.map_err(|error| match error.kind() {
+            ErrorKind::MissingRequiredArgument => refuse_name_after_escape(&arguments)
+                .err()
+                .unwrap_or_else(|| hints::with_hint(error, &arguments, &Self::command())),
+            _ => hints::with_hint(error, &arguments, &Self::command()),
+        })
     }
 }
 
@@ -52,7 +63,8 @@ fn refuse_name_after_escape(arguments: &[OsString]) -> Result<(), clap::Error> {
     let partial = Cli::command().ignore_errors(true);
     let matches = partial.try_get_matches_from(&arguments[..escape])?;
     let (subcommand, run) = matches.subcommand().unwrap_or(("run", &matches));
-    if run.try_contains_id("name").unwrap_or_default() {
+    let runs = ["run", "once", "elect"].contains(&subcommand);
+    if !runs || run.try_contains_id("name").unwrap_or_default() {
         return Ok(());
     }
     let message =
@@ -67,8 +79,8 @@ pub(crate) struct StoreArgs {
     /// The store of the locks: sqlite:PATH, redis://HOST, rediss://HOST, redis+unix:PATH,
     /// redis+sentinel://HOST,HOST,HOST/MASTER, redis+cluster://HOST,HOST or redlock://HOST,HOST,HOST
     ///
-    /// The default is a SQLite file in your state directory, for the programs of this user on this
-    /// machine. A password is refused here, because other users can read it: set LEASEHOLD_STORE or
+    /// The default is the URL in /etc/leasehold/store, or without this file a SQLite file in your state directory, for
+    /// the programs of this user on this machine. A password is refused here, because other users can read it: set LEASEHOLD_STORE or
     /// LEASEHOLD_PASSWORD_FILE instead.
     #[arg(
         long,
@@ -91,7 +103,7 @@ pub(crate) struct StoreArgs {
         long,
         global = true,
         value_name = "TEXT",
-        env = "LEASEHOLD_NAMESPACE",
+        env = variables::NAMESPACE,
         default_value = "leasehold"
     )]
     pub(crate) namespace: String,
@@ -100,10 +112,12 @@ pub(crate) struct StoreArgs {
         long,
         global = true,
         value_name = "TEXT",
-        env = "LEASEHOLD_TENANT",
+        env = variables::TENANT,
         default_value = "default"
     )]
     pub(crate) tenant: String,
+    #[arg(skip)]
+    pub(crate) origin: Origin,
 }
 
 /// A command with a longer help text has it on its arguments, because a comment on the variant here
@@ -170,7 +184,41 @@ impl Command {
         }
     }
 
+    /// The name and the options of the lock that is acquired.
+    pub(crate) fn acquired(&self) -> Option<(&str, &LockArgs)> {
+        match self {
+            Self::Hold(args) => Some((&args.name, &args.lock)),
+            _ => self.run_args().map(|run| (&*run.name, &run.lock)),
+        }
+    }
+
     /// The arguments of a command that runs another one.
+    pub(crate) fn run_args(&self) -> Option<&RunArgs> {
+        match self {
+            Self::Run(command) => Some(&command.run),
+            Self::Once(command) => Some(&command.run),
+            Self::Elect(command) => Some(&command.run),
+            _ => None,
+        }
+    }
+
+    /// Whether it has a store, which it opens or serves.
+    pub(crate) fn has_store(&self) -> bool {
+        match self {
+            Self::Watchdog(args) => args.is_node(),
+            Self::Completions(_) | Self::Man(_) => false,
+            _ => true,
+        }
+    }
+
+    /// The further stores of a watchdog.
+    pub(crate) fn served(&self) -> &[String] {
+        match self {
+            Self::Watchdog(args) => &args.serve.serve,
+            _ => &[],
+        }
+    }
+
     fn run_args_mut(&mut self) -> Option<&mut RunArgs> {
         match self {
             Self::Run(command) => Some(&mut command.run),
@@ -384,7 +432,7 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "leasehold completions <SHELL>",
+    override_usage = "leasehold completions <bash|elvish|fish|powershell|zsh>",
     after_long_help = help::COMPLETIONS,
     mut_args = hide_store
 )]

@@ -135,6 +135,7 @@ fn name_at_cursor(words: &[String]) -> Option<(StoreArgs, Vec<String>, &str)> {
         return None;
     }
     let store = StoreArgs::from_arg_matches(matches).ok()?;
+    let store = store.resolved().ok()?;
     Some((store, given, last))
 }
 

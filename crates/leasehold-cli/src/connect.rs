@@ -1,23 +1,17 @@
 //! The connection to the store that the arguments name.
 
 use std::env;
-use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
 
 use leasehold::store::redacted_url;
 use leasehold::{Client, ClientBuilder, Error, ErrorKind};
 
 use crate::args::StoreArgs;
 use crate::credentials;
+use crate::default_store::{self, Origin};
 use crate::exit::Failure;
 use crate::secret;
-use crate::variables::SENTINEL_PASSWORD;
-
-/// The fix where the default store has no directory: for a service, for example.
-const NAME_A_STORE: &str = "name a file that this user can write, such as --store sqlite:/var/lib/leasehold/locks.db, \
-                            or set LEASEHOLD_STORE";
+use crate::variables::{SENTINEL_PASSWORD, STORE};
 
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
@@ -34,6 +28,11 @@ pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
             Some(credentials::describe(args))
         }
         ErrorKind::SentinelPassword => Some(sentinel_password()),
+        // Nobody has typed the URL just now.
+        _ if args.origin == Origin::Machine => Some(from_origin(args)),
+        ErrorKind::InvalidConfig if args.origin == Origin::Variable && error.store().is_none() => {
+            Some(from_origin(args))
+        }
         _ => None,
     };
     let failure = Failure::from(error);
@@ -41,6 +40,10 @@ pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
         Some(detail) => failure.with_detail(&detail),
         None => failure,
     }
+}
+
+fn from_origin(args: &StoreArgs) -> String {
+    format!("the URL is from {}", args.origin)
 }
 
 /// The setting of the password of the sentinels, as messages describe it.
@@ -74,12 +77,18 @@ pub(crate) fn in_namespace(args: &StoreArgs, builder: ClientBuilder) -> ClientBu
 /// The store's URL.
 pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
     match &args.store {
+        Some(url) if url.is_empty() => Err(Failure::usage(match args.origin {
+            Origin::Variable => {
+                format!("{STORE} is empty; unset it, or set it to the URL of a store")
+            }
+            _ => "--store is empty; is a variable of your script unset?".to_owned(),
+        })),
         Some(url) => {
             refuse_password_in_argv(url)?;
             Ok(url.clone())
         }
         None => {
-            let file = default_file()?;
+            let file = default_store::file()?;
             Ok(format!("sqlite:{file}"))
         }
     }
@@ -95,15 +104,7 @@ pub(crate) fn redacted(args: &StoreArgs) -> String {
 /// misspelt path would be a store that no other program uses.
 pub(crate) fn ready_url(args: &StoreArgs) -> Result<String, Failure> {
     if args.store.is_none() {
-        let file = default_file()?;
-        let directory = Path::new(&file).parent().unwrap_or(Path::new("/"));
-        let mut builder = fs::DirBuilder::new();
-        let created = builder.recursive(true).mode(0o700).create(directory);
-        created.map_err(|error| {
-            let directory = directory.display();
-            let message = format!("the state directory {directory} cannot be created");
-            Failure::own(message, error).with_detail(NAME_A_STORE)
-        })?;
+        default_store::create_directory()?;
     }
     url(args)
 }
@@ -122,26 +123,4 @@ pub(crate) fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
         ));
     }
     Ok(())
-}
-
-/// The file of the default store.
-fn default_file() -> Result<String, Failure> {
-    let state = env::var_os("XDG_STATE_HOME")
-        .map(PathBuf::from)
-        // The specification says to ignore relative ones.
-        .filter(|directory| directory.is_absolute())
-        .or_else(|| Some(env::home_dir()?.join(".local/state")))
-        .filter(|directory| directory.is_absolute());
-    let Some(state) = state else {
-        return Err(Failure::usage(format!(
-            "this user has no home directory for the locks; {NAME_A_STORE}"
-        )));
-    };
-    let file = state.join("leasehold/locks.db");
-    match file.to_str() {
-        Some(file) => Ok(file.to_owned()),
-        None => Err(Failure::usage(format!(
-            "the path of the state directory is not UTF-8; {NAME_A_STORE}"
-        ))),
-    }
 }

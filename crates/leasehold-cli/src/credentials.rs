@@ -10,7 +10,7 @@ use leasehold::store::{redacted_url, without_user};
 use crate::args::StoreArgs;
 use crate::exit::Failure;
 use crate::secret;
-use crate::variables::{PASSWORD, PASSWORD_FILE, PASSWORD_STORE, STORE};
+use crate::variables::{PASSWORD, PASSWORD_FILE, PASSWORD_STORE};
 
 /// The setting that contains the password of the store.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ enum Setting<'a> {
     FileVariable(&'a Path),
     /// `LEASEHOLD_PASSWORD`.
     Variable,
-    /// The URL in `LEASEHOLD_STORE`.
+    /// The URL of the store.
     Url(String),
     /// A variable from a run at another store.
     Withheld(&'static str),
@@ -78,7 +78,7 @@ pub(crate) fn describe(args: &StoreArgs) -> String {
     let source = match Setting::of(args) {
         Setting::Option(file) | Setting::FileVariable(file) => file.display().to_string(),
         Setting::Variable => PASSWORD.to_owned(),
-        Setting::Url(_) => STORE.to_owned(),
+        Setting::Url(_) => args.origin.to_string(),
         Setting::Withheld(variable) => {
             return format!(
                 "{variable} was not sent, because {PASSWORD_STORE} names another store; unset {PASSWORD_STORE} to \

@@ -41,7 +41,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
     if args.json {
         json::print(&json::Doctor::from(&report))?;
     } else {
-        output::print_line(&text(&report))?;
+        output::print_line(&text(&report, store))?;
     }
     Ok(match report.severity() {
         Severity::Danger => DANGERS,
@@ -50,8 +50,9 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
     })
 }
 
-fn text(report: &Report) -> String {
-    let mut lines = vec![output::printable(&report.store), String::new()];
+fn text(report: &Report, store: &StoreArgs) -> String {
+    let title = format!("{} ({}), {}", report.store, store.origin, store.scope());
+    let mut lines = vec![output::printable(&title), String::new()];
     for finding in &report.findings {
         lines.extend(block(finding));
     }

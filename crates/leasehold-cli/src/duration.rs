@@ -33,6 +33,14 @@ pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses a time limit that is not zero.
+pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match parse(text)? {
+        limit if limit < Duration::from_millis(1) => Err("it must be at least 1ms".to_owned()),
+        limit => Ok(limit),
+    }
+}
+
 /// Parses a minimum hold.
 pub(crate) fn parse_min_hold(text: &str) -> Result<Duration, String> {
     let min_hold = parse(text)?;
@@ -72,7 +80,7 @@ fn split_days(text: &str) -> Option<(&str, &str)> {
     is_days.then(|| (number, rest.trim_start_matches([',', ' '])))
 }
 
-fn is_number(text: &str) -> bool {
+pub(crate) fn is_number(text: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || byte == b'.';
     !text.is_empty() && text.bytes().all(is_digit)
 }

@@ -1,13 +1,17 @@
 //! Hints for arguments and commands that other programs have, and that users of those try here.
 
-use std::ffi::OsString;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Command};
+use clap::{Arg, Command, CommandFactory as _};
 use leasehold::store::redacted_url;
 
-use crate::{duration, secret, shell};
+use crate::args::Cli;
+use crate::{duration, secret, shell, variables};
 
 /// Options of flock, timeout and consul for `run`, and what to use instead.
 const OPTIONS: [(&[&str], &str); 9] = [
@@ -90,6 +94,12 @@ const COMMANDS: [(&[&str], &str, &str); 7] = [
             "delete",
             "rm",
             "del",
+            "remove",
+            "revoke",
+            "kill",
+            "stop",
+            "cancel",
+            "abort",
         ],
         "free a lock by force",
         "release --force NAME",
@@ -127,9 +137,15 @@ pub(crate) fn with_hint(
     let kind = match error.kind() {
         ErrorKind::UnknownArgument => ContextKind::InvalidArg,
         ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
-        ErrorKind::MissingRequiredArgument if lacks_period(&error) => {
-            let hint = StyledStr::from(PERIOD_MISSING);
-            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint]));
+        ErrorKind::InvalidUtf8 => return cli.clone().error(error.kind(), of_bytes(arguments)),
+        ErrorKind::MissingRequiredArgument if lacks(&error, "<COMMAND>") => {
+            if let Some(hint) = of_missing_command(arguments, cli) {
+                insert(&mut error, hint);
+            }
+            return error;
+        }
+        ErrorKind::MissingRequiredArgument if lacks(&error, "--every ") => {
+            insert(&mut error, PERIOD_MISSING.to_owned());
             return error;
         }
         _ => return error,
@@ -140,7 +156,10 @@ pub(crate) fn with_hint(
     let hint = match kind {
         _ if is_url(&invalid) => Some(of_url(&invalid)),
         ContextKind::InvalidArg if invalid.starts_with('-') => of_option(&invalid, arguments, cli),
-        ContextKind::InvalidArg => of_argument(&invalid, arguments, cli),
+        ContextKind::InvalidArg => match split_duration(&invalid, arguments, cli) {
+            Some(meant) => Some(format!("did you mean '{meant}'?")),
+            None => of_argument(&invalid, arguments, cli),
+        },
         _ => of_command(&invalid, arguments, &error, cli),
     };
     if secret::password_in(&invalid).is_some() {
@@ -167,11 +186,140 @@ pub(crate) fn with_hint(
     error
 }
 
-/// Whether `--every` is missing.
-fn lacks_period(error: &clap::Error) -> bool {
+fn insert(error: &mut clap::Error, hint: String) {
+    let hints = vec![StyledStr::from(hint)];
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(hints));
+}
+
+/// Whether a required argument that begins so is missing.
+fn lacks(error: &clap::Error, begin: &str) -> bool {
     match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::Strings(missing)) => missing.iter().any(|it| it.starts_with("--every ")),
+        Some(ContextValue::Strings(missing)) => missing.iter().any(|it| it.starts_with(begin)),
         _ => false,
+    }
+}
+
+/// The message for text that is not UTF-8.
+fn of_bytes(arguments: &[OsString]) -> String {
+    if let Some(variable) = variables::not_utf8() {
+        return format!("the value of {variable} is not UTF-8; correct or unset the variable");
+    }
+    let argument = arguments
+        .iter()
+        .find(|argument| argument.to_str().is_none());
+    let argument = argument.map_or_else(Default::default, |argument| argument.to_string_lossy());
+    match argument.contains('@') {
+        // Perhaps a URL with a password.
+        true => "an argument is not UTF-8".to_owned(),
+        false => format!("the argument '{argument}' is not UTF-8"),
+    }
+}
+
+/// The hint for a run without a command: its name is in the place of the lock's.
+fn of_missing_command(arguments: &[OsString], cli: &Command) -> Option<String> {
+    let partial = cli.clone().ignore_errors(true);
+    let matches = partial.try_get_matches_from(arguments).ok()?;
+    let (subcommand, matches) = matches.subcommand()?;
+    let name = matches.try_get_one::<String>("name").ok()??;
+    let quoted = shell::quote(name);
+    Some(match name.contains(['/', ' ']) {
+        true => format!(
+            "'{name}' is in the place of the lock's name: leasehold {subcommand} NAME {quoted}"
+        ),
+        false => format!(
+            "'{name}' is the name of the lock, and a command follows it: leasehold {subcommand} {quoted} COMMAND"
+        ),
+    })
+}
+
+/// The message for a name that is a part of an option.
+pub(crate) fn of_name(name: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
+    if let Some(meant) = split_duration(name, arguments, cli) {
+        return Some(format!(
+            "'{name}' would be the name of the lock, because a space is before it: did you mean '{meant}'?"
+        ));
+    }
+    let is_watchdog = arguments
+        .windows(2)
+        .any(|it| it[0] == "--watchdog" && it[1] == *name);
+    is_watchdog
+        .then(|| {
+            format!("'{name}' would be the name of the lock: did you mean '--watchdog={name}'?")
+        })
+        .filter(|_| name.starts_with("unix:") || name.starts_with("tcp:"))
+}
+
+/// An option whose duration was written in two words, the second of which is `unit`, as it was meant: `--every 1d`.
+fn split_duration(unit: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
+    let command = cli.find_subcommand(command(arguments, cli)?)?;
+    let texts: Vec<_> = arguments
+        .iter()
+        .map(|text| text.to_str().unwrap_or_default())
+        .collect();
+    let end = texts
+        .iter()
+        .position(|text| *text == "--")
+        .unwrap_or(texts.len());
+    let positions = (2..end).filter(|at| texts[*at] == unit);
+    let meant = positions.filter_map(|at| {
+        let before = texts[at - 1];
+        let (option, number) = match before.split_once('=') {
+            Some(split) => split,
+            None if duration::is_number(before) => (texts[at - 2], before),
+            None => before.split_at_checked(2)?,
+        };
+        let takes_duration = command.get_arguments().any(|known| {
+            let of_time = |value: &str| ["DURATION", "INTERVAL"].contains(&value);
+            let mut values = known.get_value_names().unwrap_or_default().iter();
+            values.any(|value| of_time(value)) && is_named(known, option)
+        });
+        let span = duration::parse(&format!("{number}{unit}")).ok()?;
+        let is_split = takes_duration && duration::is_number(number) && !duration::is_number(unit);
+        is_split.then(|| format!("{option} {}", duration::format(span).replace(' ', "")))
+    });
+    { meant }.next()
+}
+
+/// Options that only this program has, and that a command is given by mistake.
+const DISTINCTIVE: [&str; 5] = [
+    "--every",
+    "--anchor",
+    "--at-least",
+    "--skip-ok",
+    "--on-lost",
+];
+
+/// Warns of options of this program behind the first word of a command: they are arguments of the command. The one that
+/// names the store is printed always, because the lock is in another store; others only to a person. `--` before the
+/// command says that they are meant.
+pub(crate) fn warn_of_options(command: &[OsString]) {
+    let texts: Vec<_> = command
+        .iter()
+        .map(|text| text.to_str().unwrap_or_default())
+        .collect();
+    let is_ours = |text: &&str| Path::new(text).file_name() == Some(OsStr::new("leasehold"));
+    if env::args_os().any(|argument| argument == "--") || texts.iter().any(is_ours) {
+        return;
+    }
+    let is_store = |at: usize| {
+        let url = match texts[at].strip_prefix("--store=") {
+            Some(url) => Some(url),
+            None => texts
+                .get(at + 1)
+                .copied()
+                .filter(|_| texts[at] == "--store"),
+        };
+        url.is_some_and(|url| redacted_url(url).is_ok())
+    };
+    let is_person = io::stderr().is_terminal();
+    let found =
+        (1..texts.len()).find(|at| is_store(*at) || is_person && DISTINCTIVE.contains(&texts[*at]));
+    if let (Some(at), Some(program)) = (found, texts.first()) {
+        let option = texts[at].split('=').next().unwrap_or_default();
+        note!(
+            "leasehold: {option} behind COMMAND is an argument of {program}, not of leasehold: write it before NAME, or \
+             -- before COMMAND"
+        );
     }
 }
 
@@ -246,13 +394,31 @@ fn of_run(usage: &str) -> String {
 }
 
 fn is_of_run(option: &str, cli: &Command) -> bool {
-    let is_named = |known: &Arg| {
-        let short = known.get_short().map(|short| format!("-{short}"));
-        let long = known.get_long().map(|long| format!("--{long}"));
-        [short, long].iter().flatten().any(|name| name == option)
-    };
     let run = cli.find_subcommand("run");
-    run.is_some_and(|run| run.get_arguments().any(is_named))
+    run.is_some_and(|run| run.get_arguments().any(|known| is_named(known, option)))
+}
+
+/// Whether an option has a name, such as `-w` or `--wait`.
+fn is_named(known: &Arg, name: &str) -> bool {
+    let short = known.get_short().map(|short| format!("-{short}"));
+    let long = known.get_long().map(|long| format!("--{long}"));
+    [short, long]
+        .into_iter()
+        .flatten()
+        .any(|known| known == name)
+}
+
+/// How an option of `run` is written: with the name of its value.
+pub(crate) fn usage_of_option(option: &str) -> Option<String> {
+    let cli = Cli::command();
+    let run = cli.find_subcommand("run")?;
+    let known = run.get_arguments().find(|known| is_named(known, option))?;
+    let takes_value = known.get_action().takes_values() && !known.is_require_equals_set();
+    let value = known
+        .get_value_names()
+        .and_then(<[_]>::first)
+        .filter(|_| takes_value);
+    Some(value.map_or_else(|| option.to_owned(), |value| format!("{option} {value}")))
 }
 
 /// The hint for an argument where none belongs.
@@ -260,6 +426,9 @@ fn of_argument(argument: &str, arguments: &[OsString], cli: &Command) -> Option<
     match command(arguments, cli)? {
         "ls" => {}
         "hold" => return Some(of_run("NAME COMMAND")),
+        "show" | "release" | "leader" => {
+            return Some("one name is expected; quote a name that has spaces".to_owned());
+        }
         "jobs" => {
             let reset = format!("leasehold jobs --reset {}", shell::quote(argument));
             return Some(format!(
@@ -306,9 +475,10 @@ fn of_command(
     if let Some(similar) = with_two_letters_swapped(command, cli) {
         return Some(format!("a similar subcommand exists: '{similar}'"));
     }
-    let is_typo = error.get(ContextKind::SuggestedSubcommand).is_some();
     let texts = arguments.iter().skip(1).map(|argument| argument.to_str());
     let mut rest = texts.skip_while(|text| *text != Some(command)).skip(1);
+    let is_similar = error.get(ContextKind::SuggestedSubcommand).is_some();
+    let is_typo = is_similar && rest.clone().next() != Some(Some("--"));
     let next = rest.clone().flatten().find(|text| is_name(text));
     let known = COMMANDS.iter().find(|(words, ..)| words.contains(&command));
     let (purpose, ours, name) = match known {

@@ -5,7 +5,7 @@ use leasehold::{Client, Leader, LockInfo};
 use crate::args::{LeaderArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::{json, output};
+use crate::{json, output, shell};
 
 /// There is no leader.
 const NONE: u8 = 1;
@@ -35,7 +35,14 @@ pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, F
     } else if let Some(leader) = &leader {
         output::print_line(&output::printable(&leader.value))?;
     } else {
-        note!("leasehold: {} has no leader", args.name);
+        let name = &args.name;
+        match election.mutex().holder().await? {
+            Some(_) => note!(
+                "leasehold: {name} has no leader: it is held, without a value; leasehold show {} shows the holder",
+                shell::quote(name)
+            ),
+            None => note!("leasehold: {name} has no leader"),
+        }
     }
     Ok(if leader.is_some() { 0 } else { NONE })
 }

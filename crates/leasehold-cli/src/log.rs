@@ -9,7 +9,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::output::printable_lines;
 use crate::watchdog::LogFormat;
-use crate::{json, stderr};
+use crate::{json, stderr, variables};
 
 /// Logs what the filter in `LEASEHOLD_LOG` selects, and without one nothing.
 pub(crate) fn init() {
@@ -26,8 +26,8 @@ pub(crate) fn init_service(format: LogFormat) {
 
 /// The filter in `LEASEHOLD_LOG`, such as `leasehold=debug,warn`. `None` without a valid one.
 fn filter() -> Option<Targets> {
-    let text = std::env::var("LEASEHOLD_LOG").ok()?;
-    let filter = text.parse().inspect_err(|error| {
+    let text = std::env::var_os(variables::LOG)?;
+    let filter = text.to_string_lossy().parse().inspect_err(|error| {
         note!("leasehold: LEASEHOLD_LOG is not a log filter such as leasehold=debug: {error}");
     });
     filter.ok()

@@ -9,6 +9,7 @@ mod args;
 mod completions;
 mod connect;
 mod credentials;
+mod default_store;
 mod doctor;
 mod duration;
 mod event_record;
@@ -83,7 +84,17 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-fn dispatch(cli: Cli) -> Result<u8, Failure> {
+fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
+    if cli.command.has_store() {
+        variables::warn_of_unknown(cli.command.served());
+        cli.store = cli.store.resolved()?;
+    }
+    if let Some((_, lock)) = cli.command.acquired() {
+        default_store::print(&cli.store, lock);
+    }
+    if let Some(run) = cli.command.run_args() {
+        hints::warn_of_options(&run.command);
+    }
     match cli.command {
         Command::Watchdog(args) => watchdog::watchdog(&args, &cli.store),
         Command::Completions(args) => completions::print(&args),

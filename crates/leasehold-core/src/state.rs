@@ -124,7 +124,10 @@ impl fmt::Display for Cause {
             Self::Revoked => "an operator freed the lock",
             Self::Unreachable => "the store did not confirm a renewal",
             Self::NotReplicated => "too few replicas acknowledged a renewal in time",
-            Self::Paused => "the renewal was not sent in time: the process was paused or too busy",
+            Self::Paused => {
+                "the renewal was not sent in time: the process was paused, or work blocked its runtime, which \
+                 belongs into spawn_blocking"
+            },
             Self::HeldTooLong => "it was held for longer than allowed",
             Self::Released => "its client was shut down",
             Self::OtherProcess => "it belongs to the process that this one was forked from",

@@ -1,7 +1,7 @@
 /* Shifts the wall clock of one process.
  *
  * Preloaded into a server. Every reading of CLOCK_REALTIME is moved by the milliseconds that stand
- * in the 8-byte file $LEASEHOLD_CLOCK, which the test writes at any time. The other clocks stay.
+ * in the 8-byte file $CLOCK_OFFSET_FILE, which the test writes at any time. The other clocks stay.
  *
  * It asks the kernel directly: looking the real functions up would allocate, and the allocator of
  * the server reads the clock before it can. */
@@ -20,7 +20,7 @@ static volatile const int64_t *offset_ms;
 
 __attribute__((constructor)) static void attach(void)
 {
-    const char *path = getenv("LEASEHOLD_CLOCK");
+    const char *path = getenv("CLOCK_OFFSET_FILE");
     if (!path)
         return;
     int fd = open(path, O_RDONLY | O_CLOEXEC);

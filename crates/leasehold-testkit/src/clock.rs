@@ -34,7 +34,7 @@ impl ClockShim {
     pub(crate) fn env(&self) -> [(&str, &Path); 2] {
         [
             ("LD_PRELOAD", &self.library),
-            ("LEASEHOLD_CLOCK", &self.offset),
+            ("CLOCK_OFFSET_FILE", &self.offset),
         ]
     }
 

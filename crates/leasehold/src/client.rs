@@ -64,10 +64,6 @@ impl Client {
     /// # Cancel safety
     ///
     /// As [`ClientBuilder::connect`].
-    ///
-    /// # Panics
-    ///
-    /// As [`ClientBuilder::connect`].
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder().connect(url).await
     }

@@ -58,7 +58,7 @@ pub(crate) struct EventsArgs {
     pub(crate) json: bool,
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let address = text.parse();
     address.map_err(|_| "an address is IP:PORT, such as 0.0.0.0:8081 or [::1]:8081".to_owned())
 }

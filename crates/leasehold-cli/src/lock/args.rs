@@ -81,7 +81,7 @@ pub(crate) struct LockArgs {
     #[arg(
         long,
         value_name = "DURATION",
-        value_parser = duration::parse,
+        value_parser = duration::parse_timeout,
         allow_hyphen_values = true,
         default_value = "1s",
         requires = "replicas",

@@ -1,7 +1,9 @@
 //! The watchdog of a lock: its options, and what is reported of its nodes.
 
 use std::collections::BTreeSet;
+use std::env;
 use std::error::Error as _;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use leasehold::{Client, Error, ErrorKind};
 
 use crate::exit::{self, Failure};
 use crate::secret::first_line;
-use crate::shell;
+use crate::{shell, variables};
 
 /// The value that stands for the node on this machine, at its default socket.
 const LOCAL: &str = "local";
@@ -35,20 +37,20 @@ pub(crate) struct LockWatchdogArgs {
         require_equals = true,
         default_missing_value = LOCAL,
         value_delimiter = ',',
-        env = "LEASEHOLD_WATCHDOG"
+        env = variables::WATCHDOG
     )]
     watchdog: Vec<String>,
     /// Fail unless a node has registered the lock
     #[arg(long, requires = "watchdog")]
     watchdog_required: bool,
     /// The name of the store at the nodes, instead of its URL
-    #[arg(long, value_name = "NAME", env = "LEASEHOLD_WATCHDOG_STORE")]
+    #[arg(long, value_name = "NAME", env = variables::WATCHDOG_STORE)]
     watchdog_store: Option<String>,
     /// A file whose first line is the access token for nodes on other machines
-    #[arg(long, value_name = "FILE", env = "LEASEHOLD_WATCHDOG_TOKEN_FILE")]
+    #[arg(long, value_name = "FILE", env = variables::WATCHDOG_TOKEN_FILE)]
     watchdog_token_file: Option<PathBuf>,
     /// The certificates that sign nodes on other machines, in PEM; default: the system's
-    #[arg(long, value_name = "FILE", env = "LEASEHOLD_WATCHDOG_CA_FILE")]
+    #[arg(long, value_name = "FILE", env = variables::WATCHDOG_CA_FILE)]
     watchdog_ca_file: Option<PathBuf>,
 }
 
@@ -65,7 +67,7 @@ impl LockWatchdogArgs {
             });
         }
         let Some(mut watchdog) = watchdog else {
-            return Ok(None);
+            return self.refuse_unused().map(|()| None);
         };
         if self.watchdog_required {
             watchdog = watchdog.required();
@@ -80,6 +82,34 @@ impl LockWatchdogArgs {
             watchdog = watchdog.ca_file(file);
         }
         Ok(Some(watchdog))
+    }
+
+    /// Refuses options of a watchdog without one. Variables may be set for all commands.
+    fn refuse_unused(&self) -> Result<(), Failure> {
+        let [store, token, ca] = [
+            self.watchdog_store.as_ref().map(OsStr::new),
+            self.watchdog_token_file
+                .as_ref()
+                .map(|file| file.as_os_str()),
+            self.watchdog_ca_file.as_ref().map(|file| file.as_os_str()),
+        ];
+        for (option, variable, value) in [
+            ("--watchdog-store", variables::WATCHDOG_STORE, store),
+            (
+                "--watchdog-token-file",
+                variables::WATCHDOG_TOKEN_FILE,
+                token,
+            ),
+            ("--watchdog-ca-file", variables::WATCHDOG_CA_FILE, ca),
+        ] {
+            if value.is_some() && value != env::var_os(variable).as_deref() {
+                let message = format!(
+                    "{option} has no effect without --watchdog; add it, or leave {option} out"
+                );
+                return Err(Failure::usage(message));
+            }
+        }
+        Ok(())
     }
 }
 

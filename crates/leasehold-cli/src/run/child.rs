@@ -90,6 +90,7 @@ impl Child {
     /// of the lease, unless the command may go on without the lock.
     pub(crate) async fn start(
         &mut self,
+        lock: &str,
         command: &[OsString],
         lease: LeaseId,
         allowance: Option<(Instant, Duration)>,
@@ -123,7 +124,7 @@ impl Child {
             }
             Some(Report::Failed(errno)) => {
                 let error = io::Error::from_raw_os_error(errno);
-                Err(start_error::explain(command, error))
+                Err(start_error::explain(lock, command, error))
             }
             _ => Err(failed(io::ErrorKind::UnexpectedEof.into())),
         }

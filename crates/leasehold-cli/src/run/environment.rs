@@ -10,11 +10,6 @@ use crate::args::StoreArgs;
 use crate::credentials;
 use crate::variables;
 
-/// The name of the lock.
-pub(crate) const NAME: &str = "LEASEHOLD_NAME";
-/// The term of a leader.
-const TERM: &str = "LEASEHOLD_TERM";
-
 /// The variables that are set, or removed if they have no value.
 pub(crate) fn of(
     guard: &Guard,
@@ -28,14 +23,14 @@ pub(crate) fn of(
         .unwrap_or_default()
         .as_millis();
     let own = [
-        (NAME, guard.name().to_owned()),
-        ("LEASEHOLD_TOKEN", guard.token().to_string()),
+        (variables::NAME, guard.name().to_owned()),
+        (variables::TOKEN, guard.token().to_string()),
         (variables::LEASE, guard.lease_id().to_string()),
-        ("LEASEHOLD_DEADLINE", deadline_ms.to_string()),
+        (variables::DEADLINE, deadline_ms.to_string()),
         (variables::STORE, store.to_string()),
     ];
     let own = own.map(|(name, value)| (name, Some(value.into())));
-    let term = term.map(|term| (TERM, Some(term.to_string().into())));
+    let term = term.map(|term| (variables::TERM, Some(term.to_string().into())));
     own.into_iter()
         .chain(term)
         .chain(credentials::of_command(args))

@@ -30,11 +30,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
-use super::environment;
 use super::processes::{self, Tree};
 use super::protocol::{Order, Report, ToGuardian, decode, encode};
 use super::spawn::{die_with_parent, inherited_channel, spawn};
-use crate::{signals, stderr};
+use crate::{signals, stderr, variables};
 
 /// The name of its process, within the limit of 15 bytes.
 const PROCESS_NAME: &str = "guardian";
@@ -247,7 +246,7 @@ impl Guardian {
         let mut interval = KILL_INTERVAL;
         loop {
             for denied in tree.signal(Signal::KILL).report {
-                let name = std::env::var(environment::NAME).unwrap_or_default();
+                let name = std::env::var(variables::NAME).unwrap_or_default();
                 note!("leasehold: {name}: the runner was killed or stopped, and {denied}");
             }
             let round = BootClock.now().after(interval);

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::exit::{self, Failure};
+use crate::hints;
 use crate::shell::quote;
 
 /// Commands that only a shell has.
@@ -24,14 +25,14 @@ const SHELL_SYNTAX: [char; 13] = [
 /// How much of a script is read for its first line.
 const FIRST_LINE_MAX: u64 = 256;
 
-/// The failure of a command that the system could not start.
-pub(super) fn explain(command: &[OsString], error: io::Error) -> Failure {
+/// The failure of a command that the system could not start. `lock` is the name of its lock.
+pub(super) fn explain(lock: &str, command: &[OsString], error: io::Error) -> Failure {
     let program = command.first().map(OsString::as_os_str).unwrap_or_default();
     let name = quote(&program.to_string_lossy());
     let explained = match error.kind() {
         io::ErrorKind::NotFound => match find(program) {
             Some(file) => Some(missing_interpreter(&file)),
-            None => Some(no_such_program(command)),
+            None => Some(no_such_program(lock, command)),
         },
         io::ErrorKind::PermissionDenied => find(program).and_then(|file| not_executable(&file)),
         _ => None,
@@ -59,7 +60,7 @@ fn find(program: &OsStr) -> Option<PathBuf> {
 }
 
 /// A program that is in no directory of PATH, or at no such path.
-fn no_such_program(command: &[OsString]) -> String {
+fn no_such_program(lock: &str, command: &[OsString]) -> String {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     let name = words.first().map_or("", |name| &**name);
     let through_shell = |line: &str| {
@@ -83,15 +84,21 @@ fn no_such_program(command: &[OsString]) -> String {
         return "its name is empty; is a variable of your script unset?".to_owned();
     }
     if name.starts_with('-') {
-        return "options of leasehold stand before COMMAND: leasehold run --wait 5 NAME COMMAND"
-            .to_owned();
+        let option = hints::usage_of_option(name).unwrap_or_else(|| "[OPTIONS]".to_owned());
+        let lock = quote(lock);
+        return format!(
+            "options of leasehold stand before NAME: leasehold run {option} {lock} COMMAND"
+        );
     }
     if name.contains('/') {
         return "there is no such file; correct its path".to_owned();
     }
     let path = env::var_os("PATH").unwrap_or_default();
     let path = path.to_string_lossy();
-    format!("it is in no directory of PATH ({path}); write its path, or set PATH")
+    format!(
+        "it is in no directory of PATH ({path}); write its path, or set PATH. The lock's name is {}",
+        quote(lock)
+    )
 }
 
 /// An existing file that was not found: the program that would interpret it was not.

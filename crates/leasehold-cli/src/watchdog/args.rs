@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use leasehold_watchdog::Limits;
 
-use crate::duration;
+use crate::args::address;
+use crate::{duration, variables};
 
 /// Keep locks of paused processes, free those of dead ones at once.
 ///
@@ -48,7 +49,7 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "ADDRESS",
         value_delimiter = ',',
-        env = "LEASEHOLD_WATCHDOG_LISTEN"
+        env = variables::WATCHDOG_LISTEN
     )]
     pub(crate) listen: Vec<String>,
     /// A further store beside --store; clients can register with it by this name
@@ -100,17 +101,17 @@ pub(crate) struct ServeArgs {
     pub(crate) token_file: Option<PathBuf>,
 
     /// The largest number of clients
-    #[arg(long, value_name = "N", default_value_t = Limits::default().clients, help_heading = "Limits")]
+    #[arg(long, value_name = "N", value_parser = number, default_value_t = Limits::default().clients, help_heading = "Limits")]
     pub(crate) max_clients: usize,
     /// The largest number of leases
-    #[arg(long, value_name = "N", default_value_t = Limits::default().leases, help_heading = "Limits")]
+    #[arg(long, value_name = "N", value_parser = number, default_value_t = Limits::default().leases, help_heading = "Limits")]
     pub(crate) max_leases: usize,
     /// The largest number of leases of one client
-    #[arg(long, value_name = "N", default_value_t = Limits::default().leases_per_client, help_heading = "Limits")]
+    #[arg(long, value_name = "N", value_parser = number, default_value_t = Limits::default().leases_per_client, help_heading = "Limits")]
     pub(crate) max_leases_per_client: usize,
 
-    /// Serve Prometheus metrics at http://HOST:PORT/metrics, and health at /readyz and /healthz
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Observability")]
+    /// Serve Prometheus metrics at http://IP:PORT/metrics, and health at /readyz and /healthz
+    #[arg(long, value_name = "IP:PORT", value_parser = address, help_heading = "Observability")]
     pub(crate) metrics: Option<SocketAddr>,
     /// The format of the log on stderr
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text, help_heading = "Observability")]
@@ -137,6 +138,11 @@ pub(crate) struct StatusArgs {
     /// Print a JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    text.parse()
+        .map_err(|_| "it must be a whole number, such as 10000".to_owned())
 }
 
 fn mode(text: &str) -> Result<u32, String> {

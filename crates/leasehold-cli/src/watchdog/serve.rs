@@ -112,7 +112,7 @@ fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Fai
             return Err(Failure::usage(message));
         };
         connect::refuse_password_in_argv(url)?;
-        let variable = format!("LEASEHOLD_PASSWORD_{}", name.to_ascii_uppercase());
+        let variable = format!("{}{}", variables::PASSWORD_OF, name.to_ascii_uppercase());
         let mut further = StoreSettings::new(url);
         further.name = Some(name.to_owned());
         further.password = secret::in_environment(&variable)?;

@@ -6,7 +6,7 @@ use crate::tools::{Fixture, Running, code, stderr, stdout, through};
 
 /// A command in a mount namespace of its own, after a shell has set it up. Without the right to do that it is also in a
 /// user namespace.
-fn contained(set_up: &str, command: &Command) -> Command {
+pub(crate) fn contained(set_up: &str, command: &Command) -> Command {
     let plain = Command::new("unshare").args(["-m", "true"]).output();
     let flags = match plain.is_ok_and(|output| output.status.success()) {
         true => "-m",

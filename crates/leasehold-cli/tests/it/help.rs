@@ -68,7 +68,7 @@ fn the_usage_does_not_depend_on_variables() {
         assert!(stderr(&output).contains(&usage), "{}", stderr(&output));
     }
     let output = fixture.leasehold(["completions"]).run_to_end();
-    let usage = "Usage: leasehold completions <SHELL>\n";
+    let usage = "Usage: leasehold completions <bash|elvish|fish|powershell|zsh>\n";
     assert!(stderr(&output).contains(usage), "{}", stderr(&output));
 }
 

@@ -23,6 +23,7 @@ mod redlock;
 mod refresh;
 mod schema;
 mod signals;
+mod stores;
 mod tools;
 mod waiting;
 mod watchdog;

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use leasehold_testkit::{Masters, RedisServer, SentinelSet, eventually, free_port};
 
+use crate::stores::http_server;
 use crate::tools::{Fixture, RunToEnd, SOON, code, stderr, stdout};
 
 /// The calls and their messages.
@@ -70,6 +71,11 @@ fn values_are_named_as_they_were_typed() {
 }
 
 #[test]
+fn the_store_and_a_setting_without_effect_are_named() {
+    check(&Fixture::new(), "Variables", &[]);
+}
+
+#[test]
 fn a_command_that_does_not_start_is_explained() {
     let fixture = Fixture::new();
     for (name, text, mode) in [
@@ -88,7 +94,7 @@ fn a_command_that_does_not_start_is_explained() {
 #[test]
 fn a_url_that_names_no_store_has_a_suggestion() {
     let fixture = Fixture::new();
-    let schemes = "the store URL must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
+    let schemes = "must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
                    redis+sentinel://, redis+cluster:// or redlock://";
     let nobody = free_port().to_string();
     let directory = directory(&fixture);
@@ -140,6 +146,7 @@ fn a_server_that_does_not_suit_its_url_is_named() {
         ("PLAIN", &plain),
         ("ACL", &acl),
         ("MASTERS", &masters.url()),
+        ("HTTP", &http_server().to_string()),
         ("CA", url.split_once('?').unwrap().1),
     ];
     check(&Fixture::new(), "Servers", &variables);

@@ -23,6 +23,11 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// With the default store, a file in the state directory.
     pub(crate) fn new() -> Self {
+        let machine = Path::new("/etc/leasehold/store");
+        assert!(
+            !machine.exists(),
+            "these tests would use the store in {machine:?}; move it away"
+        );
         Self {
             directory: TempDir::new().unwrap(),
             store: None,

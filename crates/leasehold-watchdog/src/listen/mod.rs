@@ -102,7 +102,8 @@ impl Listener {
 
 fn needs_tls(listen: &Listen) -> Error {
     Error::new(format!(
-        "listening at {listen} needs a certificate: TCP connections always use TLS"
+        "listening at {listen} needs a certificate: TCP connections always use TLS; name it and its key with --tls-cert \
+         and --tls-key"
     ))
 }
 

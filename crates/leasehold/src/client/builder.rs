@@ -1,9 +1,13 @@
 //! The settings of a client, and its start.
 
+use std::panic::catch_unwind;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
 use leasehold_core::{ClientId, LeaseOptions};
+use tokio::runtime::TryCurrentError;
 
 use super::Client;
 #[cfg(doc)]
@@ -173,18 +177,14 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings or an invalid URL,
-    /// [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`] and [`ErrorKind::WrongPassword`] as the store replies; for a
+    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings or an invalid URL, and outside a
+    /// Tokio runtime with timers; [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`] and [`ErrorKind::WrongPassword`] as the store replies; for a
     /// [`ClientBuilder::durability`] that the store does not support, [`ErrorKind::Unsupported`], or
     /// [`ErrorKind::NotReplicated`] if it has too few replicas.
     ///
     /// # Cancel safety
     ///
     /// Dropped, it closes what it has opened.
-    ///
-    /// # Panics
-    ///
-    /// Outside a Tokio runtime with its timers enabled.
     pub async fn connect(self, url: &str) -> Result<Client> {
         let options = self.checked_options()?;
         let store = store::open(url, &options).await?;
@@ -200,10 +200,6 @@ impl ClientBuilder {
     /// # Cancel safety
     ///
     /// As [`ClientBuilder::connect`].
-    ///
-    /// # Panics
-    ///
-    /// As [`ClientBuilder::connect`].
     #[cfg(feature = "redis")]
     pub async fn connect_redis(self, address: &RedisAddress) -> Result<Client> {
         let options = self.checked_options()?;
@@ -212,10 +208,11 @@ impl ClientBuilder {
     }
 
     /// The options of opening the store. All settings are checked before the store is touched.
-    fn checked_options(&self) -> Result<OpenOptions> {
+    pub(crate) fn checked_options(&self) -> Result<OpenOptions> {
         let options = self.config.open_options()?;
         self.config.space()?;
         config::check_durability(self.config.durability, &self.config.policy()?)?;
+        check_timers()?;
         Ok(options)
     }
 
@@ -254,11 +251,7 @@ impl ClientBuilder {
         if durability.is_replicated() && !store.capabilities().replicas {
             return Err(not_replicated(&store));
         }
-        let runtime = Runtime::try_current().map_err(|error| {
-            let message = "a client must be built inside a Tokio runtime; \
-                           see leasehold::blocking for programs without one";
-            Error::new(ErrorKind::InvalidConfig, message).with_source(error)
-        })?;
+        let runtime = Runtime::try_current().map_err(no_runtime)?;
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
         let info = client_info(&self.config);
         let client = || crate::random::bytes("a client id").map(ClientId::from_random);
@@ -291,6 +284,24 @@ impl ClientBuilder {
             options: AcquireOptions { lease, durability },
         })
     }
+}
+
+fn no_runtime(error: TryCurrentError) -> Error {
+    let message = "a client must be built inside a Tokio runtime; see leasehold::blocking for programs without one";
+    Error::new(ErrorKind::InvalidConfig, message).with_source(error)
+}
+
+/// Checks the runtime before a store is opened, whose tasks would panic without timers. Tokio has no query for that.
+fn check_timers() -> Result<()> {
+    tokio::runtime::Handle::try_current().map_err(no_runtime)?;
+    let sleep = || {
+        let mut context = std::task::Context::from_waker(Waker::noop());
+        let _ = pin!(tokio::time::sleep(Duration::ZERO)).poll(&mut context);
+    };
+    catch_unwind(sleep).map_err(|_| {
+        let message = "this Tokio runtime has no timers; build it with enable_all";
+        Error::new(ErrorKind::InvalidConfig, message)
+    })
 }
 
 fn client_info(config: &Config) -> ClientInfo {

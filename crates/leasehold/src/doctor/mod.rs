@@ -92,13 +92,9 @@ impl ClientBuilder {
     /// # Cancel safety
     ///
     /// Changes nothing.
-    ///
-    /// # Panics
-    ///
-    /// As [`ClientBuilder::connect`].
     pub async fn diagnose(self, url: &str) -> Result<Report> {
         let policy = self.config.policy()?;
-        let (options, space) = (self.config.open_options()?, self.config.space()?);
+        let (options, space) = (self.checked_options()?, self.config.space()?);
         let facts = store::diagnose(url, &options, &space, self.config.durability).await?;
         Ok(Report::of(&facts, policy.ttl))
     }

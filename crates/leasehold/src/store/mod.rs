@@ -63,3 +63,5 @@ pub use self::redis::RedisStore;
 pub use self::sqlite::Machine;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
+#[doc(hidden)]
+pub use self::url_suggestion::distance;

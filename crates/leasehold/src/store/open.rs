@@ -168,10 +168,19 @@ fn not_in_this_build(scheme: &str, url: &str) -> Error {
         "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" | "redlock" => "redis",
         "rediss" | "rediss+sentinel" | "rediss+cluster" | "redlocks" => "tls",
         _ => {
+            if url.starts_with(['"', '\'']) {
+                let message =
+                    "the store URL is in quotes, which are a part of it here; remove them";
+                return Error::new(ErrorKind::InvalidConfig, message);
+            }
+            let given = match url_suggestion::is_public(url) {
+                true => format!(" {url:?}"),
+                false => String::new(),
+            };
             let suggestion = url_suggestion::suggest(url)
                 .map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
             let message = format!(
-                "the store URL must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
+                "the store URL{given} must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
                  redis+sentinel://, redis+cluster:// or redlock://{suggestion}"
             );
             return Error::new(ErrorKind::InvalidConfig, message);

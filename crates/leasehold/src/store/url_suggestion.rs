@@ -57,7 +57,8 @@ fn similar_scheme(text: &str) -> Option<(&'static str, &'static str)> {
 }
 
 /// How many letters must be inserted, removed or replaced to turn one text into another.
-fn distance(from: &str, to: &str) -> usize {
+#[must_use]
+pub fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (at, letter) in from.bytes().enumerate() {
         let mut diagonal = at;
@@ -91,7 +92,7 @@ fn is_database_file(text: &str) -> bool {
 }
 
 /// Whether a text has only characters of servers, paths and database numbers. Credentials need an `@`.
-fn is_public(text: &str) -> bool {
+pub(super) fn is_public(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes.all(|byte| byte.is_ascii_alphanumeric() || b".-_:[],/".contains(&byte))
 }

@@ -30,7 +30,8 @@ impl FromStr for Address {
             plain.then(|| Self::Tcp(host.to_owned(), port))
         });
         tcp.ok_or_else(|| {
-            let message = "a watchdog is at unix:PATH or tcp://HOST:PORT";
+            let message =
+                format!("{text:?} is not the address of a watchdog: unix:PATH or tcp://HOST:PORT");
             Error::new(ErrorKind::InvalidConfig, message)
         })
     }

@@ -22,6 +22,7 @@ mod min_hold;
 mod processes;
 mod recording_store;
 mod redis;
+mod runtimes;
 mod sqlite;
 mod store_client;
 mod terms;

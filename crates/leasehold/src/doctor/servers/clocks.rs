@@ -95,7 +95,14 @@ fn shown(clock: ClockFacts) -> String {
     format!("the server's is {off} {way} ours (+/- {error})")
 }
 
+/// A time in a unit that suits it.
 fn millis(micros: i64) -> String {
-    let (whole, tenth) = (micros / 1_000, micros % 1_000 / 100);
-    format!("{whole}.{tenth} ms")
+    let seconds = micros / 1_000_000;
+    match seconds {
+        ..10 => format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100),
+        10..600 => format!("{seconds} s"),
+        600..36_000 => format!("{} min", seconds / 60),
+        36_000..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
 }

@@ -70,7 +70,7 @@ impl Fault {
 
     fn code(&self) -> Option<ErrorCode> {
         match self {
-            Self::Sqlite(error) => error.sqlite_error_code(),
+            Self::Sqlite(error) => code(error),
             Self::Unreadable(_) | Self::OtherKernel | Self::Found(_) => None,
         }
     }
@@ -140,9 +140,19 @@ fn too_many_files(error: &io::Error) -> Option<Error> {
     Some(Error::new(ErrorKind::Store, message))
 }
 
+/// The code of an error. Shared memory that cannot grow means a full disk, too.
+fn code(error: &rusqlite::Error) -> Option<ErrorCode> {
+    match error.sqlite_error() {
+        Some(error) if error.extended_code == ffi::SQLITE_IOERR_SHMSIZE => {
+            Some(ErrorCode::DiskFull)
+        }
+        _ => error.sqlite_error_code(),
+    }
+}
+
 /// The kind and the message of an error of SQLite.
 fn describe(error: &rusqlite::Error) -> Error {
-    let (kind, message) = match error.sqlite_error_code() {
+    let (kind, message) = match code(error) {
         Some(
             ErrorCode::DatabaseBusy
             | ErrorCode::DatabaseLocked

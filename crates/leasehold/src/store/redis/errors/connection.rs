@@ -39,7 +39,11 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
         }
         None => {
             let (kind, advice) = unreachable(error, &words, &address.endpoint);
-            error_of(kind, advice).with_source(error.clone())
+            // The words of a parser tell nobody more.
+            match error.kind() {
+                redis::ErrorKind::Parse => Error::new(kind, advice),
+                _ => error_of(kind, advice).with_source(error.clone()),
+            }
         }
     }
 }
@@ -131,6 +135,12 @@ fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKi
         Some(io::ErrorKind::NotFound) if unix => "there is no socket at this path",
         Some(io::ErrorKind::ConnectionRefused) => {
             "no server listens at this address; check the address, and start the server"
+        }
+        _ if error.kind() == redis::ErrorKind::Parse => {
+            return (
+                ErrorKind::Store,
+                "this is not a Redis server; check host and port",
+            );
         }
         _ if words.contains("lookup address") => "the name of the host is not known",
         _ if words.contains("invalid peer certificate") => {

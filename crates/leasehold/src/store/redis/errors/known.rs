@@ -53,7 +53,7 @@ pub(super) const NO_KEY: &str =
     "the user may not use keys of this namespace; allow them with ~NAMESPACE:*";
 pub(super) const NO_CHANNEL: &str =
     "the user may not use channels of this namespace; allow them with &NAMESPACE:*";
-pub(super) const NO_COMMAND: &str = "the user may not run a command that locks need; allow it";
+pub(super) const NO_COMMAND: &str = "the user may not run a command that locks need; leasehold doctor prints the line that allows all of them";
 pub(super) const CLUSTER: &str = "this is a node of a cluster; use redis+cluster:// with its host";
 
 /// The error of the scripts for a master that is not admitted.
@@ -79,9 +79,8 @@ const TABLE: &[Known] = &[
     known("READONLY", "", ErrorKind::Store,
         "this server is a read-only replica; connect to its master"),
     transient("", NOT_ADMITTED,
-        "new, or started or replicated not long ago, so it may have forgotten locks; it is kept out until \
-         the leases from before have ended, which takes as long as the longest ttl, and until all masters \
-         reply, or a majority that is admitted"),
+        "new, restarted or replicated, so it may have forgotten locks. It is kept out for the longest ttl; the \
+         first use needs all masters"),
     transient("LOADING", "",
         "the server is still loading its data; try again when it is done"),
     known("OOM", "", ErrorKind::Store,

@@ -1,0 +1,258 @@
+//! The store if neither option nor variable names one: that of the machine, or a file of this user.
+
+use std::env;
+use std::fmt;
+use std::fs::{self, DirBuilder, Metadata};
+use std::io::{self, IsTerminal as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+use crate::args::StoreArgs;
+use crate::connect;
+use crate::exit::Failure;
+use crate::lock::args::LockArgs;
+use crate::secret;
+use crate::variables::STORE;
+
+/// The file with the URL of the store of all users of this machine.
+const MACHINE_FILE: &str = "/etc/leasehold/store";
+
+/// The fix where the default store has no directory: for a service, for example.
+const NAME_A_STORE: &str = "name a file that this user can write, such as --store sqlite:/var/lib/leasehold/locks.db, \
+                            or set LEASEHOLD_STORE";
+
+/// Where the URL of the store is from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Origin {
+    #[default]
+    Option,
+    Variable,
+    /// The file of the machine.
+    Machine,
+    /// Nothing names a store.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Option => "--store",
+            Self::Variable => STORE,
+            Self::Machine => MACHINE_FILE,
+            Self::Default => "default",
+        })
+    }
+}
+
+impl StoreArgs {
+    /// These arguments with the store of the machine, if nothing else names one.
+    pub(crate) fn resolved(mut self) -> Result<Self, Failure> {
+        self.origin = match &self.store {
+            Some(url) if env::var(STORE).is_ok_and(|variable| variable == *url) => Origin::Variable,
+            Some(_) => Origin::Option,
+            None => {
+                self.store = machine_store(Path::new(MACHINE_FILE))?;
+                match self.store {
+                    Some(_) => Origin::Machine,
+                    None => Origin::Default,
+                }
+            }
+        };
+        Ok(self)
+    }
+
+    /// The clients that the locks exclude.
+    pub(crate) fn scope(&self) -> &'static str {
+        match &self.store {
+            None => "for this user on this machine",
+            Some(url) if url.starts_with("sqlite:") => {
+                "for the programs on this machine that use this file"
+            }
+            Some(_) => "for all its clients",
+        }
+    }
+}
+
+/// Prints the store of a lock: with `--verbose`, and to a person at a terminal who has not named it.
+pub(crate) fn print(store: &StoreArgs, lock: &LockArgs) {
+    let is_named = matches!(store.origin, Origin::Option | Origin::Variable);
+    let is_worth = lock.verbose || !is_named && io::stderr().is_terminal();
+    if lock.quiet || !is_worth {
+        return;
+    }
+    let (url, origin, scope) = (connect::redacted(store), store.origin, store.scope());
+    let rest = match lock.verbose {
+        true => format!("namespace {}, tenant {}", store.namespace, store.tenant),
+        false => "--store names another".to_owned(),
+    };
+    note!("leasehold: store {url} ({origin}), {scope}; {rest}");
+}
+
+/// The URL in a file: one line, beside comments. `None`: there is no such file. A file that is not understood is an
+/// error, because a lock in another store would exclude nobody.
+fn machine_store(path: &Path) -> Result<Option<String>, Failure> {
+    let file = path.display();
+    let read = fs::metadata(path).and_then(|metadata| Ok((metadata, fs::read_to_string(path)?)));
+    let (metadata, text) = match read {
+        Ok(read) => read,
+        Err(error) if is_absent(&error) => return Ok(None),
+        Err(error) => {
+            let message = format!("{file}, which names the store of this machine, cannot be read");
+            return Err(
+                Failure::own(message, error).with_detail("correct it, or set LEASEHOLD_STORE")
+            );
+        }
+    };
+    let lines = text.lines().map(str::trim);
+    let urls: Vec<_> = lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect();
+    let wrong = |why: &str| {
+        Err(Failure::usage(format!(
+            "{file}, which names the store of this machine, {why}"
+        )))
+    };
+    let [url] = urls[..] else {
+        return wrong("must have the URL of one store in one line, beside comments");
+    };
+    if is_relative(url) {
+        return wrong("must have an absolute path behind sqlite:");
+    }
+    if secret::password_in(url).is_some() && is_public(&metadata) {
+        return wrong(
+            "has a password, and all users can read it: give it to a group with chmod 640, or leave the password out \
+             and set LEASEHOLD_PASSWORD_FILE",
+        );
+    }
+    Ok(Some(url.to_owned()))
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+fn is_relative(url: &str) -> bool {
+    let path = url.strip_prefix("sqlite:");
+    path.is_some_and(|path| !path.starts_with('/'))
+}
+
+/// Whether all users can read a file.
+fn is_public(metadata: &Metadata) -> bool {
+    metadata.mode() & 0o004 != 0
+}
+
+/// The file of this user.
+pub(crate) fn file() -> Result<String, Failure> {
+    let state = env::var_os("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        // The specification says to ignore relative ones.
+        .filter(|directory| directory.is_absolute())
+        .or_else(|| Some(env::home_dir()?.join(".local/state")))
+        .filter(|directory| directory.is_absolute());
+    let Some(state) = state else {
+        return Err(Failure::usage(format!(
+            "this user has no home directory for the locks; {NAME_A_STORE}"
+        )));
+    };
+    let directory = state.join("leasehold");
+    refuse_other_user(&directory)?;
+    match directory.join("locks.db").to_str() {
+        Some(file) => Ok(file.to_owned()),
+        None => Err(Failure::usage(format!(
+            "the path of the state directory is not UTF-8; {NAME_A_STORE}"
+        ))),
+    }
+}
+
+/// Refuses a directory of another user, as `sudo -E` leads to: what this user creates there, its owner cannot write.
+/// Directories of root, such as /tmp, are for all.
+fn refuse_other_user(directory: &Path) -> Result<(), Failure> {
+    let existing = directory
+        .ancestors()
+        .find_map(|path| Some((path, fs::metadata(path).ok()?.uid())));
+    match existing {
+        Some((path, owner)) if owner != 0 && owner != geteuid().as_raw() => {
+            Err(Failure::usage(format!(
+                "the state directory {} would be in {}, which belongs to another user (uid {owner}): set HOME and \
+             XDG_STATE_HOME to your own, as sudo -H does, or {NAME_A_STORE}",
+                directory.display(),
+                path.display()
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Creates the directory of the file of this user.
+pub(crate) fn create_directory() -> Result<(), Failure> {
+    let file = file()?;
+    let directory = Path::new(&file).parent().unwrap_or(Path::new("/"));
+    let created = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory);
+    created.map_err(|error| {
+        let directory = directory.display();
+        let message = format!("the state directory {directory} cannot be created");
+        Failure::own(message, error).with_detail(NAME_A_STORE)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_file_of_the_machine_has_one_url_beside_comments() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        let store = |text: &[u8], mode| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            machine_store(&path).map_err(|failure| failure.to_string())
+        };
+        for (text, mode, url) in [
+            ("redis://db\n", 0o644, "redis://db"),
+            (
+                "# of all\n\n  sqlite:/srv/x.db \r\n",
+                0o644,
+                "sqlite:/srv/x.db",
+            ),
+            ("redis://:pw@db", 0o640, "redis://:pw@db"),
+            // Refused where it is opened.
+            ("nonsense", 0o644, "nonsense"),
+        ] {
+            assert_eq!(
+                store(text.as_bytes(), mode),
+                Ok(Some(url.to_owned())),
+                "{text}"
+            );
+        }
+        for (text, mode, why) in [
+            (&b""[..], 0o644, "one store in one line"),
+            (b"# none\n", 0o644, "one store in one line"),
+            (b"redis://a\nredis://b", 0o644, "one store in one line"),
+            (b"sqlite:locks.db", 0o644, "absolute path"),
+            (b"redis://:s3cret@db", 0o644, "has a password"),
+            (b"redis://\xff", 0o644, "cannot be read"),
+        ] {
+            let error = store(text, mode).unwrap_err();
+            assert!(
+                error.contains(why) && error.contains(path.to_str().unwrap()),
+                "{error}"
+            );
+            assert!(!error.contains("s3cret"), "{error}");
+        }
+        assert!(machine_store(directory.path()).is_err());
+        assert!(machine_store(&path.join("below")).is_ok_and(|url| url.is_none()));
+        fs::remove_file(&path).unwrap();
+        assert!(machine_store(&path).is_ok_and(|url| url.is_none()));
+    }
+}

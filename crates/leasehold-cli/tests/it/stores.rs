@@ -1,0 +1,196 @@
+//! Which store a command uses, and what it says about it.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::process::{Command, Output};
+
+use leasehold_testkit::RedisServer;
+use rustix::process::geteuid;
+
+use crate::containers::contained;
+use crate::tools::{Fixture, RunToEnd, at_terminal, stderr, stdout};
+
+/// A command on a machine whose file names a store for all users.
+fn on_machine(fixture: &Fixture, text: &str, command: &Command) -> Output {
+    let etc = fixture.path("etc");
+    fs::create_dir_all(etc.join("leasehold")).unwrap();
+    fs::write(etc.join("leasehold/store"), text).unwrap();
+    contained(&format!("mount --bind {} /etc", etc.display()), command).run_to_end()
+}
+
+#[test]
+fn a_machine_has_a_store_for_all_users() {
+    let (server, fixture) = (RedisServer::start(), Fixture::new());
+    let text = format!("# of all users\n{}\n", server.url());
+    let run = |args: &[&str]| {
+        let mut command = fixture.leasehold(["run"]);
+        command
+            .args(args)
+            .args(["-v", "job", "sh", "-c", "echo $LEASEHOLD_STORE"]);
+        on_machine(&fixture, &text, &command)
+    };
+    let output = run(&[]);
+    let named = format!(
+        "leasehold: store {} (/etc/leasehold/store), for all its clients;",
+        server.url()
+    );
+    assert!(stderr(&output).starts_with(&named), "{}", stderr(&output));
+    assert_eq!(stdout(&output), format!("{}\n", server.url()));
+    assert!(!fixture.path("leasehold").exists());
+    let output = on_machine(&fixture, &text, &fixture.leasehold(["doctor"]));
+    let title = format!(
+        "{} (/etc/leasehold/store), for all its clients\n",
+        server.url()
+    );
+    assert!(stdout(&output).starts_with(&title), "{output:?}");
+    // What the user names has precedence.
+    let output = run(&["--store", "sqlite:own.db"]);
+    assert!(
+        stderr(&output).contains("/own.db (--store), for the programs"),
+        "{output:?}"
+    );
+    let mut variable = fixture.leasehold(["ls"]);
+    variable.env("LEASEHOLD_STORE", "sqlite:own.db");
+    let output = on_machine(&fixture, "nonsense\nnonsense", &variable);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    drop(server);
+    let output = run(&[]);
+    let text = stderr(&output);
+    assert!(text.contains("no server listens"), "{text}");
+    assert!(
+        text.ends_with("; the URL is from /etc/leasehold/store\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_store_of_the_machine_that_is_not_understood_is_an_error() {
+    let fixture = Fixture::new();
+    for (text, why) in [
+        (
+            "",
+            "must have the URL of one store in one line, beside comments",
+        ),
+        (
+            "redis://:s3cret@db",
+            "has a password, and all users can read it",
+        ),
+        ("nonsense", "the store URL \"nonsense\" must start with"),
+        ("memory:", "a memory: store belongs to one process"),
+    ] {
+        let output = on_machine(&fixture, text, &fixture.leasehold(["run", "job", "true"]));
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(125), "{text}: {message}");
+        assert!(message.contains(why), "{text}: {message}");
+        let is_named = message.contains("/etc/leasehold/store") || text == "memory:";
+        assert!(is_named && !message.contains("s3cret"), "{text}: {message}");
+    }
+    // Help needs no store.
+    for args in [&["run", "--help"][..], &["completions", "bash"], &["man"]] {
+        let output = on_machine(&fixture, "", &fixture.leasehold(args));
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+    }
+    assert!(!fixture.path("leasehold").exists());
+}
+
+#[test]
+fn a_person_who_names_no_store_is_told_which_one_it_is() {
+    let fixture = Fixture::new();
+    let title = |args: &[&str]| {
+        let mut command = fixture.leasehold(["run"]);
+        command.args(args).args(["job", "true"]);
+        let terminal = at_terminal(&command).run_to_end();
+        stdout(&terminal)
+    };
+    let file = fixture.path("leasehold/locks.db");
+    let line = format!(
+        "leasehold: store sqlite:{} (default), for this user on this machine; --store names another\r\n",
+        file.display()
+    );
+    assert_eq!(title(&[]), line);
+    assert_eq!(title(&["-q"]), "");
+    assert_eq!(title(&["--store", "sqlite:own.db"]), "");
+    // Nor is a nested run explained, or one whose messages nobody sees.
+    let nested = fixture.leasehold([
+        "run",
+        "outer",
+        env!("CARGO_BIN_EXE_leasehold"),
+        "run",
+        "inner",
+        "true",
+    ]);
+    assert_eq!(stdout(&at_terminal(&nested).run_to_end()), line);
+    assert_eq!(
+        stderr(&fixture.leasehold(["run", "job", "true"]).run_to_end()),
+        ""
+    );
+}
+
+/// As `sudo -E` does, which keeps HOME.
+#[test]
+fn nothing_is_created_in_the_home_of_another_user() {
+    const OTHER: u32 = 65_534;
+    let fixture = Fixture::new();
+    let home = fixture.path("home");
+    fs::create_dir(&home).unwrap();
+    let is_root = geteuid().is_root();
+    // Elsewhere this user is root in a namespace in which the owner of the system's directories is another.
+    let home = match is_root {
+        true => home,
+        false => "/usr".into(),
+    };
+    if is_root {
+        chown(&home, Some(OTHER), None).unwrap();
+    }
+    for args in [&["run", "job", "true"][..], &["ls"], &["doctor"]] {
+        let mut command = fixture.leasehold(args);
+        command.env_remove("XDG_STATE_HOME").env("HOME", &home);
+        let output = match is_root {
+            true => command.run_to_end(),
+            false => contained("true", &command).run_to_end(),
+        };
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(125), "{args:?}: {text}");
+        assert!(
+            text.contains("belongs to another user (uid 65534)"),
+            "{text}"
+        );
+        assert!(!home.join(".local").exists());
+    }
+    // A directory of root for all, such as /tmp, is none of another user.
+    assert_eq!(fs::metadata("/").unwrap().uid(), 0);
+    fs::set_permissions(fixture.path(""), fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(fixture.try_run(&["job"]), 0);
+}
+
+#[test]
+fn a_full_disk_is_named() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path("disk")).unwrap();
+    let script = "leasehold run --store sqlite:disk/locks.db job true && dd if=/dev/zero of=disk/fill bs=1k; \
+                  leasehold run --store sqlite:disk/locks.db job true";
+    let disk = fixture.path("disk");
+    let mount = format!("mount -t tmpfs -o size=128k none {}", disk.display());
+    let output = contained(&mount, &fixture.shell(script)).run_to_end();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(125), "{text}");
+    assert!(text.contains("the disk is full; make room on it"), "{text}");
+}
+
+/// A port at which something else replies than a Redis server.
+pub(crate) fn http_server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(
+                b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n<html></html>\r\n",
+            );
+        }
+    });
+    port
+}
