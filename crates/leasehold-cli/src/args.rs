@@ -18,7 +18,7 @@ use crate::default_store::Origin;
 use crate::lock::args::LockArgs;
 use crate::lock::watchdog::LockWatchdogArgs;
 use crate::watchdog::WatchdogArgs;
-use crate::{duration, help, hints, variables};
+use crate::{duration, help, hints, misplaced, variables};
 
 /// Run a command under a lock that knows when it is lost.
 #[derive(Debug, Parser)]
@@ -36,12 +36,21 @@ impl Cli {
         let arguments: Vec<_> = env::args_os().collect();
         let parsed = Self::try_parse_from(&arguments).and_then(|mut cli| {
             if let Some((name, _)) = cli.command.acquired()
-                && let Some(message) = hints::of_name(name, &arguments, &Self::command())
+                && let Some(message) = misplaced::of_name(name, &arguments, &Self::command())
             {
                 return Err(Self::command().error(ErrorKind::ValueValidation, message));
             }
             if let Some(run) = cli.command.run_args_mut() {
                 refuse_name_after_escape(&arguments)?;
+                if run
+                    .shell_command
+                    .as_ref()
+                    .is_some_and(|line| line.is_empty())
+                {
+                    let message =
+                        "-c has an empty command line; is a variable of your script unset?";
+                    return Err(Self::command().error(ErrorKind::ValueValidation, message));
+                }
                 run.apply_implied();
             }
             Ok(cli)

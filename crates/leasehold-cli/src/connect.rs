@@ -11,7 +11,7 @@ use crate::credentials;
 use crate::default_store::{self, Origin};
 use crate::exit::Failure;
 use crate::secret;
-use crate::variables::{SENTINEL_PASSWORD, STORE};
+use crate::variables::{NAMESPACE, SENTINEL_PASSWORD, STORE, TENANT};
 
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
@@ -33,6 +33,7 @@ pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
         ErrorKind::InvalidConfig if args.origin == Origin::Variable && error.store().is_none() => {
             Some(from_origin(args))
         }
+        ErrorKind::InvalidName => of_variable(args),
         _ => None,
     };
     let failure = Failure::from(error);
@@ -40,6 +41,16 @@ pub(crate) fn failure(args: &StoreArgs, error: Error) -> Failure {
         Some(detail) => failure.with_detail(&detail),
         None => failure,
     }
+}
+
+/// The variable of an invalid namespace or tenant, which are checked before any name.
+fn of_variable(args: &StoreArgs) -> Option<String> {
+    let set = [(NAMESPACE, &args.namespace), (TENANT, &args.tenant)];
+    let set = set
+        .into_iter()
+        .filter(|(variable, value)| env::var(variable).as_ref() == Ok(value));
+    let set: Vec<_> = set.map(|(variable, _)| variable).collect();
+    (!set.is_empty()).then(|| format!("see {}", set.join(" and ")))
 }
 
 fn from_origin(args: &StoreArgs) -> String {
@@ -84,7 +95,11 @@ pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
             _ => "--store is empty; is a variable of your script unset?".to_owned(),
         })),
         Some(url) => {
-            refuse_password_in_argv(url)?;
+            refuse_password_in_argv(
+                "--store",
+                url,
+                "LEASEHOLD_STORE, LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE",
+            )?;
             Ok(url.clone())
         }
         None => {
@@ -109,18 +124,21 @@ pub(crate) fn ready_url(args: &StoreArgs) -> Result<String, Failure> {
     url(args)
 }
 
-/// Everybody on the machine can read the arguments of a process.
-pub(crate) fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
+/// Everybody on the machine can read the arguments of a process. `instead` are the variables for a password.
+pub(crate) fn refuse_password_in_argv(
+    option: &str,
+    url: &str,
+    instead: &str,
+) -> Result<(), Failure> {
     let of_option = format!("={url}");
     let in_argv = env::args_os().any(|arg| {
         let bytes = arg.as_bytes();
         bytes == url.as_bytes() || bytes.ends_with(of_option.as_bytes())
     });
     if in_argv && secret::password_in(url).is_some() {
-        return Err(Failure::usage(
-            "a password in --store can be read by all users of this machine; \
-             set LEASEHOLD_STORE, LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE instead",
-        ));
+        return Err(Failure::usage(format!(
+            "a password in {option} can be read by all users of this machine; set {instead} instead"
+        )));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::args::{EventsArgs, StoreArgs};
 use crate::connect::connect;
 use crate::event_record::EventRecord;
 use crate::exit::Failure;
-use crate::{json, output};
+use crate::{json, misplaced, output};
 
 /// The time limit of the queries for the client info of a holder: it must not delay the event.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -28,11 +28,7 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
     let (sender, mut records) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
     for name in &args.names {
-        if name.contains('*') {
-            note!(
-                "leasehold: {name} is the name of one lock: * does not stand for other characters"
-            );
-        }
+        misplaced::note_pattern(name);
         let mutex = client.mutex(name)?;
         tasks.spawn(send_events(client.clone(), mutex, sender.clone()));
     }

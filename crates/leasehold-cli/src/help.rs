@@ -36,6 +36,10 @@ ENVIRONMENT
   XDG_STATE_HOME                 the state directory; default ~/.local/state
   XDG_RUNTIME_DIR                directory of the watchdog socket; root: /run
 
+FILES
+  /etc/leasehold/store  the URL of the store for all users, if nothing else
+                        names one; a line of comment begins with #
+
 EXAMPLES
   leasehold run deploy ./deploy.sh production
   leasehold run --every 1d nightly-report ./report.sh

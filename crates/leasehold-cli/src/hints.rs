@@ -1,9 +1,6 @@
 //! Hints for arguments and commands that other programs have, and that users of those try here.
 
-use std::env;
-use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal as _};
-use std::path::Path;
+use std::ffi::OsString;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -11,10 +8,15 @@ use clap::{Arg, Command, CommandFactory as _};
 use leasehold::store::redacted_url;
 
 use crate::args::Cli;
+use crate::misplaced::split_duration;
 use crate::{duration, secret, shell, variables};
 
 /// Options of flock, timeout and consul for `run`, and what to use instead.
-const OPTIONS: [(&[&str], &str); 9] = [
+const OPTIONS: [(&[&str], &str); 10] = [
+    (
+        &["-d", "--background", "--daemon", "--detach"],
+        "leasehold stays in the foreground; use the means of your shell or service manager",
+    ),
     (
         &["--min-hold", "--minimum-hold", "--hold-at-least"],
         "'--at-least DURATION' is the minimum hold of the lock",
@@ -134,6 +136,12 @@ pub(crate) fn with_hint(
     arguments: &[OsString],
     cli: &Command,
 ) -> clap::Error {
+    let mut words = arguments.iter().filter_map(|word| word.to_str());
+    if let Some(meant) = words.find_map(|word| split_duration(word, arguments, cli)) {
+        error.remove(ContextKind::SuggestedArg);
+        insert(&mut error, format!("did you mean '{meant}'?"));
+        return error;
+    }
     let kind = match error.kind() {
         ErrorKind::UnknownArgument => ContextKind::InvalidArg,
         ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
@@ -156,10 +164,7 @@ pub(crate) fn with_hint(
     let hint = match kind {
         _ if is_url(&invalid) => Some(of_url(&invalid)),
         ContextKind::InvalidArg if invalid.starts_with('-') => of_option(&invalid, arguments, cli),
-        ContextKind::InvalidArg => match split_duration(&invalid, arguments, cli) {
-            Some(meant) => Some(format!("did you mean '{meant}'?")),
-            None => of_argument(&invalid, arguments, cli),
-        },
+        ContextKind::InvalidArg => of_argument(&invalid, arguments, cli),
         _ => of_command(&invalid, arguments, &error, cli),
     };
     if secret::password_in(&invalid).is_some() {
@@ -232,97 +237,6 @@ fn of_missing_command(arguments: &[OsString], cli: &Command) -> Option<String> {
     })
 }
 
-/// The message for a name that is a part of an option.
-pub(crate) fn of_name(name: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
-    if let Some(meant) = split_duration(name, arguments, cli) {
-        return Some(format!(
-            "'{name}' would be the name of the lock, because a space is before it: did you mean '{meant}'?"
-        ));
-    }
-    let is_watchdog = arguments
-        .windows(2)
-        .any(|it| it[0] == "--watchdog" && it[1] == *name);
-    is_watchdog
-        .then(|| {
-            format!("'{name}' would be the name of the lock: did you mean '--watchdog={name}'?")
-        })
-        .filter(|_| name.starts_with("unix:") || name.starts_with("tcp:"))
-}
-
-/// An option whose duration was written in two words, the second of which is `unit`, as it was meant: `--every 1d`.
-fn split_duration(unit: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
-    let command = cli.find_subcommand(command(arguments, cli)?)?;
-    let texts: Vec<_> = arguments
-        .iter()
-        .map(|text| text.to_str().unwrap_or_default())
-        .collect();
-    let end = texts
-        .iter()
-        .position(|text| *text == "--")
-        .unwrap_or(texts.len());
-    let positions = (2..end).filter(|at| texts[*at] == unit);
-    let meant = positions.filter_map(|at| {
-        let before = texts[at - 1];
-        let (option, number) = match before.split_once('=') {
-            Some(split) => split,
-            None if duration::is_number(before) => (texts[at - 2], before),
-            None => before.split_at_checked(2)?,
-        };
-        let takes_duration = command.get_arguments().any(|known| {
-            let of_time = |value: &str| ["DURATION", "INTERVAL"].contains(&value);
-            let mut values = known.get_value_names().unwrap_or_default().iter();
-            values.any(|value| of_time(value)) && is_named(known, option)
-        });
-        let span = duration::parse(&format!("{number}{unit}")).ok()?;
-        let is_split = takes_duration && duration::is_number(number) && !duration::is_number(unit);
-        is_split.then(|| format!("{option} {}", duration::format(span).replace(' ', "")))
-    });
-    { meant }.next()
-}
-
-/// Options that only this program has, and that a command is given by mistake.
-const DISTINCTIVE: [&str; 5] = [
-    "--every",
-    "--anchor",
-    "--at-least",
-    "--skip-ok",
-    "--on-lost",
-];
-
-/// Warns of options of this program behind the first word of a command: they are arguments of the command. The one that
-/// names the store is printed always, because the lock is in another store; others only to a person. `--` before the
-/// command says that they are meant.
-pub(crate) fn warn_of_options(command: &[OsString]) {
-    let texts: Vec<_> = command
-        .iter()
-        .map(|text| text.to_str().unwrap_or_default())
-        .collect();
-    let is_ours = |text: &&str| Path::new(text).file_name() == Some(OsStr::new("leasehold"));
-    if env::args_os().any(|argument| argument == "--") || texts.iter().any(is_ours) {
-        return;
-    }
-    let is_store = |at: usize| {
-        let url = match texts[at].strip_prefix("--store=") {
-            Some(url) => Some(url),
-            None => texts
-                .get(at + 1)
-                .copied()
-                .filter(|_| texts[at] == "--store"),
-        };
-        url.is_some_and(|url| redacted_url(url).is_ok())
-    };
-    let is_person = io::stderr().is_terminal();
-    let found =
-        (1..texts.len()).find(|at| is_store(*at) || is_person && DISTINCTIVE.contains(&texts[*at]));
-    if let (Some(at), Some(program)) = (found, texts.first()) {
-        let option = texts[at].split('=').next().unwrap_or_default();
-        note!(
-            "leasehold: {option} behind COMMAND is an argument of {program}, not of leasehold: write it before NAME, or \
-             -- before COMMAND"
-        );
-    }
-}
-
 fn invalid(error: &clap::Error, kind: ContextKind) -> Option<String> {
     match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -347,7 +261,14 @@ fn of_url(url: &str) -> String {
 fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
     let command = command(arguments, cli);
     let option = option.split('=').next().unwrap_or(option);
+    if let Some(hint) = of_position(option, arguments, cli) {
+        return Some(hint);
+    }
     match (command, option) {
+        (_, "--url" | "--redis" | "--redis-url" | "--server" | "--host" | "--db") => {
+            Some("'--store URL' names the store: redis://HOST or sqlite:PATH".to_owned())
+        }
+        (Some(_), "-V" | "--version") => Some("'leasehold --version' prints it".to_owned()),
         (Some("run" | "once" | "elect" | "hold" | "show" | "release"), "--name") => {
             let name = value_of(option, arguments);
             let name = name.filter(|name| is_name(name));
@@ -388,6 +309,16 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
     }
 }
 
+/// The hint for an option of a command that stands before it.
+fn of_position(option: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
+    let command = command(arguments, cli)?;
+    let mut words = arguments.iter().filter_map(|word| word.to_str());
+    let first = words.find(|word| *word == command || word.split('=').next() == Some(option))?;
+    let known = cli.find_subcommand(command)?.get_arguments();
+    let is_before = first != command && { known }.any(|known| is_named(known, option));
+    is_before.then(|| format!("it stands behind the command: leasehold {command} {option}"))
+}
+
 /// The hint for an option of `run` without `run`.
 fn of_run(usage: &str) -> String {
     format!("to run a command under a lock, use 'leasehold run {usage}'")
@@ -399,7 +330,7 @@ fn is_of_run(option: &str, cli: &Command) -> bool {
 }
 
 /// Whether an option has a name, such as `-w` or `--wait`.
-fn is_named(known: &Arg, name: &str) -> bool {
+pub(crate) fn is_named(known: &Arg, name: &str) -> bool {
     let short = known.get_short().map(|short| format!("-{short}"));
     let long = known.get_long().map(|long| format!("--{long}"));
     [short, long]
@@ -447,7 +378,7 @@ fn of_argument(argument: &str, arguments: &[OsString], cli: &Command) -> Option<
 }
 
 /// The command of this program that the arguments name first.
-fn command<'a>(arguments: &'a [OsString], cli: &Command) -> Option<&'a str> {
+pub(crate) fn command<'a>(arguments: &'a [OsString], cli: &Command) -> Option<&'a str> {
     let words = arguments.iter().skip(1).filter_map(|word| word.to_str());
     let mut commands = words.filter(|word| cli.find_subcommand(word).is_some());
     commands.next()
@@ -472,6 +403,13 @@ fn of_command(
     error: &clap::Error,
     cli: &Command,
 ) -> Option<String> {
+    match command {
+        "version" => return Some("'leasehold --version' prints it".to_owned()),
+        "start" | "serve" | "run" if arguments.iter().any(|word| word == "watchdog") => {
+            return Some("'leasehold watchdog' without a further word is a node".to_owned());
+        }
+        _ => {}
+    }
     if let Some(similar) = with_two_letters_swapped(command, cli) {
         return Some(format!("a similar subcommand exists: '{similar}'"));
     }

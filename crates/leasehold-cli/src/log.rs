@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -27,7 +27,9 @@ pub(crate) fn init_service(format: LogFormat) {
 /// The filter in `LEASEHOLD_LOG`, such as `leasehold=debug,warn`. `None` without a valid one.
 fn filter() -> Option<Targets> {
     let text = std::env::var_os(variables::LOG)?;
-    let filter = text.to_string_lossy().parse().inspect_err(|error| {
+    let text = text.to_str().ok_or_else(|| "it is not UTF-8".to_owned());
+    let filter = text.and_then(|text| text.parse().map_err(|error: ParseError| error.to_string()));
+    let filter = filter.inspect_err(|error| {
         note!("leasehold: LEASEHOLD_LOG is not a log filter such as leasehold=debug: {error}");
     });
     filter.ok()

@@ -25,6 +25,7 @@ mod lock;
 mod log;
 mod ls;
 mod man;
+mod misplaced;
 mod output;
 mod release;
 mod run;
@@ -93,7 +94,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
         default_store::print(&cli.store, lock);
     }
     if let Some(run) = cli.command.run_args() {
-        hints::warn_of_options(&run.command);
+        misplaced::warn_of_options(&run.command);
     }
     match cli.command {
         Command::Watchdog(args) => watchdog::watchdog(&args, &cli.store),

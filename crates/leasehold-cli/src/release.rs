@@ -7,12 +7,13 @@ use leasehold::{Client, LockInfo};
 use crate::args::{ReleaseArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::{duration, json, output, shell};
+use crate::{duration, json, misplaced, output, shell};
 
 /// The lock was free already.
 const FREE: u8 = 1;
 
 pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8, Failure> {
+    misplaced::note_pattern(&args.name);
     let client = connect(store, Client::builder()).await?;
     let mutex = client.mutex(&args.name)?;
     let held = match args.force {

@@ -5,12 +5,13 @@ use leasehold::{Client, LockInfo, WaiterInfo};
 use crate::args::{ShowArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::{duration, json, output};
+use crate::{duration, json, misplaced, output};
 
 /// The lock is free.
 const FREE: u8 = 1;
 
 pub(crate) async fn show(args: &ShowArgs, store: &StoreArgs) -> Result<u8, Failure> {
+    misplaced::note_pattern(&args.name);
     let client = connect(store, Client::builder()).await?;
     let mutex = client.mutex(&args.name)?;
     let held = mutex.inspect().await?;

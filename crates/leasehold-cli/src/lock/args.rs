@@ -30,10 +30,10 @@ pub(crate) struct LockArgs {
         hide_default_value = true
     )]
     pub(crate) label: String,
-    /// Print the holder that is waited for, refusals of the store, waiting time, holding time and token on stderr
+    /// Print the store, the holder that is waited for, refusals of the store, waiting time, holding time and token on stderr
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Print only errors on stderr: those that make the exit code 122 or 125 to 127
+    /// Print only variables without effect and errors on stderr: those that make the exit code 122 or 125 to 127
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 

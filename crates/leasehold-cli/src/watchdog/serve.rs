@@ -111,8 +111,15 @@ fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Fai
             let message = "--serve takes NAME=URL; a name has letters, digits and _";
             return Err(Failure::usage(message));
         };
-        connect::refuse_password_in_argv(url)?;
+        if stores
+            .iter()
+            .any(|store| store.name.as_deref() == Some(name))
+        {
+            let message = format!("--serve names two stores {name}; each needs a name of its own");
+            return Err(Failure::usage(message));
+        }
         let variable = format!("{}{}", variables::PASSWORD_OF, name.to_ascii_uppercase());
+        connect::refuse_password_in_argv("--serve", url, &variable)?;
         let mut further = StoreSettings::new(url);
         further.name = Some(name.to_owned());
         further.password = secret::in_environment(&variable)?;

@@ -33,7 +33,7 @@ fn check(fixture: &Fixture, section: &str, variables: &[(&str, &str)]) {
         let (message, _) = message.split_once("\n\nUsage: ").unwrap_or((&message, ""));
         let (message, _) = message.split_once("\n\nFor more").unwrap_or((message, ""));
         let code = output.status.code().unwrap();
-        let actual = format!("{code}\n{}", message.trim_end());
+        let actual = format!("{code}\n{message}").trim_end().to_owned();
         if !is_like(&actual, &expected) || !output.stdout.is_empty() {
             wrong.push_str(&format!("\n$ {call}\n{actual}\n--- not\n{expected}\n"));
         }

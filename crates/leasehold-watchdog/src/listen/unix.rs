@@ -136,7 +136,9 @@ fn check_path_is_free(path: &Path) -> Result<(), Error> {
     match fs::symlink_metadata(path) {
         Err(_) => return Ok(()),
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(failed("there is a file that is not a socket"));
+            return Err(failed(
+                "there is a file that is not a socket; choose another path",
+            ));
         }
         Ok(_) => {}
     }

@@ -168,7 +168,9 @@ impl<'a> Parts<'a> {
             let url = format!("{scheme}://{user}{server}{port}/{db}{mark}{query}");
             let address = Address::parse(&url)?;
             if addresses.contains(&address) {
-                return Err(invalid("the store URL names a server twice"));
+                return Err(invalid(
+                    "the store URL names a server twice; name each once",
+                ));
             }
             addresses.push(address);
         }

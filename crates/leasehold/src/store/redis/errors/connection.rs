@@ -132,7 +132,9 @@ fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKi
             let advice = "this process may not use the socket; check its owner and mode";
             return (ErrorKind::Unauthorized, advice);
         }
-        Some(io::ErrorKind::NotFound) if unix => "there is no socket at this path",
+        Some(io::ErrorKind::NotFound) if unix => {
+            "there is no socket at this path; correct it, or start the server"
+        }
         Some(io::ErrorKind::ConnectionRefused) => {
             "no server listens at this address; check the address, and start the server"
         }
@@ -142,7 +144,9 @@ fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKi
                 "this is not a Redis server; check host and port",
             );
         }
-        _ if words.contains("lookup address") => "the name of the host is not known",
+        _ if words.contains("lookup address") => {
+            "the name of the host is not known; correct it, or the DNS"
+        }
         _ if words.contains("invalid peer certificate") => {
             "the server's certificate is not trusted here; name its authority with ?ca=FILE, and \
              the host as it stands in the certificate"

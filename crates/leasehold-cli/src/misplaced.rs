@@ -1,0 +1,110 @@
+//! Arguments that are valid where they stand, but mean something else than their user thinks.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
+
+use clap::Command;
+use leasehold::store::redacted_url;
+
+use crate::duration;
+use crate::hints::{command, is_named};
+
+/// The message for a name that is a part of an option.
+pub(crate) fn of_name(name: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
+    if let Some(meant) = split_duration(name, arguments, cli) {
+        return Some(format!(
+            "'{name}' would be the name of the lock, because a space is before it: did you mean '{meant}'?"
+        ));
+    }
+    let is_watchdog = arguments
+        .windows(2)
+        .any(|it| it[0] == "--watchdog" && it[1] == *name);
+    is_watchdog
+        .then(|| {
+            format!("'{name}' would be the name of the lock: did you mean '--watchdog={name}'?")
+        })
+        .filter(|_| name.starts_with("unix:") || name.starts_with("tcp:"))
+}
+
+/// An option whose duration was written in two words, the second of which is `unit`, as it was meant: `--every 1d`.
+pub(crate) fn split_duration(unit: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
+    let command = cli.find_subcommand(command(arguments, cli)?)?;
+    let texts: Vec<_> = arguments
+        .iter()
+        .map(|text| text.to_str().unwrap_or_default())
+        .collect();
+    let end = texts
+        .iter()
+        .position(|text| *text == "--")
+        .unwrap_or(texts.len());
+    let positions = (2..end).filter(|at| texts[*at] == unit);
+    let meant = positions.filter_map(|at| {
+        let before = texts[at - 1];
+        let (option, number) = match before.split_once('=') {
+            Some(split) => split,
+            None if duration::is_number(before) => (texts[at - 2], before),
+            None => before.split_at_checked(2)?,
+        };
+        let takes_duration = command.get_arguments().any(|known| {
+            let of_time = |value: &str| ["DURATION", "INTERVAL"].contains(&value);
+            let mut values = known.get_value_names().unwrap_or_default().iter();
+            values.any(|value| of_time(value)) && is_named(known, option)
+        });
+        let span = duration::parse(&format!("{number}{unit}")).ok()?;
+        let is_split = takes_duration && duration::is_number(number) && !duration::is_number(unit);
+        is_split.then(|| format!("{option} {}", duration::format(span).replace(' ', "")))
+    });
+    { meant }.next()
+}
+
+/// Options that only this program has, and that a command is given by mistake.
+const DISTINCTIVE: [&str; 5] = [
+    "--every",
+    "--anchor",
+    "--at-least",
+    "--skip-ok",
+    "--on-lost",
+];
+
+/// Warns of options of this program behind the first word of a command: they are arguments of the command. The one that
+/// names the store is printed always, because the lock is in another store; others only to a person. `--` before the
+/// command says that they are meant.
+pub(crate) fn warn_of_options(command: &[OsString]) {
+    let texts: Vec<_> = command
+        .iter()
+        .map(|text| text.to_str().unwrap_or_default())
+        .collect();
+    let is_ours = |text: &&str| Path::new(text).file_name() == Some(OsStr::new("leasehold"));
+    if env::args_os().any(|argument| argument == "--") || texts.iter().any(is_ours) {
+        return;
+    }
+    let is_store = |at: usize| {
+        let url = match texts[at].strip_prefix("--store=") {
+            Some(url) => Some(url),
+            None => texts
+                .get(at + 1)
+                .copied()
+                .filter(|_| texts[at] == "--store"),
+        };
+        url.is_some_and(|url| redacted_url(url).is_ok())
+    };
+    let is_person = io::stderr().is_terminal();
+    let found =
+        (1..texts.len()).find(|at| is_store(*at) || is_person && DISTINCTIVE.contains(&texts[*at]));
+    if let (Some(at), Some(program)) = (found, texts.first()) {
+        let option = texts[at].split('=').next().unwrap_or_default();
+        note!(
+            "leasehold: {option} behind COMMAND is an argument of {program}, not of leasehold: write it before NAME, or \
+             -- before COMMAND"
+        );
+    }
+}
+
+/// Says that a name is not a pattern.
+pub(crate) fn note_pattern(name: &str) {
+    if name.contains('*') {
+        note!("leasehold: {name} is the name of one lock: * does not stand for other characters");
+    }
+}
