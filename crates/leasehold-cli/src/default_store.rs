@@ -87,7 +87,7 @@ pub(crate) fn print(store: &StoreArgs, lock: &LockArgs) {
         true => format!("namespace {}, tenant {}", store.namespace, store.tenant),
         false => "--store names another".to_owned(),
     };
-    note!("leasehold: store {url} ({origin}), {scope}; {rest}");
+    note!("leasehold: the store is {url} ({origin}), {scope}; {rest}");
 }
 
 /// The URL in a file: one line, beside comments. `None`: there is no such file. A file that is not understood is an

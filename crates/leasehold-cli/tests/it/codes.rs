@@ -198,9 +198,14 @@ fn many_runs_at_once_on_one_file_all_get_their_turn() {
     let mut runs: Vec<_> = (0..RUNS).map(start).collect();
     for run in &mut runs {
         // It keeps its end of the pipe for `finish`.
+        let pipe = run.stderr.as_mut().unwrap();
+        let mut letter = [0];
+        while letter != *b"\n" {
+            pipe.read_exact(&mut letter).unwrap();
+        }
+        // Behind the line that names the store.
         let mut line = [0; 19];
-        let read = run.stderr.as_mut().unwrap().read_exact(&mut line);
-        read.unwrap();
+        pipe.read_exact(&mut line).unwrap();
         assert_eq!(String::from_utf8_lossy(&line), "leasehold: waiting:");
     }
     drop(file);

@@ -9,11 +9,15 @@ use leasehold_testkit::{Masters, RedisServer, eventually};
 use crate::tools::{Fixture, RunToEnd, SOON, finish, kill, stderr};
 
 /// Starts a run, and waits for its first line on stderr. Returns the stream, the line and the process.
+/// Starts a run, and reads its first message behind the one that names the store.
 fn first_message(mut run: Command) -> (BufReader<ChildStderr>, String, Child) {
     let mut run = run.stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(run.stderr.take().unwrap());
     let mut line = String::new();
-    lines.read_line(&mut line).unwrap();
+    while line.is_empty() || line.starts_with("leasehold: the store is ") {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0);
+    }
     (lines, line, run)
 }
 

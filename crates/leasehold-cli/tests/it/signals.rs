@@ -1,6 +1,6 @@
 //! Signals reach the command, once.
 
-use std::io::Write;
+use std::io::{BufRead as _, Write};
 use std::process::Stdio;
 
 use leasehold_testkit::eventually;
@@ -94,10 +94,12 @@ fn catches_term(pid: u32) -> bool {
     caught & (1 << (15 - 1)) != 0
 }
 
-/// Runs a script under a lock at a terminal. These keys are pressed after its first line. Returns the exit code.
+/// Runs a script under a lock at a terminal. These keys are pressed after its first line, which follows the one that names
+/// the store. Returns the exit code.
 fn run_at_terminal(fixture: &Fixture, script: &str, keys: &[u8]) -> Option<i32> {
     let terminal = at_terminal(&fixture.run_script(&["job"], script));
-    let Running { process, lines } = Running::start(terminal);
+    let Running { process, mut lines } = Running::start(terminal);
+    lines.read_line(&mut String::new()).unwrap();
     let mut keyboard = process.stdin.as_ref().unwrap();
     keyboard.write_all(keys).unwrap();
     let code = finish(process).status.code();

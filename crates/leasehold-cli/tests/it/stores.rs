@@ -32,7 +32,7 @@ fn a_machine_has_a_store_for_all_users() {
     };
     let output = run(&[]);
     let named = format!(
-        "leasehold: store {} (/etc/leasehold/store), for all its clients;",
+        "leasehold: the store is {} (/etc/leasehold/store), for all its clients;",
         server.url()
     );
     assert!(stderr(&output).starts_with(&named), "{}", stderr(&output));
@@ -105,7 +105,7 @@ fn a_person_who_names_no_store_is_told_which_one_it_is() {
     };
     let file = fixture.path("leasehold/locks.db");
     let line = format!(
-        "leasehold: store sqlite:{} (default), for this user on this machine; --store names another\r\n",
+        "leasehold: the store is sqlite:{} (default), for this user on this machine; --store names another\r\n",
         file.display()
     );
     assert_eq!(title(&[]), line);

@@ -99,12 +99,9 @@ fn a_refusal_names_the_holder_and_a_quiet_run_prints_nothing() {
         let text = stderr(&output);
         assert!(text.ends_with(outcome), "{args:?}: {text}");
         let by = "leasehold: job is held by ";
-        assert_eq!(
-            text.starts_with(by),
-            !outcome.is_empty(),
-            "{args:?}: {text}"
-        );
-        assert_eq!(text.lines().count(), outcome.lines().count(), "{text}");
+        assert_eq!(text.contains(by), !outcome.is_empty(), "{args:?}: {text}");
+        let lines = text.lines().filter(|line| line.contains(by));
+        assert_eq!(lines.count(), outcome.lines().count(), "{text}");
     }
     holder.signal("TERM");
     holder.ends_with(143);
@@ -243,7 +240,9 @@ fn a_permanent_refusal_ends_the_run_at_once() {
                 let text = stderr(&output);
                 assert_eq!(output.status.code(), Some(125), "{text}");
                 assert!(text.contains(reason), "{reason}: {text}");
-                assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
+                let names_store = |line: &&str| line.starts_with("leasehold: the store is ");
+                let lines = text.lines().filter(|line| !names_store(line));
+                assert_eq!(lines.count(), 1, "{args:?}: {text}");
                 begun.elapsed() < Duration::from_secs(2)
             });
         }
