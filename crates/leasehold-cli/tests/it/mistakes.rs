@@ -306,6 +306,21 @@ fn replicas_are_found_once_they_are_there() {
 }
 
 #[test]
+fn the_log_has_the_requests_of_a_lock() {
+    let fixture = Fixture::new();
+    let mut run = fixture.leasehold(["run", "job", "--", "true"]);
+    let output = run.env("LEASEHOLD_LOG", "leasehold=debug").run_to_end();
+    let text = stderr(&output);
+    let events = [
+        "lock requested lock=",
+        "lock granted lock=",
+        "lease released lock=",
+    ];
+    let places: Vec<_> = events.iter().filter_map(|event| text.find(event)).collect();
+    assert!(places.len() == events.len() && places.is_sorted(), "{text}");
+}
+
+#[test]
 fn an_invalid_log_filter_is_reported_and_ends_nothing() {
     let fixture = Fixture::new();
     let output = fixture

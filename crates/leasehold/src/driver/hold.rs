@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{
-    Cause, HoldId, Instant, LateRelease, Lease, MinHold, Op, Outcome, State, Term, Token,
+    Cause, HoldId, Instant, LateRelease, Lease, MinHold, Op, Outcome, State, StateKind, Term, Token,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -320,6 +320,9 @@ impl Hold {
         }
         let head = inner.head.take();
         drop(inner);
+        if !whole.is_lost() {
+            lease.report(StateKind::Lost(Cause::Released));
+        }
         driver.renewer.remove(lease);
         driver.note_release(&lease.key);
         let request = || release.request(now);

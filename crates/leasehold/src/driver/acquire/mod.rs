@@ -187,6 +187,7 @@ impl Contender {
                 }
                 AcquireAction::Acquire(op) => {
                     driver.check_open(&self.key)?;
+                    report(|| tracing::debug!(lock = self.key.name.as_str(), "lock requested"));
                     let request = self.request(op, request.options.durability);
                     tokio::select! {
                         biased;
@@ -361,6 +362,10 @@ impl Contender {
         let (key, durability) = (self.key.clone(), options.durability);
         let lease = ActiveLease::new(key, granted, durability, driver.handoff, now);
         let lease = Arc::new(lease);
+        report(|| {
+            let (lock, id, token) = (self.key.name.as_str(), lease.id, lease.first);
+            tracing::debug!(lock, lease = %id, %token, "lock granted");
+        });
         if let Some(head) = self.head.take() {
             head.set_state(HeadState::Holding(Arc::downgrade(&lease)));
             lease.lock().head = Some(head);
