@@ -61,8 +61,13 @@ async fn campaigns(
         if !command.again || !goes_on || signals.requested_exit() {
             return ended;
         }
-        if let (Err(failure), false) = (&ended, command.run.lock.quiet) {
-            failure.report();
+        match &ended {
+            _ if command.run.lock.quiet => {}
+            Ok(code) => note!(
+                "leasehold: {}: ended with exit code {code}; campaigning again",
+                command.run.name
+            ),
+            Err(failure) => failure.report(),
         }
         let pause = CAMPAIGN_INTERVAL.saturating_sub(begun.elapsed());
         tokio::select! {

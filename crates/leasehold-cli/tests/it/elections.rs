@@ -38,6 +38,29 @@ fn leader_object(fixture: &Fixture) -> Value {
     checked("leader", &stdout(&output))
 }
 
+#[test]
+fn each_end_of_a_command_that_is_run_again_is_printed() {
+    let fixture = Fixture::new();
+    for (option, line) in [
+        ("--verbose", "ended with exit code 3; campaigning again"),
+        ("--quiet", ""),
+    ] {
+        let mut elect = fixture.leasehold(["elect", "--again", option, "--value", "a:1", NAME]);
+        elect.args(["-c", "echo in; echo >> ends; exit 3"]);
+        let elect = Running::start(elect);
+        eventually(SOON, || fixture.read("ends").len() > 2);
+        elect.signal("TERM");
+        let text = stderr(&elect.finish());
+        assert!(
+            text.matches("; campaigning again\n").count() >= 2 * usize::from(!line.is_empty()),
+            "{text}"
+        );
+        assert_eq!(text.is_empty(), line.is_empty(), "{text}");
+        assert!(text.contains(line), "{text}");
+        std::fs::remove_file(fixture.path("ends")).unwrap();
+    }
+}
+
 /// A leader that is terminated, and one that is killed.
 fn check_succession(fixture: &Fixture) {
     assert_eq!(leader(fixture), (Some(1), String::new()));
