@@ -22,6 +22,9 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 /// The same where another client may hold the lock already: enough for a process that ends at once on TERM.
 const KILL_AFTER_OVERLAP: Duration = Duration::from_millis(500);
 
+/// How long the end of the command waits for that of its other processes.
+const BACKGROUND_END_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// The first interval between two rounds of KILL. It grows, as some processes cannot be killed.
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
 const KILL_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -67,17 +70,12 @@ impl Supervisor<'_> {
             return self.without_guardian().await;
         };
         if !self.child.empty {
-            let left = self.child.tree.members().len();
             if !self.args.wait_all {
-                // The last ones may have ended meanwhile.
-                if left > 0 && !self.args.lock.quiet {
-                    let processes = output::count(left, "background process");
-                    let run = if left == 1 { "runs" } else { "run" };
-                    self.print_message(format_args!(
-                        "{processes} of the command {run} on without the lock"
-                    ));
-                }
+                // A signal to all has ended the command, and is about to end the others.
+                let _ = tokio::time::timeout(BACKGROUND_END_TIMEOUT, self.child.all_ended()).await;
+                self.report_left();
             } else {
+                let left = self.child.tree.members().len();
                 if self.args.lock.verbose {
                     let processes = output::count(left, "background process");
                     self.print_message(format_args!("waiting for {processes}"));
@@ -88,6 +86,27 @@ impl Supervisor<'_> {
             }
         }
         code(status)
+    }
+
+    /// Reports the background processes that go on without the lock.
+    fn report_left(&self) {
+        let left = self.child.tree.members().len();
+        // The last ones may have ended meanwhile.
+        if left == 0 || self.args.lock.quiet {
+            return;
+        }
+        let processes = output::count(left, "background process");
+        match (self.signals.requested_exit(), left) {
+            (true, _) => self.print_message(format_args!(
+                "{processes} of the command had not ended yet when the lock was released"
+            )),
+            (false, 1) => self.print_message(format_args!(
+                "{processes} of the command runs on without the lock"
+            )),
+            (false, _) => self.print_message(format_args!(
+                "{processes} of the command run on without the lock"
+            )),
+        }
     }
 
     /// Waits for an end, while signals are passed on. The exit code if the command was stopped before.

@@ -263,11 +263,12 @@ fn background_processes_that_end_together_with_the_command_are_not_reported() {
 #[test]
 fn background_processes_are_reported_or_waited_for() {
     let fixture = Fixture::new();
-    let script = "(sleep 0.3; echo late >> out) > /dev/null 2>&1 &";
+    let script = "(until test -e go-on; do sleep 0.02; done; sleep 0.3; echo late >> out) > /dev/null 2>&1 &";
     let output = fixture.run_script(&["job"], script).run_to_end();
     assert_eq!(output.status.code(), Some(0));
     assert!(stderr(&output).contains(" of the command run"));
     assert!(!fixture.is_held("job"));
+    fixture.write("go-on");
     eventually(SOON, || fixture.read("out") == "late\n");
 
     let one = "sleep 1000 > /dev/null 2>&1 & echo $! >> background;";

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use leasehold_testkit::eventually;
 
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, at_terminal, finish, kill, lives, stat, through,
+    Fixture, RunToEnd, Running, SOON, at_terminal, finish, kill, lives, stat, stderr, through,
 };
 
 #[test]
@@ -53,6 +53,34 @@ fn a_signal_ends_the_waiting_and_leaves_nothing() {
     holder.finish();
     assert!(!fixture.is_held("job"));
     assert_eq!(fixture.read("ran"), "");
+}
+
+/// The signal ends all processes of the command, but not in the same instant.
+#[test]
+fn background_processes_that_a_signal_ends_do_not_run_on() {
+    let fixture = Fixture::new();
+    let script = "for i in 1 2 3 4 5 6 7 8; do sleep 1000 & done; echo in; wait";
+    let messages = (0..20).map(|_| {
+        let run = fixture.run_script(&["job"], script);
+        let run = Running::start(through(&["env", "--default-signal"], &run));
+        run.signal("TERM");
+        stderr(&run.ends_with(143))
+    });
+    let messages: Vec<_> = messages.filter(|text| !text.is_empty()).collect();
+    // A machine may be too busy to end them in time.
+    assert!(messages.len() < 10, "{messages:?}");
+    assert!(!messages.concat().contains(" on without"), "{messages:?}");
+
+    let script = "(trap '' TERM; echo in; exec sleep 1000) 2> /dev/null & echo $! > left; wait";
+    let run = fixture.run_script(&["job"], script);
+    let run = Running::start(through(&["env", "--default-signal"], &run));
+    let left = fixture.line_of("left");
+    run.signal("TERM");
+    assert_eq!(
+        stderr(&run.ends_with(143)),
+        "leasehold: job: 1 background process of the command had not ended yet when the lock was released\n"
+    );
+    kill("KILL", left.parse().unwrap());
 }
 
 /// The ticks of processor time that processes have used.
