@@ -183,8 +183,13 @@ token is the fencing token: larger than those of all earlier holders. Messages f
 run.
 
 RELEASE OF THE LOCK
-The lock is released when stdin ends, when stdout has no reader any more, and on TERM, INT, HUP, QUIT or ALRM. What is \
-written to stdin has no effect. A stdin that has ended already is an error. At a terminal Ctrl-D ends stdin.
+The lock is released when stdin ends, or stdout has no reader any more. What is written to stdin has no effect. A stdin \
+that has ended already is an error. At a terminal Ctrl-D ends stdin.
+
+SIGNALS
+TERM, INT, HUP, QUIT and ALRM do not release the lock while stdin is open: a terminal or a supervisor sends them to the \
+program, too, which finishes its work and closes stdin. They end the wait for the lock. If stdin is a terminal, they \
+release the lock. If the program has ended and another process has its pipe, a second signal of the same kind does.
 
 LOSS OF THE LOCK
 The program must stop its work at the line lost, and also if stdout ends without it: leasehold was killed, and the lock \
@@ -193,7 +198,7 @@ is free at the end of the lease, or at once with a watchdog. leasehold does not 
 EXIT STATUS
   0    stdin ended; the lock was held to the end and is released
   128+n
-       the same after signal n, or the wait ended by it; 141: no reader
+       signal n released the lock or ended the wait; 141: no reader
   75   another client holds the lock (-n)
   122  the lock was lost
   124  the wait timed out (-w)

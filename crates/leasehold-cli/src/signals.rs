@@ -1,11 +1,13 @@
 //! The signals that reach this process.
 
 use std::fs::File;
+use std::ops::RangeInclusive;
 
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
 use signal_hook::consts::{
-    SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
+    SIGABRT, SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1,
+    SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
 };
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -15,6 +17,23 @@ use crate::exit::Failure;
 
 /// The signals that request an exit, which ends the wait for a lock.
 const EXIT_SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM];
+
+/// The other signals that end a process by default, except those of faults.
+const OTHER_ENDS: [i32; 10] = [
+    SIGUSR1,
+    SIGUSR2,
+    SIGABRT,
+    SIGVTALRM,
+    SIGPROF,
+    SIGIO,
+    SIGXCPU,
+    SIGXFSZ,
+    rustix::process::Signal::POWER.as_raw(),
+    rustix::process::Signal::STKFLT.as_raw(),
+];
+
+/// The real-time signals that no C library keeps for itself. They end a process by default, too.
+const REAL_TIME: RangeInclusive<i32> = 35..=64;
 
 /// A signal, and whether the terminal sent it.
 ///
@@ -49,9 +68,10 @@ impl Signals {
         Self::receive(numbers)
     }
 
-    /// Receives the signals that request an exit.
+    /// Receives the signals that request an exit, and all others that would end this process, which have no effect.
     pub(crate) fn listen_for_exit() -> Result<Self, Failure> {
-        Self::receive(EXIT_SIGNALS.to_vec())
+        let others = OTHER_ENDS.into_iter().chain(REAL_TIME);
+        Self::receive(EXIT_SIGNALS.into_iter().chain(others).collect())
     }
 
     fn receive(mut numbers: Vec<i32>) -> Result<Self, Failure> {
@@ -123,6 +143,12 @@ impl Signals {
             None => std::future::pending().await,
         }
     }
+}
+
+/// The name of a signal that requests an exit, such as `TERM`.
+pub(crate) fn name(number: i32) -> &'static str {
+    let name = signal_hook::low_level::signal_name(number).unwrap_or("the signal");
+    name.trim_start_matches("SIG")
 }
 
 /// Whether this process group is the foreground of a terminal, whose signals then reach the command, too.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
-use rustix::process::getpgrp;
+use rustix::process::{Pid, getpgrp, getppid};
 use rustix::termios::tcgetpgrp;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -53,6 +53,7 @@ pub(super) enum Departure {
 
 /// The caller, by its two streams.
 pub(super) struct Caller {
+    process: Option<Pid>,
     departures: UnboundedReceiver<Departure>,
     lines: SyncSender<String>,
     written: oneshot::Receiver<()>,
@@ -80,10 +81,16 @@ impl Caller {
         })?;
         start("stdin", move || watch(&sender))?;
         Ok(Self {
+            process: getppid(),
             departures,
             lines,
             written,
         })
+    }
+
+    /// Whether its process is known to live.
+    pub(super) fn lives(&self) -> bool {
+        self.process.is_some() && getppid() == self.process
     }
 
     /// Waits for the end of a stream, once for each.

@@ -4,7 +4,7 @@ mod caller;
 
 use std::fs;
 use std::io::{self, IsTerminal as _};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use leasehold::{Client, ErrorKind, Guard, State, StateKind};
 use rustix::process::{Pid, getppid};
@@ -17,8 +17,11 @@ use crate::lock::jeopardy::{self, describe_loss};
 use crate::lock::plan::Plan;
 use crate::lock::watchdog::WatchdogReport;
 use crate::lock::{Outcome, Request};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::{duration, json};
+
+/// How long after a deferred signal it is explained, if the program has not closed stdin until then.
+const EXPLANATION_DELAY: Duration = Duration::from_secs(1);
 
 pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let mut signals = Signals::listen_for_exit()?;
@@ -46,7 +49,14 @@ pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failu
     };
     let begun = Instant::now();
     let mut report = WatchdogReport::new(&client, &args.watchdog, args.lock.quiet);
-    let kept = keep(args, &client, &guard, &mut signals, &mut caller);
+    let mut requests = EndRequests {
+        args,
+        signals: &mut signals,
+        caller: &mut caller,
+        deferred: None,
+        explained_at: None,
+    };
+    let kept = keep(args, &client, &guard, &mut requests);
     let kept = report.during(kept).await;
     let end = kept.unwrap_or_else(|failure| End::Departed(Departure::Failed(failure)));
     let held = begun.elapsed();
@@ -78,11 +88,12 @@ async fn keep(
     args: &HoldArgs,
     client: &Client,
     guard: &Guard,
-    signals: &mut Signals,
-    caller: &mut Caller,
+    requests: &mut EndRequests<'_>,
 ) -> Result<End, Failure> {
     let store = client.store().to_string();
-    caller.print(json::to_line(&json::Hold::granted(&store, guard))?);
+    requests
+        .caller
+        .print(json::to_line(&json::Hold::granted(&store, guard))?);
     if io::stdin().is_terminal() && !args.lock.quiet {
         note!("leasehold: {} is held; Ctrl-D releases it", args.name);
     }
@@ -94,13 +105,14 @@ async fn keep(
             let state = tokio::select! {
                 biased;
                 state = states.next() => state,
-                end = End::next(signals, caller) => return Ok(end),
+                end = requests.next() => return Ok(end),
             };
             let Some(state) = state else {
                 return Ok(End::Lost);
             };
             if state.kind() != last {
-                caller.print(json::to_line(&json::Hold::changed(&store, guard, state))?);
+                let line = json::to_line(&json::Hold::changed(&store, guard, state))?;
+                requests.caller.print(line);
                 last = state.kind();
             }
             if let State::Lost(cause) = state {
@@ -147,6 +159,75 @@ impl End {
             Self::Departed(Departure::Failed(failure)) => Err(failure),
             Self::Signal(number) => Ok(exit::by_signal(number)),
             Self::Lost => Ok(exit::LOST),
+        }
+    }
+}
+
+/// The requests to end a hold.
+///
+/// A terminal or a supervisor that stops the program signals its whole group. The program finishes its work before it
+/// closes stdin, so a signal alone does not release the lock.
+struct EndRequests<'a> {
+    args: &'a HoldArgs,
+    signals: &'a mut Signals,
+    caller: &'a mut Caller,
+    /// The last signal that did not release the lock.
+    deferred: Option<i32>,
+    explained_at: Option<tokio::time::Instant>,
+}
+
+impl EndRequests<'_> {
+    /// Waits for the end of the hold.
+    ///
+    /// Dropped, it can be called again.
+    async fn next(&mut self) -> End {
+        loop {
+            let explained_at = self.explained_at;
+            let explanation = async {
+                match explained_at {
+                    Some(instant) => tokio::time::sleep_until(instant).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                end = End::next(self.signals, self.caller) => match end {
+                    End::Signal(number) if self.defers(number) => {}
+                    end => return end,
+                },
+                () = explanation => self.explain(),
+            }
+        }
+    }
+
+    /// Whether the lock stays held despite a signal. At a terminal the user has only signals and Ctrl-D. After the end
+    /// of the program another process may keep stdin open for ever: a second signal releases the lock then. The first
+    /// one may have ended the program just before.
+    fn defers(&mut self, number: i32) -> bool {
+        let is_repeated = self.deferred == Some(number);
+        if io::stdin().is_terminal() || is_repeated && !self.caller.lives() {
+            return false;
+        }
+        if !is_repeated {
+            self.deferred = Some(number);
+            let delay = (!self.args.lock.quiet).then_some(EXPLANATION_DELAY);
+            self.explained_at = delay.map(|delay| tokio::time::Instant::now() + delay);
+        }
+        true
+    }
+
+    fn explain(&mut self) {
+        self.explained_at = None;
+        let (name, signal) = (&self.args.name, self.deferred.map(signals::name));
+        let signal = signal.unwrap_or_default();
+        match self.caller.lives() {
+            true => note!(
+                "leasehold: {name}: {signal} does not release the lock; the end of stdin does"
+            ),
+            false => note!(
+                "leasehold: {name}: {signal} does not release the lock: the program has ended, but another process has \
+                 its pipe to stdin; a second {signal} releases the lock"
+            ),
         }
     }
 }

@@ -2,16 +2,19 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold_testkit::{OutputLines, eventually};
 use rustix::io::ioctl_fionbio;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 use crate::schema::checked;
 use crate::tools::{
-    Fixture, RunToEnd, SOON, at_terminal, fill, finish, kill, rises, stderr, stdout, through,
+    Fixture, RunToEnd, Running, SOON, at_terminal, fill, finish, kill, rises, stderr, stdout,
+    through,
 };
 use crate::watchdog::Node;
 
@@ -118,23 +121,145 @@ fn the_end_of_stdin_releases_the_lock() {
     assert!(!fixture.is_held("job"));
 }
 
+/// `hold` with these arguments, which ignores no signal. The tests may ignore one, and so would the process.
+fn with_all_signals(fixture: &Fixture, args: &[&str]) -> Command {
+    let mut command = fixture.leasehold(["hold"]);
+    through(&["env", "--default-signal"], command.args(args))
+}
+
 #[test]
-fn a_signal_releases_the_lock_or_ends_the_wait() {
+fn a_signal_ends_the_wait() {
     let fixture = Fixture::new();
+    let mut holder = Hold::granted(&fixture, &["job"]);
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
-        // The tests may ignore a signal, and so would the process.
-        let command = fixture.leasehold(["hold", "job"]);
-        let hold = Hold::spawn(&mut through(&["env", "--default-signal"], &command));
-        hold.event("granted");
-        let waiting = fixture.leasehold(["hold", "job"]);
-        let waiting = Hold::spawn(&mut through(&["env", "--default-signal"], &waiting));
+        let waiting = Hold::spawn(&mut with_all_signals(&fixture, &["job"]));
         eventually(SOON, || waiters(&fixture) == 1);
         kill(signal, waiting.process.id());
         assert_eq!(waiting.ends_with(code), "");
-        kill(signal, hold.process.id());
-        assert_eq!(hold.ends_with(code), "");
+    }
+    holder.close_stdin();
+    holder.ends_with(0);
+}
+
+/// The whole group of a program gets a signal. The program finishes its work before it closes the pipe.
+#[test]
+fn a_signal_leaves_the_lock_to_the_end_of_stdin() {
+    let fixture = Fixture::new();
+    for signal in ["TERM", "INT", "HUP", "QUIT", "ALRM"] {
+        let mut hold = Hold::spawn(&mut with_all_signals(&fixture, &["job"]));
+        hold.event("granted");
+        let messages = OutputLines::read(hold.process.stderr.take().unwrap());
+        for _ in 0..2 {
+            kill(signal, hold.process.id());
+        }
+        assert_eq!(
+            messages.next_line().unwrap(),
+            format!("leasehold: job: {signal} does not release the lock; the end of stdin does")
+        );
+        assert!(fixture.is_held("job"));
+        hold.close_stdin();
+        hold.ends_with(0);
+        assert_eq!(messages.next_line(), None);
         assert!(!fixture.is_held("job"));
     }
+}
+
+/// Their default is the end of a process, which would leave the lock until its lease ends.
+#[test]
+fn signals_that_request_no_exit_have_no_effect() {
+    let fixture = Fixture::new();
+    let mut holder = Hold::spawn(&mut with_all_signals(&fixture, &["job"]));
+    holder.event("granted");
+    let mut waiting = Hold::spawn(&mut with_all_signals(&fixture, &["job"]));
+    eventually(SOON, || waiters(&fixture) == 1);
+    for signal in [
+        "USR1", "USR2", "ABRT", "VTALRM", "PROF", "IO", "PWR", "STKFLT", "XCPU", "XFSZ", "RTMIN+1",
+        "64",
+    ] {
+        kill(signal, holder.process.id());
+        kill(signal, waiting.process.id());
+    }
+    holder.close_stdin();
+    assert_eq!(holder.ends_with(0), "");
+    waiting.event("granted");
+    waiting.close_stdin();
+    assert_eq!(waiting.ends_with(0), "");
+    assert!(!fixture.is_held("job"));
+}
+
+/// A program in a pipeline with `hold`, which finishes its work when it gets a signal.
+const FINISHES_ITS_WORK: &str = "exec 2>&1; mkfifo lines; trap : INT TERM; { \
+    trap stop=1 INT TERM; exec 4< lines; read -r granted <&4; echo working >&2; \
+    until test -n \"$stop\"; do sleep 0.02; done; until test -e go-on; do sleep 0.02; done; echo finished > work; \
+    } | leasehold hold job > lines; echo ended ${PIPESTATUS[1]}";
+
+/// Ends that program by a signal to its group.
+fn finishes_its_work(fixture: &Fixture, mut command: Command, signal: &str, send: impl Fn(&Child)) {
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = OutputLines::read(process.stdout.take().unwrap());
+    lines.after("working");
+    send(&process);
+    lines.after(&format!(
+        "leasehold: job: {signal} does not release the lock"
+    ));
+    assert!(fixture.is_held("job"));
+    assert_eq!(fixture.read("work"), "");
+    fixture.write("go-on");
+    assert_eq!(lines.after("ended ").trim(), "0");
+    finish(process);
+    assert_eq!(fixture.read("work"), "finished\n");
+    assert!(!fixture.is_held("job"));
+}
+
+#[test]
+fn ctrl_c_at_a_terminal_leaves_the_lock_to_the_program() {
+    let fixture = Fixture::new();
+    let terminal = at_terminal(&fixture.shell(FINISHES_ITS_WORK));
+    finishes_its_work(&fixture, terminal, "INT", |process| {
+        let mut keyboard = process.stdin.as_ref().unwrap();
+        keyboard.write_all(b"\x03").unwrap();
+    });
+}
+
+/// As systemd stops a service.
+#[test]
+fn term_to_all_processes_leaves_the_lock_to_the_program() {
+    let fixture = Fixture::new();
+    let shell = fixture.shell(FINISHES_ITS_WORK);
+    let mut group = through(&["env", "--default-signal"], &shell);
+    group.process_group(0);
+    finishes_its_work(&fixture, group, "TERM", |process| {
+        kill_process_group(Pid::from_child(process), Signal::TERM).unwrap();
+    });
+}
+
+/// Otherwise the lock would stay held for as long as a process lives that has inherited the pipe.
+#[test]
+fn a_second_signal_after_the_end_of_the_program_releases_the_lock() {
+    let fixture = Fixture::new();
+    let script = "leasehold hold job <&0 & echo $! > pid; until test -e go-on; do sleep 0.02; done";
+    let shell = fixture.shell(script);
+    let mut program = Hold::spawn(&mut through(&["env", "--default-signal"], &shell));
+    program.event("granted");
+    let messages = OutputLines::read(program.process.stderr.take().unwrap());
+    let pid = fixture.line_of("pid");
+    let signal = |signal: &str| {
+        kill(signal, pid.parse().unwrap());
+    };
+    for _ in 0..2 {
+        signal("TERM");
+    }
+    messages.after("job: TERM does not release the lock; the end of stdin does");
+    fixture.write("go-on");
+    let stdin = program.process.stdin.take();
+    program.process.wait().unwrap();
+    signal("HUP");
+    messages.after("job: HUP does not release the lock: the program has ended, ");
+    assert!(fixture.is_held("job"));
+    signal("HUP");
+    assert_eq!(messages.next_line(), None);
+    assert!(!fixture.is_held("job"));
+    drop(stdin);
 }
 
 #[test]
@@ -381,6 +506,15 @@ fn a_terminal_is_a_caller_too() {
     assert_eq!(finish(process).status.code(), Some(0));
     assert!(!fixture.is_held("job"));
     drop(keyboard);
+    // Nobody else closes stdin there.
+    let terminal = at_terminal(&fixture.leasehold(["hold", "job"]));
+    let Running { process, lines } = Running::start(terminal);
+    let mut keyboard = process.stdin.as_ref().unwrap();
+    keyboard.write_all(b"\x03").unwrap();
+    assert_eq!(finish(process).status.code(), Some(130));
+    // The last output must have a reader.
+    drop(lines);
+    assert!(!fixture.is_held("job"));
 }
 
 /// A process in the background of a terminal that reads from it would be stopped, and would lose its lock.

@@ -1,56 +1,43 @@
-//! The programs in the page of the command line that hold a lock: they are taken from there, and run.
+//! The programs in the page of the languages, which hold a lock: they are taken from there, and run.
 
 use std::env;
-use std::io::Write as _;
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command, Stdio};
+use std::fs::File;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, Output, Stdio};
 
-use leasehold_testkit::{OutputLines, eventually};
-use rustix::process::Signal;
+use leasehold_testkit::eventually;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::schema::checked;
-use crate::tools::{Fixture, RunToEnd, SOON, finish, kill, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, SOON, finish, kill, stderr, stdout, through};
 
-const PAGE: &str = include_str!("../../../../docs/cli.md");
+const PAGE: &str = include_str!("../../../../docs/languages.md");
 
-/// The exit code of a program that was ended by a signal.
-const BY_TERM: i32 = 128 + Signal::TERM.as_raw();
-
-/// A program that is waiting for Enter under the lock.
-struct Program {
-    process: Child,
-    lines: OutputLines,
-    token: u64,
-}
+/// A program that works under the lock, in a process group of its own. Its output is in the file `log`.
+struct Program(Child);
 
 impl Program {
     fn start(fixture: &Fixture, command: &[&str]) -> Self {
-        let mut program = beside_leasehold(fixture, command);
-        program.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = program.stderr(Stdio::piped()).spawn().unwrap();
-        let lines = OutputLines::read(process.stdout.take().unwrap());
-        let token = lines.after("working under token ").parse().unwrap();
-        Self {
-            process,
-            lines,
-            token,
-        }
+        let program = beside_leasehold(fixture, command);
+        let mut program = through(&["env", "--default-signal"], &program);
+        let log = File::create(fixture.path("log")).unwrap();
+        program.process_group(0).stdout(log).stderr(Stdio::piped());
+        let program = Self(program.spawn().unwrap());
+        eventually(SOON, || fixture.read("log").contains('\n'));
+        program
     }
 
     #[track_caller]
-    fn ends_with(mut self, code: i32) {
-        let _stdin = self.process.stdin.take();
-        let output = finish(self.process);
-        let status = output.status;
-        let by_signal = status.signal().map(|signal| 128 + signal);
-        assert_eq!(
-            status.code().or(by_signal),
-            Some(code),
-            "{}",
-            stderr(&output)
-        );
-        assert_eq!(self.lines.next_line(), None);
+    fn ends_with(self, code: i32) {
+        let output = finish(self.0);
+        assert_eq!(code_of(&output), Some(code), "{}", stderr(&output));
     }
+}
+
+/// The exit code as a shell has it.
+fn code_of(output: &Output) -> Option<i32> {
+    let by_signal = output.status.signal().map(|signal| 128 + signal);
+    output.status.code().or(by_signal)
 }
 
 /// A command of a fixture that finds its interpreter, and leasehold.
@@ -63,15 +50,18 @@ fn beside_leasehold(fixture: &Fixture, command: &[&str]) -> Command {
 
 /// The program in a language. A program that is missing there is a failure.
 fn program(language: &str) -> &'static str {
-    let (_, page) = PAGE
-        .split_once("\n### Programs that hold a lock\n")
-        .unwrap();
-    let (_, program) = page.split_once(&format!("```{language}\n")).unwrap();
+    let (_, program) = PAGE.split_once(&format!("```{language}\n")).unwrap();
     program.split("```").next().unwrap()
 }
 
-/// Runs a program to its end, until the loss of its lock, and against another holder; and kills it.
-fn holds_a_lock(language: &str, command: &[&str], lost: i32) {
+/// The lock `orders` as it is held.
+fn lock(fixture: &Fixture) -> serde_json::Value {
+    let show = fixture.leasehold(["show", "--json", "orders"]).run_to_end();
+    checked("show", &stdout(&show))["lock"].take()
+}
+
+/// Stops a program with its whole group, ends it by the loss of its lock, tries it against another holder, and kills it.
+fn holds_a_lock(language: &str, command: &[&str]) {
     let fixture = Fixture::new();
     let interpreter = command[0];
     let found = beside_leasehold(&fixture, &["which", interpreter]).run_to_end();
@@ -79,63 +69,64 @@ fn holds_a_lock(language: &str, command: &[&str], lost: i32) {
         eprintln!("{interpreter} is missing: the program in {language} is not tested");
         return;
     }
-    std::fs::write(
-        fixture.path(&format!("orders.{language}")),
-        program(language),
-    )
-    .unwrap();
+    let source = fixture.path(&format!("orders.{language}"));
+    std::fs::write(source, program(language)).unwrap();
     let command = match language {
         "go" => {
-            let built = beside_leasehold(
-                &fixture,
-                &[command, &["-o", "orders", "orders.go"]].concat(),
-            );
-            let built = { built }.run_to_end();
+            let build = [command, &["-o", "orders", "orders.go"]].concat();
+            let built = beside_leasehold(&fixture, &build).run_to_end();
             assert!(built.status.success(), "{}", stderr(&built));
             &["./orders"][..]
         }
         _ => command,
     };
-    let is_held = || {
-        let show = fixture.leasehold(["show", "--json", "orders"]).run_to_end();
-        checked("show", &stdout(&show))["lock"]["token"].as_u64()
-    };
     let running = Program::start(&fixture, command);
-    assert_eq!(is_held(), Some(running.token));
+    let log = fixture.read("log");
+    let token = log.lines().next().unwrap().rsplit_once(' ').unwrap().1;
+    assert_eq!(lock(&fixture)["token"].to_string(), token);
     let refused = beside_leasehold(&fixture, command).run_to_end();
     assert_eq!(refused.status.code(), Some(75), "{}", stderr(&refused));
     assert_eq!(stdout(&refused), "");
-    let mut keyboard = running.process.stdin.as_ref().unwrap();
-    keyboard.write_all(b"\n").unwrap();
+    // The next holder sees what was done when the lock passed on.
+    let mut next = fixture.leasehold(["run", "orders", "--", "cp", "log", "seen"]);
+    let next = next.stderr(Stdio::piped()).spawn().unwrap();
+    let waiters = || lock(&fixture)["waiters"].as_array().unwrap().len();
+    eventually(SOON, || waiters() == 1);
+    let group = Pid::from_child(&running.0);
+    kill_process_group(group, Signal::TERM).unwrap();
     running.ends_with(0);
-    assert_eq!(is_held(), None);
+    assert!(finish(next).status.success());
+    let steps = fixture.read("seen");
+    assert!(steps.ends_with("\ndone\n"), "{steps}");
+    assert_eq!(steps, fixture.read("log"));
+    assert!(!fixture.is_held("orders"));
 
     let running = Program::start(&fixture, command);
     fixture.revoke("orders");
-    running.ends_with(lost);
+    running.ends_with(122);
 
     let running = Program::start(&fixture, command);
-    kill("KILL", running.process.id());
+    kill("KILL", running.0.id());
     running.ends_with(137);
-    eventually(SOON, || is_held().is_none());
+    eventually(SOON, || !fixture.is_held("orders"));
 }
 
 #[test]
 fn sh() {
-    holds_a_lock("sh", &["sh", "orders.sh"], BY_TERM);
+    holds_a_lock("sh", &["sh", "orders.sh"]);
 }
 
 #[test]
 fn python() {
-    holds_a_lock("python", &["python3", "orders.python"], 122);
+    holds_a_lock("python", &["python3", "orders.python"]);
 }
 
 #[test]
 fn javascript() {
-    holds_a_lock("javascript", &["node", "orders.javascript"], 122);
+    holds_a_lock("javascript", &["node", "orders.javascript"]);
 }
 
 #[test]
 fn go() {
-    holds_a_lock("go", &["go", "build"], 122);
+    holds_a_lock("go", &["go", "build"]);
 }
