@@ -40,7 +40,7 @@ impl Cli {
             {
                 return Err(Self::command().error(ErrorKind::ValueValidation, message));
             }
-            if let Some(run) = cli.command.run_args_mut() {
+            if let Some((run, job)) = cli.command.run_args_mut() {
                 refuse_name_after_escape(&arguments)?;
                 if run
                     .shell_command
@@ -51,7 +51,7 @@ impl Cli {
                         "-c has an empty command line; is a variable of your script unset?";
                     return Err(Self::command().error(ErrorKind::ValueValidation, message));
                 }
-                run.apply_implied();
+                run.apply_implied(job);
             }
             Ok(cli)
         });
@@ -228,11 +228,12 @@ impl Command {
         }
     }
 
-    fn run_args_mut(&mut self) -> Option<&mut RunArgs> {
+    /// The arguments of a command that runs another one, and those of its job.
+    fn run_args_mut(&mut self) -> Option<(&mut RunArgs, Option<&JobArgs>)> {
         match self {
-            Self::Run(command) => Some(&mut command.run),
-            Self::Once(command) => Some(&mut command.run),
-            Self::Elect(command) => Some(&mut command.run),
+            Self::Run(command) => Some((&mut command.run, Some(&command.job))),
+            Self::Once(command) => Some((&mut command.run, Some(&command.job))),
+            Self::Elect(command) => Some((&mut command.run, None)),
             _ => None,
         }
     }
@@ -313,13 +314,16 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// Sets what other options imply: `-c` the command of a shell, and `--skip-ok` without `-w` that nothing is waited
-    /// for.
-    fn apply_implied(&mut self) {
+    /// Sets what other options imply: `-c` the command of a shell, `--skip-ok` without `-w` that nothing is waited for,
+    /// and `--no-record` that nothing keeps the next start from running the job.
+    fn apply_implied(&mut self, job: Option<&JobArgs>) {
         if let Some(line) = self.shell_command.take() {
             self.command = vec!["sh".into(), "-c".into(), line];
         }
         self.lock.no_wait |= self.skip_ok && self.lock.wait.is_none();
+        if job.is_some_and(|job| job.no_record) {
+            self.lock.at_least = None;
+        }
     }
 }
 

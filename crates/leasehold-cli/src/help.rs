@@ -57,15 +57,19 @@ EXIT STATUS
   126  the command cannot be executed
   127  the command was not found
 It is never 0 if the command did not run, except with --skip-ok, or if a run with --every was complete already \
-(--done-exit-code).
+(--done-exit-code). A run with --every whose lock was lost is never 0.
 
 JOBS
 With --every the command runs once in each period, whichever machines start it. The first one runs it; the others wait, \
 and exit with 0 as soon as the run is complete: its command has ended with 0. A run that fails, is lost or killed leaves \
 no record, and one of those that wait takes over. With -n or --skip-ok they do not wait, so nobody does. A start belongs \
 to the run whose time is nearest, by the clock of the store. So starts for one run may differ by less than half a \
-period, lateness included. The times begin with the first completed run, unless --anchor sets them, and are forgotten \
-after two periods without one. A machine that dies between the end of the command and its record repeats the run.
+period, lateness included. The times begin with the first completed run, and are forgotten after two periods without \
+one. With --anchor a start belongs to a run at most 3h 15m before its time. A machine that dies between the end of the \
+command and its record repeats the run.
+
+TRIAL
+A run by hand counts as one by a timer, and may be that of the next night. --no-record tries a job without that.
 
 ENVIRONMENT OF THE COMMAND
   LEASEHOLD_NAME      the name of the lock
@@ -121,12 +125,14 @@ EXAMPLES
 pub(crate) const JOBS: &str = "\
 EXIT STATUS
   0    the runs were listed, perhaps none; or a record was removed
-  1    there was no record to remove (--reset)
+  1    there was no record to remove (--reset); a job is overdue (--check)
   125  the store is unreachable or refuses access, or the arguments are wrong
 
 EXAMPLES
   leasehold jobs
   leasehold jobs --json
+  leasehold jobs --check nightly-report
+  leasehold jobs --prometheus > leasehold.prom
   leasehold jobs --reset nightly-report
   leasehold jobs --reset migrate --key v1.2.3";
 

@@ -73,8 +73,8 @@ const OTHER_COMMANDS: [(&[&str], &str); 4] = [
 ];
 
 /// The hint for an option of a job without its period.
-const PERIOD_MISSING: &str = "'--anchor', '--retry-after', '--keep' and '--done-exit-code' are options of a job: add \
-                              '--every DURATION', or use 'leasehold once NAME --key KEY COMMAND'";
+const PERIOD_MISSING: &str = "'--anchor', '--retry-after', '--keep', '--done-exit-code' and '--no-record' are options of a job: \
+                              add '--every DURATION', or use 'leasehold once NAME --key KEY COMMAND'";
 
 /// Options that limit the wait elsewhere, or the time of the command.
 const TIMEOUTS: [&str; 4] = ["--timeout", "--time-limit", "--timelimit", "-t"];

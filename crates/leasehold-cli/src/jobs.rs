@@ -1,6 +1,6 @@
 //! `leasehold jobs`.
 
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold::{Client, CompletionInfo};
 
@@ -11,6 +11,9 @@ use crate::{duration, json, output, shell};
 
 /// There was no record to remove.
 const NONE: u8 = 1;
+
+/// A checked job is overdue, or has no record.
+const OVERDUE: u8 = 1;
 
 /// How many other records of a name are named.
 const OTHERS_MAX: usize = 5;
@@ -25,8 +28,16 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
     }
     let runs = client.completions().await?;
     let now = SystemTime::now();
+    let checked = match &args.check {
+        Some(names) => check(names, &runs, now, &client),
+        None => 0,
+    };
     if args.json {
         json::print(&json::Jobs::new(&client, &runs, now))?;
+    } else if args.prometheus {
+        output::print_line(&metrics(&runs))?;
+    } else if args.check.is_some() {
+        // It is for a timer, which mails what is printed.
     } else if runs.is_empty() {
         let StoreArgs {
             namespace, tenant, ..
@@ -38,7 +49,66 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
     } else {
         output::print_line(&table(&runs, now))?;
     }
-    Ok(0)
+    Ok(checked)
+}
+
+/// Prints which of the periodic jobs, or of those with these names, are overdue or have no record. Returns the exit code.
+fn check(names: &[String], runs: &[CompletionInfo], now: SystemTime, client: &Client) -> u8 {
+    let is_checked = |run: &&CompletionInfo| names.is_empty() || names.contains(&run.name);
+    let periodic = || runs.iter().filter(|run| run.period.is_some());
+    let overdue = periodic().filter(is_checked);
+    let overdue: Vec<_> = overdue.filter(|run| run.is_overdue(now)).collect();
+    let is_missing = |name: &&String| !periodic().any(|run| run.name == **name);
+    let missing: Vec<_> = names.iter().filter(is_missing).collect();
+    for run in &overdue {
+        let ended = now.duration_since(run.finished).unwrap_or_default();
+        note!(
+            "leasehold: {} is {}; its last run ended {} ago, by {}",
+            run.name,
+            next(run, now),
+            duration::format(ended),
+            place(run)
+        );
+    }
+    for name in &missing {
+        let store = client.store();
+        note!("leasehold: {name} has no completed run on record, at {store}");
+    }
+    match overdue.is_empty() && missing.is_empty() {
+        true => 0,
+        false => OVERDUE,
+    }
+}
+
+/// The metrics of the periodic jobs, as those that the library records.
+fn metrics(runs: &[CompletionInfo]) -> String {
+    type Time = fn(&CompletionInfo) -> Option<SystemTime>;
+    let metrics: [(&str, &str, Time); 2] = [
+        (
+            "leasehold_job_last_success_timestamp_seconds",
+            "when the last run of a job ended that said it was complete",
+            |run| Some(run.finished),
+        ),
+        (
+            "leasehold_job_overdue_timestamp_seconds",
+            "when the next run of a periodic job is overdue",
+            CompletionInfo::overdue_at,
+        ),
+    ];
+    let mut lines = Vec::new();
+    for (metric, help, time) in metrics {
+        lines.push(format!("# HELP {metric} {help}\n# TYPE {metric} gauge"));
+        for run in runs.iter().filter(|run| run.period.is_some()) {
+            let Some(since) = time(run).and_then(|time| time.duration_since(UNIX_EPOCH).ok())
+            else {
+                continue;
+            };
+            let name = run.name.replace('\\', r"\\").replace('"', r#"\""#);
+            let seconds = since.as_secs_f64();
+            lines.push(format!("{metric}{{name=\"{name}\"}} {seconds}"));
+        }
+    }
+    lines.join("\n")
 }
 
 async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failure> {

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
-use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 use leasehold::LockInfo;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -148,6 +149,17 @@ pub(crate) fn printable_lines(text: &str) -> String {
 pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
     let time = Timestamp::try_from(time).ok()?;
     Some(format!("{time:.3}"))
+}
+
+/// A time by the clock on the wall, with its date if that is not today.
+pub(crate) fn local_time(time: SystemTime) -> Option<String> {
+    let time = Timestamp::try_from(time).ok()?;
+    let time = time.to_zoned(TimeZone::system());
+    let format = match time.date() == Zoned::now().date() {
+        true => "%H:%M:%S",
+        false => "%a %Y-%m-%d %H:%M:%S",
+    };
+    Some(time.strftime(format).to_string())
 }
 
 pub(crate) fn print_line(text: &str) -> Result<(), Failure> {

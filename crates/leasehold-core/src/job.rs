@@ -5,8 +5,8 @@
 //! the lock, nobody else can store one.
 //!
 //! A periodic job has [`Slots`], one for each period. Which slot a run belongs to is not a question of where a period
-//! begins, because the clocks of two machines that start it at midnight are on both sides of midnight. It is the slot
-//! whose time is nearest. So the starts for one slot may differ by less than half a period, lateness included.
+//! begins, because the clocks of two machines that start it at midnight are on both sides of midnight. So a start belongs
+//! to a slot from a while before its time on, until the same while before that of the next slot.
 
 use std::time::Duration;
 
@@ -27,6 +27,12 @@ pub const KEEP_MIN: Duration = Duration::from_secs(1);
 
 /// The longest time for which a completion is kept: about ten years.
 pub const KEEP_MAX: Duration = Duration::from_secs(3_650 * SECONDS_PER_DAY);
+
+/// How long before the time of a slot a start belongs to it at most, if the user has chosen the anchor: then the anchor is
+/// the time of a timer, and an earlier start is the trial of a person. Starts are early by clocks, by summer time, and by
+/// a zone up to UTC+3 if its user takes the anchor, which is in UTC, for local time. No zone has an offset near this
+/// time, so no such timer is at the boundary of two slots.
+const EARLY_MAX: Duration = Duration::from_secs(3 * 60 * 60 + 15 * 60);
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
@@ -68,16 +74,23 @@ impl Period {
 pub struct Slots {
     /// The time of slot 0.
     pub anchor: StoreTime,
+    /// Whether the user has chosen the anchor. Otherwise it is the start of the first run, which may have been late.
+    pub chosen: bool,
     /// The time between two slots.
     pub period: Period,
 }
 
 impl Slots {
-    /// The slot whose time is nearest. A time in the middle between two belongs to the later one.
+    /// The slot of a start: the last one that begins at this time or before.
     #[must_use]
-    pub fn nearest(&self, time: StoreTime) -> i64 {
-        let period = self.period();
-        saturated((2 * self.offset(time) + period).div_euclid(2 * period))
+    pub fn slot(&self, start: StoreTime) -> i64 {
+        saturated((self.offset(start) + self.early()).div_euclid(self.period()))
+    }
+
+    /// The time from which starts belong to a slot. `None`: it is before the epoch of the clock, or too late for it.
+    #[must_use]
+    pub fn begin(&self, slot: i64) -> Option<StoreTime> {
+        self.after_anchor(slot, -self.early())
     }
 
     /// The last slot whose time has come.
@@ -89,15 +102,14 @@ impl Slots {
     /// The time of a slot. `None`: it is before the epoch of the clock, or too late for it.
     #[must_use]
     pub fn time(&self, slot: i64) -> Option<StoreTime> {
-        let micros = i128::from(self.anchor.as_micros()) + i128::from(slot) * self.period();
-        u64::try_from(micros).ok().map(StoreTime::from_micros)
+        self.after_anchor(slot, 0)
     }
 
     /// The slot of a run: that of its request, or a later one whose time had come when the run began. So one run is
     /// enough for all requests that have waited for it.
     #[must_use]
     pub fn slot_of(&self, run: &Completion) -> i64 {
-        let requested = self.nearest(run.requested_at);
+        let requested = self.slot(run.requested_at);
         requested.max(self.last_begun(run.started_at))
     }
 
@@ -105,8 +117,23 @@ impl Slots {
         i128::from(time.as_micros()) - i128::from(self.anchor.as_micros())
     }
 
+    fn after_anchor(&self, slot: i64, micros: i128) -> Option<StoreTime> {
+        let anchor = i128::from(self.anchor.as_micros());
+        let time = anchor + i128::from(slot) * self.period() + micros;
+        u64::try_from(time).ok().map(StoreTime::from_micros)
+    }
+
     fn period(&self) -> i128 {
         i128::from(self.period.0)
+    }
+
+    /// How long before the time of a slot a start belongs to it. With half a period it belongs to the nearest slot.
+    fn early(&self) -> i128 {
+        let half = self.period() / 2;
+        match self.chosen {
+            true => half.min(EARLY_MAX.as_micros() as i128),
+            false => half,
+        }
     }
 }
 
@@ -156,11 +183,8 @@ pub struct JobSchedule {
 /// Whether a job is to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Due {
-    /// It is. The anchor is for its completion.
-    Run {
-        /// The time of slot 0.
-        anchor: StoreTime,
-    },
+    /// It is. The slots are for its completion.
+    Run(Slots),
     /// A run of this slot, or of a later one, is complete.
     Completed,
 }
@@ -170,8 +194,9 @@ pub enum Due {
 ///
 /// The stored run is judged by its own times in the slots of this request. So another period or anchor than that of the
 /// last run is not a special case. An anchor of the user's choice comes first. Otherwise the slots are those of the stored
-/// completion, which begin with the request of the first run. They are forgotten [`ANCHOR_PERIODS`] after the end of the
-/// last run. A completion that is as far in the future is forgotten, too: it was stored while the clock was wrong.
+/// completion, with its kind of anchor, which begin with the request of the first run. They are forgotten
+/// [`ANCHOR_PERIODS`] after the end of the last run. A completion that is as far in the future is forgotten, too: it was
+/// stored while the clock was wrong.
 #[must_use]
 pub fn due(
     stored: Option<&Completion>,
@@ -184,16 +209,21 @@ pub fn due(
         requested_at <= run.finished_at.after_span(span) && run.started_at <= now.after_span(span)
     };
     let known = stored.filter(is_known);
-    let stored_anchor = known.and_then(|run| run.slots).map(|slots| slots.anchor);
-    let anchor = schedule.anchor.or(stored_anchor).unwrap_or(requested_at);
+    let stored_slots = known.and_then(|run| run.slots);
+    let (anchor, chosen) = match (schedule.anchor, stored_slots) {
+        (Some(anchor), _) => (anchor, true),
+        (None, Some(slots)) => (slots.anchor, slots.chosen),
+        (None, None) => (requested_at, false),
+    };
     let slots = Slots {
         anchor,
+        chosen,
         period: schedule.period,
     };
-    let slot = slots.nearest(requested_at);
+    let slot = slots.slot(requested_at);
     match known.is_some_and(|run| slots.slot_of(run) >= slot) {
         true => Due::Completed,
-        false => Due::Run { anchor },
+        false => Due::Run(slots),
     }
 }
 

@@ -20,6 +20,8 @@ pub struct CompletionInfo {
     pub slot: Option<SystemTime>,
     /// The time of the slot after it, which is the next run's.
     pub next_slot: Option<SystemTime>,
+    /// A start before this time belongs to this run, which is complete. `None`: always, as it ran for a key.
+    pub valid_until: Option<SystemTime>,
     /// When the run began.
     pub started: SystemTime,
     /// When it had ended.
@@ -49,16 +51,18 @@ impl CompletionInfo {
             AnnotationKind::KeyCompletion(key) => Some(key.as_str().to_owned()),
             AnnotationKind::Value | AnnotationKind::Completion => None,
         };
-        let slot = |slots: Slots, later| {
+        let time = |of: fn(&Slots, i64) -> Option<StoreTime>, later| {
+            let slots = run.slots?;
             let slot = slots.slot_of(run).saturating_add(later);
-            slots.time(slot).map(system_time)
+            of(&slots, slot).map(system_time)
         };
         Self {
             name: name.as_str().to_owned(),
             key,
             period: run.slots.map(|slots| slots.period.as_duration()),
-            slot: run.slots.and_then(|slots| slot(slots, 0)),
-            next_slot: run.slots.and_then(|slots| slot(slots, 1)),
+            slot: time(Slots::time, 0),
+            next_slot: time(Slots::time, 1),
+            valid_until: time(Slots::begin, 1),
             started: system_time(run.started_at),
             finished: system_time(run.finished_at),
             exit_code: run.exit_code,
@@ -78,15 +82,17 @@ impl CompletionInfo {
             .unwrap_or_default()
     }
 
-    /// Whether the next slot was missed: at `now`, its time is half a period ago or more, and no run for it is complete.
-    /// Never for a key.
+    /// When the next run is overdue: half a period after the time of its slot. `None`: it ran for a key.
+    #[must_use]
+    pub fn overdue_at(&self) -> Option<SystemTime> {
+        self.next_slot?.checked_add(self.period? / 2)
+    }
+
+    /// Whether no run of the next slot is complete half a period after its time. Never for a key.
     #[must_use]
     pub fn is_overdue(&self, now: SystemTime) -> bool {
-        let (Some(next), Some(period)) = (self.next_slot, self.period) else {
-            return false;
-        };
-        now.duration_since(next)
-            .is_ok_and(|late| late >= period / 2)
+        self.overdue_at()
+            .is_some_and(|overdue_at| now >= overdue_at)
     }
 }
 

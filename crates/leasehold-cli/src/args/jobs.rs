@@ -34,7 +34,8 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
     mut_group("job", |options| options.requires("every"))
 )]
 pub(crate) struct RunCommand {
-    /// Run the command once in each period: the others wait until the run is complete, and exit with 0
+    /// Run the command once in each period: the others wait until the run is complete, and exit with 0.
+    /// Two runs can be close: --at-least keeps a distance
     #[arg(
         long,
         value_name = "DURATION",
@@ -43,7 +44,7 @@ pub(crate) struct RunCommand {
         help_heading = "Job"
     )]
     pub(crate) every: Option<Duration>,
-    /// The time of a run, as 02:00 in UTC or 2026-01-05T02:00:00Z; default: when the first run was started
+    /// The time of the timer, as 02:00 in UTC or 2026-01-05T02:00:00Z; default: when the first run was started
     #[arg(
         long,
         value_name = "TIME",
@@ -105,6 +106,9 @@ pub(crate) struct JobArgs {
         help_heading = "Job"
     )]
     pub(crate) done_exit_code: Option<u8>,
+    /// Try it: run the command also if the run is complete, and record nothing; no --at-least or --retry-after
+    #[arg(long, help_heading = "Job")]
+    pub(crate) no_record: bool,
 }
 
 /// List the last completed runs of jobs.
@@ -120,9 +124,15 @@ pub(crate) struct JobsArgs {
     /// The key of the record to be removed, for a job of once
     #[arg(long, value_name = "KEY", requires = "reset")]
     pub(crate) key: Option<String>,
+    /// Exit with 1 if a job is overdue, or one of these has no record, and print only that on stderr
+    #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with = "reset")]
+    pub(crate) check: Option<Vec<String>>,
     /// Print a JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print metrics for the textfile collector of node_exporter instead of a table
+    #[arg(long, conflicts_with_all = ["json", "reset", "check"])]
+    pub(crate) prometheus: bool,
 }
 
 /// The time of a run.

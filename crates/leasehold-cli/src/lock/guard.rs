@@ -44,25 +44,20 @@ impl From<JobLock> for Acquired {
 
 impl AnyGuard {
     /// Records that the run of a job is complete, if its command has ended with 0. The exit code of the run, if that
-    /// failed: another client may run the job again. A lost lock is reported by its release.
+    /// failed: another client may run the job again.
     pub(crate) async fn complete(
         &mut self,
-        args: &LockArgs,
+        lost_exit_code: u8,
         outcome: &Result<u8, Failure>,
-    ) -> Result<bool, u8> {
+    ) -> Result<Option<CompletionInfo>, u8> {
         let (Self::Job(job), Ok(0)) = (self, outcome) else {
-            return Ok(false);
+            return Ok(None);
         };
         match job.complete().await {
-            Ok(_) => Ok(true),
+            Ok(run) => Ok(Some(run)),
             Err(error) if error.kind() == ErrorKind::Lost => {
-                if !args.quiet {
-                    note!(
-                        "leasehold: {}: the run is not recorded as complete, because the lock was lost",
-                        job.name()
-                    );
-                }
-                Ok(false)
+                note!("leasehold: {error}; the run is not recorded as complete, so it may be repeated");
+                Err(lost_exit_code)
             }
             Err(error) => {
                 note!(

@@ -125,7 +125,13 @@ impl Request<'_> {
         let mutex = target.mutex();
         refuse_to_wait_for_itself(mutex).await?;
         let progress = Progress::new(self.args, mutex, client, begun);
-        Ok(progress.run(confirmed(self.args, &target, begun)).await?)
+        let acquired = progress.run(confirmed(self.args, &target, begun)).await?;
+        if let (Some(Acquired::Held(_)), Target::Job(job)) = (&acquired, &target)
+            && let Ok(Some(last)) = job.last_run().await
+        {
+            self.plan.print_other_job(self.program, &last);
+        }
+        Ok(acquired)
     }
 
     /// Prints who holds the lock, and what that means.

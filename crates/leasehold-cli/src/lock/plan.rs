@@ -1,5 +1,6 @@
 //! What a command acquires: a lock, a job that may be complete already, or a leadership.
 
+use std::io::{IsTerminal as _, stderr};
 use std::time::Duration;
 
 use leasehold::{Client, CompletionInfo, Election, Guard, Job, Mutex};
@@ -7,9 +8,9 @@ use leasehold::{Client, CompletionInfo, Election, Guard, Job, Mutex};
 use super::args::LockArgs;
 use super::guard::Acquired;
 use super::health::Health;
-use crate::args::{Anchor, JobArgs, OnceCommand, RunCommand};
+use crate::args::{Anchor, JobArgs, OnceCommand, RunArgs, RunCommand};
 use crate::exit::Failure;
-use crate::{jobs, output};
+use crate::{duration, jobs, output, shell};
 
 /// Whether a command is run each time, as a job, or as the leader.
 pub(crate) enum Plan<'a> {
@@ -95,12 +96,16 @@ impl<'a> Plan<'a> {
         if let Some(keep) = options.keep {
             job = job.keep(keep)?;
         }
-        Ok(Target::Job(job))
+        Ok(match options.no_record {
+            true => Target::Lock(job.mutex().clone()),
+            false => Target::Job(job),
+        })
     }
 
     /// What a refusal costs.
     pub(super) fn cost_of_refusal(&self) -> &'static str {
         match self {
+            Self::Job { options, .. } if options.no_record => "",
             Self::Always | Self::Election { .. } => "",
             Self::Job { .. } => "; if the run there fails, this one does not take over",
         }
@@ -121,22 +126,100 @@ impl<'a> Plan<'a> {
     }
 
     /// Prints that the run was complete already. Returns the exit code.
-    pub(crate) fn print_completed(&self, args: &LockArgs, run: &CompletionInfo) -> u8 {
-        if args.verbose {
-            let name = &run.name;
-            let key = run.key.as_ref();
-            let key = key.map_or_else(String::new, |key| format!(" for {key}"));
+    pub(crate) fn print_completed(
+        &self,
+        args: &LockArgs,
+        program: &str,
+        run: &CompletionInfo,
+    ) -> u8 {
+        let at_terminal = stderr().is_terminal() && !args.quiet;
+        if at_terminal || args.verbose || self.other_job(program, run).is_some() {
             let finished = output::rfc3339(run.finished).unwrap_or_default();
-            let place = jobs::place(run);
+            let (job, place) = (describe(run), jobs::place(run));
             note!(
-                "leasehold: {name}{key} was completed at {finished} by {place}; the command was not run"
+                "leasehold: {job} was completed at {finished} by {place}; the command was not run"
             );
+        }
+        self.print_other_job(program, run);
+        if at_terminal {
+            let reset = reset(run);
+            note!("leasehold: to run it all the same, add --no-record, or first: {reset}");
         }
         match self {
             Self::Always | Self::Election { .. } => 0,
             Self::Job { options, .. } => options.done_exit_code.unwrap_or(0),
         }
     }
+
+    /// Prints that the last run under this name was perhaps that of another job, which keeps this one from being run.
+    pub(super) fn print_other_job(&self, program: &str, run: &CompletionInfo) {
+        if let Some((recorded, this)) = self.other_job(program, run) {
+            note!(
+                "leasehold: {}: the record is of a run of {recorded}, and this is {this}; if they are two jobs, give one \
+                 of them another name",
+                describe(run)
+            );
+        }
+    }
+
+    /// The recorded job and this one, if the program or the period is another.
+    fn other_job(&self, program: &str, run: &CompletionInfo) -> Option<(String, String)> {
+        let Self::Job { schedule, .. } = self else {
+            return None;
+        };
+        let period = match schedule {
+            Schedule::Every { period, .. } => Some(*period),
+            Schedule::Once { .. } => None,
+        };
+        // The record has whole microseconds.
+        let micros = |period: Option<Duration>| period.map(|period| period.as_micros());
+        let is_same = run.program == program && micros(run.period) == micros(period);
+        let job = |program: &str, period: Option<Duration>| {
+            let every = period.map(|period| format!(" --every {}", duration::format(period)));
+            format!("{program}{}", every.unwrap_or_default())
+        };
+        (!is_same).then(|| (job(&run.program, run.period), job(program, period)))
+    }
+
+    /// Prints at a terminal what a run has recorded, also for a quiet run: a person who tries a job must know that the
+    /// next start may not run it.
+    pub(crate) fn print_record(&self, args: &RunArgs, run: Option<&CompletionInfo>) {
+        let Self::Job { options, .. } = self else {
+            return;
+        };
+        if !stderr().is_terminal() {
+            return;
+        }
+        if let Some(run) = run {
+            let until = run.valid_until.and_then(output::local_time);
+            let until = until.map(|until| format!(" before {until}"));
+            note!(
+                "leasehold: {} is recorded as complete; other starts{} do not run it",
+                describe(run),
+                until.unwrap_or_default()
+            );
+            note!("leasehold: to undo that: {}", reset(run));
+        } else if options.no_record && !args.lock.quiet {
+            note!(
+                "leasehold: {}: nothing was recorded; the next start runs it unless it was complete before",
+                args.name
+            );
+        }
+    }
+}
+
+/// The job of a run, such as `migrate for v1`.
+fn describe(run: &CompletionInfo) -> String {
+    let key = run.key.as_ref().map(|key| format!(" for {key}"));
+    format!("{}{}", run.name, key.unwrap_or_default())
+}
+
+/// The command that removes the record of a run.
+fn reset(run: &CompletionInfo) -> String {
+    let key = run.key.as_deref().map(shell::quote);
+    let key = key.map(|key| format!(" --key {key}"));
+    let name = shell::quote(&run.name);
+    format!("leasehold jobs --reset {name}{}", key.unwrap_or_default())
 }
 
 /// A lock, a job or a leadership to be acquired.

@@ -11,7 +11,7 @@ mod start_error;
 mod supervise;
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use leasehold::watchdog::Watchdog;
 use leasehold::{Client, ErrorKind, Guard};
@@ -56,7 +56,9 @@ async fn run_until(
     let interruption = async || signals.next().await.number;
     let (client, mut guard) = match request.acquire(interruption).await? {
         Outcome::Acquired(client, guard) => (client, guard),
-        Outcome::Completed(run) => return Ok(plan.print_completed(&args.lock, &run)),
+        Outcome::Completed(run) => {
+            return Ok(plan.print_completed(&args.lock, request.program, &run));
+        }
         Outcome::Refused => return Ok(refusal_code(args)),
         Outcome::Interrupted(signal) => return Ok(exit::by_signal(signal)),
     };
@@ -79,32 +81,38 @@ async fn run_until(
         guard.waive_min_hold();
     }
     let outcome = outcome.map(|ended| ended.code);
-    let completed = guard.complete(&args.lock, &outcome).await;
+    let completed = guard.complete(args.lost_exit_code, &outcome).await;
     let to_the_end = release(guard, args).await;
     if watchdog.is_some() {
         report.finish(&client).await;
     }
     if args.lock.verbose {
-        let rest = args
-            .lock
-            .at_least
-            .map(|at_least| at_least.saturating_sub(held));
-        let rest = rest.filter(|rest| to_the_end && !waived && !rest.is_zero());
-        let rest = rest.map(|rest| format!(", stays taken for {}", duration::format(rest)));
-        note!(
-            "leasehold: held for {}{}",
-            duration::format(held),
-            rest.unwrap_or_default()
-        );
+        print_held(args, held, to_the_end && !waived);
+    }
+    if let Ok(run) = &completed {
+        plan.print_record(args, run.as_ref());
     }
     match outcome {
         // The lock was held when the run was complete.
-        Ok(0) if completed == Ok(true) => Ok(0),
+        Ok(0) if let Ok(Some(_)) = completed => Ok(0),
         Ok(0) if let Err(code) = completed => Ok(code),
         // Only the release has revealed that the lock was lost while the command ran.
         Ok(_) if !to_the_end && args.on_lost != OnLost::Ignore => Ok(args.lost_exit_code),
         outcome => outcome,
     }
+}
+
+/// Prints for how long the lock was held, and for how long it stays taken if that is so.
+fn print_held(args: &RunArgs, held: Duration, stays_taken: bool) {
+    let rest = args.lock.at_least.filter(|_| stays_taken);
+    let rest = rest.map(|at_least| at_least.saturating_sub(held));
+    let rest = rest.filter(|rest| !rest.is_zero());
+    let rest = rest.map(|rest| format!(", stays taken for {}", duration::format(rest)));
+    note!(
+        "leasehold: held for {}{}",
+        duration::format(held),
+        rest.unwrap_or_default()
+    );
 }
 
 /// What a refusal of the lock means. `None`: it is not printed.

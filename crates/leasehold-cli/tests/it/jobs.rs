@@ -7,7 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use leasehold_testkit::{RedisServer, eventually};
 
 use crate::schema::checked;
-use crate::tools::{Fixture, RunToEnd, SOON, code, finish, kill, parent_of, stderr, stdout};
+use crate::tools::{
+    Fixture, RunToEnd, SOON, at_terminal, code, finish, kill, parent_of, stderr, stdout,
+};
 
 /// How many processes start a job at the same time.
 const STARTS: usize = 20;
@@ -247,17 +249,21 @@ fn a_failed_run_is_taken_over_by_those_that_wait() {
     assert_eq!(runs(&fixture), 2);
 }
 
-/// A run that has lost its lock is not recorded, even if its command goes on and ends with 0.
+/// A run that has lost its lock is not recorded, even if its command goes on and ends with 0. Its exit code says so, and
+/// so does a quiet run.
 #[test]
 fn a_run_that_was_cut_off_is_not_recorded() {
     let (_server, fixture) = Fixture::redis();
-    for (on_lost, exit) in [("term", 122), ("ignore", 0)] {
-        let args = ["--every", "1d", "--on-lost", on_lost, "job"];
+    for (on_lost, printed) in [
+        ("term", "the lock is lost"),
+        ("ignore", "the run is not recorded as complete"),
+    ] {
+        let args = ["--quiet", "--every", "1d", "--on-lost", on_lost, "job"];
         let running = fixture.hold_until_go_on(&args);
         fixture.revoke("job");
         fixture.write("go-on");
-        let output = running.ends_with(exit);
-        assert!(stderr(&output).contains("the lock is lost"), "{output:?}");
+        let output = running.ends_with(122);
+        assert!(stderr(&output).contains(printed), "{output:?}");
         let none = fixture.leasehold(["jobs", "--reset", "job"]).run_to_end();
         assert_eq!(none.status.code(), Some(1), "{on_lost}");
         std::fs::remove_file(fixture.path("go-on")).unwrap();
@@ -292,4 +298,250 @@ fn each_day_has_one_run_by_the_clock_of_the_store() {
     let listed = fixture.leasehold(["jobs", "--json"]).run_to_end();
     let listed = checked("jobs", &stdout(&listed));
     assert_eq!(listed["jobs"].as_array().unwrap().len(), 1);
+}
+
+/// A person who tries the line of a crontab pastes its --quiet, too, and must know that the next night is done.
+#[test]
+fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
+    let fixture = Fixture::new();
+    let daily = ["run", "--quiet", "--every", "1d", "job"];
+    let recorded = at_terminal(&start(&fixture, &daily)).run_to_end();
+    assert!(recorded.status.success());
+    let message = stdout(&recorded);
+    let (boundary, undo) = message
+        .trim_end()
+        .strip_prefix("leasehold: job is recorded as complete; other starts before ")
+        .and_then(|rest| rest.split_once(" do not run it\r\n"))
+        .expect(&message);
+    assert_eq!(undo, "leasehold: to undo that: leasehold jobs --reset job");
+    let listed = checked("jobs", &stdout(&jobs(&fixture, &["--json"])));
+    let next: jiff::Timestamp = listed["jobs"][0]["next_slot"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let expected = next - jiff::SignedDuration::from_hours(12);
+    let expected = expected.to_zoned(jiff::tz::TimeZone::system());
+    let time = expected.strftime("%H:%M:%S").to_string();
+    assert!(boundary.ends_with(&time), "{boundary}, not {expected}");
+
+    // A start that finds it complete says so, and what to do; a quiet one does not.
+    let completed = |quiet: &[&str]| {
+        let args = [&["run", "--every", "1d"], quiet, &["job"]].concat();
+        let output = at_terminal(&start(&fixture, &args)).run_to_end();
+        assert!(output.status.success());
+        stdout(&output)
+    };
+    let message = completed(&[]);
+    assert!(
+        message.contains("; the command was not run\r\nleasehold: to run it all the same, add --no-record, or first: "),
+        "{message}"
+    );
+    assert_eq!((completed(&["-q"]), runs(&fixture)), (String::new(), 1));
+
+    // What is undone is run again.
+    let reset = fixture.shell(undo.rsplit_once(": ").unwrap().1);
+    assert_eq!(code(&mut { reset }), 0);
+    assert_eq!((code(&mut start(&fixture, &daily)), runs(&fixture)), (0, 2));
+
+    let once = ["once", "-q", "migrate", "--key", "a b"];
+    let message = stdout(&at_terminal(&start(&fixture, &once)).run_to_end());
+    let expected = "leasehold: migrate for a b is recorded as complete; other starts do not run it\r\n\
+                    leasehold: to undo that: leasehold jobs --reset migrate --key 'a b'\r\n";
+    assert_eq!(message, expected);
+}
+
+#[test]
+fn a_trial_without_a_record_runs_each_time_and_leaves_nothing() {
+    let (_server, redis) = Fixture::redis();
+    for fixture in [redis, Fixture::new()] {
+        let job = |args: &[&str]| {
+            let common = ["--at-least", "1h", "--retry-after", "1h", "job"];
+            start(&fixture, &[args, &common].concat())
+        };
+        for kind in [&["run", "--every", "1d"][..], &["once", "--key", "v1"]] {
+            let before = runs(&fixture);
+            let trial = [kind, &["--no-record"]].concat();
+            assert_eq!(code(&mut job(&trial)), 0);
+            let message = stdout(&at_terminal(&job(&trial)).run_to_end());
+            assert!(message.contains("job: nothing was recorded; "), "{message}");
+            assert_eq!(runs(&fixture), before + 2);
+            // A trial that fails has its own exit code, and leaves nothing either.
+            let args = [&trial[..], &["--retry-after", "1h", "job", "-c", "exit 7"]].concat();
+            assert_eq!(code(&mut fixture.leasehold(args)), 7);
+            assert!(!fixture.is_held("job"));
+            // The job runs all the same, and a trial also after it.
+            let recorded = [kind, &["job"]].concat();
+            for _ in 0..2 {
+                assert_eq!(code(&mut start(&fixture, &recorded)), 0);
+                assert_eq!(runs(&fixture), before + 3);
+            }
+            assert_eq!(code(&mut job(&trial)), 0);
+            assert_eq!(runs(&fixture), before + 4);
+        }
+    }
+}
+
+/// A trial by hand in the afternoon, and five machines at night whose clocks differ and of which one is late.
+#[test]
+fn a_trial_in_the_afternoon_does_not_cost_the_night() {
+    const MINUTE: i64 = 60_000;
+    const HOUR: i64 = 60 * MINUTE;
+    let server = RedisServer::options().clock_shim().start();
+    let fixture = Fixture::with_store(server.url());
+    let now = jiff::Timestamp::now();
+    // Eleven hours from now, as is 3:00 at 16:00.
+    let anchor = (now + jiff::SignedDuration::from_hours(11)).to_string();
+    let nightly = ["run", "--every", "1d", "--anchor", &anchor, "job"];
+    assert_eq!(
+        (code(&mut start(&fixture, &nightly)), runs(&fixture)),
+        (0, 1)
+    );
+    let mut moved = 0;
+    for night in 1..=3 {
+        let timer = 11 * HOUR + (night - 1) * 24 * HOUR;
+        // By summer time, and by clocks.
+        for start_at in [-HOUR - 10 * MINUTE, -10 * MINUTE, 0, 10 * MINUTE, 6 * HOUR] {
+            server.step_clock(timer + start_at - moved);
+            moved = timer + start_at;
+            assert_eq!(code(&mut start(&fixture, &nightly)), 0);
+            assert_eq!(runs(&fixture), 1 + night as usize, "{night}, {start_at} ms");
+        }
+        // A trial on the next day finds it complete.
+        server.step_clock(7 * HOUR);
+        moved += 7 * HOUR;
+        assert_eq!(code(&mut start(&fixture, &nightly)), 0);
+        assert_eq!(runs(&fixture), 1 + night as usize);
+    }
+}
+
+/// The name of another job is not a reason to be silent, not even for a quiet run whose command does not exist.
+#[test]
+fn a_start_under_the_name_of_another_job_says_so() {
+    let fixture = Fixture::new();
+    let quiet = |args: &[&str], command: &str| {
+        let mut call = fixture.leasehold([args, &["-q", "report", "--", command]].concat());
+        let output = call.run_to_end();
+        (output.status.code().unwrap(), stderr(&output))
+    };
+    for (kind, other, this, recorded) in [
+        (
+            &["run", "--every", "1d"][..],
+            &["run", "--every", "1d"][..],
+            "no-such-command --every 1d",
+            "true --every 1d",
+        ),
+        (
+            &["once", "--key", "v1"],
+            &["once", "--key", "v1"],
+            "no-such-command",
+            "true",
+        ),
+    ] {
+        assert_eq!(quiet(kind, "/bin/true"), (0, String::new()));
+        let (code, message) = quiet(other, "no-such-command");
+        assert_eq!(code, 0);
+        let lines: Vec<_> = message.lines().collect();
+        assert!(
+            lines[0].ends_with(", true; the command was not run"),
+            "{message}"
+        );
+        let expected = format!(
+            ": the record is of a run of {recorded}, and this is {this}; if they are two jobs, give one of them another name"
+        );
+        assert!(lines[1].ends_with(&expected), "{message}");
+        assert_eq!(quiet(kind, "true"), (0, String::new()));
+    }
+    // Another period.
+    assert_eq!(
+        code(&mut fixture.leasehold(["jobs", "--reset", "report"])),
+        0
+    );
+    let (_, message) = quiet(&["run", "--every", "1s"], "true");
+    assert_eq!(message, "");
+    let (_, message) = quiet(&["run", "--every", "1h"], "true");
+    assert!(
+        message.contains("the record is of a run of true --every 1s, and this is true --every 1h"),
+        "{message}"
+    );
+}
+
+#[test]
+fn overdue_jobs_fail_a_check_and_are_metrics() {
+    const HOUR: i64 = 3_600_000;
+    let server = RedisServer::options().clock_shim().start();
+    let fixture = Fixture::with_store(server.url());
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs_f64();
+    let names = ["daily", r#"with "quotes" \ and more"#];
+    for name in names {
+        // A day and a half ago, its next run was half a day ago.
+        server.step_clock(if name == "daily" {
+            -37 * HOUR
+        } else {
+            37 * HOUR
+        });
+        assert_eq!(
+            code(&mut start(&fixture, &["run", "--every", "1d", name])),
+            0
+        );
+    }
+    assert_eq!(
+        code(&mut start(&fixture, &["once", "--key", "v1", "migrate"])),
+        0
+    );
+    let check = |args: &[&str]| {
+        let output = jobs(&fixture, &[&["--check"], args].concat());
+        (
+            output.status.code().unwrap(),
+            stdout(&output),
+            stderr(&output),
+        )
+    };
+    let (code, printed, message) = check(&[]);
+    assert_eq!((code, printed.as_str()), (1, ""));
+    assert!(
+        message.starts_with("leasehold: daily is overdue: 13h "),
+        "{message}"
+    );
+    assert!(message.contains("; its last run ended 1d 13h") && message.lines().count() == 1);
+    assert_eq!(check(&["daily"]).0, 1);
+    assert_eq!(check(&[names[1]]), (0, String::new(), String::new()));
+    // A job that never ran is not silently right.
+    let (code, _, message) = check(&[names[1], "migrate"]);
+    assert_eq!(code, 1);
+    assert!(message.starts_with("leasehold: migrate has no completed run on record, at redis://"));
+    let (code, printed, _) = check(&["--json"]);
+    let listed = checked("jobs", &printed);
+    assert_eq!((code, &listed["jobs"][0]["overdue"]), (1, &true.into()));
+
+    let metrics = stdout(&jobs(&fixture, &["--prometheus"]));
+    let lines: Vec<_> = metrics.lines().collect();
+    assert_eq!(lines.len(), 8, "{metrics}");
+    assert_eq!(
+        lines[1],
+        "# TYPE leasehold_job_last_success_timestamp_seconds gauge"
+    );
+    let (series, overdue_at) = lines[6].rsplit_once(' ').unwrap();
+    assert_eq!(
+        series,
+        r#"leasehold_job_overdue_timestamp_seconds{name="daily"}"#
+    );
+    let ago = now - overdue_at.parse::<f64>().unwrap();
+    assert!((0.0..3600.0).contains(&ago), "{metrics}");
+    // Another program that runs the job after that.
+    let late = fixture.leasehold(["run", "-q", "--every", "1d", "daily", "--", "true"]);
+    let late = { late }.run_to_end();
+    let expected = "daily: the record is of a run of sh --every 1d, and this is true --every 1d; ";
+    assert!(
+        late.status.success() && stderr(&late).contains(expected),
+        "{late:?}"
+    );
+    assert_eq!(check(&["daily"]).0, 0);
+    assert!(
+        lines[7].contains(r#"{name="with \"quotes\" \\ and more"}"#),
+        "{metrics}"
+    );
 }

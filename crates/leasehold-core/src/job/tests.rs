@@ -30,6 +30,7 @@ fn run(requested: u64, schedule: JobSchedule, anchor: u64) -> Completion {
     Completion {
         slots: Some(Slots {
             anchor: at(anchor),
+            chosen: schedule.anchor.is_some(),
             period: schedule.period,
         }),
         requested_at: at(requested),
@@ -40,6 +41,15 @@ fn run(requested: u64, schedule: JobSchedule, anchor: u64) -> Completion {
         program: "backup.sh".into(),
         label: String::new(),
     }
+}
+
+/// A run in the slots of the first run.
+fn runs(anchor: u64, schedule: JobSchedule) -> Due {
+    Due::Run(Slots {
+        anchor: at(anchor),
+        chosen: schedule.anchor.is_some(),
+        period: schedule.period,
+    })
 }
 
 fn is_due(stored: &Completion, schedule: JobSchedule, requested: u64) -> Due {
@@ -71,7 +81,7 @@ fn a_period_has_limits() {
 fn the_first_run_is_the_anchor_and_machines_on_both_sides_of_midnight_have_one_slot() {
     let daily = every(DAY);
     let first = due(None, daily, at(DAY), at(DAY));
-    assert_eq!(first, Due::Run { anchor: at(DAY) });
+    assert_eq!(first, runs(DAY, daily));
     let stored = run(DAY, daily, DAY);
     for (requested, completed) in [
         (DAY - 1, true),
@@ -84,7 +94,7 @@ fn the_first_run_is_the_anchor_and_machines_on_both_sides_of_midnight_have_one_s
     ] {
         let expected = match completed {
             true => Due::Completed,
-            false => Due::Run { anchor: at(DAY) },
+            false => runs(DAY, daily),
         };
         assert_eq!(is_due(&stored, daily, requested), expected, "{requested}");
     }
@@ -99,14 +109,14 @@ fn a_late_run_belongs_to_the_slot_it_is_late_for() {
         finished_at: at(2 * DAY + 23 * HOUR + 60),
         ..run(2 * DAY, daily, DAY)
     };
-    assert_eq!(is_due(&late, daily, 3 * DAY), Due::Run { anchor: at(DAY) });
+    assert_eq!(is_due(&late, daily, 3 * DAY), runs(DAY, daily));
     // Begun after the time of the next slot, it is enough for that one, too.
     let later = Completion {
         started_at: at(3 * DAY + 1),
         ..late
     };
     assert_eq!(is_due(&later, daily, 3 * DAY), Due::Completed);
-    assert_eq!(is_due(&later, daily, 4 * DAY), Due::Run { anchor: at(DAY) });
+    assert_eq!(is_due(&later, daily, 4 * DAY), runs(DAY, daily));
 }
 
 /// A run that takes longer than half a period ends in the slot after its own.
@@ -125,10 +135,7 @@ fn a_request_that_has_waited_for_a_long_run_is_completed_by_it() {
     };
     assert_eq!(is_due(&longer, minutely, DAY + 1), Due::Completed);
     // 59 requests have waited. One run is enough for them.
-    assert_eq!(
-        is_due(&longer, minutely, DAY + 60),
-        Due::Run { anchor: at(DAY) }
-    );
+    assert_eq!(is_due(&longer, minutely, DAY + 60), runs(DAY, minutely));
     let next = Completion {
         started_at: at(DAY + HOUR + 1),
         finished_at: at(DAY + HOUR + 2),
@@ -148,28 +155,58 @@ fn an_anchor_is_forgotten_after_two_periods_and_a_chosen_one_stays() {
     let daily = every(DAY);
     let stored = run(DAY, daily, 0);
     let end = DAY + 600;
-    assert_eq!(
-        is_due(&stored, daily, end + 2 * DAY),
-        Due::Run { anchor: at(0) }
-    );
+    assert_eq!(is_due(&stored, daily, end + 2 * DAY), runs(0, daily));
     let later = end + 2 * DAY + 1;
-    assert_eq!(
-        is_due(&stored, daily, later),
-        Due::Run { anchor: at(later) }
-    );
+    assert_eq!(is_due(&stored, daily, later), runs(later, daily));
     let chosen = JobSchedule {
         anchor: Some(at(6 * HOUR)),
         ..daily
     };
-    let anchor = at(6 * HOUR);
-    assert_eq!(is_due(&stored, chosen, later), Due::Run { anchor });
-    // The stored run began at midnight: 18 hours after a slot that was chosen, and six before the next one.
-    assert_eq!(is_due(&stored, chosen, DAY + 6 * HOUR), Due::Completed);
-    assert_eq!(is_due(&stored, chosen, DAY - 7 * HOUR), Due::Completed);
-    assert_eq!(
-        is_due(&stored, chosen, 2 * DAY + 6 * HOUR),
-        Due::Run { anchor }
-    );
+    assert_eq!(is_due(&stored, chosen, later), runs(6 * HOUR, chosen));
+}
+
+/// A start shortly before the time that its user has chosen belongs to that run, by a clock that is ahead or by summer
+/// time. An earlier one is the trial of a person, and belongs to the run before it.
+#[test]
+fn a_trial_does_not_complete_the_run_of_the_next_night() {
+    let nightly = JobSchedule {
+        anchor: Some(at(3 * HOUR)),
+        ..every(DAY)
+    };
+    let (first, quarter) = (3 * HOUR, HOUR / 4);
+    let night = DAY + first;
+    let begin = night - 3 * HOUR - quarter;
+    for (trial, counts) in [
+        (16 * HOUR, false),
+        (begin - 1, false),
+        (begin, true),
+        (night - HOUR - quarter, true),
+        (night, true),
+        (night + 16 * HOUR, true),
+    ] {
+        let stored = run(trial, nightly, first);
+        let slots = stored.slots.unwrap();
+        let of_night = [night - 2 * HOUR, night, night + 4 * HOUR, begin + DAY - 1];
+        for start in of_night.into_iter().filter(|start| *start > trial) {
+            let expected = match counts {
+                true => Due::Completed,
+                false => Due::Run(slots),
+            };
+            assert_eq!(is_due(&stored, nightly, start), expected, "{trial} {start}");
+            // A start without the anchor has the slots of the record.
+            assert_eq!(is_due(&stored, every(DAY), start), expected);
+        }
+        let next = is_due(&stored, nightly, begin + DAY);
+        assert_eq!(next, Due::Run(slots), "the night after it");
+    }
+    // A short period is not shorter than what is early.
+    let hourly = JobSchedule {
+        anchor: Some(at(0)),
+        ..every(HOUR)
+    };
+    let stored = run(HOUR / 2, hourly, 0);
+    assert_eq!(is_due(&stored, hourly, HOUR + HOUR / 2 - 1), Due::Completed);
+    assert_eq!(is_due(&stored, hourly, HOUR + HOUR / 2), runs(0, hourly));
 }
 
 #[test]
@@ -177,10 +214,7 @@ fn with_another_period_the_run_counts_by_its_times() {
     let stored = run(DAY, every(DAY), DAY);
     let hourly = every(HOUR);
     assert_eq!(is_due(&stored, hourly, DAY + HOUR / 2 - 1), Due::Completed);
-    assert_eq!(
-        is_due(&stored, hourly, DAY + HOUR),
-        Due::Run { anchor: at(DAY) }
-    );
+    assert_eq!(is_due(&stored, hourly, DAY + HOUR), runs(DAY, hourly));
     let weekly = every(7 * DAY);
     assert_eq!(is_due(&stored, weekly, 2 * DAY), Due::Completed);
 }
@@ -193,7 +227,7 @@ fn a_completion_of_the_distant_future_is_not_believed() {
     // A clock that was set back a little must not run the job again.
     assert_eq!(ask(DAY - 2 * HOUR), Due::Completed);
     let now = DAY - 2 * HOUR - 1;
-    assert_eq!(ask(now), Due::Run { anchor: at(now) });
+    assert_eq!(ask(now), runs(now, hourly));
 }
 
 #[test]
@@ -214,6 +248,14 @@ fn the_text_form_is_read_by_people_and_refused_if_it_is_another() {
         Completion::parse(&format!("{text} attempts=3")),
         Ok(stored.clone())
     );
+    let chosen = text.replace(" anchor=", " chosen-anchor=");
+    let both = format!("{text} chosen-anchor=0.000000");
+    assert_eq!(
+        Completion::parse(&both),
+        Err(CompletionError::Field("anchor"))
+    );
+    let read = Completion::parse(&chosen).unwrap();
+    assert!(read.slots.unwrap().chosen && read.to_text() == chosen);
     let keyed = Completion {
         slots: None,
         ..stored
@@ -269,9 +311,13 @@ fn any_period() -> impl Strategy<Value = Period> {
 }
 
 fn any_run() -> impl Strategy<Value = Completion> {
-    let slots = proptest::option::of(
-        (time(), any_period()).prop_map(|(anchor, period)| Slots { anchor, period }),
-    );
+    let slots = proptest::option::of((time(), any::<bool>(), any_period()).prop_map(
+        |(anchor, chosen, period)| Slots {
+            anchor,
+            chosen,
+            period,
+        },
+    ));
     let texts = (".{0,700}", ".{0,700}", ".{0,700}");
     (slots, time(), time(), time(), any::<u8>(), texts).prop_map(
         |(slots, requested_at, started_at, finished_at, exit_code, (host, program, label))| {
@@ -291,23 +337,32 @@ fn any_run() -> impl Strategy<Value = Completion> {
 
 proptest! {
     #[test]
-    fn each_time_has_one_slot_and_it_is_the_nearest(
-        anchor in time(), period in any_period(), time in time()
+    fn each_time_has_one_slot_and_is_only_a_little_before_its_time(
+        anchor in time(), chosen in any::<bool>(), period in any_period(), time in time()
     ) {
-        let slots = Slots { anchor, period };
-        let slot = slots.nearest(time);
+        let slots = Slots { anchor, chosen, period };
+        let slot = slots.slot(time);
         let of = |slot: i64| i128::from(anchor.as_micros()) + i128::from(slot) * i128::from(period.0);
-        let distance = i128::from(time.as_micros()) - of(slot);
+        let late = i128::from(time.as_micros()) - of(slot);
         let period = i128::from(period.0);
-        // The later of two that are equally near.
-        prop_assert!(2 * distance < period && 2 * distance >= -period);
+        // Without a chosen anchor it is the nearest slot, and the later of two that are equally near.
+        prop_assert!(2 * late >= -period && late < period);
+        prop_assert!(chosen || 2 * late < period);
+        let early_max = 195 * 60 * 1_000_000;
+        prop_assert!(!chosen || late >= -early_max && (late < period - early_max || 2 * late < period));
         let begun = slots.last_begun(time);
         prop_assert!(of(begun) <= i128::from(time.as_micros()));
         prop_assert!(of(begun + 1) > i128::from(time.as_micros()));
         prop_assert!(begun <= slot && slot <= begun + 1);
         if let Some(time) = slots.time(slot) {
-            prop_assert_eq!(slots.nearest(time), slot);
+            prop_assert_eq!(slots.slot(time), slot);
             prop_assert_eq!(slots.last_begun(time), slot);
+        }
+        if let Some(begin) = slots.begin(slot) {
+            prop_assert!(begin <= time && slots.slot(begin) == slot);
+        }
+        if let Some(end) = slots.begin(slot + 1) {
+            prop_assert!(end > time && slots.slot(end) == slot + 1);
         }
     }
 
@@ -340,18 +395,20 @@ proptest! {
         let schedule = JobSchedule { period, anchor: chosen };
         let now = requested.max(stored.finished_at).max(stored.started_at);
         match due(Some(&stored), schedule, requested, now) {
-            Due::Run { anchor } => {
-                let slots = Slots { anchor, period };
+            Due::Run(slots) => {
                 let known = requested <= stored.finished_at.after_span(period.as_duration() * 2);
-                prop_assert!(!known || slots.slot_of(&stored) < slots.nearest(requested));
+                prop_assert!(!known || slots.slot_of(&stored) < slots.slot(requested));
+                prop_assert_eq!(slots.period, period);
                 if let Some(chosen) = chosen {
-                    prop_assert_eq!(anchor, chosen);
+                    prop_assert!(slots.anchor == chosen && slots.chosen);
                 }
             }
             Due::Completed => {
-                let known = stored.slots.map(|slots| slots.anchor);
-                let slots = Slots { anchor: chosen.or(known).unwrap_or(requested), period };
-                prop_assert!(slots.slot_of(&stored) >= slots.nearest(requested));
+                let known = stored.slots.map(|slots| (slots.anchor, slots.chosen));
+                let chosen = chosen.map(|anchor| (anchor, true));
+                let (anchor, chosen) = chosen.or(known).unwrap_or((requested, false));
+                let slots = Slots { anchor, chosen, period };
+                prop_assert!(slots.slot_of(&stored) >= slots.slot(requested));
             }
         }
     }

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! 1 requested=1763776800.000000 started=1763776800.104211 finished=1763777112.500000 exit=0
-//!   period=86400.000000 anchor=1763776800.000000 host=ci-7 program=backup.sh label=nightly
+//!   period=86400.000000 chosen-anchor=1763776800.000000 host=ci-7 program=backup.sh label=nightly
 //! ```
 //!
-//! It is one line. The first word is the version. Times are seconds of the store's clock since the Unix epoch. In a
+//! It is one line. The first word is the version. An anchor that the user has not chosen is written as `anchor`. Times are seconds of the store's clock since the Unix epoch. In a
 //! text, `%`, white space and control characters are written by their bytes, such as `%25`. A reader ignores fields that it does not know, so a
 //! field that must not be ignored needs another version.
 
@@ -28,6 +28,10 @@ pub const PROGRAM_BYTES_MAX: usize = 255;
 /// How much of a label is kept, in bytes. Three times all three, as they may be escaped, are less than an annotation
 /// can have.
 pub const LABEL_BYTES_MAX: usize = 512;
+
+/// The fields of an anchor: the start of the first run, and a time that the user has chosen.
+const ANCHOR: &str = "anchor";
+const CHOSEN_ANCHOR: &str = "chosen-anchor";
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
@@ -69,9 +73,11 @@ impl Completion {
             seconds(self.finished_at.as_micros()),
             self.exit_code,
         );
-        if let Some(Slots { anchor, period }) = self.slots {
-            let (period, anchor) = (seconds(period.0), seconds(anchor.as_micros()));
-            text.push_str(&format!(" period={period} anchor={anchor}"));
+        if let Some(slots) = self.slots {
+            let period = seconds(slots.period.0);
+            let anchor = seconds(slots.anchor.as_micros());
+            let field = if slots.chosen { CHOSEN_ANCHOR } else { ANCHOR };
+            text.push_str(&format!(" period={period} {field}={anchor}"));
         }
         for (field, value, bytes_max) in [
             ("host", &self.host, HOST_BYTES_MAX),
@@ -100,15 +106,21 @@ impl Completion {
         }
         let fields: Option<Vec<_>> = words.map(|word| word.split_once('=')).collect();
         let fields = Fields(fields.ok_or(CompletionError::Malformed)?);
-        let slots = match (fields.optional("period")?, fields.optional("anchor")?) {
-            (None, None) => None,
-            (Some(period), anchor) => Some(Slots {
-                anchor: time(anchor.unwrap_or_default()).ok_or(CompletionError::Field("anchor"))?,
+        let period = fields.optional("period")?;
+        let anchors = (fields.optional(ANCHOR)?, fields.optional(CHOSEN_ANCHOR)?);
+        let slots = match (period, anchors) {
+            (None, (None, None)) => None,
+            (None, _) => return Err(CompletionError::Field("period")),
+            (Some(period), (first, chosen)) => Some(Slots {
+                anchor: first
+                    .xor(chosen)
+                    .and_then(time)
+                    .ok_or(CompletionError::Field(ANCHOR))?,
+                chosen: chosen.is_some(),
                 period: micros(period)
                     .and_then(|micros| Period::checked(Duration::from_micros(micros)))
                     .ok_or(CompletionError::Field("period"))?,
             }),
-            (None, Some(_)) => return Err(CompletionError::Field("period")),
         };
         Ok(Self {
             slots,

@@ -1,7 +1,7 @@
 //! A simulation of a daily job on several machines, over a month.
 //!
 //! The store applies the rules that ship: of the mutex, of annotations and of jobs. Machines start the job by their own
-//! clocks, which disagree, often late and also over a change of summer time. Runs fail, crash and are paused beyond
+//! clocks, which disagree, often late and also over a change of summer time. Persons try it by hand. Runs fail, crash and are paused beyond
 //! their lease. Each machine may start a failed run again, and one machine of each day does not fail.
 //!
 //! The result is how many runs said they were complete for the start of each day.
@@ -23,9 +23,9 @@ use leasehold_core::{
 };
 
 pub use self::calendar::ClockChange;
-use self::calendar::{DAY, MINUTE};
+use self::calendar::{DAY, HOUR, MINUTE};
 pub use self::report::Report;
-pub use self::setup::{MIDNIGHT, Mutation, SETUPS, Setup};
+pub use self::setup::{MIDNIGHT, Mutation, NIGHTLY, SETUPS, Setup};
 
 /// How many days are simulated.
 pub const DAYS: u64 = 30;
@@ -44,6 +44,15 @@ const CLOCK_ERROR: u64 = 5 * MINUTE;
 
 /// How long a machine waits until it starts a failed run again.
 const RETRY: Range<u64> = MINUTE..10 * MINUTE;
+
+/// How long before the anchor a trial belongs to the run of the timer, in seconds.
+const EARLY: u64 = 3 * HOUR + 15 * MINUTE;
+
+/// The machine of a person who tries the job.
+const PERSON: usize = MACHINES;
+
+/// How often a failed run is started again.
+const ATTEMPTS: u32 = 2;
 
 /// Runs the simulation of a seed.
 #[must_use]
@@ -93,7 +102,7 @@ enum ProcessState {
 #[derive(Clone, Copy)]
 struct Run {
     started_at: StoreTime,
-    anchor: StoreTime,
+    slots: Slots,
     outcome: RunOutcome,
 }
 
@@ -148,6 +157,9 @@ impl Simulation {
             },
         };
         simulation.schedule_starts();
+        if let Some(anchor) = setup.anchor {
+            simulation.schedule_trials(anchor);
+        }
         simulation
     }
 
@@ -163,7 +175,8 @@ impl Simulation {
         for machine in 0..MACHINES {
             let local = start + spread * machine as u64 / (MACHINES as u64 - 1);
             let clock_error = self.rng.u64(..=2 * CLOCK_ERROR);
-            for day in 0..DAYS {
+            // Where a person tries the job, its timers begin on the day after the first trial.
+            for day in u64::from(self.setup.anchor.is_some())..DAYS {
                 for seconds in calendar::starts(day, local, change) {
                     let late = match self.rng.u64(..10) < tenths {
                         true => self.rng.u64(..=late),
@@ -178,6 +191,24 @@ impl Simulation {
                     let at = self.jittered(at);
                     self.schedule(at, Event::Start(start));
                 }
+            }
+        }
+    }
+
+    /// A trial on the first day, which succeeds, and on about every second day after it.
+    fn schedule_trials(&mut self, anchor: u64) {
+        self.healthy[0] = PERSON;
+        for day in 0..DAYS {
+            let after = self.rng.u64(..if day == 0 { DAY - EARLY } else { DAY });
+            let belongs_to = day + u64::from(after >= DAY - EARLY);
+            if belongs_to < DAYS && (day == 0 || self.rng.bool()) {
+                let at = self.jittered(calendar::time((day + 1) * DAY + anchor + after));
+                let trial = Start {
+                    machine: PERSON,
+                    day: belongs_to as usize,
+                    attempt: ATTEMPTS,
+                };
+                self.schedule(at, Event::Start(trial));
             }
         }
     }
@@ -212,7 +243,7 @@ impl Simulation {
         });
         match self.due(process) {
             Due::Completed => self.leave_completed(process),
-            Due::Run { .. } => self.request(process),
+            Due::Run(_) => self.request(process),
         }
     }
 
@@ -223,17 +254,38 @@ impl Simulation {
             Ok(completion) => completion,
             Err(error) => unreachable!("{error}: {}", it.text),
         });
-        if self.setup.mutation == Some(Mutation::SlotByFloor) {
-            let slot = |time: StoreTime| time.as_micros() / (DAY * 1_000_000);
-            let completed = stored.is_some_and(|run| slot(run.started_at) >= slot(requested_at));
-            return match completed {
-                true => Due::Completed,
-                false => Due::Run {
-                    anchor: StoreTime::default(),
-                },
-            };
+        let schedule = self.schedule_of_job();
+        // The slots of a rule that is broken.
+        let slots = |anchor| Slots {
+            anchor,
+            chosen: false,
+            period: schedule.period,
+        };
+        let (slots, completed) = match self.setup.mutation {
+            Some(Mutation::SlotByFloor) => {
+                let slots = slots(StoreTime::default());
+                let slot = |time| slots.last_begun(time);
+                let completed = |run: &Completion| slot(run.started_at) >= slot(requested_at);
+                (slots, stored.as_ref().is_some_and(completed))
+            }
+            Some(Mutation::TrialByNearestSlot) => {
+                let slots = slots(schedule.anchor.unwrap_or_default());
+                let completed = |run| slots.slot_of(run) >= slots.slot(requested_at);
+                (slots, stored.as_ref().is_some_and(completed))
+            }
+            _ => return job::due(stored.as_ref(), schedule, requested_at, self.now),
+        };
+        match completed {
+            true => Due::Completed,
+            false => Due::Run(slots),
         }
-        job::due(stored.as_ref(), schedule(), requested_at, self.now)
+    }
+
+    fn schedule_of_job(&self) -> JobSchedule {
+        JobSchedule {
+            period: period(),
+            anchor: self.setup.anchor.map(calendar::time),
+        }
     }
 
     fn request(&mut self, process: usize) {
@@ -263,7 +315,7 @@ impl Simulation {
     /// A process holds the lock. Under it, nobody else completes a run.
     fn begin(&mut self, process: usize) {
         self.waiting.remove(&process);
-        let Due::Run { anchor } = self.due(process) else {
+        let Due::Run(slots) = self.due(process) else {
             return self.leave_completed(process);
         };
         let start = self.processes[process].start;
@@ -276,7 +328,7 @@ impl Simulation {
         };
         self.processes[process].state = ProcessState::Running(Run {
             started_at: self.now,
-            anchor,
+            slots,
             outcome,
         });
         let mut work = self.rng.u64(WORK);
@@ -328,7 +380,7 @@ impl Simulation {
         } else {
             self.report.failed += 1;
             self.failed_days.insert(start.day);
-            if start.attempt < 2 && self.rng.bool() {
+            if start.attempt < ATTEMPTS && self.rng.bool() {
                 let wait = Duration::from_secs(self.rng.u64(RETRY));
                 let attempt = start.attempt + 1;
                 let again = Event::Start(Start { attempt, ..start });
@@ -349,10 +401,7 @@ impl Simulation {
             ..
         } = self.processes[process];
         let completion = Completion {
-            slots: Some(Slots {
-                anchor: run.anchor,
-                period: schedule().period,
-            }),
+            slots: Some(run.slots),
             requested_at,
             started_at: run.started_at,
             finished_at: self.now,
@@ -440,14 +489,11 @@ impl Simulation {
     }
 }
 
-fn schedule() -> JobSchedule {
+fn period() -> Period {
     let Some(period) = Period::checked(Duration::from_secs(DAY)) else {
         unreachable!("a day is a period")
     };
-    JobSchedule {
-        period,
-        anchor: None,
-    }
+    period
 }
 
 fn ttl() -> Ttl {

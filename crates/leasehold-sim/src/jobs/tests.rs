@@ -35,16 +35,21 @@ fn every_mutation_is_noticed() {
         Mutation::SlotByFloor,
         Mutation::CompleteWithoutLock,
         Mutation::SkipInsteadOfWait,
+        Mutation::TrialByNearestSlot,
     ] {
+        let setup = match mutation {
+            Mutation::TrialByNearestSlot => NIGHTLY,
+            _ => MIDNIGHT,
+        };
         let setup = Setup {
             mutation: Some(mutation),
-            ..MIDNIGHT
+            ..setup
         };
         let wrong = (0..SEEDS).map(|seed| run(seed, &setup).wrong_days());
         let (twice, none) = wrong.fold((0, 0), |sum, days| (sum.0 + days.0, sum.1 + days.1));
         println!("{mutation:?}: {twice} days twice, {none} days not at all");
         match mutation {
-            Mutation::SlotByFloor => assert!(twice > 0 && none > 0),
+            Mutation::SlotByFloor | Mutation::TrialByNearestSlot => assert!(twice > 0 && none > 0),
             Mutation::CompleteWithoutLock => assert!(twice > 0),
             Mutation::SkipInsteadOfWait => assert!(none > 0),
         }

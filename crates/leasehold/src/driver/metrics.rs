@@ -1,11 +1,13 @@
 //! The metrics of clients: their descriptions, and those that are more than one line where they are counted.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use leasehold_core::{Cause, StoreTime};
+use leasehold_core::Cause;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
 use super::primitives::report;
+use crate::completion_info::CompletionInfo;
 
 /// The causes of jeopardy.
 const JEOPARDY: [Cause; 4] = [
@@ -81,12 +83,19 @@ pub(super) fn register() {
     });
 }
 
-/// Notes when the last run of a job ended that was complete.
-pub(crate) fn report_job_success(job: &str, finished_at: StoreTime) {
-    let seconds = finished_at.as_micros() as f64 / 1e6;
+/// Notes when the last run of a job ended that was complete, and when the next one is overdue.
+pub(crate) fn report_job_success(run: &CompletionInfo) {
+    let seconds = |time: SystemTime| {
+        let since = time.duration_since(UNIX_EPOCH);
+        since.unwrap_or_default().as_secs_f64()
+    };
     report(|| {
-        gauge!("leasehold_job_last_success_timestamp_seconds", "name" => job.to_owned())
-            .set(seconds);
+        gauge!("leasehold_job_last_success_timestamp_seconds", "name" => run.name.clone())
+            .set(seconds(run.finished));
+        if let Some(overdue_at) = run.overdue_at() {
+            gauge!("leasehold_job_overdue_timestamp_seconds", "name" => run.name.clone())
+                .set(seconds(overdue_at));
+        }
     });
 }
 
@@ -139,6 +148,11 @@ fn describe() {
         "leasehold_job_last_success_timestamp_seconds",
         Unit::Seconds,
         "when the last run of a job ended that said it was complete, by job"
+    );
+    describe_gauge!(
+        "leasehold_job_overdue_timestamp_seconds",
+        Unit::Seconds,
+        "when the next run of a periodic job is overdue, by job"
     );
     describe_histogram!(
         "leasehold_acquire_wait_seconds",

@@ -75,7 +75,9 @@ impl Job {
         &self.mutex
     }
 
-    /// The same job with a slot at this time, and at every period before and after it.
+    /// The same job with a slot at this time, and at every period before and after it: the times of its timer. A start
+    /// belongs to a slot from 3 h 15 min before its time on, or half a period if that is less. An earlier one, such as a
+    /// trial by hand, belongs to the slot before it.
     ///
     /// # Errors
     ///
@@ -330,14 +332,13 @@ impl Job {
     /// Reads the completion under the lock: nobody else can store one now.
     async fn begin(&self, requested_at: StoreTime) -> Result<Begun> {
         let observation = self.read(self.ttl()).await?;
-        let anchor = match self.progress(&observation, requested_at)? {
-            Progress::Due { anchor } => anchor,
+        let slots = match self.progress(&observation, requested_at)? {
+            Progress::Due(slots) => slots,
             Progress::Completed(run) => return Ok(Begun::Completed(run)),
         };
-        let slots = |JobSchedule { period, .. }| Slots { anchor, period };
         Ok(Begun::Run(Run {
             job: self.clone(),
-            slots: self.schedule.map(slots),
+            slots,
             requested_at,
             started_at: observation.now,
             begun: self.mutex.driver.context.clock.now(),
@@ -379,26 +380,19 @@ impl Job {
 
     fn progress(&self, observation: &Observation, requested_at: StoreTime) -> Result<Progress> {
         let stored = self.stored(observation)?;
-        let due = match (self.schedule, &stored) {
-            (Some(schedule), _) => {
-                let run = stored.as_ref().map(|(_, run)| run);
-                job::due(run, schedule, requested_at, observation.now)
+        if let Some(schedule) = self.schedule {
+            let run = stored.as_ref().map(|(_, run)| run);
+            let due = job::due(run, schedule, requested_at, observation.now);
+            if let Due::Run(slots) = due {
+                return Ok(Progress::Due(Some(slots)));
             }
-            (None, Some(_)) => Due::Completed,
-            (None, None) => Due::Run {
-                anchor: requested_at,
-            },
+        }
+        let Some((annotation, run)) = stored else {
+            return Ok(Progress::Due(None));
         };
-        Ok(match (due, stored) {
-            (Due::Completed, Some((annotation, run))) => {
-                report_job_success(self.name(), run.finished_at);
-                Progress::Completed(self.info(annotation, &run))
-            }
-            (Due::Run { anchor }, _) => Progress::Due { anchor },
-            (Due::Completed, None) => Progress::Due {
-                anchor: requested_at,
-            },
-        })
+        let run = self.info(annotation, &run);
+        report_job_success(&run);
+        Ok(Progress::Completed(run))
     }
 
     /// The completion that a store has.
@@ -441,6 +435,7 @@ impl Job {
     reason = "there is one for each observation, and it is read at once"
 )]
 enum Progress {
-    Due { anchor: StoreTime },
+    /// It is, in these slots. `None`: for a key.
+    Due(Option<Slots>),
     Completed(CompletionInfo),
 }

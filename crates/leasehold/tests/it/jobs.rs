@@ -144,4 +144,11 @@ async fn the_end_of_the_last_completed_run_is_a_metric() {
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap();
     assert_eq!(metrics.gauge(METRIC), finished.as_secs_f64());
+    let overdue_at = completed.next_slot.unwrap() + completed.period.unwrap() / 2;
+    assert_eq!(completed.overdue_at(), Some(overdue_at));
+    let overdue_at = overdue_at.duration_since(std::time::UNIX_EPOCH).unwrap();
+    assert_eq!(
+        metrics.gauge("leasehold_job_overdue_timestamp_seconds"),
+        overdue_at.as_secs_f64()
+    );
 }

@@ -40,10 +40,10 @@ impl JobBuilder {
 
     /// The job that runs once in each period, from 1 s to 365 days.
     ///
-    /// A period does not begin at a certain time: a run belongs to the slot whose time is nearest. So the starts on
-    /// different machines may differ by less than half a period, lateness and clocks included. The slots begin with the
-    /// request of the first completed run, unless [`Job::anchor`] sets them; they are forgotten after two periods
-    /// without a completed run.
+    /// A period does not begin at a certain time: a run belongs to the slot whose time is nearest, unless [`Job::anchor`]
+    /// sets these times. So the starts on different machines may differ by less than half a period, lateness and clocks
+    /// included. The slots begin with the request of the first completed run; they are forgotten after two periods
+    /// without a completed run. Two runs can be close: [`Mutex::min_hold`] keeps a distance.
     ///
     /// # Errors
     ///

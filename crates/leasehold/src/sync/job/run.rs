@@ -199,8 +199,9 @@ impl Run {
 
     fn confirm(&mut self, annotation: &Annotation, run: &Completion) -> CompletionInfo {
         self.completed = true;
-        report_job_success(self.job.name(), run.finished_at);
-        self.job.info(annotation, run)
+        let run = self.job.info(annotation, run);
+        report_job_success(&run);
+        run
     }
 
     fn completion(&self, now: Instant) -> Completion {
