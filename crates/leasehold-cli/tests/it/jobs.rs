@@ -31,10 +31,11 @@ fn micros() -> u128 {
 }
 
 /// The end of a process and its exit code, in a thread of its own.
-fn await_end(mut process: Child) -> thread::JoinHandle<(u128, Option<i32>)> {
+fn await_end(process: Child) -> thread::JoinHandle<(u128, Option<i32>)> {
     thread::spawn(move || {
-        let status = process.wait().unwrap();
-        (micros(), status.code())
+        let output = process.wait_with_output().unwrap();
+        eprint!("{}", stderr(&output));
+        (micros(), output.status.code())
     })
 }
 
