@@ -124,7 +124,7 @@ fn a_guardian_that_is_stopped_before_its_first_report_goes_on() {
 fn a_runner_that_is_stopped_before_the_command_begins_loses_it_in_time() {
     let (_server, fixture) = Fixture::redis();
     let script = "echo $$ > child; exec sleep 1000";
-    let run = fixture.run_script(&["--ttl", "2s", "job"], script).spawn();
+    let run = fixture.run_script(&["--ttl", "6s", "job"], script).spawn();
     let run = run.unwrap();
     let guardian = stop_new_guardian(run.id());
     // The runner sends its order meanwhile. Is it too slow, there is nothing to see here.

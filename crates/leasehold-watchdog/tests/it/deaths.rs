@@ -114,8 +114,8 @@ async fn a_client_is_dead_when_all_its_processes_have_ended() {
     fixture.wait_until_free("lock").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stuck_store_does_not_delay_another() {
+/// How long the release at one store takes while another one is stuck.
+async fn release_beside_a_stuck_store() -> Duration {
     let other = RedisServer::start();
     let store = StoreSettings::new(other.url());
     let (fixture, _node) = Fixture::with_settings(|settings| settings.stores.push(store)).await;
@@ -132,8 +132,21 @@ async fn a_stuck_store_does_not_delay_another() {
     actor.signal(Signal::KILL);
     fixture.wait_until_free("lock").await;
     let took = start.elapsed();
-    assert!(took < Duration::from_millis(1_800), "{took:?}");
     // The release is repeated until the store replies.
     other.cont();
     eventually(SOON, || other.cli(&["EXISTS", record]) == "0");
+    took
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stuck_store_does_not_delay_another() {
+    let mut times = Vec::new();
+    // Behind the other store, it would take two seconds every time.
+    while times
+        .last()
+        .is_none_or(|took| *took > Duration::from_millis(1_800))
+    {
+        times.push(release_beside_a_stuck_store().await);
+        assert!(times.len() < 9, "{times:?}");
+    }
 }

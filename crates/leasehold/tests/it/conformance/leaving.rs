@@ -16,7 +16,8 @@ use crate::leftovers::{is_subscribed, nothing_is_left, queue_length};
 use crate::recording_store::{RecordingStore, Valve};
 use crate::waiters::{SOON, poll_once, soon, spawn_polled, spawn_waiter};
 
-const SHORT: Duration = Duration::from_millis(100);
+/// Longer than a request takes, also on a busy machine.
+const SHORT: Duration = Duration::from_secs(2);
 
 type Limited = JoinHandle<Option<Guard>>;
 
