@@ -103,13 +103,14 @@ async fn a_replica_that_the_sentinels_name_is_not_used_as_master() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_sentinels_a_connection_works_until_it_breaks() {
     let mut set = SentinelSet::start();
+    let master = set.master();
     let store = open(&set.url()).await;
     works(&*store).await;
     for sentinel in 0..set.sentinels().len() {
         set.sentinel_mut(sentinel).kill9();
     }
     works(&*store).await;
-    set.servers()[set.master()].cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    set.servers()[master].cli(&["CLIENT", "KILL", "TYPE", "normal"]);
     let mut last = None;
     eventually_async(LONG, async || {
         let reply = send(&*store, acquire("a", 1)).await;
