@@ -68,7 +68,7 @@ const TABLE: &[Known] = &[
     known("NOAUTH", "", ErrorKind::NoPassword, NO_PASSWORD),
     known("WRONGPASS", "", ErrorKind::WrongPassword, WRONG_PASSWORD),
     known("ERR", "invalid password", ErrorKind::WrongPassword, WRONG_PASSWORD),
-    known("", "of the channels", ErrorKind::Unauthorized, NO_CHANNEL),
+    known("", " channel", ErrorKind::Unauthorized, NO_CHANNEL),
     known("", "permissions to access", ErrorKind::Unauthorized, NO_KEY),
     known("", "script can't access", ErrorKind::Unauthorized, NO_KEY),
     known("", "script can't run", ErrorKind::Unauthorized, NO_COMMAND),
