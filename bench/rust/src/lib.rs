@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt as _, BufReader, stdin};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::{LocalSet, spawn_local, yield_now};
 
 /// More than any quantile needs.
 const HELD_MAX: usize = 200_000;
@@ -44,6 +44,7 @@ struct Window {
     wait_us: BTreeMap<u32, u64>,
     wait_max_us: f64,
     pair_us: BTreeMap<u32, u64>,
+    section_us: BTreeMap<u32, u64>,
     held: Vec<(u64, u64)>,
 }
 
@@ -106,7 +107,11 @@ async fn work<L: Lock>(
         }
         let from = if keep_held { monotonic() } else { 0 };
         if !args.section.is_zero() {
-            tokio::time::sleep(args.section).await;
+            // By the clock: timers are late by up to a millisecond, each runtime's by another time.
+            while acquired.elapsed() < args.section {
+                yield_now().await;
+            }
+            window.borrow_mut().section(acquired.elapsed());
         }
         if keep_held {
             window.borrow_mut().held(from, monotonic());
@@ -121,6 +126,11 @@ impl Window {
         let micros = wait.as_secs_f64() * 1e6;
         *self.wait_us.entry(bucket(micros)).or_default() += 1;
         self.wait_max_us = self.wait_max_us.max(micros);
+    }
+
+    fn section(&mut self, section: Duration) {
+        let bucket = bucket(section.as_secs_f64() * 1e6);
+        *self.section_us.entry(bucket).or_default() += 1;
     }
 
     fn held(&mut self, from: u64, to: u64) {

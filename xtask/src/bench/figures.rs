@@ -18,6 +18,8 @@ pub(super) const PAIR: &str = "pair_p50_us";
 pub(super) const SERVER_TIME: &str = "server_us_per_acquisition";
 pub(super) const SCRIPT_CALLS: &str = "script_calls_per_acquisition";
 pub(super) const SHARE_DEVIATION: &str = "share_deviation";
+pub(super) const SECTION: &str = "section_p50_us";
+pub(super) const SECTION_P99: &str = "section_p99_us";
 /// From the release in one process to the acquisition in another.
 pub(super) const CHANGE: &str = "release_to_acquisition_p50_us";
 
@@ -35,6 +37,7 @@ pub(super) struct ProcessResult {
     wait_us: Histogram,
     wait_max_us: f64,
     pair_us: Histogram,
+    section_us: Histogram,
     /// When it had the lock, from and to, in nanoseconds.
     held: Vec<(u64, u64)>,
 }
@@ -64,6 +67,7 @@ pub(super) fn from_processes(
     // Under contention a pair is a wait.
     let own = processes.iter().filter(|_| work.own_names);
     let pairs = merged(own.map(|process| &process.pair_us));
+    let sections = merged(processes.iter().map(|process| &process.section_us));
     let longest = processes.iter().map(|process| process.wait_max_us);
     let round_trips = |delay: Duration| Some(wait_p50? / 1e6 / (2 * delay).as_secs_f64());
     let figures = [
@@ -75,6 +79,8 @@ pub(super) fn from_processes(
         (PAIR, quantile(&pairs, 0.5)),
         (SERVER_TIME, each(usage.cpu_us)),
         (SCRIPT_CALLS, each(usage.scripts)),
+        (SECTION, quantile(&sections, 0.5)),
+        (SECTION_P99, quantile(&sections, 0.99)),
         (SHARE_DEVIATION, share_deviation(processes)),
         (CHANGE, median_change(processes)),
     ];

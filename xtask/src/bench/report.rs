@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::figures::{
-    CHANGE, PAIR, RATE, ROUND_TRIPS, SCRIPT_CALLS, SERVER_TIME, SHARE_DEVIATION, Spread, WAIT,
-    WAIT_MAX, WAIT_P99,
+    CHANGE, PAIR, RATE, ROUND_TRIPS, SCRIPT_CALLS, SECTION, SECTION_P99, SERVER_TIME,
+    SHARE_DEVIATION, Spread, WAIT, WAIT_MAX, WAIT_P99,
 };
 use super::libraries::LEASEHOLD;
 use super::table::{Unit, cell, number_text, table, value_text};
@@ -64,7 +64,7 @@ impl Report {
 }
 
 /// The columns of the tables. One without figures is left out.
-const COLUMNS: [(&str, &str, Unit); 10] = [
+const COLUMNS: [(&str, &str, Unit); 12] = [
     (RATE, "acquisitions/s", Unit::Count),
     (WAIT, "wait, p50", Unit::Micros),
     (ROUND_TRIPS, "in round trips", Unit::Decimal),
@@ -73,6 +73,8 @@ const COLUMNS: [(&str, &str, Unit); 10] = [
     (PAIR, "pair, p50", Unit::Micros),
     (SERVER_TIME, "server time each", Unit::Micros),
     (SCRIPT_CALLS, "scripts each", Unit::Decimal),
+    (SECTION, "section, p50", Unit::Micros),
+    (SECTION_P99, "section, p99", Unit::Micros),
     (SHARE_DEVIATION, "off an equal share", Unit::Percent),
     (CHANGE, "release to acquisition, p50", Unit::Micros),
 ];

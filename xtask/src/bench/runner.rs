@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-use super::figures::{self, Figures, ProcessResult};
+use super::figures::{self, Figures, ProcessResult, SECTION};
 use super::libraries::LibraryVariant;
 use super::machine;
 use super::servers::Servers;
@@ -18,6 +18,9 @@ use crate::tools::OwnedChild;
 /// How long a runner may take to start, which includes the admission of new masters, and to finish what is open at the
 /// end of a window.
 const TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How many times as long as requested a section may last: a runner that keeps the lock longer does less with it.
+const SECTION_MAX: f64 = 1.1;
 
 /// Measures a library variant with servers of its own. Returns its figures and the version of the library.
 pub(super) fn measure(
@@ -50,6 +53,12 @@ pub(super) fn measure(
     let results: Vec<_> = results.collect::<Result<_, _>>()?;
     let version = results.first().map(|result| result.version.clone());
     let figures = figures::from_processes(work, &results, usage, seconds);
+    let (section, requested) = (figures.get(SECTION), f64::from(work.section_us));
+    if let Some(section) = section.filter(|section| **section > SECTION_MAX * requested) {
+        return Err(format!(
+            "its sections last {section} µs instead of {requested}"
+        ));
+    }
     Ok((figures, version.unwrap_or_default()))
 }
 

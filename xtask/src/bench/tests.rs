@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::figures::{
-    CHANGE, PAIR, ProcessResult, ROUND_TRIPS, SCRIPT_CALLS, SHARE_DEVIATION, Spread, WAIT,
+    CHANGE, PAIR, ProcessResult, ROUND_TRIPS, SCRIPT_CALLS, SECTION, SHARE_DEVIATION, Spread, WAIT,
     WAIT_P99, spreads,
 };
 use super::runner::Runner;
@@ -27,6 +27,7 @@ fn process(acquisitions: u64, waits: [(u32, u64); 2], held: [(u64, u64); 2]) -> 
         "wait_us": histogram,
         "wait_max_us": 1_500.0,
         "pair_us": histogram,
+        "section_us": histogram,
         "held": held,
     });
     serde_json::from_value(result).unwrap()
@@ -56,6 +57,7 @@ fn results_of_processes_are_merged() {
         (RATE, 200.0..=200.0),
         (WAIT, 8.9..=9.2),
         (WAIT_P99, 98.0..=101.0),
+        (SECTION, 8.9..=9.2),
         (SHARE_DEVIATION, 0.5..=0.5),
         (SERVER_TIME, 25.0..=25.0),
         (SCRIPT_CALLS, 2.0..=2.0),

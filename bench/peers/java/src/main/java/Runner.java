@@ -6,7 +6,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
@@ -36,6 +35,7 @@ public final class Runner {
         private final Map<Integer, Long> waits = new TreeMap<>();
         private double waitMax;
         private final Map<Integer, Long> pairs = new TreeMap<>();
+        private final Map<Integer, Long> sections = new TreeMap<>();
         private final List<long[]> held = new ArrayList<>();
         private Exception failure;
 
@@ -58,7 +58,11 @@ public final class Runner {
             count(pairs, nanos);
         }
 
-        private void work(RLock lock) throws InterruptedException {
+        private synchronized void endedSection(long nanos) {
+            count(sections, nanos);
+        }
+
+        private void work(RLock lock) {
             boolean keepHeld = tasks == 1 && !ownNames;
             for (long asked = System.nanoTime(); asked < end; asked = System.nanoTime()) {
                 // No lease: renewed by its watchdog, as its documentation recommends.
@@ -70,7 +74,11 @@ public final class Runner {
                     return;
                 }
                 if (sectionUs > 0) {
-                    TimeUnit.MICROSECONDS.sleep(sectionUs);
+                    // By the clock, as timers are late.
+                    while (System.nanoTime() - acquired < sectionUs * 1_000L) {
+                        Thread.onSpinWait();
+                    }
+                    endedSection(System.nanoTime() - acquired);
                 }
                 if (keepHeld && held.size() < HELD_MAX) {
                     held.add(new long[] {acquired, System.nanoTime()});
@@ -115,6 +123,7 @@ public final class Runner {
                     + ",\"wait_us\":" + json(waits)
                     + ",\"wait_max_us\":" + waitMax
                     + ",\"pair_us\":" + json(pairs)
+                    + ",\"section_us\":" + json(sections)
                     + ",\"held\":" + held.stream().map(Arrays::toString).toList() + "}";
         }
     }
