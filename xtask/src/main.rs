@@ -8,6 +8,7 @@ mod dist;
 mod faults;
 mod fresh_root;
 mod manifests;
+mod matrix;
 mod model;
 mod monitoring;
 mod processes;
@@ -38,6 +39,10 @@ enum Task {
     /// Runs all tests, and prints first what they need. Installs redis-server and postgresql if they are missing; leaves
     /// no process behind.
     Test,
+    /// Runs conformance suite, directed faults and tests of the doctor on Redis 7.0 and 8.0, Valkey 8.0 and 8.1.
+    ///
+    /// The servers are packages of Debian, unpacked into target/servers. Not part of test or ci.
+    Matrix,
     /// Runs the tests and all other checks that a change must pass.
     Ci,
     /// Runs the checks of ci that start no server, with low priority.
@@ -104,6 +109,7 @@ enum Bench {
 fn main() -> ExitCode {
     let outcome = match Args::parse().task {
         Task::Test => return tasks::start(tasks::test),
+        Task::Matrix => return tasks::start(matrix::test),
         Task::Ci => return tasks::start(tasks::ci),
         Task::Checks => return tasks::start(tasks::checks),
         Task::Lint => return tasks::start(tasks::lint),

@@ -82,13 +82,18 @@ fn build_tests(steps: &mut Steps) {
 
 fn run_tests(steps: &mut Steps) {
     steps.run("tests", || {
-        let mut test = cargo_line("test --workspace --locked --no-fail-fast");
-        if env::var_os("RUST_TEST_THREADS").is_none() {
-            test.env("RUST_TEST_THREADS", TEST_THREADS);
-        }
-        run(&mut test)
+        run(&mut cargo_test("test --workspace --locked --no-fail-fast"))
     });
     steps.run("faults, the short form", faults::short);
+}
+
+/// A command of cargo that runs tests.
+pub(crate) fn cargo_test(line: &str) -> Command {
+    let mut test = cargo_line(line);
+    if env::var_os("RUST_TEST_THREADS").is_none() {
+        test.env("RUST_TEST_THREADS", TEST_THREADS);
+    }
+    test
 }
 
 /// Runs the driver under a model checker.
