@@ -8,14 +8,17 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The number of lines that are kept for a stalled reader. Older ones are dropped: the last line of a run is the reason
 /// for its exit code.
 const QUEUE_LENGTH: usize = 1_024;
 
-/// How long an exit waits until the reader takes a line.
+/// How long an exit waits until a stalled reader takes a line.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// How often an exit waits for that time if the reader would take a line, but a busy machine does not run the thread.
+const FLUSHES_MAX: u32 = 30;
 
 /// The lines for the thread that writes. Unset if there is no such thread.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
@@ -44,8 +47,17 @@ pub(crate) fn write(line: String) -> io::Result<()> {
 /// Waits until all lines are written, as long as the reader takes them.
 pub(crate) fn flush() {
     if let Some(queue) = QUEUE.get() {
-        queue.flush(FLUSH_TIMEOUT);
+        queue.flush(FLUSH_TIMEOUT, reader_is_stalled);
     }
+}
+
+fn reader_is_stalled() -> bool {
+    let stderr = io::stderr();
+    let writable = poll(
+        &mut [PollFd::new(&stderr, PollFlags::OUT)],
+        Some(&Timespec::default()),
+    );
+    writable != Ok(1)
 }
 
 fn write_line(line: &[u8]) -> io::Result<()> {
@@ -95,15 +107,17 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits until all lines are written, or until the thread has written none for a time.
-    fn flush(&self, timeout: Duration) {
+    /// Waits until all lines are written, or until the thread has written none for a time because the reader is stalled.
+    fn flush(&self, timeout: Duration, reader_is_stalled: impl Fn() -> bool) {
         let mut buffer = self.lock();
+        let mut flushes = 0;
         while !buffer.is_empty() {
             let before = buffer.written;
             let is_blocked = |buffer: &mut Buffer| !buffer.is_empty() && buffer.written == before;
             let waited = self.changed.wait_timeout_while(buffer, timeout, is_blocked);
             let (after, result) = waited.unwrap_or_else(PoisonError::into_inner);
-            if result.timed_out() {
+            flushes += u32::from(result.timed_out());
+            if result.timed_out() && (flushes >= FLUSHES_MAX || reader_is_stalled()) {
                 return;
             }
             buffer = after;
@@ -198,8 +212,27 @@ mod tests {
             // The writer is blocked from now on.
             permit
         });
-        queue.flush(interval * 4);
+        queue.flush(interval * 4, || true);
         assert_eq!(queue.lock().written, lines);
         reader.join().unwrap();
+    }
+
+    #[test]
+    fn an_exit_waits_for_a_thread_that_a_busy_machine_does_not_run() {
+        let queue: &Queue = Box::leak(Box::default());
+        queue.push(
+            "the reason for the exit code
+"
+            .to_owned(),
+        );
+        let timeouts = std::cell::Cell::new(0);
+        queue.flush(FLUSH_TIMEOUT, || {
+            timeouts.set(timeouts.get() + 1);
+            if timeouts.get() == 2 {
+                thread::spawn(|| queue.write_lines(|_| Ok(())));
+            }
+            false
+        });
+        assert_eq!(queue.lock().written, 1);
     }
 }

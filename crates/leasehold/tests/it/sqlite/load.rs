@@ -94,10 +94,12 @@ async fn records_of_names_that_are_used_once_are_deleted() {
     let store = fixture.open_with_clock(clock.clone()).await;
     let ten_thousand = || (0..10_000).map(|number| format!("once {number}"));
     let take = ten_thousand().map(|name| acquire(&name, 1));
-    store.apply(take.collect()).await;
     // Half of them are released, the holder of the others died.
     let free = ten_thousand().step_by(2).map(|name| release(&name, 1, 0));
-    store.apply(free.collect()).await;
+    let requests: Vec<_> = take.chain(free).collect();
+    for batch in requests.chunks(1_000) {
+        store.apply(batch.to_vec()).await;
+    }
     let info = ClientInfo::default();
     let space = space();
     let registered = store.register_client(&space, lease(1).client, &info, TTL);
