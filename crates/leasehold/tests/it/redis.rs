@@ -52,8 +52,15 @@ fn record(name: &str) -> String {
     crate::leftovers::record_key(&default_key(name))
 }
 
+/// A client. On a busy machine the first replies may be too late.
 async fn client_at(url: &str, ttl: Duration) -> Client {
-    Client::builder().ttl(ttl).connect(url).await.unwrap()
+    let mut client = None;
+    eventually_async(LONG, async || {
+        client = Client::builder().ttl(ttl).connect(url).await.ok();
+        client.is_some()
+    })
+    .await;
+    client.unwrap()
 }
 
 async fn lock(client: &Client, name: &str) -> Guard {

@@ -32,10 +32,9 @@ pub(super) async fn a_released_lock_stays_taken_until_its_end(fixture: Fixture) 
     let waiter = spawn_waiter(&client.mutex(&name).unwrap().owned_by(&Owner::new()));
     recorder.clear();
     guard.release().await.unwrap();
-    assert_eq!(
-        recorder.operations().concat()[..2],
-        ["release_after", "acquire"]
-    );
+    let operations = || recorder.operations().concat();
+    eventually_async(SOON, async || operations().len() >= 2).await;
+    assert_eq!(operations()[..2], ["release_after", "acquire"]);
 
     let info = other.holder().await.unwrap().unwrap();
     let lease = (info.lease.client, info.lease.number, info.count);
