@@ -190,7 +190,7 @@ fn signals_that_request_no_exit_have_no_effect() {
 /// A program in a pipeline with `hold`, which finishes its work when it gets a signal.
 const FINISHES_ITS_WORK: &str = "exec 2>&1; mkfifo lines; trap : INT TERM; { \
     trap stop=1 INT TERM; exec 4< lines; read -r granted <&4; echo working >&2; \
-    until test -n \"$stop\"; do sleep 0.02; done; until test -e go-on; do sleep 0.02; done; echo finished > work; \
+    until test -n \"$stop\"; do sleep 0.02; done; until test -e go-on; do sleep 0.02; done; echo finished > work; exec >&-; \
     } | leasehold hold job > lines; echo ended ${PIPESTATUS[1]}";
 
 /// Ends that program by a signal to its group.
