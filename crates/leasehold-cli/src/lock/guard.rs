@@ -56,7 +56,9 @@ impl AnyGuard {
         match job.complete().await {
             Ok(run) => Ok(Some(run)),
             Err(error) if error.kind() == ErrorKind::Lost => {
-                note!("leasehold: {error}; the run is not recorded as complete, so it may be repeated");
+                note!(
+                    "leasehold: {error}; the run is not recorded as complete, so it may be repeated"
+                );
                 Err(lost_exit_code)
             }
             Err(error) => {

@@ -508,12 +508,12 @@ fn a_terminal_is_a_caller_too() {
     drop(keyboard);
     // Nobody else closes stdin there.
     let terminal = at_terminal(&fixture.leasehold(["hold", "job"]));
-    let Running { process, lines } = Running::start(terminal);
-    let mut keyboard = process.stdin.as_ref().unwrap();
+    let Running { mut process, lines } = Running::start(terminal);
+    let mut keyboard = process.stdin.take().unwrap();
     keyboard.write_all(b"\x03").unwrap();
     assert_eq!(finish(process).status.code(), Some(130));
-    // The last output must have a reader.
-    drop(lines);
+    // The end of the keyboard would be Ctrl-D, and the last output must have a reader.
+    drop((keyboard, lines));
     assert!(!fixture.is_held("job"));
 }
 
