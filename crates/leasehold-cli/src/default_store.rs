@@ -14,7 +14,8 @@ use crate::connect;
 use crate::exit::Failure;
 use crate::lock::args::LockArgs;
 use crate::secret;
-use crate::variables::STORE;
+use crate::shell;
+use crate::variables::{NAMESPACE, STORE, TENANT};
 
 /// The file with the URL of the store of all users of this machine.
 const MACHINE_FILE: &str = "/etc/leasehold/store";
@@ -63,6 +64,29 @@ impl StoreArgs {
         Ok(self)
     }
 
+    /// The options that name this store again in another command.
+    pub(crate) fn options(&self) -> String {
+        let store = self
+            .store
+            .as_ref()
+            .filter(|_| self.origin == Origin::Option);
+        let unusual = |variable: &str, value, default: &str| {
+            let usual = env::var(variable).unwrap_or_else(|_| default.to_owned());
+            Some(value).filter(|value: &&String| **value != usual)
+        };
+        [
+            ("--store", store),
+            (
+                "--namespace",
+                unusual(NAMESPACE, &self.namespace, "leasehold"),
+            ),
+            ("--tenant", unusual(TENANT, &self.tenant, "default")),
+        ]
+        .into_iter()
+        .filter_map(|(option, value)| Some(format!(" {option} {}", shell::quote(value?))))
+        .collect()
+    }
+
     /// The clients that the locks exclude.
     pub(crate) fn scope(&self) -> &'static str {
         match &self.store {
@@ -82,6 +106,11 @@ pub(crate) fn print(store: &StoreArgs, lock: &LockArgs) {
     if lock.quiet || !is_worth {
         return;
     }
+    // An invalid store is an error, and that names it.
+    let Ok(url) = connect::url(store) else { return };
+    if url.starts_with("memory:") {
+        return;
+    }
     let (url, origin, scope) = (connect::redacted(store), store.origin, store.scope());
     let rest = match lock.verbose {
         true => format!("namespace {}, tenant {}", store.namespace, store.tenant),
@@ -97,7 +126,8 @@ fn machine_store(path: &Path) -> Result<Option<String>, Failure> {
     let read = fs::metadata(path).and_then(|metadata| Ok((metadata, fs::read_to_string(path)?)));
     let (metadata, text) = match read {
         Ok(read) => read,
-        Err(error) if is_absent(&error) => return Ok(None),
+        // A link to a file that is missing is not absent.
+        Err(error) if is_absent(&error) && fs::symlink_metadata(path).is_err() => return Ok(None),
         Err(error) => {
             let message = format!("{file}, which names the store of this machine, cannot be read");
             return Err(
@@ -120,7 +150,7 @@ fn machine_store(path: &Path) -> Result<Option<String>, Failure> {
     if is_relative(url) {
         return wrong("must have an absolute path behind sqlite:");
     }
-    if secret::password_in(url).is_some() && is_public(&metadata) {
+    if secret::password_in(url).is_some() && is_world_readable(&metadata) {
         return wrong(
             "has a password, and all users can read it: give it to a group with chmod 640, or leave the password out \
              and set LEASEHOLD_PASSWORD_FILE",
@@ -142,7 +172,7 @@ fn is_relative(url: &str) -> bool {
 }
 
 /// Whether all users can read a file.
-fn is_public(metadata: &Metadata) -> bool {
+fn is_world_readable(metadata: &Metadata) -> bool {
     metadata.mode() & 0o004 != 0
 }
 

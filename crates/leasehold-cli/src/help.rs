@@ -57,7 +57,7 @@ EXIT STATUS
   126  the command cannot be executed
   127  the command was not found
 It is never 0 if the command did not run, except with --skip-ok, or if a run with --every was complete already \
-(--done-exit-code). A run with --every whose lock was lost is never 0.
+(--done-exit-code). A run with --every whose lock was lost never exits with 0.
 
 JOBS
 With --every the command runs once in each period, whichever machines start it. The first one runs it; the others wait, \
@@ -65,11 +65,13 @@ and exit with 0 as soon as the run is complete: its command has ended with 0. A 
 no record, and one of those that wait takes over. With -n or --skip-ok they do not wait, so nobody does. A start belongs \
 to the run whose time is nearest, by the clock of the store. So starts for one run may differ by less than half a \
 period, lateness included. The times begin with the first completed run, and are forgotten after two periods without \
-one. With --anchor a start belongs to a run at most 3h 15m before its time. A machine that dies between the end of the \
+one. With --anchor a start belongs to a run from 3h 15m (at most half a \
+period) before its time, until as long before the next one. A machine that dies between the end of the \
 command and its record repeats the run.
 
 TRIAL
-A run by hand counts as one by a timer, and may be that of the next night. --no-record tries a job without that.
+A run by hand counts like a run by a timer, so the next night may be skipped. --no-record runs the job without a \
+record.
 
 ENVIRONMENT OF THE COMMAND
   LEASEHOLD_NAME      the name of the lock

@@ -60,6 +60,7 @@ fn check(names: &[String], runs: &[CompletionInfo], now: SystemTime, client: &Cl
     let overdue: Vec<_> = overdue.filter(|run| run.is_overdue(now)).collect();
     let is_missing = |name: &&String| !periodic().any(|run| run.name == **name);
     let missing: Vec<_> = names.iter().filter(is_missing).collect();
+    let is_empty = periodic().next().is_none() && names.is_empty();
     for run in &overdue {
         let ended = now.duration_since(run.finished).unwrap_or_default();
         note!(
@@ -74,7 +75,11 @@ fn check(names: &[String], runs: &[CompletionInfo], now: SystemTime, client: &Cl
         let store = client.store();
         note!("leasehold: {name} has no completed run on record, at {store}");
     }
-    match overdue.is_empty() && missing.is_empty() {
+    if is_empty {
+        let store = client.store();
+        note!("leasehold: no periodic job has a completed run on record, at {store}");
+    }
+    match overdue.is_empty() && missing.is_empty() && !is_empty {
         true => 0,
         false => OVERDUE,
     }

@@ -19,7 +19,7 @@ use crate::exit::Failure;
 const EXIT_SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM];
 
 /// The other signals that end a process by default, except those of faults.
-const OTHER_ENDS: [i32; 10] = [
+const OTHER_FATAL: [i32; 10] = [
     SIGUSR1,
     SIGUSR2,
     SIGABRT,
@@ -69,8 +69,8 @@ impl Signals {
     }
 
     /// Receives the signals that request an exit, and all others that would end this process, which have no effect.
-    pub(crate) fn listen_for_exit() -> Result<Self, Failure> {
-        let others = OTHER_ENDS.into_iter().chain(REAL_TIME);
+    pub(crate) fn listen_for_hold() -> Result<Self, Failure> {
+        let others = OTHER_FATAL.into_iter().chain(REAL_TIME);
         Self::receive(EXIT_SIGNALS.into_iter().chain(others).collect())
     }
 

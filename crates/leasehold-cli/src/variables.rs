@@ -106,7 +106,8 @@ fn similar(name: &str) -> Option<&'static str> {
     let distances = KNOWN.map(|known| (distance(name, known), known));
     let (typos, known) = distances.into_iter().min()?;
     let is_extended = name.starts_with("LEASEHOLD_STORE_");
-    match typos <= TYPOS_MAX {
+    let rest = name.strip_prefix(PREFIX).map_or(name.len(), str::len);
+    match typos <= TYPOS_MAX.min(rest / 3) {
         true => Some(known),
         false => is_extended.then_some(STORE),
     }

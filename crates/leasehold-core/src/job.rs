@@ -32,7 +32,7 @@ pub const KEEP_MAX: Duration = Duration::from_secs(3_650 * SECONDS_PER_DAY);
 /// the time of a timer, and an earlier start is the trial of a person. Starts are early by clocks, by summer time, and by
 /// a zone up to UTC+3 if its user takes the anchor, which is in UTC, for local time. No zone has an offset near this
 /// time, so no such timer is at the boundary of two slots.
-const EARLY_MAX: Duration = Duration::from_secs(3 * 60 * 60 + 15 * 60);
+const LEAD_MAX: Duration = Duration::from_secs(3 * 60 * 60 + 15 * 60);
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
@@ -84,13 +84,13 @@ impl Slots {
     /// The slot of a start: the last one that begins at this time or before.
     #[must_use]
     pub fn slot(&self, start: StoreTime) -> i64 {
-        saturated((self.offset(start) + self.early()).div_euclid(self.period()))
+        saturated((self.offset(start) + self.lead()).div_euclid(self.period()))
     }
 
     /// The time from which starts belong to a slot. `None`: it is before the epoch of the clock, or too late for it.
     #[must_use]
-    pub fn begin(&self, slot: i64) -> Option<StoreTime> {
-        self.after_anchor(slot, -self.early())
+    pub fn start_of(&self, slot: i64) -> Option<StoreTime> {
+        self.after_anchor(slot, -self.lead())
     }
 
     /// The last slot whose time has come.
@@ -128,10 +128,10 @@ impl Slots {
     }
 
     /// How long before the time of a slot a start belongs to it. With half a period it belongs to the nearest slot.
-    fn early(&self) -> i128 {
+    fn lead(&self) -> i128 {
         let half = self.period() / 2;
         match self.chosen {
-            true => half.min(EARLY_MAX.as_micros() as i128),
+            true => half.min(LEAD_MAX.as_micros() as i128),
             false => half,
         }
     }

@@ -76,7 +76,8 @@ pub enum Cause {
     Unreachable,
     /// Too few replicas acknowledged a renewal in time.
     NotReplicated,
-    /// The renewal was not sent in time: this process was stopped, or too busy.
+    /// The renewal was not sent in time: this process was stopped or too busy, or work blocked its runtime. Such work
+    /// belongs into `spawn_blocking`.
     Paused,
     /// It was held for longer than the longest time allowed, and is not renewed any more.
     HeldTooLong,
@@ -125,9 +126,8 @@ impl fmt::Display for Cause {
             Self::Unreachable => "the store did not confirm a renewal",
             Self::NotReplicated => "too few replicas acknowledged a renewal in time",
             Self::Paused => {
-                "the renewal was not sent in time: the process was paused, or work blocked its runtime, which \
-                 belongs into spawn_blocking"
-            },
+                "the renewal was not sent in time: the process was paused, or its runtime was blocked"
+            }
             Self::HeldTooLong => "it was held for longer than allowed",
             Self::Released => "its client was shut down",
             Self::OtherProcess => "it belongs to the process that this one was forked from",

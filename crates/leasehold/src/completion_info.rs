@@ -62,7 +62,7 @@ impl CompletionInfo {
             period: run.slots.map(|slots| slots.period.as_duration()),
             slot: time(Slots::time, 0),
             next_slot: time(Slots::time, 1),
-            valid_until: time(Slots::begin, 1),
+            valid_until: time(Slots::start_of, 1),
             started: system_time(run.started_at),
             finished: system_time(run.finished_at),
             exit_code: run.exit_code,

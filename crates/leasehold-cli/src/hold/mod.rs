@@ -24,7 +24,7 @@ use crate::{duration, json};
 const EXPLANATION_DELAY: Duration = Duration::from_secs(1);
 
 pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failure> {
-    let mut signals = Signals::listen_for_exit()?;
+    let mut signals = Signals::listen_for_hold()?;
     let mut caller = Caller::listen(&args.name)?;
     let watchdog = args.watchdog.settings()?;
     let request = Request {
@@ -225,8 +225,8 @@ impl EndRequests<'_> {
                 "leasehold: {name}: {signal} does not release the lock; the end of stdin does"
             ),
             false => note!(
-                "leasehold: {name}: {signal} does not release the lock: the program has ended, but another process has \
-                 its pipe to stdin; a second {signal} releases the lock"
+                "leasehold: {name}: {signal} does not release the lock: the process that started hold has ended, but \
+                 stdin is still open; a second {signal} releases the lock"
             ),
         }
     }

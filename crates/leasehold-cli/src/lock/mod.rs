@@ -126,10 +126,10 @@ impl Request<'_> {
         refuse_to_wait_for_itself(mutex).await?;
         let progress = Progress::new(self.args, mutex, client, begun);
         let acquired = progress.run(confirmed(self.args, &target, begun)).await?;
-        if let (Some(Acquired::Held(_)), Target::Job(job)) = (&acquired, &target)
-            && let Ok(Some(last)) = job.last_run().await
+        if let Some(Acquired::Held(AnyGuard::Job(job))) = &acquired
+            && let Some(last) = job.last_run()
         {
-            self.plan.print_other_job(self.program, &last);
+            self.plan.print_other_job(self.program, last);
         }
         Ok(acquired)
     }

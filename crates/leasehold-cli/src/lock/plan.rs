@@ -8,7 +8,7 @@ use leasehold::{Client, CompletionInfo, Election, Guard, Job, Mutex};
 use super::args::LockArgs;
 use super::guard::Acquired;
 use super::health::Health;
-use crate::args::{Anchor, JobArgs, OnceCommand, RunArgs, RunCommand};
+use crate::args::{Anchor, JobArgs, OnceCommand, RunArgs, RunCommand, StoreArgs};
 use crate::exit::Failure;
 use crate::{duration, jobs, output, shell};
 
@@ -130,6 +130,7 @@ impl<'a> Plan<'a> {
         &self,
         args: &LockArgs,
         program: &str,
+        store: &StoreArgs,
         run: &CompletionInfo,
     ) -> u8 {
         let at_terminal = stderr().is_terminal() && !args.quiet;
@@ -142,7 +143,7 @@ impl<'a> Plan<'a> {
         }
         self.print_other_job(program, run);
         if at_terminal {
-            let reset = reset(run);
+            let reset = reset(run, store);
             note!("leasehold: to run it all the same, add --no-record, or first: {reset}");
         }
         match self {
@@ -183,7 +184,12 @@ impl<'a> Plan<'a> {
 
     /// Prints at a terminal what a run has recorded, also for a quiet run: a person who tries a job must know that the
     /// next start may not run it.
-    pub(crate) fn print_record(&self, args: &RunArgs, run: Option<&CompletionInfo>) {
+    pub(crate) fn print_record(
+        &self,
+        args: &RunArgs,
+        store: &StoreArgs,
+        run: Option<&CompletionInfo>,
+    ) {
         let Self::Job { options, .. } = self else {
             return;
         };
@@ -198,7 +204,7 @@ impl<'a> Plan<'a> {
                 describe(run),
                 until.unwrap_or_default()
             );
-            note!("leasehold: to undo that: {}", reset(run));
+            note!("leasehold: to undo that: {}", reset(run, store));
         } else if options.no_record && !args.lock.quiet {
             note!(
                 "leasehold: {}: nothing was recorded; the next start runs it unless it was complete before",
@@ -215,11 +221,15 @@ fn describe(run: &CompletionInfo) -> String {
 }
 
 /// The command that removes the record of a run.
-fn reset(run: &CompletionInfo) -> String {
+fn reset(run: &CompletionInfo, store: &StoreArgs) -> String {
     let key = run.key.as_deref().map(shell::quote);
     let key = key.map(|key| format!(" --key {key}"));
     let name = shell::quote(&run.name);
-    format!("leasehold jobs --reset {name}{}", key.unwrap_or_default())
+    let options = store.options();
+    format!(
+        "leasehold jobs --reset {name}{}{options}",
+        key.unwrap_or_default()
+    )
 }
 
 /// A lock, a job or a leadership to be acquired.

@@ -57,7 +57,7 @@ async fn run_until(
     let (client, mut guard) = match request.acquire(interruption).await? {
         Outcome::Acquired(client, guard) => (client, guard),
         Outcome::Completed(run) => {
-            return Ok(plan.print_completed(&args.lock, request.program, &run));
+            return Ok(plan.print_completed(&args.lock, request.program, store, &run));
         }
         Outcome::Refused => return Ok(refusal_code(args)),
         Outcome::Interrupted(signal) => return Ok(exit::by_signal(signal)),
@@ -90,7 +90,7 @@ async fn run_until(
         print_held(args, held, to_the_end && !waived);
     }
     if let Ok(run) = &completed {
-        plan.print_record(args, run.as_ref());
+        plan.print_record(args, store, run.as_ref());
     }
     match outcome {
         // The lock was held when the run was complete.
@@ -135,7 +135,7 @@ fn refusal_code(args: &RunArgs) -> u8 {
 }
 
 /// The end of a command that was started.
-struct Ended {
+struct CommandEnd {
     code: u8,
     /// Whether it was stopped because of its lock.
     cut_off: bool,
@@ -149,7 +149,7 @@ async fn run_command(
     held: &AnyGuard,
     signals: &mut Signals,
     watchdog: Option<&Watchdog>,
-) -> Result<Ended, Failure> {
+) -> Result<CommandEnd, Failure> {
     let mutex = client.mutex(&args.name)?;
     let guard: &Guard = held;
     let environment = environment::of(guard, held.term(), client.store(), store);
@@ -197,7 +197,7 @@ async fn run_command(
     };
     let cut_off = supervisor.cut_off;
     child.dismiss_guardian().await;
-    Ok(Ended { code, cut_off })
+    Ok(CommandEnd { code, cut_off })
 }
 
 /// Releases the lock. `false` if it was not held to the end.

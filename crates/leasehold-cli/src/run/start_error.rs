@@ -96,7 +96,7 @@ fn no_such_program(lock: &str, command: &[OsString]) -> String {
     let path = env::var_os("PATH").unwrap_or_default();
     let path = path.to_string_lossy();
     format!(
-        "it is in no directory of PATH ({path}); write its path, or set PATH. The lock's name is {}",
+        "it is in no directory of PATH ({path}); write its path, or set PATH; {} is the name of the lock",
         quote(lock)
     )
 }

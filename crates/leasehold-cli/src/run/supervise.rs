@@ -71,13 +71,16 @@ impl Supervisor<'_> {
         };
         if !self.child.empty {
             if !self.args.wait_all {
-                // A signal to all has ended the command, and is about to end the others.
-                let _ = tokio::time::timeout(BACKGROUND_END_TIMEOUT, self.child.all_ended()).await;
-                self.report_left();
+                if self.signals.requested_exit() {
+                    // The signal has ended the command, and is about to end the others.
+                    let ended = self.child.all_ended();
+                    let _ = tokio::time::timeout(BACKGROUND_END_TIMEOUT, ended).await;
+                }
+                self.report_remaining();
             } else {
-                let left = self.child.tree.members().len();
+                let remaining = self.child.tree.members().len();
                 if self.args.lock.verbose {
-                    let processes = output::count(left, "background process");
+                    let processes = output::count(remaining, "background process");
                     self.print_message(format_args!("waiting for {processes}"));
                 }
                 if let Err(code) = self.wait_for(WaitTarget::AllProcesses).await {
@@ -89,14 +92,14 @@ impl Supervisor<'_> {
     }
 
     /// Reports the background processes that go on without the lock.
-    fn report_left(&self) {
-        let left = self.child.tree.members().len();
+    fn report_remaining(&self) {
+        let remaining = self.child.tree.members().len();
         // The last ones may have ended meanwhile.
-        if left == 0 || self.args.lock.quiet {
+        if remaining == 0 || self.args.lock.quiet {
             return;
         }
-        let processes = output::count(left, "background process");
-        match (self.signals.requested_exit(), left) {
+        let processes = output::count(remaining, "background process");
+        match (self.signals.requested_exit(), remaining) {
             (true, _) => self.print_message(format_args!(
                 "{processes} of the command had not ended yet when the lock was released"
             )),

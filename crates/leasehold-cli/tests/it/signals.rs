@@ -67,8 +67,6 @@ fn background_processes_that_a_signal_ends_do_not_run_on() {
         stderr(&run.ends_with(143))
     });
     let messages: Vec<_> = messages.filter(|text| !text.is_empty()).collect();
-    // A machine may be too busy to end them in time.
-    assert!(messages.len() < 10, "{messages:?}");
     assert!(!messages.concat().contains(" on without"), "{messages:?}");
 
     let script = "(trap '' TERM; echo in; exec sleep 1000) 2> /dev/null & echo $! > left; wait";

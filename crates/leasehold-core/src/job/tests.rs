@@ -358,10 +358,10 @@ proptest! {
             prop_assert_eq!(slots.slot(time), slot);
             prop_assert_eq!(slots.last_begun(time), slot);
         }
-        if let Some(begin) = slots.begin(slot) {
+        if let Some(begin) = slots.start_of(slot) {
             prop_assert!(begin <= time && slots.slot(begin) == slot);
         }
-        if let Some(end) = slots.begin(slot + 1) {
+        if let Some(end) = slots.start_of(slot + 1) {
             prop_assert!(end > time && slots.slot(end) == slot + 1);
         }
     }

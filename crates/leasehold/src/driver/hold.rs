@@ -33,7 +33,7 @@ pub(crate) struct Hold {
     /// Whether the lease may be handed off to another task.
     handoff: bool,
     /// Whether its release frees the lock at once, whatever is required later.
-    without_min_hold: AtomicBool,
+    min_hold_waived: AtomicBool,
     released: bool,
 }
 
@@ -67,7 +67,7 @@ impl Hold {
             slot: None,
             begun,
             handoff: true,
-            without_min_hold: AtomicBool::new(false),
+            min_hold_waived: AtomicBool::new(false),
             released: false,
         }
     }
@@ -180,21 +180,23 @@ impl Hold {
 
     /// From now on the release of the lease keeps the lock taken until `duration` has passed, unless that was waived.
     pub(crate) fn require_min_hold(&self, duration: Duration) {
-        if self.without_min_hold.load(Ordering::Relaxed) {
-            return;
-        }
         let context = &self.driver.context;
         let now = context.clock.now();
-        let min_hold = MinHold::begin(duration, now);
-        self.lease.lock().require_min_hold(min_hold, now);
+        let mut inner = self.lease.lock();
+        if self.min_hold_waived.load(Ordering::Relaxed) {
+            return;
+        }
+        inner.require_min_hold(MinHold::begin(duration, now), now);
+        drop(inner);
         // It is listed until then.
         self.driver.presence.extend(context, duration);
     }
 
     /// From now on the release of the lease frees the lock at once.
     pub(crate) fn waive_min_hold(&self) {
-        self.without_min_hold.store(true, Ordering::Relaxed);
-        self.lease.lock().min_hold = None;
+        let mut inner = self.lease.lock();
+        self.min_hold_waived.store(true, Ordering::Relaxed);
+        inner.min_hold = None;
     }
 
     /// Leaves the lease, and waits until the store has confirmed it. An error says that the lease was lost
@@ -204,8 +206,8 @@ impl Hold {
             return Err(self.lost(Cause::OtherProcess));
         }
         let expires = self.expires();
-        let (before, left) = self.leave(false);
-        let Some((release, posted)) = left else {
+        let (before, release) = self.leave(false);
+        let Some((release, posted)) = release else {
             return match before {
                 State::Lost(cause) => Err(self.lost(cause)),
                 _ => Ok(()),
@@ -296,31 +298,33 @@ impl Hold {
         let held_for = now.since(self.begun);
         report(|| metrics::histogram!("leasehold_hold_seconds").record(held_for));
         let mut inner = lease.lock();
-        let (before, whole) = (inner.lease.hold_state(self.id, now), inner.lease.state(now));
-        let healthy = whole.is_held() && inner.lease.holds().term(self.id) == Some(Term::Renewed);
-        if whole.is_lost() {
+        let (hold_state, lease_state) =
+            (inner.lease.hold_state(self.id, now), inner.lease.state(now));
+        let healthy =
+            lease_state.is_held() && inner.lease.holds().term(self.id) == Some(Term::Renewed);
+        if lease_state.is_lost() {
             // Others may do the work that was cut off. No repetition of the release begins a minimum hold either.
             inner.min_hold = None;
         }
         inner.lease.leave(self.id, now);
         let count = inner.lease.holds().count();
         if inner.lease.state(now) == State::Lost(Cause::Released) {
-            return (before, None);
+            return (hold_state, None);
         }
         let suits = healthy && self.handoff && !inner.has_min_hold(now);
         if count == 0 && suits && hand_off(driver, lease, &mut inner, now) {
-            return (before, None);
+            return (hold_state, None);
         }
         let release = lease.release(&inner, count, now);
         if count > 0 {
             let posted = driver.batcher.post(release.request(now));
             drop(inner);
             driver.renewer.revisit(lease);
-            return (before, Some((release, Some(posted))));
+            return (hold_state, Some((release, Some(posted))));
         }
         let head = inner.head.take();
         drop(inner);
-        if !whole.is_lost() {
+        if !lease_state.is_lost() {
             lease.report(StateKind::Lost(Cause::Released));
         }
         driver.renewer.remove(lease);
@@ -328,7 +332,7 @@ impl Hold {
         let request = || release.request(now);
         let followed = head.and_then(|head| head.follow(driver, &lease.key, request));
         let posted = followed.or_else(|| post.then(|| driver.batcher.post(request())));
-        (before, Some((release, posted)))
+        (hold_state, Some((release, posted)))
     }
 
     /// When the lease has expired in the store at the latest.

@@ -254,8 +254,7 @@ impl Job {
     /// Changes nothing.
     pub async fn last_run(&self) -> Result<Option<CompletionInfo>> {
         let observation = self.read(Duration::ZERO).await?;
-        let stored = self.stored(&observation)?;
-        Ok(stored.map(|(annotation, run)| self.info(annotation, &run)))
+        self.last(&observation)
     }
 
     /// Removes the record of the last run, so that the job is run again. Returns whether there was one.
@@ -338,6 +337,7 @@ impl Job {
         };
         Ok(Begun::Run(Run {
             job: self.clone(),
+            last: self.last(&observation)?,
             slots,
             requested_at,
             started_at: observation.now,
@@ -393,6 +393,11 @@ impl Job {
         let run = self.info(annotation, &run);
         report_job_success(&run);
         Ok(Progress::Completed(run))
+    }
+
+    fn last(&self, observation: &Observation) -> Result<Option<CompletionInfo>> {
+        let stored = self.stored(observation)?;
+        Ok(stored.map(|(annotation, run)| self.info(annotation, &run)))
     }
 
     /// The completion that a store has.

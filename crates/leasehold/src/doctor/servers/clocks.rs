@@ -53,8 +53,8 @@ pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl, topology: &Topology) -> Opt
         "the clocks of {} and {} are {} apart (+/- {})",
         first.0.name,
         last.0.name,
-        millis(apart),
-        millis(error)
+        format_offset(apart),
+        format_offset(error)
     );
     if off <= drift {
         return Some(Finding::ok(CHECK, observed));
@@ -70,7 +70,7 @@ pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl, topology: &Topology) -> Opt
     let third = ttl.as_duration() / 3;
     let because = format!(
         "when another node takes over, leases end earlier or later by as much; {} are allowed for",
-        millis(i64::try_from(drift.as_micros()).unwrap_or(i64::MAX))
+        format_offset(i64::try_from(drift.as_micros()).unwrap_or(i64::MAX))
     );
     let finding = match off > third {
         true => Finding::danger(CHECK, observed),
@@ -86,7 +86,10 @@ fn certainly(micros: i64, error: i64) -> Duration {
 }
 
 fn shown(clock: ClockFacts) -> String {
-    let (off, error) = (millis(clock.ahead.saturating_abs()), millis(clock.error));
+    let (off, error) = (
+        format_offset(clock.ahead.saturating_abs()),
+        format_offset(clock.error),
+    );
     let way = if clock.ahead < 0 {
         "behind"
     } else {
@@ -96,7 +99,7 @@ fn shown(clock: ClockFacts) -> String {
 }
 
 /// A time in a unit that suits it.
-fn millis(micros: i64) -> String {
+fn format_offset(micros: i64) -> String {
     let seconds = micros / 1_000_000;
     match seconds {
         ..10 => format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100),

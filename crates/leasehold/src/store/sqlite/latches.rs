@@ -31,7 +31,7 @@ pub(super) fn arrive(
     let status = match kept {
         Some(status) => status,
         None => {
-            make(db, key, arrival.count)?;
+            create(db, key, arrival.count)?;
             LatchStatus {
                 arrived: 0,
                 count: arrival.count.get(),
@@ -130,7 +130,7 @@ fn find(db: &Connection, key: &Key, now: StoreTime) -> Result<Option<LatchStatus
 }
 
 /// Stores a latch without arrivals in the place of an expired one.
-fn make(db: &Connection, key: &Key, count: LatchCount) -> Result<(), Fault> {
+fn create(db: &Connection, key: &Key, count: LatchCount) -> Result<(), Fault> {
     remove(db, key)?;
     let (namespace, tenant, name) = columns(key);
     db.prepare_cached(

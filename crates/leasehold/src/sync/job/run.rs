@@ -99,6 +99,12 @@ impl JobGuard {
         self.run.complete(&self.guard).await
     }
 
+    /// The completed run before this one, as it was recorded when the lock was acquired. `None`: none was.
+    #[must_use]
+    pub fn last_run(&self) -> Option<&CompletionInfo> {
+        self.run.last.as_ref()
+    }
+
     /// Releases the lock. If the run is not complete, the lock stays taken for the time of [`Job::retry_after`].
     ///
     /// # Errors
@@ -136,6 +142,8 @@ impl fmt::Debug for JobGuard {
 /// A run that has begun.
 pub(crate) struct Run {
     pub(super) job: Job,
+    /// The completed run before this one.
+    pub(super) last: Option<CompletionInfo>,
     pub(super) slots: Option<Slots>,
     pub(super) requested_at: StoreTime,
     pub(super) started_at: StoreTime,

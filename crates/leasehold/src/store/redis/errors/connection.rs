@@ -39,7 +39,7 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
         }
         None => {
             let (kind, advice) = unreachable(error, &words, &address.endpoint);
-            // The words of a parser tell nobody more.
+            // The message of the parser does not help a user.
             match error.kind() {
                 redis::ErrorKind::Parse => Error::new(kind, advice),
                 _ => error_of(kind, advice).with_source(error.clone()),

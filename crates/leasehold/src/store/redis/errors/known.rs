@@ -79,7 +79,7 @@ const TABLE: &[Known] = &[
     known("READONLY", "", ErrorKind::Store,
         "this server is a read-only replica; connect to its master"),
     transient("", NOT_ADMITTED,
-        "new, restarted or replicated, so it may have forgotten locks. It is kept out for the longest ttl; the \
+        "new, restarted or replicated, so it may have forgotten locks and is kept out for the longest ttl; the \
          first use needs all masters"),
     transient("LOADING", "",
         "the server is still loading its data; try again when it is done"),
