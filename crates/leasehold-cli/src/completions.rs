@@ -14,7 +14,7 @@ use leasehold::Client;
 
 use crate::args::{Cli, CompletionsArgs, StoreArgs};
 use crate::connect;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::output;
 use crate::shell;
 
@@ -172,8 +172,7 @@ fn parse(words: &[String]) -> Option<(ArgMatches, &str)> {
 }
 
 fn print_names(store: &StoreArgs, given: &[String], prefix: &str) -> Option<()> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().build().ok()?;
+    let runtime = exit::start_runtime(tokio::runtime::Builder::new_current_thread()).ok()?;
     let names = runtime.block_on(async {
         let names = tokio::time::timeout(STORE_TIMEOUT, held_names(store));
         names.await.ok().flatten()

@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -19,6 +21,9 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 /// Held elsewhere, and the caller does not want to wait.
 pub(crate) const REFUSED: u8 = 75;
+
+/// How many more files a command must be able to open. It opens about 15, and connects anew after a failure.
+const OPEN_FILES: usize = 24;
 
 /// The exit code for a signal.
 pub(crate) fn by_signal(signal: i32) -> u8 {
@@ -147,8 +152,21 @@ pub(crate) fn with_options(mut message: String) -> String {
 
 /// Starts a runtime of this kind.
 pub(crate) fn start_runtime(mut kind: Builder) -> Result<Runtime, Failure> {
+    check_open_files()?;
     let runtime = kind.enable_all().build();
     runtime.map_err(|error| Failure::own("the runtime could not be started", error))
+}
+
+/// Checks that as many files can be opened as a command needs. A runtime that cannot open its own panics, and a command
+/// that opens them later could lose its lock.
+fn check_open_files() -> Result<(), Failure> {
+    let opened = (0..OPEN_FILES).map(|_| io::stderr().as_fd().try_clone_to_owned());
+    let opened: io::Result<Vec<OwnedFd>> = opened.collect();
+    opened.map(drop).map_err(|error| {
+        let message = format!("{OPEN_FILES} more open files are needed");
+        Failure::own(message, error)
+            .with_detail("raise the limit of open files (ulimit -n, or LimitNOFILE= of a unit)")
+    })
 }
 
 /// The message of an error with all its causes, in the words of the command line.

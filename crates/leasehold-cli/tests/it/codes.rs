@@ -296,3 +296,41 @@ fn background_processes_are_reported_or_waited_for() {
     assert_eq!(code(&mut waiting), 0);
     assert_eq!(fixture.read("out"), "late\nlate\nlate\n");
 }
+
+/// No limit is a panic, and one that is too low is named, also by a command that could begin with it.
+#[test]
+fn too_few_open_files_are_an_error_that_says_what_to_do() {
+    let fixture = Fixture::new();
+    let commands = [
+        "run job true",
+        "once job --key a true",
+        "elect job --value v true",
+        "hold job",
+        "ls",
+        "show job",
+        "leader job",
+        "watch job",
+        "jobs",
+        "release job",
+        "doctor",
+        "watchdog",
+    ];
+    let limited = |files: u32, command: &str| {
+        let script = format!("ulimit -n {files}; exec leasehold {command}");
+        let output = fixture.shell(&script).run_to_end();
+        (output.status.code(), stderr(&output))
+    };
+    let advice = "; raise the limit of open files (ulimit -n, or LimitNOFILE= of a unit)\n";
+    for command in commands {
+        for files in (4..=12).chain([20, 26]) {
+            let (code, message) = limited(files, command);
+            assert_eq!(code, Some(125), "{files}, {command}: {message}");
+            assert!(message.ends_with(advice), "{files}, {command}: {message}");
+        }
+    }
+    // It may inherit some.
+    for files in 40..=48 {
+        let (code, message) = limited(files, "run job true");
+        assert_eq!((code, &*message), (Some(0), ""), "{files}");
+    }
+}
