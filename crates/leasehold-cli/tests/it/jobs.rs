@@ -518,7 +518,21 @@ fn overdue_jobs_fail_a_check_and_are_metrics() {
     let listed = checked("jobs", &printed);
     assert_eq!((code, &listed["jobs"][0]["overdue"]), (1, &true.into()));
 
-    let metrics = stdout(&jobs(&fixture, &["--prometheus"]));
+    are_metrics(&fixture, now);
+    // Another program that runs the job after that.
+    let late = fixture.leasehold(["run", "-q", "--every", "1d", "daily", "--", "true"]);
+    let late = { late }.run_to_end();
+    let expected = "daily: the record is of a run of sh --every 1d, and this is true --every 1d; ";
+    assert!(
+        late.status.success() && stderr(&late).contains(expected),
+        "{late:?}"
+    );
+    assert_eq!(check(&["daily"]).0, 0);
+}
+
+/// The two periodic jobs, of which `daily` is overdue since less than an hour.
+fn are_metrics(fixture: &Fixture, now: f64) {
+    let metrics = stdout(&jobs(fixture, &["--prometheus"]));
     let lines: Vec<_> = metrics.lines().collect();
     assert_eq!(lines.len(), 8, "{metrics}");
     assert_eq!(
@@ -532,15 +546,6 @@ fn overdue_jobs_fail_a_check_and_are_metrics() {
     );
     let ago = now - overdue_at.parse::<f64>().unwrap();
     assert!((0.0..3600.0).contains(&ago), "{metrics}");
-    // Another program that runs the job after that.
-    let late = fixture.leasehold(["run", "-q", "--every", "1d", "daily", "--", "true"]);
-    let late = { late }.run_to_end();
-    let expected = "daily: the record is of a run of sh --every 1d, and this is true --every 1d; ";
-    assert!(
-        late.status.success() && stderr(&late).contains(expected),
-        "{late:?}"
-    );
-    assert_eq!(check(&["daily"]).0, 0);
     assert!(
         lines[7].contains(r#"{name="with \"quotes\" \\ and more"}"#),
         "{metrics}"
