@@ -208,8 +208,8 @@ fn refuse_other_user(directory: &Path) -> Result<(), Failure> {
     match existing {
         Some((path, owner)) if owner != 0 && owner != geteuid().as_raw() => {
             Err(Failure::usage(format!(
-                "the state directory {} would be in {}, which belongs to another user (uid {owner}): set HOME and \
-             XDG_STATE_HOME to your own, as sudo -H does, or {NAME_A_STORE}",
+                "the state directory {} is in {}, which belongs to another user (uid {owner}): set HOME to your own and \
+                 unset XDG_STATE_HOME, as sudo -H does, or name the store by --store or LEASEHOLD_STORE",
                 directory.display(),
                 path.display()
             )))

@@ -22,6 +22,9 @@ const SHELL_SYNTAX: [char; 13] = [
     ' ', '\t', '\n', '&', '|', ';', '<', '>', '$', '`', '*', '(', '\'',
 ];
 
+const NOT_PERMITTED: &str = "this user may not execute it; check the modes of the file and its directories, and whether \
+                             it is on a mount with noexec";
+
 /// How much of a script is read for its first line.
 const FIRST_LINE_MAX: u64 = 256;
 
@@ -34,7 +37,10 @@ pub(super) fn explain(lock: &str, command: &[OsString], error: io::Error) -> Fai
             Some(file) => Some(missing_interpreter(&file)),
             None => Some(no_such_program(lock, command)),
         },
-        io::ErrorKind::PermissionDenied => find(program).and_then(|file| not_executable(&file)),
+        io::ErrorKind::PermissionDenied => {
+            let found = find(program).and_then(|file| not_executable(&file));
+            found.or_else(|| Some(NOT_PERMITTED.to_owned()))
+        }
         _ => None,
     };
     let code = match error.kind() {

@@ -26,8 +26,15 @@ async fn run(settings: Settings) -> Result<u8, Failure> {
         listen(SignalKind::terminate())?,
         listen(SignalKind::interrupt())?,
     );
+    let is_default = settings.listen == [Listen::Unix(default_socket())];
     let started = Node::start(settings).await;
-    let node = started.map_err(|error| Failure::own("the watchdog did not start", error))?;
+    let node = started.map_err(|error| {
+        let failure = Failure::own("the watchdog did not start", error);
+        match is_default {
+            true => failure.with_detail("--listen unix:PATH names another socket"),
+            false => failure,
+        }
+    })?;
     for address in node.addresses() {
         note!("leasehold: the watchdog listens at {address}");
     }

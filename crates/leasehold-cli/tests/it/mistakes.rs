@@ -8,6 +8,7 @@ use std::process::Command;
 
 use leasehold_testkit::{Masters, RedisServer, SentinelSet, eventually, free_port};
 
+use crate::containers::contained;
 use crate::stores::http_server;
 use crate::tools::{Fixture, RunToEnd, SOON, code, stderr, stdout};
 
@@ -92,6 +93,22 @@ fn a_command_that_does_not_start_is_explained() {
 }
 
 #[test]
+fn a_program_that_the_system_does_not_execute_is_explained() {
+    let fixture = Fixture::new();
+    let disk = fixture.path("disk");
+    fs::create_dir(&disk).unwrap();
+    let set_up = format!(
+        "mount -t tmpfs -o noexec none {0} && cp /bin/true {0}",
+        disk.display()
+    );
+    let run = fixture.leasehold(["run", "job", "disk/true"]);
+    let output = contained(&set_up, &run).run_to_end();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(126), "{text}");
+    assert!(text.contains("it is on a mount with noexec"), "{text}");
+}
+
+#[test]
 fn a_url_that_names_no_store_has_a_suggestion() {
     let fixture = Fixture::new();
     let schemes = "must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
@@ -149,6 +166,7 @@ fn a_server_that_does_not_suit_its_url_is_named() {
         ("HTTP", &http_server().to_string()),
         ("CA", url.split_once('?').unwrap().1),
     ];
+    // None is the message of a timeout.
     check(&Fixture::new(), "Servers", &variables);
 }
 

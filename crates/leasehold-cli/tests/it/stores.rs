@@ -127,6 +127,20 @@ fn a_person_who_names_no_store_is_told_which_one_it_is() {
     );
 }
 
+#[test]
+fn a_person_is_told_of_options_behind_the_command() {
+    let fixture = Fixture::with_store("sqlite:own.db".to_owned());
+    let told = |args: &[&str]| {
+        let mut command = fixture.leasehold(["run"]);
+        stdout(&at_terminal(command.args(args)).run_to_end())
+    };
+    let warning = "leasehold: --every behind COMMAND is an argument of true, not of leasehold: write it before NAME, or \
+                   -- before COMMAND\r\n";
+    assert_eq!(told(&["job", "true", "--every", "1d"]), warning);
+    assert_eq!(told(&["job", "--", "true", "--every", "1d"]), "");
+    assert_eq!(told(&["job", "true", "--namespace", "x"]), "");
+}
+
 /// As `sudo -E` does, which keeps HOME.
 #[test]
 fn nothing_is_created_in_the_home_of_another_user() {

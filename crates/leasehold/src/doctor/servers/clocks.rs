@@ -53,8 +53,8 @@ pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl, topology: &Topology) -> Opt
         "the clocks of {} and {} are {} apart (+/- {})",
         first.0.name,
         last.0.name,
-        format_offset(apart),
-        format_offset(error)
+        time(apart),
+        time(error)
     );
     if off <= drift {
         return Some(Finding::ok(CHECK, observed));
@@ -70,7 +70,7 @@ pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl, topology: &Topology) -> Opt
     let third = ttl.as_duration() / 3;
     let because = format!(
         "when another node takes over, leases end earlier or later by as much; {} are allowed for",
-        format_offset(i64::try_from(drift.as_micros()).unwrap_or(i64::MAX))
+        time(i64::try_from(drift.as_micros()).unwrap_or(i64::MAX))
     );
     let finding = match off > third {
         true => Finding::danger(CHECK, observed),
@@ -86,10 +86,7 @@ fn certainly(micros: i64, error: i64) -> Duration {
 }
 
 fn shown(clock: ClockFacts) -> String {
-    let (off, error) = (
-        format_offset(clock.ahead.saturating_abs()),
-        format_offset(clock.error),
-    );
+    let (off, error) = (time(clock.ahead.saturating_abs()), time(clock.error));
     let way = if clock.ahead < 0 {
         "behind"
     } else {
@@ -99,7 +96,7 @@ fn shown(clock: ClockFacts) -> String {
 }
 
 /// A time in a unit that suits it.
-fn format_offset(micros: i64) -> String {
+fn time(micros: i64) -> String {
     let seconds = micros / 1_000_000;
     match seconds {
         ..10 => format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100),
@@ -107,5 +104,24 @@ fn format_offset(micros: i64) -> String {
         600..36_000 => format!("{} min", seconds / 60),
         36_000..172_800 => format!("{} h", seconds / 3_600),
         _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_a_unit_that_suits_it() {
+        for (micros, text) in [
+            (1_250, "1.2 ms"),
+            (9_999_999, "9999.9 ms"),
+            (10_000_000, "10 s"),
+            (3_599_000_000, "59 min"),
+            (36_000_000_000, "10 h"),
+            (172_800_000_000, "2 days"),
+        ] {
+            assert_eq!(time(micros), text);
+        }
     }
 }
