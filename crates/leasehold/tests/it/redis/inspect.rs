@@ -96,7 +96,10 @@ async fn a_user_who_may_not_read_gets_an_error_with_the_remedy() {
         store.inspect(&key("a")).await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Unauthorized);
-        assert!(error.to_string().contains("allow it"), "{error}");
+        assert!(
+            error.to_string().contains("leasehold doctor prints"),
+            "{error}"
+        );
     }
 }
 

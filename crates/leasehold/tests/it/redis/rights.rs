@@ -295,6 +295,6 @@ fn assert_unauthorized(error: &Error, command: &str) {
     assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
     let message = error.to_string();
     let command = command.to_uppercase();
-    assert!(message.contains("allow it"), "{message}");
+    assert!(message.contains("leasehold doctor prints"), "{message}");
     assert!(message.contains(&command), "{command}: {message}");
 }

@@ -139,10 +139,7 @@ fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKi
             "no server listens at this address; check the address, and start the server"
         }
         _ if error.kind() == redis::ErrorKind::Parse => {
-            return (
-                ErrorKind::Store,
-                "this is not a Redis server; check host and port",
-            );
+            "this is not a Redis server; check host and port"
         }
         _ if words.contains("lookup address") => {
             "the name of the host is not known; correct it, or the DNS"
