@@ -2,6 +2,7 @@
 
 mod elections;
 mod jobs;
+mod store;
 
 use std::env;
 use std::ffi::OsString;
@@ -14,11 +15,11 @@ use leasehold::ReplicaCount;
 
 pub(crate) use self::elections::{ElectCommand, EventsArgs, LeaderArgs, address};
 pub(crate) use self::jobs::{Anchor, JobArgs, JobsArgs, OnceCommand, RunCommand};
-use crate::default_store::Origin;
+pub(crate) use self::store::{MACHINE_FILE, Origin, StoreArgs};
 use crate::lock::args::LockArgs;
 use crate::lock::watchdog::LockWatchdogArgs;
 use crate::watchdog::WatchdogArgs;
-use crate::{duration, help, hints, misplaced, variables};
+use crate::{duration, help, hints, misplaced};
 
 /// Run a command under a lock that knows when it is lost.
 #[derive(Debug, Parser)]
@@ -79,54 +80,6 @@ fn refuse_name_after_escape(arguments: &[OsString]) -> Result<(), clap::Error> {
     let message =
         format!("the name of the lock is missing before '--': leasehold {subcommand} NAME COMMAND");
     Err(Cli::command().error(ErrorKind::MissingRequiredArgument, message))
-}
-
-/// The options that name the store.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Store")]
-pub(crate) struct StoreArgs {
-    /// The store of the locks: sqlite:PATH, redis://HOST, rediss://HOST, redis+unix:PATH,
-    /// redis+sentinel://HOST,HOST,HOST/MASTER, redis+cluster://HOST,HOST or redlock://HOST,HOST,HOST
-    ///
-    /// The default is the URL in /etc/leasehold/store, or without this file a SQLite file in your state directory, for
-    /// the programs of this user on this machine. A password is refused here, because other users can read it: set LEASEHOLD_STORE or
-    /// LEASEHOLD_PASSWORD_FILE instead.
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = variables::STORE,
-        hide_env_values = true
-    )]
-    pub(crate) store: Option<String>,
-    /// A file whose first line is the store's password
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = variables::PASSWORD_FILE
-    )]
-    pub(crate) password_file: Option<PathBuf>,
-    /// The namespace of the locks; `jobs@64` has 64 buckets for a Redis Cluster
-    #[arg(
-        long,
-        global = true,
-        value_name = "TEXT",
-        env = variables::NAMESPACE,
-        default_value = "leasehold"
-    )]
-    pub(crate) namespace: String,
-    /// The tenant inside the namespace
-    #[arg(
-        long,
-        global = true,
-        value_name = "TEXT",
-        env = variables::TENANT,
-        default_value = "default"
-    )]
-    pub(crate) tenant: String,
-    #[arg(skip)]
-    pub(crate) origin: Origin,
 }
 
 /// A command with a longer help text has it on its arguments, because a comment on the variant here

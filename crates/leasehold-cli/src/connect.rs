@@ -1,15 +1,17 @@
 //! The connection to the store that the arguments name.
 
 use std::env;
+use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
 
 use leasehold::store::redacted_url;
 use leasehold::{Client, ClientBuilder, Error, ErrorKind};
 
-use crate::args::StoreArgs;
+use crate::args::{Origin, StoreArgs};
 use crate::credentials;
-use crate::default_store::{self, Origin};
+use crate::default_store;
 use crate::exit::Failure;
+use crate::lock::args::LockArgs;
 use crate::secret;
 use crate::variables::{NAMESPACE, SENTINEL_PASSWORD, STORE, TENANT};
 
@@ -113,6 +115,25 @@ pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
 pub(crate) fn redacted(args: &StoreArgs) -> String {
     let url = url(args).ok().and_then(|url| redacted_url(&url).ok());
     url.unwrap_or_else(|| "the store".to_owned())
+}
+
+/// Prints the store of a lock: with `--verbose`, and to a person at a terminal who has not named it.
+pub(crate) fn print_store(store: &StoreArgs, lock: &LockArgs) {
+    let is_named = matches!(store.origin, Origin::Option | Origin::Variable);
+    let is_worth = lock.verbose || !is_named && io::stderr().is_terminal();
+    if lock.quiet || !is_worth {
+        return;
+    }
+    // An invalid store is an error, and that names it.
+    if !url(store).is_ok_and(|url| !url.starts_with("memory:")) {
+        return;
+    }
+    let (url, origin, scope) = (redacted(store), store.origin, store.scope());
+    let rest = match lock.verbose {
+        true => format!("namespace {}, tenant {}", store.namespace, store.tenant),
+        false => "--store names another".to_owned(),
+    };
+    note!("leasehold: the store is {url} ({origin}), {scope}; {rest}");
 }
 
 /// The store's URL, with the directory of the default store in place. No other directory is created: behind a

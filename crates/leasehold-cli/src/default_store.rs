@@ -1,51 +1,22 @@
 //! The store if neither option nor variable names one: that of the machine, or a file of this user.
 
 use std::env;
-use std::fmt;
 use std::fs::{self, DirBuilder, Metadata};
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
-use crate::args::StoreArgs;
-use crate::connect;
+use crate::args::{MACHINE_FILE, Origin, StoreArgs};
 use crate::exit::Failure;
-use crate::lock::args::LockArgs;
 use crate::secret;
 use crate::shell;
 use crate::variables::{NAMESPACE, STORE, TENANT};
 
-/// The file with the URL of the store of all users of this machine.
-const MACHINE_FILE: &str = "/etc/leasehold/store";
-
 /// The fix where the default store has no directory: for a service, for example.
 const NAME_A_STORE: &str = "name a file that this user can write, such as --store sqlite:/var/lib/leasehold/locks.db, \
                             or set LEASEHOLD_STORE";
-
-/// Where the URL of the store is from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Origin {
-    #[default]
-    Option,
-    Variable,
-    /// The file of the machine.
-    Machine,
-    /// Nothing names a store.
-    Default,
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Option => "--store",
-            Self::Variable => STORE,
-            Self::Machine => MACHINE_FILE,
-            Self::Default => "default",
-        })
-    }
-}
 
 impl StoreArgs {
     /// These arguments with the store of the machine, if nothing else names one.
@@ -97,26 +68,6 @@ impl StoreArgs {
             Some(_) => "for all its clients",
         }
     }
-}
-
-/// Prints the store of a lock: with `--verbose`, and to a person at a terminal who has not named it.
-pub(crate) fn print(store: &StoreArgs, lock: &LockArgs) {
-    let is_named = matches!(store.origin, Origin::Option | Origin::Variable);
-    let is_worth = lock.verbose || !is_named && io::stderr().is_terminal();
-    if lock.quiet || !is_worth {
-        return;
-    }
-    // An invalid store is an error, and that names it.
-    let Ok(url) = connect::url(store) else { return };
-    if url.starts_with("memory:") {
-        return;
-    }
-    let (url, origin, scope) = (connect::redacted(store), store.origin, store.scope());
-    let rest = match lock.verbose {
-        true => format!("namespace {}, tenant {}", store.namespace, store.tenant),
-        false => "--store names another".to_owned(),
-    };
-    note!("leasehold: the store is {url} ({origin}), {scope}; {rest}");
 }
 
 /// The URL in a file: one line, beside comments. `None`: there is no such file. A file that is not understood is an

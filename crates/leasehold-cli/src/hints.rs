@@ -2,13 +2,12 @@
 
 use std::ffi::OsString;
 
+use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Command, CommandFactory as _};
 use leasehold::store::redacted_url;
 
-use crate::args::Cli;
-use crate::misplaced::split_duration;
+use crate::misplaced::{command, is_named, split_duration};
 use crate::{duration, secret, shell, variables};
 
 /// Options of flock, timeout and consul for `run`, and what to use instead.
@@ -329,19 +328,8 @@ fn is_of_run(option: &str, cli: &Command) -> bool {
     run.is_some_and(|run| run.get_arguments().any(|known| is_named(known, option)))
 }
 
-/// Whether an option has a name, such as `-w` or `--wait`.
-pub(crate) fn is_named(known: &Arg, name: &str) -> bool {
-    let short = known.get_short().map(|short| format!("-{short}"));
-    let long = known.get_long().map(|long| format!("--{long}"));
-    [short, long]
-        .into_iter()
-        .flatten()
-        .any(|known| known == name)
-}
-
 /// How an option of `run` is written: with the name of its value.
-pub(crate) fn usage_of_option(option: &str) -> Option<String> {
-    let cli = Cli::command();
+pub(crate) fn usage_of_option(option: &str, cli: &Command) -> Option<String> {
     let run = cli.find_subcommand("run")?;
     let known = run.get_arguments().find(|known| is_named(known, option))?;
     let takes_value = known.get_action().takes_values() && !known.is_require_equals_set();
@@ -375,13 +363,6 @@ fn of_argument(argument: &str, arguments: &[OsString], cli: &Command) -> Option<
             "leasehold show {quoted} shows one lock, leasehold ls --filter GLOB lists those that match"
         ),
     })
-}
-
-/// The command of this program that the arguments name first.
-pub(crate) fn command<'a>(arguments: &'a [OsString], cli: &Command) -> Option<&'a str> {
-    let words = arguments.iter().skip(1).filter_map(|word| word.to_str());
-    let mut commands = words.filter(|word| cli.find_subcommand(word).is_some());
-    commands.next()
 }
 
 /// The value that was given to an option.

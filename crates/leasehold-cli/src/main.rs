@@ -39,6 +39,7 @@ mod watchdog;
 
 use std::process::ExitCode;
 
+use clap::CommandFactory as _;
 use tokio::runtime::Builder;
 
 use self::args::{Cli, Command};
@@ -87,11 +88,11 @@ fn main() -> ExitCode {
 
 fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
     if cli.command.has_store() {
-        variables::warn_of_unknown(cli.command.served());
+        variables::warn_of_unknown(cli.command.served(), &Cli::command());
         cli.store = cli.store.resolved()?;
     }
     if let Some((_, lock)) = cli.command.acquired() {
-        default_store::print(&cli.store, lock);
+        connect::print_store(&cli.store, lock);
     }
     if let Some(run) = cli.command.run_args() {
         misplaced::warn_of_options(&run.command);

@@ -5,11 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
-use clap::Command;
+use clap::{Arg, Command};
 use leasehold::store::redacted_url;
 
 use crate::duration;
-use crate::hints::{command, is_named};
 
 /// The message for a name that is a part of an option.
 pub(crate) fn of_name(name: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
@@ -107,4 +106,21 @@ pub(crate) fn note_pattern(name: &str) {
     if name.contains('*') {
         note!("leasehold: {name} is the name of one lock: * does not stand for other characters");
     }
+}
+
+/// The command of this program that the arguments name first.
+pub(crate) fn command<'a>(arguments: &'a [OsString], cli: &Command) -> Option<&'a str> {
+    let words = arguments.iter().skip(1).filter_map(|word| word.to_str());
+    let mut commands = words.filter(|word| cli.find_subcommand(word).is_some());
+    commands.next()
+}
+
+/// Whether an option has a name, such as `-w` or `--wait`.
+pub(crate) fn is_named(known: &Arg, name: &str) -> bool {
+    let short = known.get_short().map(|short| format!("-{short}"));
+    let long = known.get_long().map(|long| format!("--{long}"));
+    [short, long]
+        .into_iter()
+        .flatten()
+        .any(|known| known == name)
 }

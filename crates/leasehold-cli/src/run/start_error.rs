@@ -8,6 +8,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::exit::{self, Failure};
+use clap::CommandFactory as _;
+
+use crate::args::Cli;
 use crate::hints;
 use crate::shell::quote;
 
@@ -90,7 +93,8 @@ fn no_such_program(lock: &str, command: &[OsString]) -> String {
         return "its name is empty; is a variable of your script unset?".to_owned();
     }
     if name.starts_with('-') {
-        let option = hints::usage_of_option(name).unwrap_or_else(|| "[OPTIONS]".to_owned());
+        let option =
+            hints::usage_of_option(name, &Cli::command()).unwrap_or_else(|| "[OPTIONS]".to_owned());
         let lock = quote(lock);
         return format!(
             "options of leasehold stand before NAME: leasehold run {option} {lock} COMMAND"
