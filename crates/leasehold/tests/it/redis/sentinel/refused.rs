@@ -111,11 +111,9 @@ async fn without_sentinels_a_connection_works_until_it_breaks() {
     }
     works(&*store).await;
     set.servers()[master].cli(&["CLIENT", "KILL", "TYPE", "normal"]);
-    let mut last = None;
-    eventually_async(LONG, async || {
-        let reply = send(&*store, acquire("a", 1)).await;
-        last = outcome(&reply).is_none().then(|| error(&reply).kind());
-        last == Some(ErrorKind::Unreachable)
-    })
-    .await;
+    let is_rejected = async || match send(&*store, acquire("a", 1)).await {
+        Reply::Rejected(error) => error.kind() == ErrorKind::Unreachable,
+        _ => false,
+    };
+    eventually_async(LONG, is_rejected).await;
 }
