@@ -14,6 +14,9 @@ use crate::secret;
 use crate::shell;
 use crate::variables::{NAMESPACE, STORE, TENANT};
 
+/// How large the file may be.
+const MACHINE_FILE_BYTES_MAX: u64 = 64 * 1024;
+
 /// The fix where the default store has no directory: for a service, for example.
 const NAME_A_STORE: &str = "name a file that this user can write, such as --store sqlite:/var/lib/leasehold/locks.db, \
                             or set LEASEHOLD_STORE";
@@ -74,11 +77,15 @@ impl StoreArgs {
 /// error, because a lock in another store would exclude nobody.
 fn machine_store(path: &Path) -> Result<Option<String>, Failure> {
     let file = path.display();
-    let read = fs::metadata(path).and_then(|metadata| Ok((metadata, fs::read_to_string(path)?)));
+    let read = fs::metadata(path).and_then(|metadata| match metadata.is_file() {
+        true if metadata.len() <= MACHINE_FILE_BYTES_MAX => {
+            Ok((metadata, fs::read_to_string(path)?))
+        }
+        _ => Err(io::Error::other("it is not a file with one URL")),
+    });
     let (metadata, text) = match read {
         Ok(read) => read,
-        // A link to a file that is missing is not absent.
-        Err(error) if is_absent(&error) && fs::symlink_metadata(path).is_err() => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_link(path) => return Ok(None),
         Err(error) => {
             let message = format!("{file}, which names the store of this machine, cannot be read");
             return Err(
@@ -98,6 +105,9 @@ fn machine_store(path: &Path) -> Result<Option<String>, Failure> {
     let [url] = urls[..] else {
         return wrong("must have the URL of one store in one line, beside comments");
     };
+    if url.contains(" #") {
+        return wrong("must have its comments in lines of their own");
+    }
     if is_relative(url) {
         return wrong("must have an absolute path behind sqlite:");
     }
@@ -110,11 +120,10 @@ fn machine_store(path: &Path) -> Result<Option<String>, Failure> {
     Ok(Some(url.to_owned()))
 }
 
-fn is_absent(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
+/// Whether the file or its directory is a link, which names something that is missing.
+fn is_link(path: &Path) -> bool {
+    let mut paths = path.ancestors().take(2);
+    paths.any(|path| path.is_symlink())
 }
 
 fn is_relative(url: &str) -> bool {
@@ -223,6 +232,7 @@ mod tests {
             (b"sqlite:locks.db", 0o644, "absolute path"),
             (b"redis://:s3cret@db", 0o644, "has a password"),
             (b"redis://\xff", 0o644, "cannot be read"),
+            (b"sqlite:/srv/x.db # all", 0o644, "lines of their own"),
         ] {
             let error = store(text, mode).unwrap_err();
             assert!(
@@ -232,8 +242,11 @@ mod tests {
             assert!(!error.contains("s3cret"), "{error}");
         }
         assert!(machine_store(directory.path()).is_err());
-        assert!(machine_store(&path.join("below")).is_ok_and(|url| url.is_none()));
+        assert!(machine_store(&path.join("below")).is_err());
         fs::remove_file(&path).unwrap();
         assert!(machine_store(&path).is_ok_and(|url| url.is_none()));
+        std::os::unix::fs::symlink("missing", &path).unwrap();
+        assert!(machine_store(&path).is_err());
+        assert!(machine_store(Path::new("/dev/zero")).is_err());
     }
 }

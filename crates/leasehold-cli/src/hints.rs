@@ -22,7 +22,7 @@ const OPTIONS: [(&[&str], &str); 10] = [
     ),
     (
         &["-x", "-e", "--exclusive"],
-        "every lock is exclusive; leave it out",
+        "every lock is exclusive; leave it out ('--every DURATION' is the period of a job)",
     ),
     (
         &["-s", "--shared"],

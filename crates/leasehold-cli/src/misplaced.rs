@@ -43,7 +43,7 @@ pub(crate) fn split_duration(unit: &str, arguments: &[OsString], cli: &Command) 
         let before = texts[at - 1];
         let (option, number) = match before.split_once('=') {
             Some(split) => split,
-            None if duration::is_number(before) => (texts[at - 2], before),
+            None if duration::is_number(before) || is_span(before) => (texts[at - 2], before),
             None => before.split_at_checked(2)?,
         };
         let takes_duration = command.get_arguments().any(|known| {
@@ -52,10 +52,18 @@ pub(crate) fn split_duration(unit: &str, arguments: &[OsString], cli: &Command) 
             values.any(|value| of_time(value)) && is_named(known, option)
         });
         let span = duration::parse(&format!("{number}{unit}")).ok()?;
-        let is_split = takes_duration && duration::is_number(number) && !duration::is_number(unit);
+        // `1 d`, or `1d 2h`.
+        let is_split = takes_duration && duration::is_number(number) != duration::is_number(unit)
+            || takes_duration && is_span(number) && is_span(unit);
         is_split.then(|| format!("{option} {}", duration::format(span).replace(' ', "")))
     });
     { meant }.next()
+}
+
+/// Whether a word is a number with its unit.
+fn is_span(word: &str) -> bool {
+    let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
+    unit.len() < word.len() && !unit.is_empty() && unit.chars().all(|c| c.is_ascii_lowercase())
 }
 
 /// Options that only this program has, and that a command is given by mistake.

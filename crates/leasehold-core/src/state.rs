@@ -126,7 +126,8 @@ impl fmt::Display for Cause {
             Self::Unreachable => "the store did not confirm a renewal",
             Self::NotReplicated => "too few replicas acknowledged a renewal in time",
             Self::Paused => {
-                "the renewal was not sent in time: the process was paused, or its runtime was blocked"
+                "the renewal was not sent in time: the process was paused, or work blocked its runtime (see \
+                 spawn_blocking)"
             }
             Self::HeldTooLong => "it was held for longer than allowed",
             Self::Released => "its client was shut down",

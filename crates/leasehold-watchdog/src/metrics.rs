@@ -148,14 +148,15 @@ mod tests {
 
     #[test]
     fn the_page_lists_every_metric() {
-        let page = include_str!("../../../docs/watchdog.md");
+        let page = include_str!("../../../docs/operations.md");
         let (code, _) = include_str!("metrics.rs")
             .split_once("#[cfg(test)]")
             .unwrap();
         let mut own = names(code);
         // In the client.
         own.insert("leasehold_watchdog_connected");
-        let (_, table) = page.split_once("## Metrics").unwrap();
+        let (_, rest) = page.split_once("## Metrics\n").unwrap();
+        let (table, _) = rest.split_once("\n## ").unwrap();
         assert_eq!(names(table), own);
     }
 }

@@ -63,6 +63,10 @@ fn usage(option: &Arg) -> String {
         _ => return long,
     };
     let more = option.get_value_delimiter().map_or("", |_| ",...");
+    let count = option.get_num_args();
+    if count.is_some_and(|count| count.min_values() == 0 && count.max_values() > 1) {
+        return format!("{long} [{value}...]");
+    }
     match option.is_require_equals_set() {
         true => format!("{long}[={value}{more}]"),
         false => format!("{long} {value}{more}"),

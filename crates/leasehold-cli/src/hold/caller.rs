@@ -81,7 +81,8 @@ impl Caller {
         })?;
         start("stdin", move || watch(&sender))?;
         Ok(Self {
-            process: getppid(),
+            // The first process is the parent of all whose own has ended.
+            process: getppid().filter(|process| !process.is_init()),
             departures,
             lines,
             written,

@@ -53,7 +53,7 @@ pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failu
         args,
         signals: &mut signals,
         caller: &mut caller,
-        deferred: None,
+        deferred: Vec::new(),
         explained_at: None,
     };
     let kept = keep(args, &client, &guard, &mut requests);
@@ -172,7 +172,7 @@ struct EndRequests<'a> {
     signals: &'a mut Signals,
     caller: &'a mut Caller,
     /// The last signal that did not release the lock.
-    deferred: Option<i32>,
+    deferred: Vec<i32>,
     explained_at: Option<tokio::time::Instant>,
 }
 
@@ -204,12 +204,12 @@ impl EndRequests<'_> {
     /// of the program another process may keep stdin open for ever: a second signal releases the lock then. The first
     /// one may have ended the program just before.
     fn defers(&mut self, number: i32) -> bool {
-        let is_repeated = self.deferred == Some(number);
+        let is_repeated = self.deferred.contains(&number);
         if io::stdin().is_terminal() || is_repeated && !self.caller.lives() {
             return false;
         }
         if !is_repeated {
-            self.deferred = Some(number);
+            self.deferred.push(number);
             let delay = (!self.args.lock.quiet).then_some(EXPLANATION_DELAY);
             self.explained_at = delay.map(|delay| tokio::time::Instant::now() + delay);
         }
@@ -218,7 +218,10 @@ impl EndRequests<'_> {
 
     fn explain(&mut self) {
         self.explained_at = None;
-        let (name, signal) = (&self.args.name, self.deferred.map(signals::name));
+        let (name, signal) = (
+            &self.args.name,
+            self.deferred.last().copied().map(signals::name),
+        );
         let signal = signal.unwrap_or_default();
         match self.caller.lives() {
             true => note!(

@@ -1,6 +1,6 @@
 //! What a command acquires: a lock, a job that may be complete already, or a leadership.
 
-use std::io::{IsTerminal as _, stderr};
+use std::io::{IsTerminal as _, stderr, stdin, stdout};
 use std::time::Duration;
 
 use leasehold::{Client, CompletionInfo, Election, Guard, Job, Mutex};
@@ -10,7 +10,7 @@ use super::guard::Acquired;
 use super::health::Health;
 use crate::args::{Anchor, JobArgs, OnceCommand, RunArgs, RunCommand, StoreArgs};
 use crate::exit::Failure;
-use crate::{duration, jobs, output, shell};
+use crate::{connect, duration, jobs, output, shell};
 
 /// Whether a command is run each time, as a job, or as the leader.
 pub(crate) enum Plan<'a> {
@@ -102,6 +102,11 @@ impl<'a> Plan<'a> {
         })
     }
 
+    /// Whether others rely on it that a run which exits with 0 was complete.
+    pub(crate) fn is_job(&self) -> bool {
+        matches!(self, Self::Job { .. })
+    }
+
     /// What a refusal costs.
     pub(super) fn cost_of_refusal(&self) -> &'static str {
         match self {
@@ -133,7 +138,7 @@ impl<'a> Plan<'a> {
         store: &StoreArgs,
         run: &CompletionInfo,
     ) -> u8 {
-        let at_terminal = stderr().is_terminal() && !args.quiet;
+        let at_terminal = is_at_terminal();
         if at_terminal || args.verbose || self.other_job(program, run).is_some() {
             let finished = output::rfc3339(run.finished).unwrap_or_default();
             let (job, place) = (describe(run), jobs::place(run));
@@ -193,15 +198,16 @@ impl<'a> Plan<'a> {
         let Self::Job { options, .. } = self else {
             return;
         };
-        if !stderr().is_terminal() {
+        if !is_at_terminal() {
             return;
         }
         if let Some(run) = run {
             let until = run.valid_until.and_then(output::local_time);
             let until = until.map(|until| format!(" before {until}"));
             note!(
-                "leasehold: {} is recorded as complete; other starts{} do not run it",
+                "leasehold: {} is recorded as complete at {}; other starts{} do not run it",
                 describe(run),
+                connect::redacted(store),
                 until.unwrap_or_default()
             );
             note!("leasehold: to undo that: {}", reset(run, store));
@@ -212,6 +218,11 @@ impl<'a> Plan<'a> {
             );
         }
     }
+}
+
+/// Whether a person runs this, perhaps with a pipe or a file in the place of stderr. A timer has no terminal.
+fn is_at_terminal() -> bool {
+    stdin().is_terminal() || stdout().is_terminal() || stderr().is_terminal()
 }
 
 /// The job of a run, such as `migrate for v1`.

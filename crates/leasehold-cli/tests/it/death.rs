@@ -162,7 +162,14 @@ fn a_program_that_was_replaced_has_a_guardian() {
     let fixture = Fixture::new();
     let holder = fixture.hold_until_go_on(&["job"]);
     let program = fixture.path("program");
-    std::fs::copy(env!("CARGO_BIN_EXE_leasehold"), &program).unwrap();
+    // Copied by another process: a file that a child of this one has open for writing cannot be executed.
+    let copied = std::process::Command::new("cp")
+        .args([
+            env!("CARGO_BIN_EXE_leasehold").as_ref(),
+            program.as_os_str(),
+        ])
+        .status();
+    assert!(copied.unwrap().success());
     let mut waiting = std::process::Command::new(&program);
     let script = "sleep 1000 & echo $! > grandchild; echo in; wait";
     let waiting = waiting

@@ -254,7 +254,7 @@ fn a_second_signal_after_the_end_of_the_program_releases_the_lock() {
     let stdin = program.process.stdin.take();
     program.process.wait().unwrap();
     signal("HUP");
-    messages.after("job: HUP does not release the lock: the program has ended, ");
+    messages.after("job: HUP does not release the lock: the process that started hold has ended, ");
     assert!(fixture.is_held("job"));
     signal("HUP");
     assert_eq!(messages.next_line(), None);

@@ -182,14 +182,17 @@ fn nothing_is_created_in_the_home_of_another_user() {
 fn a_full_disk_is_named() {
     let fixture = Fixture::new();
     fs::create_dir(fixture.path("disk")).unwrap();
-    let script = "leasehold run --store sqlite:disk/locks.db job true && dd if=/dev/zero of=disk/fill bs=1k; \
+    let script = "leasehold run --store sqlite:disk/locks.db job true && rm disk/locks.db-shm; \
+                  dd if=/dev/zero of=disk/fill bs=1k; \
                   leasehold run --store sqlite:disk/locks.db job true";
     let disk = fixture.path("disk");
-    let mount = format!("mount -t tmpfs -o size=128k none {}", disk.display());
+    let mount = format!("mount -t tmpfs -o size=1m none {}", disk.display());
     let output = contained(&mount, &fixture.shell(script)).run_to_end();
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(125), "{text}");
+    // SQLite cannot create its shared memory, and calls that an I/O error.
     assert!(text.contains("the disk is full; make room on it"), "{text}");
+    assert!(text.contains("Error code 4874"), "{text}");
 }
 
 /// A port at which something else replies than a Redis server.

@@ -77,7 +77,7 @@ async fn a_path_that_cannot_be_used_is_an_error() {
     for (path, expected) in [
         (
             format!("{file_path}"),
-            "there is a file that is not a socket",
+            "there is a file that is not a socket; choose another path",
         ),
         (
             format!("{file_path}/below/socket"),
@@ -104,7 +104,7 @@ async fn invalid_settings_are_refused() {
     let mut no_store = fixture.settings();
     no_store.stores.clear();
     expect_error(no_store, "a node needs a store to serve").await;
-    let no_tls = "needs a certificate: TCP connections always use TLS";
+    let no_tls = "needs a certificate: TCP connections always use TLS; name it and its key with --tls-cert and --tls-key";
     expect_error(at(&fixture, "tcp://127.0.0.1:0"), no_tls).await;
     let no_socket = "the service manager has given no socket to this process";
     expect_error(at(&fixture, "systemd:"), no_socket).await;

@@ -207,7 +207,7 @@ impl Hold {
         }
         let expires = self.expires();
         let (before, release) = self.leave(false);
-        let Some((release, posted)) = release else {
+        let Some(PostedRelease { release, reply }) = release else {
             return match before {
                 State::Lost(cause) => Err(self.lost(cause)),
                 _ => Ok(()),
@@ -215,7 +215,7 @@ impl Hold {
         };
         let last = release.is_last();
         let reply = {
-            let posted = posted.ok_or_else(|| release.request(self.driver.context.clock.now()));
+            let posted = reply.ok_or_else(|| release.request(self.driver.context.clock.now()));
             // If this future is dropped, the release goes on in the background.
             let mut unfinished = Unfinished {
                 hold: &self,
@@ -284,14 +284,10 @@ impl Hold {
 
     /// Counts this hold out. The lease is not renewed for it any more.
     ///
-    /// Returns its last state and the release, with the reply to it if it was posted. `None`: the lease was handed off, or
-    /// released by the shutdown of its client. A release that leaves other holds is posted under the lock of
+    /// Returns its last state and the release. `None`: the lease was handed off, or released by the shutdown of its client. A release that leaves other holds is posted under the lock of
     /// the lease: its counts reach the store in their order. A release that lets another task of this process
     /// contend travels with the request of that task.
-    fn leave(
-        &mut self,
-        post: bool,
-    ) -> (State, Option<(Release, Option<oneshot::Receiver<Reply>>)>) {
+    fn leave(&mut self, post: bool) -> (State, Option<PostedRelease>) {
         self.released = true;
         let (driver, lease) = (&self.driver, &self.lease);
         let now = driver.context.clock.now();
@@ -317,10 +313,10 @@ impl Hold {
         }
         let release = lease.release(&inner, count, now);
         if count > 0 {
-            let posted = driver.batcher.post(release.request(now));
+            let reply = Some(driver.batcher.post(release.request(now)));
             drop(inner);
             driver.renewer.revisit(lease);
-            return (hold_state, Some((release, Some(posted))));
+            return (hold_state, Some(PostedRelease { release, reply }));
         }
         let head = inner.head.take();
         drop(inner);
@@ -331,8 +327,8 @@ impl Hold {
         driver.note_release(&lease.key);
         let request = || release.request(now);
         let followed = head.and_then(|head| head.follow(driver, &lease.key, request));
-        let posted = followed.or_else(|| post.then(|| driver.batcher.post(request())));
-        (hold_state, Some((release, posted)))
+        let reply = followed.or_else(|| post.then(|| driver.batcher.post(request())));
+        (hold_state, Some(PostedRelease { release, reply }))
     }
 
     /// When the lease has expired in the store at the latest.
@@ -366,6 +362,12 @@ impl Hold {
     }
 }
 
+/// A release, and the reply to it if it was posted.
+struct PostedRelease {
+    release: Release,
+    reply: Option<oneshot::Receiver<Reply>>,
+}
+
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Hold({})", self.lease.id)
@@ -379,8 +381,10 @@ impl Drop for Hold {
         }
         if self.driver.context.process.is_current() {
             let expires = self.expires();
-            if let (_, Some((release, Some(reply)))) = self.leave(true) {
-                self.finish_release(release, reply, expires);
+            if let (_, Some(posted)) = self.leave(true)
+                && let Some(reply) = posted.reply
+            {
+                self.finish_release(posted.release, reply, expires);
             }
         } else {
             // Dropped here, they would end the lease of the other process.

@@ -337,7 +337,7 @@ impl Job {
         };
         Ok(Begun::Run(Run {
             job: self.clone(),
-            last: self.last(&observation)?,
+            last: self.last(&observation)?.map(Box::new),
             slots,
             requested_at,
             started_at: observation.now,

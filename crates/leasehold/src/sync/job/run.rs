@@ -102,7 +102,7 @@ impl JobGuard {
     /// The completed run before this one, as it was recorded when the lock was acquired. `None`: none was.
     #[must_use]
     pub fn last_run(&self) -> Option<&CompletionInfo> {
-        self.run.last.as_ref()
+        self.run.last.as_deref()
     }
 
     /// Releases the lock. If the run is not complete, the lock stays taken for the time of [`Job::retry_after`].
@@ -143,7 +143,7 @@ impl fmt::Debug for JobGuard {
 pub(crate) struct Run {
     pub(super) job: Job,
     /// The completed run before this one.
-    pub(super) last: Option<CompletionInfo>,
+    pub(super) last: Option<Box<CompletionInfo>>,
     pub(super) slots: Option<Slots>,
     pub(super) requested_at: StoreTime,
     pub(super) started_at: StoreTime,
