@@ -11,8 +11,8 @@ use crate::tasks::cargo_test;
 use crate::tools::{cargo_line, output, root, run, target};
 
 const NEEDS: &str = "\
-Needs apt-get and dpkg (root is not needed), http://deb.debian.org, the package debian-archive-keyring, and 250 MB in
-target/servers. Takes N minutes on 2 cores after the build.";
+Needs a C compiler, apt-get and dpkg (but not root), http://deb.debian.org, the package debian-archive-keyring, and 250 MB
+in target/servers beside the build. Takes about 10 minutes on two idle cores after the build.";
 
 /// The name of each server, its program, and the releases of Debian from which it is taken; the last one has it.
 const SERVERS: [(&str, &str, &str); 4] = [
