@@ -146,7 +146,7 @@ impl Lease {
 
     /// From now on a watchdog keeps it alive while this process cannot, or does not any more.
     pub fn watch(&mut self, watched: bool, now: Instant) {
-        if self.is_open(now) && !watched {
+        if self.is_open(now) && !watched && self.woken.is_none() {
             self.wake(now);
         }
         self.watched = watched;
@@ -408,6 +408,9 @@ impl Lease {
             return;
         }
         self.deadline = self.deadline.max(time::deadline(sent, ttl));
+        // Whatever has raised a doubt since then: a deadline that is ahead is known again, and counts as any other.
+        let is_ahead = now < self.renewed_end();
+        self.woken = self.woken.filter(|woken| sent < *woken && !is_ahead);
         if sent >= self.confirmed {
             self.confirmed = sent;
             self.short = None;
@@ -415,7 +418,6 @@ impl Lease {
             if self.doubted.is_none_or(|since| sent >= since) {
                 self.doubted = None;
                 self.trouble = None;
-                self.woken = None;
                 self.due = self.whole.due(sent, self.due);
             }
         }

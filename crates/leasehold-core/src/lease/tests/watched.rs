@@ -62,6 +62,30 @@ fn a_reply_to_a_request_before_the_pause_proves_nothing() {
     assert!(lease.state(at(95.2)).is_held());
 }
 
+/// The pause was short: the store keeps the lease for long enough.
+#[test]
+fn a_reply_to_a_request_before_a_short_pause_shows_until_when_it_is_kept() {
+    let mut lease = watched();
+    assert!(matches!(lease.poll(at(10.0)), Action::Renew(_)));
+    wake(&mut lease, at(23.0));
+    assert!(is_open(&lease, at(23.0)));
+    lease.renewed(at(10.0), ttl(30), at(23.1));
+    let State::Jeopardy { until, .. } = lease.state(at(23.1)) else {
+        panic!("{:?}", lease.state(at(23.1)));
+    };
+    let mut now = at(23.1);
+    while !lease.state(now).is_lost() {
+        if let Action::Renew(_) = lease.poll(now) {
+            lease.renewal_failed(now, Cause::Unreachable);
+        }
+        match lease.next_event(now) {
+            Some(next) => now = next,
+            None => break,
+        }
+    }
+    assert_eq!(now, until);
+}
+
 #[test]
 fn nor_does_its_failure() {
     let mut lease = watched();
@@ -95,6 +119,37 @@ fn a_lease_without_a_reply_for_an_interval_is_lost() {
     }
     assert_eq!(lease.state(now), State::Lost(Cause::Unreachable));
     assert!(now >= at(105.0) && now < at(110.0), "{now:?}");
+}
+
+/// Whatever raises a doubt after the request was sent.
+#[test]
+fn a_lease_that_was_confirmed_after_the_pause_is_kept_until_its_deadline() {
+    let doubts: [fn(&mut Lease); 3] = [
+        |lease| lease.watch(false, at(95.1)),
+        |lease| lease.check(at(95.1)),
+        |lease| lease.interrupted(at(95.1)),
+    ];
+    for doubt in doubts {
+        let mut lease = watched();
+        wake(&mut lease, at(95.0));
+        assert_eq!(lease.poll(at(95.0)), Action::Renew(ttl(30)));
+        doubt(&mut lease);
+        lease.renewed(at(95.0), ttl(30), at(95.2));
+        let (State::Held { until } | State::Jeopardy { until, .. }) = lease.state(at(95.2)) else {
+            panic!("{:?}", lease.state(at(95.2)));
+        };
+        assert!(until > at(110.0), "{until:?}");
+        let mut now = at(95.2);
+        while now < until {
+            assert!(!lease.state(now).is_lost(), "{now:?}");
+            if let Action::Renew(_) = lease.poll(now) {
+                lease.renewal_failed(now, Cause::Unreachable);
+            }
+            now = lease.next_event(now).unwrap();
+        }
+        lease.poll(now);
+        assert!(lease.state(now).is_lost());
+    }
 }
 
 #[test]
