@@ -41,6 +41,11 @@ impl Cli {
             {
                 return Err(Self::command().error(ErrorKind::ValueValidation, message));
             }
+            if let Command::Once(once) = &cli.command
+                && let Some(message) = misplaced::of_key(&once.key, &once.run.command, &arguments)
+            {
+                return Err(Self::command().error(ErrorKind::ValueValidation, message));
+            }
             if let Some((run, job)) = cli.command.run_args_mut() {
                 refuse_name_after_escape(&arguments)?;
                 if run
@@ -195,7 +200,7 @@ impl Command {
 /// The name of a lock, a command, and how it is run under the lock.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The name of the lock: 1 to 512 bytes, no braces, no control characters
+    /// The name of the lock: 1 to 512 bytes, no braces, control characters or outer spaces
     pub(crate) name: String,
     /// The command and its arguments; no shell interprets them
     #[arg(
@@ -297,7 +302,7 @@ pub(crate) enum OnLost {
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold hold [OPTIONS] <NAME>", after_long_help = help::HOLD)]
 pub(crate) struct HoldArgs {
-    /// The name of the lock: 1 to 512 bytes, no braces, no control characters
+    /// The name of the lock: 1 to 512 bytes, no braces, control characters or outer spaces
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) lock: LockArgs,

@@ -96,6 +96,10 @@ pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
             }
             _ => "--store is empty; is a variable of your script unset?".to_owned(),
         })),
+        Some(url) if url.contains("://") && url.contains(" #") => Err(Failure::usage(format!(
+            "the store URL from {} contains a space and a comment; remove them",
+            args.origin
+        ))),
         Some(url) => {
             refuse_password_in_argv(
                 "--store",

@@ -6,13 +6,17 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use clap::Command;
 use rustix::process::geteuid;
 
 use crate::args::{MACHINE_FILE, Origin, StoreArgs};
 use crate::exit::Failure;
 use crate::secret;
 use crate::shell;
-use crate::variables::{NAMESPACE, STORE, TENANT};
+use crate::variables::{self, Intended, NAMESPACE, STORE, TENANT};
+
+const DEFAULT_NAMESPACE: &str = "leasehold";
+const DEFAULT_TENANT: &str = "default";
 
 /// How large the file may be.
 const MACHINE_FILE_BYTES_MAX: u64 = 64 * 1024;
@@ -35,7 +39,32 @@ impl StoreArgs {
                 }
             }
         };
+        if self.origin == Origin::Variable && self.store.as_deref().is_some_and(is_relative) {
+            note!(
+                "leasehold: the path in {STORE} is relative, so it names another store in each directory; write an \
+                 absolute path"
+            );
+        }
         Ok(self)
+    }
+
+    /// Prints which variables have no effect, also with `--quiet`. A misspelt one that would have named the store is an
+    /// error if nothing else names it: a lock in another store excludes nobody.
+    pub(crate) fn check_variables(&self, served: &[String], cli: &Command) -> Result<(), Failure> {
+        for (name, intended) in variables::without_effect(served, cli) {
+            let message = format!("the variable {name} has no effect: {intended}");
+            let is_unset = match intended {
+                Intended::Variable(STORE) => self.store.is_none(),
+                Intended::Variable(NAMESPACE) => self.namespace == DEFAULT_NAMESPACE,
+                Intended::Variable(TENANT) => self.tenant == DEFAULT_TENANT,
+                _ => false,
+            };
+            if is_unset {
+                return Err(Failure::usage(format!("{message} correct or unset it")));
+            }
+            note!("leasehold: {message}");
+        }
+        Ok(())
     }
 
     /// The options that name this store again in another command.
@@ -52,9 +81,9 @@ impl StoreArgs {
             ("--store", store),
             (
                 "--namespace",
-                unusual(NAMESPACE, &self.namespace, "leasehold"),
+                unusual(NAMESPACE, &self.namespace, DEFAULT_NAMESPACE),
             ),
-            ("--tenant", unusual(TENANT, &self.tenant, "default")),
+            ("--tenant", unusual(TENANT, &self.tenant, DEFAULT_TENANT)),
         ]
         .into_iter()
         .filter_map(|(option, value)| Some(format!(" {option} {}", shell::quote(value?))))
@@ -128,7 +157,7 @@ fn is_link(path: &Path) -> bool {
 
 fn is_relative(url: &str) -> bool {
     let path = url.strip_prefix("sqlite:");
-    path.is_some_and(|path| !path.starts_with('/'))
+    path.is_some_and(|path| !path.is_empty() && !path.starts_with('/'))
 }
 
 /// Whether all users can read a file.

@@ -13,9 +13,8 @@ const SECONDS_PER_DAY: f64 = 86_400.0;
 /// Parses a duration; a plain number is seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || format!("a duration is a number with a unit, such as {EXAMPLES}");
-    let unsigned = text.trim_start().strip_prefix('-').unwrap_or(text);
-    let duration = read(unsigned.trim()).ok_or_else(wrong)?;
-    if duration.is_negative() || unsigned.len() < text.len() {
+    let duration = read(text.trim().trim_start_matches('-')).ok_or_else(wrong)?;
+    if duration.is_negative() || text.contains('-') {
         return Err("a duration is not negative".to_owned());
     }
     Duration::try_from(duration).map_err(|_| wrong())
@@ -148,7 +147,7 @@ mod tests {
         ] {
             assert!(parse(text).unwrap_err().contains("such as"), "{text}");
         }
-        for text in ["-1", "-5s", "-1d", "5s ago"] {
+        for text in ["-1", "-5s", "-1d", "1d-2h", "5s ago"] {
             let error = parse(text).unwrap_err();
             assert_eq!(error, "a duration is not negative", "{text}");
         }

@@ -43,7 +43,7 @@ FILES
 EXAMPLES
   leasehold run deploy ./deploy.sh production
   leasehold run --every 1d nightly-report ./report.sh
-  leasehold once migrate --key v1.2.3 ./migrate.sh
+  leasehold once migrate --key \"$RELEASE\" -- ./migrate.sh
   leasehold show deploy
   leasehold doctor --store redis://db";
 
@@ -120,7 +120,7 @@ record, and one of those that wait takes over. With -n or --skip-ok they do not 
 dies between the end of the command and its record repeats the run.
 
 EXAMPLES
-  leasehold once migrate --key v1.2.3 ./migrate.sh
+  leasehold once migrate --key \"$RELEASE\" -- ./migrate.sh
   leasehold once -w 10m warm-up --key \"$RELEASE\" -c 'warm-up --all'
   leasehold jobs --reset migrate --key v1.2.3";
 

@@ -75,6 +75,13 @@ const OTHER_COMMANDS: [(&[&str], &str); 4] = [
 const PERIOD_MISSING: &str = "'--anchor', '--retry-after', '--keep', '--done-exit-code' and '--no-record' are options of a job: \
                               add '--every DURATION', or use 'leasehold once NAME --key KEY COMMAND'";
 
+/// The hint for a job of a key without its key.
+const KEY_MISSING: &str =
+    "the key stands behind its option: 'leasehold once NAME --key KEY COMMAND'";
+
+/// The hint for a wait that is refused and limited.
+const WAIT_CONFLICT: &str = "-n does not wait, and -w waits: leave one out";
+
 /// Options that limit the wait elsewhere, or the time of the command.
 const TIMEOUTS: [&str; 4] = ["--timeout", "--time-limit", "--timelimit", "-t"];
 
@@ -144,11 +151,23 @@ pub(crate) fn with_hint(
     let kind = match error.kind() {
         ErrorKind::UnknownArgument => ContextKind::InvalidArg,
         ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        ErrorKind::ArgumentConflict if error.to_string().contains("'--wait <") => {
+            insert(&mut error, WAIT_CONFLICT.to_owned());
+            return error;
+        }
+        ErrorKind::InvalidValue if let Some(variable) = empty_file(&error) => {
+            let message = format!("{variable} is empty; unset it, or name a file");
+            return cli.clone().error(error.kind(), message);
+        }
         ErrorKind::InvalidUtf8 => return cli.clone().error(error.kind(), of_bytes(arguments)),
         ErrorKind::MissingRequiredArgument if lacks(&error, "<COMMAND>") => {
             if let Some(hint) = of_missing_command(arguments, cli) {
                 insert(&mut error, hint);
             }
+            return error;
+        }
+        ErrorKind::MissingRequiredArgument if lacks(&error, "--key ") => {
+            insert(&mut error, KEY_MISSING.to_owned());
             return error;
         }
         ErrorKind::MissingRequiredArgument if lacks(&error, "--every ") => {
@@ -193,6 +212,19 @@ pub(crate) fn with_hint(
 fn insert(error: &mut clap::Error, hint: String) {
     let hints = vec![StyledStr::from(hint)];
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(hints));
+}
+
+/// The variable without a value that is read in place of an option for a file.
+fn empty_file(error: &clap::Error) -> Option<String> {
+    let option = invalid(error, ContextKind::InvalidArg)?;
+    let option = option.strip_prefix("--")?.strip_suffix("-file <FILE>")?;
+    let variable = format!(
+        "LEASEHOLD_{}_FILE",
+        option.replace('-', "_").to_ascii_uppercase()
+    );
+    std::env::var_os(&variable)
+        .is_some_and(|value| value.is_empty())
+        .then_some(variable)
 }
 
 /// Whether a required argument that begins so is missing.
@@ -268,7 +300,7 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
             Some("'--store URL' names the store: redis://HOST or sqlite:PATH".to_owned())
         }
         (Some(_), "-V" | "--version") => Some("'leasehold --version' prints it".to_owned()),
-        (Some("run" | "once" | "elect" | "hold" | "show" | "release"), "--name") => {
+        (Some("run" | "once" | "elect" | "hold" | "show" | "release"), "--name" | "--lock") => {
             let name = value_of(option, arguments);
             let name = name.filter(|name| is_name(name));
             let name = name.unwrap_or_else(|| "NAME".to_owned());
@@ -296,6 +328,10 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
             Some(format!(
                 "'--wait {limit}' limits the wait for the lock; timeout(1) limits the time of the command"
             ))
+        }
+        (Some("once"), "-k") => {
+            let key = value_of(option, arguments).unwrap_or_else(|| "KEY".to_owned());
+            Some(format!("'--key {}' is the key", shell::quote(&key)))
         }
         (Some("run" | "once" | "elect" | "hold"), option) => {
             let mut known = OTHER_COMMANDS.iter().chain(&OPTIONS);
@@ -347,6 +383,17 @@ fn of_argument(argument: &str, arguments: &[OsString], cli: &Command) -> Option<
         "hold" => return Some(of_run("NAME COMMAND")),
         "show" | "release" | "leader" => {
             return Some("one name is expected; quote a name that has spaces".to_owned());
+        }
+        "jobs" if ["ls", "list", "show"].contains(&argument) => {
+            return Some("'leasehold jobs' lists them".to_owned());
+        }
+        "jobs" if ["reset", "check"].contains(&argument) => {
+            let mut words = arguments.iter().filter_map(|word| word.to_str());
+            let name = words.by_ref().skip_while(|word| *word != argument).nth(1);
+            let name = shell::quote(name.unwrap_or("NAME"));
+            return Some(format!(
+                "did you mean 'leasehold jobs --{argument} {name}'?"
+            ));
         }
         "jobs" => {
             let reset = format!("leasehold jobs --reset {}", shell::quote(argument));

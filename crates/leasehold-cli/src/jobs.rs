@@ -133,7 +133,8 @@ async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failu
         let text = match removed {
             true => format!("the record of {run} was removed; the next start runs it"),
             false => format!(
-                "there is no record of {run}{}",
+                "there is no record of {run} at {}{}",
+                client.store(),
                 others(&client.completions().await?, name)
             ),
         };

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use leasehold::store::distance;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -28,11 +29,32 @@ pub(crate) fn init_service(format: LogFormat) {
 fn filter() -> Option<Targets> {
     let text = std::env::var_os(variables::LOG)?;
     let text = text.to_str().ok_or_else(|| "it is not UTF-8".to_owned());
-    let filter = text.and_then(|text| text.parse().map_err(|error: ParseError| error.to_string()));
+    let parse = |text: &str| {
+        let filter = text
+            .parse()
+            .map_err(|error: ParseError| error.to_string())?;
+        text.split(',').for_each(print_unknown_word);
+        Ok(filter)
+    };
+    let filter = text.and_then(parse);
     let filter = filter.inspect_err(|error| {
         note!("leasehold: LEASEHOLD_LOG is not a log filter such as leasehold=debug: {error}");
     });
     filter.ok()
+}
+
+/// Prints that a word of the filter is perhaps a misspelt level: a target of this name logs nothing.
+fn print_unknown_word(word: &str) {
+    let is_known = word.parse::<LevelFilter>().is_ok() || word.starts_with("leasehold");
+    if is_known || word.contains(['=', '[']) {
+        return;
+    }
+    let levels = ["off", "error", "warn", "info", "debug", "trace"];
+    let distances = levels.map(|level| (distance(&word.to_ascii_lowercase(), level), level));
+    let nearest = distances.into_iter().min().filter(|(typos, _)| *typos <= 2);
+    let meant = nearest.map(|(_, level)| format!("; did you mean {level}?"));
+    let meant = meant.unwrap_or_default();
+    note!("leasehold: {word:?} in LEASEHOLD_LOG is no level, and no target of leasehold{meant}");
 }
 
 fn install(filter: Targets, format: LogFormat) {

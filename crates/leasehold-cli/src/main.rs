@@ -37,6 +37,7 @@ mod stderr;
 mod variables;
 mod watchdog;
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
@@ -60,9 +61,11 @@ fn main() -> ExitCode {
             let code = if error.use_stderr() { exit::FAILED } else { 0 };
             if code != 0 && json::is_requested(std::env::args_os().skip(1)) {
                 json::report(&Failure::from(error), None);
-            } else {
+            } else if let Err(error) = error.print()
                 // A reader may close the pipe early.
-                let _ = error.print();
+                && error.kind() != ErrorKind::BrokenPipe
+            {
+                return ExitCode::from(exit::FAILED);
             }
             return ExitCode::from(code);
         }
@@ -88,7 +91,8 @@ fn main() -> ExitCode {
 
 fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
     if cli.command.has_store() {
-        variables::warn_of_unknown(cli.command.served(), &Cli::command());
+        cli.store
+            .check_variables(cli.command.served(), &Cli::command())?;
         cli.store = cli.store.resolved()?;
     }
     if let Some((_, lock)) = cli.command.acquired() {

@@ -3,12 +3,13 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use clap::{Arg, Command};
 use leasehold::store::redacted_url;
 
-use crate::duration;
+use crate::{duration, shell};
 
 /// The message for a name that is a part of an option.
 pub(crate) fn of_name(name: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
@@ -25,6 +26,22 @@ pub(crate) fn of_name(name: &str, arguments: &[OsString], cli: &Command) -> Opti
             format!("'{name}' would be the name of the lock: did you mean '--watchdog={name}'?")
         })
         .filter(|_| name.starts_with("unix:") || name.starts_with("tcp:"))
+}
+
+/// The message for a key that is a program: the word behind it, because a variable without quotes is unset. `--` before
+/// the command, or `=` before the key, says that it is meant.
+pub(crate) fn of_key(key: &str, command: &[OsString], arguments: &[OsString]) -> Option<String> {
+    let (own, _) = arguments.split_at(arguments.len() - command.len());
+    let is_word = own.windows(2).any(|it| it[0] == "--key" && it[1] == *key);
+    let is_meant = own.last().is_some_and(|last| last == "--");
+    let file = shell::find(OsStr::new(key)).and_then(|file| file.metadata().ok());
+    let is_program = file.is_some_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0);
+    (is_word && !is_meant && is_program).then(|| {
+        format!(
+            "the key would be '{key}', a program: is a variable of your script unset? Write quotes: --key \"$KEY\", and \
+             -- before the command (or --key={key} if that is the key)"
+        )
+    })
 }
 
 /// An option whose duration was written in two words, the second of which is `unit`, as it was meant: `--every 1d`.
@@ -44,7 +61,9 @@ pub(crate) fn split_duration(unit: &str, arguments: &[OsString], cli: &Command) 
         let (option, number) = match before.split_once('=') {
             Some(split) => split,
             None if duration::is_number(before) || is_span(before) => (texts[at - 2], before),
-            None => before.split_at_checked(2)?,
+            None => before
+                .split_at_checked(2)
+                .filter(|(_, number)| !number.is_empty())?,
         };
         let takes_duration = command.get_arguments().any(|known| {
             let of_time = |value: &str| ["DURATION", "INTERVAL"].contains(&value);

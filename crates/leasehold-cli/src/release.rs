@@ -39,8 +39,8 @@ fn refusal(client: &Client, info: &LockInfo) -> String {
         let until = output::rfc3339(SystemTime::now() + info.time_left).unwrap_or_default();
         let time_left = duration::format(info.time_left);
         return format!(
-            "{name} at {store} was released by {holder}; its minimum hold keeps it taken until {until} ({time_left}). \
-             This ends it: leasehold release --force {quoted}"
+            "{name} at {store} was released by {holder}; its --at-least or --retry-after keeps it taken until {until} \
+             ({time_left}). This ends that: leasehold release --force {quoted}"
         );
     }
     format!(

@@ -26,8 +26,11 @@ pub(crate) fn first_line(kind: &str, file: &Path) -> Result<Secret, Failure> {
     let text = fs::read_to_string(file)
         .map_err(|error| Failure::own(format!("the {kind} {path} cannot be read"), error))?;
     match text.lines().next() {
-        Some(line) if !line.is_empty() => Ok(line.into()),
-        _ => Err(Failure::usage(format!("the {kind} {path} is empty"))),
+        Some(line) if !line.trim().is_empty() => Ok(line.into()),
+        Some(_) => Err(Failure::usage(format!(
+            "the first line of the {kind} {path} is empty"
+        ))),
+        None => Err(Failure::usage(format!("the {kind} {path} is empty"))),
     }
 }
 

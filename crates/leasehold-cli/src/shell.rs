@@ -1,4 +1,8 @@
-//! Words as a shell reads and writes them.
+//! Words as a shell reads and writes them, and the programs that it finds.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 /// Whether a word needs no quotes.
 pub(crate) fn is_plain(word: &str) -> bool {
@@ -12,6 +16,17 @@ pub(crate) fn quote(word: &str) -> String {
         true => word.to_owned(),
         false => format!("'{}'", word.replace('\'', r"'\''")),
     }
+}
+
+/// The existing file that a system call would execute.
+pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
+    let path = Path::new(program);
+    if program.as_encoded_bytes().contains(&b'/') {
+        return path.exists().then(|| path.to_owned());
+    }
+    let directories = env::var_os("PATH")?;
+    let mut files = env::split_paths(&directories).map(|directory| directory.join(path));
+    files.find(|file| !program.is_empty() && file.is_file())
 }
 
 /// The words of the last command in a line of a shell. The last word is the one at the cursor, and may be empty.

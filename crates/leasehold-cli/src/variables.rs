@@ -1,6 +1,8 @@
 //! The environment variables of the command line, and the warning of one that has no effect.
 
 use std::env;
+use std::ffi::OsString;
+use std::fmt;
 
 use clap::Command;
 use leasehold::store::distance;
@@ -54,26 +56,43 @@ pub(crate) const KNOWN: [&str; 18] = [
 
 const PREFIX: &str = "LEASEHOLD_";
 
-/// The beginning of names that are compared with the known ones, even if the prefix is misspelt.
-const MISSPELT_PREFIX: &str = "LEAS";
+/// The beginning of names that are compared with the known ones, even if the rest of the prefix is misspelt.
+const PREFIX_START: &str = "LE";
 
 /// How many letters of a name may be wrong.
 const TYPOS_MAX: usize = 2;
 
-/// Prints which variables have no effect, also with `--quiet`: with a misspelt `LEASEHOLD_STORE` the lock would be in
-/// another store, and exclude nobody. `served` are the further stores of a watchdog, as `--serve` has them.
-pub(crate) fn warn_of_unknown(served: &[String], cli: &Command) {
-    for (name, _) in env::vars_os() {
-        let name = name.to_string_lossy();
-        if let Some(advice) = advice(&name, served, cli) {
-            note!("leasehold: the variable {name} has no effect: {advice}");
+/// What a variable without an effect was probably meant to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Intended {
+    Variable(&'static str),
+    Option(String),
+    Unknown,
+}
+
+impl fmt::Display for Intended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable(known) => write!(f, "did you mean {known}?"),
+            Self::Option(option) => write!(f, "use the option {option}"),
+            Self::Unknown => f.write_str("leasehold --help lists those that have one"),
         }
     }
 }
 
-/// What to do about a variable. `None`: it is known, or not meant for this program.
-fn advice(name: &str, served: &[String], cli: &Command) -> Option<String> {
-    if KNOWN.contains(&name) || !name.starts_with(MISSPELT_PREFIX) || is_of_kubernetes(name) {
+/// The variables that are set and have no effect. `served` are the further stores of a watchdog, as `--serve` has them.
+pub(crate) fn without_effect(served: &[String], cli: &Command) -> Vec<(String, Intended)> {
+    let variable = |(name, value): (OsString, OsString)| {
+        let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+        let intended = intended(&name, &value, served, cli)?;
+        Some((name.into_owned(), intended))
+    };
+    env::vars_os().filter_map(variable).collect()
+}
+
+/// What a variable without an effect was meant to be. `None`: it is known, or not meant for this program.
+fn intended(name: &str, value: &str, served: &[String], cli: &Command) -> Option<Intended> {
+    if KNOWN.contains(&name) || is_of_kubernetes(name, value) {
         return None;
     }
     let of_store = |store: &String| {
@@ -83,24 +102,30 @@ fn advice(name: &str, served: &[String], cli: &Command) -> Option<String> {
     if served.iter().any(of_store) {
         return None;
     }
-    if let Some(known) = similar(name) {
-        return Some(format!("did you mean {known}?"));
+    if let Some(known) = similar(&name.to_ascii_uppercase()) {
+        return Some(Intended::Variable(known));
     }
-    let rest = name.strip_prefix(PREFIX)?;
     if name.starts_with(PASSWORD_OF) {
         return None;
     }
+    if is_store(value) && is_of_prefix(&name.to_ascii_uppercase()) {
+        return Some(Intended::Variable(STORE));
+    }
+    let rest = name.strip_prefix(PREFIX)?;
     if let Some(option) = option(rest, cli) {
-        return Some(format!("use the option {option}"));
+        return Some(Intended::Option(option));
     }
     if rest.contains("URL") || rest.contains("REDIS") {
-        return Some(format!("did you mean {STORE}?"));
+        return Some(Intended::Variable(STORE));
     }
-    Some("leasehold --help lists those that have one".to_owned())
+    Some(Intended::Unknown)
 }
 
-/// The known variable with a similar name, or with the same beginning.
+/// The known variable with a similar name, or with the same beginning. `name` is in capitals.
 fn similar(name: &str) -> Option<&'static str> {
+    if !name.starts_with(PREFIX_START) {
+        return None;
+    }
     let distances = KNOWN.map(|known| (distance(name, known), known));
     let (typos, known) = distances.into_iter().min()?;
     let is_extended = name.starts_with("LEASEHOLD_STORE_");
@@ -109,6 +134,20 @@ fn similar(name: &str) -> Option<&'static str> {
         true => Some(known),
         false => is_extended.then_some(STORE),
     }
+}
+
+/// Whether a name has the prefix of the known ones, perhaps misspelt. `name` is in capitals.
+fn is_of_prefix(name: &str) -> bool {
+    let prefix = name.split_inclusive('_').next().unwrap_or_default();
+    name.starts_with(PREFIX_START) && distance(prefix, PREFIX) <= TYPOS_MAX
+}
+
+/// Whether a value is the URL of a store that several processes can share.
+fn is_store(value: &str) -> bool {
+    let schemes = ["sqlite:", "redis+unix:"];
+    let is_local = schemes.into_iter().any(|scheme| value.starts_with(scheme));
+    is_local
+        || value.contains("://") && (value.starts_with("redis") || value.starts_with("redlock"))
 }
 
 /// The option whose name a variable has.
@@ -120,11 +159,10 @@ fn option(name: &str, cli: &Command) -> Option<String> {
 }
 
 /// Whether Kubernetes sets a variable of this name, for a service whose name begins with `leasehold`.
-fn is_of_kubernetes(name: &str) -> bool {
-    name.ends_with("_SERVICE_HOST")
-        || name.contains("_SERVICE_PORT")
-        || name.ends_with("_PORT")
+fn is_of_kubernetes(name: &str, value: &str) -> bool {
+    name.contains("_SERVICE_")
         || name.contains("_PORT_")
+        || name.ends_with("_PORT") && value.contains("://")
 }
 
 /// A variable that the parser reads as text, and whose value is not UTF-8.
@@ -152,45 +190,67 @@ mod tests {
         let option = |name: &'static str| Arg::new(name).long(name);
         let run = Command::new("run").args([option("ttl"), option("socket-mode")]);
         let cli = Command::new("leasehold").subcommand(run);
-        let store = "did you mean LEASEHOLD_STORE?";
-        for (name, expected) in [
-            ("LEASEHOLD_STORES", store),
-            ("LEASHOLD_STORE", store),
-            ("LEASEHOLDSTORE", store),
-            ("LEASEHOLD_STORE_URL", store),
-            ("LEASEHOLD_REDIS_URL", store),
-            ("LEASEHOLD_URL", store),
-            ("LEASEHOLD_NAMESPCE", "did you mean LEASEHOLD_NAMESPACE?"),
-            (
-                "LEASEHOLD_PASSWORD_FLIE",
-                "did you mean LEASEHOLD_PASSWORD_FILE?",
-            ),
-            ("LEASEHOLD_TTL", "use the option --ttl"),
-            ("LEASEHOLD_SOCKET_MODE", "use the option --socket-mode"),
-            (
-                "LEASEHOLD_COLOUR",
-                "leasehold --help lists those that have one",
-            ),
+        let store = Intended::Variable(STORE);
+        let of = |name, value| intended(name, value, &[], &cli);
+        let intended = |name| of(name, "redis://h");
+        for name in [
+            "LEASEHOLD_STORES",
+            "LEASEHOLD_STOER",
+            "LEASEHOLD_DATABASE",
+            "LEASHOLD_DATABASE",
+            "LEASHOLD_STORE",
+            "LEESEHOLD_STORE",
+            "LEASEHOLDSTORE",
+            "leasehold_store",
+            "LEASEHOLD_STORE_URL",
+            "LEASEHOLD_REDIS_URL",
+            "LEASEHOLD_URL",
         ] {
-            assert_eq!(advice(name, &[], &cli).as_deref(), Some(expected), "{name}");
+            assert_eq!(intended(name).as_ref(), Some(&store), "{name}");
+        }
+        for (name, expected) in [
+            ("LEASEHOLD_NAMESPCE", Intended::Variable(NAMESPACE)),
+            ("LEASEHOLD_PASSWORD_FLIE", Intended::Variable(PASSWORD_FILE)),
+            ("LEASEHOLD_TTL", Intended::Option("--ttl".to_owned())),
+            (
+                "LEASEHOLD_SOCKET_MODE",
+                Intended::Option("--socket-mode".to_owned()),
+            ),
+            ("LEASEHOLD_COLOUR", Intended::Unknown),
+        ] {
+            assert_eq!(of(name, "memory:"), Some(expected), "{name}");
         }
         for name in [
             "LEASE",
             "LEASE_TIME",
+            "LESS",
+            "LESSOPEN",
+            "LEAD",
             "PATH",
             "LEASEHOLD_PASSWORD_ORDERS",
             "LEASEHOLD_PORT",
+            "LEASEHOLD_STORE_PORT",
             "LEASEHOLD_PORT_6379_TCP_ADDR",
             "LEASEHOLD_WATCHDOG_SERVICE_HOST",
         ] {
-            assert_eq!(advice(name, &[], &cli), None, "{name}");
+            assert_eq!(intended(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn the_port_of_a_service_is_not_a_store() {
+        let cli = Command::new("leasehold");
+        let of = |value| intended("LEASEHOLD_STORE_PORT", value, &[], &cli);
+        assert_eq!(of("tcp://10.0.0.1:80"), None);
+        assert_eq!(of("6379"), Some(Intended::Variable(STORE)));
+    }
+
+    #[test]
+    fn the_password_of_a_served_store_is_known() {
+        let served = ["files=redis://h".to_owned()];
+        let cli = Command::new("leasehold");
         assert_eq!(
-            advice(
-                "LEASEHOLD_PASSWORD_FILES",
-                &["files=redis://h".to_owned()],
-                &cli
-            ),
+            intended("LEASEHOLD_PASSWORD_FILES", "", &served, &cli),
             None
         );
     }

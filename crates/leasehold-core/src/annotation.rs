@@ -43,7 +43,7 @@ pub struct Annotation {
 
 /// The key of a run that is to be completed once, such as a version.
 ///
-/// 1 to [`COMPLETION_KEY_BYTES_MAX`] bytes of UTF-8 without control characters.
+/// 1 to [`COMPLETION_KEY_BYTES_MAX`] bytes of UTF-8 without control characters, and without a space at the start or end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CompletionKey(Arc<str>);
 
@@ -153,12 +153,13 @@ mod tests {
 
     #[test]
     fn a_completion_key_has_up_to_256_bytes_without_control_characters() {
-        for key in ["v1.2.3", " a b/c:*?[x]{}", "昼 夜 🔒", &"n".repeat(256)] {
+        for key in ["v1.2.3", "a b/c:*?[x]{}", "昼 夜 🔒", &"n".repeat(256)] {
             assert_eq!(CompletionKey::parse(key).unwrap().as_str(), key);
         }
         let refused = |key: &str| CompletionKey::parse(key).unwrap_err();
         assert_eq!(refused(""), NameError::Empty);
         assert_eq!(refused("a\nb"), NameError::Forbidden('\n'));
+        assert_eq!(refused(" a"), NameError::LeadingSpace);
         let (bytes, bytes_max) = (258, COMPLETION_KEY_BYTES_MAX);
         let too_long = NameError::TooLong { bytes, bytes_max };
         assert_eq!(refused(&"ä".repeat(129)), too_long);

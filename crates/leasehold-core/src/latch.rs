@@ -61,7 +61,7 @@ impl fmt::Display for LatchCount {
 
 /// The id of an arrival: arrivals with the same id count once.
 ///
-/// 1 to [`ARRIVAL_ID_BYTES_MAX`] bytes of UTF-8 without control characters.
+/// 1 to [`ARRIVAL_ID_BYTES_MAX`] bytes of UTF-8 without control characters, and without a space at the start or end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ArrivalId(Arc<str>);
 

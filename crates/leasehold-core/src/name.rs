@@ -18,8 +18,8 @@ pub const BUCKETS_MAX: u16 = 16_384;
 
 /// The name of one lock, as its user writes it.
 ///
-/// 1 to [`NAME_BYTES_MAX`] bytes of UTF-8 without control characters and without `{` and `}`:
-/// braces would move a key to another slot of a Redis Cluster.
+/// 1 to [`NAME_BYTES_MAX`] bytes of UTF-8 without control characters, without a space at the start or end, and without
+/// `{` and `}`: braces would move a key to another slot of a Redis Cluster.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
@@ -30,19 +30,8 @@ impl Name {
     ///
     /// [`NameError`] if it is invalid.
     pub fn parse(name: &str) -> Result<Self, NameError> {
-        if name.is_empty() {
-            return Err(NameError::Empty);
-        }
-        if name.len() > NAME_BYTES_MAX {
-            return Err(NameError::TooLong {
-                bytes: name.len(),
-                bytes_max: NAME_BYTES_MAX,
-            });
-        }
-        match name
-            .chars()
-            .find(|c| c.is_control() || matches!(c, '{' | '}'))
-        {
+        check_text(name, NAME_BYTES_MAX)?;
+        match name.chars().find(|c| matches!(c, '{' | '}')) {
             Some(c) => Err(NameError::Forbidden(c)),
             None => Ok(Self(name.into())),
         }
@@ -174,13 +163,16 @@ impl fmt::Debug for Namespace {
     }
 }
 
-/// Checks a text that identifies something beside a name: 1 to `bytes_max` bytes of UTF-8 without control characters.
+/// Checks a text that identifies something: 1 to `bytes_max` bytes of UTF-8 without control characters, and without a
+/// space at the start or end, which nobody sees.
 pub(crate) fn check_text(text: &str, bytes_max: usize) -> Result<(), NameError> {
     let bytes = text.len();
     match text.chars().find(|c| c.is_control()) {
         _ if text.is_empty() => Err(NameError::Empty),
         _ if bytes > bytes_max => Err(NameError::TooLong { bytes, bytes_max }),
         Some(c) => Err(NameError::Forbidden(c)),
+        None if text.starts_with(char::is_whitespace) => Err(NameError::LeadingSpace),
+        None if text.ends_with(char::is_whitespace) => Err(NameError::TrailingSpace),
         None => Ok(()),
     }
 }
@@ -209,6 +201,10 @@ pub enum NameError {
     },
     /// It contains a character that is not allowed there.
     Forbidden(char),
+    /// It begins with a space.
+    LeadingSpace,
+    /// It ends with a space.
+    TrailingSpace,
     /// The text behind its `@` is not a number of buckets.
     Buckets,
 }
@@ -221,6 +217,8 @@ impl fmt::Display for NameError {
                 write!(f, "it has {bytes} bytes, at most {bytes_max} are allowed")
             }
             Self::Forbidden(c) => write!(f, "the character {c:?} is not allowed in it"),
+            Self::LeadingSpace => f.write_str("it begins with a space; remove it"),
+            Self::TrailingSpace => f.write_str("it ends with a space; remove it"),
             Self::Buckets => {
                 write!(
                     f,
@@ -250,6 +248,8 @@ mod tests {
                 bytes_max: 512
             })
         );
+        assert_eq!(Name::parse("a "), Err(NameError::TrailingSpace));
+        assert_eq!(Name::parse("\u{a0}a"), Err(NameError::LeadingSpace));
         for (name, c) in [("a{b", '{'), ("a}b", '}'), ("a\nb", '\n'), ("\0", '\0')] {
             assert_eq!(Name::parse(name), Err(NameError::Forbidden(c)));
         }

@@ -68,7 +68,7 @@ pub(crate) struct RunCommand {
 #[derive(Debug, Args)]
 #[command(override_usage = help::ONCE_USAGE, after_long_help = help::ONCE)]
 pub(crate) struct OnceCommand {
-    /// The key, such as a version: 1 to 256 bytes, no control characters
+    /// The key, such as a version: 1 to 256 bytes, no control characters or outer spaces
     #[arg(long, value_name = "KEY", help_heading = "Job")]
     pub(crate) key: String,
     #[command(flatten)]
@@ -125,7 +125,13 @@ pub(crate) struct JobsArgs {
     #[arg(long, value_name = "KEY", requires = "reset")]
     pub(crate) key: Option<String>,
     /// Exit with 1 if a job is overdue, or one of these has no record, and print only that on stderr
-    #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with = "reset")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        num_args = 0..,
+        value_parser = clap::builder::NonEmptyStringValueParser::new(),
+        conflicts_with = "reset"
+    )]
     pub(crate) check: Option<Vec<String>>,
     /// Print a JSON object instead of a table
     #[arg(long)]
@@ -152,8 +158,12 @@ impl Anchor {
         };
         let time = || text.parse().ok().map(Self::Time);
         time_of_day.or_else(time).ok_or_else(|| {
-            "a time is HH:MM in UTC, or a date and time with its zone, such as 02:00 or 2026-01-05T02:00:00Z"
-                .to_owned()
+            let padded = format!("0{text}");
+            let meant = padded.parse::<Time>().map(|_| format!("; did you mean {padded}?"));
+            format!(
+                "a time is HH:MM in UTC, or a date and time with its zone, such as 02:00 or 2026-01-05T02:00:00Z{}",
+                meant.unwrap_or_default()
+            )
         })
     }
 
@@ -188,7 +198,11 @@ impl fmt::Display for Anchor {
 }
 
 fn period(text: &str) -> Result<Duration, String> {
-    between(text, PERIOD_MIN, PERIOD_MAX, "1s to 365d")
+    let period = between(text, PERIOD_MIN, PERIOD_MAX, "1s to 365d");
+    period.map_err(|error| match duration::parse(text) {
+        Ok(_) => error,
+        Err(error) => format!("{error}; a week is 7d, and --anchor is the time of day"),
+    })
 }
 
 fn keep(text: &str) -> Result<Duration, String> {

@@ -48,7 +48,7 @@ pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failu
         Outcome::Interrupted(end) => return end.into_code(args),
     };
     let begun = Instant::now();
-    let mut report = WatchdogReport::new(&client, &args.watchdog, args.lock.quiet);
+    let mut report = WatchdogReport::new(&client, &args.watchdog);
     let mut requests = EndRequests {
         args,
         signals: &mut signals,

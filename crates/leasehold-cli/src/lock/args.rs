@@ -33,7 +33,7 @@ pub(crate) struct LockArgs {
     /// Print the store, the holder that is waited for, refusals of the store, waiting time, holding time and token on stderr
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Print only errors that make the exit code 122 or 125 to 127, settings without effect, and what a job recorded
+    /// Print only errors that make the exit code 125 to 127, a lost lock, settings without effect, and what a job recorded
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 

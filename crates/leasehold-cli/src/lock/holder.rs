@@ -17,12 +17,14 @@ pub(super) async fn query(
     tokio::time::timeout(timeout, reply).await.ok()
 }
 
-/// Describes who holds a lock, and for how long, or when its minimum hold ends.
+/// Describes who holds a lock, and for how long, or when the hold that follows a run ends.
 pub(super) fn describe(info: &LockInfo) -> String {
     let holder = output::holder(info);
     if info.min_hold {
         let time_left = duration::format(info.time_left);
-        return format!("is free in {time_left}, after the minimum hold of {holder}");
+        return format!(
+            "is free in {time_left}: the run of {holder} has ended, and its --at-least or --retry-after lasts that long"
+        );
     }
     match info.since {
         Some(_) => format!("is held by {holder} for {}", output::age(info)),

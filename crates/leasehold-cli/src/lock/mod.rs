@@ -143,10 +143,10 @@ impl Request<'_> {
             Ok(mutex) => holder::query(mutex.holder(), holder::QUERY_TIMEOUT).await,
             Err(_) => None,
         };
-        let is_held = match holder {
-            Some(Ok(Some(info))) => holder::describe(&info),
+        let (is_held, runs) = match holder {
+            Some(Ok(Some(info))) => (holder::describe(&info), !info.min_hold),
             // Or it is free meanwhile.
-            _ => "was held elsewhere".to_owned(),
+            _ => ("was held elsewhere".to_owned(), true),
         };
         let waited = self.args.wait.filter(|limit| !limit.is_zero());
         let waited = waited.map(|limit| format!("waited {}, ", duration::format(limit)));
@@ -154,7 +154,11 @@ impl Request<'_> {
             "leasehold: {} {is_held}; {}{refusal}{}",
             self.name,
             waited.unwrap_or_default(),
-            self.plan.cost_of_refusal()
+            if runs {
+                self.plan.cost_of_refusal()
+            } else {
+                ""
+            }
         );
     }
 }

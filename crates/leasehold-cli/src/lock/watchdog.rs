@@ -145,22 +145,21 @@ pub(crate) fn start_command(socket: Option<&Path>) -> String {
     }
 }
 
-/// Reports on stderr which nodes do not watch the lock, and when that changes.
+/// Reports on stderr which nodes do not watch the lock, and when that changes, also with `--quiet`: the option has no
+/// effect then.
 pub(crate) struct WatchdogReport {
     status: WatchdogStatus,
     /// The nodes that were reported not to watch the lock.
     missing: BTreeSet<String>,
     required: bool,
-    quiet: bool,
 }
 
 impl WatchdogReport {
-    pub(crate) fn new(client: &Client, args: &LockWatchdogArgs, quiet: bool) -> Self {
+    pub(crate) fn new(client: &Client, args: &LockWatchdogArgs) -> Self {
         Self {
             status: client.watchdog_status(),
             missing: BTreeSet::new(),
             required: args.watchdog_required,
-            quiet,
         }
     }
 
@@ -195,9 +194,6 @@ impl WatchdogReport {
     }
 
     fn report(&mut self, change: &NodeStatus) {
-        if self.quiet {
-            return;
-        }
         let node = &change.node;
         match &change.state {
             NodeState::Connected if self.missing.remove(node) => {

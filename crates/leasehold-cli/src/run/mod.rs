@@ -5,12 +5,12 @@ mod elect;
 mod environment;
 mod guardian;
 mod processes;
+mod program;
 mod protocol;
 mod spawn;
 mod start_error;
 mod supervise;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use leasehold::watchdog::Watchdog;
@@ -42,15 +42,14 @@ async fn run_until(
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let watchdog = args.watchdog.settings()?;
-    let program = args.command.first().map(Path::new);
-    let program = program.and_then(Path::file_name).unwrap_or_default();
+    let program = program::name(&args.command);
     let request = Request {
         name: &args.name,
         args: &args.lock,
         plan,
         store,
         watchdog: watchdog.as_ref(),
-        program: &program.to_string_lossy(),
+        program: &program,
         refusal: refusal(args),
     };
     let interruption = async || signals.next().await.number;
@@ -69,7 +68,7 @@ async fn run_until(
         return Ok(exit::by_signal(signal.number));
     }
     let begun = Instant::now();
-    let mut report = WatchdogReport::new(&client, &args.watchdog, args.lock.quiet);
+    let mut report = WatchdogReport::new(&client, &args.watchdog);
     let command = run_command(args, store, &client, &guard, signals, watchdog.as_ref());
     plan.begins(&guard);
     let outcome = report.during(command).await;
@@ -96,15 +95,7 @@ async fn run_until(
         // The lock was held when the run was complete.
         Ok(0) if let Ok(Some(_)) = completed => Ok(0),
         Ok(0) if let Err(code) = completed => Ok(code),
-        Ok(_) if !to_the_end && plan.is_job() => {
-            if args.lock.quiet {
-                note!(
-                    "leasehold: {}: the lock was lost while the command ran",
-                    args.name
-                );
-            }
-            Ok(args.lost_exit_code)
-        }
+        Ok(_) if !to_the_end && plan.is_job() => Ok(args.lost_exit_code),
         // Only the release has revealed that the lock was lost while the command ran.
         Ok(_) if !to_the_end && args.on_lost != OnLost::Ignore => Ok(args.lost_exit_code),
         outcome => outcome,
@@ -216,7 +207,6 @@ async fn release(guard: AnyGuard, args: &RunArgs) -> bool {
         Ok(()) => true,
         Err(error) => {
             let lost = error.kind() == ErrorKind::Lost;
-            let has_code = lost && args.on_lost != OnLost::Ignore;
             let at_least = args.lock.at_least.map(duration::format);
             match (lost, at_least) {
                 // An earlier loss was reported when it happened.
@@ -226,8 +216,8 @@ async fn release(guard: AnyGuard, args: &RunArgs) -> bool {
                      minimum hold of {at_least}: {error}",
                     args.name
                 ),
-                _ if args.lock.quiet && !has_code => {}
                 (true, _) => note!("leasehold: {error}"),
+                (false, None) if args.lock.quiet => {}
                 (false, None) => note!(
                     "leasehold: {}: the release of the lock failed, so it is free when its lease ends: {error}",
                     args.name

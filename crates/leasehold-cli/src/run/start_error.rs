@@ -1,18 +1,18 @@
 //! Explanations of commands that did not start.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::exit::{self, Failure};
 use clap::CommandFactory as _;
 
 use crate::args::Cli;
 use crate::hints;
-use crate::shell::quote;
+use crate::shell::{find, quote};
 
 /// Commands that only a shell has.
 const BUILTINS: [&str; 22] = [
@@ -55,17 +55,6 @@ pub(super) fn explain(lock: &str, command: &[OsString], error: io::Error) -> Fai
         None => Failure::own(format!("{name} cannot be run"), error),
     };
     failure.with_code(code)
-}
-
-/// The existing file that a system call would execute.
-fn find(program: &OsStr) -> Option<PathBuf> {
-    let path = Path::new(program);
-    if program.as_encoded_bytes().contains(&b'/') {
-        return path.exists().then(|| path.to_owned());
-    }
-    let directories = env::var_os("PATH")?;
-    let mut files = env::split_paths(&directories).map(|directory| directory.join(path));
-    files.find(|file| !program.is_empty() && file.is_file())
 }
 
 /// A program that is in no directory of PATH, or at no such path.

@@ -132,10 +132,8 @@ impl Supervisor<'_> {
                 cause = stop_cause(self.guard, self.args), if !ignore => return Err(self.stop(cause).await),
                 cause = self.guard.lost(), if ignore && !self.warned => {
                     self.warned = true;
-                    if !self.args.lock.quiet {
-                        let cause = describe_loss(cause);
-                        self.print_message(format_args!("the lock is lost: {cause}; the command runs on without it"));
-                    }
+                    let cause = describe_loss(cause);
+                    self.print_message(format_args!("the lock is lost: {cause}; the command runs on without it"));
                 }
                 () = ended => return Ok(()),
                 signal = self.signals.any() => self.pass_on(signal).await,

@@ -121,7 +121,7 @@ fn a_lock_stays_taken_for_its_minimum_hold() {
         let (refused, text) = printed(&["run", "-n", "job", "true"]);
         assert_eq!(refused, Some(75));
         assert!(text.contains("job is free in 59m "), "{text}");
-        assert!(text.contains("after the minimum hold of "), "{text}");
+        assert!(text.contains(": the run of "), "{text}");
         assert_eq!(
             printed(&["run", "-n", "--skip-ok", "job", "true"]).0,
             Some(0)

@@ -149,6 +149,7 @@ fn a_server_that_does_not_suit_its_url_is_named() {
         .config("bind 127.0.0.1 127.0.0.2");
     let tls = tls.start();
     let plain = RedisServer::start();
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let weak = RedisServer::options().acl("weak", "pw", "~leasehold:* +@read +@connection");
     // As the line of doctor without a namespace, but for all keys: only the channels of another namespace are denied.
     let rights = "~* &leasehold:* +@all";
@@ -163,10 +164,10 @@ fn a_server_that_does_not_suit_its_url_is_named() {
         ("PLAIN", &plain),
         ("ACL", &acl),
         ("MASTERS", &masters.url()),
+        ("SILENT", &silent.local_addr().unwrap().port().to_string()),
         ("HTTP", &http_server().to_string()),
         ("CA", url.split_once('?').unwrap().1),
     ];
-    // None is the message of a timeout.
     check(&Fixture::new(), "Servers", &variables);
 }
 
@@ -177,7 +178,11 @@ fn a_password_is_asked_for_once_and_never_shown() {
     let sentinels = sentinels.config("sentinel sentinel-pass s3cret");
     let sentinels = SentinelSet::options().sentinels(sentinels).start();
     let fixture = Fixture::new();
-    for (name, password) in [("wrong", "wr0ng\n"), ("password", "s3cret\n")] {
+    for (name, password) in [
+        ("wrong", "wr0ng\n"),
+        ("password", "s3cret\n"),
+        ("blank", "\ns3cret\n"),
+    ] {
         fs::write(fixture.path(name), password).unwrap();
     }
     let ports = [&server, &sentinels.sentinels()[0]].map(|server| server.port().to_string());
@@ -310,6 +315,14 @@ fn a_closed_pipe_is_not_an_error() {
     let script = format!("set -o pipefail; {program} man | head -c 10");
     let output = Command::new("bash").args(["-c", &script]).run_to_end();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn a_help_that_cannot_be_written_is_an_error() {
+    for call in ["--help", "--version"] {
+        let help = format!("leasehold {call} > /dev/full");
+        assert_eq!(code(&mut Fixture::new().shell(&help)), 125);
+    }
 }
 
 #[test]

@@ -129,9 +129,9 @@ fn a_person_who_names_no_store_is_told_which_one_it_is() {
 
 #[test]
 fn a_person_is_told_of_options_behind_the_command() {
-    let fixture = Fixture::with_store("sqlite:own.db".to_owned());
+    let fixture = Fixture::new();
     let told = |args: &[&str]| {
-        let mut command = fixture.leasehold(["run"]);
+        let mut command = fixture.leasehold(["run", "--store", "sqlite:own.db"]);
         stdout(&at_terminal(command.args(args)).run_to_end())
     };
     let warning = "leasehold: --every behind COMMAND is an argument of true, not of leasehold: write it before NAME, or \

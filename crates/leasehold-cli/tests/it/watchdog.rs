@@ -165,7 +165,7 @@ fn without_a_watchdog_a_run_runs() {
         "{words}"
     );
     let mut quiet = fixture.run_script(&["-q", nowhere, "job"], "true");
-    assert_eq!(stderr(&quiet.run_to_end()), "");
+    assert_eq!(stderr(&quiet.run_to_end()), words);
     let required = [nowhere, "--watchdog-required", "job"];
     let output = fixture.run_script(&required, "echo in").run_to_end();
     assert_eq!(output.status.code(), Some(125));

@@ -56,20 +56,27 @@ fn similar_scheme(text: &str) -> Option<(&'static str, &'static str)> {
     (typos <= TYPOS_MAX).then_some(scheme)
 }
 
-/// How many letters must be inserted, removed or replaced to turn one text into another.
+/// How many letters must be inserted, removed, replaced or swapped with the next one to turn one text into another.
 #[must_use]
 pub fn distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (at, letter) in from.bytes().enumerate() {
-        let mut diagonal = at;
-        row[0] = at + 1;
-        for (column, other) in to.bytes().enumerate() {
-            let replaced = diagonal + usize::from(letter != other);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+    let (from, to) = (from.as_bytes(), to.as_bytes());
+    let mut rows = vec![(0..=to.len()).collect::<Vec<_>>()];
+    for at in 1..=from.len() {
+        let mut row = vec![at];
+        for column in 1..=to.len() {
+            let above = &rows[at - 1];
+            let replaced = above[column - 1] + usize::from(from[at - 1] != to[column - 1]);
+            let mut edits = replaced.min(above[column] + 1).min(row[column - 1] + 1);
+            let is_swap =
+                at > 1 && column > 1 && from[at - 2..at] == [to[column - 1], to[column - 2]];
+            if is_swap {
+                edits = edits.min(rows[at - 2][column - 2] + 1);
+            }
+            row.push(edits);
         }
+        rows.push(row);
     }
-    row[to.len()]
+    rows[from.len()][to.len()]
 }
 
 /// Whether a text is a host, which is recognized by a dot or by its port, with or without a database.
@@ -105,6 +112,7 @@ mod tests {
     fn a_misspelt_url_has_a_suggestion() {
         for (text, url) in [
             ("reds://127.0.0.1:7400", "redis://127.0.0.1:7400"),
+            ("rdeis+clusetr://a", "redis+cluster://a"),
             ("Redis://h/0", "redis://h/0"),
             ("redis-sentinel://a,b/m", "redis+sentinel://a,b/m"),
             ("reddlock://a,b,c", "redlock://a,b,c"),

@@ -98,7 +98,7 @@ impl Address {
                 parse_network(text, scheme == "rediss")
             }
             _ => Err(invalid(
-                "the URL of a Redis store must start with redis://, rediss:// or redis+unix:",
+                "the URL of a Redis store must start with redis://, rediss:// or redis+unix:, as in redis://HOST:6379",
             )),
         }
     }
@@ -289,7 +289,8 @@ fn parse_network(text: &str, tls: bool) -> Result<Address> {
     let query = url.query().unwrap_or_default();
     if !tls && !query.is_empty() {
         return Err(invalid(
-            "a redis:// URL takes no parameters after ?; certificates need rediss://",
+            "a redis:// URL takes no parameters after ?; certificates need rediss://, and a password is set by \
+             ClientBuilder::password",
         ));
     }
     let tls = tls.then(|| parse_certificates(query)).transpose()?;

@@ -11,6 +11,7 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
     ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisResult, Value, cmd,
 };
+use tokio::net::TcpStream;
 
 #[cfg(feature = "tls")]
 use super::address::Pem;
@@ -175,6 +176,18 @@ async fn connect(
         biased;
         connection = connected => connection,
         () = until_plain_reply(address) => Err(errors::without_tls()),
+    }
+}
+
+/// Whether a server without TLS accepts connections, of which it may serve none.
+pub(super) async fn accepts(address: &Address) -> bool {
+    match &address.endpoint {
+        Endpoint::Tcp {
+            host,
+            port,
+            tls: None,
+        } => TcpStream::connect((host.as_str(), *port)).await.is_ok(),
+        _ => false,
     }
 }
 

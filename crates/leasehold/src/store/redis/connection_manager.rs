@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold_core::ClientId;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::errors;
 use super::notifications::Notifications;
@@ -25,6 +25,9 @@ use crate::{Error, Result};
 
 /// Replaces a timeout that is too long to be added to a clock.
 const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The part of the connect timeout in which a server that has not replied is checked: whether it accepts connections.
+const ACCEPT_CHECK_DIVISOR: u32 = 4;
 
 /// The one connection of a store.
 #[derive(Debug)]
@@ -230,7 +233,13 @@ impl ConnectionManager {
             }
             .run(),
         );
-        let ended = |_| Err(no_connection_in_time(&self.target, self.connect_timeout));
+        let ended = |_| {
+            Err(no_connection_in_time(
+                &self.target,
+                self.connect_timeout,
+                false,
+            ))
+        };
         dialing.await.unwrap_or_else(ended)
     }
 
@@ -277,10 +286,10 @@ struct Dialing {
 impl Dialing {
     async fn run(self) -> Result<Arc<Session>> {
         let sessions = &self.sessions;
-        let late = || no_connection_in_time(&self.target, self.connect_timeout);
+        let late = |accepts| no_connection_in_time(&self.target, self.connect_timeout, accepts);
         let deadline = deadline(self.connect_timeout);
         let Ok(mut failure) = timeout_at(deadline, sessions.dialing.lock()).await else {
-            return Err(late());
+            return Err(late(false));
         };
         if let Some(session) = sessions.usable() {
             return Ok(session);
@@ -291,9 +300,17 @@ impl Dialing {
             return Err(error.clone());
         }
         let dial = self.target.dial(&self.notifications, self.connect_timeout);
-        let session = match timeout_at(deadline, dial).await {
-            Ok(session) => session.map_err(|error| error.at_store(&self.target)),
-            Err(_) => Err(late()),
+        let check = async {
+            let rest = self.connect_timeout / ACCEPT_CHECK_DIVISOR;
+            sleep_until(self::deadline(self.connect_timeout - rest)).await;
+            let accepts = timeout_at(deadline, self.target.accepts()).await;
+            sleep_until(deadline).await;
+            accepts.unwrap_or(false)
+        };
+        let session = tokio::select! {
+            biased;
+            session = dial => session.map_err(|error| error.at_store(&self.target)),
+            accepts = check => Err(late(accepts)),
         };
         let session = session.map(Arc::new);
         *failure = session.as_ref().err().cloned();
@@ -303,8 +320,8 @@ impl Dialing {
     }
 }
 
-fn no_connection_in_time(target: &Target, connect_timeout: Duration) -> Error {
-    let error = target.no_connection_within(connect_timeout);
+fn no_connection_in_time(target: &Target, connect_timeout: Duration, accepts: bool) -> Error {
+    let error = target.no_connection_within(connect_timeout, accepts);
     error.at_store(target)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::address::Address;
-use super::connect::dial;
+use super::connect::{accepts, dial};
 use super::deployment::Deployment;
 use super::errors;
 use super::notifications::Notifications;
@@ -51,10 +51,18 @@ impl Target {
         }
     }
 
-    /// The error of a connection attempt that timed out.
-    pub(super) fn no_connection_within(&self, timeout: Duration) -> Error {
+    /// Whether a server without TLS accepts connections.
+    pub(super) async fn accepts(&self) -> bool {
         match self {
-            Self::Fixed(address) => errors::no_connection_within(timeout, address),
+            Self::Fixed(address) => accepts(address).await,
+            Self::Found(_) => false,
+        }
+    }
+
+    /// The error of a connection attempt that timed out. `accepts` is whether the server accepts connections.
+    pub(super) fn no_connection_within(&self, timeout: Duration, accepts: bool) -> Error {
+        match self {
+            Self::Fixed(address) => errors::no_connection_within(timeout, address, accepts),
             Self::Found(_) => errors::nothing_found_within(timeout),
         }
     }

@@ -61,7 +61,7 @@ async fn a_server_that_does_not_reply() {
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("redis://:{SECRET}@{}", silent.local_addr().unwrap());
     let limit = Duration::from_millis(50);
-    let advice = "no connection within 50ms";
+    let advice = "connected, but no reply within 50ms";
     refused_within(limit, &url, ErrorKind::Unreachable, advice).await;
 }
 

@@ -53,8 +53,19 @@ pub(in crate::store::redis) fn without_tls() -> RedisError {
     io::Error::new(io::ErrorKind::InvalidData, NO_TLS).into()
 }
 
-/// A connection attempt timed out.
-pub(in crate::store::redis) fn no_connection_within(timeout: Duration, address: &Address) -> Error {
+/// A connection attempt timed out. `accepts` is whether the server accepts connections.
+pub(in crate::store::redis) fn no_connection_within(
+    timeout: Duration,
+    address: &Address,
+    accepts: bool,
+) -> Error {
+    if accepts {
+        let message = format!(
+            "connected, but no reply within {timeout:?}; the server is stopped or busy, is not a Redis server, or wants \
+             TLS (rediss://)"
+        );
+        return Error::new(ErrorKind::Unreachable, message);
+    }
     let check = match address.endpoint {
         Endpoint::Tcp { tls: None, .. } => "check host, port and firewall",
         // A server without TLS takes the handshake for an incomplete command, and waits for the rest.
