@@ -8,7 +8,7 @@
 //! * A lease id stands for one acquisition, so a late message can only concern its own grant.
 //! * Hold counts are absolute. A client that enters twice sends "two", not "one more".
 //!
-//! And a third one makes their order harmless: only the last release and a revocation shorten a lease. A
+//! And a third one makes their order harmless: only a release and a revocation shorten a lease. A
 //! request that is applied late, after one with a longer ttl, does not shorten the lease of a holder whose
 //! longer ttl was confirmed.
 //!
@@ -83,39 +83,22 @@ pub enum Op {
         /// Whether to wait in the queue if it is refused.
         wait: bool,
     },
-    /// As its holder, set the hold count: a task of the same owner enters. It does not acquire a lock that is not
-    /// held any more.
-    Enter {
-        /// The lease that holds the lock.
-        lease: LeaseId,
-        /// The hold count wanted.
-        count: NonZeroU32,
-        /// How long the store keeps it, from now, if that is longer than it does already.
-        ttl: Ttl,
-    },
-    /// Start the ttl anew.
+    /// As its holder, start the ttl anew and, if given, set the hold count. It does not acquire a lock that is no
+    /// longer held.
     Renew {
         /// The lease that holds the lock.
         lease: LeaseId,
         /// How long the store keeps it, from now, if that is longer than it does already.
         ttl: Ttl,
+        /// The hold count wanted.
+        count: Option<NonZeroU32>,
     },
-    /// Set the hold count; at 0 the lock is free, and a lease that waits leaves the queue.
+    /// As its holder, end the lease, whatever its hold count. A lease that waits leaves the queue.
     Release {
         /// The lease that holds the lock.
         lease: LeaseId,
-        /// The hold count that remains.
-        count: u32,
-        /// How long the store keeps it, from now, if a hold remains and that is longer than it does
-        /// already.
-        ttl: Ttl,
-    },
-    /// As its holder, end the lease, whatever its hold count. The lock is free after the delay.
-    ReleaseAfter {
-        /// The lease that holds the lock.
-        lease: LeaseId,
-        /// The rest of its minimum hold.
-        delay: Ttl,
+        /// The rest of its minimum hold, for which the name stays taken.
+        rest: Option<Ttl>,
     },
     /// As its holder, store a block of tokens that was chosen elsewhere, for a lock over many masters. It must be
     /// larger than all before, or the one that was stored last.
@@ -136,11 +119,8 @@ impl Op {
     #[must_use]
     pub const fn ttl(&self) -> Option<Ttl> {
         match self {
-            Self::Acquire { ttl, .. }
-            | Self::Enter { ttl, .. }
-            | Self::Renew { ttl, .. }
-            | Self::Release { ttl, .. } => Some(*ttl),
-            Self::ReleaseAfter { delay, .. } => Some(*delay),
+            Self::Acquire { ttl, .. } | Self::Renew { ttl, .. } => Some(*ttl),
+            Self::Release { rest, .. } => *rest,
             Self::SetToken { .. } | Self::Revoke => None,
         }
     }
@@ -170,22 +150,14 @@ pub enum Outcome {
         /// How many wait before this lease. `None`: it does not wait in the queue.
         queue_position: Option<u32>,
     },
-    /// The hold count is set.
-    Entered {
-        /// The hold count.
-        count: NonZeroU32,
-    },
-    /// The ttl starts anew.
-    Renewed,
-    /// The hold count is set; at 0 the lock is free, or will be after the minimum hold.
-    Released {
-        /// The hold count that remains.
-        count: u32,
-    },
+    /// The ttl starts anew, and the hold count is set if one was given.
+    Kept,
+    /// The lock is free, or will be after the minimum hold.
+    Released,
     /// The lease does not hold the lock.
     Lost(Loss),
     /// The tokens are stored.
-    Fenced,
+    Stored,
     /// The tokens are not stored: a larger one was given out before.
     Outdated,
     /// The lock is free now.
@@ -279,11 +251,6 @@ pub fn apply(
             let proposal = op.proposal().max(Token::at(now));
             acquire(record, now, waiter, count, proposal, wait)
         }
-        Op::Enter { lease, count, ttl } => {
-            let outcome = set_count(record, now, lease, count, ttl);
-            let outcome = outcome.map(|()| Outcome::Entered { count });
-            pass_on_without(record, now, lease, outcome, &mut notify)
-        }
         Op::SetToken {
             lease,
             first,
@@ -293,17 +260,17 @@ pub fn apply(
             let outcome = own.then(|| fence(record, first, tokens));
             pass_on_without(record, now, lease, outcome, &mut notify)
         }
-        Op::Renew { lease, ttl } => {
-            let own = own(record, lease).map(|hold| hold.keep(now, ttl));
-            let outcome = own.map(|()| Outcome::Renewed);
+        Op::Renew { lease, ttl, count } => {
+            let outcome = own(record, lease).map(|hold| {
+                hold.count = count.unwrap_or(hold.count);
+                hold.keep(now, ttl);
+                Outcome::Kept
+            });
             pass_on_without(record, now, lease, outcome, &mut notify)
         }
-        Op::Release { lease, count, ttl } => {
-            let outcome = release(record, now, lease, count, ttl);
-            pass_on_without(record, now, lease, outcome, &mut notify)
-        }
-        Op::ReleaseAfter { lease, delay } => {
-            let outcome = release_after(record, now, lease, delay, &mut notify);
+        Op::Release { lease, rest } => {
+            let own = own(record, lease).is_some();
+            let outcome = own.then(|| release(record, now, lease, rest, &mut notify));
             pass_on_without(record, now, lease, outcome, &mut notify)
         }
         Op::Revoke => {
@@ -420,54 +387,23 @@ fn pass_on_without(
     }))
 }
 
-/// `None`: the lease holds nothing.
+/// Ends the lease of the holder.
 fn release(
     record: &mut Record,
     now: StoreTime,
     lease: LeaseId,
-    count: u32,
-    ttl: Ttl,
-) -> Option<Outcome> {
-    match NonZeroU32::new(count) {
-        Some(count) => set_count(record, now, lease, count, ttl)?,
-        None => {
-            own(record, lease)?;
-            record.hold = None;
-        }
-    }
-    Some(Outcome::Released { count })
-}
-
-/// `None`: the lease holds nothing.
-fn release_after(
-    record: &mut Record,
-    now: StoreTime,
-    lease: LeaseId,
-    delay: Ttl,
+    rest: Option<Ttl>,
     notify: &mut impl FnMut(&Notice) -> bool,
-) -> Option<Outcome> {
-    own(record, lease)?;
-    record.hold = Some(RecordHolder {
+) -> Outcome {
+    record.hold = rest.map(|rest| RecordHolder {
         lease: lease.client.min_hold_lease(),
         count: NonZeroU32::MIN,
-        expires_at: now.after(delay),
+        expires_at: now.after(rest),
     });
-    notify_next(record, delay, notify);
-    Some(Outcome::Released { count: 0 })
-}
-
-/// `None`: the lease holds nothing.
-fn set_count(
-    record: &mut Record,
-    now: StoreTime,
-    lease: LeaseId,
-    count: NonZeroU32,
-    ttl: Ttl,
-) -> Option<()> {
-    let hold = own(record, lease)?;
-    hold.count = count;
-    hold.keep(now, ttl);
-    Some(())
+    if let Some(rest) = rest {
+        notify_next(record, rest, notify);
+    }
+    Outcome::Released
 }
 
 /// Stores a block of tokens.
@@ -477,11 +413,11 @@ fn fence(record: &mut Record, first: Token, tokens: TokenCount) -> Outcome {
     };
     match record.last_token {
         // Stored before. No other lease can have stored it: the lock was held all the time.
-        Some(before) if before == last => Outcome::Fenced,
+        Some(before) if before == last => Outcome::Stored,
         Some(before) if before >= first => Outcome::Outdated,
         _ => {
             record.last_token = Some(last);
-            Outcome::Fenced
+            Outcome::Stored
         }
     }
 }

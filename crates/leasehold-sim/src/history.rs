@@ -267,6 +267,7 @@ fn expire_queues(names: usize, batch_max: usize) -> Vec<Vec<(usize, Op)>> {
     let renew = Op::Renew {
         lease: NO_HOLDER,
         ttl: Ttl::USER_MIN,
+        count: None,
     };
     let ops: Vec<_> = (0..names).map(|name| (name, renew)).collect();
     ops.chunks(batch_max).map(<[_]>::to_vec).collect()
@@ -295,24 +296,21 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
             proposal: None,
             wait: true,
         },
-        9 => Op::Renew { lease, ttl },
-        10 => Op::SetToken {
+        9..=12 => Op::Renew {
+            lease,
+            ttl,
+            count: NonZeroU32::new(*pick(rng, &[0, 0, 1, 1, 2, 2, 3, u32::MAX])),
+        },
+        13 => Op::SetToken {
             lease,
             // The times of the clocks are between them.
             first: *pick(rng, &firsts()),
             tokens: tokens(rng),
         },
-        11 => Op::Enter {
+        14..=16 => Op::Release {
             lease,
-            count: at_least_one(*pick(rng, &[1, 2, 2, 3, u32::MAX])),
-            ttl,
+            rest: rng.bool().then_some(ttl),
         },
-        12..=14 => Op::Release {
-            lease,
-            count: *pick(rng, &[0, 0, 0, 1, 2, u32::MAX]),
-            ttl,
-        },
-        15 | 16 => Op::ReleaseAfter { lease, delay: ttl },
         _ => Op::Revoke,
     }
 }
@@ -456,10 +454,11 @@ mod tests {
                 now += round.step_ms;
                 for (_, op) in round.batches.iter().flatten() {
                     if let Op::Acquire { lease, ttl, .. }
-                    | Op::Enter { lease, ttl, .. }
-                    | Op::Renew { lease, ttl }
-                    | Op::Release { lease, ttl, .. }
-                    | Op::ReleaseAfter { lease, delay: ttl } = op
+                    | Op::Renew { lease, ttl, .. }
+                    | Op::Release {
+                        lease,
+                        rest: Some(ttl),
+                    } = op
                         && *lease != NO_HOLDER
                     {
                         let durations = [

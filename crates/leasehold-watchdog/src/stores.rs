@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use leasehold::ErrorKind;
-use leasehold::store::{self, Keyspace, OpenOptions, Store};
+use leasehold::store::{self, Keyspace, OpenOptions, Parts, Store};
 use leasehold_core::{Name, Namespace, ScopeName};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -163,7 +163,7 @@ impl ServedStore {
             return false;
         };
         let key = Keyspace::new(namespace, tenant).key(name);
-        match store.inspect(&key).await {
+        match store.view(&key, Parts::Lease).await {
             Ok(_) => true,
             // A permission error is a reply, too: the node may have no access to this key.
             Err(error) => error.kind() != ErrorKind::Unreachable,

@@ -14,7 +14,7 @@ use crate::driver::context::AcquireOptions;
 use crate::driver::{Driver, report, shutdown};
 #[cfg(doc)]
 use crate::store;
-use crate::store::{ClientInfo, Keyspace};
+use crate::store::{ClientInfo, Keyspace, Query};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::WatchdogStatus;
 use crate::{
@@ -77,8 +77,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`] if it is empty, longer than 512 bytes, or contains a brace or a
-    /// control character.
+    /// [`ErrorKind::InvalidName`] if it is empty, longer than 512 bytes, or has a brace, a control
+    /// character or an outer space.
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
         let key = self.space.key(config::name(name.as_ref())?);
         Ok(Mutex::new(Arc::clone(&self.driver), key, self.options))
@@ -134,10 +134,12 @@ impl Client {
     ///
     /// Changes nothing.
     pub async fn completions(&self) -> Result<Vec<CompletionInfo>> {
-        let stored = self.driver.context.store.completions(&self.space).await;
-        let stored = stored.map_err(|error| error.at_store(&self.driver.context.store))?;
-        let readable = stored.iter().filter_map(|(key, kind, annotation)| {
-            let name = &key.name;
+        let store = &self.driver.context.store;
+        let read = store.read(Query::Completions(self.space.clone())).await;
+        let views = read.map_err(|error| error.at_store(store))?.views;
+        let readable = views.iter().filter_map(|view| {
+            let (kind, annotation) = view.annotations.first()?;
+            let name = &view.key.name;
             match Completion::parse(&annotation.text) {
                 Ok(run) => Some(CompletionInfo::new(name, kind, annotation, &run)),
                 Err(error) => {
@@ -162,9 +164,10 @@ impl Client {
     ///
     /// Changes nothing.
     pub async fn locks(&self) -> Result<Vec<LockInfo>> {
-        let entries = self.driver.context.store.list(&self.space).await;
-        let entries = entries.map_err(|error| error.at_store(&self.driver.context.store))?;
-        Ok(entries.into_iter().map(LockInfo::from).collect())
+        let store = &self.driver.context.store;
+        let read = store.read(Query::Names(self.space.clone())).await;
+        let views = read.map_err(|error| error.at_store(store))?.views;
+        Ok(views.into_iter().filter_map(LockInfo::held).collect())
     }
 
     /// The client info of a client by its id, which its leases have: see [`LeaseId`](crate::LeaseId). It is written a moment
@@ -178,9 +181,9 @@ impl Client {
     ///
     /// Changes nothing.
     pub async fn client_info(&self, id: ClientId) -> Result<Option<ClientInfo>> {
-        let context = &self.driver.context;
-        let found = context.store.client_info(&self.space, id).await;
-        found.map_err(|error| error.at_store(&context.store))
+        let store = &self.driver.context.store;
+        let read = store.read(Query::Client(self.space.clone(), id)).await;
+        Ok(read.map_err(|error| error.at_store(store))?.client)
     }
 
     /// The id of this client, which all its leases have: those that it holds, and those with which it waits in

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::{LeaseId, Token};
 
-use crate::store::{ClientInfo, Entry, WaiterInfo};
+use crate::store::{ClientInfo, View, WaiterInfo};
 
 /// A lock that is held or in its minimum hold, as the store knew it at the time of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct LockInfo {
     /// The client that holds it, or held it. `None` if its client info is not written yet, or has expired.
     pub client: Option<ClientInfo>,
     /// The leases that wait for it, in the order in which they will be served: the first
-    /// [`WAITERS_MAX`](crate::store::Entry::WAITERS_MAX) in the queue of the store. A client has one lease there,
+    /// [`WAITERS_MAX`](crate::store::View::WAITERS_MAX) in the queue of the store. A client has one lease there,
     /// however many of its tasks wait: see [`Client::id`](crate::Client::id).
     ///
     /// A client that has died is listed until its turn comes. Always empty over many masters, which have no queue,
@@ -51,22 +51,22 @@ impl LockInfo {
             waiters: Vec::new(),
         }
     }
-}
 
-impl From<Entry> for LockInfo {
-    fn from(entry: Entry) -> Self {
-        Self {
-            name: entry.key.name.as_str().to_owned(),
-            lease: entry.lease,
-            min_hold: entry.lease.is_min_hold(),
-            count: entry.count,
-            token: entry.token,
-            time_left: entry.time_left,
-            since: entry
+    /// A lock as a store has read it. `None`: it is free.
+    pub(crate) fn held(view: View) -> Option<Self> {
+        let holder = view.holder?;
+        Some(Self {
+            name: view.key.name.as_str().to_owned(),
+            lease: holder.lease,
+            min_hold: holder.lease.is_min_hold(),
+            count: holder.count,
+            token: view.token,
+            time_left: holder.time_left,
+            since: view
                 .token
                 .and_then(|token| UNIX_EPOCH.checked_add(Duration::from_micros(token.get()))),
-            client: entry.client,
-            waiters: entry.waiters,
-        }
+            client: holder.client,
+            waiters: view.waiters,
+        })
     }
 }

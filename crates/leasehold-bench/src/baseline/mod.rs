@@ -187,25 +187,20 @@ impl BaselineLock {
 }
 
 async fn apply_pair(store: &dyn Store, key: &Key, lease: LeaseId) -> Result<()> {
-    let ttl = Ttl::remainder(TTL);
     let acquire = Op::Acquire {
         lease,
         count: NonZeroU32::MIN,
-        ttl,
+        ttl: Ttl::remainder(TTL),
         tokens: TokenCount::MIN,
         proposal: None,
         wait: false,
     };
-    let release = Op::Release {
-        lease,
-        count: 0,
-        ttl,
-    };
+    let release = Op::Release { lease, rest: None };
     for op in [acquire, release] {
         let request = Request::new(key.clone(), op);
         match store.apply(vec![request]).await.pop() {
             Some(Reply::Applied {
-                outcome: Outcome::Granted { .. } | Outcome::Released { .. },
+                outcome: Outcome::Granted { .. } | Outcome::Released,
                 ..
             }) => {}
             Some(Reply::Rejected(error) | Reply::Unknown(error)) => return Err(error.into()),

@@ -42,10 +42,10 @@ fn acquire(lease: u64, count: u32, wait: bool) -> Op {
 }
 
 fn enter(lease: u64, count: u32) -> Op {
-    Op::Enter {
+    Op::Renew {
         lease: self::lease(lease),
-        count: number(count),
         ttl: TTL,
+        count: Some(number(count)),
     }
 }
 
@@ -53,21 +53,21 @@ fn renew(lease: u64) -> Op {
     Op::Renew {
         lease: self::lease(lease),
         ttl: TTL,
+        count: None,
     }
 }
 
-fn release(lease: u64, count: u32) -> Op {
+fn release(lease: u64) -> Op {
     Op::Release {
         lease: self::lease(lease),
-        count,
-        ttl: TTL,
+        rest: None,
     }
 }
 
-fn release_after(lease: u64, delay: u64) -> Op {
-    Op::ReleaseAfter {
+fn release_after(lease: u64, rest: u64) -> Op {
+    Op::Release {
         lease: self::lease(lease),
-        delay: Ttl::from_millis(delay).unwrap(),
+        rest: Ttl::from_millis(rest),
     }
 }
 
@@ -97,16 +97,11 @@ fn revoked(lease: Option<u64>) -> Outcome {
     Outcome::Revoked { lease }
 }
 
-fn released(count: u32) -> Outcome {
-    Outcome::Released { count }
-}
-
 /// Every client can be reached. Times are milliseconds.
 #[test]
 fn each_operation_has_its_reply() {
     const TAKEN_OVER: Outcome = Outcome::Lost(Loss::TakenOver);
     const FREE: Outcome = Outcome::Lost(Loss::Free);
-    let entered = Outcome::Entered { count: number(3) };
     let history = [
         (0, acquire(1, 1, false), granted(START)),
         // The same grant, with another count.
@@ -114,24 +109,24 @@ fn each_operation_has_its_reply() {
         (10, acquire(2, 1, false), refused(90, None)),
         // Other leases change nothing.
         (20, renew(2), TAKEN_OVER),
-        (20, release(2, 0), TAKEN_OVER),
+        (20, release(2), TAKEN_OVER),
         (20, enter(2, 1), TAKEN_OVER),
         (20, set_token(2, FAR, 1), TAKEN_OVER),
         (20, acquire(2, 1, false), refused(80, None)),
-        (30, release(1, 1), released(1)),
-        (40, enter(1, 3), entered),
+        (30, enter(1, 1), Outcome::Kept),
+        (40, enter(1, 3), Outcome::Kept),
         (40, set_token(1, START, 2), Outcome::Outdated),
-        (40, set_token(1, FAR, 10), Outcome::Fenced),
-        (40, set_token(1, FAR, 10), Outcome::Fenced),
+        (40, set_token(1, FAR, 10), Outcome::Stored),
+        (40, set_token(1, FAR, 10), Outcome::Stored),
         (40, set_token(1, FAR + 9, 2), Outcome::Outdated),
         (40, set_token(1, END, 2), Outcome::Exhausted),
         (50, acquire(2, 1, true), refused(90, Some(0))),
         (50, acquire(3, 1, true), refused(90, Some(1))),
         (50, acquire(2, 1, true), refused(90, Some(0))),
         // A waiter leaves the queue.
-        (60, release(3, 0), TAKEN_OVER),
+        (60, release(3), TAKEN_OVER),
         (60, acquire(4, 1, true), refused(80, Some(1))),
-        (70, release(1, 0), released(0)),
+        (70, release(1), Outcome::Released),
         (70, renew(1), TAKEN_OVER),
         // The release has granted it the lock.
         (80, acquire(2, 1, true), granted(FAR + 10)),
@@ -144,8 +139,8 @@ fn each_operation_has_its_reply() {
         (210, renew(5), FREE),
         (210, enter(5, 1), FREE),
         (210, acquire(6, 1, false), granted(FAR + 13)),
-        (220, set_token(6, END, 1), Outcome::Fenced),
-        (230, release(6, 0), released(0)),
+        (220, set_token(6, END, 1), Outcome::Stored),
+        (230, release(6), Outcome::Released),
         (230, enter(6, 1), FREE),
         (230, acquire(7, 1, false), Outcome::Exhausted),
     ];
@@ -165,22 +160,22 @@ fn a_minimum_hold_is_ended_by_time_or_by_an_operator_only() {
         (0, acquire(1, 2, false), granted(START)),
         (10, release_after(2, 50), TAKEN),
         // Shorter than the lease, and whatever the hold count.
-        (20, release_after(1, 50), released(0)),
+        (20, release_after(1, 50), Outcome::Released),
         // No late request of the lease that has ended changes it.
         (30, release_after(1, 90), TAKEN),
         (30, renew(1), TAKEN),
         (30, enter(1, 3), TAKEN),
-        (30, release(1, 0), TAKEN),
+        (30, release(1), TAKEN),
         (30, set_token(1, FAR, 1), TAKEN),
         (30, acquire(1, 1, false), refused(40, None)),
         (40, acquire(2, 1, true), refused(30, Some(0))),
         (69, acquire(3, 1, true), refused(1, Some(1))),
         // Exactly at its end, the queue is served.
         (70, acquire(3, 1, true), refused(100, Some(0))),
-        (80, release_after(2, 1_000), released(0)),
+        (80, release_after(2, 1_000), Outcome::Released),
         (90, acquire(3, 1, true), refused(990, Some(0))),
         (90, Op::Revoke, revoked(Some(0))),
-        (100, release_after(3, 500), released(0)),
+        (100, release_after(3, 500), Outcome::Released),
         (599, acquire(4, 1, false), refused(1, None)),
         (600, release_after(3, 500), FREE),
         (600, acquire(4, 1, false), granted(START + 600_000)),

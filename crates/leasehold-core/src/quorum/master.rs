@@ -48,8 +48,8 @@ impl Master {
     /// Applies an operation to the record of a name by the rule of [`mutex`], and keeps the admission record.
     /// There are no queues on one of many masters.
     ///
-    /// A last release needs no admission: it takes nothing from another lease, and grants nothing. A server refuses it
-    /// all the same in a call with other operations.
+    /// A release without a rest needs no admission: it takes nothing from another lease, and grants nothing. A server
+    /// refuses it all the same in a call with other operations.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Master {
         op: &Op,
         now: StoreTime,
     ) -> Result<Outcome, NotAdmitted> {
-        if let Op::Release { count: 0, .. } = op {
+        if let Op::Release { rest: None, .. } = op {
             return Ok(mutex::apply(record, op, now, |_| false));
         }
         let run = self.run;
@@ -112,8 +112,7 @@ mod tests {
     fn release(number: u64) -> Op {
         Op::Release {
             lease: lease(number),
-            count: 0,
-            ttl: Ttl::USER_MIN,
+            rest: None,
         }
     }
 
@@ -151,7 +150,7 @@ mod tests {
         master.run = RunId(2);
         assert!(!master.is_admitted());
         assert_eq!(master.apply(&mut record, &acquire(1), now), refused);
-        let released = Ok(Outcome::Released { count: 0 });
+        let released = Ok(Outcome::Released);
         assert_eq!(master.apply(&mut record, &release(1), now), released);
     }
 

@@ -171,7 +171,7 @@ impl Round {
         if !self.granted.contains(master) || self.failed.contains(master) {
             return Step::Wait;
         }
-        if matches!(reply, Some(Outcome::Fenced)) {
+        if matches!(reply, Some(Outcome::Stored)) {
             accepted.insert(master);
         } else if !accepted.contains(master) {
             self.failed.insert(master);
@@ -348,11 +348,11 @@ mod tests {
 
     #[test]
     fn a_token_that_too_few_accept_does_not_count() {
-        for reply in [None, Some(Outcome::Outdated), Some(Outcome::Renewed)] {
+        for reply in [None, Some(Outcome::Outdated), Some(Outcome::Kept)] {
             let mut round = round(3);
             round.handle_reply(0, granted(5));
             round.handle_reply(1, granted(5));
-            let accepted = Some(Outcome::Fenced);
+            let accepted = Some(Outcome::Stored);
             let no_quorum = Step::Lost(Defeat::NoQuorum);
             for (master, reply, step) in [
                 // It did not grant, so the token was not sent to it.

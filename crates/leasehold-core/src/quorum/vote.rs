@@ -1,4 +1,4 @@
-//! One renewal, release or change of the count over many masters.
+//! One renewal or release over many masters.
 
 use super::{Masters, Size};
 use crate::mutex::{Loss, Outcome};
@@ -51,9 +51,7 @@ impl Vote {
             return None;
         }
         let side = match reply {
-            Some(Outcome::Renewed | Outcome::Released { .. } | Outcome::Entered { .. }) => {
-                &mut self.done
-            }
+            Some(Outcome::Kept | Outcome::Released) => &mut self.done,
             Some(Outcome::Lost(Loss::Free)) => &mut self.free,
             Some(Outcome::Lost(Loss::TakenOver)) => &mut self.taken,
             _ => &mut self.failed,
@@ -104,7 +102,7 @@ mod tests {
 
     const FREE: Option<Outcome> = Some(Outcome::Lost(Loss::Free));
     const TAKEN: Option<Outcome> = Some(Outcome::Lost(Loss::TakenOver));
-    const RENEWED: Option<Outcome> = Some(Outcome::Renewed);
+    const RENEWED: Option<Outcome> = Some(Outcome::Kept);
 
     fn verdict(masters: usize, replies: &[Option<Outcome>]) -> Option<Verdict> {
         let mut vote = Vote::new(Size::new(masters).unwrap());

@@ -407,8 +407,7 @@ impl Simulation {
     fn release(&mut self, client: usize, at: Masters, kind: Kind) {
         let op = Op::Release {
             lease: self.clients[client].lease,
-            count: 0,
-            ttl: Ttl::MAX,
+            rest: None,
         };
         self.send(client, at, kind, op);
     }

@@ -354,11 +354,11 @@ impl Simulation {
         };
         // A process that is to be paused is paused from its first renewal on.
         if run.outcome != RunOutcome::Pauses {
-            let lease = it.lease;
-            let outcome = self.apply(&Op::Renew { lease, ttl: ttl() });
+            let (lease, ttl, count) = (it.lease, ttl(), None);
+            let outcome = self.apply(&Op::Renew { lease, ttl, count });
             assert_eq!(
                 outcome,
-                Outcome::Renewed,
+                Outcome::Kept,
                 "only a paused process loses its lease"
             );
             self.schedule_renewal(process);
@@ -446,8 +446,7 @@ impl Simulation {
         self.processes[process].state = ProcessState::Ended;
         self.waiting.remove(&process);
         let lease = self.processes[process].lease;
-        let (count, ttl) = (0, ttl());
-        self.apply(&Op::Release { lease, count, ttl });
+        self.apply(&Op::Release { lease, rest: None });
     }
 
     /// Applies an operation, and what the notified processes do then.
@@ -467,9 +466,9 @@ impl Simulation {
             let process = process_of(notice.lease());
             match notice {
                 Notice::Granted(grant) => {
-                    let (lease, ttl) = (grant.lease, ttl());
+                    let (lease, ttl, count) = (grant.lease, ttl(), None);
                     self.waiting.remove(&process);
-                    self.apply(&Op::Renew { lease, ttl });
+                    self.apply(&Op::Renew { lease, ttl, count });
                     self.begin(process);
                 }
                 Notice::Next { ttl, .. } => {

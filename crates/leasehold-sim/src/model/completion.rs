@@ -109,8 +109,7 @@ impl State {
     fn released(mut self, at: usize) -> Self {
         self.apply(&Op::Release {
             lease: core::lease(at),
-            count: 0,
-            ttl: TTL,
+            rest: None,
         });
         self
     }

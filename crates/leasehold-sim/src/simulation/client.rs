@@ -38,7 +38,7 @@ pub(super) struct Client {
     policy: Policy,
     leases: u64,
     calls: Calls,
-    releases: PendingReleases<(LeaseId, Ttl), ()>,
+    releases: PendingReleases<LeaseId, ()>,
     phase: Phase,
     /// When the lease of another client expires, by the last refusal.
     expiry: Option<Instant>,
@@ -154,9 +154,9 @@ impl Client {
             cx.report.count(Occurrence::NoReply);
             self.handle_no_reply(call, cx);
         }
-        for (number, (lease, ttl)) in self.releases.poll(cx.now) {
+        for (number, lease) in self.releases.poll(cx.now) {
             cx.report.count(Occurrence::RepeatedRelease);
-            let op = release(lease, ttl);
+            let op = Op::Release { lease, rest: None };
             match number {
                 Some(number) => self.calls.send(Purpose::Release(number), op, cx),
                 None => Calls::send_without_reply(op, cx),
@@ -260,7 +260,7 @@ impl Client {
     ) {
         match (call.purpose, &mut self.phase) {
             (Purpose::Release(number), _) => {
-                let held = matches!(outcome, Outcome::Released { .. });
+                let held = outcome == Outcome::Released;
                 let (reply, spread) = (ReleaseReply::Applied { held }, cx.spread());
                 self.releases.handle_reply(number, reply, cx.now, spread);
             }
@@ -350,16 +350,8 @@ impl Client {
         cx: &mut Context<'_>,
     ) {
         let expires = cx.now.after(ttl.as_duration());
-        let number = self.releases.begin((lease, ttl), expires, late);
-        let op = release(lease, ttl);
+        let number = self.releases.begin(lease, expires, late);
+        let op = Op::Release { lease, rest: None };
         self.calls.send(Purpose::Release(number), op, cx);
-    }
-}
-
-fn release(lease: LeaseId, ttl: Ttl) -> Op {
-    Op::Release {
-        lease,
-        count: 0,
-        ttl,
     }
 }

@@ -12,9 +12,6 @@ use super::Hold;
 use super::calls::{Call, Calls, Context, Purpose};
 use super::setup::{Leases, Mutation};
 
-/// Two holds.
-const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
-
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) id: LeaseId,
@@ -71,7 +68,8 @@ impl Holder {
         self.no_deadline = cx.setup.has(Mutation::NoDeadline);
         if let Action::Renew(ttl) = self.lease.poll(cx.now) {
             let lease = self.id;
-            calls.send(Purpose::Renew, Op::Renew { lease, ttl }, cx);
+            let count = None;
+            calls.send(Purpose::Renew, Op::Renew { lease, ttl, count }, cx);
         }
         if cx.now >= self.until {
             return true;
@@ -109,10 +107,8 @@ impl Holder {
         cx: &mut Context<'_>,
     ) {
         match outcome {
-            Outcome::Renewed if purpose == Purpose::Renew => self.renewed(call, cx),
-            Outcome::Entered { .. } | Outcome::Released { .. } => {
-                self.lease.confirmed(call.sent, call.ttl, cx.now);
-            }
+            Outcome::Kept if purpose == Purpose::Renew => self.renewed(call, cx),
+            Outcome::Kept => self.lease.confirmed(call.sent, call.ttl, cx.now),
             lost => self.lose(Cause::of(&lost)),
         }
     }
@@ -175,14 +171,7 @@ impl Holder {
 
     fn send_count(&mut self, calls: &mut Calls, cx: &mut Context<'_>) {
         let (lease, ttl) = (self.id, self.lease.ttl(cx.now));
-        let op = match self.lease.holds().count() {
-            2.. => Op::Enter {
-                lease,
-                count: TWO,
-                ttl,
-            },
-            count => Op::Release { lease, count, ttl },
-        };
-        calls.send(Purpose::Count, op, cx);
+        let count = NonZeroU32::new(self.lease.holds().count());
+        calls.send(Purpose::Count, Op::Renew { lease, ttl, count }, cx);
     }
 }

@@ -123,7 +123,7 @@ impl Simulation {
             let checked = self.store_checker.observe(observation, reaches);
             checked.map_err(|violation| Violation::Store(violation.promise))?;
         }
-        self.count_outcome(&outcome);
+        self.count_outcome(&op, &outcome);
         self.note(|| format!("  {op:?} -> {outcome:?}, notices {notices:?}"));
         self.observe_grant(before, &outcome, &notices, request);
         for notice in notices {
@@ -135,11 +135,11 @@ impl Simulation {
         Ok((outcome, now))
     }
 
-    fn count_outcome(&mut self, outcome: &Outcome) {
-        self.count(match outcome {
-            Outcome::Refused { .. } => Occurrence::Refused,
-            Outcome::Renewed => Occurrence::Renewed,
-            Outcome::Lost(_) => Occurrence::Lost,
+    fn count_outcome(&mut self, op: &Op, outcome: &Outcome) {
+        self.count(match (op, outcome) {
+            (_, Outcome::Refused { .. }) => Occurrence::Refused,
+            (Op::Renew { count: None, .. }, Outcome::Kept) => Occurrence::Renewed,
+            (_, Outcome::Lost(_)) => Occurrence::Lost,
             _ => return,
         });
     }

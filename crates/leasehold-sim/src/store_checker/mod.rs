@@ -95,9 +95,12 @@ impl StoreChecker {
             self.handle_reply(op, reply, now, reaches)?;
             let notices = Self::check_revocation(reply, notices, reaches)?;
             let next = match (op, reply) {
-                (Op::ReleaseAfter { delay, .. }, Outcome::Released { .. }) => {
-                    self.next_notice(*delay, reaches)
-                }
+                (
+                    Op::Release {
+                        rest: Some(rest), ..
+                    },
+                    Outcome::Released,
+                ) => self.next_notice(*rest, reaches),
                 _ => None,
             };
             self.handle_notices(notices, next, now, reaches)?;
@@ -167,48 +170,33 @@ impl StoreChecker {
     /// Processes the reply to an operation that only a holder sends.
     fn handle_holder_reply(&mut self, op: &Op, reply: &Outcome, now: u64) -> Result<(), Promise> {
         match (*op, *reply) {
-            (Op::Enter { lease, count, ttl }, Outcome::Entered { count: replied }) => {
-                self.check_own(lease, now)?;
-                self.begin(lease, count, now, ttl);
-                Promise::HoldCount.check(count == replied)
-            }
             (
                 Op::SetToken {
                     lease,
                     first,
                     tokens,
                 },
-                Outcome::Fenced | Outcome::Outdated | Outcome::Exhausted,
+                Outcome::Stored | Outcome::Outdated | Outcome::Exhausted,
             ) => {
                 self.check_own(lease, now)?;
                 self.set_tokens(first.get(), tokens.get().into(), *reply)
             }
-            (Op::Renew { lease, ttl }, Outcome::Renewed) => {
+            (Op::Renew { lease, ttl, count }, Outcome::Kept) => {
                 let own = self.check_own(lease, now)?;
-                self.begin(lease, own.count, now, ttl);
+                self.begin(lease, count.unwrap_or(own.count), now, ttl);
                 Ok(())
             }
-            (Op::Release { lease, count, ttl }, Outcome::Released { count: replied }) => {
-                self.check_own(lease, now)?;
-                match NonZeroU32::new(count) {
-                    Some(count) => self.begin(lease, count, now, ttl),
-                    None => self.hold = None,
-                }
-                Promise::HoldCount.check(count == replied)
-            }
-            (Op::ReleaseAfter { lease, delay }, Outcome::Released { count }) => {
+            (Op::Release { lease, rest }, Outcome::Released) => {
                 self.check_own(lease, now)?;
                 self.hold = None;
-                let min_hold = LeaseId { number: 0, ..lease };
-                self.begin(min_hold, NonZeroU32::MIN, now, delay);
-                Promise::HoldCount.check(count == 0)
+                if let Some(rest) = rest {
+                    let min_hold = LeaseId { number: 0, ..lease };
+                    self.begin(min_hold, NonZeroU32::MIN, now, rest);
+                }
+                Ok(())
             }
             (
-                Op::Enter { lease, .. }
-                | Op::SetToken { lease, .. }
-                | Op::Renew { lease, .. }
-                | Op::Release { lease, .. }
-                | Op::ReleaseAfter { lease, .. },
+                Op::SetToken { lease, .. } | Op::Renew { lease, .. } | Op::Release { lease, .. },
                 Outcome::Lost(_),
             ) => {
                 let own = is_held_by(self.holds(now).certain, lease);

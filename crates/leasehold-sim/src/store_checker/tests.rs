@@ -2,8 +2,6 @@
 
 mod queue;
 
-use std::num::NonZeroU32;
-
 use leasehold_core::mutex::{self, Record};
 use leasehold_core::{Loss, Token};
 
@@ -130,9 +128,7 @@ fn an_operation_that_is_sent_twice_has_the_effect_and_the_reply_of_one() {
             let repeated = apply(&mut twice, op, now, &mut |notice| panic!("{notice:?}"));
             match op {
                 // The lease does not hold the lock any more.
-                Op::Release { count: 0, .. } | Op::ReleaseAfter { .. } => {
-                    assert!(matches!(repeated, Outcome::Lost(_)));
-                }
+                Op::Release { .. } => assert!(matches!(repeated, Outcome::Lost(_))),
                 _ => assert_eq!(repeated, reply),
             }
             assert_eq!(twice, *record);
@@ -169,7 +165,7 @@ fn mutations_of_holds_are_noticed() {
     // A late request that shortens a lease.
     assert_noticed(Promise::Exclusion, |record, op, now, notify| {
         let outcome = apply(record, op, now, notify);
-        if let Outcome::Granted { .. } | Outcome::Entered { .. } | Outcome::Renewed = outcome
+        if let Outcome::Granted { .. } | Outcome::Kept = outcome
             && let (Some(ttl), Some(hold)) = (op.ttl(), &mut record.hold)
         {
             hold.expires_at = now.after(ttl);
@@ -190,15 +186,11 @@ fn mutations_of_holds_are_noticed() {
     });
     // A count that is not set.
     assert_noticed_only(&[Promise::HoldCount], |record, op, now, notify| {
-        match (op, apply(record, op, now, notify)) {
-            (Op::Release { .. }, Outcome::Released { count }) if count > 0 => {
-                if let Some(hold) = &mut record.hold {
-                    hold.count = NonZeroU32::MIN;
-                }
-                Outcome::Released { count: 1 }
-            }
-            (_, outcome) => outcome,
+        let mut op = *op;
+        if let Op::Renew { count, .. } = &mut op {
+            *count = None;
         }
+        apply(record, &op, now, notify)
     });
 }
 
@@ -207,9 +199,8 @@ fn mutations_of_minimum_holds_are_noticed() {
     // A release that frees the lock before the end.
     assert_noticed(Promise::HoldCount, |record, op, now, notify| {
         let mut op = *op;
-        if let Op::ReleaseAfter { lease, delay: ttl } = op {
-            let count = 0;
-            op = Op::Release { lease, count, ttl };
+        if let Op::Release { rest, .. } = &mut op {
+            *rest = None;
         }
         apply(record, &op, now, notify)
     });
@@ -235,7 +226,7 @@ fn mutations_of_minimum_holds_are_noticed() {
     // The same, and it is confirmed: the record still names the lease.
     assert_noticed(Promise::HoldCount, |record, op, now, notify| {
         let outcome = apply(record, op, now, notify);
-        if let (Op::ReleaseAfter { lease, .. }, Some(hold)) = (op, &mut record.hold)
+        if let (Op::Release { lease, .. }, Some(hold)) = (op, &mut record.hold)
             && hold.lease == lease.client.min_hold_lease()
         {
             hold.lease = *lease;
@@ -246,8 +237,9 @@ fn mutations_of_minimum_holds_are_noticed() {
     assert_noticed(Promise::Refusal, |record, op, now, notify| {
         let before = record.holder(now).map(|hold| hold.expires_at);
         let outcome = apply(record, op, now, notify);
-        if let (Op::ReleaseAfter { .. }, Some(before), Some(hold)) = (op, before, &mut record.hold)
-            && outcome == (Outcome::Released { count: 0 })
+        if let (Op::Release { rest: Some(_), .. }, Some(before), Some(hold)) =
+            (op, before, &mut record.hold)
+            && outcome == Outcome::Released
         {
             hold.expires_at = hold.expires_at.max(before);
         }
@@ -255,7 +247,7 @@ fn mutations_of_minimum_holds_are_noticed() {
     });
     // Waiters that are not notified.
     assert_noticed(Promise::Wake, |record, op, now, notify| match op {
-        Op::ReleaseAfter { .. } => {
+        Op::Release { rest: Some(_), .. } => {
             let queue = std::mem::take(&mut record.queue);
             let outcome = apply(record, op, now, notify);
             record.queue = queue;
@@ -316,14 +308,14 @@ fn mutations_of_replies_are_noticed() {
     // A loss of a held lease.
     assert_noticed(Promise::Loss, |record, op, now, notify| {
         match apply(record, op, now, notify) {
-            Outcome::Renewed => Outcome::Lost(Loss::Free),
+            Outcome::Kept => Outcome::Lost(Loss::Free),
             outcome => outcome,
         }
     });
     // A reply to another request.
     assert_noticed_only(&[Promise::Reply], |record, op, now, notify| {
         match apply(record, op, now, notify) {
-            Outcome::Renewed => Outcome::Released { count: 0 },
+            Outcome::Kept => Outcome::Released,
             outcome => outcome,
         }
     });

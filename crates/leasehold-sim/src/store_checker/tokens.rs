@@ -42,11 +42,11 @@ impl StoreChecker {
         let (before, last) = (self.last_token, first + count - 1);
         let is_kept = match outcome {
             _ if last > TOKEN_MAX => outcome == Outcome::Exhausted,
-            Outcome::Fenced => before == last || before < first,
+            Outcome::Stored => before == last || before < first,
             Outcome::Outdated => before != last && before >= first,
             _ => false,
         };
-        if outcome == Outcome::Fenced {
+        if outcome == Outcome::Stored {
             self.last_token = before.max(last);
         }
         Promise::TokenOrder.check(is_kept)

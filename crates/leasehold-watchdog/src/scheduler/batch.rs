@@ -150,12 +150,12 @@ impl Drop for Batch {
 fn request(pending: &PendingAction) -> Request {
     let lease = pending.client.lease(pending.number);
     let op = match pending.action {
-        WatchdogAction::Renew(ttl) => Op::Renew { lease, ttl },
-        WatchdogAction::Release(ttl) => Op::Release {
+        WatchdogAction::Renew(ttl) => Op::Renew {
             lease,
-            count: 0,
             ttl,
+            count: None,
         },
+        WatchdogAction::Release(_) => Op::Release { lease, rest: None },
     };
     Request::new(pending.key.clone(), op)
 }
@@ -163,8 +163,8 @@ fn request(pending: &PendingAction) -> Request {
 /// The result of an action, from the store's reply.
 fn result(outcome: &Outcome) -> ActionResult {
     match outcome {
-        Outcome::Renewed => ActionResult::Renewed,
-        Outcome::Released { .. } | Outcome::Lost(_) => ActionResult::NotHeld,
+        Outcome::Kept => ActionResult::Renewed,
+        Outcome::Released | Outcome::Lost(_) => ActionResult::NotHeld,
         _ => ActionResult::Failed,
     }
 }

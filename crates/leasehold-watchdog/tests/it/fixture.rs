@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold::store::{Key, Keyspace, OpenOptions, Reply, Request, Store, open};
+use leasehold::store::{Key, Keyspace, OpenOptions, Parts, Reply, Request, Store, open};
 use leasehold_core::{LeaseId, Name, Namespace, Op, Outcome, ScopeName, TokenCount, Ttl};
 use leasehold_testkit::{RedisServer, eventually_async};
 use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
@@ -95,8 +95,11 @@ impl Fixture {
     pub(crate) async fn is_held(&self, client: u128, number: u64, name: &str) -> bool {
         let deadline = Instant::now() + SOON;
         loop {
-            match self.store.inspect(&key(name)).await {
-                Ok(entry) => return entry.is_some_and(|it| it.lease == lease(client, number)),
+            match self.store.view(&key(name), Parts::Lease).await {
+                Ok(view) => {
+                    let held = view.lease();
+                    return held.is_some_and(|(held, _)| held == lease(client, number));
+                }
                 Err(error) => assert!(Instant::now() < deadline, "{error}"),
             }
         }
@@ -116,7 +119,8 @@ impl Fixture {
     pub(crate) async fn wait_until_free(&self, name: &str) {
         let key = key(name);
         eventually_async(SOON, async || {
-            self.store.inspect(&key).await.unwrap().is_none()
+            let view = self.store.view(&key, Parts::Lease).await.unwrap();
+            view.holder.is_none()
         })
         .await;
     }

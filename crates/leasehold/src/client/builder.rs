@@ -19,7 +19,7 @@ use crate::driver::watchdog::WatchdogClient;
 use crate::driver::{Context, Driver, Runtime};
 #[cfg(feature = "redis")]
 use crate::store::RedisAddress;
-use crate::store::{self, ClientInfo, OpenOptions, Store, not_replicated};
+use crate::store::{self, ClientInfo, OpenOptions, Query, Store, not_replicated};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::Watchdog;
 #[cfg(feature = "watchdog")]
@@ -222,7 +222,8 @@ impl ClientBuilder {
         expect(unused_variables, reason = "only a watchdog is waited for")
     )]
     async fn connected(self, store: Arc<dyn Store>, connect_timeout: Duration) -> Result<Client> {
-        store.check(self.config.durability).await?;
+        let durability = Query::Durability(self.config.durability);
+        store.read(durability).await?;
         #[cfg(feature = "watchdog")]
         let required = self
             .watchdog

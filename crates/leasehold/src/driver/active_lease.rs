@@ -1,5 +1,6 @@
 //! One lease that this process holds.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::acquisition::GrantedLease;
@@ -321,7 +322,7 @@ impl ActiveLease {
         self.change(now, |inner| {
             inner.renewing = false;
             match reply.outcome() {
-                Ok(Outcome::Renewed) => inner.lease.renewed(sent, ttl, now),
+                Ok(Outcome::Kept) => inner.lease.renewed(sent, ttl, now),
                 Ok(outcome) => inner.lease.lose(Cause::of(outcome)),
                 Err(error) => {
                     let cause = match error.kind() {
@@ -358,20 +359,24 @@ impl ActiveLease {
         self.request(Op::Renew {
             lease: self.id,
             ttl,
+            count: None,
         })
     }
 
     /// The release after which `count` holds remain.
     pub(super) fn release(&self, inner: &Inner, count: u32, now: Instant) -> Release {
         let (lease, ttl) = (self.id, inner.lease.ttl(now));
-        let request = self.request(Op::Release { lease, count, ttl });
-        Release::new(request, inner.min_hold.as_deref().copied())
+        let op = match NonZeroU32::new(count) {
+            None => Op::Release { lease, rest: None },
+            count => Op::Renew { lease, ttl, count },
+        };
+        Release::new(self.request(op), inner.min_hold.as_deref().copied())
     }
 
     /// A second release, of a lease whose first one was applied.
     pub(super) fn second_release(&self) -> Release {
-        let (lease, count, ttl) = (self.id, 0, Ttl::USER_MIN);
-        Release::new(self.request(Op::Release { lease, count, ttl }), None)
+        let (lease, rest) = (self.id, None);
+        Release::new(self.request(Op::Release { lease, rest }), None)
     }
 
     pub(crate) fn request(&self, op: Op) -> Request {

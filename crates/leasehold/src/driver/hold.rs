@@ -102,10 +102,10 @@ impl Hold {
             // it was until the store has confirmed the longer ttl.
             let deadline = state.deadline();
             state.holds_mut().set_term(id, Term::Fixed(deadline));
-            let request = lease.request(Op::Enter {
+            let request = lease.request(Op::Renew {
                 lease: lease.id,
-                count: NonZeroU32::new(state.holds().count()).unwrap_or(NonZeroU32::MIN),
                 ttl,
+                count: NonZeroU32::new(state.holds().count()),
             });
             // Posted under the lock: the counts of a lease reach the store in their order.
             let reply = driver.batcher.post(request);
@@ -115,7 +115,7 @@ impl Hold {
             (hold, ttl, reply)
         };
         match batcher::reply_to(reply).await.outcome() {
-            Ok(Outcome::Entered { .. }) => {
+            Ok(Outcome::Kept) => {
                 let now = driver.context.clock.now();
                 lease.change(now, |inner| {
                     inner.lease.confirmed(sent, ttl, now);
@@ -168,7 +168,7 @@ impl Hold {
         let name = |error: &Error| context.name_error(error.clone(), &self.lease.key);
         let outcome = reply.outcome().map_err(name)?;
         let now = context.clock.now();
-        if let Outcome::Renewed = outcome {
+        if let Outcome::Kept = outcome {
             let confirm = |inner: &mut Inner| inner.lease.confirmed(sent, ttl, now);
             self.lease.change(now, confirm);
             self.driver.renewer.revisit(&self.lease);
@@ -241,7 +241,7 @@ impl Hold {
         match (reply, before) {
             (_, State::Lost(cause)) => Err(self.lost(cause)),
             (Reply::Applied { outcome, .. }, _) => match outcome {
-                Outcome::Released { .. } => Ok(()),
+                Outcome::Released | Outcome::Kept => Ok(()),
                 lost => Err(self.lost(Cause::of(&lost))),
             },
             (Reply::Rejected(error) | Reply::Unknown(error), _) => {

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use leasehold_core::contention::Backoff;
-use leasehold_core::{AnnotationKind, ClientId, Handoff, Instant, LeaseId};
+use leasehold_core::{ClientId, Handoff, Instant, LeaseId};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -45,7 +45,7 @@ use self::batcher::Batcher;
 use self::context::AcquireOptions;
 pub(crate) use self::context::Context;
 use self::hold::Hold;
-use self::observer::{LatchState, SharedReadings};
+use self::observer::SharedReadings;
 use self::presence::Presence;
 use self::primitives::{Mutex, lock};
 pub(crate) use self::primitives::{Runtime, report};
@@ -66,10 +66,8 @@ pub(crate) struct Driver {
     pub(crate) renewer: Renewer,
     pub(crate) releases: Releases,
     pub(crate) presence: Presence,
-    /// The readings of its observers of locks.
-    readings: SharedReadings<AnnotationKind>,
-    /// Those of its observers of latches.
-    latch_readings: SharedReadings<LatchState>,
+    /// The readings of its observers.
+    readings: SharedReadings,
     /// Keeps the leases alive while this process cannot.
     pub(crate) watchdog: WatchdogClient,
     pub(crate) reentry_slots: ReentrySlots,
@@ -139,7 +137,6 @@ impl Driver {
             releases: Releases::default(),
             presence: Presence::new(space.clone(), client, info),
             readings: SharedReadings::default(),
-            latch_readings: SharedReadings::default(),
             watchdog,
             reentry_slots: ReentrySlots::default(),
             queues: LocalQueues::default(),

@@ -61,25 +61,16 @@ impl Release {
 
     /// Whether it leaves no hold.
     pub(crate) fn is_last(&self) -> bool {
-        matches!(self.plain.op, Op::Release { count: 0, .. })
+        matches!(self.plain.op, Op::Release { .. })
     }
 
     /// The request to send at `now`. The last release keeps the lock taken for the rest of the minimum hold.
     pub(crate) fn request(&self, now: Instant) -> Request {
-        let delay = self.min_hold.and_then(|min_hold| min_hold.remaining(now));
-        let op = match (self.plain.op, delay) {
-            (
-                Op::Release {
-                    lease, count: 0, ..
-                },
-                Some(delay),
-            ) => Op::ReleaseAfter { lease, delay },
-            (op, _) => op,
-        };
-        Request {
-            op,
-            ..self.plain.clone()
+        let mut request = self.plain.clone();
+        if let Op::Release { rest, .. } = &mut request.op {
+            *rest = self.min_hold.and_then(|min_hold| min_hold.remaining(now));
         }
+        request
     }
 }
 
@@ -131,8 +122,7 @@ pub(crate) fn abandon(
             Leftover::Unknown => abandoned.late,
         },
     };
-    let count = 0;
-    let request = Request::new(key, Op::Release { lease, count, ttl }).durability(durability);
+    let request = Request::new(key, Op::Release { lease, rest: None }).durability(durability);
     let reply = match abandoned.order {
         ReleaseOrder::Behind => driver.batcher.post(request.clone()),
         ReleaseOrder::Any => driver.batcher.post_unordered(request.clone()),
@@ -177,7 +167,7 @@ fn handle_reply(driver: &Arc<Driver>, number: u64, reply: Reply) {
     let before = state.pending.next_timeout();
     let reply = match reply {
         Reply::Applied { outcome, .. } => ReleaseReply::Applied {
-            held: matches!(outcome, Outcome::Released { .. }),
+            held: matches!(outcome, Outcome::Released | Outcome::Kept),
         },
         Reply::Rejected(error) | Reply::Unknown(error) => {
             let Some(release) = state.pending.release_mut(number) else {

@@ -11,12 +11,11 @@ use leasehold_core::{
     Outcome, StoreTime, Ttl,
 };
 
-pub use super::entry::{ClientInfo, Detail, Entry, WaiterInfo};
 pub use super::event::{Event, EventScope, Listener, WakeupMode};
 #[cfg(any(test, all(feature = "__fuzz", feature = "redis")))]
 pub(crate) use super::key::fixture;
 pub use super::key::{Key, Keyspace, Shard};
-pub use super::observation::{Changed, LatchObservation, Observation};
+pub use super::view::{Changed, ClientInfo, HolderInfo, Page, Parts, Query, View, WaiterInfo};
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// A boxed future. An allocation is cheap beside a round trip, and the store is chosen at run time.
@@ -75,47 +74,14 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
     /// Ends the subscription of a client.
     fn forget(&self, client: ClientId);
 
-    /// Checks whether the store can provide a durability at this moment.
+    /// Reads the state of names or clients. With `watch` in the query, the reader is registered before it is read, so that
+    /// no change is missed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] if it never can, [`ErrorKind::NotReplicated`] if it has too few
-    /// replicas, otherwise the store's error.
-    fn check(&self, durability: Durability) -> BoxFuture<'_, Result<()>> {
-        let supported = match durability.is_replicated() {
-            true => Err(not_replicated(&self)),
-            false => Ok(()),
-        };
-        Box::pin(async move { supported })
-    }
-
-    /// The current holder of a lock and its waiters. `None`: it is free.
-    ///
-    /// # Errors
-    ///
-    /// The store's error.
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        self.inspect_with(key, Detail::Waiters)
-    }
-
-    /// As [`Store::inspect`], but reads no more than `detail` needs. The rest of the entry may be empty.
-    ///
-    /// # Errors
-    ///
-    /// The store's error.
-    fn inspect_with<'a>(
-        &'a self,
-        key: &'a Key,
-        detail: Detail,
-    ) -> BoxFuture<'a, Result<Option<Entry>>>;
-
-    /// The locks that are held in a keyspace with their waiters, ordered by name. This is not a snapshot: locks may be
-    /// acquired and released during the call.
-    ///
-    /// # Errors
-    ///
-    /// The store's error.
-    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>>;
+    /// The store's error; [`ErrorKind::Unsupported`] for what this store does not keep, [`ErrorKind::Conflict`] for a name
+    /// that is used otherwise.
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>>;
 
     /// Stores the description of a client for `ttl`. It is shown to people; no rule depends on it.
     ///
@@ -129,17 +95,6 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
         info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>>;
-
-    /// The description of a client, whether it holds a lock or not. `None`: none is kept.
-    ///
-    /// # Errors
-    ///
-    /// The store's error.
-    fn client_info<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-    ) -> BoxFuture<'a, Result<Option<ClientInfo>>>;
 
     /// Stores an annotation for `keep`, by the rule of [`leasehold_core::annotation`]: only if its lease holds the lock.
     /// The inner error is the state of the lock otherwise, and nothing is stored.
@@ -174,35 +129,6 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
         Box::pin(async move { Err(error) })
     }
 
-    /// The annotations in a keyspace other than values of leaders, ordered by name and kind.
-    ///
-    /// # Errors
-    ///
-    /// The store's error.
-    fn completions<'a>(
-        &'a self,
-        space: &'a Keyspace,
-    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
-        let _ = space;
-        let error = no_annotation(&self, &AnnotationKind::Completion);
-        Box::pin(async move { Err(error) })
-    }
-
-    /// Reads the holder of a lock, the number of its waiters and its annotation of a kind, and notices the next change
-    /// of what was read.
-    ///
-    /// # Errors
-    ///
-    /// The store's error; [`ErrorKind::Unsupported`] for a kind that this store does not keep.
-    fn observe<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<Observation>> {
-        let error = no_annotation(&self, kind).for_lock(&key.name);
-        Box::pin(async move { Err(error) })
-    }
-
     /// Counts an arrival at a latch, by the rule of [`leasehold_core::latch`].
     ///
     /// # Errors
@@ -225,16 +151,6 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
     ///
     /// As [`Store::arrive`].
     fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
-        let error = no_latch(&self).for_lock(&key.name);
-        Box::pin(async move { Err(error) })
-    }
-
-    /// Reads the status of a latch, and notices its next change.
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::arrive`].
-    fn observe_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<LatchObservation>> {
         let error = no_latch(&self).for_lock(&key.name);
         Box::pin(async move { Err(error) })
     }
@@ -372,6 +288,17 @@ pub(super) fn refuse_replicated(batch: &[Request], store: &dyn fmt::Display) -> 
     }
     let refused = |request: &Request| not_replicated(store).for_lock(&request.key.name);
     Some(batch.iter().map(refused).map(Reply::Rejected).collect())
+}
+
+/// Checks a durability for a store that has no replicas.
+pub(super) fn check_unreplicated(
+    durability: Durability,
+    store: &(impl fmt::Display + ?Sized),
+) -> Result<Page> {
+    match durability.is_replicated() {
+        true => Err(not_replicated(store)),
+        false => Ok(Page::default()),
+    }
 }
 
 /// The error of a store without replicas.

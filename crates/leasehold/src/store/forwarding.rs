@@ -8,10 +8,10 @@ use leasehold_core::{Annotation, AnnotationKind, Arrival, ClientId, LatchStatus,
 
 use super::api::private::Sealed;
 use super::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, LatchObservation, Leftover,
-    Listener, Observation, Reply, Request, Shard, Store,
+    BoxFuture, Capabilities, ClientInfo, Key, Keyspace, Leftover, Listener, Page, Query, Reply,
+    Request, Shard, Store,
 };
-use crate::{Durability, Result};
+use crate::Result;
 
 /// A store around another one: a method forwards to it unless it is overridden here. Every such type is a
 /// [`Store`]. For tests only; this is not part of the public API.
@@ -39,9 +39,9 @@ pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
         self.inner().listen(space, client, listener);
     }
 
-    /// As [`Store::inspect`].
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        self.inner().inspect(key)
+    /// As [`Store::read`].
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
+        self.inner().read(query)
     }
 
     /// As [`Store::register_client`].
@@ -107,24 +107,8 @@ impl<W: ForwardingStore> Store for W {
         self.inner().forget(client);
     }
 
-    fn check(&self, durability: Durability) -> BoxFuture<'_, Result<()>> {
-        self.inner().check(durability)
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        ForwardingStore::inspect(self, key)
-    }
-
-    fn inspect_with<'a>(
-        &'a self,
-        key: &'a Key,
-        detail: Detail,
-    ) -> BoxFuture<'a, Result<Option<Entry>>> {
-        self.inner().inspect_with(key, detail)
-    }
-
-    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        self.inner().list(space)
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
+        ForwardingStore::read(self, query)
     }
 
     fn register_client<'a>(
@@ -135,14 +119,6 @@ impl<W: ForwardingStore> Store for W {
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
         ForwardingStore::register_client(self, space, client, info, ttl)
-    }
-
-    fn client_info<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
-        self.inner().client_info(space, client)
     }
 
     fn annotate<'a>(
@@ -163,20 +139,6 @@ impl<W: ForwardingStore> Store for W {
         self.inner().remove_annotation(key, kind)
     }
 
-    fn completions<'a>(
-        &'a self,
-        space: &'a Keyspace,
-    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
-        self.inner().completions(space)
-    }
-
-    fn observe<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<Observation>> {
-        self.inner().observe(key, kind)
-    }
     fn arrive<'a>(
         &'a self,
         key: &'a Key,
@@ -187,9 +149,5 @@ impl<W: ForwardingStore> Store for W {
 
     fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
         self.inner().reset_latch(key)
-    }
-
-    fn observe_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<LatchObservation>> {
-        self.inner().observe_latch(key)
     }
 }

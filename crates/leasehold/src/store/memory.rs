@@ -9,18 +9,17 @@ use leasehold_core::annotation::{self, Annotation, AnnotationKind};
 use leasehold_core::latch::{self, Arrival, LatchRecord, LatchRefusal, LatchStatus};
 use leasehold_core::lock_event::REVOCATION_RETENTION;
 use leasehold_core::mutex::{self, Loss, Record};
-use leasehold_core::{ClientId, Instant, LeaseId, Outcome, StoreTime};
+use leasehold_core::{ClientId, Instant, LeaseId, Outcome, StoreTime, Waiter};
 
 use crate::clock::{BootClock, Clock};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, Key, Keyspace, LatchObservation,
-    Listener, Observation, Reply, Request, Store, WaiterInfo, WakeupMode, latch_refused,
+    BoxFuture, Capabilities, ClientInfo, Event, HolderInfo, Key, Keyspace, Listener, Page, Parts,
+    Query, Reply, Request, Store, View, WaiterInfo, WakeupMode, check_unreplicated, latch_refused,
     refuse_replicated, used_as_latch,
 };
 use crate::store::lock::lock;
-use crate::store::observation::visible;
-use crate::store::observers::Observers;
+use crate::store::observers::{Observers, visible};
 use crate::{Error, ErrorKind, Result};
 
 /// The number of records, annotations and latches from which unused ones are removed.
@@ -122,21 +121,24 @@ impl MemoryStore {
         replies
     }
 
-    fn observe_now(&self, key: &Key, kind: &AnnotationKind) -> Result<Observation> {
-        let changed = Some(self.observers.add(key));
-        let tables = lock(&self.tables);
-        let now = self.now();
-        tables.refuse_latch(key, now)?;
-        let record = tables.records.get(key);
-        let holder = record.and_then(|record| record.holder(now));
-        Ok(Observation {
-            now,
-            holder: holder.map(|hold| (hold.lease, now.until(hold.expires_at))),
-            revoked: tables.revoked(key, now),
-            waiters: record.map_or(0, |record| visible(record, now).1),
-            annotation: tables.annotation(key, kind, now).cloned(),
-            changed,
-        })
+    fn read_now(&self, query: &Query) -> Result<Page> {
+        if let Query::Name { key, parts, watch } = query {
+            let changed = watch.then(|| self.observers.add(key));
+            let (tables, now) = (lock(&self.tables), self.now());
+            let view = tables.view(key, parts, now);
+            return Ok(Page::of(view.map_err(|error| named(error, key))?, changed));
+        }
+        let (tables, now) = (lock(&self.tables), self.now());
+        match query {
+            Query::Name { .. } => Ok(Page::default()),
+            Query::Names(space) => Ok(Page::listed(tables.held(space, now)?)),
+            Query::Completions(space) => Ok(Page::listed(tables.completions(space, now))),
+            Query::Client(_, client) => Ok(Page {
+                client: tables.client_info(*client, now),
+                ..Page::default()
+            }),
+            Query::Durability(durability) => check_unreplicated(*durability, self),
+        }
     }
 
     /// Changes a latch by the rule, and notifies its observers.
@@ -277,26 +279,76 @@ impl Tables {
         self.gc_at = (self.records.len() + self.annotations.len() + self.latches.len()) * 2;
     }
 
-    fn entry(&self, key: &Key, now: StoreTime, detail: Detail) -> Option<Entry> {
-        let record = self.records.get(key)?;
-        let hold = record.holder(now)?;
-        let is_read = detail >= Detail::Waiters && now < record.queue.until();
-        let queue = is_read.then(|| record.queue.waiters());
-        let waiters = queue.into_iter().flatten().take(Entry::WAITERS_MAX);
-        Some(Entry {
-            key: key.clone(),
-            lease: hold.lease,
-            count: hold.count.get(),
-            time_left: now.until(hold.expires_at),
-            token: record.last_token,
-            client: self.client_info(hold.lease.client, now),
-            waiters: waiters
-                .map(|waiter| WaiterInfo {
+    /// Reads parts of the state of a name.
+    fn view(&self, key: &Key, parts: &Parts, now: StoreTime) -> Result<View> {
+        if *parts == Parts::Latch {
+            return self.latch(key, now);
+        }
+        self.refuse_latch(key, now)?;
+        let mut view = View::of(key.clone());
+        view.now = Some(now);
+        if let Some(record) = self.records.get(key) {
+            view.token = record.last_token;
+            view.queue_length = visible(record, now).1;
+            view.holder = record.holder(now).map(|hold| HolderInfo {
+                lease: hold.lease,
+                count: hold.count.get(),
+                time_left: now.until(hold.expires_at),
+                client: self.client_info(hold.lease.client, now),
+            });
+            if *parts == Parts::Waiters {
+                let waiters = record.queue.waiters().take(view.queue_length);
+                let waiter = |waiter: &Waiter| WaiterInfo {
                     lease: waiter.lease,
                     client: self.client_info(waiter.lease.client, now),
-                })
-                .collect(),
-        })
+                };
+                view.waiters = waiters.take(View::WAITERS_MAX).map(waiter).collect();
+            }
+        }
+        view.revoked = self.revoked(key, now);
+        if let Parts::Annotation(kind) | Parts::State(kind) = parts {
+            let annotation = self.annotation(key, kind, now);
+            let annotation = annotation.map(|annotation| (kind.clone(), annotation.clone()));
+            view.annotations.extend(annotation);
+        }
+        Ok(view)
+    }
+
+    /// Reads the status of a latch.
+    fn latch(&self, key: &Key, now: StoreTime) -> Result<View> {
+        let latch = self.latches.get(key).filter(|latch| latch.is_kept(now));
+        if let (None, Some(record)) = (latch, self.records.get(key)) {
+            latch::check_lock(record, now).map_err(latch_refused)?;
+        }
+        let latch = latch.map(LatchRecord::status);
+        let view = View::of(key.clone());
+        Ok(View { latch, ..view })
+    }
+
+    /// The locks of a keyspace that are held.
+    fn held(&self, space: &Keyspace, now: StoreTime) -> Result<Vec<View>> {
+        let records = self.records.iter();
+        let held =
+            records.filter(|(key, record)| key.space == *space && record.holder(now).is_some());
+        let views = held.map(|(key, _)| self.view(key, &Parts::Waiters, now));
+        let mut views = views.collect::<Result<Vec<_>>>()?;
+        views.sort_by(|a, b| a.key.name.cmp(&b.key.name));
+        Ok(views)
+    }
+
+    /// The completions of a keyspace.
+    fn completions(&self, space: &Keyspace, now: StoreTime) -> Vec<View> {
+        let kept = self.annotations.iter().filter(|((key, kind), (_, until))| {
+            key.space == *space && *kind != AnnotationKind::Value && now < *until
+        });
+        let mut found: Vec<_> = kept.collect();
+        found.sort_by_key(|(name, _)| *name);
+        let view = |((key, kind), (annotation, _)): (&(Key, AnnotationKind), &(Annotation, _))| {
+            let mut view = View::of(key.clone());
+            view.annotations.push((kind.clone(), annotation.clone()));
+            view
+        };
+        found.into_iter().map(view).collect()
     }
 
     fn client_info(&self, client: ClientId, now: StoreTime) -> Option<ClientInfo> {
@@ -324,30 +376,8 @@ impl Store for MemoryStore {
         Capabilities::new(WakeupMode::Grants)
     }
 
-    fn inspect_with<'a>(
-        &'a self,
-        key: &'a Key,
-        detail: Detail,
-    ) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(async move {
-            let (tables, now) = (lock(&self.tables), self.now());
-            let refused = tables.refuse_latch(key, now);
-            refused.map_err(|error| named(error, key))?;
-            Ok(tables.entry(key, now, detail))
-        })
-    }
-
-    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        Box::pin(async move {
-            let now = self.now();
-            let tables = lock(&self.tables);
-            let keys = tables.records.keys().filter(|key| key.space == *space);
-            let mut entries: Vec<_> = keys
-                .filter_map(|key| tables.entry(key, now, Detail::Waiters))
-                .collect();
-            entries.sort_by(|a, b| a.key.name.cmp(&b.key.name));
-            Ok(entries)
-        })
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(async move { self.read_now(&query) })
     }
 
     fn register_client<'a>(
@@ -362,14 +392,6 @@ impl Store for MemoryStore {
             lock(&self.tables).clients.insert(client, entry);
             Ok(())
         })
-    }
-
-    fn client_info<'a>(
-        &'a self,
-        _space: &'a Keyspace,
-        client: ClientId,
-    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
-        Box::pin(async move { Ok(lock(&self.tables).client_info(client, self.now())) })
     }
 
     fn annotate<'a>(
@@ -408,39 +430,6 @@ impl Store for MemoryStore {
         })
     }
 
-    fn completions<'a>(
-        &'a self,
-        space: &'a Keyspace,
-    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
-        Box::pin(async move {
-            let tables = lock(&self.tables);
-            let now = self.now();
-            let found = tables
-                .annotations
-                .iter()
-                .filter(|((key, kind), (_, until))| {
-                    key.space == *space && *kind != AnnotationKind::Value && now < *until
-                });
-            let found = found.map(|((key, kind), (annotation, _))| {
-                (key.clone(), kind.clone(), annotation.clone())
-            });
-            let mut found: Vec<_> = found.collect();
-            found.sort_by(|(a, a_kind, _), (b, b_kind, _)| (a, a_kind).cmp(&(b, b_kind)));
-            Ok(found)
-        })
-    }
-
-    fn observe<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<Observation>> {
-        Box::pin(async move {
-            let observed = self.observe_now(key, kind);
-            observed.map_err(|error| named(error, key))
-        })
-    }
-
     fn arrive<'a>(
         &'a self,
         key: &'a Key,
@@ -455,20 +444,6 @@ impl Store for MemoryStore {
 
     fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move { self.change_latch(key, latch::reset) })
-    }
-
-    fn observe_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<LatchObservation>> {
-        Box::pin(async move {
-            let changed = Some(self.observers.add(key));
-            let (tables, now) = (lock(&self.tables), self.now());
-            let latch = tables.latches.get(key).filter(|latch| latch.is_kept(now));
-            if let (None, Some(record)) = (latch, tables.records.get(key)) {
-                let checked = latch::check_lock(record, now);
-                checked.map_err(|refusal| named(latch_refused(refusal), key))?;
-            }
-            let latch = latch.map(LatchRecord::status);
-            Ok(LatchObservation { latch, changed })
-        })
     }
 }
 

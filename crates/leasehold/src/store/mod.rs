@@ -9,16 +9,15 @@
 
 mod api;
 pub(crate) mod diagnose;
-mod entry;
 mod event;
 mod forwarding;
 mod key;
 mod lock;
 mod memory;
-mod observation;
 mod observers;
 mod open;
 mod options;
+mod read;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(feature = "redis")]
@@ -26,6 +25,7 @@ mod redlock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod url_suggestion;
+mod view;
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{
@@ -37,8 +37,8 @@ pub use leasehold_core::{
 #[cfg(test)]
 pub(crate) use self::api::fixture;
 pub use self::api::{
-    BoxFuture, Capabilities, Changed, ClientInfo, Detail, Entry, Event, EventScope, Key, Keyspace,
-    LatchObservation, Leftover, Listener, Observation, Reply, Request, Shard, Store, WaiterInfo,
+    BoxFuture, Capabilities, Changed, ClientInfo, Event, EventScope, HolderInfo, Key, Keyspace,
+    Leftover, Listener, Page, Parts, Query, Reply, Request, Shard, Store, View, WaiterInfo,
     WakeupMode,
 };
 pub(crate) use self::api::{latch_refused, no_annotation, no_latch, not_replicated};

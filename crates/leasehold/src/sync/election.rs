@@ -13,6 +13,7 @@ use crate::ErrorKind;
 use crate::driver::observer::Observer;
 use crate::driver::proclaimer::Proclaimer;
 use crate::driver::report;
+use crate::store::Parts;
 use crate::{Durability, Guard, Result, config};
 
 /// An election with a name, in the store of its client.
@@ -163,14 +164,11 @@ impl Election {
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let Mutex { driver, key, .. } = &self.mutex;
         driver.check_open(key)?;
-        let observed = driver
-            .context
-            .store
-            .observe(key, &AnnotationKind::Value)
-            .await;
-        let state = observed.map_err(|error| driver.context.name_error(error, key))?;
-        let holder = state.holder.map(|(lease, _)| lease);
-        Ok(Leader::of(holder, state.annotation.as_ref()))
+        let parts = Parts::Annotation(AnnotationKind::Value);
+        let view = driver.context.store.view(key, parts).await;
+        let view = view.map_err(|error| driver.context.name_error(error, key))?;
+        let holder = view.lease().map(|(lease, _)| lease);
+        Ok(Leader::of(holder, view.annotation()))
     }
 
     /// The leaders from now on, one after the other.
@@ -178,7 +176,11 @@ impl Election {
     pub fn observe(&self) -> Leaders {
         let Mutex { driver, key, .. } = &self.mutex;
         Leaders {
-            observer: Observer::new(Arc::clone(driver), key.clone(), AnnotationKind::Value),
+            observer: Observer::new(
+                Arc::clone(driver),
+                key.clone(),
+                Parts::State(AnnotationKind::Value),
+            ),
             filter: LeaderFilter::default(),
         }
     }
@@ -372,9 +374,9 @@ impl Leaders {
     /// Dropping the future loses no change.
     pub async fn next(&mut self) -> Result<Option<Leader>> {
         loop {
-            let state = self.observer.next().await?;
-            let holder = state.holder.map(|(lease, _)| lease);
-            if let Some(leader) = self.filter.handle(holder, state.annotation.as_ref()) {
+            let view = self.observer.next().await?;
+            let holder = view.lease().map(|(lease, _)| lease);
+            if let Some(leader) = self.filter.handle(holder, view.annotation()) {
                 return Ok(leader);
             }
         }

@@ -21,7 +21,7 @@ use crate::completion_info::CompletionInfo;
 use crate::driver::acquire::Wait;
 use crate::driver::metrics::report_job_success;
 use crate::driver::observer::Observer;
-use crate::store::Observation;
+use crate::store::{Parts, View};
 use crate::{Error, ErrorKind, Guard, Result, config};
 
 /// Work that is not done again once a run of it is complete: once in each period, or once for a key.
@@ -253,8 +253,8 @@ impl Job {
     ///
     /// Changes nothing.
     pub async fn last_run(&self) -> Result<Option<CompletionInfo>> {
-        let observation = self.read(Duration::ZERO).await?;
-        self.last(&observation)
+        let view = self.read(Duration::ZERO).await?;
+        self.last(&view)
     }
 
     /// Removes the record of the last run, so that the job is run again. Returns whether there was one.
@@ -296,7 +296,7 @@ impl Job {
         let mut requested_at = None;
         loop {
             let first = self.read(timeout).await?;
-            let requested_at = *requested_at.get_or_insert(first.now);
+            let requested_at = *requested_at.get_or_insert(first.now.unwrap_or_default());
             if let Progress::Completed(run) = self.progress(&first, requested_at)? {
                 return Ok(Some(JobLock::Completed(run)));
             }
@@ -330,17 +330,17 @@ impl Job {
 
     /// Reads the completion under the lock: nobody else can store one now.
     async fn begin(&self, requested_at: StoreTime) -> Result<Begun> {
-        let observation = self.read(self.ttl()).await?;
-        let slots = match self.progress(&observation, requested_at)? {
+        let view = self.read(self.ttl()).await?;
+        let slots = match self.progress(&view, requested_at)? {
             Progress::Due(slots) => slots,
             Progress::Completed(run) => return Ok(Begun::Completed(run)),
         };
         Ok(Begun::Run(Run {
             job: self.clone(),
-            last: self.last(&observation)?.map(Box::new),
+            last: self.last(&view)?.map(Box::new),
             slots,
             requested_at,
-            started_at: observation.now,
+            started_at: view.now.unwrap_or_default(),
             begun: self.mutex.driver.context.clock.now(),
             completed: false,
         }))
@@ -353,23 +353,25 @@ impl Job {
     /// Waits until a run for this request is complete.
     async fn completed(&self, requested_at: StoreTime) -> Result<CompletionInfo> {
         let Mutex { driver, key, .. } = &self.mutex;
-        let mut observer = Observer::new(driver.clone(), key.clone(), self.kind.clone());
+        let mut observer =
+            Observer::new(driver.clone(), key.clone(), Parts::State(self.kind.clone()));
         loop {
-            let observation = observer.next().await?;
-            if let Progress::Completed(run) = self.progress(&observation, requested_at)? {
+            let view = observer.next().await?;
+            if let Progress::Completed(run) = self.progress(&view, requested_at)? {
                 return Ok(run);
             }
         }
     }
 
     /// Reads the completion. A store that does not reply is tried again for so long.
-    async fn read(&self, timeout: Duration) -> Result<Observation> {
+    async fn read(&self, timeout: Duration) -> Result<View> {
         let Mutex { driver, key, .. } = &self.mutex;
         let clock = &driver.context.clock;
         let end = clock.now().after(timeout);
         loop {
-            match driver.context.store.observe(key, &self.kind).await {
-                Ok(observation) => return Ok(observation),
+            let parts = Parts::State(self.kind.clone());
+            match driver.context.store.view(key, parts).await {
+                Ok(view) => return Ok(view),
                 Err(error) if error.is_transient() && clock.now() < end => {
                     clock.sleep_until(clock.now().after(RETRY_INTERVAL)).await;
                 }
@@ -378,11 +380,11 @@ impl Job {
         }
     }
 
-    fn progress(&self, observation: &Observation, requested_at: StoreTime) -> Result<Progress> {
-        let stored = self.stored(observation)?;
+    fn progress(&self, view: &View, requested_at: StoreTime) -> Result<Progress> {
+        let stored = self.stored(view)?;
         if let Some(schedule) = self.schedule {
             let run = stored.as_ref().map(|(_, run)| run);
-            let due = job::due(run, schedule, requested_at, observation.now);
+            let due = job::due(run, schedule, requested_at, view.now.unwrap_or_default());
             if let Due::Run(slots) = due {
                 return Ok(Progress::Due(Some(slots)));
             }
@@ -395,17 +397,14 @@ impl Job {
         Ok(Progress::Completed(run))
     }
 
-    fn last(&self, observation: &Observation) -> Result<Option<CompletionInfo>> {
-        let stored = self.stored(observation)?;
+    fn last(&self, view: &View) -> Result<Option<CompletionInfo>> {
+        let stored = self.stored(view)?;
         Ok(stored.map(|(annotation, run)| self.info(annotation, &run)))
     }
 
     /// The completion that a store has.
-    fn stored<'a>(
-        &self,
-        observation: &'a Observation,
-    ) -> Result<Option<(&'a Annotation, Completion)>> {
-        let Some(annotation) = &observation.annotation else {
+    fn stored<'a>(&self, view: &'a View) -> Result<Option<(&'a Annotation, Completion)>> {
+        let Some(annotation) = view.annotation() else {
             return Ok(None);
         };
         match Completion::parse(&annotation.text) {
@@ -434,10 +433,10 @@ impl Job {
     }
 }
 
-/// Whether a job is to be run, as one observation shows.
+/// Whether a job is to be run, as one view shows.
 #[expect(
     clippy::large_enum_variant,
-    reason = "there is one for each observation, and it is read at once"
+    reason = "there is one for each reading, and it is read at once"
 )]
 enum Progress {
     /// It is, in these slots. `None`: for a key.

@@ -9,7 +9,7 @@ use leasehold_core::{Arrival, ArrivalId, LatchCount, LatchStatus};
 
 use crate::driver::Driver;
 use crate::driver::observer::Observer;
-use crate::store::{Key, latch_refused, no_latch};
+use crate::store::{Key, Parts, latch_refused, no_latch};
 use crate::{Error, ErrorKind, Result, config};
 
 /// A count-down latch with a name, in the store of its client.
@@ -117,7 +117,7 @@ impl Latch {
         self.arrive_as(self.driver.client.to_string()).await
     }
 
-    /// Arrives under an id: 1 to 256 bytes without control characters. See [`arrive`](Self::arrive).
+    /// Arrives under an id: 1 to 256 bytes without control characters or outer spaces. See [`arrive`](Self::arrive).
     ///
     /// # Errors
     ///
@@ -156,7 +156,8 @@ impl Latch {
     ///
     /// Changes nothing.
     pub async fn wait(&self) -> Result<()> {
-        let mut observer = Observer::of_latch(Arc::clone(&self.driver), self.key.clone());
+        let driver = Arc::clone(&self.driver);
+        let mut observer = Observer::new(driver, self.key.clone(), Parts::Latch);
         loop {
             let latch = observer.next().await?.latch;
             if self.checked(latch)?.is_open() {
@@ -199,8 +200,9 @@ impl Latch {
     /// Changes nothing.
     pub async fn status(&self) -> Result<LatchStatus> {
         self.driver.check_open(&self.key)?;
-        let observed = self.driver.context.store.observe_latch(&self.key).await;
-        let latch = observed.map_err(|error| self.name_error(error))?.latch;
+        let store = &self.driver.context.store;
+        let view = store.view(&self.key, Parts::Latch).await;
+        let latch = view.map_err(|error| self.name_error(error))?.latch;
         self.checked(latch)
     }
 

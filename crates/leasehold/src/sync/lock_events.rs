@@ -10,7 +10,7 @@ use leasehold_core::{Annotation, AnnotationKind, LeaderFilter};
 use crate::Result;
 use crate::driver::Driver;
 use crate::driver::observer::{Observer, Update};
-use crate::store::{Key, Observation};
+use crate::store::{Key, Parts, View};
 
 /// The events of a lock, one after the other. Made by [`Mutex::events`](crate::Mutex::events).
 pub struct LockEvents {
@@ -28,7 +28,7 @@ pub struct LockEvents {
 
 impl LockEvents {
     pub(crate) fn new(driver: &Arc<Driver>, key: &Key) -> Self {
-        let observer = |kind| Observer::new(Arc::clone(driver), key.clone(), kind);
+        let observer = |kind| Observer::new(Arc::clone(driver), key.clone(), Parts::State(kind));
         let completions = driver.context.store.capabilities().completions;
         Self {
             observer: observer(AnnotationKind::Value),
@@ -76,7 +76,7 @@ impl LockEvents {
                     }
                 },
                 completion = completion => {
-                    let completion = completion?.annotation.clone();
+                    let completion = completion?.annotation().cloned();
                     let event = lock_event::completed(self.completion.as_ref(), completion.as_ref());
                     self.completion = Some(completion);
                     self.events.extend(event);
@@ -85,16 +85,16 @@ impl LockEvents {
         }
     }
 
-    fn handle_state(&mut self, observation: &Observation) {
-        let holder = observation.holder.map(|(lease, _)| lease);
-        let changed = self.filter.handle(holder, observation.annotation.as_ref());
+    fn handle_state(&mut self, view: &View) {
+        let holder = view.lease().map(|(lease, _)| lease);
+        let changed = self.filter.handle(holder, view.annotation());
         let before = self.state.take();
         let last = before.as_ref().and_then(|state| state.leader.clone());
         let state = LockState {
-            now: observation.now,
-            holder: observation.holder,
-            revoked: observation.revoked,
-            waiters: observation.waiters,
+            now: view.now.unwrap_or_default(),
+            holder: view.lease(),
+            revoked: view.revoked,
+            waiters: view.queue_length,
             leader: changed.unwrap_or(last),
         };
         if std::mem::take(&mut self.unobserved) {

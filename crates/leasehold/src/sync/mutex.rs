@@ -12,7 +12,7 @@ use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
 use crate::driver::context::AcquireOptions;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
-use crate::store::{Detail, Key, Reply, Request};
+use crate::store::{Key, Parts, Reply, Request};
 use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Result, owner};
 
 /// A lock with a name, in the store of its client.
@@ -261,7 +261,7 @@ impl Mutex {
     ///
     /// Changes nothing.
     pub async fn is_locked(&self) -> Result<bool> {
-        Ok(self.read(Detail::Lease).await?.is_some())
+        Ok(self.read(Parts::Lease).await?.is_some())
     }
 
     /// The time until the lease of the holder expires unless it is renewed, or until the end of a minimum hold. `None`:
@@ -275,7 +275,7 @@ impl Mutex {
     ///
     /// Changes nothing.
     pub async fn time_left(&self) -> Result<Option<Duration>> {
-        let info = self.read(Detail::Lease).await?;
+        let info = self.read(Parts::Lease).await?;
         Ok(info.map(|info| info.time_left))
     }
 
@@ -289,7 +289,7 @@ impl Mutex {
     ///
     /// Changes nothing.
     pub async fn holder(&self) -> Result<Option<LockInfo>> {
-        self.read(Detail::Holder).await
+        self.read(Parts::Holder).await
     }
 
     /// The holder of the lock at this moment, and the waiters in their order. During a minimum hold it is the last
@@ -316,7 +316,7 @@ impl Mutex {
     ///
     /// Changes nothing.
     pub async fn inspect(&self) -> Result<Option<LockInfo>> {
-        self.read(Detail::Waiters).await
+        self.read(Parts::Waiters).await
     }
 
     /// Frees the lock, whichever client holds it, and returns that holder. Ends a minimum hold, too. `None`: the lock was
@@ -358,10 +358,10 @@ impl Mutex {
         }
     }
 
-    async fn read(&self, detail: Detail) -> Result<Option<LockInfo>> {
+    async fn read(&self, parts: Parts) -> Result<Option<LockInfo>> {
         let context = &self.driver.context;
-        match context.store.inspect_with(&self.key, detail).await {
-            Ok(entry) => Ok(entry.map(LockInfo::from)),
+        match context.store.view(&self.key, parts).await {
+            Ok(view) => Ok(LockInfo::held(view)),
             Err(error) => Err(context.name_error(error, &self.key)),
         }
     }

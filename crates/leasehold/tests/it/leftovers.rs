@@ -7,6 +7,7 @@ use leasehold_testkit::{RedisServer, eventually, eventually_async};
 use rusqlite::Connection;
 
 use crate::fixture::Fixture;
+use crate::readings::Readings as _;
 use crate::store_client::{release, wait};
 use crate::waiters::SOON;
 
@@ -53,7 +54,7 @@ pub(crate) async fn queue_length(store: &dyn Store, key: &Key) -> u32 {
         } => length,
         other => panic!("{other:?}"),
     };
-    apply(store, key, release("probe", 2, 0)).await;
+    apply(store, key, release("probe", 2)).await;
     length
 }
 
@@ -73,7 +74,7 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Cl
             let first = apply(&*store, key, wait("probe", 1)).await;
             assert!(matches!(first, Outcome::Granted { .. }), "{first:?}");
             assert_eq!(queue_length(&*store, key).await, 0);
-            apply(&*store, key, release("probe", 1, 0)).await;
+            apply(&*store, key, release("probe", 1)).await;
         }
         Fixture::Sqlite(directory) => {
             let file = Connection::open(directory.path().join("locks.db")).unwrap();

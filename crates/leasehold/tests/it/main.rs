@@ -20,6 +20,7 @@ mod loss;
 mod metrics;
 mod min_hold;
 mod processes;
+mod readings;
 mod recording_store;
 mod redis;
 mod runtimes;

@@ -81,7 +81,7 @@ impl RecordingStore {
 
     /// The batches so far, without those that only renew, which are timed.
     pub(crate) fn batches(&self) -> Vec<Batch> {
-        let renews = |op: &Op| matches!(op, Op::Renew { .. });
+        let renews = |op: &Op| matches!(op, Op::Renew { count: None, .. });
         let mut batches = self.all_batches();
         batches.retain(|batch| !batch.ops.iter().all(renews));
         batches
@@ -104,7 +104,9 @@ impl RecordingStore {
     pub(crate) fn renewals(&self) -> Vec<Duration> {
         let batches = self.all_batches().into_iter();
         let ttl = |op| match op {
-            Op::Renew { ttl, .. } => Some(ttl.as_duration()),
+            Op::Renew {
+                ttl, count: None, ..
+            } => Some(ttl.as_duration()),
             _ => None,
         };
         batches
@@ -216,11 +218,11 @@ impl Batch {
 fn verb(op: &Op) -> &'static str {
     match op {
         Op::Acquire { .. } => "acquire",
-        Op::Enter { .. } => "enter",
         Op::SetToken { .. } => "fence",
-        Op::Renew { .. } => "renew",
-        Op::Release { .. } => "release",
-        Op::ReleaseAfter { .. } => "release_after",
+        Op::Renew { count: None, .. } => "renew",
+        Op::Renew { .. } => "enter",
+        Op::Release { rest: None, .. } => "release",
+        Op::Release { .. } => "release_after",
         Op::Revoke => "revoke",
     }
 }

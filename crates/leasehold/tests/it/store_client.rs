@@ -22,7 +22,6 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 // Outcomes of requests.
 pub(crate) const FREE: Outcome = Outcome::Lost(Loss::Free);
 pub(crate) const TAKEN_OVER: Outcome = Outcome::Lost(Loss::TakenOver);
-pub(crate) const RELEASED: Outcome = Outcome::Released { count: 0 };
 
 pub(crate) fn keyspace(namespace: &str, tenant: &str) -> Keyspace {
     let namespace = Namespace::parse(namespace).unwrap();
@@ -85,19 +84,25 @@ pub(crate) fn block(mut request: Request, size: u32) -> Request {
 }
 
 pub(crate) fn renew(name: &str, number: u64) -> Request {
-    let (lease, ttl) = (lease(number), full_ttl());
-    Request::new(key(name), Op::Renew { lease, ttl })
+    let (lease, ttl, count) = (lease(number), full_ttl(), None);
+    Request::new(key(name), Op::Renew { lease, ttl, count })
 }
 
-pub(crate) fn release(name: &str, number: u64, count: u32) -> Request {
-    let (lease, ttl) = (lease(number), full_ttl());
-    Request::new(key(name), Op::Release { lease, count, ttl })
+/// A renewal that sets the hold count.
+pub(crate) fn enter(name: &str, number: u64, count: u32) -> Request {
+    let (lease, ttl, count) = (lease(number), full_ttl(), NonZeroU32::new(count));
+    Request::new(key(name), Op::Renew { lease, ttl, count })
+}
+
+pub(crate) fn release(name: &str, number: u64) -> Request {
+    let (lease, rest) = (lease(number), None);
+    Request::new(key(name), Op::Release { lease, rest })
 }
 
 /// A release after which the lock stays taken for a ttl: see [`lasting`].
 pub(crate) fn release_after(name: &str, number: u64) -> Request {
-    let (lease, delay) = (lease(number), full_ttl());
-    Request::new(key(name), Op::ReleaseAfter { lease, delay })
+    let (lease, rest) = (lease(number), Some(full_ttl()));
+    Request::new(key(name), Op::Release { lease, rest })
 }
 
 pub(crate) fn revoke(name: &str) -> Request {
@@ -113,11 +118,11 @@ pub(crate) fn within(space: &Keyspace, request: Request) -> Request {
 pub(crate) fn lasting(mut request: Request, lease: Duration) -> Request {
     match &mut request.op {
         Op::Acquire { ttl, .. }
-        | Op::Enter { ttl, .. }
         | Op::Renew { ttl, .. }
-        | Op::Release { ttl, .. }
-        | Op::ReleaseAfter { delay: ttl, .. } => *ttl = Ttl::checked(lease).unwrap(),
-        Op::SetToken { .. } | Op::Revoke => {}
+        | Op::Release {
+            rest: Some(ttl), ..
+        } => *ttl = Ttl::checked(lease).unwrap(),
+        Op::Release { rest: None, .. } | Op::SetToken { .. } | Op::Revoke => {}
     }
     request
 }
@@ -179,7 +184,7 @@ pub(crate) async fn granted(store: &dyn Store, request: Request) -> u64 {
 /// Acquires and releases a lock.
 pub(crate) async fn works(store: &dyn Store) {
     granted(store, acquire("works", 1)).await;
-    assert_eq!(applied(store, release("works", 1, 0)).await, RELEASED);
+    assert_eq!(applied(store, release("works", 1)).await, Outcome::Released);
 }
 
 /// Waits until a lock passes from one client to another.
@@ -205,7 +210,7 @@ pub(crate) fn words(replies: &[Reply]) -> String {
         Reply::Applied { outcome, .. } => match outcome {
             Outcome::Granted { .. } => "granted",
             Outcome::Refused { .. } => "refused",
-            Outcome::Released { .. } => "released",
+            Outcome::Released => "released",
             Outcome::Revoked { .. } => "revoked",
             Outcome::Lost(_) => "lost",
             _ => "applied",
@@ -313,11 +318,9 @@ impl StoreClient {
     pub(crate) fn own(&self, mut request: Request) -> Request {
         match &mut request.op {
             Op::Acquire { lease, .. }
-            | Op::Enter { lease, .. }
             | Op::SetToken { lease, .. }
             | Op::Renew { lease, .. }
-            | Op::Release { lease, .. }
-            | Op::ReleaseAfter { lease, .. } => lease.client = self.id,
+            | Op::Release { lease, .. } => lease.client = self.id,
             Op::Revoke => {}
         }
         request
@@ -373,8 +376,8 @@ impl StoreClient {
     }
 
     pub(crate) async fn release(&self, name: &str, number: u64) {
-        let released = self.apply(release(name, number, 0)).await;
-        assert_eq!(released, RELEASED, "{name} {number}");
+        let released = self.apply(release(name, number)).await;
+        assert_eq!(released, Outcome::Released, "{name} {number}");
     }
 
     /// Takes the events so far.

@@ -73,7 +73,7 @@ impl MinHolds {
         take(&format_args!("{who} sends its release"), next);
         let mut next = *state;
         next.clients[at].requests = true;
-        if self.apply(&mut next, at, &self.renew(at)) == Outcome::Renewed {
+        if self.apply(&mut next, at, &self.renew(at)) == Outcome::Kept {
             next.clients[at].remaining = self.reliable_for(0);
             take(&format_args!("{who} renews its lease"), next);
         }

@@ -54,29 +54,23 @@ impl MinHolds {
         Op::Renew {
             lease: lease(at),
             ttl: self.ttl(),
+            count: None,
         }
     }
 
     pub(super) fn enter(&self, at: usize) -> Op {
-        Op::Enter {
+        Op::Renew {
             lease: lease(at),
-            count: NonZeroU32::MIN.saturating_add(1),
             ttl: self.ttl(),
+            count: Some(NonZeroU32::MIN.saturating_add(1)),
         }
     }
 
     /// A release with the rest of a minimum hold.
     pub(super) fn release(&self, at: usize, rest: u8) -> Op {
-        match rest {
-            0 => Op::Release {
-                lease: lease(at),
-                count: 0,
-                ttl: self.ttl(),
-            },
-            _ => Op::ReleaseAfter {
-                lease: lease(at),
-                delay: Ttl::remainder(self.tick * u32::from(rest)),
-            },
+        Op::Release {
+            lease: lease(at),
+            rest: (rest > 0).then(|| Ttl::remainder(self.tick * u32::from(rest))),
         }
     }
 
@@ -84,28 +78,37 @@ impl MinHolds {
     pub(super) fn apply(&self, state: &mut State, at: usize, op: &Op) -> Outcome {
         let mut op = *op;
         match (self.mutation, op) {
-            (Some(Mutation::RenewalLengthens), Op::Renew { .. }) if state.hold == Hold::Min(at) => {
+            (Some(Mutation::RenewalLengthens), Op::Renew { count: None, .. })
+                if state.hold == Hold::Min(at) =>
+            {
                 state.remaining = state.remaining.max(self.ttl);
-                return Outcome::Renewed;
+                return Outcome::Kept;
             }
-            (Some(Mutation::EnterRevives), Op::Enter { count, .. })
+            (Some(Mutation::EnterRevives), Op::Renew { count: Some(_), .. })
                 if state.hold == Hold::Min(at) =>
             {
                 state.hold = Hold::Lease(at);
-                return Outcome::Entered { count };
+                return Outcome::Kept;
             }
-            (Some(Mutation::FreesEarly), Op::ReleaseAfter { .. }) => op = self.release(at, 0),
-            (Some(Mutation::ReleasesAny), Op::ReleaseAfter { delay, .. }) => {
+            (Some(Mutation::FreesEarly), Op::Release { .. }) => op = self.release(at, 0),
+            (
+                Some(Mutation::ReleasesAny),
+                Op::Release {
+                    rest: Some(rest), ..
+                },
+            ) => {
                 if let Hold::Lease(holder) = state.hold {
-                    let lease = lease(holder);
-                    op = Op::ReleaseAfter { lease, delay };
+                    op = Op::Release {
+                        lease: lease(holder),
+                        rest: Some(rest),
+                    };
                 }
             }
             _ => {}
         }
         let before = state.hold;
         let outcome = self.run(state, &op);
-        if outcome == (Outcome::Released { count: 0 }) {
+        if outcome == Outcome::Released {
             let client = &mut state.clients[at];
             let begins = client.phase != Phase::CutOff;
             state.limit = if begins { state.remaining } else { 0 };

@@ -160,9 +160,10 @@ impl<const N: usize> Times<N> {
         let op = Op::Renew {
             lease: core::lease(at),
             ttl: self.ttl(),
+            count: None,
         };
         match self.apply(master, &op)? {
-            Outcome::Renewed => Some(Renew::Renewed),
+            Outcome::Kept => Some(Renew::Renewed),
             Outcome::Lost(Loss::Free) => Some(Renew::Lost),
             _ => None,
         }
@@ -180,7 +181,7 @@ impl<const N: usize> Times<N> {
         let renewed = cells.iter().filter(|(_, renew)| *renew == Renew::Renewed);
         let mut verdicts = lost.chain(renewed).map(|(master, renew)| {
             let reply = match renew {
-                Renew::Renewed => Outcome::Renewed,
+                Renew::Renewed => Outcome::Kept,
                 _ => Outcome::Lost(Loss::Free),
             };
             vote.handle_reply(*master, Some(reply))

@@ -105,7 +105,7 @@ impl Master {
         let op = core::token(token).map(|first| core::set_token(attempt, first));
         op.is_some_and(|op| match mutation {
             Some(mutation) => self.set_token_with(mutation, attempt, token, &op),
-            None => self.apply(&op) == Some(Outcome::Fenced),
+            None => self.apply(&op) == Some(Outcome::Stored),
         })
     }
 
@@ -123,7 +123,7 @@ impl Master {
         if mutation == Mutation::ReadBeforeOrAny {
             self.counter = 0;
         }
-        let stored = self.apply(op) == Some(Outcome::Fenced);
+        let stored = self.apply(op) == Some(Outcome::Stored);
         self.hold = before.hold;
         if !stored {
             self.counter = before.counter;
@@ -183,7 +183,7 @@ impl<const N: usize> State<N> {
         let mut masters = self.masters.iter().enumerate();
         let won = masters.any(|(index, master)| {
             master.cells[attempt].write == Write::Stored
-                && round.handle_token_reply(index, Some(Outcome::Fenced)) == Step::Won { first }
+                && round.handle_token_reply(index, Some(Outcome::Stored)) == Step::Won { first }
         });
         won.then_some(())
     }

@@ -153,12 +153,13 @@ impl Setup {
         let op = Op::Renew {
             lease: self.lease(state, of),
             ttl: self.ttl(),
+            count: None,
         };
-        self.apply(state, &op, of) == Outcome::Renewed
+        self.apply(state, &op, of) == Outcome::Kept
     }
 
     pub(super) fn release(self, state: &mut State, of: u8) {
-        self.apply(state, &released(self.lease(state, of), self.ttl()), of);
+        self.apply(state, &released(self.lease(state, of)), of);
     }
 
     /// Applies an action of a node, by the rule or a mutation. Returns whether the lease is renewed.
@@ -174,8 +175,8 @@ impl Setup {
                     (Renewal::Anything, Some(held)) => held,
                     _ => own,
                 };
-                let ttl = self.ttl();
-                self.apply(state, &Op::Renew { lease, ttl }, of) == Outcome::Renewed
+                let (ttl, count) = (self.ttl(), None);
+                self.apply(state, &Op::Renew { lease, ttl, count }, of) == Outcome::Kept
             }
             Kind::Release => {
                 let lease = match (self.release_condition, held) {
@@ -183,17 +184,13 @@ impl Setup {
                     (ReleaseCondition::Nothing, Some(held)) => held,
                     _ => own,
                 };
-                self.apply(state, &released(lease, self.ttl()), of);
+                self.apply(state, &released(lease), of);
                 false
             }
         }
     }
 }
 
-fn released(lease: LeaseId, ttl: Ttl) -> Op {
-    Op::Release {
-        lease,
-        count: 0,
-        ttl,
-    }
+fn released(lease: LeaseId) -> Op {
+    Op::Release { lease, rest: None }
 }

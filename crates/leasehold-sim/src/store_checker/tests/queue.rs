@@ -153,7 +153,7 @@ fn mutations_of_passing_on_are_noticed() {
     assert_noticed(Promise::Exclusion, |record, op, now, notify| {
         let outcome = apply(record, op, now, notify);
         let held = record.hold;
-        if matches!(op, Op::Release { count: 0, .. } | Op::Revoke) && held.is_some() {
+        if matches!(op, Op::Release { rest: None, .. } | Op::Revoke) && held.is_some() {
             apply(record, &Op::Revoke, now, notify);
             record.hold = record.hold.or(held);
         }

@@ -1,67 +1,44 @@
 //! Reads the state of a name again each time that it has changed.
 
-mod observed;
 mod readings;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::AnnotationKind;
-
-pub(crate) use self::observed::{LatchState, Observed};
 pub(crate) use self::readings::SharedReadings;
 use self::readings::Subscription;
 use super::Driver;
 use crate::Result;
-use crate::store::Key;
+use crate::store::{Key, Parts, View};
 
 /// What an observer is told.
-pub(crate) enum Update<S> {
-    State(Arc<S>),
+pub(crate) enum Update {
+    State(Arc<View>),
     /// The store has not replied, or has failed, for a while. The last state was read this long ago.
     Silence(Duration),
 }
 
-/// Reads a part of the state of a name, at first and after each change.
+/// Reads parts of the state of a name, at first and after each change.
 ///
 /// It returns the newest state, not each one in between. All observers of a client share the readings of a name.
-pub(crate) struct Observer<T: Observed = AnnotationKind> {
+pub(crate) struct Observer {
     driver: Arc<Driver>,
     key: Key,
-    observed: T,
-    /// Those of the driver that have this part.
-    readings: fn(&Driver) -> &SharedReadings<T>,
+    parts: Parts,
     /// `None`: it has not waited yet.
-    subscription: Option<Subscription<T::State>>,
+    subscription: Option<Subscription>,
 }
 
 impl Observer {
-    /// An observer of the holder, the number of waiters and one annotation.
-    pub(crate) const fn new(driver: Arc<Driver>, key: Key, kind: AnnotationKind) -> Self {
+    pub(crate) const fn new(driver: Arc<Driver>, key: Key, parts: Parts) -> Self {
         Self {
             driver,
             key,
-            observed: kind,
-            readings: |driver| &driver.readings,
+            parts,
             subscription: None,
         }
     }
-}
 
-impl Observer<LatchState> {
-    /// An observer of a latch.
-    pub(crate) const fn of_latch(driver: Arc<Driver>, key: Key) -> Self {
-        Self {
-            driver,
-            key,
-            observed: LatchState,
-            readings: |driver| &driver.latch_readings,
-            subscription: None,
-        }
-    }
-}
-
-impl<T: Observed> Observer<T> {
     /// Returns the state at once the first time, and then after the next change: a push of the store, or the end of
     /// the lease that was the holder's. It may return the same state again.
     ///
@@ -73,7 +50,7 @@ impl<T: Observed> Observer<T> {
     /// # Cancel safety
     ///
     /// Dropping the future loses no change.
-    pub(crate) async fn next(&mut self) -> Result<Arc<T::State>> {
+    pub(crate) async fn next(&mut self) -> Result<Arc<View>> {
         loop {
             if let Update::State(state) = self.next_update().await? {
                 return Ok(state);
@@ -82,19 +59,18 @@ impl<T: Observed> Observer<T> {
     }
 
     /// As [`Observer::next`], but also returns that the store fails for a while: once, until it replies again.
-    pub(crate) async fn next_update(&mut self) -> Result<Update<T::State>> {
+    pub(crate) async fn next_update(&mut self) -> Result<Update> {
         let Self {
             driver,
             key,
-            observed,
-            readings,
-            ..
+            parts,
+            subscription,
         } = self;
         loop {
             // In a fork of the process, nothing would end the wait.
             driver.check_open(key)?;
-            let subscribe = || readings(driver).subscribe(&driver.context, key, observed);
-            let subscription = self.subscription.get_or_insert_with(subscribe);
+            let subscribe = || driver.readings.subscribe(&driver.context, key, parts);
+            let subscription = subscription.get_or_insert_with(subscribe);
             tokio::select! {
                 biased;
                 () = driver.closed() => {}
@@ -104,15 +80,15 @@ impl<T: Observed> Observer<T> {
     }
 }
 
-impl<T: Observed> Drop for Observer<T> {
+impl Drop for Observer {
     fn drop(&mut self) {
         let Some(subscription) = self.subscription.take() else {
             return;
         };
         match self.driver.context.process.is_current() {
             true => {
-                let readings = (self.readings)(&self.driver);
-                readings.unsubscribe(subscription, &self.key, &self.observed);
+                let readings = &self.driver.readings;
+                readings.unsubscribe(subscription, &self.key, &self.parts);
             }
             // Threads of the parent may have held its locks.
             false => std::mem::forget(subscription),

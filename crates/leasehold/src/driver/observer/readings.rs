@@ -9,11 +9,10 @@ use leasehold_core::{Instant, contention, time};
 use tokio::sync::{Notify, watch};
 
 use super::Update;
-use super::observed::Observed;
 use crate::driver::clock::Clock;
 use crate::driver::context::Context;
 use crate::driver::primitives::{AbortHandle, Mutex, lock, report};
-use crate::store::{Changed, Key};
+use crate::store::{Changed, Key, Parts, Query, View};
 use crate::{Error, ErrorKind, Result};
 
 /// How often the state is read where the store cannot push a change.
@@ -33,48 +32,31 @@ const READ_BURST: u32 = 3;
 /// How long the store may fail before that is reported: longer than it takes to connect again.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 
-/// The readings of a client: of each part of the state of a name that is observed.
-pub(crate) struct SharedReadings<T: Observed>(Table<T>);
+/// The readings of a client: of the parts of the state of each name that are observed.
+#[derive(Default)]
+pub(crate) struct SharedReadings(Mutex<HashMap<(Key, Parts), Weak<Readings>>>);
 
-type Table<T> = Mutex<HashMap<(Key, T), Weak<Readings<<T as Observed>::State>>>>;
-
-impl<T: Observed> Default for SharedReadings<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<T: Observed> SharedReadings<T> {
+impl SharedReadings {
     /// Subscribes an observer, whose first reading begins from now on.
-    pub(super) fn subscribe(
-        &self,
-        context: &Context,
-        key: &Key,
-        observed: &T,
-    ) -> Subscription<T::State> {
+    pub(super) fn subscribe(&self, context: &Context, key: &Key, parts: &Parts) -> Subscription {
         let mut table = lock(&self.0);
-        let entry = (key.clone(), observed.clone());
+        let entry = (key.clone(), parts.clone());
         let running = table.get(&entry).and_then(Weak::upgrade);
         if let Some(readings) = running.filter(|readings| !readings.have_ended()) {
             let after = readings.requests.begun.load(Ordering::SeqCst);
             readings.requests.at_once.notify_one();
             return Subscription::new(readings, after);
         }
-        let readings = Arc::new(Readings::start(context, key, observed));
+        let readings = Arc::new(Readings::start(context, key, parts));
         table.insert(entry, Arc::downgrade(&readings));
         Subscription::new(readings, 0)
     }
 
     /// Ends a subscription, and the readings of its name if it is the last one.
-    pub(super) fn unsubscribe(
-        &self,
-        subscription: Subscription<T::State>,
-        key: &Key,
-        observed: &T,
-    ) {
+    pub(super) fn unsubscribe(&self, subscription: Subscription, key: &Key, parts: &Parts) {
         let mut table = lock(&self.0);
         drop(subscription);
-        let entry = (key.clone(), observed.clone());
+        let entry = (key.clone(), parts.clone());
         if table.get(&entry).is_some_and(|it| it.strong_count() == 0) {
             table.remove(&entry);
         }
@@ -82,24 +64,18 @@ impl<T: Observed> SharedReadings<T> {
 }
 
 /// The readings of one part of the state of a name, until this is dropped.
-struct Readings<S> {
-    newest: watch::Receiver<Option<Reading<S>>>,
+struct Readings {
+    newest: watch::Receiver<Option<Reading>>,
     /// Since when there is no reading, while the store fails for a while.
     silence: watch::Receiver<Option<Instant>>,
     requests: Arc<Requests>,
     task: AbortHandle,
 }
 
-struct Reading<S> {
+#[derive(Clone)]
+struct Reading {
     number: u64,
-    result: Result<Arc<S>>,
-}
-
-impl<S> Clone for Reading<S> {
-    fn clone(&self) -> Self {
-        let (number, result) = (self.number, self.result.clone());
-        Self { number, result }
-    }
+    result: Result<Arc<View>>,
 }
 
 /// What observers request of the task.
@@ -113,15 +89,15 @@ struct Requests {
     at_once: Notify,
 }
 
-impl<S: Send + Sync + 'static> Readings<S> {
-    fn start<T: Observed<State = S>>(context: &Context, key: &Key, observed: &T) -> Self {
+impl Readings {
+    fn start(context: &Context, key: &Key, parts: &Parts) -> Self {
         let (sender, newest) = watch::channel(None);
         let (silent, silence) = watch::channel(None);
         let requests = Arc::<Requests>::default();
         let task = Task {
             context: context.clone(),
             key: key.clone(),
-            observed: observed.clone(),
+            parts: parts.clone(),
             requests: Arc::clone(&requests),
             newest: sender,
             silence: silent,
@@ -142,16 +118,16 @@ impl<S: Send + Sync + 'static> Readings<S> {
     }
 }
 
-impl<S> Drop for Readings<S> {
+impl Drop for Readings {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// The share of one observer.
-pub(super) struct Subscription<S> {
-    readings: Arc<Readings<S>>,
-    newest: watch::Receiver<Option<Reading<S>>>,
+pub(super) struct Subscription {
+    readings: Arc<Readings>,
+    newest: watch::Receiver<Option<Reading>>,
     /// The number of the last reading that does not count for it.
     after: u64,
     silence: watch::Receiver<Option<Instant>>,
@@ -159,8 +135,8 @@ pub(super) struct Subscription<S> {
     silent: bool,
 }
 
-impl<S> Subscription<S> {
-    fn new(readings: Arc<Readings<S>>, after: u64) -> Self {
+impl Subscription {
+    fn new(readings: Arc<Readings>, after: u64) -> Self {
         Self {
             newest: readings.newest.clone(),
             silence: readings.silence.clone(),
@@ -175,7 +151,7 @@ impl<S> Subscription<S> {
     /// # Cancel safety
     ///
     /// Dropping the future loses no reading.
-    pub(super) async fn next(&mut self, clock: &dyn Clock) -> Result<Update<S>> {
+    pub(super) async fn next(&mut self, clock: &dyn Clock) -> Result<Update> {
         loop {
             let newest = self.newest.borrow_and_update().clone();
             if let Some(reading) = newest.filter(|reading| reading.number > self.after) {
@@ -204,19 +180,19 @@ impl<S> Subscription<S> {
 }
 
 /// The task that reads a name.
-struct Task<T: Observed> {
+struct Task {
     context: Context,
     key: Key,
-    observed: T,
+    parts: Parts,
     requests: Arc<Requests>,
-    newest: watch::Sender<Option<Reading<T::State>>>,
+    newest: watch::Sender<Option<Reading>>,
     silence: watch::Sender<Option<Instant>>,
     pace: Pace,
     /// When the last state was known.
     known_at: Option<Instant>,
 }
 
-impl<T: Observed> Task<T> {
+impl Task {
     async fn run(mut self) {
         loop {
             let (reading, change) = self.read().await;
@@ -226,7 +202,7 @@ impl<T: Observed> Task<T> {
     }
 
     /// Reads the name until the store replies. Returns the result, and the next change of it.
-    async fn read(&mut self) -> (Reading<T::State>, Option<NextChange>) {
+    async fn read(&mut self) -> (Reading, Option<NextChange>) {
         let context = &self.context;
         // Since when the store fails.
         let mut failing = None;
@@ -234,7 +210,11 @@ impl<T: Observed> Task<T> {
             self.pace.count();
             let number = self.requests.begun.fetch_add(1, Ordering::SeqCst) + 1;
             let since = failing.unwrap_or_else(|| context.clock.now());
-            let mut read = self.observed.read(&*context.store, &self.key);
+            let mut read = context.store.read(Query::Name {
+                key: self.key.clone(),
+                parts: self.parts.clone(),
+                watch: true,
+            });
             let read = tokio::select! {
                 biased;
                 read = &mut read => read,
@@ -245,11 +225,13 @@ impl<T: Observed> Task<T> {
             };
             let now = context.clock.now();
             match read {
-                Ok(mut state) => {
+                Ok(page) => {
                     self.known_at = Some(now);
                     self.silence.send_replace(None);
-                    let change = NextChange::of(T::next_change(&mut state), now);
-                    let result = Ok(Arc::new(state));
+                    let view = page.views.into_iter().next();
+                    let view = view.unwrap_or_else(|| View::of(self.key.clone()));
+                    let change = NextChange::of(page.changed, &view, now);
+                    let result = Ok(Arc::new(view));
                     return (Reading { number, result }, Some(change));
                 }
                 Err(error) if error.is_transient() => {
@@ -333,13 +315,14 @@ struct NextChange {
 }
 
 impl NextChange {
-    fn of((changed, time_left): (Option<Changed>, Option<Duration>), now: Instant) -> Self {
+    fn of(changed: Option<Changed>, view: &View, now: Instant) -> Self {
         let poll = match changed {
             Some(_) => READ_INTERVAL_MAX,
             None => POLL_INTERVAL,
         };
         // The end of a lease is no push. A lease that was read an instant too early is read again.
-        let left = time_left.map(|time_left| time_left + time::DRIFT_MIN);
+        let left = view.lease();
+        let left = left.map(|(_, time_left)| time_left + time::DRIFT_MIN);
         Self {
             changed,
             until: now.after(left.map_or(poll, |left| left.min(poll))),

@@ -183,7 +183,9 @@ impl Drop for InFlight<'_> {
 
 fn renewed(op: Op) -> Option<LeaseId> {
     match op {
-        Op::Renew { lease, .. } => Some(lease),
+        Op::Renew {
+            lease, count: None, ..
+        } => Some(lease),
         _ => None,
     }
 }

@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::{ClientId, LeaseId, Op, Outcome, Ttl};
+use leasehold_core::{ClientId, LeaseId, Op, Outcome, StoreTime};
 use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::oneshot;
@@ -46,7 +46,7 @@ enum Mutation {
     KeepsSender,
 }
 
-/// A store whose reply to an operation is the number of the operation.
+/// A store whose reply to an operation has the number of the operation as its time.
 #[derive(Debug)]
 struct NumberingStore {
     inner: MemoryStore,
@@ -60,11 +60,11 @@ struct NumberingStore {
 #[derive(Debug, Default)]
 struct Recorded {
     /// Events so far. An operation has the number of the event of its begin.
-    events: u32,
+    events: u64,
     /// The event after which an operation was in a queue, by its number.
-    queued: HashMap<u32, u32>,
+    queued: HashMap<u64, u64>,
     /// The latest operation on each name that has reached the store.
-    latest: HashMap<Key, u32>,
+    latest: HashMap<Key, u64>,
     /// Whether an operation has reached the store before one on the same name that was queued earlier.
     overtaken: bool,
     routes: u32,
@@ -78,7 +78,7 @@ impl NumberingStore {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn event(&self) -> u32 {
+    fn event(&self) -> u64 {
         let mut recorded = self.recorded();
         recorded.events += 1;
         recorded.events
@@ -103,13 +103,15 @@ impl NumberingStore {
     fn reach(&self, request: &Request) -> Reply {
         let number = number(request);
         let mut recorded = self.recorded();
-        let queued = recorded.queued.get(&number).copied().unwrap_or(u32::MAX);
+        let queued = recorded.queued.get(&number).copied().unwrap_or(u64::MAX);
         let latest = recorded.latest.entry(request.key.clone()).or_default();
         let overtaken = *latest > queued;
         *latest = number.max(*latest);
         recorded.overtaken |= overtaken;
-        let outcome = Outcome::Released { count: number };
-        Reply::Applied { outcome, now: None }
+        Reply::Applied {
+            outcome: Outcome::Released,
+            now: Some(StoreTime::from_micros(number)),
+        }
     }
 }
 
@@ -161,9 +163,9 @@ impl fmt::Display for NumberingStore {
     }
 }
 
-fn number(request: &Request) -> u32 {
+fn number(request: &Request) -> u64 {
     match request.op {
-        Op::Release { count, .. } => count,
+        Op::Release { lease, .. } => lease.number,
         op => unreachable!("{op:?}"),
     }
 }
@@ -196,27 +198,25 @@ impl World {
     }
 
     fn request(&self, name: u8) -> Request {
-        let number = self.store.event();
         let lease = LeaseId {
             client: ClientId::from_random([1; 16]),
-            number: number.into(),
+            number: self.store.event(),
         };
-        let (count, ttl) = (number, Ttl::USER_MIN);
-        Request::new(key(name), Op::Release { lease, count, ttl })
+        Request::new(key(name), Op::Release { lease, rest: None })
     }
 
     /// An operation is in a queue now, or waits for its turn to be.
-    fn queued(&self, number: u32) {
+    fn queued(&self, number: u64) {
         let event = self.store.event();
         self.store.recorded().queued.insert(number, event);
     }
 
-    fn check(&self, number: u32, reply: &Reply) {
+    fn check(&self, number: u64, reply: &Reply) {
         match reply {
-            Reply::Applied {
-                outcome: Outcome::Released { count },
-                ..
-            } => assert_eq!(*count, number, "the reply to another operation"),
+            Reply::Applied { now, .. } => {
+                let number = Some(StoreTime::from_micros(number));
+                assert_eq!(*now, number, "the reply to another operation");
+            }
             reply => assert!(self.store.panics.load(Ordering::Relaxed), "{reply:?}"),
         }
     }

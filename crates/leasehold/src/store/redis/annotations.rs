@@ -10,10 +10,10 @@ use redis::{Cmd, RedisWrite as _, Value};
 use super::codec;
 use super::connection_manager::ConnectionManager;
 use super::errors;
-use super::inspect::{READ_MAX, Reader, query, scan};
 use super::keys::{annotation_key, completion_pattern, parse_completion, record_key};
+use super::reader::{READ_MAX, Reader, command, scan};
 use crate::Result;
-use crate::store::api::{Key, Keyspace};
+use crate::store::api::{Key, Keyspace, View};
 
 /// The script that stores an annotation.
 pub(super) const ANNOTATE: &str = include_str!("scripts/annotate.lua");
@@ -79,7 +79,7 @@ pub(super) fn parse(value: &Value) -> Option<Annotation> {
 /// Removes an annotation, and any other value that its key has. Returns whether there was one.
 pub(super) async fn remove(reader: &impl Reader, key: &Key, kind: &AnnotationKind) -> Result<bool> {
     let name = annotation_key(key, kind).to_string();
-    let mut replies = reader.read(vec![query("DEL", name.clone())]).await?;
+    let mut replies = reader.fetch(vec![command("DEL", name.clone())]).await?;
     match replies.pop() {
         Some(Value::Int(removed)) => Ok(removed > 0),
         Some(Value::ServerError(error)) => Err(errors::command_error("DEL", &name, &error)),
@@ -92,7 +92,7 @@ pub(super) async fn completions(
     reader: &impl Reader,
     servers: Vec<&ConnectionManager>,
     space: &Keyspace,
-) -> Result<Vec<(Key, AnnotationKind, Annotation)>> {
+) -> Result<Vec<View>> {
     let pattern = completion_pattern(space);
     let mut names = BTreeSet::<(Name, AnnotationKind)>::new();
     for server in servers {
@@ -105,10 +105,10 @@ pub(super) async fn completions(
     let named: Vec<_> = named.collect();
     let mut found = Vec::new();
     for part in named.chunks(READ_MAX) {
-        let queries = part.iter();
-        let queries =
-            queries.map(|(key, kind)| query("GET", annotation_key(key, kind).to_string()));
-        for ((key, kind), reply) in part.iter().zip(reader.read(queries.collect()).await?) {
+        let commands = part.iter();
+        let commands =
+            commands.map(|(key, kind)| command("GET", annotation_key(key, kind).to_string()));
+        for ((key, kind), reply) in part.iter().zip(reader.fetch(commands.collect()).await?) {
             match &reply {
                 Value::ServerError(error) if error.code() != "WRONGTYPE" => {
                     let name = annotation_key(key, kind).to_string();
@@ -117,8 +117,12 @@ pub(super) async fn completions(
                 }
                 // One that has expired meanwhile, or a foreign value, is left out.
                 reply => {
-                    let annotation = parse(reply);
-                    found.extend(annotation.map(|it| (key.clone(), kind.clone(), it)));
+                    let Some(annotation) = parse(reply) else {
+                        continue;
+                    };
+                    let mut view = View::of(key.clone());
+                    view.annotations.push((kind.clone(), annotation));
+                    found.push(view);
                 }
             }
         }

@@ -33,7 +33,7 @@ const RELEASED: i64 = 4;
 const REVOKED: i64 = 5;
 const EXHAUSTED: i64 = 6;
 const FAILED: i64 = 7;
-const FENCED: i64 = 8;
+const STORED: i64 = 8;
 const OUTDATED: i64 = 9;
 
 /// A call of the script.
@@ -184,7 +184,7 @@ fn all_plain(requests: &[Request], now: Option<StoreTime>) -> Vec<Reply> {
             let first = op.proposal().or(Token::new(now?.as_micros()))?;
             Some(Outcome::Granted { first })
         }
-        Op::Release { count: 0, .. } => Some(Outcome::Released { count: 0 }),
+        Op::Release { rest: None, .. } => Some(Outcome::Released),
         _ => None,
     };
     let reply = |request: &Request| match outcome(&request.op) {
@@ -288,27 +288,22 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
                 }
             }
         }
-        Op::Enter { lease, count, ttl } => {
-            args(format_args!("enter {count}"), lease, &ttl.as_millis());
-        }
         Op::SetToken {
             lease,
             first,
             tokens,
         } => args(format_args!("fence {first} {tokens}"), lease, &""),
-        Op::Renew { lease, ttl } => args(format_args!("renew"), lease, &ttl.as_millis()),
-        Op::Release {
-            lease, count: 0, ..
-        } => {
-            cmd.write_arg(b"release");
-            cmd.write_arg_fmt(lease);
-        }
-        Op::Release { lease, count, ttl } => {
-            args(format_args!("release {count}"), lease, &ttl.as_millis());
-        }
-        Op::ReleaseAfter { lease, delay } => {
-            args(format_args!("release_after"), lease, &delay.as_millis());
-        }
+        Op::Renew { lease, ttl, count } => match count {
+            Some(count) => args(format_args!("enter {count}"), lease, &ttl.as_millis()),
+            None => args(format_args!("renew"), lease, &ttl.as_millis()),
+        },
+        Op::Release { lease, rest } => match rest {
+            Some(rest) => args(format_args!("release_after"), lease, &rest.as_millis()),
+            None => {
+                cmd.write_arg(b"release");
+                cmd.write_arg_fmt(lease);
+            }
+        },
         Op::Revoke => args(format_args!("revoke"), &"", &""),
     }
 }
@@ -339,32 +334,23 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
             _ => None,
         },
         (EXHAUSTED, Op::Acquire { .. }) => Some(Outcome::Exhausted),
-        (RENEWED, Op::Renew { .. }) => Some(Outcome::Renewed),
-        (RELEASED, Op::Release { count, .. }) => {
-            let count = Some(*count).filter(|count| number() == Some(i64::from(*count)))?;
-            Some(Outcome::Released { count })
-        }
-        (RELEASED, Op::ReleaseAfter { .. }) if number() == Some(0) => {
-            Some(Outcome::Released { count: 0 })
-        }
-        (RELEASED, Op::Enter { count, .. }) => {
-            let count = Some(*count).filter(|count| number() == Some(count.get().into()))?;
-            Some(Outcome::Entered { count })
-        }
-        (FENCED, Op::SetToken { .. }) => Some(Outcome::Fenced),
+        (RENEWED, Op::Renew { count: None, .. }) => Some(Outcome::Kept),
+        (
+            RELEASED,
+            Op::Renew {
+                count: Some(count), ..
+            },
+        ) if number() == Some(count.get().into()) => Some(Outcome::Kept),
+        (RELEASED, Op::Release { .. }) if number() == Some(0) => Some(Outcome::Released),
+        (STORED, Op::SetToken { .. }) => Some(Outcome::Stored),
         (OUTDATED, Op::SetToken { .. }) => Some(Outcome::Outdated),
         (EXHAUSTED, Op::SetToken { .. }) => Some(Outcome::Exhausted),
-        (
-            LOST,
-            Op::Enter { .. }
-            | Op::SetToken { .. }
-            | Op::Renew { .. }
-            | Op::Release { .. }
-            | Op::ReleaseAfter { .. },
-        ) => Some(Outcome::Lost(match number()? {
-            0 => Loss::Free,
-            _ => Loss::TakenOver,
-        })),
+        (LOST, Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. }) => {
+            Some(Outcome::Lost(match number()? {
+                0 => Loss::Free,
+                _ => Loss::TakenOver,
+            }))
+        }
         (REVOKED, Op::Revoke) => {
             let lease = text(value).and_then(|lease| lease.parse::<LeaseId>().ok());
             Some(Outcome::Revoked { lease })

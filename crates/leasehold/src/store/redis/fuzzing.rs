@@ -4,19 +4,19 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Name, Op, Outcome, Token, TokenCount, Ttl};
+use leasehold_core::{AnnotationKind, ClientId, Name, Op, Outcome, Token, TokenCount, Ttl};
 use redis::{PushInfo, Value};
 
 use super::address::Address;
 use super::cluster::check_slots;
 use super::deployment::Deployment;
-use super::inspect::Unreadable;
 use super::keys::{
     annotation_key, client_key, parse_completion, parse_key, parse_record, record_key,
 };
 use super::notifications::Notifications;
-use super::{annotations, codec, inspect};
-use crate::store::api::{Event, Listener, Reply, Request, fixture};
+use super::reader::Unreadable;
+use super::{annotations, codec, read};
+use crate::store::api::{Event, Listener, Parts, Reply, Request, fixture};
 use crate::store::lock::lock;
 
 /// A password that must not appear in any message.
@@ -70,18 +70,28 @@ fn check_reply(choice: u8, value: Value) {
             Reply::Rejected(error) | Reply::Unknown(error) => check_message(&error),
         }
     }
-    let _ = inspect::client_info(&value);
+    let _ = read::client_info(&value);
     if let Some(annotation) = annotations::parse(&value) {
         let (lease, token) = (annotation.lease, annotation.token);
         let text = format!("{lease} {token} {}", annotation.text);
         assert_eq!(value, Value::BulkString(text.into_bytes()));
     }
     check_slots(&value);
-    if let Value::Array(values) = value
-        && let Err(Unreadable::Foreign(error) | Unreadable::Refused(error)) =
-            inspect::entry(&requests[0].key, &values)
-    {
-        check_message(&error);
+    if let Value::Array(values) = value {
+        let kind = AnnotationKind::Value;
+        for parts in [
+            Parts::Lease,
+            Parts::Waiters,
+            Parts::Annotation(kind.clone()),
+            Parts::State(kind),
+            Parts::Latch,
+        ] {
+            if let Err(Unreadable::Foreign(error) | Unreadable::Refused(error)) =
+                read::view(&requests[0].key, &parts, &values)
+            {
+                check_message(&error);
+            }
+        }
     }
 }
 
@@ -166,24 +176,27 @@ fn requests(choice: u8) -> Vec<Request> {
             proposal: None,
             wait: choice & WAIT != 0,
         },
-        Op::Renew { lease, ttl },
-        Op::Release {
+        Op::Renew {
             lease,
-            count: u32::from(choice & 1),
             ttl,
+            count: None,
         },
+        Op::Release { lease, rest: None },
         Op::Revoke,
-        Op::Enter {
+        Op::Renew {
             lease,
-            count: NonZeroU32::MIN,
             ttl,
+            count: Some(NonZeroU32::MIN),
         },
         Op::SetToken {
             lease,
             first: Token::MAX,
             tokens: TokenCount::MIN,
         },
-        Op::ReleaseAfter { lease, delay: ttl },
+        Op::Release {
+            lease,
+            rest: Some(ttl),
+        },
     ];
     let first = usize::from(choice >> 2);
     let count = usize::from(choice & 3) + 1;
@@ -197,20 +210,11 @@ fn fits(op: &Op, outcome: &Outcome) -> bool {
         (Op::Acquire { .. }, Outcome::Refused { time_left, .. }) => {
             *time_left <= Duration::from_secs(86_400)
         }
-        (Op::Release { count, .. }, Outcome::Released { count: released }) => count == released,
-        (Op::ReleaseAfter { .. }, Outcome::Released { count }) => *count == 0,
         (Op::Acquire { .. }, Outcome::Granted { .. } | Outcome::Exhausted)
-        | (Op::Renew { .. }, Outcome::Renewed)
-        | (Op::Enter { .. }, Outcome::Entered { .. })
-        | (Op::SetToken { .. }, Outcome::Fenced | Outcome::Outdated | Outcome::Exhausted)
-        | (
-            Op::Renew { .. }
-            | Op::Release { .. }
-            | Op::ReleaseAfter { .. }
-            | Op::Enter { .. }
-            | Op::SetToken { .. },
-            Outcome::Lost(_),
-        )
+        | (Op::Renew { .. }, Outcome::Kept)
+        | (Op::Release { .. }, Outcome::Released)
+        | (Op::SetToken { .. }, Outcome::Stored | Outcome::Outdated | Outcome::Exhausted)
+        | (Op::Renew { .. } | Op::Release { .. } | Op::SetToken { .. }, Outcome::Lost(_))
         | (Op::Revoke, Outcome::Revoked { .. }) => true,
         _ => false,
     }

@@ -8,7 +8,7 @@ use super::keys::record_key;
 use crate::store::api::Key;
 
 /// The command that reads it, behind the key.
-pub(super) fn query(key: &Key) -> (String, Cmd) {
+pub(super) fn command(key: &Key) -> (String, Cmd) {
     let (record, mut last) = (record_key(key).to_string(), cmd("LINDEX"));
     last.arg(&record).arg(-1);
     (record, last)

@@ -5,11 +5,10 @@ use redis::{Cmd, RedisWrite as _, Value};
 
 use super::codec;
 use super::errors;
-use super::inspect::{Reader, is_wrong_type, query};
 use super::keys::record_key;
 use super::latch_status;
-use super::observation::TrackingReader;
-use crate::store::api::{Key, LatchObservation, latch_refused};
+use super::reader::{Reader, Unreadable, checked, command};
+use crate::store::api::{Key, latch_refused};
 use crate::{Error, Result};
 
 /// The script that counts arrivals and removes latches.
@@ -76,40 +75,22 @@ fn failure(reply: &Value) -> Error {
     }
 }
 
-/// Reads a latch, and has its next change notified if the server can.
-pub(super) async fn observe(reader: &impl TrackingReader, key: &Key) -> Result<LatchObservation> {
-    // Before the latch is read, so that no change is missed.
-    let changed = reader.observers().add(key);
-    let observed = match reader.read_tracked(vec![latch_status::query(key)]).await {
-        Ok((replies, tracked)) => match replies.as_slice() {
-            [reply] if is_wrong_type(reply) => Err(wrong_type_of_latch(reader, key).await),
-            [reply] => status(key, reply).map(|latch| LatchObservation {
-                latch,
-                changed: tracked.then_some(changed),
-            }),
-            _ => Err(errors::invalid_reply()),
-        },
-        Err(error) => Err(error),
-    };
-    observed.map_err(|error| reader.name_error(error.for_lock(&key.name)))
-}
-
-fn status(key: &Key, reply: &Value) -> Result<Option<LatchStatus>> {
+/// The status of a latch in the reply to [`latch_status::command`]. `None`: it has no record.
+pub(super) fn status(key: &Key, reply: &Value) -> Result<Option<LatchStatus>, Unreadable> {
     let record = record_key(key).to_string();
-    match reply {
+    match checked("LINDEX", &record, reply)? {
         Value::Nil => Ok(None),
-        Value::ServerError(error) => Err(errors::command_error("LINDEX", &record, error)),
         reply => {
-            let status = latch_status::parse(reply);
-            Ok(Some(status.ok_or_else(|| errors::foreign_value(&record))?))
+            let foreign = || Unreadable::Refused(errors::foreign_value(&record));
+            latch_status::parse(reply).ok_or_else(foreign).map(Some)
         }
     }
 }
 
 /// The error of a latch whose key has another type: usually, the name is used as a lock.
-async fn wrong_type_of_latch(reader: &impl Reader, key: &Key) -> Error {
+pub(super) async fn wrong_type(reader: &impl Reader, key: &Key) -> Error {
     let record = record_key(key).to_string();
-    let read = reader.read(vec![query("GET", record.clone())]).await;
+    let read = reader.fetch(vec![command("GET", record.clone())]).await;
     match read.as_deref() {
         Ok([value]) if codec::record(value).is_some() => latch_refused(LatchRefusal::Lock),
         Ok(_) => errors::foreign_value(&record),

@@ -11,10 +11,10 @@
 //!   writes the arguments and reads the replies.
 //! * `keys` writes and parses the names of keys, `slots` computes the slot of a cluster that a key has.
 //! * `replicas` waits for acknowledgements of replicas.
-//! * `inspect` reads records, `client_info` stores the description of a client.
+//! * `read` reads the state of names and clients over a `reader`, and the `observers` are notified of their changes;
+//!   `client_info` stores the description of a client.
 //! * `latches` counts arrivals at latches, `latch_status` parses their status.
-//! * `annotations` stores texts of holders, `observation` reads the state of a name, whose changes are passed on to the
-//!   `observers`.
+//! * `annotations` stores texts of holders.
 //! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
 //! * `diagnose` collects facts for [`doctor`](crate::doctor).
 //! * `errors` describes the errors of a server.
@@ -32,14 +32,14 @@ mod diagnose;
 pub(super) mod errors;
 #[cfg(any(test, feature = "__fuzz"))]
 pub(crate) mod fuzzing;
-mod inspect;
 mod keys;
 mod latch_status;
 mod latches;
 pub(super) mod master;
 mod notifications;
-mod observation;
 mod observers;
+mod read;
+mod reader;
 mod redis_address;
 mod replicas;
 mod script;
@@ -75,8 +75,8 @@ use self::session::Session;
 use self::target::Target;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, LatchObservation, Listener,
-    Observation, Reply, Request, Store, WakeupMode,
+    BoxFuture, Capabilities, ClientInfo, Key, Keyspace, Listener, Page, Query, Reply, Request,
+    Store, WakeupMode,
 };
 use crate::store::options::OpenOptions;
 use crate::{Durability, Error, ErrorKind, Result};
@@ -337,28 +337,14 @@ impl Store for RedisStore {
         }
     }
 
-    fn check(&self, durability: Durability) -> BoxFuture<'_, Result<()>> {
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
-            match durability {
-                Durability::None => Ok(()),
-                Durability::Replicas { count, .. } => {
-                    let checked = self.replicas.check(count).await;
-                    checked.map_err(|error| error.at_store(self))
-                }
+            if let Query::Durability(Durability::Replicas { count, .. }) = query {
+                let checked = self.replicas.check(count).await;
+                checked.map_err(|error| error.at_store(self))?;
             }
+            read::page(&self.manager, vec![&self.manager], query).await
         })
-    }
-
-    fn inspect_with<'a>(
-        &'a self,
-        key: &'a Key,
-        detail: Detail,
-    ) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(inspect::inspect(&self.manager, key, detail))
-    }
-
-    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        Box::pin(inspect::list(&self.manager, vec![&self.manager], space))
     }
 
     fn register_client<'a>(
@@ -377,14 +363,6 @@ impl Store for RedisStore {
             let result = called.await.and_then(|reply| registered(key, reply));
             result.map_err(|error| error.at_store(self))
         })
-    }
-
-    fn client_info<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
-        Box::pin(inspect::client(&self.manager, space, client))
     }
 
     fn annotate<'a>(
@@ -424,22 +402,6 @@ impl Store for RedisStore {
         })
     }
 
-    fn completions<'a>(
-        &'a self,
-        space: &'a Keyspace,
-    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
-        let servers = vec![&self.manager];
-        Box::pin(annotations::completions(&self.manager, servers, space))
-    }
-
-    fn observe<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<Observation>> {
-        Box::pin(observation::observe(&self.manager, key, kind))
-    }
-
     fn arrive<'a>(
         &'a self,
         key: &'a Key,
@@ -458,9 +420,5 @@ impl Store for RedisStore {
             let removed = called.and_then(|reply| latches::removed(&reply));
             removed.map_err(|error| self.name_error(error, key))
         })
-    }
-
-    fn observe_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<LatchObservation>> {
-        Box::pin(latches::observe(&self.manager, key))
     }
 }

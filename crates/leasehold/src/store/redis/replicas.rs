@@ -174,10 +174,7 @@ impl Waits {
             let Durability::Replicas { count, timeout } = request.durability else {
                 continue;
             };
-            let released = matches!(
-                request.op,
-                Op::Release { .. } | Op::ReleaseAfter { .. } | Op::Revoke
-            );
+            let released = matches!(request.op, Op::Release { .. } | Op::Revoke);
             if !released && !waits.iter().any(|wait| wait.is_for(count, timeout)) {
                 waits.push(Wait {
                     count,
@@ -200,12 +197,7 @@ impl Waits {
     pub(super) fn check(&self, requests: &[Request], replies: &mut [Reply]) {
         for (reply, request) in replies.iter_mut().zip(requests) {
             let (
-                Ok(
-                    Outcome::Granted { .. }
-                    | Outcome::Entered { .. }
-                    | Outcome::Renewed
-                    | Outcome::Fenced,
-                ),
+                Ok(Outcome::Granted { .. } | Outcome::Kept | Outcome::Stored),
                 Durability::Replicas { count, timeout },
             ) = (reply.outcome(), request.durability)
             else {

@@ -126,9 +126,9 @@ pub(super) struct FastPath {
 }
 
 impl FastPath {
-    /// Whether it can apply these requests: all are renewals.
+    /// Whether it can apply these requests: all are renewals without a hold count.
     pub(super) fn suits<'a>(&self, mut requests: impl Iterator<Item = &'a Request>) -> bool {
-        requests.all(|request| matches!(request.op, Op::Renew { .. }))
+        requests.all(|request| matches!(request.op, Op::Renew { count: None, .. }))
             && !self.off.load(Ordering::Relaxed)
     }
 
@@ -152,7 +152,12 @@ impl RenewScript {
     ) -> RedisResult<Vec<Option<Reply>>> {
         let mut groups = BTreeMap::<Ttl, Vec<Renewal<'_>>>::new();
         for (position, request) in batch.iter().enumerate() {
-            if let Op::Renew { lease, ttl } = request.op {
+            if let Op::Renew {
+                lease,
+                ttl,
+                count: None,
+            } = request.op
+            {
                 let group = groups.entry(ttl).or_default();
                 group.push((position, &request.key, lease));
             }
@@ -171,7 +176,7 @@ impl RenewScript {
                 self.fast_path.note(value);
                 continue;
             };
-            let outcome = Outcome::Renewed;
+            let outcome = Outcome::Kept;
             for (nth, (position, ..)) in part.iter().enumerate() {
                 if !open.contains(&nth) {
                     let now = Some(now);
@@ -345,7 +350,7 @@ pub(super) fn notify_local(notifications: &Notifications, requests: &[Request], 
         let freed = match outcome {
             Outcome::Revoked { lease } => lease.is_some(),
             // A queue would have granted it to its head.
-            Outcome::Released { count: 0 } => notifications.queueless(),
+            Outcome::Released => notifications.queueless(),
             _ => false,
         };
         if freed {

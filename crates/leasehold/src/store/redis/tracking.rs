@@ -101,13 +101,17 @@ impl KeyTracking {
                 continue;
             };
             match (request.op, outcome) {
-                (Op::Renew { lease, .. }, Outcome::Renewed) => {
+                (
+                    Op::Renew {
+                        lease, count: None, ..
+                    },
+                    Outcome::Kept,
+                ) => {
                     tracked |= due.add_renewed(&request.key, lease, now);
                 }
                 (Op::Acquire { lease, .. }, Outcome::Granted { .. })
-                | (Op::Enter { lease, .. }, Outcome::Entered { .. })
-                | (Op::SetToken { lease, .. }, Outcome::Fenced | Outcome::Outdated)
-                | (Op::Release { lease, .. }, Outcome::Released { count: 1.. }) => {
+                | (Op::Renew { lease, .. }, Outcome::Kept)
+                | (Op::SetToken { lease, .. }, Outcome::Stored | Outcome::Outdated) => {
                     due.add(&request.key, Reason::Held(lease));
                     tracked = true;
                 }
@@ -122,11 +126,9 @@ impl KeyTracking {
                     tracked = true;
                 }
                 (
-                    Op::Enter { lease, .. }
-                    | Op::SetToken { lease, .. }
+                    Op::SetToken { lease, .. }
                     | Op::Renew { lease, .. }
-                    | Op::Release { lease, .. }
-                    | Op::ReleaseAfter { lease, .. },
+                    | Op::Release { lease, .. },
                     _,
                 ) => {
                     due.remove(&request.key, lease);

@@ -234,7 +234,10 @@ fn finish_in_background(mut calls: Calls) {
 
 fn phase_limit(nodes: &[Arc<Master>], batch: &[Request]) -> Duration {
     let ttls = batch.iter().filter_map(|request| match request.op {
-        Op::Acquire { ttl, .. } | Op::Renew { ttl, .. } => Some(ttl.as_duration()),
+        Op::Acquire { ttl, .. }
+        | Op::Renew {
+            ttl, count: None, ..
+        } => Some(ttl.as_duration()),
         _ => None,
     });
     let Some(ttl) = ttls.min() else {

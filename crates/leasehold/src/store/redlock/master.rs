@@ -65,9 +65,7 @@ impl Master {
         let acquisitions = self.orphans.begin(&requests, connection);
         Box::pin(async move {
             // A release is always sent.
-            let releases = |request: &Request| {
-                matches!(request.op, Op::Release { .. } | Op::ReleaseAfter { .. })
-            };
+            let releases = |request: &Request| matches!(request.op, Op::Release { .. });
             if let Some(error) = node.backoff().filter(|_| !requests.iter().any(releases)) {
                 return vec![Reply::Rejected(error); requests.len()];
             }

@@ -9,8 +9,8 @@
 //! * `leftovers` are the leases of failed acquisitions, and the masters that may have granted them.
 //! * `orphans` are leases that were released before a master replied to their acquisition.
 //! * `restorations` are the renewals in flight: their leases are restored at masters that have forgotten them.
-//! * `quorum_listener` combines the events of the masters; `inspect` reads the records of all of them, `annotations` keeps
-//!   the values of leaders in them.
+//! * `quorum_listener` combines the events of the masters; `read` reads the state of names at all of them, `annotations`
+//!   keeps the values of leaders in them.
 //!
 //! The masters keep no queues: a refused client is notified when a majority has changed, and tries again
 //! with a new lease id.
@@ -20,11 +20,11 @@ mod annotations;
 mod broadcast;
 mod clock;
 mod fan_out;
-mod inspect;
 mod leftovers;
 mod master;
 mod orphans;
 mod quorum_listener;
+mod read;
 mod restorations;
 mod tally;
 
@@ -46,8 +46,8 @@ use self::quorum_listener::QuorumListener;
 use self::restorations::Restorations;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Key, Keyspace, Leftover, Listener,
-    Observation, Reply, Request, Store, WakeupMode, no_annotation,
+    BoxFuture, Capabilities, ClientInfo, Key, Keyspace, Leftover, Listener, Page, Parts, Query,
+    Reply, Request, Store, WakeupMode, check_unreplicated, no_annotation, no_latch,
 };
 use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
@@ -222,6 +222,21 @@ impl RedlockStore {
         result.map_err(|error| error.for_lock(&key.name).at_store(&self.url))
     }
 
+    /// Why a query is not for this store.
+    fn refuse(&self, query: &Query) -> Option<Error> {
+        let kind = match query {
+            Query::Name { parts, .. } => match parts {
+                Parts::Latch => return Some(no_latch(self)),
+                Parts::Annotation(kind) | Parts::State(kind) => kind,
+                Parts::Lease | Parts::Holder | Parts::Waiters => return None,
+            },
+            Query::Completions(_) => &AnnotationKind::Completion,
+            Query::Durability(durability) => return check_unreplicated(*durability, self).err(),
+            Query::Names(_) | Query::Client(..) => return None,
+        };
+        (*kind != AnnotationKind::Value).then(|| no_annotation(self, kind))
+    }
+
     /// Why a request cannot be applied.
     fn reject(&self, request: &Request) -> Option<Error> {
         // A lease that was granted may always be renewed and released.
@@ -251,7 +266,7 @@ fn rounds(batch: &[Request]) -> Vec<usize> {
             *round += 1;
             *released = false;
         }
-        *released |= matches!(request.op, Op::Release { .. });
+        *released |= matches!(request.op, Op::Release { rest: None, .. });
         *round
     };
     let requests = batch.iter();
@@ -309,21 +324,23 @@ impl Store for RedlockStore {
         }
     }
 
-    fn inspect_with<'a>(
-        &'a self,
-        key: &'a Key,
-        detail: Detail,
-    ) -> BoxFuture<'a, Result<Option<Entry>>> {
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
-            let found = inspect::inspect(&self.nodes, self.size, key, detail).await;
-            found.map_err(|error| error.for_lock(&key.name).at_store(&self.url))
-        })
-    }
-
-    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        Box::pin(async move {
-            let found = inspect::list(&self.nodes, self.size, space).await;
-            found.map_err(|error| error.at_store(&self.url))
+            let name = match &query {
+                Query::Name { key, .. } => Some(key.name.clone()),
+                _ => None,
+            };
+            let read = match self.refuse(&query) {
+                Some(error) => Err(error),
+                None => read::page(&self.nodes, self.size, query).await,
+            };
+            read.map_err(|error| {
+                let error = error.at_store(&self.url);
+                match &name {
+                    Some(name) => error.for_lock(name),
+                    None => error,
+                }
+            })
         })
     }
 
@@ -346,17 +363,6 @@ impl Store for RedlockStore {
         })
     }
 
-    fn client_info<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
-        Box::pin(async move {
-            let found = inspect::client(&self.nodes, self.size, space, client).await;
-            found.map_err(|error| error.at_store(&self.url))
-        })
-    }
-
     fn annotate<'a>(
         &'a self,
         key: &'a Key,
@@ -375,15 +381,6 @@ impl Store for RedlockStore {
         kind: &'a AnnotationKind,
     ) -> BoxFuture<'a, Result<bool>> {
         let call = annotations::remove(&self.nodes, self.size, key, kind);
-        Box::pin(self.of_kind(key, kind, call))
-    }
-
-    fn observe<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<Observation>> {
-        let call = annotations::observe(&self.nodes, self.size, key, kind);
         Box::pin(self.of_kind(key, kind, call))
     }
 }

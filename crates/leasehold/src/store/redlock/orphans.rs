@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use leasehold_core::{LeaseId, Op, Outcome, Ttl};
+use leasehold_core::{LeaseId, Op, Outcome};
 
 use crate::store::api::{Reply, Request};
 use crate::store::lock::lock;
@@ -79,10 +79,7 @@ impl Orphans {
                     others.add(connection);
                     leases.push((lease, nth, release(request, lease)));
                 }
-                Op::Release {
-                    lease, count: 0, ..
-                }
-                | Op::ReleaseAfter { lease, .. } => {
+                Op::Release { lease, .. } => {
                     if let Some(acquisitions) = in_flight.get_mut(&lease) {
                         acquisitions.note_release(connection);
                     }
@@ -154,13 +151,8 @@ fn is_refusal(reply: Option<&Reply>) -> bool {
 }
 
 fn release(request: &Request, lease: LeaseId) -> Request {
-    let op = Op::Release {
-        lease,
-        count: 0,
-        ttl: Ttl::USER_MIN,
-    };
     Request {
-        op,
+        op: Op::Release { lease, rest: None },
         ..request.clone()
     }
 }
@@ -169,22 +161,23 @@ fn release(request: &Request, lease: LeaseId) -> Request {
 mod tests {
     use std::num::NonZeroU32;
 
+    use leasehold_core::Ttl;
+
     use super::*;
     use crate::store::api::fixture;
 
     /// The acquisition of a lease and its release.
     fn requests() -> [[Request; 1]; 2] {
-        let (lease, ttl) = (fixture::lease(1), Ttl::MAX);
+        let lease = fixture::lease(1);
         let acquire = Op::Acquire {
             lease,
             count: NonZeroU32::MIN,
-            ttl,
+            ttl: Ttl::MAX,
             tokens: NonZeroU32::MIN,
             proposal: None,
             wait: false,
         };
-        let count = 0;
-        let release = Op::Release { lease, count, ttl };
+        let release = Op::Release { lease, rest: None };
         [acquire, release].map(|op| [Request::new(fixture::key("n"), op)])
     }
 
@@ -199,7 +192,7 @@ mod tests {
         assert!(orphans.begin(&release, None).end(&[], None).is_empty());
         let again = in_flight.end(&[], None);
         assert_eq!(again.len(), 1);
-        assert!(matches!(again[0].op, Op::Release { count: 0, .. }));
+        assert!(matches!(again[0].op, Op::Release { rest: None, .. }));
 
         let in_flight = orphans.begin(&acquire, None);
         drop(orphans.begin(&release, None));

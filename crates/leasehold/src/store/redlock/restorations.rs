@@ -33,14 +33,13 @@ impl Restorations {
         let mut in_flight = lock(&self.0);
         for request in batch {
             match request.op {
-                Op::Renew { lease, .. } => {
+                Op::Renew {
+                    lease, count: None, ..
+                } => {
                     in_flight.entry(lease).or_default().count += 1;
                     leases.push(lease);
                 }
-                Op::Release {
-                    lease, count: 0, ..
-                }
-                | Op::ReleaseAfter { lease, .. } => {
+                Op::Release { lease, .. } => {
                     if let Some(renewals) = in_flight.get_mut(&lease) {
                         renewals.released = true;
                     }

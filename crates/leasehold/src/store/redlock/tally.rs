@@ -64,11 +64,9 @@ impl Tally {
             }
             // A minority that misses the begin of a minimum hold changes nothing: a majority refuses every other lease
             // until its end, and the minority keeps the lease of the holder, or none, until its ttl has passed.
-            Op::Enter { .. }
-            | Op::SetToken { .. }
-            | Op::Renew { .. }
-            | Op::Release { .. }
-            | Op::ReleaseAfter { .. } => Kind::Vote(Vote::new(size)),
+            Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. } => {
+                Kind::Vote(Vote::new(size))
+            }
             Op::Revoke => Kind::Revoke {
                 done: 0,
                 leases: Vec::new(),
@@ -108,12 +106,10 @@ impl Tally {
         (!self.replied.contains(master)).then(|| self.request.clone())
     }
 
-    /// The lease, if the request releases it entirely.
+    /// The lease, if the request releases it without a rest of a minimum hold.
     pub(super) fn released(&self) -> Option<LeaseId> {
         match self.request.op {
-            Op::Release {
-                lease, count: 0, ..
-            } => Some(lease),
+            Op::Release { lease, rest: None } => Some(lease),
             _ => None,
         }
     }
@@ -125,7 +121,7 @@ impl Tally {
             (Op::Acquire { .. }, Some(Outcome::Granted { .. })) => {}
             (Op::Acquire { .. }, None) if self.is_rejected() => {}
             (Op::Acquire { lease, .. }, _) => leftovers.add(lease, self.at),
-            (Op::Release { lease, .. }, Some(_)) => leftovers.remove(lease),
+            (Op::Release { lease, rest: None }, Some(_)) => leftovers.remove(lease),
             _ => {}
         }
     }
@@ -245,7 +241,7 @@ impl Tally {
     pub(super) fn is_done(&self) -> bool {
         let all = self.replied.len() == self.size.masters();
         match self.request.op {
-            Op::Renew { .. } => all && !self.is_open(),
+            Op::Renew { count: None, .. } => all && !self.is_open(),
             Op::Acquire { .. } if self.no_quorum => all,
             _ => !self.is_open() && self.awaited.without(self.replied).is_empty(),
         }
@@ -314,11 +310,9 @@ impl Tally {
             Verdict::Lost(loss) => self.applied(Outcome::Lost(loss)),
             Verdict::NoQuorum => self.no_quorum = true,
             Verdict::Done => self.applied(match self.request.op {
-                Op::Enter { count, .. } => Outcome::Entered { count },
-                Op::Release { count, .. } => Outcome::Released { count },
-                Op::ReleaseAfter { .. } => Outcome::Released { count: 0 },
-                Op::SetToken { .. } => Outcome::Fenced,
-                Op::Acquire { .. } | Op::Renew { .. } | Op::Revoke => Outcome::Renewed,
+                Op::Release { .. } => Outcome::Released,
+                Op::SetToken { .. } => Outcome::Stored,
+                Op::Acquire { .. } | Op::Renew { .. } | Op::Revoke => Outcome::Kept,
             }),
         }
     }
@@ -326,11 +320,19 @@ impl Tally {
     /// The acquisition that restores a renewed lease where it was forgotten.
     pub(super) fn restoration(&self, proposal: Option<Token>) -> Option<Restoration> {
         let reply = self.reply.as_ref().map(Reply::outcome);
-        let renewed = matches!(reply, Some(Ok(Outcome::Renewed)));
-        let (Op::Renew { lease, ttl }, Kind::Vote(vote)) = (&self.request.op, &self.kind) else {
+        let renewed = matches!(reply, Some(Ok(Outcome::Kept)));
+        let (
+            Op::Renew {
+                lease,
+                ttl,
+                count: None,
+            },
+            Kind::Vote(vote),
+        ) = (self.request.op, &self.kind)
+        else {
             return None;
         };
-        let (lease, ttl, free) = (*lease, *ttl, vote.free());
+        let free = vote.free();
         if free.is_empty() || !renewed {
             return None;
         }

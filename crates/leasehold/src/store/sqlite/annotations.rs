@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row, params};
 use super::error::Fault;
 use super::records;
 use super::row::{columns, get, signed};
-use crate::store::api::{Key, Keyspace};
+use crate::store::api::{Key, Keyspace, View};
 use crate::{Error, ErrorKind};
 
 /// The number of completions per page, so that a long list does not delay other commands.
@@ -20,9 +20,6 @@ const PAGE: u32 = 1_000;
 const VALUE: u8 = 0;
 const COMPLETION: u8 = 1;
 const KEY_COMPLETION: u8 = 2;
-
-/// A completion: the annotation of a name of a kind other than a value.
-pub(super) type Completion = (Key, AnnotationKind, Annotation);
 
 /// The position of a completion in the list: its name, and the columns of its kind.
 #[derive(Debug)]
@@ -106,7 +103,7 @@ pub(super) fn list(
     space: &Keyspace,
     after: &Position,
     now: StoreTime,
-) -> Result<(Vec<Completion>, Option<Position>), Fault> {
+) -> Result<(Vec<View>, Option<Position>), Fault> {
     let mut statement = db.prepare_cached(
         "SELECT name, kind, completion_key, client, number, token, text FROM annotations
          WHERE namespace = ?1 AND tenant = ?2 AND (name, kind, completion_key) > (?3, ?4, ?5)
@@ -132,8 +129,11 @@ pub(super) fn list(
         };
         let name = Name::parse(&position.name).map_err(|_| Fault::Unreadable("its name"))?;
         let key = space.key(name.clone());
-        let parsed = kind_of(&position).and_then(|kind| Ok((key, kind, parse(row)?)));
-        found.push(parsed.map_err(|fault| Error::from(fault).for_lock(&name))?);
+        let parsed = kind_of(&position).and_then(|kind| Ok((kind, parse(row)?)));
+        let annotation = parsed.map_err(|fault| Error::from(fault).for_lock(&name))?;
+        let mut view = View::of(key);
+        view.annotations.push(annotation);
+        found.push(view);
         last = Some(position);
     }
     let is_full = u32::try_from(found.len()) == Ok(PAGE);

@@ -13,7 +13,7 @@ use super::error::Fault;
 use super::notify::Outbox;
 use super::{annotations, latches, observers, records, revocations};
 use crate::store::api::{ClientInfo, Key, Reply, Request, latch_refused, used_as_latch};
-use crate::store::observation::visible;
+use crate::store::observers::visible;
 use crate::{Error, Result};
 
 /// The channel for the result of a command.
@@ -190,10 +190,7 @@ impl Write {
     /// Sends the failure. `lost` is the reply to operations of holders, if the store has lost their leases.
     pub(super) fn fail(self, error: &Error, lost: Option<&Error>, undetermined: bool) {
         let failed = |request: &Request| match (lost, request.op) {
-            (
-                Some(lost),
-                Op::Enter { .. } | Op::Renew { .. } | Op::Release { .. } | Op::ReleaseAfter { .. },
-            ) => Reply::Rejected(lost.clone()),
+            (Some(lost), Op::Renew { .. } | Op::Release { .. }) => Reply::Rejected(lost.clone()),
             _ if undetermined => Reply::Unknown(error.clone()),
             _ => Reply::Rejected(error.clone()),
         };

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use leasehold_core::{AnnotationKind, ClientId, Instant};
+use leasehold_core::{ClientId, Instant};
 use tokio::sync::mpsc;
 
-use super::annotations::{Completion, Position};
+use super::annotations::Position;
 use super::change::{Sender, Write};
 use crate::Result;
-use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace, LatchObservation, Observation};
+use crate::store::api::{ClientInfo, Key, Keyspace, Parts, View};
 
 /// The capacity of the queue to the thread: far more commands than a client has in flight.
 pub(super) const QUEUE_MAX: usize = 1_024;
@@ -29,55 +29,44 @@ pub(super) enum Command {
 /// A read, and the channel for its result.
 #[derive(Debug)]
 pub(super) enum Read {
-    Inspect {
+    /// Parts of the state of a name. With the id of an observer, also returns whether it is registered.
+    Name {
         key: Key,
-        detail: Detail,
-        reply: Sender<Option<Entry>>,
+        parts: Parts,
+        observer: Option<ClientId>,
+        reply: Sender<(View, bool)>,
     },
     /// The locks that are held, by name.
-    List(Listing<Entry, String>),
-    Completions(Listing<Completion, Position>),
+    Names(Listing<String>),
+    Completions(Listing<Position>),
     Client {
         client: ClientId,
         reply: Sender<Option<ClientInfo>>,
-    },
-    /// Also returns whether the client is registered as an observer.
-    Observe {
-        key: Key,
-        kind: AnnotationKind,
-        client: ClientId,
-        reply: Sender<(Observation, bool)>,
-    },
-    /// The same for a latch.
-    ObserveLatch {
-        key: Key,
-        client: ClientId,
-        reply: Sender<(LatchObservation, bool)>,
     },
 }
 
 /// A list that is read page by page.
 #[derive(Debug)]
-pub(super) struct Listing<T, P> {
+pub(super) struct Listing<P> {
     pub(super) space: Keyspace,
     /// The position after which to continue.
     pub(super) after: P,
-    /// The entries before it.
-    pub(super) found: Vec<T>,
-    pub(super) reply: Sender<Vec<T>>,
+    /// What was found before it.
+    pub(super) found: Vec<View>,
+    pub(super) reply: Sender<Vec<View>>,
 }
 
-impl<T, P> Listing<T, P> {
-    /// Adds a page: its entries, and the position of the next one. Returns the listing if it continues.
-    pub(super) fn continued(mut self, page: Result<(Vec<T>, Option<P>)>) -> Option<Self> {
-        let (entries, next) = match page {
+impl<P> Listing<P> {
+    /// Adds a page: its views, and the position of the next one. Returns the listing if it continues.
+    pub(super) fn continued(mut self, page: Result<(Vec<View>, Option<P>)>) -> Option<Self> {
+        let (views, next) = match page {
             Ok(page) => page,
             Err(error) => {
                 let _ = self.reply.send(Err(error));
                 return None;
             }
         };
-        self.found.extend(entries);
+        self.found.extend(views);
         let Some(after) = next else {
             let _ = self.reply.send(Ok(self.found));
             return None;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags};
 
 use super::{Machine, SqliteStore, log, path};
-use crate::store::api::{Keyspace, Store};
+use crate::store::api::{Keyspace, Query, Store};
 use crate::store::diagnose::{FileFacts, FileSystem};
 use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result};
@@ -95,7 +95,7 @@ async fn opened(
 ) -> Result<rusqlite::Result<bool>> {
     let store = SqliteStore::open(url, options).await?;
     // The first request detects what opening does not.
-    store.list(space).await?;
+    store.read(Query::Names(space.clone())).await?;
     let read = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let boot_id = Connection::open_with_flags(&store.path, read).and_then(|db| {
         db.query_row("SELECT boot_id FROM meta", [], |row| {

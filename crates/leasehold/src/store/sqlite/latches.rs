@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::error::Fault;
 use super::records;
 use super::row::{columns, signed};
-use crate::store::api::{Key, latch_refused, used_as_latch};
+use crate::store::api::{Key, Parts, latch_refused, used_as_latch};
 use crate::{Error, ErrorKind};
 
 /// Counts an arrival as [`latch::arrive`] does, inside a transaction. Also returns whether it changed anything. A latch
@@ -99,9 +99,9 @@ pub(super) fn status(
     if let Some(status) = find(db, key, now)? {
         return Ok(Some(status));
     }
-    match records::holder(db, key, now)? {
-        (Some(_), _) => Err(latch_refused(LatchRefusal::Lock).into()),
-        (None, _) => Ok(None),
+    match records::view(db, key, &Parts::Lease, now)?.holder {
+        Some(_) => Err(latch_refused(LatchRefusal::Lock).into()),
+        None => Ok(None),
     }
 }
 

@@ -67,8 +67,8 @@ use crate::clock::{BootClock, Clock};
 use crate::fork::Process;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, Changed, ClientInfo, Detail, Entry, Key, Keyspace, LatchObservation,
-    Listener, Observation, Reply, Request, Store, refuse_replicated,
+    BoxFuture, Capabilities, Changed, ClientInfo, Key, Keyspace, Listener, Page, Parts, Query,
+    Reply, Request, Store, View, check_unreplicated, refuse_replicated,
 };
 use crate::store::observers::Observers;
 use crate::store::options::OpenOptions;
@@ -210,28 +210,81 @@ impl SqliteStore {
         self.call(write).await
     }
 
-    /// Reads a name for its observers. Also returns whether they are notified of its changes.
-    async fn read_observed<T>(
+    async fn read_page(&self, query: Query) -> Result<Page> {
+        match query {
+            Query::Name { key, parts, watch } => {
+                let read = async {
+                    if watch {
+                        return self.read_watched(&key, &parts).await;
+                    }
+                    let (view, _) = self.read_name(&key, &parts, None).await?;
+                    Ok((view, None))
+                };
+                let (view, changed) = read.await.map_err(|error| error.for_lock(&key.name))?;
+                Ok(Page::of(view, changed))
+            }
+            Query::Names(space) => self.list(space, String::new(), Read::Names).await,
+            Query::Completions(space) => {
+                self.list(space, Position::start(), Read::Completions).await
+            }
+            Query::Client(_, client) => {
+                let read = |reply| Command::Read(Read::Client { client, reply });
+                let client = self.call(read).await?;
+                Ok(Page {
+                    client,
+                    ..Page::default()
+                })
+            }
+            Query::Durability(durability) => check_unreplicated(durability, self),
+        }
+    }
+
+    async fn list<P>(
         &self,
-        read: impl Fn(Sender<(T, bool)>) -> Read,
-    ) -> Result<(T, bool)> {
-        let (state, registered) = self.call(|reply| Command::Read(read(reply))).await?;
-        Ok((state, registered && !self.listeners.is_unreachable()))
+        space: Keyspace,
+        after: P,
+        read: impl FnOnce(Listing<P>) -> Read,
+    ) -> Result<Page> {
+        let list = |reply| {
+            Command::Read(read(Listing {
+                space,
+                after,
+                found: Vec::new(),
+                reply,
+            }))
+        };
+        self.call(list).await.map(Page::listed)
+    }
+
+    /// Reads parts of the state of a name, and whether the observer is notified of its changes.
+    async fn read_name(
+        &self,
+        key: &Key,
+        parts: &Parts,
+        observer: Option<ClientId>,
+    ) -> Result<(View, bool)> {
+        let read = |reply| {
+            Command::Read(Read::Name {
+                key: key.clone(),
+                parts: parts.clone(),
+                observer,
+                reply,
+            })
+        };
+        let (view, registered) = self.call(read).await?;
+        Ok((view, registered && !self.listeners.is_unreachable()))
     }
 
     /// Reads a name, and returns its next change if the file can push it.
-    async fn observe_name<T>(
-        &self,
-        key: &Key,
-        read: impl Fn(Sender<(T, bool)>) -> Read,
-    ) -> Result<(T, Option<Changed>)> {
+    async fn read_watched(&self, key: &Key, parts: &Parts) -> Result<(View, Option<Changed>)> {
         self.observes.call_once(|| {
             let observers = Arc::downgrade(&self.observers) as Weak<dyn Listener>;
             let refresh = Some(observers::REFRESH);
             self.listeners.add(self.observer, observers, refresh);
         });
         let changed = self.observers.add(key);
-        let (mut state, mut notified) = self.read_observed(&read).await?;
+        let observer = Some(self.observer);
+        let (mut view, mut notified) = self.read_name(key, parts, observer).await?;
         if !notified && !self.listeners.is_unreachable() {
             let register = |reply| Change::RegisterObserver {
                 key: key.clone(),
@@ -239,9 +292,9 @@ impl SqliteStore {
                 reply,
             };
             self.write(register).await?;
-            (state, notified) = self.read_observed(&read).await?;
+            (view, notified) = self.read_name(key, parts, observer).await?;
         }
-        Ok((state, notified.then_some(changed)))
+        Ok((view, notified.then_some(changed)))
     }
 }
 
@@ -280,33 +333,8 @@ impl Store for SqliteStore {
         Capabilities::new(self.listeners.wakeup_mode())
     }
 
-    fn inspect_with<'a>(
-        &'a self,
-        key: &'a Key,
-        detail: Detail,
-    ) -> BoxFuture<'a, Result<Option<Entry>>> {
-        let inspect = move |reply| {
-            Command::Read(Read::Inspect {
-                key: key.clone(),
-                detail,
-                reply,
-            })
-        };
-        let inspected = self.call(inspect);
-        Box::pin(async move { inspected.await.map_err(|error| error.for_lock(&key.name)) })
-    }
-
-    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        let space = space.clone();
-        let list = |reply| {
-            Command::Read(Read::List(Listing {
-                space,
-                after: String::new(),
-                found: Vec::new(),
-                reply,
-            }))
-        };
-        Box::pin(self.call(list))
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(self.read_page(query))
     }
 
     fn register_client<'a>(
@@ -323,14 +351,6 @@ impl Store for SqliteStore {
             ttl,
             reply,
         }))
-    }
-
-    fn client_info<'a>(
-        &'a self,
-        _space: &'a Keyspace,
-        client: ClientId,
-    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
-        Box::pin(self.call(move |reply| Command::Read(Read::Client { client, reply })))
     }
 
     fn annotate<'a>(
@@ -365,43 +385,6 @@ impl Store for SqliteStore {
         Box::pin(async move { removed.await.map_err(|error| error.for_lock(&key.name)) })
     }
 
-    fn completions<'a>(
-        &'a self,
-        space: &'a Keyspace,
-    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
-        let space = space.clone();
-        let list = |reply| {
-            Command::Read(Read::Completions(Listing {
-                space,
-                after: Position::start(),
-                found: Vec::new(),
-                reply,
-            }))
-        };
-        Box::pin(self.call(list))
-    }
-
-    fn observe<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<Observation>> {
-        let read = |reply| Read::Observe {
-            key: key.clone(),
-            kind: kind.clone(),
-            client: self.observer,
-            reply,
-        };
-        Box::pin(async move {
-            let observed = self.observe_name(key, read).await;
-            let (observation, changed) = observed.map_err(|error| error.for_lock(&key.name))?;
-            Ok(Observation {
-                changed,
-                ..observation
-            })
-        })
-    }
-
     fn arrive<'a>(
         &'a self,
         key: &'a Key,
@@ -423,22 +406,6 @@ impl Store for SqliteStore {
         };
         let reset = self.write(reset);
         Box::pin(async move { reset.await.map_err(|error| error.for_lock(&key.name)) })
-    }
-
-    fn observe_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<LatchObservation>> {
-        let read = |reply| Read::ObserveLatch {
-            key: key.clone(),
-            client: self.observer,
-            reply,
-        };
-        Box::pin(async move {
-            let observed = self.observe_name(key, read).await;
-            let (observation, changed) = observed.map_err(|error| error.for_lock(&key.name))?;
-            Ok(LatchObservation {
-                changed,
-                ..observation
-            })
-        })
     }
 }
 

@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use leasehold_core::{AnnotationKind, ClientId, StoreTime};
+use leasehold_core::{ClientId, StoreTime};
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
 use super::notify::{Outbox, Registration};
 use super::row::{columns, get, signed};
 use super::{annotations, latches, records, revocations};
-use crate::store::api::{Key, LatchObservation, Observation};
+use crate::store::api::{Key, Parts, View};
 
 /// How long a client is registered.
 const REGISTRATION: Duration = Duration::from_secs(60);
@@ -49,42 +49,45 @@ pub(super) fn register(
     Ok(())
 }
 
-/// Reads a name for a client, and whether that is registered and need not be renewed yet.
-pub(super) fn observe(
+/// Reads parts of the state of a name. For an observer, also returns whether it is registered and need not be renewed
+/// yet.
+pub(super) fn view(
     db: &Connection,
     key: &Key,
-    kind: &AnnotationKind,
-    client: ClientId,
+    parts: &Parts,
+    observer: Option<ClientId>,
     now: StoreTime,
-) -> Result<(Observation, bool), Fault> {
+) -> Result<(View, bool), Fault> {
     // All reads see the same state of the file.
     let _snapshot = db.unchecked_transaction()?;
-    latches::refuse_latch(db, key, now)?;
-    let (holder, waiters) = records::holder(db, key, now)?;
-    let observation = Observation {
-        now,
-        holder: holder.map(|hold| (hold.lease, now.until(hold.expires_at))),
-        revoked: revocations::load(db, key, now)?,
-        waiters,
-        annotation: annotations::load(db, key, kind, now)?,
-        changed: None,
+    let view = match parts {
+        Parts::Latch => {
+            let latch = latches::status(db, key, now)?;
+            let view = View::of(key.clone());
+            View { latch, ..view }
+        }
+        parts => state(db, key, parts, now)?,
     };
-    Ok((observation, is_registered(db, key, client, now)?))
+    let registered = match observer {
+        Some(client) => is_registered(db, key, client, now)?,
+        None => false,
+    };
+    Ok((view, registered))
 }
 
-/// The same for a latch.
-pub(super) fn observe_latch(
-    db: &Connection,
-    key: &Key,
-    client: ClientId,
-    now: StoreTime,
-) -> Result<(LatchObservation, bool), Fault> {
-    let _snapshot = db.unchecked_transaction()?;
-    let observation = LatchObservation {
-        latch: latches::status(db, key, now)?,
-        changed: None,
-    };
-    Ok((observation, is_registered(db, key, client, now)?))
+/// Reads parts of the state of a lock.
+fn state(db: &Connection, key: &Key, parts: &Parts, now: StoreTime) -> Result<View, Fault> {
+    latches::refuse_latch(db, key, now)?;
+    let mut view = records::view(db, key, parts, now)?;
+    if let Parts::State(_) = parts {
+        view.revoked = revocations::load(db, key, now)?;
+    }
+    if let Parts::State(kind) | Parts::Annotation(kind) = parts {
+        let annotation = annotations::load(db, key, kind, now)?;
+        let annotation = annotation.map(|annotation| (kind.clone(), annotation));
+        view.annotations.extend(annotation);
+    }
+    Ok(view)
 }
 
 fn is_registered(

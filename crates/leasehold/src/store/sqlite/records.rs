@@ -10,7 +10,7 @@ use super::error::Fault;
 use super::row::{client_info, columns, get, signed, unsigned};
 use super::waiters;
 use crate::Error;
-use crate::store::api::{ClientInfo, Detail, Entry, Key, Keyspace};
+use crate::store::api::{ClientInfo, HolderInfo, Key, Keyspace, Parts, View};
 
 /// The number of entries per page, so that a long list does not delay other commands.
 const PAGE: u32 = 1_000;
@@ -88,49 +88,28 @@ pub(super) fn save(
     Ok(())
 }
 
-/// The entry of a lock, if it is held at `now`.
-pub(super) fn inspect(
+/// Reads parts of the state of a lock.
+pub(super) fn view(
     db: &Connection,
     key: &Key,
+    parts: &Parts,
     now: StoreTime,
-    detail: Detail,
-) -> Result<Option<Entry>, Fault> {
+) -> Result<View, Fault> {
     let mut statement = db.prepare_cached(
         "SELECT r.client, number, count, expires_at, last_token, queue_until,
                 host, pid, program, label, since_ms
          FROM records AS r LEFT JOIN clients AS c ON c.client = r.client AND until > ?1
-         WHERE namespace = ?2 AND tenant = ?3 AND name = ?4 AND r.client IS NOT NULL",
+         WHERE namespace = ?2 AND tenant = ?3 AND name = ?4",
     )?;
     let (namespace, tenant, name) = columns(key);
     let mut rows = statement.query(params![signed(now.as_micros()), namespace, tenant, name])?;
     match rows.next()? {
-        Some(row) => entry(db, row, key.clone(), now, detail),
-        None => Ok(None),
+        Some(row) => parse_view(db, row, key.clone(), now, parts),
+        None => Ok(View {
+            now: Some(now),
+            ..View::of(key.clone())
+        }),
     }
-}
-
-/// The holder of a name at `now`, and how many leases wait.
-pub(super) fn holder(
-    db: &Connection,
-    key: &Key,
-    now: StoreTime,
-) -> Result<(Option<RecordHolder>, usize), Fault> {
-    let mut statement = db.prepare_cached(
-        "SELECT client, number, count, expires_at,
-                CASE WHEN queue_until > ?1 THEN (
-                    SELECT count(*) FROM waiters AS w
-                    WHERE w.namespace = r.namespace AND w.tenant = r.tenant AND w.name = r.name)
-                ELSE 0 END AS waiters
-         FROM records AS r WHERE namespace = ?2 AND tenant = ?3 AND name = ?4",
-    )?;
-    let (namespace, tenant, name) = columns(key);
-    let mut rows = statement.query(params![signed(now.as_micros()), namespace, tenant, name])?;
-    let Some(row) = rows.next()? else {
-        return Ok((None, 0));
-    };
-    let hold = hold(row)?.filter(|hold| now < hold.expires_at);
-    let waiters = get::<u32>(row, "waiters")?;
-    Ok((hold, usize::try_from(waiters).unwrap_or(usize::MAX)))
 }
 
 /// The locks of a keyspace that are held, ordered by name: one page, which starts after a name. Also returns the name
@@ -140,7 +119,7 @@ pub(super) fn list(
     space: &Keyspace,
     after: &str,
     now: StoreTime,
-) -> Result<(Vec<Entry>, Option<String>), Fault> {
+) -> Result<(Vec<View>, Option<String>), Fault> {
     let mut statement = db.prepare_cached(
         "SELECT r.client, number, count, expires_at, last_token, queue_until,
                 host, pid, program, label, since_ms, name
@@ -155,16 +134,16 @@ pub(super) fn list(
         after,
         PAGE
     ])?;
-    let (mut entries, mut seen, mut last) = (Vec::new(), 0, String::new());
+    let (mut views, mut seen, mut last) = (Vec::new(), 0, String::new());
     while let Some(row) = rows.next()? {
         last = get(row, "name")?;
         seen += 1;
         let name = Name::parse(&last).map_err(|_| Fault::Unreadable("its name"))?;
-        let found = entry(db, row, space.key(name.clone()), now, Detail::Waiters)
+        let view = parse_view(db, row, space.key(name.clone()), now, &Parts::Waiters)
             .map_err(|fault| Error::from(fault).for_lock(&name))?;
-        entries.extend(found);
+        views.extend(Some(view).filter(|view| view.holder.is_some()));
     }
-    Ok((entries, (seen == PAGE).then_some(last)))
+    Ok((views, (seen == PAGE).then_some(last)))
 }
 
 /// Stores the description of a client.
@@ -208,36 +187,33 @@ pub(super) fn client(
     Ok(rows.next()?.and_then(client_info))
 }
 
-/// The entry of a record, if it is held at `now`. The row is part of a read that has not ended: its queue is read at
-/// the same state of the file.
-fn entry(
+/// The state of a lock by its row. The row is part of a read that has not ended: its queue is read at the same state of
+/// the file.
+fn parse_view(
     db: &Connection,
     row: &Row<'_>,
     key: Key,
     now: StoreTime,
-    detail: Detail,
-) -> Result<Option<Entry>, Fault> {
-    let record = Record {
-        hold: hold(row)?,
-        last_token: last_token(row)?,
-        ..Record::default()
-    };
-    let Some(hold) = record.holder(now) else {
-        return Ok(None);
-    };
-    let queued = unsigned(row, "queue_until")?.is_some_and(|until| now.as_micros() < until);
-    Ok(Some(Entry {
+    parts: &Parts,
+) -> Result<View, Fault> {
+    let mut view = View::of(key);
+    view.now = Some(now);
+    view.token = last_token(row)?;
+    let hold = hold(row)?.filter(|hold| now < hold.expires_at);
+    view.holder = hold.map(|hold| HolderInfo {
         lease: hold.lease,
         count: hold.count.get(),
         time_left: now.until(hold.expires_at),
-        token: record.last_token,
         client: client_info(row),
-        waiters: match queued && detail >= Detail::Waiters {
-            true => waiters::inspect(db, &key, now)?,
-            false => Vec::new(),
-        },
-        key,
-    }))
+    });
+    if unsigned(row, "queue_until")?.is_some_and(|until| now.as_micros() < until) {
+        match parts {
+            Parts::Waiters => view.waiters = waiters::inspect(db, &view.key, now)?,
+            Parts::State(_) => view.queue_length = waiters::count(db, &view.key)?,
+            _ => {}
+        }
+    }
+    Ok(view)
 }
 
 fn hold(row: &Row<'_>) -> Result<Option<RecordHolder>, Fault> {

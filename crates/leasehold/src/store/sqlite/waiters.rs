@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 
 use super::error::Fault;
 use super::row::{client_info, columns, get, signed};
-use crate::store::api::{Entry, Key, WaiterInfo};
+use crate::store::api::{Key, View, WaiterInfo};
 
 /// No queue that leasehold wrote has positions beyond this.
 const POSITION_MAX: i64 = 1 << 53;
@@ -42,7 +42,7 @@ pub(super) fn inspect(
     let (namespace, tenant, name) = columns(key);
     let mut rows = statement.query(params![signed(now.as_micros()), namespace, tenant, name])?;
     let mut found = Vec::new();
-    while found.len() < Entry::WAITERS_MAX
+    while found.len() < View::WAITERS_MAX
         && let Some(row) = rows.next()?
     {
         // A waiter that cannot be read hides no lock.
@@ -52,6 +52,16 @@ pub(super) fn inspect(
         }));
     }
     Ok(found)
+}
+
+/// How many wait.
+pub(super) fn count(db: &Connection, key: &Key) -> Result<usize, Fault> {
+    let mut statement = db.prepare_cached(
+        "SELECT count(*) FROM waiters WHERE namespace = ?1 AND tenant = ?2 AND name = ?3",
+    )?;
+    let (namespace, tenant, name) = columns(key);
+    let count: u32 = statement.query_row([namespace, tenant, name], |row| row.get(0))?;
+    Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
 /// Stores the queue of a name. `before` are the stored rows; `None` if they are unknown.

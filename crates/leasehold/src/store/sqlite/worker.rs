@@ -21,7 +21,7 @@ use super::link::Link;
 use super::log::LogMonitor;
 use super::notify::{Notifier, Outbox};
 use super::transaction::{self, Failed};
-use super::{annotations, latches, observers, records, time};
+use super::{annotations, observers, records, time};
 use crate::clock::{BootClock, Clock as _};
 use crate::{Error, Result};
 
@@ -127,18 +127,21 @@ impl Worker {
     fn read(&mut self) {
         for read in std::mem::take(&mut self.commands.reads) {
             match read {
-                Read::Inspect { key, detail, reply } => {
-                    let entry = self.query(|db, now| {
-                        latches::refuse_latch(db, &key, now)?;
-                        records::inspect(db, &key, now, detail)
-                    });
-                    let _ = reply.send(entry);
+                Read::Name {
+                    key,
+                    parts,
+                    observer,
+                    reply,
+                } => {
+                    let view =
+                        self.query(|db, now| observers::view(db, &key, &parts, observer, now));
+                    let _ = reply.send(view);
                 }
                 // A list that continues does so after the others.
-                Read::List(listing) => {
+                Read::Names(listing) => {
                     let (space, after) = (&listing.space, &listing.after);
                     let page = self.query(|db, now| records::list(db, space, after, now));
-                    let rest = listing.continued(page).map(Read::List);
+                    let rest = listing.continued(page).map(Read::Names);
                     self.commands.reads.extend(rest);
                 }
                 Read::Completions(listing) => {
@@ -149,21 +152,6 @@ impl Worker {
                 }
                 Read::Client { client, reply } => {
                     let _ = reply.send(self.query(|db, now| records::client(db, client, now)));
-                }
-                Read::Observe {
-                    key,
-                    kind,
-                    client,
-                    reply,
-                } => {
-                    let observed =
-                        self.query(|db, now| observers::observe(db, &key, &kind, client, now));
-                    let _ = reply.send(observed);
-                }
-                Read::ObserveLatch { key, client, reply } => {
-                    let observed =
-                        self.query(|db, now| observers::observe_latch(db, &key, client, now));
-                    let _ = reply.send(observed);
                 }
             }
         }

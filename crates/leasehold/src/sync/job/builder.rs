@@ -59,7 +59,7 @@ impl JobBuilder {
         Ok(self.job(AnnotationKind::Completion, schedule))
     }
 
-    /// The job that runs once for a key, such as a version: 1 to 256 bytes without control characters.
+    /// The job that runs once for a key, such as a version: 1 to 256 bytes without control characters or outer spaces.
     ///
     /// # Errors
     ///

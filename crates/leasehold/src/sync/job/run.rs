@@ -188,7 +188,7 @@ impl Run {
         };
         // An attempt without a reply may have been applied while the lease was held.
         let stored = match unknown {
-            true => self.job.read(self.job.ttl()).await?.annotation,
+            true => self.job.read(self.job.ttl()).await?.annotation().cloned(),
             false => None,
         };
         match stored {

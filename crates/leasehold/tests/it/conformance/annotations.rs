@@ -5,14 +5,14 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::store::{Key, Reply, Store};
 use leasehold_core::{
-    Annotation, AnnotationKind, CompletionKey, LeaseId, Loss, Name, Token, annotation,
+    Annotation, AnnotationKind, CompletionKey, LeaseId, Loss, Name, Outcome, Token, annotation,
 };
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
+use crate::readings::Readings as _;
 use crate::store_client::{
-    RELEASED, TTL, acquire, applied, granted, key, keyspace, lasting, lease, release, revoke, send,
-    space,
+    TTL, acquire, applied, granted, key, keyspace, lasting, lease, release, revoke, send, space,
 };
 use crate::waiters::SOON;
 
@@ -81,7 +81,7 @@ pub(super) async fn only_the_holder_annotates(fixture: Fixture) {
             assert_eq!(annotate(1, text).await, Ok(()));
             is_stored(Some(annotation(1, text))).await;
         }
-        applied(&*store, release(&name, 1, 0)).await;
+        applied(&*store, release(&name, 1)).await;
         assert_eq!(annotate(1, "late").await, Err(Loss::Free));
         granted(&*other, acquire(&name, 2)).await;
         assert_eq!(annotate(1, "late").await, Err(Loss::TakenOver));
@@ -137,7 +137,7 @@ pub(super) async fn an_annotation_is_kept_for_its_time(fixture: Fixture) {
             Some(annotation)
         );
         for name in [&longer, &shorter] {
-            assert_eq!(applied(&*store, release(name, 1, 0)).await, RELEASED);
+            assert_eq!(applied(&*store, release(name, 1)).await, Outcome::Released);
         }
     }
 }
@@ -200,7 +200,7 @@ pub(super) async fn completions_are_listed_in_order_with_any_key(fixture: Fixtur
     let odd = [
         "b",
         "a/b",
-        "a b ",
+        "a  b",
         "ä",
         "昼 夜 🔒",
         "*?[a-z]\\",

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::observing::NOTICED_MAX;
 use crate::fixture::{Fixture, fresh_name};
+use crate::readings::Readings as _;
 use crate::store_client::{TTL, acquire, applied, error, granted, key, release, renew, revoke};
 use crate::waiters::{SOON, soon, spawn_polled};
 
@@ -58,7 +59,7 @@ pub(super) async fn it_opens_when_all_have_arrived_or_is_not_made(fixture: Fixtu
         let refused = client.latch(&name, 2).unwrap_err();
         let (store, key) = (fixture.store().await, key(&name));
         let below = store.arrive(&key, &arrival("a", 1, TTL)).await.unwrap_err();
-        let observed = store.observe_latch(&key).await.map(drop).unwrap_err();
+        let observed = store.watch_latch(&key).await.map(drop).unwrap_err();
         let reset = store.reset_latch(&key).await.unwrap_err();
         for error in [refused, below, observed, reset] {
             assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -159,7 +160,7 @@ pub(super) async fn it_expires_and_can_be_made_anew(fixture: Fixture) {
         let arrival = arrival(id, count, ttl);
         store.arrive(&key, &arrival).await
     };
-    let latch = async |store: &Arc<dyn Store>| store.observe_latch(&key).await.unwrap().latch;
+    let latch = async |store: &Arc<dyn Store>| store.watch_latch(&key).await.unwrap();
     // An arrival that does not count does not lengthen the time.
     arrive("a", 3, SHORT).await.unwrap();
     arrive("a", 3, TTL).await.unwrap();
@@ -270,7 +271,7 @@ pub(super) async fn a_latch_affects_no_other_request_of_its_batch(fixture: Fixtu
     let [before, latch, after] = ["batch"; 3].map(fresh_name);
     let arrival = arrival("a", 2, TTL);
     store.arrive(&key(&latch), &arrival).await.unwrap();
-    let of_latch = [acquire(&latch, 1), renew(&latch, 1), release(&latch, 1, 0)];
+    let of_latch = [acquire(&latch, 1), renew(&latch, 1), release(&latch, 1)];
     let of_latch = of_latch.into_iter().chain([revoke(&latch)]);
     let batch = [acquire(&before, 1)].into_iter().chain(of_latch.clone());
     let batch: Vec<_> = batch.chain([acquire(&after, 1)]).collect();
@@ -289,8 +290,8 @@ pub(super) async fn a_latch_affects_no_other_request_of_its_batch(fixture: Fixtu
     assert_conflict(error(&replies[1]), "used as a latch");
     for name in [&before, &after] {
         granted(&*store, acquire(name, 1)).await;
-        applied(&*store, release(name, 1, 0)).await;
+        applied(&*store, release(name, 1)).await;
     }
-    let observed = store.observe_latch(&key(&latch)).await.unwrap();
-    assert_eq!(observed.latch, Some(status(1, 2)));
+    let observed = store.watch_latch(&key(&latch)).await.unwrap();
+    assert_eq!(observed, Some(status(1, 2)));
 }

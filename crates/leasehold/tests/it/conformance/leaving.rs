@@ -60,7 +60,13 @@ pub(super) async fn a_timeout_in_the_local_queue_affects_no_other_waiter(fixture
         for limited in limited {
             assert!(soon(limited).await.is_none());
         }
-        assert!(recorder.acquisitions() <= 1, "{:?}", recorder.operations());
+        // A master that is late to store the record of the holder notifies once more.
+        let late = match &fixture {
+            Fixture::Masters(masters) => masters.servers().len() / 2,
+            _ => 0,
+        };
+        let operations = recorder.operations();
+        assert!(recorder.acquisitions() <= 1 + late, "{operations:?}");
         guard.release().await.unwrap();
         all_are_served(waiters).await;
         nothing_is_left(&fixture, &fixture.key(&name), &[&client]).await;

@@ -2,16 +2,17 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::store::{ClientInfo, Detail, Entry, Request};
+use leasehold::store::{ClientInfo, Parts, Request, View};
 use leasehold::{Client, ErrorKind, Guard, LockInfo};
 use leasehold_core::{ClientId, Name};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
 use crate::fixture::{Fixture, fresh_name};
+use crate::readings::Readings as _;
 use crate::store_client::{
-    StoreClient, TTL, acquire, applied, client_id, granted, is_refused, key, keyspace, lasting,
-    lease, release, space, wait,
+    StoreClient, TTL, acquire, applied, client_id, enter, granted, is_refused, key, keyspace,
+    lasting, lease, release, space, wait,
 };
 use crate::waiters::{SOON, soon, spawn_waiter};
 
@@ -122,7 +123,7 @@ pub(super) async fn held_locks_are_listed_by_name(fixture: Fixture) {
         "orders/42",
         "Aufträge: Zürich",
         "昼 夜 🔒",
-        " spaces at the ends ",
+        "spaces  in the middle",
         "*?[a-z]\\",
         "%00",
         "'; DROP TABLE records; --",
@@ -182,7 +183,7 @@ pub(super) async fn an_entry_has_the_hold_and_the_client_info(fixture: Fixture) 
     let inspect = async || store.inspect(&key).await.unwrap();
     assert_eq!(inspect().await, None);
     let token = granted(&*store, acquire(&name, 1)).await;
-    applied(&*store, release(&name, 1, 3)).await;
+    applied(&*store, enter(&name, 1, 3)).await;
     let entry = inspect().await.unwrap();
     assert_eq!((&entry.key, entry.lease, entry.count), (&key, lease(1), 3));
     assert_eq!(entry.token.map(|token| token.get()), Some(token));
@@ -206,7 +207,7 @@ pub(super) async fn an_entry_has_the_hold_and_the_client_info(fixture: Fixture) 
     // The last registration decides how long it is kept.
     register(Duration::ZERO).await;
     eventually_async(SOON, async || inspect().await.unwrap().client.is_none()).await;
-    applied(&*store, release(&name, 1, 0)).await;
+    applied(&*store, release(&name, 1)).await;
     assert_eq!(inspect().await, None);
 }
 
@@ -218,7 +219,7 @@ pub(super) async fn an_entry_has_the_first_waiters_until_their_queue_expires(fix
     };
     let name = fresh_name("waiters");
     granted(&*store, acquire(&name, 0)).await;
-    let most = u64::try_from(Entry::WAITERS_MAX).unwrap();
+    let most = u64::try_from(View::WAITERS_MAX).unwrap();
     let requests: Vec<_> = (1..=most + 1).map(|number| wait(&name, number)).collect();
     // A file has them all in one transaction, and reads the queue for each.
     for part in requests.chunks(25) {
@@ -227,8 +228,8 @@ pub(super) async fn an_entry_has_the_first_waiters_until_their_queue_expires(fix
     }
     let expected: Vec<_> = (1..=most).map(lease).collect();
     assert_eq!(waiters(&name).await.collect::<Vec<_>>(), expected);
-    for detail in [Detail::Lease, Detail::Holder] {
-        let entry = store.inspect_with(&key(&name), detail).await.unwrap();
+    for parts in [Parts::Lease, Parts::Holder] {
+        let entry = store.inspect_with(&key(&name), parts).await.unwrap();
         let entry = entry.unwrap();
         assert_eq!((entry.lease, entry.waiters), (lease(0), vec![]));
     }
@@ -239,7 +240,7 @@ pub(super) async fn an_entry_has_the_first_waiters_until_their_queue_expires(fix
     applied(&*store, lasting(wait(&name, 1), TTL / 300)).await;
     let expired = async || waiters(&name).await.len() == 0;
     eventually_async(SOON, expired).await;
-    applied(&*store, release(&name, 0, 0)).await;
+    applied(&*store, release(&name, 0)).await;
 }
 
 /// Longer than what a store reads at once, in no order, every fourth lock free again.
@@ -262,7 +263,7 @@ pub(super) async fn a_long_list_is_complete_ordered_and_has_the_client_info(fixt
         .map(|number| request(*number, acquire("any", *number)));
     store.apply(all.collect()).await;
     let free = numbers.iter().filter(|number| *number % 4 == 0);
-    let free = free.map(|number| request(*number, release("any", *number, 0)));
+    let free = free.map(|number| request(*number, release("any", *number)));
     store.apply(free.collect()).await;
     let elsewhere = Request::new(
         other.key(Name::parse("0001").unwrap()),
@@ -276,7 +277,7 @@ pub(super) async fn a_long_list_is_complete_ordered_and_has_the_client_info(fixt
         registered.await.unwrap();
     }
 
-    let listed = store.list(&space).await.unwrap();
+    let listed = store.held(&space).await.unwrap();
     let held: Vec<_> = (0..2_500).filter(|number| number % 4 != 0).collect();
     assert_eq!(listed.len(), held.len());
     for (number, entry) in held.into_iter().zip(listed) {
@@ -285,5 +286,5 @@ pub(super) async fn a_long_list_is_complete_ordered_and_has_the_client_info(fixt
         let pid = entry.client.map(|info| u64::from(info.pid));
         assert_eq!(pid, Some(number % 3).filter(|client| *client < 2));
     }
-    assert_eq!(store.list(&other).await.unwrap().len(), 1);
+    assert_eq!(store.held(&other).await.unwrap().len(), 1);
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold::store::{Observation, Store};
+use leasehold::store::Store;
 use leasehold_core::{AnnotationKind, LeaseId};
 
 use super::annotations::{KEEP, annotate, annotation};
 use crate::fixture::{Fixture, fresh_name};
+use crate::readings::{Observation, Readings as _};
 use crate::store_client::{
     StoreClient, TTL, acquire, applied, granted, is_refused, key, lease, release, revoke, send,
     space, wait,
@@ -96,7 +97,7 @@ pub(super) async fn each_change_of_holder_and_annotation_is_noticed(fixture: Fix
         let written = async || write(1, "two").await;
         observer.notices(written, seen(Some(1), Some("two"))).await;
         let released = async || {
-            applied(writer, release(name, 1, 0)).await;
+            applied(writer, release(name, 1)).await;
         };
         observer.notices(released, seen(None, Some("two"))).await;
         let removed = async || assert!(writer.remove_annotation(&key, &KIND).await.unwrap());
@@ -127,11 +128,11 @@ pub(super) async fn each_change_of_the_queue_is_noticed(fixture: Fixture) {
         let joined = async || assert!(is_refused(&send(&*writer, wait(name, 2)).await));
         observer.notices(joined, (holder, 2, None)).await;
         let left = async || {
-            applied(&*writer, release(name, 2, 0)).await;
+            applied(&*writer, release(name, 2)).await;
         };
         observer.notices(left, (holder, 1, None)).await;
         let released = async || {
-            applied(&*writer, release(name, 1, 0)).await;
+            applied(&*writer, release(name, 1)).await;
         };
         observer
             .notices(released, (Some(waiter.lease(7)), 0, None))

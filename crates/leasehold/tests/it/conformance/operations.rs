@@ -6,8 +6,9 @@ use leasehold::store::{Request, Store};
 use leasehold_core::{Op, Outcome};
 
 use crate::fixture::{Fixture, fresh_name};
+use crate::readings::Readings as _;
 use crate::store_client::{
-    FREE, RELEASED, TAKEN_OVER, TTL, acquire, key, lease, outcome, release, renew, revoke, words,
+    FREE, TAKEN_OVER, TTL, acquire, enter, key, lease, outcome, release, renew, revoke, words,
 };
 
 /// An acquisition for so many holds.
@@ -40,13 +41,10 @@ pub(super) async fn the_same_operation_twice_equals_once(fixture: Fixture) {
     assert_eq!(count().await, Some(1));
     twice(acquire_times(&name, 1, 2)).await;
     assert_eq!(count().await, Some(2));
-    assert_eq!(twice(renew(&name, 1)).await, [Outcome::Renewed; 2]);
-    assert_eq!(
-        twice(release(&name, 1, 1)).await,
-        [Outcome::Released { count: 1 }; 2]
-    );
+    assert_eq!(twice(renew(&name, 1)).await, [Outcome::Kept; 2]);
+    assert_eq!(twice(enter(&name, 1, 1)).await, [Outcome::Kept; 2]);
     assert_eq!(count().await, Some(1));
-    assert_eq!(twice(release(&name, 1, 0)).await, [RELEASED, FREE]);
+    assert_eq!(twice(release(&name, 1)).await, [Outcome::Released, FREE]);
     assert_eq!(count().await, None);
 }
 
@@ -58,8 +56,8 @@ pub(super) async fn another_lease_changes_nothing(fixture: Fixture) {
         let batch = [
             acquire(&name, 2),
             renew(&name, 2),
-            release(&name, 2, 0),
-            release(&name, 2, 1),
+            release(&name, 2),
+            enter(&name, 2, 1),
         ];
         let [refused, lost @ ..] = apply(&**other, batch).await;
         let Outcome::Refused { time_left, .. } = refused else {
@@ -81,7 +79,7 @@ pub(super) async fn the_replies_to_a_batch_are_in_its_order(fixture: Fixture) {
         [
             acquire(name, 1),
             acquire(name, 2),
-            release(name, 1, 0),
+            release(name, 1),
             revoke(name),
         ]
     });
@@ -100,7 +98,7 @@ pub(super) async fn tokens_grow_over_ten_thousand_grants_and_restarts_of_the_cli
     for _ in 0..10 {
         let store = fixture.store().await;
         for _ in 0..5 {
-            let rounds = (0..200).flat_map(|n| [acquire(&name, n), release(&name, n, 0)]);
+            let rounds = (0..200).flat_map(|n| [acquire(&name, n), release(&name, n)]);
             for reply in store.apply(rounds.collect()).await {
                 let leasehold::store::Reply::Applied { outcome, now } = reply else {
                     panic!("{reply:?}");
@@ -113,7 +111,7 @@ pub(super) async fn tokens_grow_over_ten_thousand_grants_and_restarts_of_the_cli
                     assert!(Some(first) > last, "{first} after {last:?}");
                     last = Some(first);
                 } else {
-                    assert_eq!(outcome, RELEASED);
+                    assert_eq!(outcome, Outcome::Released);
                 }
             }
         }

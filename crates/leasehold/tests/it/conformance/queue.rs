@@ -8,8 +8,9 @@ use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::{is_subscribed, nothing_is_left};
+use crate::readings::Readings as _;
 use crate::store_client::{
-    RELEASED, StoreClient, TAKEN_OVER, acquire, applied_at, block, granted, key, lasting, release,
+    StoreClient, TAKEN_OVER, acquire, applied_at, block, enter, granted, key, lasting, release,
     release_after, renew, revoke, space, wait,
 };
 use crate::waiters::SOON;
@@ -33,9 +34,9 @@ pub(super) async fn a_release_grants_to_the_head_and_notifies_the_next(fixture: 
         }
         assert_eq!(waiter.wait(&name, 2).await, 1);
         waiter.no_notices();
-        let request = holder.own(release(&name, 1, 0));
+        let request = holder.own(release(&name, 1));
         let (released, now) = applied_at(&*holder.store, request).await;
-        assert_eq!(released, RELEASED);
+        assert_eq!(released, Outcome::Released);
         let grant = waiter.granted(&name, 1).await;
         assert_eq!((grant.ttl.as_duration(), grant.now), (ACCEPTANCE, now));
         assert!(grant.first.get() > first);
@@ -50,7 +51,7 @@ pub(super) async fn a_release_grants_to_the_head_and_notifies_the_next(fixture: 
 
         // From here on it is a lease like any other.
         assert_eq!(waiter.acquire(&name, 1).await, grant.first.get());
-        assert_eq!(waiter.apply(renew(&name, 1)).await, Outcome::Renewed);
+        assert_eq!(waiter.apply(renew(&name, 1)).await, Outcome::Kept);
         assert!(inspect().await.time_left > ACCEPTANCE);
         waiter.release(&name, 1).await;
         assert!(waiter.granted(&name, 2).await.first > grant.first);
@@ -70,7 +71,7 @@ pub(super) async fn the_end_of_a_minimum_hold_is_notified_to_the_head_before(fix
     holder.acquire(&name, 1).await;
     assert_eq!(waiter.wait(&name, 2).await, 0);
     let request = lasting(release_after(&name, 1), duration);
-    assert_eq!(holder.apply(request).await, RELEASED);
+    assert_eq!(holder.apply(request).await, Outcome::Released);
     let (lease, ttl) = (waiter.lease(2), Ttl::checked(duration).unwrap());
     let next = Event::Notice(key(&name), Notice::Next { lease, ttl });
     waiter.until_event(&next).await;
@@ -98,11 +99,7 @@ pub(super) async fn the_queue_is_served_in_its_order(fixture: Fixture) {
         let position = client(number).wait(&name, number).await;
         assert_eq!(u64::from(position), number);
     }
-    let leaving = [
-        release(&name, 20, 0),
-        renew(&name, 40),
-        release(&name, 60, 2),
-    ];
+    let leaving = [release(&name, 20), renew(&name, 40), enter(&name, 60, 2)];
     for (number, request) in (20..).step_by(20).zip(leaving) {
         assert_eq!(client(number).apply(request).await, TAKEN_OVER);
     }
@@ -134,8 +131,8 @@ pub(super) async fn any_operation_on_a_free_lock_grants_it_to_the_head(fixture: 
     let operations: [fn(&str) -> Request; 5] = [
         |name: &str| acquire(name, 9),
         |name: &str| renew(name, 9),
-        |name: &str| release(name, 9, 0),
-        |name: &str| release(name, 9, 1),
+        |name: &str| release(name, 9),
+        |name: &str| enter(name, 9, 1),
         revoke,
     ];
     for operation in operations {
@@ -176,7 +173,7 @@ pub(super) async fn a_grant_has_the_block_and_at_most_the_ttl_of_its_waiter(fixt
     let grant = b.granted(&name, 1).await;
     assert_eq!(grant.ttl.as_duration(), short);
     assert!(grant.first.get() > first + 255);
-    b.apply(release(&name, 1, 0)).await;
+    b.apply(release(&name, 1)).await;
     assert!(a.acquire(&name, 2).await > grant.first.get() + 255);
     a.release(&name, 2).await;
 }

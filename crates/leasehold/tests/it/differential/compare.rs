@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use leasehold::store::{Entry, Key, Reply, Request, Store, WakeupMode};
+use leasehold::store::{Key, Reply, Request, Store, WakeupMode};
 use leasehold_core::annotation::{self, Annotation, AnnotationKind};
 use leasehold_core::mutex::{self, Record};
 use leasehold_core::{
@@ -17,6 +17,7 @@ use leasehold_sim::seed;
 use leasehold_sim::store_checker::{Observation, StoreChecker};
 
 use super::event_logs::EventLogs;
+use crate::readings::{HeldLock, Readings as _};
 use crate::store_client::keyspace;
 
 /// How many names share a batch at most.
@@ -226,6 +227,7 @@ impl<'a> Player<'a> {
                 number: 0,
             },
             ttl: Ttl::USER_MIN,
+            count: None,
         };
         let space = &self.names[0].key.space;
         let request = Request::new(space.key(Name::parse("clock").unwrap()), stranger);
@@ -268,7 +270,10 @@ impl<'a> Player<'a> {
             return Err((batch[0].0, what));
         }
         let mut played: Vec<_> = batch.iter().zip(replies).collect();
-        if batch.iter().all(|(_, op)| matches!(op, Op::Renew { .. })) {
+        if batch
+            .iter()
+            .all(|(_, op)| matches!(op, Op::Renew { count: None, .. }))
+        {
             // A store may apply them in any order, for none concerns another.
             played.sort_by_key(|(_, reply)| match reply {
                 Reply::Applied { now, .. } => *now,
@@ -450,7 +455,7 @@ impl<'a> Player<'a> {
             let time_left = time_left(entry.time_left);
             (entry.lease, entry.count, time_left, entry.token)
         });
-        let foreign = |entry: &Entry| entry.key != played.key || entry.client.is_some();
+        let foreign = |entry: &HeldLock| entry.key != played.key || entry.client.is_some();
         if compared != expected || found.as_ref().is_some_and(foreign) {
             return Err(format!("the store returns {compared:?}, not {expected:?}"));
         }

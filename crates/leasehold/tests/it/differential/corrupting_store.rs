@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use leasehold::Result;
 use leasehold::store::{
-    BoxFuture, Entry, Event, ForwardingStore, Key, Keyspace, Listener, MemoryStore, Reply, Request,
-    Store,
+    BoxFuture, Event, ForwardingStore, Key, Keyspace, Listener, MemoryStore, Page, Query, Reply,
+    Request, Store,
 };
 use leasehold_core::{
     Annotation, AnnotationKind, Arrival, ArrivalId, ClientId, LatchStatus, LeaseId, Loss, Notice,
     Op, Outcome, Token, Ttl,
 };
+
+use crate::readings::Readings as _;
 
 /// The point in which a [`CorruptingStore`] breaks the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +23,9 @@ pub(super) enum Corruption {
     Token,
     /// The time left is ten milliseconds too long.
     Left,
-    /// Releases that leave a hold are confirmed, but not applied.
+    /// Renewals that set the hold count are confirmed, but not applied.
     Count,
-    /// Renewals are confirmed, but not applied.
+    /// Other renewals are confirmed, but not applied.
     Renewal,
     /// A minimum hold frees the lock at once.
     MinHold,
@@ -126,10 +128,7 @@ impl Corruption {
         for request in &mut batch {
             match (self, &mut request.op) {
                 (Self::Wait, Op::Acquire { wait, .. }) => *wait = false,
-                (Self::MinHold, &mut Op::ReleaseAfter { lease, delay: ttl }) => {
-                    let count = 0;
-                    request.op = Op::Release { lease, count, ttl };
-                }
+                (Self::MinHold, Op::Release { rest, .. }) => *rest = None,
                 _ => {}
             }
         }
@@ -139,11 +138,9 @@ impl Corruption {
     /// Replaces an operation of the holder with one that has no effect, and returns the outcome of the original.
     fn skip(self, op: &mut Op, holder: LeaseId) -> Option<Outcome> {
         let outcome = match *op {
-            Op::Release { lease, count, .. } if lease == holder && count > 0 => {
-                (self == Self::Count).then_some(Outcome::Released { count })
-            }
-            Op::Renew { lease, .. } if lease == holder => {
-                (self == Self::Renewal).then_some(Outcome::Renewed)
+            Op::Renew { lease, count, .. } if lease == holder => {
+                let skipped = count.map_or(Self::Renewal, |_| Self::Count);
+                (self == skipped).then_some(Outcome::Kept)
             }
             Op::Revoke => (self == Self::Revocation).then_some(Outcome::Revoked {
                 lease: Some(holder),
@@ -156,6 +153,7 @@ impl Corruption {
                 ..holder
             },
             ttl: Ttl::MAX,
+            count: None,
         };
         Some(outcome)
     }
@@ -234,13 +232,17 @@ impl ForwardingStore for CorruptingStore {
         self.store.listen(space, client, weak);
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
-            let mut entry = self.store.inspect(key).await?;
-            if let (Corruption::Inspection, Some(entry)) = (self.corruption, &mut entry) {
-                entry.count = entry.count.wrapping_add(1);
+            let mut page = self.store.read(query).await?;
+            let holders = page
+                .views
+                .iter_mut()
+                .filter_map(|view| view.holder.as_mut());
+            for holder in holders.filter(|_| self.corruption == Corruption::Inspection) {
+                holder.count = holder.count.wrapping_add(1);
             }
-            Ok(entry)
+            Ok(page)
         })
     }
 

@@ -126,12 +126,12 @@ async fn a_re_entry() {
     let scenario = Scenario::start().await;
     let (mutex, outer) = scenario.owned().await;
     scenario.proxy.hold_requests("enter", 1);
-    scenario.proxy.count("release");
+    scenario.proxy.count("enter 1");
     let error = mutex.lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     outer.until_held().await;
     // The hold is released again. A later reply shows that.
-    eventually_async(SOON, async || scenario.proxy.counted("release") > 0).await;
+    eventually_async(SOON, async || scenario.proxy.counted("enter 1") > 0).await;
     assert!(mutex.is_locked().await.unwrap());
     scenario.until_recorded(&outer, 1).await;
     scenario.proxy.deliver();

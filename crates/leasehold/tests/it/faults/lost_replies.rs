@@ -115,7 +115,7 @@ async fn of_an_inner_release() {
         let scenario = Scenario::start().await;
         let (mutex, outer) = scenario.owned().await;
         let inner = mutex.lock().await.unwrap();
-        scenario.proxy.lose_replies("release", 1, after_loss);
+        scenario.proxy.lose_replies("enter", 1, after_loss);
         let error = inner.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         scenario.until_recorded(&outer, 1).await;

@@ -75,8 +75,13 @@ impl Shards {
     async fn apply_good(&self, batch: Vec<Request>) -> Vec<Reply> {
         let replies = self.inner.apply(batch.clone()).await;
         for (request, reply) in batch.iter().zip(&replies) {
-            if let (Op::Renew { lease, .. }, Reply::Applied { outcome, .. }) = (request.op, reply)
-                && *outcome == Outcome::Renewed
+            if let (
+                Op::Renew {
+                    lease, count: None, ..
+                },
+                Reply::Applied { outcome, .. },
+            ) = (request.op, reply)
+                && *outcome == Outcome::Kept
             {
                 lock(&self.renewed).insert(lease, self.clock.now());
             }
@@ -150,7 +155,7 @@ impl ForwardingStore for Shards {
     }
 
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        let renews = |request: &Request| matches!(request.op, Op::Renew { .. });
+        let renews = |request: &Request| matches!(request.op, Op::Renew { count: None, .. });
         let fault = *lock(&self.fault);
         let bad = batch.iter().any(|request| is_bad(&request.key));
         if !bad || fault == ShardFault::None || !batch.iter().all(renews) {

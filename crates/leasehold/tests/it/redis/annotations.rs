@@ -5,6 +5,7 @@ use leasehold_core::{Annotation, AnnotationKind, CompletionKey, LeaseId, Loss, T
 
 use super::*;
 use crate::doctor;
+use crate::readings::Readings as _;
 
 const KEEP: Duration = Duration::from_secs(3_600);
 
@@ -47,7 +48,7 @@ async fn an_annotation_is_a_string_beside_the_record_that_expires() {
     let (key, lease) = (key("a"), lease(1));
     granted(&*store, acquire("a", 1)).await;
     // Whatever the hold count is.
-    applied(&*store, release("a", 1, 2)).await;
+    applied(&*store, enter("a", 1, 2)).await;
     for (kind, name, keep, left) in [
         (VALUE, "app:{t:a}:value", KEEP, 3_600_000),
         (
@@ -180,7 +181,7 @@ async fn a_user_who_may_not_write_annotations_gets_an_error_with_the_remedy() {
         assert!(message.contains(r#"lock "a" at redis://"#), "{message}");
         assert!(message.contains(remedy), "{rights}: {message}");
         assert_eq!(server.cli(&["EXISTS", "app:{t:a}:value"]), "0");
-        assert_eq!(applied(&*admin, renew("a", 1)).await, Outcome::Renewed);
+        assert_eq!(applied(&*admin, renew("a", 1)).await, Outcome::Kept);
     }
     server.cli(&[
         "ACL",

@@ -3,6 +3,7 @@
 use leasehold::{ErrorKind, RedisAddress};
 
 use super::*;
+use crate::readings::Readings as _;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_tcp_and_into_a_database() {

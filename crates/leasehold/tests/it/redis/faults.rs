@@ -16,7 +16,7 @@ async fn a_script_that_the_server_has_forgotten_is_sent_again() {
     granted(&*store, acquire("held", 1)).await;
     for _ in 0..2 {
         server.cli(&["SCRIPT", "FLUSH"]);
-        assert_eq!(applied(&*store, renew("held", 1)).await, Outcome::Renewed);
+        assert_eq!(applied(&*store, renew("held", 1)).await, Outcome::Kept);
         works(&*store).await;
     }
 }
@@ -87,7 +87,10 @@ async fn a_stopped_server_leaves_requests_unknown_and_may_run_them_later() {
     assert!(error.contains("no reply within 2s"), "{error}");
     // There is no new connection either, so the next one is certainly not sent.
     let error = rejected(&*store, acquire("never", 1)).await.to_string();
-    assert!(error.contains("no connection within 2s"), "{error}");
+    assert!(
+        error.contains("connected, but no reply within 2s"),
+        "{error}"
+    );
     server.cont();
     assert_eq!(eventually_applied(&*store, renew("never", 1)).await, FREE);
     works(&*store).await;
@@ -126,8 +129,9 @@ async fn all_callers_share_one_failed_attempt() {
         assert!(matches!(reply, Reply::Rejected(_)), "{reply:?}");
     }
     server.cont();
-    // The one before, one for the twenty, the one that cut the others and the one of this query.
-    assert!(connections(&server) - before <= 4);
+    // The one that cut the others, the one of this query, and two for an attempt of the first and of the twenty:
+    // towards its end, an attempt connects again to see whether the server accepts.
+    assert!(connections(&server) - before <= 6);
     works(&*store).await;
 }
 

@@ -111,6 +111,8 @@ async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
     server.cli(&["CONFIG", "RESETSTAT"]);
     a.release("a", 1).await;
     b.granted_behind_dead("a", 1, &a).await;
+    // A notified grant lasts for a few seconds.
+    b.apply(renew("a", 1)).await;
     // The same holds for the notice to the one behind it.
     for _ in 0..SOON.as_secs() {
         let next = |event: &Event| matches!(event, Event::Notice(_, Notice::Next { .. }));

@@ -5,6 +5,7 @@ use leasehold::store::ClientInfo;
 use leasehold_core::Name;
 
 use super::*;
+use crate::readings::Readings as _;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_without_counter_or_expiry_is_shown_and_a_foreign_one_is_an_error() {
@@ -24,7 +25,7 @@ async fn a_record_without_counter_or_expiry_is_shown_and_a_foreign_one_is_an_err
     let entry = store.inspect(&key("a")).await.unwrap().unwrap();
     assert_eq!((entry.token, entry.client), (None, None));
     assert_eq!(entry.time_left, Ttl::MAX.as_duration());
-    assert_eq!(store.list(&space).await.unwrap().len(), 1);
+    assert_eq!(store.held(&space).await.unwrap().len(), 1);
     server.cli(&["SET", "app:{t:a}", "somebody"]);
     let error = store.inspect(&key("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Store);
@@ -54,7 +55,7 @@ async fn an_unreadable_queue_hides_no_lock() {
     server.cli(&[&["ACL", "SETUSER", "bob", "on", ">pw"], &rules[..]].concat());
     let store = open(&server.url_of("bob", "pw")).await;
     assert_eq!(waiters(&*store).await, []);
-    assert_eq!(store.list(&space()).await.unwrap().len(), 1);
+    assert_eq!(store.held(&space()).await.unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +77,7 @@ async fn a_keyspace_is_listed_by_name_and_without_foreign_keys() {
     server.cli(&["SET", "app:{t:}", &lease]);
     server.cli(&["DEBUG", "POPULATE", "3000"]);
 
-    let listed = store.list(&space()).await.unwrap();
+    let listed = store.held(&space()).await.unwrap();
     let mut expected: Vec<_> = names.iter().map(|name| key(name)).collect();
     expected.sort();
     let keys: Vec<_> = listed.iter().map(|entry| entry.key.clone()).collect();
@@ -92,7 +93,7 @@ async fn a_user_who_may_not_read_gets_an_error_with_the_remedy() {
     ]);
     let store = open(&server.url_of("alice", "pw")).await;
     for error in [
-        store.list(&space()).await.unwrap_err(),
+        store.held(&space()).await.unwrap_err(),
         store.inspect(&key("a")).await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Unauthorized);

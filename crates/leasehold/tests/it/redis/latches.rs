@@ -4,6 +4,7 @@ use leasehold::ErrorKind;
 use leasehold::store::{Arrival, ArrivalId, LatchCount, LatchStatus};
 
 use super::*;
+use crate::readings::Readings as _;
 
 const RECORD: &str = "app:{t:a}";
 
@@ -51,7 +52,7 @@ async fn a_foreign_value_is_an_error_and_is_left_unchanged() {
         for error in [
             arrive(&*store, "b", 3).await.unwrap_err(),
             store.reset_latch(&key("a")).await.unwrap_err(),
-            store.observe_latch(&key("a")).await.map(drop).unwrap_err(),
+            store.watch_latch(&key("a")).await.map(drop).unwrap_err(),
             rejected(&*store, acquire("a", 1)).await,
             store.inspect(&key("a")).await.unwrap_err(),
         ] {

@@ -3,6 +3,7 @@
 use leasehold::store::Event;
 
 use super::*;
+use crate::readings::Readings as _;
 
 const RECORD: &str = "app:{t:a}";
 
@@ -54,9 +55,9 @@ async fn any_change_of_a_record_is_notified() {
 async fn after_each_operation_of_a_holder() {
     let (server, a) = held().await;
     for (request, outcome) in [
-        (renew("a", 1), Outcome::Renewed),
-        (release("a", 1, 2), Outcome::Released { count: 2 }),
-        (renew("a", 1), Outcome::Renewed),
+        (renew("a", 1), Outcome::Kept),
+        (enter("a", 1, 2), Outcome::Kept),
+        (renew("a", 1), Outcome::Kept),
     ] {
         assert_eq!(a.apply(request).await, outcome);
         until_tracked(&server, 1).await;
@@ -111,7 +112,7 @@ async fn with_a_server_that_can_track_one_key_only() {
     }
     for _ in 0..3 {
         for name in ["a", "b", "c"] {
-            assert_eq!(a.apply(renew(name, 1)).await, Outcome::Renewed);
+            assert_eq!(a.apply(renew(name, 1)).await, Outcome::Kept);
         }
     }
     server.cli(&["DEL", RECORD, "app:{t:b}", "app:{t:c}"]);
@@ -134,7 +135,7 @@ async fn own_changes_are_not_notified() {
     for number in 2..5 {
         for request in [
             renew("a", number - 1),
-            release("a", number - 1, 2),
+            enter("a", number - 1, 2),
             acquire("a", number - 1),
         ] {
             until_tracked(&server, 1).await;
@@ -168,7 +169,7 @@ async fn a_batch_of_any_size_is_tracked() {
         server.cli(&["DEL", &format!("app:{{t:{name}}}")]);
         a.until_changed(name).await;
     }
-    let releases = (0..600).map(|n| a.own(release(&format!("{n:03}"), n, 0)));
+    let releases = (0..600).map(|n| a.own(release(&format!("{n:03}"), n)));
     a.store.apply(releases.collect()).await;
     a.settle().await;
     assert_eq!(tracked(&server), 1);
@@ -197,7 +198,7 @@ async fn a_lock_that_is_lost_at_once() {
         let batch = vec![revoke("a"), acquire("a", number)];
         assert_eq!(b.apply(batch).await.len(), 2);
         a.until_changed("a").await;
-        applied(&*b, release("a", number, 0)).await;
+        applied(&*b, release("a", number)).await;
         a.acquire("a", number).await;
     }
 }
@@ -210,7 +211,7 @@ async fn inspections_and_listings_are_not_tracked() {
         granted(&*others, acquire(&format!("{number}"), number)).await;
     }
     until_tracked(&server, 1).await;
-    assert_eq!(a.store.list(&space()).await.unwrap().len(), 101);
+    assert_eq!(a.store.held(&space()).await.unwrap().len(), 101);
     assert!(a.store.inspect(&key("7")).await.unwrap().is_some());
     assert_eq!(tracked(&server), 1);
 }
@@ -220,7 +221,7 @@ async fn the_loss_of_an_idle_connection_is_reported_once() {
     let (server, a) = held().await;
     server.cli(&["CLIENT", "KILL", "USER", "default"]);
     a.until_interrupted().await;
-    assert_eq!(a.apply(renew("a", 1)).await, Outcome::Renewed);
+    assert_eq!(a.apply(renew("a", 1)).await, Outcome::Kept);
     assert_eq!(a.events(), []);
     // Keys are tracked over the new connection, too.
     server.cli(&["DEL", RECORD]);
@@ -239,7 +240,7 @@ async fn a_late_reply_is_an_interruption() {
     unknown(&*store, a.own(renew("a", 1))).await;
     a.until_interrupted().await;
     server.cli(&["CLIENT", "UNPAUSE"]);
-    assert_eq!(a.apply(renew("a", 1)).await, Outcome::Renewed);
+    assert_eq!(a.apply(renew("a", 1)).await, Outcome::Kept);
     assert_eq!(a.events(), []);
     server.cli(&["DEL", RECORD]);
     a.until_changed("a").await;

@@ -1,12 +1,12 @@
 //! Observers of names at a server: every change of what they have read is notified, however it is made.
 
 use futures_util::future::join_all;
-use leasehold::store::Observation;
 use leasehold::{ErrorKind, LockEvent, LockEvents};
 use leasehold_core::LeaseId;
 
 use super::annotations::{VALUE, annotate};
 use super::*;
+use crate::readings::{Observation, Readings as _};
 use crate::waiters::poll_once;
 
 /// Much less than the time after which an observer reads again in any case.
@@ -110,10 +110,7 @@ async fn a_change_by_a_request_that_was_cancelled_is_noticed() {
     let (server, store) = server_and_store().await;
     let key = key("a");
     works(&*store).await;
-    for (request, holder) in [
-        (acquire("a", 1), Some(lease(1))),
-        (release("a", 1, 0), None),
-    ] {
+    for (request, holder) in [(acquire("a", 1), Some(lease(1))), (release("a", 1), None)] {
         let observation = observe(&*store, &key).await;
         server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
         let mut applying = store.apply(vec![request]);
@@ -146,7 +143,7 @@ async fn a_new_connection_notifies_as_the_one_before() {
         noticed(observation).await;
         let observation = observe(&*store, &key("a")).await;
         assert_eq!(observation.holder.unwrap().0, lease(number));
-        applied(&*other, release("a", number, 0)).await;
+        applied(&*other, release("a", number)).await;
         noticed(observation).await;
     }
 }

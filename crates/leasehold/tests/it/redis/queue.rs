@@ -1,9 +1,6 @@
 //! The key of the queue: its format, foreign changes, and a server without memory.
 
-use std::num::NonZeroU32;
-
 use leasehold::ErrorKind;
-use leasehold_core::Op;
 
 use super::*;
 
@@ -48,8 +45,8 @@ async fn it_is_a_list_of_waiting_leases_that_expires() {
     // A repetition with another ttl keeps the position and the first ttl.
     b.apply(lasting(wait("a", 5), Duration::from_secs(9))).await;
     assert_eq!(server.cli(&["LRANGE", QUEUE, "0", "-1"]), list);
-    b.apply(release("a", 5, 0)).await;
-    b.apply(release("a", 6, 0)).await;
+    b.apply(release("a", 5)).await;
+    b.apply(release("a", 6)).await;
     assert_eq!(server.cli(&["EXISTS", QUEUE]), "0");
 }
 
@@ -62,7 +59,7 @@ async fn a_foreign_value_under_its_key_affects_one_lock_only() {
             refused_for(&b, wait("a", 1), "delete that key").await;
         }
         b.is_not_queued(acquire("a", 1)).await;
-        assert_eq!(a.apply(renew("a", 1)).await, Outcome::Renewed);
+        assert_eq!(a.apply(renew("a", 1)).await, Outcome::Kept);
         // The holder can release, and the next request gets the reason for its refusal.
         a.release("a", 1).await;
         assert_eq!(server.cli(&["EXISTS", RECORD]), "0");
@@ -100,14 +97,9 @@ async fn a_server_without_memory_grants_to_waiters_only() {
     assert_eq!(error.kind(), ErrorKind::Store);
     assert!(error.to_string().contains(advice), "{error}");
     assert_eq!(server.cli(&["KEYS", "app:{t:free}*"]), "");
-    assert_eq!(a.apply(renew("a", 1)).await, Outcome::Renewed);
-    let enter = Op::Enter {
-        lease: a.lease(1),
-        count: NonZeroU32::new(2).unwrap(),
-        ttl: Ttl::checked(LONG).unwrap(),
-    };
-    for fails in [Request::new(key("a"), enter), a.own(release_after("a", 1))] {
-        let error = rejected(&*a.store, fails).await;
+    assert_eq!(a.apply(renew("a", 1)).await, Outcome::Kept);
+    for fails in [enter("a", 1, 2), release_after("a", 1)] {
+        let error = a.rejected(fails).await;
         assert!(error.to_string().contains(advice), "{error}");
     }
     a.release("a", 1).await;
@@ -136,7 +128,7 @@ async fn without_tokens_no_lease_is_granted_the_lock() {
     let max = ((1_u64 << 53) - 1).to_string();
     for bad in [&*max, "x"] {
         server.cli(&["SET", "app:{t:a}:token", bad]);
-        a.apply(release("a", 1, 0)).await;
+        a.apply(release("a", 1)).await;
         assert_eq!(server.cli(&["EXISTS", RECORD]), "0");
         assert_eq!(a.apply(acquire("a", 2)).await, Outcome::Exhausted);
         assert_eq!(b.apply(wait("a", 1)).await, Outcome::Exhausted);

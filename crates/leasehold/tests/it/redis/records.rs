@@ -3,6 +3,7 @@
 use leasehold::{Cause, ErrorKind};
 
 use super::*;
+use crate::readings::Readings as _;
 
 const RECORD: &str = "app:{t:a}";
 const COUNTER: &str = "app:{t:a}:token";
@@ -18,7 +19,7 @@ async fn the_keys_are_as_the_script_documents() {
     assert!((29_000..=30_000).contains(&ttl(RECORD)));
     let day = leasehold_core::token::RETENTION_MS;
     assert!((day - 1_000..=day).contains(&ttl(COUNTER)));
-    applied(&*store, release("a", 42, 0)).await;
+    applied(&*store, release("a", 42)).await;
     assert_eq!(server.cli(&["KEYS", "*"]), COUNTER);
 }
 
@@ -31,8 +32,8 @@ async fn a_foreign_key_affects_no_other_request_of_its_batch() {
         acquire("before", 1),
         acquire("a", 1),
         renew("a", 1),
-        release("a", 1, 0),
-        release("a", 1, 1),
+        release("a", 1),
+        enter("a", 1, 1),
         revoke("a"),
         acquire("c", 1),
         acquire("after", 1),
@@ -68,8 +69,8 @@ async fn a_record_of_an_earlier_layout_is_named_and_left_unchanged() {
         acquire("a", 1),
         wait("a", 1),
         renew("a", 1),
-        release("a", 1, 0),
-        release("a", 1, 1),
+        release("a", 1),
+        enter("a", 1, 1),
         revoke("a"),
     ] {
         let message = rejected(&*store, request).await.to_string();
@@ -93,7 +94,7 @@ async fn a_record_without_expiry_is_held_until_it_is_revoked() {
     };
     assert_eq!(applied(&*store, acquire("a", 1)).await, refused);
     assert_eq!(applied(&*store, renew("a", 1)).await, TAKEN_OVER);
-    assert_eq!(applied(&*store, release("a", 1, 0)).await, TAKEN_OVER);
+    assert_eq!(applied(&*store, release("a", 1)).await, TAKEN_OVER);
     assert_eq!(server.cli(&["GET", RECORD]), other);
     server.cli(&["PEXPIRE", RECORD, "5000"]);
     let Outcome::Refused {
@@ -114,7 +115,7 @@ async fn a_record_without_expiry_is_held_until_it_is_revoked() {
 
     // A lease whose expiry was removed is still held, and a renewal sets it again.
     server.cli(&["PERSIST", RECORD]);
-    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
     assert_ne!(server.cli(&["PTTL", RECORD]), "-1");
 }
 
@@ -137,7 +138,7 @@ async fn an_invalid_counter_grants_no_token() {
     assert_eq!(granted(&*store, acquire("a", 1)).await, max);
     assert_eq!(granted(&*store, acquire("a", 1)).await, max);
     assert_eq!(server.cli(&["GET", COUNTER]), max.to_string());
-    applied(&*store, release("a", 1, 0)).await;
+    applied(&*store, release("a", 1)).await;
     assert_eq!(applied(&*store, acquire("a", 2)).await, Outcome::Exhausted);
     // For a holder, too: no token is better than a wrong one.
     server.cli(&["DEL", COUNTER]);
@@ -166,9 +167,9 @@ async fn a_read_only_replica_grants_nothing() {
     });
     for request in [
         renew("a", 1),
-        release("a", 1, 0),
+        release("a", 1),
         acquire("a", 1),
-        release("a", 1, 2),
+        enter("a", 1, 2),
         revoke("a"),
     ] {
         let error = rejected(&*store, request).await;

@@ -96,7 +96,7 @@ async fn a_grant_counts_when_so_many_replicas_have_it() {
             let with_it = replicas.filter(|replica| has(replica, &key)).count();
             assert!(with_it >= least, "{name}");
             let renewed = applied(&*store, durable(renew(&name, 1), by(count, AMPLE))).await;
-            assert_eq!(renewed, Outcome::Renewed);
+            assert_eq!(renewed, Outcome::Kept);
         }
     }
 }
@@ -131,7 +131,7 @@ async fn counts_are_honoured_exactly() {
         acquire("none", 1),
         durable(acquire("all", 1), by("all", BRIEF)),
         durable(acquire("first", 2), by("2", BRIEF)),
-        durable(release("first", 1, 0), by("2", BRIEF)),
+        durable(release("first", 1), by("2", BRIEF)),
     ];
     let replies = store.apply(batch.to_vec()).await;
     let not_replicated = |nth: usize, message: &str| match &replies[nth] {
@@ -225,7 +225,7 @@ async fn own_changes_are_not_notified() {
         until_tracked(&replicated.master, 1).await;
         client.apply(own(renew("a", 1))).await;
         until_tracked(&replicated.master, 1).await;
-        client.apply(own(release("a", 1, 0))).await;
+        client.apply(own(release("a", 1))).await;
         client.settle().await;
     }
     assert_eq!(client.events(), []);
@@ -236,7 +236,7 @@ async fn own_changes_are_not_notified() {
     // A grant is notified once, although the client has two connections.
     client.apply(own(acquire("b", 1))).await;
     assert_eq!(client.wait("b", 2).await, 0);
-    client.apply(own(release("b", 1, 0))).await;
+    client.apply(own(release("b", 1))).await;
     client.granted("b", 2).await;
     client.settle().await;
     client.no_notices();

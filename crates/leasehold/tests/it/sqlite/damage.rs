@@ -9,6 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
 use crate::processes::child::finish;
+use crate::readings::Readings as _;
 
 #[tokio::test]
 async fn a_damaged_record_is_an_error_of_that_lock_only() {
@@ -33,7 +34,7 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         if database.execute(&damage, []).is_err() {
             continue;
         }
-        let batch = vec![acquire("good", 1), acquire("bad", 1), release("good", 1, 0)];
+        let batch = vec![acquire("good", 1), acquire("bad", 1), release("good", 1)];
         let replies = store.apply(batch).await;
         assert!(outcome(&replies[0]).is_some() && outcome(&replies[2]).is_some());
         let error = error(&replies[1]);
@@ -41,7 +42,7 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         let text = error.to_string();
         let start = format!(r#"lock "bad" at {}: its record is damaged"#, fixture.url());
         assert!(text.starts_with(&start), "{value}: {text}");
-        let list = store.list(&space()).await.unwrap_err();
+        let list = store.held(&space()).await.unwrap_err();
         assert!(list.to_string().starts_with(&start), "{value}: {list}");
 
         // A revocation repairs it.
@@ -50,8 +51,8 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
             Outcome::Revoked { lease: None }
         );
         granted(&*store, acquire("bad", 2)).await;
-        applied(&*store, release("bad", 2, 0)).await;
-        assert_eq!(store.list(&space()).await.unwrap(), []);
+        applied(&*store, release("bad", 2)).await;
+        assert_eq!(store.held(&space()).await.unwrap(), []);
     }
 }
 
@@ -76,7 +77,7 @@ async fn a_damaged_latch_is_an_error_of_that_latch_only() {
         let writes = (
             store.apply(vec![acquire("good", 1)]),
             store.arrive(&key, &other),
-            store.apply(vec![release("good", 1, 0)]),
+            store.apply(vec![release("good", 1)]),
         );
         let (acquired, arrived, released) = tokio::join!(writes.0, writes.1, writes.2);
         assert!(outcome(&acquired[0]).is_some() && outcome(&released[0]).is_some());
@@ -111,8 +112,8 @@ async fn a_damaged_queue_is_an_error_of_that_lock_only() {
         let changed = fixture.database().execute(damage, []).unwrap();
         assert!(changed > 0, "{damage}");
         let batch = vec![
-            client.own(release("bad", 1, 0)),
-            client.own(release("good", 1, 0)),
+            client.own(release("bad", 1)),
+            client.own(release("good", 1)),
         ];
         let replies = store.apply(batch).await;
         assert!(matches!(replies[1], Reply::Applied { .. }), "{damage}");
@@ -182,7 +183,7 @@ async fn a_damaged_file_is_an_error_and_its_store_survives() {
     // The advice of the message helps.
     std::fs::remove_file(fixture.path()).unwrap();
     granted(&*store, acquire("n1234", 2)).await;
-    assert_eq!(store.list(&space()).await.unwrap().len(), 1);
+    assert_eq!(store.held(&space()).await.unwrap().len(), 1);
 }
 
 /// A store that opens the damaged file fails then or at the first lock.
@@ -251,7 +252,7 @@ pub(super) async fn fill(url: &str) {
     };
     // The first of them grants the lock, and that fails with the others.
     let mut requests = batch(2);
-    requests.insert(0, holder.own(release("before", 1, 0)));
+    requests.insert(0, holder.own(release("before", 1)));
     let replies = store.apply(requests).await;
     assert_eq!(replies.len(), 2_001);
     for reply in &replies {

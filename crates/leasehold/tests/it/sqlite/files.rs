@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::*;
+use crate::readings::Readings as _;
 
 #[tokio::test]
 async fn the_files_are_created_for_this_user_only() {
@@ -56,7 +57,7 @@ async fn a_file_with_two_names_is_refused_under_both() {
         refusal(path, ErrorKind::InvalidConfig, words).await;
     }
     // A store that had it open before continues: no other can open it by the other name.
-    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
     fs::remove_file(&link).unwrap();
     let refused = applied(&*fixture.open().await, acquire("a", 2)).await;
     assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");

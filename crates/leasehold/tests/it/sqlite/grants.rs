@@ -6,6 +6,7 @@ use leasehold::store::{Event, EventScope};
 use leasehold_core::Notice;
 
 use super::*;
+use crate::readings::Readings as _;
 
 #[tokio::test]
 async fn a_deleted_file_has_lost_its_locks_and_clients_are_notified() {
@@ -49,7 +50,7 @@ async fn many_grants_of_one_transaction_are_all_notified() {
     for (client, request) in [
         (&holder, (|name| acquire(name, 1)) as fn(&str) -> Request),
         (&waiter, |name| wait(name, 1)),
-        (&holder, |name| release(name, 1, 0)),
+        (&holder, |name| release(name, 1)),
     ] {
         let batch = names.iter().map(|name| client.own(request(name)));
         client.store.apply(batch.collect()).await;

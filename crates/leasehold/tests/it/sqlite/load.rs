@@ -6,6 +6,7 @@ use leasehold::store::ClientInfo;
 use leasehold_testkit::eventually_async;
 
 use super::*;
+use crate::readings::Readings as _;
 
 #[tokio::test]
 async fn a_batch_is_one_transaction() {
@@ -72,7 +73,7 @@ async fn a_busy_store_does_not_starve_another() {
             let name = format!("n{number}");
             loop {
                 granted(&*busy, acquire(&name, number)).await;
-                applied(&*busy, release(&name, number, 0)).await;
+                applied(&*busy, release(&name, number)).await;
             }
         }))
         .await
@@ -81,7 +82,7 @@ async fn a_busy_store_does_not_starve_another() {
     let other = fixture.open().await;
     for number in 100..130 {
         granted(&*other, acquire("other", number)).await;
-        applied(&*other, release("other", number, 0)).await;
+        applied(&*other, release("other", number)).await;
     }
     assert!(!load.is_finished());
     load.abort();
@@ -95,7 +96,7 @@ async fn records_of_names_that_are_used_once_are_deleted() {
     let ten_thousand = || (0..10_000).map(|number| format!("once {number}"));
     let take = ten_thousand().map(|name| acquire(&name, 1));
     // Half of them are released, the holder of the others died.
-    let free = ten_thousand().step_by(2).map(|name| release(&name, 1, 0));
+    let free = ten_thousand().step_by(2).map(|name| release(&name, 1));
     let requests: Vec<_> = take.chain(free).collect();
     for batch in requests.chunks(1_000) {
         store.apply(batch.to_vec()).await;
@@ -109,7 +110,7 @@ async fn records_of_names_that_are_used_once_are_deleted() {
     // Records that matter: one that is held, and a counter that is ahead of the clock.
     granted(&store, lasting(acquire("held", 2), TTL * 100)).await;
     let first = granted(&store, block(acquire("ahead", 2), u32::MAX)).await;
-    applied(&store, release("ahead", 2, 0)).await;
+    applied(&store, release("ahead", 2)).await;
     clock.advance(Duration::from_secs(60));
 
     for _ in 0..600 {
@@ -133,7 +134,7 @@ async fn short_lived_stores_delete_unused_records_together() {
         let store = fixture.open_with_clock(clock.clone()).await;
         let names: Vec<_> = (0..10).map(|part| format!("job {job} {part}")).collect();
         let take = names.iter().map(|name| acquire(name, 1));
-        let free = names.iter().map(|name| release(name, 1, 0));
+        let free = names.iter().map(|name| release(name, 1));
         store.apply(take.chain(free).collect()).await;
         clock.advance(Duration::from_secs(60));
     }

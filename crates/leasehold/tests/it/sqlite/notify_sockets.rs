@@ -11,6 +11,7 @@ use leasehold_core::{AnnotationKind, ClientId, Notice};
 use leasehold_testkit::eventually;
 
 use super::*;
+use crate::readings::Readings as _;
 
 fn sockets(fixture: &FileFixture) -> Vec<String> {
     names_in(&directory(fixture))

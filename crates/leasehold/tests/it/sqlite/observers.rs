@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold_core::{Annotation, AnnotationKind, Token};
 
 use super::*;
+use crate::readings::Readings as _;
 
 /// Less than the time after which observers read again anyway.
 const NOTICED_MAX: Duration = Duration::from_secs(10);
@@ -86,7 +87,7 @@ async fn an_observer_that_has_ended_is_notified_in_vain_once() {
     assert_eq!(fixture.count("observers"), 4);
     granted(&*store, acquire("a", 1)).await;
     let changed = observe().await.changed.unwrap();
-    applied(&*store, release("a", 1, 0)).await;
+    applied(&*store, release("a", 1)).await;
     assert_eq!(fixture.count("observers"), 1);
     let notified = tokio::time::timeout(NOTICED_MAX, changed).await;
     assert_eq!(notified, Ok(Ok(())));

@@ -13,6 +13,7 @@ use leasehold_core::{Ttl, time};
 use leasehold_testkit::{Helper, eventually_async, helper};
 
 use super::*;
+use crate::readings::Readings as _;
 
 /// A grant, and the time in which a child relied on the lock.
 type Grant = leasehold_checker::Grant<(u64, u64)>;
@@ -68,7 +69,7 @@ fn a_process_notices_that_another_replaced_the_file() {
         }
         granted(&*store, acquire("a", 2)).await;
         assert_eq!(child.request("renew"), "Lost(TakenOver)");
-        assert_eq!(store.list(&space()).await.unwrap().len(), 101);
+        assert_eq!(store.held(&space()).await.unwrap().len(), 101);
     });
 }
 
@@ -112,7 +113,7 @@ pub(super) async fn lock_for_ever(directory: &Path) {
         tokio::time::sleep(Duration::from_micros(fastrand::u64(0..3_000))).await;
         let leave = format!("leave {name} {first} {}\n", nanos(BootClock.now()));
         journal.write_all(leave.as_bytes()).unwrap();
-        client.apply(release(name, number, 0)).await;
+        client.apply(release(name, number)).await;
     }
 }
 

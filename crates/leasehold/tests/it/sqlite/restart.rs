@@ -8,6 +8,7 @@ use leasehold::{Cause, Client, Error};
 use leasehold_core::{Annotation, AnnotationKind, Token};
 
 use super::*;
+use crate::readings::Readings as _;
 
 const HOUR: u64 = 3_600;
 /// Half of a ttl, in seconds.
@@ -143,7 +144,7 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_annotations_and_gro
     drop(store.observe(&key, &kind).await.unwrap());
     // A minimum hold ends with the machine, too.
     let kept = client.own(lasting(release_after("c", 1), LONG));
-    assert_eq!(client.apply(kept).await, RELEASED);
+    assert_eq!(client.apply(kept).await, Outcome::Released);
     assert_eq!(client.wait("a", 2).await, 0);
     machine.advance(HALF);
     let (_, stopped) = applied_at(&*client.store, client.own(renew("a", 1))).await;
@@ -152,7 +153,7 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_annotations_and_gro
     // The battery of the clock was empty.
     let machine = machine.restarted("two", 20);
     let client = StoreClient::listening(&machine.open().await, 11).await;
-    assert_eq!(client.store.list(&space()).await.unwrap(), []);
+    assert_eq!(client.store.held(&space()).await.unwrap(), []);
     for table in ["waiters", "observers"] {
         assert_eq!(machine.fixture.count(table), 0);
     }
@@ -187,7 +188,7 @@ async fn tokens_grow_over_a_restart_after_their_counter_was_deleted() {
     let machine = TestMachine::new(Some("one"));
     let store = machine.open().await;
     let old = granted(&*store, acquire("once", 1)).await;
-    applied(&*store, release("once", 1, 0)).await;
+    applied(&*store, release("once", 1)).await;
     machine.advance(60);
     until_deleted(&machine.fixture, &*store, "records WHERE name = 'once'").await;
     drop(store);
@@ -205,10 +206,7 @@ async fn containers_with_boot_ids_of_their_own_share_the_locks() {
     assert_eq!(applied(&*second, acquire("a", 2)).await, REFUSED);
     granted(&*second, acquire("b", 2)).await;
     for (store, name, number) in [(&first, "a", 1), (&second, "b", 2)] {
-        assert_eq!(
-            applied(&**store, renew(name, number)).await,
-            Outcome::Renewed
-        );
+        assert_eq!(applied(&**store, renew(name, number)).await, Outcome::Kept);
     }
     // The first one leaves, and the others continue.
     drop(first);
@@ -217,7 +215,7 @@ async fn containers_with_boot_ids_of_their_own_share_the_locks() {
         assert_eq!(left(&**store, "a").await, Some(TTL));
         assert_eq!(left(&**store, "b").await, Some(TTL));
     }
-    applied(&*second, release("b", 2, 0)).await;
+    applied(&*second, release("b", 2)).await;
     granted(&*third, acquire("b", 3)).await;
 }
 
@@ -268,7 +266,7 @@ async fn a_second_kernel_on_the_file_is_noticed_by_the_first() {
     open_under_another_kernel(&fixture);
     for (request, kind) in [
         (renew("a", 1), ErrorKind::Lost),
-        (release("a", 1, 0), ErrorKind::Lost),
+        (release("a", 1), ErrorKind::Lost),
         (acquire("b", 3), ErrorKind::Store),
     ] {
         let error = rejected(&*first, request).await;
@@ -314,7 +312,7 @@ async fn without_a_boot_id_leases_follow_the_wall_clock_and_tokens_still_grow() 
         let new = granted(&*store, acquire("a", wall)).await;
         assert!(new > last);
         last = new;
-        applied(&*store, release("a", wall, 0)).await;
+        applied(&*store, release("a", wall)).await;
     }
 }
 

@@ -80,7 +80,10 @@ impl Call {
     pub(super) fn renewals(batch: Positioned) -> Vec<Self> {
         let mut groups = BTreeMap::<(u16, Ttl), Positioned>::new();
         for (position, request) in batch {
-            if let Op::Renew { ttl, .. } = request.op {
+            if let Op::Renew {
+                ttl, count: None, ..
+            } = request.op
+            {
                 let slot = slots::of(&request.key);
                 let group = groups.entry((slot, ttl)).or_default();
                 group.push((position, request));
@@ -187,7 +190,7 @@ impl Call {
                 let Some((now, left)) = codec::decode_renewals(&value) else {
                     return vec![None; self.requests.len()];
                 };
-                let (outcome, now) = (Outcome::Renewed, Some(now));
+                let (outcome, now) = (Outcome::Kept, Some(now));
                 let reply = |nth| {
                     let renewed = !left.contains(&nth);
                     renewed.then_some(Reply::Applied { outcome, now })

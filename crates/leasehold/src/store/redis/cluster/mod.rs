@@ -33,16 +33,16 @@ use super::annotations::{self, ANNOTATE, Storing};
 use super::client_info::{self, REGISTER, Registration, registered};
 use super::deployment::Deployment;
 use super::errors;
-use super::inspect::{self, Query, Reader};
 use super::keys::{client_key, record_key};
 use super::latches::{self, LATCH};
-use super::observation::{self, TrackingReader};
 use super::observers::ServerObservers;
+use super::read;
+use super::reader::{KeyedCommand, Reader, TrackingReader};
 use super::script::{FastPath, REQUESTS_MAX};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Detail, Entry, Event, Key, Keyspace, LatchObservation,
-    Listener, Observation, Reply, Request, Shard, Store, refuse_replicated,
+    BoxFuture, Capabilities, ClientInfo, Event, Key, Keyspace, Listener, Page, Query, Reply,
+    Request, Shard, Store, check_unreplicated, refuse_replicated,
 };
 use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result};
@@ -133,10 +133,14 @@ impl ClusterStore {
             .collect()
     }
 
-    /// Executes queries, and returns a result for each.
-    async fn execute(&self, queries: Vec<Query>, tracked: bool) -> Result<Vec<QueryResult>> {
-        let mut results = vec![QueryResult::default(); queries.len()];
-        let calls = queries.into_iter().enumerate();
+    /// Executes commands, and returns a result for each.
+    async fn execute(
+        &self,
+        commands: Vec<KeyedCommand>,
+        tracked: bool,
+    ) -> Result<Vec<CommandResult>> {
+        let mut results = vec![CommandResult::default(); commands.len()];
+        let calls = commands.into_iter().enumerate();
         let calls = calls.map(|(position, (key, cmd))| Call {
             tracked,
             ..Call::plain(&key, cmd, position)
@@ -146,7 +150,7 @@ impl ClusterStore {
                 CallResult::Replied(reply, session) => {
                     let position = call.positions.first();
                     if let Some(slot) = position.and_then(|at| results.get_mut(*at)) {
-                        *slot = QueryResult {
+                        *slot = CommandResult {
                             reply,
                             session: session.id,
                             tracked: call.tracked && session.subscriptions.tracks(),
@@ -225,7 +229,7 @@ impl ClusterStore {
     async fn call_latch(&self, key: &Key, arrival: Option<&Arrival>) -> Result<Value> {
         let _own_change = self.topology.observers().own_changes(iter::once(key));
         let cmd = latches::encode("EVAL", LATCH, &(key, arrival));
-        let mut replies = self.read(vec![(record_key(key).to_string(), cmd)]).await?;
+        let mut replies = self.fetch(vec![(record_key(key).to_string(), cmd)]).await?;
         Ok(replies.pop().unwrap_or(Value::Nil))
     }
 
@@ -244,8 +248,8 @@ impl ClusterStore {
 }
 
 impl Reader for ClusterStore {
-    async fn read(&self, queries: Vec<Query>) -> Result<Vec<Value>> {
-        let results = self.execute(queries, false).await?;
+    async fn fetch(&self, commands: Vec<KeyedCommand>) -> Result<Vec<Value>> {
+        let results = self.execute(commands, false).await?;
         Ok(results.into_iter().map(|result| result.reply).collect())
     }
 
@@ -259,12 +263,12 @@ impl TrackingReader for ClusterStore {
         self.topology.observers()
     }
 
-    async fn read_tracked(&self, queries: Vec<Query>) -> Result<(Vec<Value>, bool)> {
-        let mut results = self.execute(queries.clone(), true).await?;
+    async fn fetch_tracked(&self, commands: Vec<KeyedCommand>) -> Result<(Vec<Value>, bool)> {
+        let mut results = self.execute(commands.clone(), true).await?;
         let session = results.first().map_or(0, |result| result.session);
         if results.iter().any(|result| result.session != session) {
             // The slot has moved, and the time is that of its former owner. The slot map is up to date by now.
-            results = self.execute(queries, true).await?;
+            results = self.execute(commands, true).await?;
         }
         let tracked = results.iter().all(|result| result.tracked);
         let replies = results.into_iter().map(|result| result.reply);
@@ -272,9 +276,9 @@ impl TrackingReader for ClusterStore {
     }
 }
 
-/// The result of a query.
+/// The result of a command.
 #[derive(Clone, Debug)]
-struct QueryResult {
+struct CommandResult {
     reply: Value,
     /// The session over which it was executed.
     session: u64,
@@ -282,7 +286,7 @@ struct QueryResult {
     tracked: bool,
 }
 
-impl Default for QueryResult {
+impl Default for CommandResult {
     fn default() -> Self {
         Self {
             reply: Value::Nil,
@@ -322,19 +326,14 @@ impl Store for ClusterStore {
         Capabilities::new(self.topology.wakeup_mode())
     }
 
-    fn inspect_with<'a>(
-        &'a self,
-        key: &'a Key,
-        detail: Detail,
-    ) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(inspect::inspect(self, key, detail))
-    }
-
-    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
+            if let Query::Durability(durability) = query {
+                return check_unreplicated(durability, self);
+            }
             let map = self.topology.map();
             let servers = map.nodes().iter().map(|node| &node.manager).collect();
-            inspect::list(self, servers, space).await
+            read::page(self, servers, query).await
         })
     }
 
@@ -355,19 +354,11 @@ impl Store for ClusterStore {
             let key = &*client_key(space, client).to_string();
             let registration = Registration { key, info, ttl };
             let cmd = client_info::encode("EVAL", REGISTER, &registration);
-            let replies = self.read(vec![(key.to_owned(), cmd)]).await?;
+            let replies = self.fetch(vec![(key.to_owned(), cmd)]).await?;
             let reply = replies.into_iter().next();
             let result = registered(key, reply.unwrap_or(Value::Nil));
             result.map_err(|error| error.at_store(self))
         })
-    }
-
-    fn client_info<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-    ) -> BoxFuture<'a, Result<Option<ClientInfo>>> {
-        Box::pin(inspect::client(self, space, client))
     }
 
     fn annotate<'a>(
@@ -386,7 +377,7 @@ impl Store for ClusterStore {
                 keep,
             };
             let cmd = annotations::encode("EVAL", ANNOTATE, &storing);
-            let called = self.read(vec![(record_key(key).to_string(), cmd)]).await;
+            let called = self.fetch(vec![(record_key(key).to_string(), cmd)]).await;
             let result = called
                 .and_then(|mut replies| annotations::stored(replies.pop().unwrap_or(Value::Nil)));
             result.map_err(|error| error.for_lock(&key.name).at_store(self))
@@ -403,25 +394,6 @@ impl Store for ClusterStore {
             let removed = annotations::remove(self, key, kind).await;
             removed.map_err(|error| error.for_lock(&key.name).at_store(self))
         })
-    }
-
-    fn completions<'a>(
-        &'a self,
-        space: &'a Keyspace,
-    ) -> BoxFuture<'a, Result<Vec<(Key, AnnotationKind, Annotation)>>> {
-        Box::pin(async move {
-            let map = self.topology.map();
-            let servers = map.nodes().iter().map(|node| &node.manager).collect();
-            annotations::completions(self, servers, space).await
-        })
-    }
-
-    fn observe<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<Observation>> {
-        Box::pin(observation::observe(self, key, kind))
     }
 
     fn arrive<'a>(
@@ -442,9 +414,5 @@ impl Store for ClusterStore {
             let removed = called.and_then(|reply| latches::removed(&reply));
             removed.map_err(|error| error.for_lock(&key.name).at_store(self))
         })
-    }
-
-    fn observe_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<LatchObservation>> {
-        Box::pin(latches::observe(self, key))
     }
 }

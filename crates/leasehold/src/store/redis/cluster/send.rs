@@ -88,7 +88,9 @@ fn command(node: &ClusterNode, call: &Call, by_text: bool) -> Cmd {
             let renewals = call.requests.iter().enumerate();
             let part: Vec<_> = renewals
                 .filter_map(|(nth, request)| match request.op {
-                    Op::Renew { lease, .. } => Some((nth, &request.key, lease)),
+                    Op::Renew {
+                        lease, count: None, ..
+                    } => Some((nth, &request.key, lease)),
                     _ => None,
                 })
                 .collect();

@@ -7,7 +7,7 @@ use redis::{Value, cmd};
 use crate::Result;
 use crate::store::diagnose::ClockFacts;
 use crate::store::redis::connection_manager::ConnectionManager;
-use crate::store::redis::inspect;
+use crate::store::redis::reader;
 
 /// The number of samples, of which the one with the shortest round trip counts.
 const SAMPLES: u32 = 5;
@@ -54,7 +54,7 @@ fn parse(reply: &Value) -> Option<i64> {
     let [seconds, micros] = parts.as_slice() else {
         return None;
     };
-    let [seconds, micros] = [seconds, micros].map(inspect::parsed::<i64>);
+    let [seconds, micros] = [seconds, micros].map(reader::parsed::<i64>);
     seconds?.checked_mul(1_000_000)?.checked_add(micros?)
 }
 

@@ -13,7 +13,7 @@ use redis::{Cmd, Value};
 use super::address::Address;
 use super::connection_manager::ConnectionManager;
 use super::deployment::Deployment;
-use super::inspect::Reader as _;
+use super::reader::Reader as _;
 use crate::store::api::Keyspace;
 use crate::store::diagnose::{NodeFacts, ServerFacts, Topology};
 use crate::store::options::OpenOptions;
@@ -110,7 +110,7 @@ async fn send(
     commands: impl IntoIterator<Item = Cmd>,
 ) -> Result<Vec<Value>> {
     let queries = commands.into_iter().map(|cmd| (String::new(), cmd));
-    manager.read(queries.collect()).await
+    manager.fetch(queries.collect()).await
 }
 
 /// A command of these words.

@@ -35,19 +35,18 @@
 --
 -- KEYS: for each operation its record, its counter and its queue; for a single operation the record is
 --       enough. For one of many masters also its admission record, last. The reply of a master that is
---       not admitted is {'HMGET', 'UNARMED'}, unless all operations are last releases.
--- ARGV: for each operation three values, verb, lease and ttl in ms; for the last release the verb and the lease.
+--       not admitted is {'HMGET', 'UNARMED'}, unless all operations are releases.
+-- ARGV: for each operation three values, verb, lease and ttl in ms; for a release the verb and the lease.
 --       The verb may be followed by numbers, each behind a space:
 --
 --         acquire, acquire <tokens> <hold count>   without numbers: one token and one hold
 --         acquire <tokens> <hold count> <proposal>
 --         propose                                  one token and one hold; a fourth value is the proposal
 --         queue, queue <tokens> <hold count>       the same; waits in the queue if it is refused
---         enter <hold count>                       the new count
+--         enter <hold count>                       renews, and sets the hold count
 --         renew
---         release                                  the last release
---         release <hold count>                     the count that remains
---         release_after                            the last release; the ttl is the rest of the minimum hold
+--         release
+--         release_after                            a release; the ttl is the rest of the minimum hold
 --         fence <first token> <tokens>             no ttl ('')
 --         revoke                                   no lease and no ttl
 --         continue                                 for a queue with waiters left to pass over; no lease and no ttl
@@ -65,11 +64,11 @@
 --   2  refused     the time left of the holder's lease in ms, -1 without an expiry; or, if it waits,
 --                  {that time, the number of waiters before it}
 --   3  renewed     0
---   4  released    the hold count that remains, or is set
+--   4  released    0; for enter the hold count that is set
 --   5  revoked     the revoked lease, or nil
 --   6  exhausted   0: the counter has reached its maximum, or is not one of ours
 --   7  failed      {command, error, key}: the server refused the command, and nothing was changed
---   8  fenced      0
+--   8  stored      0
 --   9  outdated    0: a larger token was issued before
 --
 -- Then, for each operation that left waiters to pass over, its number from 1: the caller continues it in
@@ -98,7 +97,7 @@ local size, at, stamp, proven, open = #keys, 1, nil, false, nil
 -- A call with one key is about a slot that is being migrated, where only the record may be read: the rule decides.
 local quick = size ~= 1
 
--- A master that is not admitted may have forgotten its grants. It applies only calls of last releases, which have two
+-- A master that is not admitted may have forgotten its grants. It applies only calls of releases, which have two
 -- values for each operation. An admitted one issues only tokens above its floor. See
 -- crates/leasehold-core/src/quorum/master.rs, and master.lua for the definition of a run.
 local admission, floor, high = size > 1 and size % 3 == 1 and keys[size], nil, nil
@@ -162,7 +161,7 @@ if size > 0 and not open then
 end
 open = open or {}
 
-local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, FENCED, OUTDATED =
+local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, STORED, OUTDATED =
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 -- Behind the client id of a lease, and before a hold count.
@@ -282,7 +281,7 @@ local function delete(record)
     proven = true
 end
 
--- Writes a record. Only the last release shortens a lease: a longer time `left` is kept. It is written in either
+-- Writes a record. Only a release shortens a lease: a longer time `left` is kept. It is written in either
 -- case, so that a replica that lags cannot acknowledge it. Returns nothing, or on failure a code and a value.
 local function write(record, lease, count, ttl, left)
     if left == -2 and not proven then
@@ -491,7 +490,7 @@ for i = 1, size, 3 do
         local space = find(verb, ' ', 1, true)
         if space then
             verb, number = sub(verb, 1, space - 1), sub(verb, space + 1)
-            if verb ~= 'enter' and verb ~= 'release' then
+            if verb ~= 'enter' then
                 number, second, proposal = match(number, '^(%d+) (%d+) ?(%d*)$')
             end
         end
@@ -512,7 +511,7 @@ for i = 1, size, 3 do
         elseif held and byte(held, #lease + 1) == SPACE and find(held, lease, 1, true) == 1 then
             before = sub(held, #lease + 2)
         end
-        if verb == 'revoke' or before and verb == 'release' and not number then
+        if verb == 'revoke' or before and verb == 'release' then
             code, value = delete(record)
             if code then
                 break
@@ -582,7 +581,7 @@ for i = 1, size, 3 do
         elseif before and verb == 'fence' then
             reply, code, value = reserve(counter, second, false, tonumber(number))
             if reply then
-                code, value = FENCED, 0
+                code, value = STORED, 0
             end
             break
         elseif before and verb == 'release_after' then

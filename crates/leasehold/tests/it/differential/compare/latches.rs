@@ -7,6 +7,7 @@ use leasehold_core::latch::{self, LatchRecord};
 use leasehold_sim::history::{AnnotationOp, LatchOp, Shape};
 
 use super::{Played, Player};
+use crate::readings::Readings as _;
 
 /// Checks that an operation on a lock was refused because its name is used as a latch.
 pub(super) fn refused(op: &dyn Debug, reply: &dyn Debug) -> Result<(), String> {
@@ -68,7 +69,7 @@ impl Player<'_> {
                 "{op:?} at {now:?} had the result {found:?}, not {expected:?}"
             ));
         }
-        let observed = store.observe_latch(key).await.map(|it| it.latch);
+        let observed = store.watch_latch(key).await;
         let expected = latch.as_ref().map(LatchRecord::status);
         match observed {
             Ok(found) if !is_held && found == expected => Ok(()),
@@ -112,7 +113,7 @@ impl Player<'_> {
         for Played { key, latch, .. } in &mut self.names {
             if latch.as_ref().is_some_and(|latch| !latch.is_kept(now)) {
                 // The reading expires it.
-                drop(self.target.store.observe_latch(key).await);
+                drop(self.target.store.watch_latch(key).await);
                 *latch = None;
             }
         }

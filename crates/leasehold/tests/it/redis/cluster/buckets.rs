@@ -5,6 +5,7 @@ use leasehold::store::Keyspace;
 
 use super::*;
 use crate::leftovers;
+use crate::readings::Readings as _;
 
 const NAMES: u64 = 60;
 
@@ -47,7 +48,7 @@ async fn the_names_of_a_bucket_travel_together() {
         assert_eq!(counted(), calls, "{namespace}");
         assert_eq!(apply_all(&*store, &space, renew).await, all("applied"));
         assert_eq!(counted(), calls, "{namespace}");
-        let releases = |name: &str, nth| release(name, nth, 0);
+        let releases = |name: &str, nth| release(name, nth);
         assert_eq!(apply_all(&*store, &space, releases).await, all("released"));
         assert_eq!(counted(), calls, "{namespace}");
     }
@@ -65,7 +66,7 @@ async fn names_that_end_like_a_suffix_share_a_bucket_and_no_key() {
             &send(&*store, within(&space, wait(name, 2))).await
         ));
     }
-    let listed = store.list(&space).await.unwrap();
+    let listed = store.held(&space).await.unwrap();
     let listed: Vec<_> = listed.iter().map(|entry| entry.key.name.as_str()).collect();
     assert_eq!(listed, names);
     let tag = cluster.slot_of("0");
@@ -108,7 +109,7 @@ async fn a_bucket_that_moves_is_decided_name_by_name() {
     };
     let batch = vec![acquire("held", 1), acquire("moved", 1), acquire("used", 1)];
     assert_eq!(words(&apply(batch).await), "granted granted granted");
-    apply(vec![release("used", 1, 0)]).await;
+    apply(vec![release("used", 1)]).await;
     let slot = cluster.slot_of("0");
     let moving = cluster.begin_to_move(slot, (cluster.master_of(slot) + 1) % 3);
     let record = |name: &str| leftovers::record_key(&space.key(Name::parse(name).unwrap()));
@@ -133,11 +134,7 @@ async fn a_bucket_that_moves_is_decided_name_by_name() {
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         assert!(error.to_string().contains("being migrated"), "{error}");
     }
-    let batch = vec![
-        release("moved", 1, 0),
-        acquire("moved", 3),
-        release("new", 1, 0),
-    ];
+    let batch = vec![release("moved", 1), acquire("moved", 3), release("new", 1)];
     assert_eq!(words(&apply(batch).await), "released granted released");
 
     while moving.move_keys(10) > 0 {}
@@ -146,10 +143,6 @@ async fn a_bucket_that_moves_is_decided_name_by_name() {
         words(&apply(vec![renew("held", 1), renew("moved", 3)]).await),
         "applied applied"
     );
-    let batch = vec![
-        acquire("held", 2),
-        release("held", 1, 0),
-        acquire("used", 2),
-    ];
+    let batch = vec![acquire("held", 2), release("held", 1), acquire("used", 2)];
     assert_eq!(words(&apply(batch).await), "refused released granted");
 }

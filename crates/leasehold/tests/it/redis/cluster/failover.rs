@@ -150,7 +150,15 @@ async fn a_stopped_master_delays_no_other_shard() {
     tokio::task::block_in_place(|| cluster.settled());
     // It is a replica now, and redirects requests.
     for (_, guard) in &scenario.guards {
-        let found = client.mutex(guard.name()).unwrap().holder().await.unwrap();
+        let mutex = client.mutex(guard.name()).unwrap();
+        // It may still be synchronizing.
+        let read = async || loop {
+            match mutex.holder().await {
+                Err(error) if error.is_transient() => {}
+                found => return found.unwrap(),
+            }
+        };
+        let found = tokio::time::timeout(LONG, read()).await.unwrap();
         let held = found.is_some_and(|holder| holder.lease == guard.lease_id());
         assert!(held || guard.state().is_lost(), "{}", guard.name());
     }

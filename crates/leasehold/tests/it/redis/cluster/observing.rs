@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::leftovers::record_key;
+use crate::readings::{Observation, Readings as _};
 use crate::redis::annotations::{VALUE, annotate};
 use crate::redis::observing::{noticed, observe, until_held_by};
-use leasehold::store::Observation;
 
 /// A name of a free lock has no keys whose migration a node could report.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,7 +96,7 @@ async fn an_observer_goes_on_after_a_failover() {
         let observing = until_held_by(&*store, &key, lease(number));
         let acquiring = eventually_applied(&*other, acquire("a", number));
         tokio::join!(observing, acquiring);
-        eventually_applied(&*other, release("a", number, 0)).await;
+        eventually_applied(&*other, release("a", number)).await;
     }
 }
 

@@ -3,6 +3,7 @@
 use leasehold::ErrorKind;
 
 use super::*;
+use crate::readings::Readings as _;
 
 const RECORD: &str = "app:{t:a}";
 
@@ -30,15 +31,15 @@ async fn a_slot_that_has_moved_is_followed() {
     let before = granted(&*store, acquire("a", 1)).await;
     let shard = store.shard(&key("a"));
     cluster.move_slot(slot, to);
-    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
     assert_eq!(errors(&cluster, from, "MOVED"), 1);
     assert_ne!(store.shard(&key("a")), shard);
-    assert_eq!(applied(&*store, release("a", 1, 0)).await, RELEASED);
+    assert_eq!(applied(&*store, release("a", 1)).await, Outcome::Released);
     assert!(granted(&*store, acquire("a", 2)).await > before);
     // The slot map is up to date.
     assert_eq!(errors(&cluster, from, "MOVED"), 1);
     cluster.move_slot(slot, from);
-    assert_eq!(applied(&*store, renew("a", 2)).await, Outcome::Renewed);
+    assert_eq!(applied(&*store, renew("a", 2)).await, Outcome::Kept);
     assert_eq!(store.shard(&key("a")), shard);
 }
 
@@ -50,15 +51,15 @@ async fn a_new_record_in_a_moving_slot_is_created_at_its_new_node() {
     assert!(errors(&cluster, from, "ASK") > 0);
     let count = ["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()];
     assert_eq!(cluster.nodes()[to].cli(&count), "2");
-    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
     assert!(is_refused(&send(&*store, acquire("a", 2)).await));
     let entry = store.inspect(&key("a")).await.unwrap().unwrap();
     assert_eq!(entry.lease, lease(1));
     // A batch of one slot is applied there in its order.
-    let batch = vec![release("a", 1, 0), acquire("a", 3), acquire("a", 4)];
+    let batch = vec![release("a", 1), acquire("a", 3), acquire("a", 4)];
     assert_eq!(words(&store.apply(batch).await), "released granted refused");
     moving.end();
-    assert_eq!(applied(&*store, renew("a", 3)).await, Outcome::Renewed);
+    assert_eq!(applied(&*store, renew("a", 3)).await, Outcome::Kept);
 }
 
 /// Its record and counter are on one side, and a node refuses calls that name a missing key as well.
@@ -67,16 +68,16 @@ async fn a_lock_with_keys_on_both_sides_can_only_be_renewed() {
     let (cluster, store, slot, _, to) = scenario().await;
     granted(&*store, acquire("a", 1)).await;
     let moving = cluster.begin_to_move(slot, to);
-    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
     let error = rejected(&*store, acquire("a", 2)).await;
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(error.to_string().contains("being migrated"), "{error}");
     moving.move_these(&[RECORD]);
     // The record is there, the counter still here.
-    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
-    rejected(&*store, release("a", 1, 0)).await;
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
+    rejected(&*store, release("a", 1)).await;
     assert_eq!(moving.move_keys(10), 1);
-    assert_eq!(applied(&*store, release("a", 1, 0)).await, RELEASED);
+    assert_eq!(applied(&*store, release("a", 1)).await, Outcome::Released);
     moving.end();
     granted(&*store, acquire("a", 2)).await;
 }
@@ -89,12 +90,12 @@ async fn a_short_move_is_waited_for() {
     let moving = cluster.begin_to_move(slot, to);
     let releasing = {
         let store = Arc::clone(&store);
-        tokio::spawn(async move { applied(&*store, release("a", 1, 0)).await })
+        tokio::spawn(async move { applied(&*store, release("a", 1)).await })
     };
     let from = cluster.master_of(slot);
     let refused = async || errors(&cluster, from, "TRYAGAIN") > 0;
     eventually_async(SOON, refused).await;
     moving.move_keys(10);
     moving.end();
-    assert_eq!(releasing.await.unwrap(), RELEASED);
+    assert_eq!(releasing.await.unwrap(), Outcome::Released);
 }

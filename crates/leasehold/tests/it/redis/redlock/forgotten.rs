@@ -39,7 +39,7 @@ pub(super) async fn eventually_acquire(
         number += 1;
         match try_acquire(store, lasting(acquire(name, number), longest)).await {
             Some(first) => token = first,
-            None => drop(send(store, release(name, number, 0)).await),
+            None => drop(send(store, release(name, number)).await),
         }
         token > 0
     })
@@ -68,7 +68,7 @@ pub(super) async fn kept_out(
         number += 1;
         let other = try_acquire(store, lasting(acquire("a", number), longest)).await;
         assert!(other.is_none() || over(), "two holders: {other:?}");
-        drop(send(store, release("a", number, 0)).await);
+        drop(send(store, release("a", number)).await);
         assert!(!is_admitted(master, "app") || over());
     }
 }
@@ -90,7 +90,7 @@ async fn two_majorities_by_one_that_forgets(restarted: bool) {
     let (mut number, mut first) = eventually_acquire(&*a, "a", LONGEST).await;
     // The largest token is set ahead. This one must be larger than what was known before.
     while first <= floor {
-        drop(send(&*a, release("a", number, 0)).await);
+        drop(send(&*a, release("a", number)).await);
         (number, first) = eventually_acquire(&*a, "a", LONGEST).await;
     }
     let granted_at = Instant::now();
@@ -126,7 +126,7 @@ pub(super) async fn eventually_admitted(
 /// Acquires and releases a lock.
 pub(super) async fn works_again(store: &dyn Store, longest: Duration) {
     let (number, _) = eventually_acquire(store, "works", longest).await;
-    drop(send(store, release("works", number, 0)).await);
+    drop(send(store, release("works", number)).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -133,19 +133,19 @@ async fn a_renewal_restores_no_lease_that_was_released() {
     .await;
     eventually_async(LONG, async || (0..3).all(exists)).await;
     // Then all of them know the script.
-    assert_eq!(store.apply(renew("a", 1)).await, Outcome::Renewed);
+    assert_eq!(store.apply(renew("a", 1)).await, Outcome::Kept);
     far.masters.server(2).cli(&["DEL", &record]);
     far.proxies[..2]
         .iter()
         .for_each(|proxy| proxy.hold(Way::ToClient));
     let renewed = store.apply(renew("a", 1));
-    let released = store.apply(release("a", 1, 0));
+    let released = store.apply(release("a", 1));
     let both_are_applied = async {
         eventually_async(LONG, async || !exists(0) && !exists(1)).await;
         far.proxies[..2].iter().for_each(Proxy::go_on);
     };
     let (renewed, _, ()) = tokio::join!(biased; renewed, released, both_are_applied);
-    assert_eq!(renewed, Outcome::Renewed);
+    assert_eq!(renewed, Outcome::Kept);
     // What restores the lease would have been sent before this.
     store.acquire("b", 2).await;
     let last = far.masters.server(2);

@@ -40,10 +40,12 @@ async fn an_acquisition_is_one_call_of_each_master() {
     for _ in 0..ACQUISITIONS {
         lock(&client, "a").await.release().await.unwrap();
     }
-    let everywhere = vec![ACQUISITIONS; 5];
-    eventually_async(LONG, async || far.counted("release") == everywhere).await;
-    assert_eq!(far.counted("propose"), everywhere);
-    // On a busy machine a proposal may be late.
+    let each = |requests: &usize| *requests >= ACQUISITIONS;
+    eventually_async(LONG, async || far.counted("release").iter().all(each)).await;
+    // On a busy machine a proposal may be late, and a reply may miss its time.
+    let proposed = far.counted("propose");
+    let repeated = |requests: &usize| each(requests) && *requests < ACQUISITIONS * 5 / 4;
+    assert!(proposed.iter().all(repeated), "{proposed:?}");
     let written = far.counted("fence");
     let few = ACQUISITIONS / 2;
     assert!(
@@ -132,6 +134,6 @@ async fn a_block_is_proposed() {
             .filter(|server| counter(server, "app:{t:a}") == last)
             .count();
         assert!(ends >= 2, "{ends}");
-        drop(send(&*store, release("a", number, 0)).await);
+        drop(send(&*store, release("a", number)).await);
     }
 }

@@ -3,6 +3,7 @@
 use leasehold_core::Loss;
 
 use super::*;
+use crate::readings::Readings as _;
 use crate::redis::annotations::{VALUE, annotate};
 use crate::redis::observing::{noticed, observe, until_held_by};
 
@@ -21,7 +22,7 @@ async fn acquired(store: &dyn Store, after: u64) -> u64 {
         if is_granted(&send(store, acquiring).await) {
             return true;
         }
-        send(store, release("a", number, 0)).await;
+        send(store, release("a", number)).await;
         false
     })
     .await;
@@ -59,7 +60,10 @@ async fn a_majority_stores_and_shows_a_value() {
     assert_eq!(write("11 eleven").await, Ok(()));
     let observation = observe(&*other, &key).await;
     // The first change at any master is noticed, and then the reader sees the rest.
-    assert_eq!(applied(&*store, release("a", first, 0)).await, RELEASED);
+    assert_eq!(
+        applied(&*store, release("a", first)).await,
+        Outcome::Released
+    );
     noticed(observation).await;
     eventually_async(SOON, async || observe(&*other, &key).await.holder.is_none()).await;
     assert_eq!(write("late").await, Err(Loss::Free));

@@ -1,6 +1,7 @@
 //! Observers live through failovers.
 
 use super::*;
+use crate::readings::Readings as _;
 use crate::redis::annotations::{VALUE, annotate};
 use crate::redis::observing::{noticed, observe, until_held_by};
 

@@ -79,7 +79,7 @@ async fn a_grant_there_is_not_notified() {
     waiter.until_interrupted().await;
     set.servers()[old].cont();
     eventually_async(SOON, async || {
-        let released = send(&*holder.store, holder.own(release("a", 1, 0))).await;
+        let released = send(&*holder.store, holder.own(release("a", 1))).await;
         outcome(&released).is_some()
     })
     .await;

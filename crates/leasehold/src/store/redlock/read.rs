@@ -1,0 +1,375 @@
+//! Reads the state of names at all masters: no rule depends on it. A majority decides.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::select_all;
+use leasehold_core::quorum::Size;
+use leasehold_core::{Annotation, AnnotationKind, LeaseId, Proclamation, Token};
+use tokio::sync::oneshot;
+
+use super::fan_out::{WaitLimits, fan_out};
+use super::master::Master;
+use super::tally::no_quorum;
+use crate::store::api::{Changed, HolderInfo, Page, Parts, Query, Store, View};
+use crate::{Error, ErrorKind, Result};
+
+/// A silent master delays the result for so long.
+const LIMITS: WaitLimits = WaitLimits {
+    majority: None,
+    others: Duration::from_millis(250),
+};
+
+/// The reply to a query about names or a client.
+pub(super) async fn page(nodes: &[Arc<Master>], size: Size, query: Query) -> Result<Page> {
+    let query = match query {
+        // The masters have no queues.
+        Query::Name {
+            key,
+            parts: Parts::Waiters,
+            watch,
+        } => Query::Name {
+            key,
+            parts: Parts::Holder,
+            watch,
+        },
+        query => query,
+    };
+    let calls = nodes.iter().map(|node| node.store.read(query.clone()));
+    let (pages, errors) = replies(size, fan_out(calls, size, LIMITS).await)?;
+    match query {
+        Query::Name { .. } => name(size, pages, &errors),
+        Query::Names(_) => Ok(Page::listed(listed(size, pages))),
+        // It is written at all of them.
+        Query::Client(..) => Ok(Page {
+            client: pages.into_iter().find_map(|page| page.client),
+            ..Page::default()
+        }),
+        Query::Completions(_) | Query::Durability(_) => Ok(Page::default()),
+    }
+}
+
+/// The state of a name at a majority. An error if the holder depends on masters that did not reply.
+fn name(size: Size, pages: Vec<Page>, errors: &[Error]) -> Result<Page> {
+    let (mut views, mut changes) = (Vec::new(), Vec::new());
+    for page in pages {
+        views.extend(page.views);
+        changes.extend(page.changed);
+    }
+    let leases: Vec<_> = views.iter().map(lease).collect();
+    if is_open(size, &leases) {
+        return Err(no_quorum(size, errors, None));
+    }
+    let majority = size.majority();
+    let revoked = revoked(&views, majority);
+    let now = views.iter().filter_map(|view| view.now).max();
+    let held = held(size, &views);
+    let holder = held.as_ref().and_then(lease);
+    let annotation = value(&views, holder);
+    let Some(first) = views.into_iter().next() else {
+        return Ok(Page::default());
+    };
+    let view = held.unwrap_or_else(|| View::of(first.key));
+    Ok(Page::of(
+        View {
+            now,
+            revoked,
+            annotations: annotation.into_iter().collect(),
+            ..view
+        },
+        first_of(changes, majority),
+    ))
+}
+
+/// The locks that are held at a majority of all masters, by name, as far as the masters replied.
+fn listed(size: Size, pages: Vec<Page>) -> Vec<View> {
+    let mut names = BTreeMap::<_, Vec<View>>::new();
+    for view in pages.into_iter().flat_map(|page| page.views) {
+        names.entry(view.key.name.clone()).or_default().push(view);
+    }
+    let held = names.into_values().filter_map(|views| held(size, &views));
+    held.collect()
+}
+
+fn lease(view: &View) -> Option<LeaseId> {
+    view.holder.as_ref().map(|holder| holder.lease)
+}
+
+/// The replies, of at least a majority, and the errors of the others.
+pub(super) fn replies<T>(
+    size: Size,
+    results: Vec<Option<Result<T>>>,
+) -> Result<(Vec<T>, Vec<Error>)> {
+    let (mut replies, mut errors) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Some(Ok(reply)) => replies.push(reply),
+            Some(Err(error)) => errors.push(error),
+            None => errors.push(Error::new(
+                ErrorKind::Unreachable,
+                "a master did not reply in time",
+            )),
+        }
+    }
+    if replies.len() < size.majority() {
+        return Err(no_quorum(size, &errors, None));
+    }
+    Ok((replies, errors))
+}
+
+/// Whether a lease has no majority among the replies, but could have one with the masters that did not reply.
+pub(super) fn is_open(size: Size, replies: &[Option<LeaseId>]) -> bool {
+    let silent = size.masters() - replies.len();
+    let mut leases = BTreeMap::<LeaseId, usize>::new();
+    for lease in replies.iter().flatten() {
+        *leases.entry(*lease).or_default() += 1;
+    }
+    let most = leases.into_values().max().unwrap_or_default();
+    most > 0 && most < size.majority() && most + silent >= size.majority()
+}
+
+/// The state of a lock whose lease a majority has. It expires when the majority expires. Its hold count is the one that a
+/// majority has at least: a master that was unreachable may have missed a change.
+fn held(size: Size, views: &[View]) -> Option<View> {
+    let mut leases = BTreeMap::<LeaseId, Vec<(&View, &HolderInfo)>>::new();
+    for view in views {
+        if let Some(holder) = &view.holder {
+            leases.entry(holder.lease).or_default().push((view, holder));
+        }
+    }
+    let mut held = leases
+        .into_values()
+        .find(|held| held.len() >= size.majority())?;
+    held.sort_by_key(|(_, holder)| std::cmp::Reverse(holder.time_left));
+    let (view, last) = *held.get(size.majority() - 1)?;
+    let mut counts: Vec<_> = held.iter().map(|(_, holder)| holder.count).collect();
+    counts.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
+    // A master may have a larger one, from a grant that won no majority.
+    let tokens: Vec<_> = held.iter().filter_map(|(view, _)| view.token).collect();
+    let alike = |token: &Token| tokens.iter().filter(|other| *other == token).count();
+    Some(View {
+        holder: Some(HolderInfo {
+            lease: last.lease,
+            count: *counts.get(size.majority() - 1)?,
+            time_left: last.time_left,
+            client: held.iter().find_map(|(_, holder)| holder.client.clone()),
+        }),
+        token: tokens
+            .iter()
+            .copied()
+            .max_by_key(|token| (alike(token), *token)),
+        ..View::of(view.key.clone())
+    })
+}
+
+/// The lease that has lost its majority by a revocation: with the masters that have revoked it, it would have one.
+fn revoked(views: &[View], majority: usize) -> Option<LeaseId> {
+    let masters = |lease: &LeaseId| {
+        let had = |view: &&View| view.revoked == Some(*lease) || self::lease(view) == Some(*lease);
+        views.iter().filter(had).count()
+    };
+    let mut leases = views.iter().filter_map(|view| view.revoked);
+    leases.find(|lease| masters(lease) >= majority)
+}
+
+/// The value of the holder, or without one of the last leader. A leader is held by a majority before it writes, so each
+/// copy is that of a leader. The latest value of that leader counts, as a master may have missed it.
+fn value(views: &[View], holder: Option<LeaseId>) -> Option<(AnnotationKind, Annotation)> {
+    let mut copies = BTreeMap::new();
+    for copy in views.iter().flat_map(|view| &view.annotations) {
+        let (_, it) = copy;
+        let number = Proclamation::parse(&it.text).map(|value| value.number);
+        let rank = (Some(it.lease) == holder, it.token, number);
+        copies.insert(rank, copy);
+    }
+    let (_, latest) = copies.pop_last()?;
+    Some(latest.clone())
+}
+
+/// The first change at any master. `None` if too few masters report changes: a majority could change without them.
+fn first_of(changes: Vec<Changed>, majority: usize) -> Option<Changed> {
+    let runtime = tokio::runtime::Handle::try_current().ok();
+    let runtime = runtime.filter(|_| changes.len() >= majority)?;
+    let (mut sender, changed) = oneshot::channel();
+    runtime.spawn(async move {
+        tokio::select! {
+            // The sender is dropped, which is a change as well.
+            _ = select_all(changes) => {}
+            () = sender.closed() => {}
+        }
+    });
+    Some(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::api::fixture;
+
+    fn view(lease: Option<u64>, count: u32) -> View {
+        View {
+            holder: lease.map(|number| HolderInfo {
+                lease: fixture::lease(number),
+                count,
+                time_left: Duration::from_secs(u64::from(count)),
+                client: None,
+            }),
+            ..View::of(fixture::key("n"))
+        }
+    }
+
+    #[test]
+    fn a_hold_count_is_what_a_majority_has_at_least() {
+        let size = Size::new(3).unwrap();
+        let count = |counts: &[u32]| {
+            let views: Vec<_> = counts.iter().map(|count| view(Some(1), *count)).collect();
+            Some(held(size, &views)?.holder?.count)
+        };
+        assert_eq!(count(&[1, 1, 2]), Some(1));
+        assert_eq!(count(&[2, 1, 2]), Some(2));
+        assert_eq!(count(&[1, 3]), Some(1));
+        assert_eq!(count(&[3]), None);
+    }
+
+    #[test]
+    fn a_lock_is_free_only_if_silent_masters_could_not_make_it_a_majority() {
+        let is_open =
+            |masters, replies: &[Option<LeaseId>]| is_open(Size::new(masters).unwrap(), replies);
+        let [x, y] = [1, 2].map(|number| Some(fixture::lease(number)));
+        assert!(is_open(3, &[x, None]));
+        assert!(is_open(3, &[x, y]));
+        assert!(!is_open(3, &[x, x]));
+        assert!(!is_open(3, &[None, None]));
+        assert!(!is_open(3, &[x, y, None]));
+        assert!(!is_open(5, &[x, y, None, None]));
+        assert!(is_open(5, &[x, x, None, None]));
+    }
+
+    /// The holder and the lease and the text of the annotation at one master.
+    fn at_master(holder: Option<u64>, value: Option<(u64, &str)>) -> View {
+        let annotation = value.map(|(number, text)| Annotation {
+            lease: fixture::lease(number),
+            token: Token::new(number).unwrap(),
+            text: text.into(),
+        });
+        View {
+            annotations: annotation
+                .map(|annotation| (AnnotationKind::Value, annotation))
+                .into_iter()
+                .collect(),
+            ..view(holder, 1)
+        }
+    }
+
+    fn combined(views: impl IntoIterator<Item = View>) -> View {
+        let pages = views.into_iter().map(|view| Page::of(view, None));
+        let page = name(Size::new(3).unwrap(), pages.collect(), &[]).unwrap();
+        page.views.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn a_value_is_that_of_the_holder_or_of_the_last_leader() {
+        let (old, new) = (Some((1, "9 old")), Some((2, "2 new")));
+        let later = Some((2, "10 later"));
+        for (masters, holder, text) in [
+            ([(None, None), (None, None), (None, None)], None, None),
+            ([(Some(1), old), (Some(1), old), (None, None)], Some(1), old),
+            // A minority has missed the end of the former term.
+            (
+                [(Some(1), old), (Some(2), new), (Some(2), new)],
+                Some(2),
+                new,
+            ),
+            (
+                [(Some(2), old), (Some(2), old), (Some(2), new)],
+                Some(2),
+                new,
+            ),
+            (
+                [(Some(2), new), (Some(2), new), (Some(2), later)],
+                Some(2),
+                later,
+            ),
+            (
+                [(Some(2), later), (Some(2), later), (Some(2), new)],
+                Some(2),
+                later,
+            ),
+            (
+                [(Some(3), new), (Some(3), old), (Some(3), old)],
+                Some(3),
+                new,
+            ),
+            ([(None, old), (None, old), (None, new)], None, new),
+            // No majority holds it.
+            ([(Some(1), old), (Some(2), new), (None, old)], None, new),
+        ] {
+            let found = combined(masters.map(|(holder, value)| at_master(holder, value)));
+            let leases = lease(&found).map(|lease| lease.number);
+            let found = (leases, found.annotation().map(|it| &*it.text));
+            let text = text.map(|(_, text)| text);
+            assert_eq!(found, (holder, text), "{masters:?}");
+        }
+    }
+
+    /// Also while the other masters have not applied it yet. A revocation at a minority ends no lease: if its holder
+    /// releases it later, it was released.
+    #[test]
+    fn a_lease_is_revoked_if_that_has_ended_its_majority() {
+        let at_master = |(holder, revoked): (Option<u64>, Option<u64>)| View {
+            revoked: revoked.map(fixture::lease),
+            ..at_master(holder, None)
+        };
+        for (masters, expected) in [
+            (vec![(None, None), (None, None), (None, None)], None),
+            (
+                vec![(None, Some(1)), (None, Some(1)), (None, Some(1))],
+                Some(1),
+            ),
+            (
+                vec![(None, Some(1)), (None, Some(1)), (None, None)],
+                Some(1),
+            ),
+            (
+                vec![(None, Some(1)), (Some(1), None), (None, None)],
+                Some(1),
+            ),
+            (
+                vec![(Some(2), Some(1)), (Some(2), Some(1)), (Some(1), None)],
+                Some(1),
+            ),
+            (vec![(None, Some(1)), (None, None), (None, None)], None),
+            (vec![(None, Some(1)), (None, Some(2)), (None, None)], None),
+            (
+                vec![(Some(2), Some(1)), (Some(2), Some(2)), (None, Some(2))],
+                Some(2),
+            ),
+            // One of them did not reply.
+            (vec![(None, Some(1)), (None, Some(1))], Some(1)),
+        ] {
+            let views: Vec<_> = masters.iter().copied().map(at_master).collect();
+            let found = revoked(&views, 2);
+            assert_eq!(found, expected.map(fixture::lease), "{masters:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_change_at_any_master_counts_if_a_majority_reports_changes() {
+        let observed = |changes: usize| {
+            let channels = (0..changes).map(|_| oneshot::channel::<()>());
+            let (senders, changes): (Vec<_>, Vec<_>) = channels.unzip();
+            (senders, first_of(changes, 2))
+        };
+        assert!(observed(1).1.is_none());
+        let (mut senders, changed) = observed(2);
+        let _ = senders.remove(1).send(());
+        // Completed or dropped.
+        let _ = changed.unwrap().await;
+        let (senders, changed) = observed(3);
+        drop(changed);
+        for mut sender in senders {
+            sender.closed().await;
+        }
+    }
+}

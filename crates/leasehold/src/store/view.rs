@@ -1,0 +1,215 @@
+//! What a store reads: the state of a name, the names in a keyspace, a client.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_core::{
+    Annotation, AnnotationKind, ClientId, LatchStatus, LeaseId, StoreTime, Token,
+};
+use tokio::sync::oneshot;
+
+use super::key::{Key, Keyspace};
+use crate::Durability;
+
+/// What is read. No query changes a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// The state of one name: one view.
+    Name {
+        /// The name.
+        key: Key,
+        /// The parts of its state that are read.
+        parts: Parts,
+        /// Whether the next change of these parts is notified, if the store can do that. See [`Page::changed`].
+        watch: bool,
+    },
+    /// The locks that are held in a keyspace with their waiters, ordered by name. This is not a snapshot: locks may be
+    /// acquired and released meanwhile.
+    Names(Keyspace),
+    /// The annotations in a keyspace other than values of leaders, ordered by name and kind: one view for each.
+    Completions(Keyspace),
+    /// The client info of a client, whether it holds a lock or not.
+    Client(Keyspace, ClientId),
+    /// Nothing, but it fails if the store cannot provide a durability at this moment:
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if it never can,
+    /// [`ErrorKind::NotReplicated`](crate::ErrorKind::NotReplicated) if it has too few replicas.
+    Durability(Durability),
+}
+
+/// The parts of the state of a name. The others are empty in its [`View`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Parts {
+    /// The holder and the last token.
+    Lease,
+    /// The client info of the holder, too.
+    Holder,
+    /// The waiters and their client info, too.
+    Waiters,
+    /// The holder and one annotation.
+    Annotation(AnnotationKind),
+    /// The holder, the time, the number of waiters, the last revocation and one annotation.
+    State(AnnotationKind),
+    /// The status of a latch.
+    Latch,
+}
+
+/// The reply to a query.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// The states of the names.
+    pub views: Vec<View>,
+    /// The client info that was asked for. `None`: none is kept.
+    pub client: Option<ClientInfo>,
+    /// The next change of what was read. `None`: it was not asked for, or the store cannot push it, so the reader polls.
+    pub changed: Option<Changed>,
+}
+
+/// Completes, or is dropped by the store, when what was read has changed or may have changed. It may be spurious.
+///
+/// What ends by time is not a change: a lease by its ttl, for which its reader has a timer, a queue or an annotation.
+pub type Changed = oneshot::Receiver<()>;
+
+/// The state of a name, as a store has read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct View {
+    /// The name.
+    pub key: Key,
+    /// The store's time of the reading. `None`: it was not read.
+    pub now: Option<StoreTime>,
+    /// The lease that holds the lock. `None`: it is free.
+    pub holder: Option<HolderInfo>,
+    /// The last token of this name. `None` if the counter was lost.
+    pub token: Option<Token>,
+    /// How many leases wait in the queue of the store.
+    pub queue_length: usize,
+    /// These leases, the head first, of which at most the first [`WAITERS_MAX`](Self::WAITERS_MAX) are read. Empty if the
+    /// user may not read the queue.
+    pub waiters: Vec<WaiterInfo>,
+    /// The lease that was revoked last, unless that is longer ago than
+    /// [`REVOCATION_RETENTION`](leasehold_core::lock_event::REVOCATION_RETENTION).
+    pub revoked: Option<LeaseId>,
+    /// Its annotations that were read.
+    pub annotations: Vec<(AnnotationKind, Annotation)>,
+    /// The status of a latch. `None`: it has no record.
+    pub latch: Option<LatchStatus>,
+}
+
+impl View {
+    /// How many waiters of a lock are read at most.
+    pub const WAITERS_MAX: usize = 1_000;
+
+    /// The state of a name of which nothing is known.
+    #[must_use]
+    pub const fn of(key: Key) -> Self {
+        Self {
+            key,
+            now: None,
+            holder: None,
+            token: None,
+            queue_length: 0,
+            waiters: Vec::new(),
+            revoked: None,
+            annotations: Vec::new(),
+            latch: None,
+        }
+    }
+
+    /// The lease that holds the lock, and the time until it expires unless it is renewed.
+    #[must_use]
+    pub fn lease(&self) -> Option<(LeaseId, Duration)> {
+        let holder = self.holder.as_ref();
+        holder.map(|holder| (holder.lease, holder.time_left))
+    }
+
+    /// The only annotation that was read. `None`: none is kept.
+    #[must_use]
+    pub fn annotation(&self) -> Option<&Annotation> {
+        self.annotations.first().map(|(_, annotation)| annotation)
+    }
+}
+
+impl Page {
+    /// The state of one name.
+    pub(crate) fn of(view: View, changed: Option<Changed>) -> Self {
+        Self {
+            views: vec![view],
+            changed,
+            ..Self::default()
+        }
+    }
+
+    /// The states of many names.
+    pub(crate) fn listed(views: Vec<View>) -> Self {
+        Self {
+            views,
+            ..Self::default()
+        }
+    }
+}
+
+/// A lease that holds a lock, or keeps it taken for its minimum hold: see [`LeaseId::is_min_hold`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HolderInfo {
+    /// The lease.
+    pub lease: LeaseId,
+    /// The number of holds on it.
+    pub count: u32,
+    /// The time until it expires, unless it is renewed or released.
+    pub time_left: Duration,
+    /// The client that holds it. `None` if its client info is not written yet, or has expired.
+    pub client: Option<ClientInfo>,
+}
+
+/// A lease that waits for a lock in the queue of the store. The tasks of a client share one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaiterInfo {
+    /// The lease that waits.
+    pub lease: LeaseId,
+    /// The client that waits. `None` if its client info is not written yet, or has expired.
+    pub client: Option<ClientInfo>,
+}
+
+/// The client info of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientInfo {
+    /// The name of its machine.
+    pub host: String,
+    /// Its process id there.
+    pub pid: u32,
+    /// The program it runs.
+    pub program: String,
+    /// A text of the user's choice; may be empty.
+    pub label: String,
+    /// When it connected, by its own clock, to the millisecond.
+    pub since: SystemTime,
+}
+
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+impl ClientInfo {
+    /// `since` in milliseconds since the Unix epoch, as stores keep it.
+    pub(crate) fn since_millis(&self) -> u64 {
+        let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Sets `since` from milliseconds since the Unix epoch.
+    pub(crate) fn set_since_millis(&mut self, millis: u64) {
+        let since = UNIX_EPOCH.checked_add(Duration::from_millis(millis));
+        self.since = since.unwrap_or(UNIX_EPOCH);
+    }
+}
+
+impl Default for ClientInfo {
+    fn default() -> Self {
+        Self {
+            host: String::new(),
+            pid: 0,
+            program: String::new(),
+            label: String::new(),
+            since: UNIX_EPOCH,
+        }
+    }
+}
