@@ -4,6 +4,7 @@
 //! the time in and take the results out. So the same code runs in the memory store, inside a `SQLite`
 //! transaction, in the simulator and in the client, and the Redis script is compared with it.
 //!
+//! * [`record`]: what an operation does to the record of a name, whatever the kind of its lock.
 //! * [`mutex`]: what an operation does to the record of a lock, in a store.
 //! * [`quorum`]: the same over many masters.
 //! * [`queue`]: the waiters of a lock.
@@ -27,6 +28,7 @@ pub mod annotation;
 mod batching;
 pub mod contention;
 pub mod election;
+mod escape;
 pub mod holds;
 pub mod id;
 pub mod job;
@@ -39,6 +41,7 @@ pub mod name;
 pub mod policy;
 pub mod queue;
 pub mod quorum;
+pub mod record;
 pub mod release;
 pub mod schedule;
 pub mod shard_limiter;

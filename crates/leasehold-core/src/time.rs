@@ -104,6 +104,13 @@ impl StoreTime {
         Self(self.0.saturating_add(micros))
     }
 
+    /// The time a duration earlier, to the microsecond, not before the epoch.
+    #[must_use]
+    pub fn before_span(self, span: Duration) -> Self {
+        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(micros))
+    }
+
     /// The time from here to `later`, zero if `later` has passed.
     #[must_use]
     pub const fn until(self, later: Self) -> Duration {
@@ -298,5 +305,7 @@ mod tests {
             StoreTime::from_micros(u64::MAX).after(Ttl::MAX).as_micros(),
             u64::MAX
         );
+        let early = StoreTime::from_micros(3);
+        assert_eq!(early.before_span(Duration::MAX), StoreTime::default());
     }
 }

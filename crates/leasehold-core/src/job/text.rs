@@ -9,11 +9,13 @@
 //! text, `%`, white space and control characters are written by their bytes, such as `%25`. A reader ignores fields that it does not know, so a
 //! field that must not be ignored needs another version.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use super::{Completion, Period, Slots};
 use crate::annotation::ANNOTATION_BYTES_MAX;
+use crate::escape::Extent;
 use crate::time::StoreTime;
 
 /// The version that is written, and the only one that is read.
@@ -84,8 +86,8 @@ impl Completion {
             ("program", &self.program, PROGRAM_BYTES_MAX),
             ("label", &self.label, LABEL_BYTES_MAX),
         ] {
-            let value = escape(cut(value, bytes_max));
-            text.push_str(&format!(" {field}={value}"));
+            text.push_str(&format!(" {field}="));
+            Extent::Word.escape(cut(value, bytes_max), &mut text);
         }
         text
     }
@@ -194,30 +196,6 @@ fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
-/// Writes characters that would end a word or a line as the bytes of their UTF-8, such as `%20`.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c == '%' || c.is_whitespace() || c.is_control() {
-            let mut buffer = [0; 4];
-            let bytes = c.encode_utf8(&mut buffer).bytes();
-            escaped.extend(bytes.map(|byte| format!("%{byte:02X}")));
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped
-}
-
 fn unescape(text: &str) -> Option<String> {
-    let mut pieces = text.split('%');
-    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
-    for piece in pieces {
-        let (digits, rest) = piece.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend(rest.bytes());
-    }
-    let unescaped = String::from_utf8(bytes).ok()?;
-    // Each text has one form.
-    (escape(&unescaped) == text).then_some(unescaped)
+    Extent::Word.unescape(text).map(Cow::into_owned)
 }

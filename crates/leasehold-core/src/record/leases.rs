@@ -1,0 +1,353 @@
+//! The operations of holders: acquire, renew, release. The kinds of locks differ only in the kind, the weight and the limit
+//! of a claim.
+
+use std::num::NonZeroU32;
+
+use super::Transaction;
+use super::notes::Decision;
+use super::op::{Acquire, Mismatch, NewNote, Notice, Outcome, Whom};
+use super::rows::{Body, Change, Claim, Head, Holder, Kind, LeaseKind, Leases, Part, Row};
+use super::source::{Source, Stop};
+use crate::id::LeaseId;
+use crate::lock_event::REVOCATION_RETENTION;
+use crate::mutex::Loss;
+use crate::time::Ttl;
+use crate::token::{self, Token, TokenCount};
+
+impl<S: Source> Transaction<'_, S> {
+    /// Earlier waiters come first. Then a holder gets its grant again, a needless request ends, and any other request is
+    /// granted or refused.
+    pub(super) fn acquire(&mut self, request: &Acquire) -> Result<Outcome, Stop> {
+        if let Err(mismatch) = open(&mut self.head, request.claim) {
+            return Ok(Outcome::Mismatch(mismatch));
+        }
+        self.serve(Some(request.lease))?;
+        match self.holder(request.lease)? {
+            // It does not wait: its own grant would overwrite its minimum hold.
+            Some(holder) if holder.is_reserved => Ok(self.refused(None)),
+            Some(holder) => self.acquire_again(holder, request),
+            None => self.acquire_anew(request),
+        }
+    }
+
+    /// The same grant: its weight, its tokens and its request time stay.
+    fn acquire_again(&mut self, holder: Holder, request: &Acquire) -> Result<Outcome, Stop> {
+        let condition = self.condition(request.unless.as_ref(), holder.requested_at);
+        let run = match self.decide(condition.as_ref())? {
+            Decision::Run(run) => run,
+            Decision::Complete(_) => None,
+        };
+        self.store_holder(Holder {
+            count: request.count,
+            end: self.environment.end(request.ttl, Some(holder.end)),
+            ..holder
+        });
+        let first = holder.first;
+        Ok(Outcome::Granted { first, run })
+    }
+
+    fn acquire_anew(&mut self, request: &Acquire) -> Result<Outcome, Stop> {
+        let waiter = self.waiter(request.lease)?;
+        let condition = match &waiter {
+            Some(waiter) => waiter.condition.clone(),
+            None => self.condition(request.unless.as_ref(), None),
+        };
+        let run = match self.decide(condition.as_ref())? {
+            Decision::Run(run) => run,
+            Decision::Complete(note) => {
+                self.leave(waiter.as_ref());
+                return Ok(Outcome::Complete(note));
+            }
+        };
+        let before = self.waiters_before(waiter.as_ref())?;
+        // The first waiter fits, but the counter is at its end.
+        if self.progress.exhausted {
+            return Ok(Outcome::Exhausted);
+        }
+        if before > 0 || !self.has_room(request.claim.weight()) {
+            if request.wait {
+                self.join(request, waiter.as_ref(), condition);
+            }
+            return Ok(self.refused(request.wait.then_some(before)));
+        }
+        // Not behind the store's time, so that tokens grow also where the counter was lost.
+        let proposal = request.proposal.max(Token::at(self.environment.now));
+        let Some(first) = self.reserve_tokens(proposal, request.tokens) else {
+            return Ok(Outcome::Exhausted);
+        };
+        self.leave(waiter.as_ref());
+        self.admit(Holder {
+            lease: request.lease,
+            is_reserved: false,
+            count: request.count,
+            weight: request.claim.weight(),
+            first,
+            requested_at: run.map(|run| run.requested_at),
+            end: self.environment.end(request.ttl, None),
+        });
+        Ok(Outcome::Granted { first, run })
+    }
+
+    fn refused(&self, queue_position: Option<u32>) -> Outcome {
+        let earliest = self.leases().and_then(|leases| leases.earliest);
+        Outcome::Refused {
+            time_left: earliest.map(|end| self.environment.time_left(end)),
+            queue_position,
+        }
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        lease: LeaseId,
+        ttl: Ttl,
+        count: Option<NonZeroU32>,
+    ) -> Result<Outcome, Stop> {
+        let Some(holder) = self.active_holder(lease)? else {
+            return self.lost(lease);
+        };
+        self.store_holder(Holder {
+            count: count.unwrap_or(holder.count),
+            end: self.environment.end(ttl, Some(holder.end)),
+            ..holder
+        });
+        Ok(Outcome::Kept)
+    }
+
+    /// Writes the note first: a script that is cut off may leave a completion without a release, never a release without
+    /// its completion.
+    pub(super) fn release(
+        &mut self,
+        lease: LeaseId,
+        rest: Option<Ttl>,
+        note: Option<&NewNote>,
+    ) -> Result<Outcome, Stop> {
+        let Some(holder) = self.active_holder(lease)? else {
+            let lost = self.lost(lease)?;
+            return Ok(match self.was_written(lease, note)? {
+                true => Outcome::Released,
+                false => lost,
+            });
+        };
+        if let Some(note) = note {
+            self.store_note(&holder, note)?;
+        }
+        match rest {
+            Some(rest) => self.reserve(holder, rest),
+            None => self.dismiss(&holder),
+        }
+        Ok(Outcome::Released)
+    }
+
+    /// Ends a lease whose permits stay taken for its minimum hold.
+    fn reserve(&mut self, holder: Holder, rest: Ttl) {
+        self.store_holder(Holder {
+            is_reserved: true,
+            count: NonZeroU32::MIN,
+            end: self.environment.end(rest, None),
+            ..holder
+        });
+        self.progress.owes_next = true;
+        self.changed = true;
+    }
+
+    pub(super) fn write_note(&mut self, lease: LeaseId, note: &NewNote) -> Result<Outcome, Stop> {
+        match self.active_holder(lease)? {
+            Some(holder) => self.store_note(&holder, note),
+            None => self.lost(lease),
+        }
+    }
+
+    pub(super) fn set_token(
+        &mut self,
+        lease: LeaseId,
+        first: Token,
+        tokens: TokenCount,
+    ) -> Result<Outcome, Stop> {
+        let Some(holder) = self.active_holder(lease)? else {
+            return self.lost(lease);
+        };
+        let Some(last) = token::block_last(first, tokens) else {
+            return Ok(Outcome::Exhausted);
+        };
+        // An equal one was stored before. No other lease can have stored it: the lock was held all the time.
+        let is_stored = self.head.counter == Some(last);
+        if !is_stored && self.head.counter >= Some(first) {
+            return Ok(Outcome::Outdated);
+        }
+        self.head.counter = Some(last);
+        self.store_holder(Holder { first, ..holder });
+        Ok(Outcome::Stored)
+    }
+
+    pub(super) fn revoke(&mut self, whom: Whom) -> Result<Outcome, Stop> {
+        let mut holders = match whom {
+            Whom::All => self.holders()?,
+            Whom::One(lease) => self.holder(lease)?.into_iter().collect(),
+        };
+        holders.retain(|holder| !self.environment.is_over(holder.end));
+        let until = self.environment.now.after_span(REVOCATION_RETENTION);
+        for holder in &holders {
+            let lease = holder.lease;
+            self.dismiss(holder);
+            self.head.revoked = Some((lease, until));
+            self.notices.push(Notice::Revoked { lease });
+        }
+        let leases = holders.iter().map(|holder| holder.lease).collect();
+        Ok(Outcome::Revoked(leases))
+    }
+
+    /// The outcome for a lease that does not hold. Only a holder renews and releases, so this lease no longer waits. The
+    /// outcome is the state after the grant step.
+    fn lost(&mut self, lease: LeaseId) -> Result<Outcome, Stop> {
+        let waiter = self.waiter(lease)?;
+        self.leave(waiter.as_ref());
+        self.serve(None)?;
+        let is_held = self.leases().is_some_and(|leases| leases.used > 0);
+        Ok(Outcome::Lost(match is_held {
+            true => Loss::TakenOver,
+            false => Loss::Free,
+        }))
+    }
+
+    /// Drops the holders whose leases have ended, and finds the next end.
+    pub(super) fn drop_ended_holders(&mut self) -> Result<(), Stop> {
+        let earliest = self.leases().and_then(|leases| leases.earliest);
+        if earliest.is_none_or(|earliest| !self.environment.is_over(earliest)) {
+            return Ok(());
+        }
+        let holders = self.holders()?;
+        let Body::Leases(leases) = &mut self.head.body else {
+            return Ok(());
+        };
+        *leases = Leases::new(leases.kind, leases.limit);
+        for holder in holders {
+            if !self.environment.is_over(holder.end) {
+                leases.count(&holder);
+            } else if leases.kind != LeaseKind::Mutex {
+                let part = Part::Holder(holder.lease);
+                self.changes.rows.push(Change::Remove(part));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a holder.
+    pub(super) fn admit(&mut self, holder: Holder) {
+        if let Body::Leases(leases) = &mut self.head.body {
+            leases.count(&holder);
+        }
+        self.store_holder(holder);
+        self.changed = true;
+    }
+
+    /// Removes a holder.
+    fn dismiss(&mut self, holder: &Holder) {
+        let Body::Leases(leases) = &mut self.head.body else {
+            return;
+        };
+        leases.discount(holder);
+        match leases.kind {
+            LeaseKind::Mutex => leases.sole = None,
+            LeaseKind::Semaphore => {
+                let part = Part::Holder(holder.lease);
+                self.changes.rows.push(Change::Remove(part));
+            }
+        }
+        self.changed = true;
+    }
+
+    /// Stores a holder that is counted.
+    fn store_holder(&mut self, holder: Holder) {
+        let Body::Leases(leases) = &mut self.head.body else {
+            return;
+        };
+        leases.extend(&holder);
+        match leases.kind {
+            LeaseKind::Mutex => leases.sole = Some(holder),
+            LeaseKind::Semaphore => {
+                let part = Part::Holder(holder.lease);
+                self.changes
+                    .rows
+                    .push(Change::Put(part, Row::Holder(holder)));
+            }
+        }
+    }
+
+    /// A holder that its requests may change.
+    fn active_holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, Stop> {
+        let holder = self.holder(lease)?;
+        Ok(holder.filter(|holder| !holder.is_reserved))
+    }
+
+    /// A holder, as it was before this run.
+    fn holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, Stop> {
+        let Some(leases) = self.leases().filter(|leases| leases.used > 0) else {
+            return Ok(None);
+        };
+        let holder = match leases.kind {
+            LeaseKind::Mutex => leases.sole.filter(|sole| sole.lease == lease),
+            LeaseKind::Semaphore => match self.source.row(&Part::Holder(lease))? {
+                None => None,
+                Some(Row::Holder(holder)) => Some(holder),
+                Some(_) => return Err(Stop::Damaged("holder")),
+            },
+        };
+        Ok(holder.filter(|holder| !self.environment.is_over(holder.end)))
+    }
+
+    /// All holders, as they were before this run. They may have ended.
+    fn holders(&mut self) -> Result<Vec<Holder>, Stop> {
+        match self.leases() {
+            Some(leases) if leases.kind == LeaseKind::Mutex => {
+                Ok(leases.sole.into_iter().collect())
+            }
+            Some(leases) if leases.used > 0 => self.source.holders(),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    pub(super) const fn leases(&self) -> Option<&Leases> {
+        match &self.head.body {
+            Body::Leases(leases) => Some(leases),
+            _ => None,
+        }
+    }
+
+    pub(super) fn has_room(&self, weight: u64) -> bool {
+        self.leases().is_some_and(|leases| leases.has_room(weight))
+    }
+
+    /// Reserves the next block of tokens. `None`: there is no larger token.
+    pub(super) fn reserve_tokens(
+        &mut self,
+        proposal: Option<Token>,
+        tokens: TokenCount,
+    ) -> Option<Token> {
+        let first = token::next_block(self.head.counter, proposal?, tokens)?;
+        self.head.counter = token::block_last(first, tokens);
+        Some(first)
+    }
+}
+
+/// Takes a free name for the kind of a claim, or checks that the claim matches how the name is used.
+fn open(head: &mut Head, claim: Claim) -> Result<(), Mismatch> {
+    let (kind, limit) = (claim.kind(), claim.limit());
+    if claim.weight() > limit {
+        return Err(Mismatch::Weight);
+    }
+    match head.body {
+        Body::Free => {
+            head.body = Body::Leases(Leases::new(kind, limit));
+            Ok(())
+        }
+        Body::Leases(leases) if leases.kind != kind => {
+            Err(Mismatch::Kind(Kind::Leases(leases.kind)))
+        }
+        Body::Leases(leases) if leases.limit != limit => Err(Mismatch::Limit {
+            stored: leases.limit,
+            requested: limit,
+        }),
+        Body::Leases(_) => Ok(()),
+        Body::Latch(_) => Err(Mismatch::Kind(Kind::Latch)),
+    }
+}

@@ -1,0 +1,159 @@
+//! The rule of a record: what one operation changes in everything that a store keeps of one name.
+//!
+//! Each name has one record, which encodes every kind of synchronizer. It consists of a [`Head`] and rows. The head has
+//! the counter of the fencing tokens, the size of the queue, and a body, which is free, held by leases, or a latch. Each
+//! holder, waiter, arrival and note has a row of its own. A mutex is a semaphore with one permit whose only holder is in
+//! the head, so that an uncontended lock changes only the head.
+//!
+//! [`apply`] reads the record through a [`Source`], part by part, and returns a list of changes. It never needs the
+//! whole record. If the source has not loaded a part, the rule stops with [`Stop::Missing`]. The store loads that
+//! part and calls the rule again. A rule that stops has changed nothing and notified nobody.
+//!
+//! Three properties make every operation harmless when it is repeated or late:
+//!
+//! * A lease id stands for one acquisition, so a late message can only concern its own grant.
+//! * Hold counts and the numbers of notes are absolute. A client that enters twice sends "two", not "one more".
+//! * Only a release and a revocation shorten a lease.
+//!
+//! A free permit is granted to the head of the queue in the step that finds it free, normally the release. A request
+//! cannot overtake the queue. A holder can end its lease and keep its permits taken for a while, its minimum hold:
+//! its row is then marked as reserved, and no request of any lease changes it.
+
+pub mod environment;
+mod latch;
+mod leases;
+mod notes;
+pub mod op;
+mod queue;
+mod retention;
+pub mod rows;
+pub mod source;
+pub mod stored;
+pub mod text;
+
+pub use self::environment::Environment;
+pub use self::op::{
+    Acquire, Applied, Grant, Mismatch, NewNote, Notice, Op, Outcome, Removal, Run, Whom,
+};
+pub use self::rows::{
+    Body, Change, Changes, Claim, Class, Condition, End, Head, Holder, Kind, Latch, LeaseKind,
+    Leases, Note, Part, QueueHead, Row, Slot, Unless, Waiter,
+};
+pub use self::source::{Need, Source, Stop};
+pub use self::stored::Rows;
+
+use self::queue::Progress;
+
+/// Applies one operation to the record that `source` reads.
+///
+/// The notices in the result are valid only if the changes are stored: a store that may still fail delays them until it
+/// cannot.
+///
+/// # Errors
+///
+/// [`Stop`] if the source could not read a part. Nothing has happened then.
+pub fn apply(
+    source: &mut impl Source,
+    op: &Op,
+    environment: &Environment,
+) -> Result<Applied, Stop> {
+    let stored = source.head()?;
+    let mut transaction = Transaction {
+        source,
+        environment,
+        head: stored,
+        progress: Progress::default(),
+        written: None,
+        changes: Changes::default(),
+        notices: Vec::new(),
+        changed: false,
+    };
+    let outcome = transaction.run(op)?;
+    if let Outcome::Mismatch(_) = outcome {
+        return Ok(Applied::unchanged(outcome));
+    }
+    let head = transaction.head;
+    transaction.changes.head = (head != stored).then_some(head);
+    Ok(Applied {
+        outcome,
+        notices: transaction.notices,
+        changes: transaction.changes,
+        changed: transaction.changed,
+        unfinished: transaction.progress.unfinished,
+    })
+}
+
+/// One run of the rule: its source and its changes so far.
+struct Transaction<'a, S> {
+    source: &'a mut S,
+    environment: &'a Environment,
+    /// The head with the changes of this run. The source has the rows without them: no run reads a holder or an arrival that
+    /// it has changed, and [`Progress`] and `written` stand for the changes of waiters and notes.
+    head: Head,
+    progress: Progress,
+    /// The note that this run has written.
+    written: Option<(Slot, Note)>,
+    changes: Changes,
+    notices: Vec<Notice>,
+    changed: bool,
+}
+
+impl<S: Source> Transaction<'_, S> {
+    fn run(&mut self, op: &Op) -> Result<Outcome, Stop> {
+        // A note belongs to no kind, and an operator who removes one acts on no lease.
+        if let Op::Remove(Removal::Note(slot)) = op {
+            return self.remove_note(slot);
+        }
+        self.drop_ended()?;
+        let outcome = self.run_op(op)?;
+        self.serve(op.requester())?;
+        self.free_unused();
+        Ok(outcome)
+    }
+
+    fn run_op(&mut self, op: &Op) -> Result<Outcome, Stop> {
+        let expects_leases = !matches!(op, Op::Arrive { .. } | Op::Remove(_));
+        if expects_leases && let Body::Latch(_) = self.head.body {
+            return Ok(Outcome::Mismatch(Mismatch::Kind(Kind::Latch)));
+        }
+        match op {
+            Op::Acquire(request) => self.acquire(request),
+            Op::Renew { lease, ttl, count } => self.renew(*lease, *ttl, *count),
+            Op::Release { lease, rest, note } => self.release(*lease, *rest, note.as_ref()),
+            Op::WriteNote { lease, note } => self.write_note(*lease, note),
+            Op::SetToken {
+                lease,
+                first,
+                tokens,
+            } => self.set_token(*lease, *first, *tokens),
+            Op::Revoke(whom) => self.revoke(*whom),
+            Op::Arrive { id, count, keep } => self.arrive(id, *count, *keep),
+            Op::Remove(Removal::Latch) => Ok(self.remove_latch()),
+            Op::Remove(Removal::Note(slot)) => self.remove_note(slot),
+        }
+    }
+
+    /// Drops what has ended: an unattended queue, a latch, and the leases of holders.
+    fn drop_ended(&mut self) -> Result<(), Stop> {
+        self.drop_ended_queue();
+        self.drop_ended_latch();
+        self.drop_ended_holders()?;
+        self.free_unused();
+        Ok(())
+    }
+
+    /// A name without holders and waiters may be taken by any kind.
+    fn free_unused(&mut self) {
+        if self.head.queue.len > 0 {
+            return;
+        }
+        if let Body::Leases(leases) = self.head.body
+            && leases.used == 0
+        {
+            self.head.body = Body::Free;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

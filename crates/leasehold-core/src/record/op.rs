@@ -1,0 +1,289 @@
+//! The operations on a record, their outcomes, and the notices to clients.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::rows::{Changes, Claim, Kind, Note, Slot, Unless};
+use crate::id::LeaseId;
+use crate::job::Slots;
+use crate::latch::{ArrivalId, LatchCount, LatchStatus};
+use crate::mutex::Loss;
+use crate::time::{StoreTime, Ttl};
+use crate::token::{Token, TokenCount};
+
+/// An operation on a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Acquire the lock, or, as a holder, set the hold count and start the ttl anew.
+    Acquire(Acquire),
+    /// As a holder, start the ttl anew, and set the hold count if one is given.
+    Renew {
+        /// The lease that holds.
+        lease: LeaseId,
+        /// How long the store keeps it, from now, if that is longer than it does already.
+        ttl: Ttl,
+        /// The hold count wanted.
+        count: Option<NonZeroU32>,
+    },
+    /// End the lease, whatever its hold count. A lease that waits leaves the queue.
+    Release {
+        /// The lease that holds.
+        lease: LeaseId,
+        /// The rest of its minimum hold, for which its permits stay taken.
+        rest: Option<Ttl>,
+        /// The note that it leaves. It is written before the lease ends.
+        note: Option<NewNote>,
+    },
+    /// As a holder, write a note.
+    WriteNote {
+        /// The lease that holds.
+        lease: LeaseId,
+        /// The note.
+        note: NewNote,
+    },
+    /// As the holder of a mutex, store a block of tokens that was chosen elsewhere, for a lock over many masters. It
+    /// must be larger than all before, or the one that was stored last.
+    SetToken {
+        /// The lease that holds.
+        lease: LeaseId,
+        /// The first token of the block.
+        first: Token,
+        /// How many tokens the block has.
+        tokens: TokenCount,
+    },
+    /// End leases on behalf of an operator.
+    Revoke(Whom),
+    /// Arrive at a latch.
+    Arrive {
+        /// The id of the arrival, which counts once.
+        id: ArrivalId,
+        /// The count of the latch, the same for all arrivals.
+        count: LatchCount,
+        /// How long the latch is kept after this arrival at least.
+        keep: Duration,
+    },
+    /// Remove a part of the record on behalf of an operator.
+    Remove(Removal),
+}
+
+impl Op {
+    /// The lease whose reply is its grant.
+    pub(super) const fn requester(&self) -> Option<LeaseId> {
+        match self {
+            Self::Acquire(request) => Some(request.lease),
+            _ => None,
+        }
+    }
+}
+
+/// A request to acquire a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acquire {
+    /// The lease that is to hold.
+    pub lease: LeaseId,
+    /// What it is to hold. The same for every request of one lease.
+    pub claim: Claim,
+    /// The hold count wanted.
+    pub count: NonZeroU32,
+    /// How long the store keeps it.
+    pub ttl: Ttl,
+    /// How many tokens to reserve. The same for every request of one lease.
+    pub tokens: TokenCount,
+    /// A proposal for the first token, to one of many masters, which keeps no queue. The first token is not smaller,
+    /// and not behind the store's time.
+    pub proposal: Option<Token>,
+    /// Whether to wait in the queue if it is refused.
+    pub wait: bool,
+    /// The completion that makes the request needless.
+    pub unless: Option<Unless>,
+}
+
+/// A note to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewNote {
+    /// Which note of the name.
+    pub slot: Slot,
+    /// The number of the note among those of its lease in this slot: a smaller one does not replace it.
+    pub number: u64,
+    /// The text.
+    pub text: Arc<str>,
+    /// How long it is kept.
+    pub keep: Duration,
+}
+
+/// Whose lease is revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Whom {
+    /// Those of all holders.
+    All,
+    /// This one.
+    One(LeaseId),
+}
+
+/// What is removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// The latch.
+    Latch,
+    /// A note.
+    Note(Slot),
+}
+
+/// The outcome of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The lease holds.
+    Granted {
+        /// The first of the reserved tokens. The same for a repeated request of the same grant.
+        first: Token,
+        /// The run that was asked for. `None`: the request has no [`Unless`], or the run was completed under this grant.
+        run: Option<Run>,
+    },
+    /// The permits are taken, or others wait for them.
+    Refused {
+        /// The time within which no lease ends unless it is released or revoked. `None`: no lease holds.
+        time_left: Option<Duration>,
+        /// How many wait before this lease. `None`: it does not wait in the queue.
+        queue_position: Option<u32>,
+    },
+    /// The run that was asked for is complete. The lease neither holds nor waits. The text of the note is not checked:
+    /// one that cannot be read counts as a completion, so that no run is repeated by mistake.
+    Complete(Note),
+    /// The ttl starts anew, and the hold count is set.
+    Kept,
+    /// The lease has ended; its permits are free, or will be after the minimum hold.
+    Released,
+    /// The lease does not hold.
+    Lost(Loss),
+    /// The tokens or the note are stored.
+    Stored,
+    /// Nothing is stored: a larger token was given out before, or a note with a larger number was written.
+    Outdated,
+    /// Whether there was something to remove.
+    Removed(bool),
+    /// The arrival counts.
+    Arrived(LatchStatus),
+    /// These leases were revoked, those in their minimum hold included.
+    Revoked(Vec<LeaseId>),
+    /// There is no larger token: the counter was changed by something else.
+    Exhausted,
+    /// The name is used otherwise. Nothing was changed.
+    Mismatch(Mismatch),
+}
+
+/// Why an operation does not match its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mismatch {
+    /// The name is used as this kind.
+    Kind(Kind),
+    /// The latch has another count.
+    Count {
+        /// The count of the record.
+        stored: u32,
+        /// The count of the request.
+        requested: u32,
+    },
+    /// The semaphore has another number of permits.
+    Limit {
+        /// The limit of the record.
+        stored: u64,
+        /// The limit of the request.
+        requested: u64,
+    },
+    /// The request is for more permits than there are.
+    Weight,
+}
+
+/// The run that a grant is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Run {
+    /// The slots of a periodic job, for its completion. `None`: the run is for a key.
+    pub slots: Option<Slots>,
+    /// When the run was asked for, by the store's clock.
+    pub requested_at: StoreTime,
+}
+
+/// A grant to a waiter, as it is notified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Grant {
+    /// The lease that holds now, with one hold.
+    pub lease: LeaseId,
+    /// How long the store keeps it.
+    pub ttl: Ttl,
+    /// The first of the tokens reserved for it.
+    pub first: Token,
+    /// The store's time.
+    pub now: StoreTime,
+    /// The run that it is for.
+    pub run: Option<Run>,
+}
+
+/// A notice of a store to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A waiter was granted the lock.
+    Granted(Grant),
+    /// A waiter is the first living one behind a grant or a minimum hold. No lease ends within `ttl` unless it is
+    /// released: if its holder is dead, only this waiter notices.
+    Next {
+        /// The lease that waits.
+        lease: LeaseId,
+        /// The time to wait.
+        ttl: Ttl,
+    },
+    /// A holder was cut off by an operator.
+    Revoked {
+        /// The lease that held.
+        lease: LeaseId,
+    },
+    /// The run that a waiter asked for is complete. It waits no longer.
+    Complete {
+        /// The lease that waited.
+        lease: LeaseId,
+        /// The completion.
+        note: Note,
+    },
+}
+
+impl Notice {
+    /// The lease that it is for.
+    #[must_use]
+    pub const fn lease(&self) -> LeaseId {
+        match self {
+            Self::Granted(grant) => grant.lease,
+            Self::Next { lease, .. } | Self::Revoked { lease } | Self::Complete { lease, .. } => {
+                *lease
+            }
+        }
+    }
+}
+
+/// What one operation has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Its outcome.
+    pub outcome: Outcome,
+    /// The notices to send, in their order.
+    pub notices: Vec<Notice>,
+    /// What to store.
+    pub changes: Changes,
+    /// Whether readers of the record see a difference, other than what ends by time.
+    pub changed: bool,
+    /// Whether waiters are left that might be granted. The store then applies an operation without an effect of its own,
+    /// such as the renewal of a lease that does not exist.
+    pub unfinished: bool,
+}
+
+impl Applied {
+    /// The result of an operation that has changed nothing.
+    pub(super) fn unchanged(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            notices: Vec::new(),
+            changes: Changes::default(),
+            changed: false,
+            unfinished: false,
+        }
+    }
+}

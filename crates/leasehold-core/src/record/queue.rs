@@ -1,0 +1,261 @@
+//! The queue of a lock, and the grant step that serves it.
+
+use std::num::NonZeroU32;
+
+use super::Transaction;
+use super::notes::Decision;
+use super::op::{Acquire, Grant, Notice, Run};
+use super::rows::{Change, Class, Condition, Holder, Part, QueueHead, Row, Waiter};
+use super::source::{Source, Stop};
+use crate::id::LeaseId;
+use crate::queue::{acceptance, retention};
+use crate::time::{StoreTime, Ttl};
+use crate::token::Token;
+
+/// The most grants in one run.
+pub(super) const GRANTS_MAX: u32 = 64;
+
+/// The most waiters that one run drops.
+pub(super) const DROPS_MAX: u32 = 1_024;
+
+/// The progress of a run in the queue.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// This run has removed all waiters before this place.
+    front: u64,
+    /// The waiter at this place has left by its own request.
+    left: Option<u64>,
+    grants: u32,
+    drops: u32,
+    /// There was a grant or a minimum hold, and the first living waiter behind it is not notified yet.
+    pub(super) owes_next: bool,
+    /// The first waiter fits, and there is no token for it.
+    pub(super) exhausted: bool,
+    /// This run has reached its limits, and waiters are left that might be granted.
+    pub(super) unfinished: bool,
+}
+
+impl<S: Source> Transaction<'_, S> {
+    /// Grants what is free to the first waiters, as far as they fit. Then it notifies the first one behind them.
+    ///
+    /// A dead waiter is dropped even if it does not fit, because it keeps back those behind it. A waiter whose run is
+    /// complete is dropped, too.
+    pub(super) fn serve(&mut self, requester: Option<LeaseId>) -> Result<(), Stop> {
+        while let Some(waiter) = self.next_to_serve(requester)? {
+            if self.progress.grants >= GRANTS_MAX {
+                self.progress.unfinished = true;
+                return Ok(());
+            }
+            if !self.source.reaches(waiter.lease.client)? {
+                if !self.drop_first(&waiter) {
+                    return Ok(());
+                }
+                continue;
+            }
+            let run = match self.decide(waiter.condition.as_ref())? {
+                Decision::Run(run) => run,
+                Decision::Complete(note) => {
+                    if !self.drop_first(&waiter) {
+                        return Ok(());
+                    }
+                    let lease = waiter.lease;
+                    self.notices.push(Notice::Complete { lease, note });
+                    continue;
+                }
+            };
+            if !self.has_room(waiter.claim.weight()) {
+                break;
+            }
+            let proposal = Token::at(self.environment.now);
+            let Some(first) = self.reserve_tokens(proposal, waiter.tokens) else {
+                self.progress.exhausted = true;
+                return Ok(());
+            };
+            self.grant(&waiter, first, run);
+        }
+        self.notify_next()
+    }
+
+    /// The first waiter, if a permit is free, or if this run has written a note that may complete the run of the waiter.
+    ///
+    /// If the head is the lease of the request, it stays: the reply is its grant.
+    fn next_to_serve(&mut self, requester: Option<LeaseId>) -> Result<Option<Waiter>, Stop> {
+        let has_room = self.has_room(1);
+        if !has_room && self.written.is_none() {
+            return Ok(None);
+        }
+        let first = self.first_waiter()?;
+        Ok(first.filter(|waiter| {
+            requester != Some(waiter.lease) && (has_room || waiter.condition.is_some())
+        }))
+    }
+
+    /// Grants to the first waiter.
+    fn grant(&mut self, waiter: &Waiter, first: Token, run: Option<Run>) {
+        let (lease, ttl) = (waiter.lease, acceptance(waiter.ttl));
+        self.remove_first(waiter);
+        self.admit(Holder {
+            lease,
+            is_reserved: false,
+            count: NonZeroU32::MIN,
+            weight: waiter.claim.weight(),
+            first,
+            requested_at: run.map(|run| run.requested_at),
+            end: self.environment.end(ttl, None),
+        });
+        self.progress.grants += 1;
+        self.progress.owes_next = true;
+        let now = self.environment.now;
+        self.notices.push(Notice::Granted(Grant {
+            lease,
+            ttl,
+            first,
+            now,
+            run,
+        }));
+    }
+
+    /// Notifies the first living waiter behind a grant or a minimum hold.
+    ///
+    /// A dead waiter cannot watch that time, and by their positions the others would retry too late.
+    fn notify_next(&mut self) -> Result<(), Stop> {
+        let earliest = self.leases().and_then(|leases| leases.earliest);
+        let Some(end) = earliest.filter(|_| self.progress.owes_next) else {
+            return Ok(());
+        };
+        while let Some(waiter) = self.first_waiter()? {
+            let lease = waiter.lease;
+            if self.source.reaches(lease.client)? {
+                let ttl = Ttl::remainder(self.environment.time_left(end));
+                self.notices.push(Notice::Next { lease, ttl });
+                break;
+            }
+            if !self.drop_first(&waiter) {
+                return Ok(());
+            }
+        }
+        self.progress.owes_next = false;
+        Ok(())
+    }
+
+    /// Drops the first waiter. Returns whether this run may drop one: otherwise it is unfinished.
+    fn drop_first(&mut self, waiter: &Waiter) -> bool {
+        if self.progress.drops >= DROPS_MAX {
+            self.progress.unfinished = true;
+            return false;
+        }
+        self.progress.drops += 1;
+        self.remove_first(waiter);
+        true
+    }
+
+    fn remove_first(&mut self, waiter: &Waiter) {
+        self.progress.front = waiter.place + 1;
+        self.remove_waiter(waiter);
+    }
+
+    /// A waiter leaves by its own request, from whatever place.
+    pub(super) fn leave(&mut self, waiter: Option<&Waiter>) {
+        if let Some(waiter) = waiter {
+            self.progress.left = Some(waiter.place);
+            self.remove_waiter(waiter);
+        }
+    }
+
+    fn remove_waiter(&mut self, waiter: &Waiter) {
+        let part = Part::Waiter(waiter.lease);
+        self.changes.rows.push(Change::Remove(part));
+        let queue = &mut self.head.queue;
+        queue.len = queue.len.saturating_sub(1);
+        if queue.len == 0 {
+            queue.until = StoreTime::default();
+        }
+        self.changed = true;
+    }
+
+    /// Keeps the queue for a request that waits. A new one joins at the end.
+    pub(super) fn join(
+        &mut self,
+        request: &Acquire,
+        waiter: Option<&Waiter>,
+        condition: Option<Condition>,
+    ) {
+        let queue = &mut self.head.queue;
+        let until = self.environment.now.after_span(retention(request.ttl));
+        queue.until = queue.until.max(until);
+        if waiter.is_some() {
+            return;
+        }
+        let waiter = Waiter {
+            lease: request.lease,
+            place: queue.next_place,
+            claim: request.claim,
+            ttl: request.ttl,
+            tokens: request.tokens,
+            condition,
+        };
+        queue.next_place += 1;
+        queue.len = queue.len.saturating_add(1);
+        let part = Part::Waiter(request.lease);
+        self.changes
+            .rows
+            .push(Change::Put(part, Row::Waiter(waiter)));
+        self.changed = true;
+    }
+
+    /// A waiter, unless this run has removed it.
+    pub(super) fn waiter(&mut self, lease: LeaseId) -> Result<Option<Waiter>, Stop> {
+        if self.head.queue.len == 0 {
+            return Ok(None);
+        }
+        match self.source.row(&Part::Waiter(lease))? {
+            None => Ok(None),
+            Some(Row::Waiter(waiter)) => {
+                Ok(Some(waiter).filter(|waiter| waiter.place >= self.progress.front))
+            }
+            Some(_) => Err(Stop::Damaged("waiter")),
+        }
+    }
+
+    /// How many wait before a waiter; before one that has not joined, all do.
+    pub(super) fn waiters_before(&mut self, waiter: Option<&Waiter>) -> Result<u32, Stop> {
+        match waiter {
+            Some(waiter) => {
+                let front = self.progress.front;
+                self.source.waiters_between(front, waiter.place)
+            }
+            None => Ok(self.head.queue.len),
+        }
+    }
+
+    /// The first waiter of those that joined before this run.
+    fn first_waiter(&mut self) -> Result<Option<Waiter>, Stop> {
+        if self.head.queue.len == 0 {
+            return Ok(None);
+        }
+        let waiter = self.source.waiter_from(self.progress.front)?;
+        match waiter {
+            Some(waiter) if self.progress.left == Some(waiter.place) => {
+                self.source.waiter_from(waiter.place + 1)
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Drops all waiters if there was no request for too long.
+    pub(super) fn drop_ended_queue(&mut self) {
+        let QueueHead {
+            len,
+            next_place,
+            until,
+        } = self.head.queue;
+        if len > 0 && self.environment.now >= until {
+            self.progress.front = next_place;
+            self.head.queue = QueueHead {
+                next_place,
+                ..QueueHead::default()
+            };
+            self.changes.rows.push(Change::Clear(Class::Waiters));
+        }
+    }
+}

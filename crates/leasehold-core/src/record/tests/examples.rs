@@ -1,0 +1,271 @@
+//! Single cases, which random histories reach seldom.
+
+use std::time::Duration;
+
+use super::*;
+use crate::latch::{ArrivalId, LatchCount};
+
+pub(super) fn arrival(number: u32, count: u32) -> Op {
+    Op::Arrive {
+        id: ArrivalId::parse(&number.to_string()).unwrap(),
+        count: LatchCount::new(count).unwrap(),
+        keep: Duration::from_secs(1),
+    }
+}
+
+fn release(number: u64) -> Op {
+    Op::Release {
+        lease: lease(number),
+        rest: None,
+        note: None,
+    }
+}
+
+/// A semaphore whose permits are all held by lease 0, and so many waiters for one of them.
+fn waited_for(limit: u32, waiters: u64) -> World {
+    let mut world = World::new();
+    let whole = Op::Acquire(acquire(lease(0), permits(limit, limit), 100, false));
+    world.apply(&whole);
+    for number in 1..=waiters {
+        world.apply(&Op::Acquire(acquire(
+            lease(number),
+            permits(1, limit),
+            10_000,
+            true,
+        )));
+    }
+    world
+}
+
+#[test]
+fn a_run_grants_to_64_waiters_and_the_next_one_goes_on() {
+    let mut world = waited_for(200, 150);
+    let mut granted = Vec::new();
+    for (expected, unfinished) in [(64, true), (64, true), (22, false), (0, false)] {
+        let applied = world.apply(&release(0));
+        assert_eq!(
+            (applied.notices.len(), applied.unfinished),
+            (expected, unfinished)
+        );
+        granted.extend(applied.notices.iter().map(|notice| notice.lease().number));
+    }
+    assert!(granted.into_iter().eq(1..=150));
+}
+
+#[test]
+fn a_run_drops_1024_dead_waiters_and_the_next_one_goes_on() {
+    let mut world = waited_for(1, 2_000);
+    world.alive = [false; 4];
+    for (left, unfinished) in [(976, true), (0, false)] {
+        let applied = world.apply(&release(0));
+        assert_eq!(
+            (world.waiters().len(), applied.unfinished),
+            (left, unfinished)
+        );
+        assert_eq!(applied.notices, []);
+    }
+}
+
+#[test]
+fn a_dead_waiter_that_does_not_fit_keeps_nobody_back() {
+    let mut world = World::new();
+    for (number, weight) in [(0, 2), (1, 3), (2, 1)] {
+        world.apply(&Op::Acquire(acquire(
+            lease(number),
+            permits(weight, 3),
+            100,
+            true,
+        )));
+    }
+    world.alive[1] = false;
+    let applied = world.apply(&release(9));
+    let leases: Vec<_> = applied.notices.iter().map(Notice::lease).collect();
+    assert_eq!(leases, [lease(2)]);
+}
+
+#[test]
+fn a_dead_waiter_that_was_passed_over_joins_again_at_the_end() {
+    let mut world = World::new();
+    let request = |number| Op::Acquire(acquire(lease(number), Claim::Mutex, 100, true));
+    for number in 0..4 {
+        world.apply(&request(number));
+    }
+    world.now = world.now.after(millis(100));
+    world.alive[2] = false;
+    let refused = Outcome::Refused {
+        time_left: Some(Duration::from_millis(100)),
+        queue_position: Some(1),
+    };
+    assert_eq!(world.apply(&request(2)).outcome, refused);
+    let waiters = world
+        .waiters()
+        .into_iter()
+        .map(|waiter| waiter.lease.number);
+    assert!(waiters.eq([3, 2]));
+}
+
+#[test]
+fn a_lease_in_its_minimum_hold_is_refused_and_does_not_wait() {
+    let mut world = waited_for(1, 0);
+    world.apply(&Op::Release {
+        lease: lease(0),
+        rest: Some(millis(50)),
+        note: None,
+    });
+    let again = Op::Acquire(acquire(lease(0), permits(1, 1), 100, true));
+    let refused = Outcome::Refused {
+        time_left: Some(Duration::from_millis(50)),
+        queue_position: None,
+    };
+    assert_eq!(world.apply(&again).outcome, refused);
+    assert_eq!(world.waiters(), []);
+}
+
+#[test]
+fn the_next_waiter_learns_the_end_of_the_new_holder_and_not_of_a_revoked_one() {
+    let mut world = waited_for(1, 2);
+    let applied = world.apply(&Op::Revoke(Whom::All));
+    let (lease, ttl) = (lease(2), millis(3_000));
+    assert_eq!(applied.notices.last(), Some(&Notice::Next { lease, ttl }));
+}
+
+#[test]
+fn a_counter_at_its_end_exhausts_a_request_behind_a_waiter() {
+    let mut world = World::new();
+    let request = |number| Op::Acquire(acquire(lease(number), Claim::Mutex, 100, true));
+    world.apply(&request(1));
+    world.apply(&request(2));
+    let set = Op::SetToken {
+        lease: lease(1),
+        first: crate::token::Token::MAX,
+        tokens: NonZeroU32::MIN,
+    };
+    assert_eq!(world.apply(&set).outcome, Outcome::Stored);
+    assert_eq!(world.apply(&release(1)).outcome, Outcome::Released);
+    for number in 2..5 {
+        assert_eq!(world.apply(&request(number)).outcome, Outcome::Exhausted);
+    }
+}
+
+#[test]
+fn a_name_has_one_kind_limit_and_count_while_it_is_used() {
+    let mut world = World::new();
+    let mut outcome = |claim, number| {
+        let request = acquire(lease(number), claim, 100, false);
+        world.apply(&Op::Acquire(request)).outcome
+    };
+    let mismatch = Outcome::Mismatch;
+    assert_eq!(outcome(permits(3, 2), 1), mismatch(Mismatch::Weight));
+    assert!(matches!(outcome(permits(1, 2), 1), Outcome::Granted { .. }));
+    let kind = Mismatch::Kind(Kind::Leases(LeaseKind::Semaphore));
+    assert_eq!(outcome(Claim::Mutex, 2), mismatch(kind));
+    let limit = Mismatch::Limit {
+        stored: 2,
+        requested: 3,
+    };
+    assert_eq!(outcome(permits(1, 3), 2), mismatch(limit));
+    assert_eq!(world.apply(&arrival(1, 2)).outcome, mismatch(kind));
+    world.apply(&release(1));
+    assert!(matches!(
+        world.apply(&arrival(1, 2)).outcome,
+        Outcome::Arrived(_)
+    ));
+    let latch = mismatch(Mismatch::Kind(Kind::Latch));
+    assert_eq!(world.apply(&release(1)).outcome, latch);
+}
+
+/// A completion reaches the waiters at once, also during a minimum hold.
+#[test]
+fn all_waiters_for_a_completion_are_notified_in_the_step_that_writes_it() {
+    let unless = Some(Unless::Key {
+        key: key("v1"),
+        asked: Duration::ZERO,
+    });
+    for rest in [None, Some(millis(50))] {
+        let mut world = World::new();
+        for number in 0..100 {
+            let unless = unless.clone();
+            let request = acquire(lease(number), Claim::Mutex, 100, true);
+            world.apply(&Op::Acquire(Acquire { unless, ..request }));
+        }
+        let note = NewNote {
+            slot: Slot::Key(key("v1")),
+            number: 1,
+            text: "complete".into(),
+            keep: Duration::from_secs(60),
+        };
+        let release = Op::Release {
+            lease: lease(0),
+            rest,
+            note: Some(note),
+        };
+        let applied = world.apply(&release);
+        let is_complete = |notice: &Notice| matches!(notice, Notice::Complete { .. });
+        assert_eq!(applied.notices.len(), 99);
+        assert!(applied.notices.iter().all(is_complete));
+        let repeated = world.apply(&release);
+        assert_eq!(
+            (repeated.outcome, repeated.changed),
+            (Outcome::Released, false)
+        );
+        let late = acquire(lease(0), Claim::Mutex, 100, true);
+        let late = Op::Acquire(Acquire {
+            unless: unless.clone(),
+            ..late
+        });
+        let outcome = world.apply(&late).outcome;
+        match rest {
+            None => assert!(matches!(outcome, Outcome::Complete(_))),
+            Some(_) => assert!(matches!(outcome, Outcome::Refused { .. })),
+        }
+    }
+}
+
+/// Its reader reports the error.
+#[test]
+fn a_completion_that_cannot_be_read_counts() {
+    let mut world = World::new();
+    let request = acquire(lease(1), Claim::Mutex, 100, true);
+    world.apply(&Op::Acquire(request.clone()));
+    let note = NewNote {
+        slot: Slot::Period,
+        number: 1,
+        text: "2 newer".into(),
+        keep: Duration::from_secs(60),
+    };
+    world.apply(&Op::Release {
+        lease: lease(1),
+        rest: None,
+        note: Some(note),
+    });
+    let schedule = crate::job::JobSchedule {
+        period: crate::job::Period::checked(Duration::from_secs(1)).unwrap(),
+        anchor: None,
+    };
+    let unless = Some(Unless::Period {
+        schedule,
+        asked: Duration::ZERO,
+    });
+    let outcome = world
+        .apply(&Op::Acquire(Acquire { unless, ..request }))
+        .outcome;
+    assert!(matches!(outcome, Outcome::Complete(note) if &*note.text == "2 newer"));
+}
+
+#[test]
+fn a_lease_that_has_ended_is_not_revoked() {
+    let mut world = World::new();
+    for (number, ttl) in [(1, 100), (2, 10)] {
+        world.apply(&Op::Acquire(acquire(
+            lease(number),
+            permits(1, 2),
+            ttl,
+            true,
+        )));
+    }
+    world.now = world.now.after(millis(10));
+    let applied = world.apply(&Op::Revoke(Whom::All));
+    assert_eq!(applied.outcome, Outcome::Revoked(vec![lease(1)]));
+    assert_eq!(applied.notices, [Notice::Revoked { lease: lease(1) }]);
+    assert_eq!(world.rows.head().body, Body::Free);
+}

@@ -1,0 +1,178 @@
+//! The text of a head and of a row, which stores keep and people read.
+//!
+//! ```text
+//! 1 1763776800000000 mutex 00ff00ff00ff00ff00ff00ff00ff00ff:42 held 1 1 1763776800000000 - 1763776830000000
+//! ```
+//!
+//! A text is one line of words. The first word is the version, and `-` is an absent value. A text with another version
+//! or with an unknown word is damaged.
+//!
+//! text | words
+//! ---|---
+//! head | `1` counter body; if there is a queue, `queue` length next-place until; after a revocation, `revoked` lease until
+//! body | `free`; `mutex` lease holder; `semaphore` permits used-permits earliest-end; `latch` arrived count until
+//! holder | `held` or `reserved`, then hold-count weight first-token requested end
+//! row of a holder | `1` holder
+//! row of a waiter | `1` place claim ttl tokens; with a condition, `key` or `period` and its words
+//! claim | `mutex`; `permits` weight limit
+//! `key` | asked requested key
+//! `period` | asked requested period anchor
+//! row of an arrival | `1`
+//! row of a note | `1` lease token number until text
+//!
+//! A mutex without a holder has `-` instead of lease and holder. A time or a period is in microseconds, a ttl in
+//! milliseconds, and `asked` in nanoseconds. A key is escaped as a word, and the text of a note as the rest of its line.
+//! The lease of a holder or of a waiter is the id of its row, see [`Part::id`].
+//!
+//! Each value has one text. A text that is read and written again is the same.
+
+mod read;
+mod write;
+
+use std::borrow::Cow;
+
+use self::read::TextReader;
+use self::write::TextWriter;
+use super::rows::{Body, Head, Part, QueueHead, Row, Slot};
+use super::source::Stop;
+use crate::annotation::CompletionKey;
+
+/// The version that is written, and the only one that is read.
+const VERSION: &str = "1";
+
+/// An absent value.
+const ABSENT: &str = "-";
+
+/// The end of the places in a queue, so that there is always a next one.
+const PLACES_END: u64 = 1 << 53;
+
+impl Head {
+    /// Its text.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut line = TextWriter::new(192);
+        line.optional(self.counter);
+        match &self.body {
+            Body::Free => line.word("free"),
+            Body::Leases(leases) => line.leases(leases),
+            Body::Latch(latch) => {
+                let (arrived, count) = (latch.arrived, latch.count.get());
+                line.word("latch")
+                    .word(arrived)
+                    .word(count)
+                    .time(latch.until)
+            }
+        };
+        let queue = self.queue;
+        if queue != QueueHead::default() {
+            line.word("queue")
+                .word(queue.len)
+                .word(queue.next_place)
+                .time(queue.until);
+        }
+        if let Some((lease, until)) = self.revoked {
+            line.word("revoked").word(lease).time(until);
+        }
+        line.0
+    }
+
+    /// Reads the text of a head.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Damaged`] with the first word that [`Head::to_text`] does not write there.
+    pub fn from_text(text: &str) -> Result<Self, Stop> {
+        let mut words = TextReader::new(text)?;
+        let mut head = Self {
+            counter: words.counter()?,
+            body: words.body()?,
+            ..Self::default()
+        };
+        let mut section = words.next();
+        if section == Some("queue") {
+            head.queue = words.queue()?;
+            section = words.next();
+        }
+        if section == Some("revoked") {
+            head.revoked = Some((words.lease()?, words.time("end of the revocation")?));
+            section = words.next();
+        }
+        match section {
+            None => Ok(head),
+            Some(_) => Err(Stop::Damaged("last word")),
+        }
+    }
+}
+
+impl Row {
+    /// Its text.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut line = TextWriter::new(96);
+        match self {
+            Self::Holder(holder) => line.holder(holder),
+            Self::Waiter(waiter) => line.waiter(waiter),
+            Self::Arrival => &mut line,
+            Self::Note(note) => line.note(note),
+        };
+        line.0
+    }
+
+    /// Reads the text of a row.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Damaged`] with the first word that [`Row::to_text`] does not write there.
+    pub fn from_text(part: &Part, text: &str) -> Result<Self, Stop> {
+        let mut words = TextReader::new(text)?;
+        let row = match part {
+            Part::Holder(lease) => Self::Holder(words.holder(*lease)?),
+            Part::Waiter(lease) => Self::Waiter(words.waiter(*lease)?),
+            Part::Arrival(_) => Self::Arrival,
+            Part::Note(_) => Self::Note(words.note()?),
+        };
+        match words.next() {
+            None => Ok(row),
+            Some(_) => Err(Stop::Damaged("last word")),
+        }
+    }
+}
+
+impl Part {
+    /// The id of a row among those of its class: a lease, the id of an arrival, or a slot.
+    #[must_use]
+    pub fn id(&self) -> Cow<'_, str> {
+        match self {
+            Self::Holder(lease) | Self::Waiter(lease) => lease.to_string().into(),
+            Self::Arrival(id) => id.as_str().into(),
+            Self::Note(slot) => slot.id(),
+        }
+    }
+}
+
+impl Slot {
+    /// The id of its row: `value`, `period`, or `key:` with a key.
+    #[must_use]
+    pub fn id(&self) -> Cow<'_, str> {
+        match self {
+            Self::Value => "value".into(),
+            Self::Period => "period".into(),
+            Self::Key(key) => format!("key:{key}").into(),
+        }
+    }
+
+    /// The slot with an id. `None`: there is none.
+    #[must_use]
+    pub fn from_id(id: &str) -> Option<Self> {
+        match id {
+            "value" => Some(Self::Value),
+            "period" => Some(Self::Period),
+            _ => CompletionKey::parse(id.strip_prefix("key:")?)
+                .ok()
+                .map(Self::Key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

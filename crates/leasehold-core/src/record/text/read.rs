@@ -1,0 +1,246 @@
+//! Reading a line of words.
+
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::{ABSENT, PLACES_END, VERSION};
+use crate::annotation::CompletionKey;
+use crate::escape::Extent;
+use crate::id::LeaseId;
+use crate::job::{JobSchedule, Period};
+use crate::latch::LatchCount;
+use crate::record::rows::{
+    Body, Claim, Condition, End, Holder, Latch, LeaseKind, Leases, Note, QueueHead, Unless, Waiter,
+};
+use crate::record::source::Stop;
+use crate::time::{StoreTime, Ttl};
+use crate::token::Token;
+
+/// A line that is read word by word. `None` behind its last word.
+pub(super) struct TextReader<'a>(Option<&'a str>);
+
+impl<'a> TextReader<'a> {
+    pub(super) fn new(line: &'a str) -> Result<Self, Stop> {
+        let mut words = Self(Some(line));
+        words.read("version", |word| (word == VERSION).then_some(()))?;
+        Ok(words)
+    }
+
+    pub(super) fn next(&mut self) -> Option<&'a str> {
+        let line = self.0?;
+        let (word, rest) = match line.split_once(' ') {
+            Some((word, rest)) => (word, Some(rest)),
+            None => (line, None),
+        };
+        self.0 = rest;
+        Some(word)
+    }
+
+    fn read<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, Stop> {
+        self.next().and_then(read).ok_or(Stop::Damaged(name))
+    }
+
+    fn optional<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Stop> {
+        self.read(name, |word| match word {
+            ABSENT => Some(None),
+            word => read(word).map(Some),
+        })
+    }
+
+    fn number<T: FromStr>(&mut self, name: &'static str) -> Result<T, Stop> {
+        self.read(name, number)
+    }
+
+    pub(super) fn lease(&mut self) -> Result<LeaseId, Stop> {
+        self.read("lease", |word| word.parse().ok())
+    }
+
+    pub(super) fn time(&mut self, name: &'static str) -> Result<StoreTime, Stop> {
+        self.read(name, time)
+    }
+
+    fn place(&mut self) -> Result<u64, Stop> {
+        self.read("place", |word| {
+            number(word).filter(|place| *place < PLACES_END)
+        })
+    }
+
+    pub(super) fn counter(&mut self) -> Result<Option<Token>, Stop> {
+        self.optional("counter", token)
+    }
+
+    pub(super) fn body(&mut self) -> Result<Body, Stop> {
+        match self.next() {
+            Some("free") => Ok(Body::Free),
+            Some("mutex") => self.mutex().map(Body::Leases),
+            Some("semaphore") => self.semaphore().map(Body::Leases),
+            Some("latch") => self.latch().map(Body::Latch),
+            _ => Err(Stop::Damaged("kind")),
+        }
+    }
+
+    fn mutex(&mut self) -> Result<Leases, Stop> {
+        let mut leases = Leases::new(LeaseKind::Mutex, 1);
+        if let Some(lease) = self.optional("lease", |word| word.parse().ok())? {
+            let holder = self.holder(lease)?;
+            if holder.weight != 1 {
+                return Err(Stop::Damaged("weight"));
+            }
+            leases.count(&holder);
+            leases.sole = Some(holder);
+        }
+        Ok(leases)
+    }
+
+    fn semaphore(&mut self) -> Result<Leases, Stop> {
+        let leases = Leases {
+            limit: self.number("number of permits")?,
+            used: self.number("number of used permits")?,
+            earliest: self.optional("earliest end", end)?,
+            ..Leases::new(LeaseKind::Semaphore, 0)
+        };
+        // Permits without an end would never be free again.
+        match (leases.used > 0) == leases.earliest.is_some() {
+            true => Ok(leases),
+            false => Err(Stop::Damaged("earliest end")),
+        }
+    }
+
+    fn latch(&mut self) -> Result<Latch, Stop> {
+        let arrived = self.number("number of arrivals")?;
+        Ok(Latch {
+            arrived,
+            count: self.read("count", |word| {
+                LatchCount::new(number(word)?).filter(|count| arrived <= count.get())
+            })?,
+            until: self.time("end of the latch")?,
+        })
+    }
+
+    pub(super) fn queue(&mut self) -> Result<QueueHead, Stop> {
+        let queue = QueueHead {
+            len: self.number("length of the queue")?,
+            next_place: self.place()?,
+            until: self.time("end of the queue")?,
+        };
+        match queue == QueueHead::default() {
+            true => Err(Stop::Damaged("queue")),
+            false => Ok(queue),
+        }
+    }
+
+    pub(super) fn holder(&mut self, lease: LeaseId) -> Result<Holder, Stop> {
+        Ok(Holder {
+            lease,
+            is_reserved: self.read("state", |word| match word {
+                "held" => Some(false),
+                "reserved" => Some(true),
+                _ => None,
+            })?,
+            count: self.number("hold count")?,
+            weight: self.number::<NonZeroU64>("weight")?.get(),
+            first: self.read("token", token)?,
+            requested_at: self.optional("time of the request", time)?,
+            end: self.read("end", end)?,
+        })
+    }
+
+    pub(super) fn waiter(&mut self, lease: LeaseId) -> Result<Waiter, Stop> {
+        Ok(Waiter {
+            lease,
+            place: self.place()?,
+            claim: self.claim()?,
+            ttl: self.read("ttl", |word| Ttl::from_millis(number(word)?))?,
+            tokens: self.number("number of tokens")?,
+            condition: self.condition()?,
+        })
+    }
+
+    fn claim(&mut self) -> Result<Claim, Stop> {
+        match self.next() {
+            Some("mutex") => Ok(Claim::Mutex),
+            Some("permits") => Ok(Claim::Permits {
+                weight: self.number("weight")?,
+                limit: self.number("number of permits")?,
+            }),
+            _ => Err(Stop::Damaged("claim")),
+        }
+    }
+
+    fn condition(&mut self) -> Result<Option<Condition>, Stop> {
+        let Some(kind) = self.next() else {
+            return Ok(None);
+        };
+        let asked = self.read("age of the request", nanos)?;
+        let requested_at = self.time("time of the request")?;
+        let unless = match kind {
+            "key" => Unless::Key {
+                key: self.read("key", |word| {
+                    CompletionKey::parse(&Extent::Word.unescape(word)?).ok()
+                })?,
+                asked,
+            },
+            "period" => Unless::Period {
+                schedule: JobSchedule {
+                    period: self.read("period", |word| {
+                        Period::checked(Duration::from_micros(number(word)?))
+                    })?,
+                    anchor: self.optional("anchor", time)?,
+                },
+                asked,
+            },
+            _ => return Err(Stop::Damaged("condition")),
+        };
+        Ok(Some(Condition {
+            unless,
+            requested_at,
+        }))
+    }
+
+    pub(super) fn note(&mut self) -> Result<Note, Stop> {
+        Ok(Note {
+            lease: self.lease()?,
+            token: self.read("token", token)?,
+            number: self.number("number of the note")?,
+            until: self.time("end of the note")?,
+            text: match self.0.take().and_then(|rest| Extent::Line.unescape(rest)) {
+                Some(text) => text.into(),
+                None => return Err(Stop::Damaged("text")),
+            },
+        })
+    }
+}
+
+/// A number in the one form in which it is written.
+fn number<T: FromStr>(word: &str) -> Option<T> {
+    let is_plain = word == "0" || !word.starts_with(['0', '+']);
+    word.parse().ok().filter(|_| is_plain)
+}
+
+fn token(word: &str) -> Option<Token> {
+    Token::new(number(word)?)
+}
+
+fn time(word: &str) -> Option<StoreTime> {
+    number(word).map(StoreTime::from_micros)
+}
+
+fn end(word: &str) -> Option<End> {
+    time(word).map(End::At)
+}
+
+fn nanos(word: &str) -> Option<Duration> {
+    let nanos: u128 = number(word)?;
+    let second = Duration::from_secs(1).as_nanos();
+    let seconds = u64::try_from(nanos / second).ok()?;
+    Some(Duration::new(seconds, u32::try_from(nanos % second).ok()?))
+}
