@@ -37,6 +37,8 @@ mod path;
 mod records;
 mod revocations;
 mod row;
+#[cfg(test)]
+mod rows;
 mod schema;
 mod time;
 mod transaction;
