@@ -224,10 +224,14 @@ impl Lease {
         self.state_until(until, now, cause)
     }
 
-    /// The lease may not be relied on beyond the deadline, and its end is not known.
+    /// The lease may not be relied on beyond the deadline, and its end is not known. It may be given up when renewals have
+    /// failed for an interval after the pause, or at once if there was none: the next poll shows that.
     fn open_state(&self, now: Instant) -> State {
+        let given_up = self
+            .woken
+            .map_or(now, |woken| woken.after(self.pace().interval()));
         State::Jeopardy {
-            until: self.deadline.max(now),
+            until: self.deadline.min(given_up).max(now),
             cause: Cause::Paused,
         }
     }

@@ -187,6 +187,22 @@ fn who_runs_and_does_not_reach_the_store_loses_it_in_time() {
     assert!(now < at(20.0), "{now:?}");
 }
 
+/// Its margin has begun, and the poll that gives it up is a little late.
+#[test]
+fn who_runs_is_shown_no_end_behind_the_loss() {
+    let mut lease = watched();
+    lease.poll(at(10.0));
+    lease.renewal_failed(at(12.0), Cause::Unreachable);
+    for now in [at(20.0), at(20.1)] {
+        let State::Jeopardy { until, .. } = lease.state(now) else {
+            panic!("{:?}", lease.state(now));
+        };
+        assert_eq!(until, now);
+    }
+    lease.poll(at(20.1));
+    assert_eq!(lease.state(at(20.1)), State::Lost(Cause::Unreachable));
+}
+
 #[test]
 fn the_watch_may_end_before_it_has_asked() {
     let mut lease = watched();
