@@ -36,14 +36,7 @@ impl Cli {
     pub(crate) fn of_process() -> Result<Self, clap::Error> {
         let arguments: Vec<_> = env::args_os().collect();
         let parsed = Self::try_parse_from(&arguments).and_then(|mut cli| {
-            if let Some((name, _)) = cli.command.acquired()
-                && let Some(message) = misplaced::of_name(name, &arguments, &Self::command())
-            {
-                return Err(Self::command().error(ErrorKind::ValueValidation, message));
-            }
-            if let Command::Once(once) = &cli.command
-                && let Some(message) = misplaced::of_key(&once.key, &once.run.command, &arguments)
-            {
+            if let Some(message) = cli.misplaced(&arguments) {
                 return Err(Self::command().error(ErrorKind::ValueValidation, message));
             }
             if let Some((run, job)) = cli.command.run_args_mut() {
@@ -67,6 +60,24 @@ impl Cli {
                 .unwrap_or_else(|| hints::with_hint(error, &arguments, &Self::command())),
             _ => hints::with_hint(error, &arguments, &Self::command()),
         })
+    }
+
+    /// The message for a name, a key or a label that is valid, but hardly what its user has meant.
+    fn misplaced(&self, arguments: &[OsString]) -> Option<String> {
+        let (name, lock) = self.command.acquired()?;
+        let mut message = misplaced::of_name(name, arguments, &Self::command())
+            .or_else(|| misplaced::of_text("the name of the lock", name))
+            .or_else(|| misplaced::of_variable("--label", &lock.label));
+        if let Some(run) = self.command.run_args() {
+            message = message.or_else(|| misplaced::of_program(name, &run.command, arguments));
+        }
+        if let Command::Once(once) = &self.command {
+            let of_key = || misplaced::of_key(&once.key, &once.run.command, arguments);
+            message = message
+                .or_else(of_key)
+                .or_else(|| misplaced::of_text("the key", &once.key));
+        }
+        message
     }
 }
 
@@ -156,6 +167,16 @@ impl Command {
         match self {
             Self::Hold(args) => Some((&args.name, &args.lock)),
             _ => self.run_args().map(|run| (&*run.name, &run.lock)),
+        }
+    }
+
+    /// Whether it relies on the records of jobs, to run or to check one.
+    pub(crate) fn relies_on_records(&self) -> bool {
+        match self {
+            Self::Run(command) => command.every.is_some(),
+            Self::Once(_) => true,
+            Self::Jobs(args) => args.check.is_some(),
+            _ => false,
         }
     }
 

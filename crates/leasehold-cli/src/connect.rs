@@ -15,6 +15,10 @@ use crate::lock::args::LockArgs;
 use crate::secret;
 use crate::variables::{NAMESPACE, SENTINEL_PASSWORD, STORE, TENANT};
 
+/// What follows from a store of one user for a job, and the fix.
+const OF_RECORDS: &str = "; a start by another user or on another machine runs the job again; set LEASEHOLD_STORE to the \
+                          store of all machines, or to this one";
+
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
     let builder = with_passwords(args, in_namespace(args, builder))?;
@@ -121,11 +125,15 @@ pub(crate) fn redacted(args: &StoreArgs) -> String {
     url.unwrap_or_else(|| "the store".to_owned())
 }
 
-/// Prints the store of a lock: with `--verbose`, and to a person at a terminal who has not named it.
-pub(crate) fn print_store(store: &StoreArgs, lock: &LockArgs) {
+/// Prints the store of a lock: with `--verbose`, and to a person at a terminal who has not named it. Always if nobody has
+/// chosen it for the records of a job: other users and machines would run the job again.
+pub(crate) fn print_store(store: &StoreArgs, lock: Option<&LockArgs>, relies_on_records: bool) {
     let is_named = matches!(store.origin, Origin::Option | Origin::Variable);
-    let is_worth = lock.verbose || !is_named && io::stderr().is_terminal();
-    if lock.quiet || !is_worth {
+    let is_of_records = relies_on_records && store.origin == Origin::Default;
+    let verbose = lock.is_some_and(|lock| lock.verbose);
+    let is_worth =
+        |lock: &LockArgs| verbose || !lock.quiet && !is_named && io::stderr().is_terminal();
+    if !is_of_records && !lock.is_some_and(is_worth) {
         return;
     }
     // An invalid store is an error, and that names it.
@@ -133,11 +141,15 @@ pub(crate) fn print_store(store: &StoreArgs, lock: &LockArgs) {
         return;
     }
     let (url, origin, scope) = (redacted(store), store.origin, store.scope());
-    let rest = match lock.verbose {
-        true => format!("namespace {}, tenant {}", store.namespace, store.tenant),
-        false => "--store names another".to_owned(),
+    let mut rest = match (verbose, is_of_records) {
+        (true, _) => format!("; namespace {}, tenant {}", store.namespace, store.tenant),
+        (false, false) => "; --store names another".to_owned(),
+        (false, true) => String::new(),
     };
-    note!("leasehold: the store is {url} ({origin}), {scope}; {rest}");
+    if is_of_records {
+        rest.push_str(OF_RECORDS);
+    }
+    note!("leasehold: the store is {url} ({origin}), {scope}{rest}");
 }
 
 /// The store's URL, with the directory of the default store in place. No other directory is created: behind a

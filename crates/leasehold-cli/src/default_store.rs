@@ -1,6 +1,7 @@
 //! The store if neither option nor variable names one: that of the machine, or a file of this user.
 
 use std::env;
+use std::fmt;
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -13,7 +14,9 @@ use crate::args::{MACHINE_FILE, Origin, StoreArgs};
 use crate::exit::Failure;
 use crate::secret;
 use crate::shell;
-use crate::variables::{self, Intended, NAMESPACE, STORE, TENANT};
+use crate::variables::{
+    self, Intended, NAMESPACE, PASSWORD, PASSWORD_FILE, SENTINEL_PASSWORD, STORE, TENANT,
+};
 
 const DEFAULT_NAMESPACE: &str = "leasehold";
 const DEFAULT_TENANT: &str = "default";
@@ -35,17 +38,49 @@ impl StoreArgs {
                 self.store = machine_store(Path::new(MACHINE_FILE))?;
                 match self.store {
                     Some(_) => Origin::Machine,
-                    None => Origin::Default,
+                    None => {
+                        self.refuse_password()?;
+                        Origin::Default
+                    }
                 }
             }
         };
-        if self.origin == Origin::Variable && self.store.as_deref().is_some_and(is_relative) {
+        let is_named = matches!(self.origin, Origin::Option | Origin::Variable);
+        if is_named && self.store.as_deref().is_some_and(is_relative) {
             note!(
-                "leasehold: the path in {STORE} is relative, so it names another store in each directory; write an \
-                 absolute path"
+                "leasehold: the path in {} is relative, so it names another store in each directory; write an \
+                 absolute path",
+                self.origin
             );
         }
         Ok(self)
+    }
+
+    /// Refuses a password for the default store, a file: it was meant for a server, which nothing names.
+    fn refuse_password(&self) -> Result<(), Failure> {
+        let is_set = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
+        let variables = [PASSWORD, PASSWORD_FILE, SENTINEL_PASSWORD];
+        let option = self.password_file.as_ref().map(|_| "--password-file");
+        match variables.into_iter().find(is_set).or(option) {
+            Some(setting) => Err(Failure::usage(format!(
+                "{setting} has no effect: no server is named, and the default store is a file; set {STORE}, or leave \
+                 {setting} out"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The store in a message, with the namespace and the tenant if they are not the default ones.
+    pub(crate) fn place(&self, store: &dyn fmt::Display) -> String {
+        let scopes = [
+            ("namespace", &self.namespace, DEFAULT_NAMESPACE),
+            ("tenant", &self.tenant, DEFAULT_TENANT),
+        ];
+        let mut scopes = scopes.to_vec();
+        scopes.retain(|(_, value, default)| value != default);
+        let unusual = scopes.iter();
+        let unusual = unusual.map(|(scope, value, _)| format!(", {scope} {value}"));
+        format!("{store}{}", unusual.collect::<String>())
     }
 
     /// Prints which variables have no effect, also with `--quiet`. A misspelt one that would have named the store is an

@@ -12,7 +12,13 @@ const SECONDS_PER_DAY: f64 = 86_400.0;
 
 /// Parses a duration; a plain number is seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("a duration is a number with a unit, such as {EXAMPLES}");
+    let wrong = || {
+        let lower = text.to_lowercase();
+        let meant =
+            (lower != text && read(&lower).is_some()).then(|| format!("; did you mean {lower}?"));
+        let meant = meant.unwrap_or_default();
+        format!("a duration is a number with a unit, such as {EXAMPLES}{meant}")
+    };
     let duration = read(text.trim().trim_start_matches('-')).ok_or_else(wrong)?;
     if duration.is_negative() || text.contains('-') {
         return Err("a duration is not negative".to_owned());
@@ -21,7 +27,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 }
 
 /// Some valid durations.
-const EXAMPLES: &str = "90 (seconds), 0.5, 500ms, 2m, 1h30m or 1d";
+const EXAMPLES: &str = "90 (seconds), 0.5, 500ms, 2m, 1h30m, 1d or 7d (a week)";
 
 /// Parses the ttl of a renewed lease, or the length of a fixed one.
 pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {

@@ -29,6 +29,9 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
     let mut tasks = JoinSet::new();
     for name in &args.names {
         misplaced::note_pattern(name);
+        if let Some(message) = misplaced::of_text("the name of the lock", name) {
+            note!("leasehold: {message}");
+        }
         let mutex = client.mutex(name)?;
         tasks.spawn(send_events(client.clone(), mutex, sender.clone()));
     }

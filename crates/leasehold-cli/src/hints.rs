@@ -11,7 +11,7 @@ use crate::misplaced::{command, is_named, split_duration};
 use crate::{duration, secret, shell, variables};
 
 /// Options of flock, timeout and consul for `run`, and what to use instead.
-const OPTIONS: [(&[&str], &str); 10] = [
+const OPTIONS: [(&[&str], &str); 11] = [
     (
         &["-d", "--background", "--daemon", "--detach"],
         "leasehold stays in the foreground; use the means of your shell or service manager",
@@ -27,6 +27,10 @@ const OPTIONS: [(&[&str], &str); 10] = [
     (
         &["-s", "--shared"],
         "there are no shared locks; every lock is exclusive",
+    ),
+    (
+        &["--retries", "--retry", "--attempts"],
+        "a command that fails is not run again; '--wait DURATION' limits the wait for the lock",
     ),
     (
         &["--permits"],
@@ -81,6 +85,12 @@ const KEY_MISSING: &str =
 
 /// The hint for a wait that is refused and limited.
 const WAIT_CONFLICT: &str = "-n does not wait, and -w waits: leave one out";
+
+/// The hint for an exit code that would hide that the command did not run.
+const ZERO_CODE: &str = "'--skip-ok' exits with 0 if the lock is held elsewhere";
+
+/// The hint for a password that other users could read.
+const PASSWORD_OPTION: &str = "all users of this machine can read an argument; set LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE";
 
 /// Options that limit the wait elsewhere, or the time of the command.
 const TIMEOUTS: [&str; 4] = ["--timeout", "--time-limit", "--timelimit", "-t"];
@@ -151,13 +161,17 @@ pub(crate) fn with_hint(
     let kind = match error.kind() {
         ErrorKind::UnknownArgument => ContextKind::InvalidArg,
         ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
-        ErrorKind::ArgumentConflict if error.to_string().contains("'--wait <") => {
+        ErrorKind::ArgumentConflict if error.to_string().contains("'--no-wait' cannot") => {
             insert(&mut error, WAIT_CONFLICT.to_owned());
             return error;
         }
         ErrorKind::InvalidValue if let Some(variable) = empty_file(&error) => {
             let message = format!("{variable} is empty; unset it, or name a file");
             return cli.clone().error(error.kind(), message);
+        }
+        ErrorKind::ValueValidation if is_zero_code(&error) => {
+            insert(&mut error, ZERO_CODE.to_owned());
+            return error;
         }
         ErrorKind::InvalidUtf8 => return cli.clone().error(error.kind(), of_bytes(arguments)),
         ErrorKind::MissingRequiredArgument if lacks(&error, "<COMMAND>") => {
@@ -227,6 +241,13 @@ fn empty_file(error: &clap::Error) -> Option<String> {
         .then_some(variable)
 }
 
+/// Whether the exit code of a refusal is to be 0.
+fn is_zero_code(error: &clap::Error) -> bool {
+    let option = invalid(error, ContextKind::InvalidArg).unwrap_or_default();
+    let value = invalid(error, ContextKind::InvalidValue);
+    option.starts_with("--conflict-exit-code") && value.as_deref() == Some("0")
+}
+
 /// Whether a required argument that begins so is missing.
 fn lacks(error: &clap::Error, begin: &str) -> bool {
     match error.get(ContextKind::InvalidArg) {
@@ -251,13 +272,25 @@ fn of_bytes(arguments: &[OsString]) -> String {
     }
 }
 
-/// The hint for a run without a command: its name is in the place of the lock's.
-fn of_missing_command(arguments: &[OsString], cli: &Command) -> Option<String> {
+/// The value of an argument of a command, as far as the arguments are understood.
+fn given(id: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
     let partial = cli.clone().ignore_errors(true);
     let matches = partial.try_get_matches_from(arguments).ok()?;
-    let (subcommand, matches) = matches.subcommand()?;
-    let name = matches.try_get_one::<String>("name").ok()??;
-    let quoted = shell::quote(name);
+    let (_, matches) = matches.subcommand()?;
+    matches.try_get_one::<String>(id).ok()?.cloned()
+}
+
+/// The hint for a run without a command: it is in the place of the key, or of the lock's name.
+fn of_missing_command(arguments: &[OsString], cli: &Command) -> Option<String> {
+    let subcommand = command(arguments, cli)?;
+    let name = given("name", arguments, cli)?;
+    let quoted = shell::quote(&name);
+    if let Some(key) = given("key", arguments, cli) {
+        return Some(format!(
+            "'{key}' is the key, and a command follows it; if that is the command, a variable before it is unset: write \
+             leasehold {subcommand} {quoted} --key \"$KEY\" -- COMMAND"
+        ));
+    }
     Some(match name.contains(['/', ' ']) {
         true => format!(
             "'{name}' is in the place of the lock's name: leasehold {subcommand} NAME {quoted}"
@@ -298,6 +331,24 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
     match (command, option) {
         (_, "--url" | "--redis" | "--redis-url" | "--server" | "--host" | "--db") => {
             Some("'--store URL' names the store: redis://HOST or sqlite:PATH".to_owned())
+        }
+        (_, "--password" | "--pass") => Some(PASSWORD_OPTION.to_owned()),
+        (Some("jobs"), "--name" | "--job") => {
+            let name = value_of(option, arguments).unwrap_or_else(|| "NAME".to_owned());
+            let name = shell::quote(&name);
+            Some(format!(
+                "leasehold jobs lists all jobs; leasehold jobs --check {name} checks one"
+            ))
+        }
+        (Some("run" | "once"), "--reset") => {
+            let name = given("name", arguments, cli).unwrap_or_else(|| "NAME".to_owned());
+            let key = value_of("--key", arguments);
+            let key = key.map(|key| format!(" --key {}", shell::quote(&key)));
+            Some(format!(
+                "'leasehold jobs --reset {}{}' removes the record",
+                shell::quote(&name),
+                key.unwrap_or_default()
+            ))
         }
         (Some(_), "-V" | "--version") => Some("'leasehold --version' prints it".to_owned()),
         (Some("run" | "once" | "elect" | "hold" | "show" | "release"), "--name" | "--lock") => {
@@ -393,6 +444,18 @@ fn of_argument(argument: &str, arguments: &[OsString], cli: &Command) -> Option<
             let name = shell::quote(name.unwrap_or("NAME"));
             return Some(format!(
                 "did you mean 'leasehold jobs --{argument} {name}'?"
+            ));
+        }
+        "jobs" if let Some(name) = value_of("--reset", arguments) => {
+            let (name, key) = (shell::quote(&name), shell::quote(argument));
+            return Some(format!(
+                "did you mean 'leasehold jobs --reset {name} --key {key}'?"
+            ));
+        }
+        "jobs" if arguments.iter().any(|word| word == "--check") => {
+            let name = shell::quote(argument);
+            return Some(format!(
+                "the names stand behind --check: leasehold jobs --check {name}"
             ));
         }
         "jobs" => {

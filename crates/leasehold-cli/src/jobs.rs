@@ -7,7 +7,7 @@ use leasehold::{Client, CompletionInfo};
 use crate::args::{JobsArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::{duration, json, output, shell};
+use crate::{duration, json, misplaced, output, shell};
 
 /// There was no record to remove.
 const NONE: u8 = 1;
@@ -26,14 +26,17 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
     if let Some(name) = &args.reset {
         return reset(args, name, &client).await;
     }
-    let runs = client.completions().await?;
+    let mut runs = client.completions().await?;
     let now = SystemTime::now();
-    let checked = match &args.check {
-        Some(names) => check(names, &runs, now, &client),
-        None => 0,
-    };
+    let (mut missing, mut checked) = (Vec::new(), 0);
+    if let Some(names) = &args.check {
+        let is_of_key = |run: &CompletionInfo| args.key.is_none() || run.key == args.key;
+        let is_checked = |run: &CompletionInfo| names.is_empty() || names.contains(&run.name);
+        runs.retain(|run| is_of_key(run) && is_checked(run));
+        (missing, checked) = check(names, args.key.as_deref(), &runs, now, &client)?;
+    }
     if args.json {
-        json::print(&json::Jobs::new(&client, &runs, now))?;
+        json::print(&json::Jobs::new(&client, &runs, &missing, now))?;
     } else if args.prometheus {
         output::print_line(&metrics(&runs))?;
     } else if args.check.is_some() {
@@ -52,15 +55,32 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
     Ok(checked)
 }
 
-/// Prints which of the periodic jobs, or of those with these names, are overdue or have no record. Returns the exit code.
-fn check(names: &[String], runs: &[CompletionInfo], now: SystemTime, client: &Client) -> u8 {
-    let is_checked = |run: &&CompletionInfo| names.is_empty() || names.contains(&run.name);
-    let periodic = || runs.iter().filter(|run| run.period.is_some());
-    let overdue = periodic().filter(is_checked);
-    let overdue: Vec<_> = overdue.filter(|run| run.is_overdue(now)).collect();
-    let is_missing = |name: &&String| !periodic().any(|run| run.name == **name);
-    let missing: Vec<_> = names.iter().filter(is_missing).collect();
-    let is_empty = periodic().next().is_none() && names.is_empty();
+/// Prints which of these runs, the periodic ones or those for a key, are overdue, and which names have none. Returns
+/// these names, and the exit code.
+fn check<'a>(
+    names: &'a [String],
+    key: Option<&str>,
+    runs: &[CompletionInfo],
+    now: SystemTime,
+    client: &Client,
+) -> Result<(Vec<&'a str>, u8), Failure> {
+    let of_kind = || {
+        let is_of_kind = |run: &&CompletionInfo| key.is_some() || run.period.is_some();
+        runs.iter().filter(is_of_kind)
+    };
+    let overdue: Vec<_> = of_kind().filter(|run| run.is_overdue(now)).collect();
+    let is_missing = |name: &&str| !of_kind().any(|run| run.name == **name);
+    let missing = names.iter().map(String::as_str).filter(is_missing);
+    let missing: Vec<_> = missing.collect();
+    let is_empty = of_kind().next().is_none() && names.is_empty();
+    for name in &missing {
+        misplaced::refuse_text("the name of the job", name)?;
+    }
+    if let Some(key) = key.filter(|_| is_empty || !missing.is_empty()) {
+        misplaced::refuse_text("the key", key)?;
+    }
+    let store = client.store();
+    let for_key = key.map(|key| format!(" for {key}")).unwrap_or_default();
     for run in &overdue {
         let ended = now.duration_since(run.finished).unwrap_or_default();
         note!(
@@ -72,17 +92,24 @@ fn check(names: &[String], runs: &[CompletionInfo], now: SystemTime, client: &Cl
         );
     }
     for name in &missing {
-        let store = client.store();
-        note!("leasehold: {name} has no completed run on record, at {store}");
+        match runs.iter().any(|run| run.name == **name) {
+            true => note!(
+                "leasehold: {name} has completed runs for keys only on record, at {store}; leasehold jobs --check {} --key \
+                 KEY checks one",
+                shell::quote(name)
+            ),
+            false => note!("leasehold: {name} has no completed run{for_key} on record, at {store}"),
+        }
     }
     if is_empty {
-        let store = client.store();
-        note!("leasehold: no periodic job has a completed run on record, at {store}");
+        let kind = if key.is_some() { "job" } else { "periodic job" };
+        note!("leasehold: no {kind} has a completed run{for_key} on record, at {store}");
     }
-    match overdue.is_empty() && missing.is_empty() && !is_empty {
+    let code = match overdue.is_empty() && missing.is_empty() && !is_empty {
         true => 0,
         false => OVERDUE,
-    }
+    };
+    Ok((missing, code))
 }
 
 /// The metrics of the periodic jobs, as those that the library records.
@@ -123,6 +150,10 @@ async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failu
         Some(key) => builder.once(key)?.reset().await?,
         None => builder.reset().await?,
     };
+    if !removed {
+        misplaced::refuse_text("the name of the job", name)?;
+        key.map_or(Ok(()), |key| misplaced::refuse_text("the key", key))?;
+    }
     if args.json {
         json::print(&json::JobsReset::new(client, name, key, removed))?;
     } else {

@@ -5,7 +5,7 @@ use leasehold::{Client, Leader, LockInfo};
 use crate::args::{LeaderArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::{json, output, shell};
+use crate::{json, misplaced, output, shell};
 
 /// There is no leader.
 const NONE: u8 = 1;
@@ -14,6 +14,9 @@ pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, F
     let client = connect(store, Client::builder()).await?;
     let election = client.election(&args.name)?;
     let leader = election.leader().await?;
+    if leader.is_none() {
+        misplaced::refuse_text("the name of the election", &args.name)?;
+    }
     if args.json {
         // Another may lead meanwhile.
         let of_leader = |leader: &Leader, info: &LockInfo| info.lease == leader.lease;

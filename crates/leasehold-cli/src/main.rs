@@ -95,9 +95,8 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
             .check_variables(cli.command.served(), &Cli::command())?;
         cli.store = cli.store.resolved()?;
     }
-    if let Some((_, lock)) = cli.command.acquired() {
-        connect::print_store(&cli.store, lock);
-    }
+    let lock = cli.command.acquired().map(|(_, lock)| lock);
+    connect::print_store(&cli.store, lock, cli.command.relies_on_records());
     if let Some(run) = cli.command.run_args() {
         misplaced::warn_of_options(&run.command);
     }

@@ -9,7 +9,64 @@ use std::path::Path;
 use clap::{Arg, Command};
 use leasehold::store::redacted_url;
 
-use crate::{duration, shell};
+use crate::exit::Failure;
+use crate::{duration, output, shell};
+
+/// Quotes that word processors write in place of those of a shell. The closing single one is an apostrophe, too.
+const TYPOGRAPHIC_QUOTES: &str = "“”„‟‘‚‛";
+const APOSTROPHE: char = '’';
+
+/// The message for a name or a key that is empty, or has what nobody has meant to be in it. `what` is such as `the key`.
+pub(crate) fn of_text(what: &str, text: &str) -> Option<String> {
+    if text.is_empty() {
+        let message = format!("{what} is empty; is a variable of your script unset?");
+        return Some(message);
+    }
+    of_variable(what, text).or_else(|| of_characters(what, text))
+}
+
+/// The message for a text with a variable or a command that no shell has replaced.
+pub(crate) fn of_variable(what: &str, text: &str) -> Option<String> {
+    let part = output::printable(shell::not_replaced(text)?);
+    Some(format!(
+        "the shell has not replaced {part} in {what}: write double quotes, not single ones; the args of a container have \
+         no shell (Kubernetes replaces $(NAME) by a variable of env)"
+    ))
+}
+
+/// The message for a text with quotes that no shell has removed, or with an invisible character.
+fn of_characters(what: &str, text: &str) -> Option<String> {
+    let is_in = |quote| text.len() > 1 && text.starts_with(quote) && text.ends_with(quote);
+    if is_in('"') || is_in('\'') {
+        return Some(format!(
+            "{what} is in quotes, which are a part of it here: {}; remove them",
+            output::printable(text)
+        ));
+    }
+    // The library names a control character.
+    let is_invisible = |c: &char| !c.is_control() && !output::is_visible(*c);
+    if let Some(c) = text.chars().find(is_invisible) {
+        return Some(format!(
+            "{what} contains the character {c:?}, which is invisible; remove it"
+        ));
+    }
+    let outer = [text.chars().next(), text.chars().next_back()];
+    let is_apostrophe = outer.contains(&Some(APOSTROPHE));
+    let quote = text.chars().find(|c| TYPOGRAPHIC_QUOTES.contains(*c));
+    let quote = quote.or_else(|| is_apostrophe.then_some(APOSTROPHE))?;
+    Some(format!(
+        "{what} contains the quote {quote:?}, which is none for a shell; remove it, or write \" or '"
+    ))
+}
+
+/// Refuses the name or key of what was not found, if its user has hardly meant it. Another program may have chosen a
+/// name with such characters, so what is found is shown.
+pub(crate) fn refuse_text(what: &str, text: &str) -> Result<(), Failure> {
+    match of_text(what, text) {
+        Some(message) => Err(Failure::usage(message)),
+        None => Ok(()),
+    }
+}
 
 /// The message for a name that is a part of an option.
 pub(crate) fn of_name(name: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
@@ -40,6 +97,29 @@ pub(crate) fn of_key(key: &str, command: &[OsString], arguments: &[OsString]) ->
         format!(
             "the key would be '{key}', a program: is a variable of your script unset? Write quotes: --key \"$KEY\", and \
              -- before the command (or --key={key} if that is the key)"
+        )
+    })
+}
+
+/// The message for a name that is a program which starts others, as the word before it was a variable without quotes
+/// that is unset. `--` before the command says that it is meant.
+pub(crate) fn of_program(
+    name: &str,
+    command: &[OsString],
+    arguments: &[OsString],
+) -> Option<String> {
+    let (own, _) = arguments.split_at(arguments.len() - command.len());
+    let is_meant = match command {
+        // Its own -c is that of this program.
+        [] => !own
+            .windows(2)
+            .any(|it| it[0] == *name && it[1].as_encoded_bytes().starts_with(b"-c")),
+        _ => own.last().is_some_and(|last| last == "--"),
+    };
+    (!is_meant && shell::starts_others(name)).then(|| {
+        format!(
+            "the name of the lock would be '{name}', a program: is a variable before it unset? Write quotes: \"$NAME\", \
+             and -- before the command"
         )
     })
 }

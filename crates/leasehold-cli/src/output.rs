@@ -156,8 +156,8 @@ pub(crate) fn local_time(time: SystemTime) -> Option<String> {
     let time = Timestamp::try_from(time).ok()?;
     let time = time.to_zoned(TimeZone::system());
     let format = match time.date() == Zoned::now().date() {
-        true => "%H:%M:%S",
-        false => "%a %Y-%m-%d %H:%M:%S",
+        true => "%H:%M:%S %Z",
+        false => "%a %Y-%m-%d %H:%M:%S %Z",
     };
     Some(time.strftime(format).to_string())
 }

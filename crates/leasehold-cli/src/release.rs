@@ -20,13 +20,18 @@ pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8,
         true => mutex.force_release().await?,
         false => mutex.holder().await?,
     };
+    if held.is_none() {
+        misplaced::refuse_text("the name of the lock", &args.name)?;
+    }
     if let (Some(info), false) = (&held, args.force) {
         return Err(Failure::usage(refusal(&client, info)));
     }
     if args.json {
         json::print(&json::Release::new(&client, &args.name, held.as_ref()))?;
     } else {
-        output::print_line(&text(&output::printable(&args.name), held.as_ref()))?;
+        let place = store.place(client.store());
+        let name = output::printable(&args.name);
+        output::print_line(&text(&name, &place, held.as_ref()))?;
     }
     Ok(if held.is_some() { 0 } else { FREE })
 }
@@ -49,9 +54,9 @@ fn refusal(client: &Client, info: &LockInfo) -> String {
     )
 }
 
-fn text(name: &str, held: Option<&LockInfo>) -> String {
+fn text(name: &str, place: &str, held: Option<&LockInfo>) -> String {
     let Some(info) = held else {
-        return format!("{name} was free already");
+        return format!("{name} was free already at {place}");
     };
     let mut rows = vec![
         ("cut off", output::listed_holder(info)),

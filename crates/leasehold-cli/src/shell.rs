@@ -18,6 +18,60 @@ pub(crate) fn quote(word: &str) -> String {
     }
 }
 
+/// Programs that run the script which their first argument names. A version may follow.
+const INTERPRETERS: [&str; 13] = [
+    "ash", "bash", "bun", "dash", "fish", "ksh", "node", "perl", "php", "python", "ruby", "sh",
+    "zsh",
+];
+
+/// Programs that start the command which their arguments name.
+const STARTERS: [&str; 13] = [
+    "chronic",
+    "doas",
+    "env",
+    "flock",
+    "ionice",
+    "nice",
+    "nohup",
+    "setsid",
+    "sudo",
+    "systemd-run",
+    "time",
+    "timeout",
+    "xargs",
+];
+
+/// Whether a program runs the script which its first argument names.
+pub(crate) fn is_interpreter(program: &str) -> bool {
+    let unversioned = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    INTERPRETERS.contains(&unversioned)
+}
+
+/// Whether a program, perhaps with its path, starts others.
+pub(crate) fn starts_others(program: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    is_interpreter(name) || STARTERS.contains(&name)
+}
+
+/// The first part of a text that a shell would have replaced: `$NAME`, `${NAME}`, `$(COMMAND)` or a command in
+/// backquotes.
+pub(crate) fn not_replaced(text: &str) -> Option<&str> {
+    text.match_indices(['$', '`']).find_map(|(at, mark)| {
+        let (part, rest) = (&text[at..], &text[at + 1..]);
+        let is_of_name = |c: char| c == '_' || c.is_ascii_alphanumeric();
+        let length = match rest.chars().next()? {
+            _ if mark == "`" => rest.find('`')? + 1,
+            '{' => rest.find('}')? + 1,
+            '(' => rest.find(')')? + 1,
+            first if is_of_name(first) && !first.is_ascii_digit() => {
+                rest.find(|c| !is_of_name(c)).unwrap_or(rest.len())
+            }
+            _ => return None,
+        };
+        Some(&part[..=length])
+    })
+}
+
 /// The existing file that a system call would execute.
 pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
     let path = Path::new(program);
@@ -63,6 +117,21 @@ pub(crate) fn words_with_begin(line: &str) -> Vec<(usize, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_shell_would_have_replaced_is_found() {
+        for (text, part) in [
+            ("a-$RELEASE.1", Some("$RELEASE")),
+            ("${RELEASE:-1}-a", Some("${RELEASE:-1}")),
+            ("$(git describe)", Some("$(git describe)")),
+            ("a`date +%F`b", Some("`date +%F`")),
+            ("us$5 $_", Some("$_")),
+            ("us$5, 5$ ` ${ $( $", None),
+            ("größe", None),
+        ] {
+            assert_eq!(not_replaced(text), part, "{text}");
+        }
+    }
 
     #[test]
     fn a_line_has_the_words_that_a_shell_sees() {

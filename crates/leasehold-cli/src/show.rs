@@ -15,13 +15,17 @@ pub(crate) async fn show(args: &ShowArgs, store: &StoreArgs) -> Result<u8, Failu
     let client = connect(store, Client::builder()).await?;
     let mutex = client.mutex(&args.name)?;
     let held = mutex.inspect().await?;
+    if held.is_none() {
+        misplaced::refuse_text("the name of the lock", &args.name)?;
+    }
     if args.json {
         json::print(&json::Show::new(&client, &args.name, held.as_ref()))?;
     } else {
         let text = held.as_ref().map(text);
-        output::print_line(
-            &text.unwrap_or_else(|| format!("{} is free", output::printable(&args.name))),
-        )?;
+        output::print_line(&text.unwrap_or_else(|| {
+            let name = output::printable(&args.name);
+            format!("{name} is free at {}", store.place(client.store()))
+        }))?;
     }
     Ok(if held.is_some() { 0 } else { FREE })
 }

@@ -53,7 +53,8 @@ impl Signal {
 
 pub(crate) struct Signals {
     received: mpsc::UnboundedReceiver<Signal>,
-    requested_exit: bool,
+    /// The last signal that has requested an exit, not only of the command.
+    requested_exit: Option<i32>,
 }
 
 impl Signals {
@@ -98,7 +99,7 @@ impl Signals {
             .map_err(failed)?;
         Ok(Self {
             received,
-            requested_exit: false,
+            requested_exit: None,
         })
     }
 
@@ -109,14 +110,14 @@ impl Signals {
         loop {
             let signal = self.any().await;
             if signal.ends() {
-                self.requested_exit = true;
+                self.requested_exit = Some(signal.number);
                 return signal;
             }
         }
     }
 
-    /// Whether a signal has requested an exit, not only of the command.
-    pub(crate) const fn requested_exit(&self) -> bool {
+    /// The signal that has requested an exit, not only of the command.
+    pub(crate) const fn requested_exit(&self) -> Option<i32> {
         self.requested_exit
     }
 
@@ -124,7 +125,7 @@ impl Signals {
     pub(crate) fn pending(&mut self) -> Option<Signal> {
         while let Ok(signal) = self.received.try_recv() {
             if signal.ends() {
-                self.requested_exit = true;
+                self.requested_exit = Some(signal.number);
                 return Some(signal);
             }
         }
@@ -136,7 +137,9 @@ impl Signals {
         match self.received.recv().await {
             Some(signal) => {
                 // A command may reload its settings on the others.
-                self.requested_exit |= [SIGINT, SIGQUIT, SIGTERM].contains(&signal.number);
+                if [SIGINT, SIGQUIT, SIGTERM].contains(&signal.number) {
+                    self.requested_exit = Some(signal.number);
+                }
                 signal
             }
             // The thread never ends before we do.

@@ -62,6 +62,9 @@ const PREFIX_START: &str = "LE";
 /// How many letters of a name may be wrong.
 const TYPOS_MAX: usize = 2;
 
+/// The beginning of names, behind the prefix, that are for a part of the URL of a store elsewhere.
+const SERVER: [&str; 5] = ["ADDR", "HOST", "PORT", "SERVER", "USER"];
+
 /// What a variable without an effect was probably meant to be.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Intended {
@@ -115,7 +118,8 @@ fn intended(name: &str, value: &str, served: &[String], cli: &Command) -> Option
     if let Some(option) = option(rest, cli) {
         return Some(Intended::Option(option));
     }
-    if rest.contains("URL") || rest.contains("REDIS") {
+    let is_of_server = SERVER.into_iter().any(|it| rest.starts_with(it));
+    if is_of_server || rest.contains("URL") || rest.contains("REDIS") {
         return Some(Intended::Variable(STORE));
     }
     Some(Intended::Unknown)
@@ -204,6 +208,10 @@ mod tests {
             "leasehold_store",
             "LEASEHOLD_STORE_URL",
             "LEASEHOLD_REDIS_URL",
+            "LEASEHOLD_ADDRESS",
+            "LEASEHOLD_HOST",
+            "LEASEHOLD_SERVER",
+            "LEASEHOLD_USERNAME",
             "LEASEHOLD_URL",
         ] {
             assert_eq!(intended(name).as_ref(), Some(&store), "{name}");
@@ -243,6 +251,8 @@ mod tests {
         let of = |value| intended("LEASEHOLD_STORE_PORT", value, &[], &cli);
         assert_eq!(of("tcp://10.0.0.1:80"), None);
         assert_eq!(of("6379"), Some(Intended::Variable(STORE)));
+        let port = intended("LEASEHOLD_PORT", "6379", &[], &cli);
+        assert_eq!(port, Some(Intended::Variable(STORE)));
     }
 
     #[test]

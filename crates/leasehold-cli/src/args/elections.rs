@@ -16,7 +16,7 @@ use crate::help;
 #[command(override_usage = help::ELECT_USAGE, after_long_help = help::ELECT)]
 pub(crate) struct ElectCommand {
     /// The value of this leader, such as its address: at most 4096 bytes
-    #[arg(long, value_name = "TEXT", help_heading = "Election")]
+    #[arg(long, value_name = "TEXT", value_parser = value, help_heading = "Election")]
     pub(crate) value: String,
     /// Campaign again when the command has ended or the leadership was lost, until a signal ends leasehold
     #[arg(long, help_heading = "Election")]
@@ -46,7 +46,8 @@ pub(crate) struct LeaderArgs {
 ///
 /// The first line of each lock is its state. Then follow grants, releases, leases that have expired, changes of the queue
 /// and of the leader, and completed runs of the periodic job, not those of `once`. The store is read after each change, so
-/// leases that come and go between two readings are not listed. Failures of the store that may pass are waited for.
+/// leases that come and go between two readings are not listed. Failures of the store that may pass are waited for, except
+/// at the start.
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold watch [OPTIONS] <NAME>...", after_long_help = help::WATCH)]
 pub(crate) struct EventsArgs {
@@ -56,6 +57,13 @@ pub(crate) struct EventsArgs {
     /// Print a JSON object in each line instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn value(text: &str) -> Result<String, String> {
+    match text.is_empty() {
+        true => Err("it is empty; is a variable of your script unset?".to_owned()),
+        false => Ok(text.to_owned()),
+    }
 }
 
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {

@@ -18,6 +18,9 @@ const PERIOD_MAX: Duration = Duration::from_secs(365 * SECONDS_PER_DAY);
 /// The bounds of the time for which a record is kept.
 const KEEP_MAX: Duration = Duration::from_secs(3_650 * SECONDS_PER_DAY);
 
+/// Below this number of seconds a period needs its unit.
+const SMALL_MAX: Duration = Duration::from_secs(60);
+
 /// The longest delay after a failed run.
 const DELAY_MAX: Duration = Duration::from_secs(SECONDS_PER_DAY);
 
@@ -119,10 +122,10 @@ pub(crate) struct JobArgs {
 #[command(override_usage = "leasehold jobs [OPTIONS]", after_long_help = help::JOBS)]
 pub(crate) struct JobsArgs {
     /// Remove the record of the last run of this job, so that its next start runs it
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", group = "record")]
     pub(crate) reset: Option<String>,
-    /// The key of the record to be removed, for a job of once
-    #[arg(long, value_name = "KEY", requires = "reset")]
+    /// The key of the record to be removed or checked, for a job of once
+    #[arg(long, value_name = "KEY", requires = "record")]
     pub(crate) key: Option<String>,
     /// Exit with 1 if a job is overdue, or one of these has no record, and print only that on stderr
     #[arg(
@@ -130,7 +133,7 @@ pub(crate) struct JobsArgs {
         value_name = "NAME",
         num_args = 0..,
         value_parser = clap::builder::NonEmptyStringValueParser::new(),
-        conflicts_with = "reset"
+        group = "record"
     )]
     pub(crate) check: Option<Vec<String>>,
     /// Print a JSON object instead of a table
@@ -198,15 +201,29 @@ impl fmt::Display for Anchor {
 }
 
 fn period(text: &str) -> Result<Duration, String> {
+    with_unit(text)?;
     let period = between(text, PERIOD_MIN, PERIOD_MAX, "1s to 365d");
     period.map_err(|error| match duration::parse(text) {
         Ok(_) => error,
-        Err(error) => format!("{error}; a week is 7d, and --anchor is the time of day"),
+        Err(error) => format!("{error}; --anchor is the time of day"),
     })
 }
 
 fn keep(text: &str) -> Result<Duration, String> {
+    with_unit(text)?;
     between(text, PERIOD_MIN, KEEP_MAX, "1s to 3650d")
+}
+
+/// Refuses a small number without a unit: `--every 24` is hardly meant as seconds.
+fn with_unit(text: &str) -> Result<(), String> {
+    let number = text.trim();
+    let is_small = |it| (PERIOD_MIN..SMALL_MAX).contains(&it);
+    match duration::is_number(number) && duration::parse(number).is_ok_and(is_small) {
+        true => Err(format!(
+            "without a unit it is seconds; write {number}s, {number}m, {number}h or {number}d"
+        )),
+        false => Ok(()),
+    }
 }
 
 fn delay(text: &str) -> Result<Duration, String> {

@@ -13,6 +13,7 @@ use crate::output;
 pub(crate) struct Jobs<'a> {
     store: String,
     jobs: Vec<CompletedRun<'a>>,
+    missing: &'a [&'a str],
 }
 
 /// The output of `jobs --reset`.
@@ -48,11 +49,13 @@ impl<'a> Jobs<'a> {
     pub(crate) fn new(
         client: &leasehold::Client,
         runs: &'a [CompletionInfo],
+        missing: &'a [&'a str],
         now: SystemTime,
     ) -> Self {
         Self {
             store: client.store().to_string(),
             jobs: runs.iter().map(|run| CompletedRun::new(run, now)).collect(),
+            missing,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a command acquires: a lock, a job that may be complete already, or a leadership.
 
 use std::io::{IsTerminal as _, stderr, stdin, stdout};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold::{Client, CompletionInfo, Election, Guard, Job, Mutex};
 
@@ -10,7 +10,7 @@ use super::guard::Acquired;
 use super::health::Health;
 use crate::args::{Anchor, JobArgs, OnceCommand, RunArgs, RunCommand, StoreArgs};
 use crate::exit::Failure;
-use crate::{connect, duration, jobs, output, shell};
+use crate::{connect, duration, jobs, output, shell, signals};
 
 /// Whether a command is run each time, as a job, or as the leader.
 pub(crate) enum Plan<'a> {
@@ -168,36 +168,57 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The recorded job and this one, if the program or the period is another.
+    /// The recorded job and this one, if the program, the period or the anchor is another.
     fn other_job(&self, program: &str, run: &CompletionInfo) -> Option<(String, String)> {
         let Self::Job { schedule, .. } = self else {
             return None;
         };
-        let period = match schedule {
-            Schedule::Every { period, .. } => Some(*period),
-            Schedule::Once { .. } => None,
+        let (period, anchor) = match schedule {
+            Schedule::Every { period, anchor } => (Some(*period), *anchor),
+            Schedule::Once { .. } => (None, None),
         };
         // The record has whole microseconds.
         let micros = |period: Option<Duration>| period.map(|period| period.as_micros());
-        let is_same = run.program == program && micros(run.period) == micros(period);
-        let job = |program: &str, period: Option<Duration>| {
+        let is_same_period = micros(run.period) == micros(period);
+        let anchor = anchor.filter(|anchor| is_same_period && has_other_slots(run, *anchor));
+        let is_same = run.program == program && is_same_period && anchor.is_none();
+        let job = |program: &str, period: Option<Duration>, anchor: Option<String>| {
             let every = period.map(|period| format!(" --every {}", duration::format(period)));
-            format!("{program}{}", every.unwrap_or_default())
+            let anchor = anchor.map(|anchor| format!(" --anchor {anchor}"));
+            format!(
+                "{program}{}{}",
+                every.unwrap_or_default(),
+                anchor.unwrap_or_default()
+            )
         };
-        (!is_same).then(|| (job(&run.program, run.period), job(program, period)))
+        let recorded = anchor.and(run.slot).and_then(output::rfc3339);
+        (!is_same).then(|| {
+            (
+                job(&run.program, run.period, recorded),
+                job(program, period, anchor.map(|anchor| anchor.to_string())),
+            )
+        })
     }
 
     /// Prints at a terminal what a run has recorded, also for a quiet run: a person who tries a job must know that the
-    /// next start may not run it.
+    /// next start may not run it. Prints everywhere that a signal has perhaps ended the run before its work was done.
     pub(crate) fn print_record(
         &self,
         args: &RunArgs,
         store: &StoreArgs,
         run: Option<&CompletionInfo>,
+        signal: Option<i32>,
     ) {
         let Self::Job { options, .. } = self else {
             return;
         };
+        if let (Some(run), Some(signal), false) = (run, signal, args.lock.quiet) {
+            note!(
+                "leasehold: {} was recorded as complete although it was ended by {}: its command exited with 0",
+                describe(run),
+                signals::name(signal)
+            );
+        }
         if !is_at_terminal() {
             return;
         }
@@ -218,6 +239,22 @@ impl<'a> Plan<'a> {
             );
         }
     }
+}
+
+/// Whether the slots of a run, which have the period of this start, are at other times than those of an anchor.
+fn has_other_slots(run: &CompletionInfo, anchor: Anchor) -> bool {
+    let micros = |time: SystemTime| {
+        let since = time.duration_since(UNIX_EPOCH);
+        since.map_or(0, |since| since.as_micros())
+    };
+    let (Some(slot), Some(period)) = (run.slot, run.period) else {
+        return false;
+    };
+    // An invalid anchor is an error of its own.
+    anchor.time(period).is_ok_and(|anchor| {
+        let apart = micros(slot).abs_diff(micros(anchor));
+        !apart.is_multiple_of(period.as_micros())
+    })
 }
 
 /// Whether a person runs this, perhaps with a pipe or a file in the place of stderr. A timer has no terminal.

@@ -58,7 +58,7 @@ async fn campaigns(
             Ok(_) => true,
             Err(failure) => failure.is_transient(),
         };
-        if !command.again || !goes_on || signals.requested_exit() {
+        if !command.again || !goes_on || signals.requested_exit().is_some() {
             return ended;
         }
         match &ended {

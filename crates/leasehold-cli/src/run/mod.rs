@@ -89,7 +89,7 @@ async fn run_until(
         print_held(args, held, to_the_end && !waived);
     }
     if let Ok(run) = &completed {
-        plan.print_record(args, store, run.as_ref());
+        plan.print_record(args, store, run.as_ref(), signals.requested_exit());
     }
     match outcome {
         // The lock was held when the run was complete.

@@ -3,10 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Programs that run the script which their first argument names. A version may follow.
-const INTERPRETERS: [&str; 12] = [
-    "ash", "bash", "bun", "dash", "ksh", "node", "perl", "php", "python", "ruby", "sh", "zsh",
-];
+use crate::shell;
 
 /// The file name of the program and, behind an interpreter, that of its script: two scripts are two programs.
 pub(super) fn name(command: &[OsString]) -> String {
@@ -14,13 +11,12 @@ pub(super) fn name(command: &[OsString]) -> String {
         return String::new();
     };
     let program = file_name(program);
-    let unversioned = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     let script = arguments
         .iter()
         .find(|it| !it.as_encoded_bytes().starts_with(b"-"));
     match script {
         // The text of -c may have a password.
-        Some(script) if INTERPRETERS.contains(&unversioned) && Path::new(script).is_file() => {
+        Some(script) if shell::is_interpreter(&program) && Path::new(script).is_file() => {
             format!("{program} {}", file_name(script))
         }
         _ => program,

@@ -71,7 +71,7 @@ impl Supervisor<'_> {
         };
         if !self.child.empty {
             if !self.args.wait_all {
-                if self.signals.requested_exit() {
+                if self.signals.requested_exit().is_some() {
                     // The signal has ended the command, and is about to end the others.
                     let ended = self.child.all_ended();
                     let _ = tokio::time::timeout(BACKGROUND_END_TIMEOUT, ended).await;
@@ -99,7 +99,7 @@ impl Supervisor<'_> {
             return;
         }
         let processes = output::count(remaining, "background process");
-        match (self.signals.requested_exit(), remaining) {
+        match (self.signals.requested_exit().is_some(), remaining) {
             (true, _) => self.print_message(format_args!(
                 "{processes} of the command had not ended yet when the lock was released"
             )),

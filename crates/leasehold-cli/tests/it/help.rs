@@ -129,11 +129,11 @@ fn completions_are_made_for_every_shell() {
 
 #[test]
 fn bash_completes_the_names_of_held_locks() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::with_file();
     let script = fixture.leasehold(["completions", "bash"]).run_to_end();
     std::fs::write(fixture.path("script"), script.stdout).unwrap();
-    let holders = ["deploy", "orders:4", "orders:5", "two words", "x\"$(id)"]
-        .map(|name| fixture.hold(&[name]));
+    let holders = ["deploy", "orders:4", "orders:5", "two words"].map(|name| fixture.hold(&[name]));
+    let _hostile = fixture.hold_in_program("x\"$(id)", "");
     // As bash calls it: the words are split at colons, too.
     let complete = r#"
         source ./script

@@ -1,21 +1,22 @@
-//! Jobs: `run --every`, `once` and `jobs`.
+//! Runs of jobs: `run --every` and `once`.
 
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold_testkit::{RedisServer, eventually};
 
+use crate::job_records::jobs;
 use crate::schema::checked;
 use crate::tools::{
-    Fixture, RunToEnd, SOON, at_terminal, code, finish, kill, parent_of, stderr, stdout,
+    Fixture, RunToEnd, Running, SOON, at_terminal, code, finish, kill, parent_of, stderr, stdout,
 };
 
 /// How many processes start a job at the same time.
 const STARTS: usize = 20;
 
 /// A start of `once` or `run` whose command counts its runs in the file `ran`.
-fn start(fixture: &Fixture, args: &[&str]) -> Command {
+pub(crate) fn start(fixture: &Fixture, args: &[&str]) -> Command {
     let mut command = fixture.leasehold(args);
     command.args(["--", "sh", "-c", "echo ran >> ran"]);
     command
@@ -95,7 +96,7 @@ fn twenty_starts_complete_one_run_in_a_file() {
 #[test]
 fn a_run_that_was_complete_already_has_an_exit_code_and_a_message() {
     let (_server, redis) = Fixture::redis();
-    for fixture in [redis, Fixture::new()] {
+    for fixture in [redis, Fixture::with_file()] {
         let once = ["once", "migrate", "--key", "v1"];
         let failing = fixture.leasehold(once.iter().chain(&["--", "sh", "-c", "exit 3"]));
         assert_eq!(code(&mut { failing }), 3);
@@ -126,92 +127,6 @@ fn a_run_that_was_complete_already_has_an_exit_code_and_a_message() {
             assert_eq!((code(&mut start(&fixture, &daily)), runs(&fixture)), (0, 3));
         }
     }
-}
-
-fn jobs(fixture: &Fixture, args: &[&str]) -> Output {
-    fixture.leasehold([&["jobs"], args].concat()).run_to_end()
-}
-
-#[test]
-fn jobs_are_listed_and_reset() {
-    let fixture = Fixture::new();
-    let none = jobs(&fixture, &[]);
-    assert!(none.status.success() && stdout(&none).is_empty());
-    assert!(stderr(&none).starts_with("no completed runs are recorded in "));
-    let anchor = "2026-01-05T02:00:00Z";
-    let nightly = [
-        "run",
-        "--every",
-        "7d",
-        "--anchor",
-        anchor,
-        "--label",
-        "a \u{202e}b",
-        "nightly",
-    ];
-    assert_eq!(code(&mut start(&fixture, &nightly)), 0);
-    assert_eq!(
-        code(&mut start(&fixture, &["once", "migrate", "--key", "v1"])),
-        0
-    );
-    let table = stdout(&jobs(&fixture, &[]));
-    let mut lines = table.lines();
-    let header: Vec<_> = lines.next().unwrap().split_whitespace().collect();
-    assert_eq!(
-        header,
-        ["NAME", "KEY", "ENDED", "TOOK", "EXIT", "BY", "NEXT"]
-    );
-    let (migrate, nightly) = (lines.next().unwrap(), lines.next().unwrap());
-    assert!(
-        migrate.starts_with("migrate ") && migrate.ends_with(" -"),
-        "{table}"
-    );
-    assert!(nightly.contains(r#", sh ("a \u{202e}b")"#), "{table}");
-    let (_, next) = nightly.rsplit_once("  ").unwrap();
-    assert!(
-        next.starts_with("in ") && nightly.contains(" ago "),
-        "{table}"
-    );
-    let listed = checked("jobs", &stdout(&jobs(&fixture, &["--json"])));
-    let (migrate, nightly) = (&listed["jobs"][0], &listed["jobs"][1]);
-    assert_eq!(
-        (&migrate["name"], &migrate["key"]),
-        (&"migrate".into(), &"v1".into())
-    );
-    assert!(migrate["period_ms"].is_null() && migrate["next_slot"].is_null());
-    let next = nightly["next_slot"].as_str().unwrap();
-    assert!(next.ends_with("T02:00:00.000Z"), "{next}");
-    assert_eq!(nightly["period_ms"], 7 * 86_400_000);
-    assert_eq!(
-        (&nightly["exit_code"], &nightly["overdue"]),
-        (&0.into(), &false.into())
-    );
-    records_are_reset(&fixture);
-}
-
-/// The records of `nightly`, and of `migrate` for the key `v1`.
-fn records_are_reset(fixture: &Fixture) {
-    // The records that may be meant are named.
-    let other = jobs(fixture, &["--reset", "migrate"]);
-    assert!(stdout(&other).ends_with("; recorded: --key v1\n"));
-    for (args, removed) in [
-        (&["nightly", "--key", "v1"][..], false),
-        (&["migrate"], false),
-        (&["nightly"], true),
-        (&["nightly"], false),
-        (&["migrate", "--key", "v1"], true),
-    ] {
-        let output = jobs(fixture, &[&["--reset"], args, &["--json"]].concat());
-        let reset = checked("jobs_reset", &stdout(&output));
-        assert_eq!(reset["reset"], removed, "{args:?}");
-        assert_eq!(output.status.code(), Some(i32::from(!removed)), "{args:?}");
-    }
-    assert_eq!(
-        code(&mut start(fixture, &["once", "migrate", "--key", "v1"])),
-        0
-    );
-    let reset = jobs(fixture, &["--reset", "migrate", "--key", "v1"]);
-    assert!(stdout(&reset).contains("the run of migrate for v1 was removed"));
 }
 
 /// A waiter takes over the run of a killed runner and of a failed one; a start that does not wait says that it does not.
@@ -304,7 +219,7 @@ fn each_day_has_one_run_by_the_clock_of_the_store() {
 /// A person who tries the line of a crontab pastes its --quiet, too, and must know that the next night is done.
 #[test]
 fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::with_file();
     let daily = ["run", "--quiet", "--every", "1d", "job"];
     let recorded = at_terminal(&start(&fixture, &daily)).run_to_end();
     assert!(recorded.status.success());
@@ -324,7 +239,7 @@ fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
         .unwrap();
     let expected = next - jiff::SignedDuration::from_hours(12);
     let expected = expected.to_zoned(jiff::tz::TimeZone::system());
-    let time = expected.strftime("%H:%M:%S").to_string();
+    let time = expected.strftime("%H:%M:%S %Z").to_string();
     assert!(boundary.ends_with(&time), "{boundary}, not {expected}");
 
     // A start that finds it complete says so, and what to do.
@@ -422,7 +337,7 @@ fn a_trial_in_the_afternoon_does_not_cost_the_night() {
 /// The name of another job is not a reason to be silent, not even for a quiet run whose command does not exist.
 #[test]
 fn a_start_under_the_name_of_another_job_says_so() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::with_file();
     let quiet = |args: &[&str], command: &str| {
         let mut call = fixture.leasehold([args, &["-q", "report", "--", command]].concat());
         let output = call.run_to_end();
@@ -468,89 +383,38 @@ fn a_start_under_the_name_of_another_job_says_so() {
         message.contains("the record is of a run of true --every 1s, and this is true --every 1h"),
         "{message}"
     );
+    // Another anchor, but not another time of the same slots.
+    let reset = ["jobs", "--reset", "report"];
+    assert_eq!(code(&mut fixture.leasehold(reset)), 0);
+    let daily = |anchor: &str| quiet(&["run", "--every", "1d", "--anchor", anchor], "true").1;
+    assert_eq!(daily("02:00"), "");
+    assert_eq!(daily("2026-01-05T02:00:00Z"), "");
+    let message = daily("03:30");
+    assert!(
+        message.contains(" true --every 1d --anchor 20")
+            && message.contains("T02:00:00.000Z, and this is"),
+        "{message}"
+    );
+    assert!(message.contains(" --anchor 03:30:00; if they"), "{message}");
 }
 
 #[test]
-fn overdue_jobs_fail_a_check_and_are_metrics() {
-    const HOUR: i64 = 3_600_000;
-    let server = RedisServer::options().clock_shim().start();
-    let fixture = Fixture::with_store(server.url());
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap()
-        .as_secs_f64();
-    let names = ["daily", r#"with "quotes" \ and more"#];
-    for name in names {
-        // A day and a half ago, its next run was half a day ago.
-        server.step_clock(if name == "daily" {
-            -37 * HOUR
-        } else {
-            37 * HOUR
-        });
-        assert_eq!(
-            code(&mut start(&fixture, &["run", "--every", "1d", name])),
-            0
-        );
-    }
-    assert_eq!(
-        code(&mut start(&fixture, &["once", "--key", "v1", "migrate"])),
-        0
-    );
-    let check = |args: &[&str]| {
-        let output = jobs(&fixture, &[&["--check"], args].concat());
+fn a_run_that_a_signal_has_ended_with_0_is_recorded_with_a_message() {
+    let fixture = Fixture::with_file();
+    for (quiet, expected) in [
         (
-            output.status.code().unwrap(),
-            stdout(&output),
-            stderr(&output),
-        )
-    };
-    let (code, printed, message) = check(&[]);
-    assert_eq!((code, printed.as_str()), (1, ""));
-    assert!(
-        message.starts_with("leasehold: daily is overdue: 13h "),
-        "{message}"
-    );
-    assert!(message.contains("; its last run ended 1d 13h") && message.lines().count() == 1);
-    assert_eq!(check(&["daily"]).0, 1);
-    assert_eq!(check(&[names[1]]), (0, String::new(), String::new()));
-    // A job that never ran is not silently right.
-    let (code, _, message) = check(&[names[1], "migrate"]);
-    assert_eq!(code, 1);
-    assert!(message.starts_with("leasehold: migrate has no completed run on record, at redis://"));
-    let (code, printed, _) = check(&["--json"]);
-    let listed = checked("jobs", &printed);
-    assert_eq!((code, &listed["jobs"][0]["overdue"]), (1, &true.into()));
-
-    are_metrics(&fixture, now);
-    // Another program that runs the job after that.
-    let late = fixture.leasehold(["run", "-q", "--every", "1d", "daily", "--", "true"]);
-    let late = { late }.run_to_end();
-    let expected = "daily: the record is of a run of sh --every 1d, and this is true --every 1d; ";
-    assert!(
-        late.status.success() && stderr(&late).contains(expected),
-        "{late:?}"
-    );
-    assert_eq!(check(&["daily"]).0, 0);
-}
-
-/// The two periodic jobs, of which `daily` is overdue since less than an hour.
-fn are_metrics(fixture: &Fixture, now: f64) {
-    let metrics = stdout(&jobs(fixture, &["--prometheus"]));
-    let lines: Vec<_> = metrics.lines().collect();
-    assert_eq!(lines.len(), 8, "{metrics}");
-    assert_eq!(
-        lines[1],
-        "# TYPE leasehold_job_last_success_timestamp_seconds gauge"
-    );
-    let (series, overdue_at) = lines[6].rsplit_once(' ').unwrap();
-    assert_eq!(
-        series,
-        r#"leasehold_job_overdue_timestamp_seconds{name="daily"}"#
-    );
-    let ago = now - overdue_at.parse::<f64>().unwrap();
-    assert!((0.0..3600.0).contains(&ago), "{metrics}");
-    assert!(
-        lines[7].contains(r#"{name="with \"quotes\" \\ and more"}"#),
-        "{metrics}"
-    );
+            "-v",
+            "job was recorded as complete although it was ended by TERM: its command exited with 0\n",
+        ),
+        ("-q", ""),
+    ] {
+        let script = "trap 'exit 0' TERM; echo in; sleep 1000 & wait";
+        let job = fixture.run_script(&[quiet, "--every", "1d", "job"], script);
+        let running = Running::start(job);
+        running.signal("TERM");
+        let message = stderr(&running.ends_with(0));
+        assert!(message.contains(expected), "{message}");
+        assert_eq!(message.is_empty(), expected.is_empty(), "{message}");
+        assert_eq!(jobs(&fixture, &["--reset", "job"]).status.code(), Some(0));
+    }
 }

@@ -67,14 +67,17 @@ fn check_free(fixture: &Fixture) {
     );
     let (code, listed) = json(fixture, &["ls"]);
     assert_eq!((code, &listed["locks"]), (0, &serde_json::json!([])));
-    assert_eq!(
-        printed(fixture, &["show", "job"]),
-        (1, "job is free\n".to_owned())
-    );
+    let store = listed["store"].as_str().unwrap();
+    let text = format!("job is free at {store}\n");
+    assert_eq!(printed(fixture, &["show", "job"]), (1, text));
+    let scope = ["--namespace", "other", "--tenant", "blue"];
+    let text = format!("job is free at {store}, namespace other, tenant blue\n");
+    let show = [&["show", "job"], &scope[..]].concat();
+    assert_eq!(printed(fixture, &show), (1, text));
     let (code, shown) = json(fixture, &["show", "job"]);
     assert_eq!((code, &shown["name"]), (1, &"job".into()));
     assert_eq!(shown["store"], listed["store"]);
-    let text = "job was free already\n".to_owned();
+    let text = format!("job was free already at {store}\n");
     assert_eq!(printed(fixture, &["release", "--force", "job"]), (1, text));
     let (code, released) = json(fixture, &["release", "--force", "job"]);
     assert_eq!((code, &released["released"]), (1, &false.into()));
@@ -233,10 +236,11 @@ fn store_with_latch(fixture: &Fixture, name: &str) -> String {
 #[test]
 fn failures_are_objects_with_json() {
     let server = RedisServer::options().requirepass("s3cret").start();
-    let fixture = Fixture::new();
+    let fixture = Fixture::with_file();
     let nobody = format!("redis://127.0.0.1:{}", free_port());
     let locked = format!("redis://127.0.0.1:{}", server.port());
     fs::write(fixture.path("damaged"), "this is no database").unwrap();
+    let damaged = format!("sqlite:{}", fixture.path("damaged").display());
     let latches = store_with_latch(&fixture, "ready");
     let none = Value::Null;
     let _held = fixture.hold(&["job"]);
@@ -249,7 +253,7 @@ fn failures_are_objects_with_json() {
         ),
         (&["ls", "--store", &locked], "no_password", &none),
         (
-            &["show", "job", "--store", "sqlite:damaged"],
+            &["show", "job", "--store", &damaged],
             "invalid_config",
             &"job".into(),
         ),
@@ -305,9 +309,11 @@ fn failures_are_objects_with_json() {
 /// Texts of other clients must not control the terminal.
 #[test]
 fn invisible_characters_of_others_are_escaped() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::with_file();
     let (label, name) = ("\u{1b}[31mred\u{7}\u{ad}", "pay\u{202e}llor\u{200b}");
-    let run = fixture.hold(&["--label", label, name]);
+    // No command line acquires it.
+    assert_eq!(fixture.try_run(&[name]), 125);
+    let _held = fixture.hold_in_program(name, label);
     eventually(SOON, || {
         let output = fixture.leasehold(["ls"]).run_to_end();
         stdout(&output).contains("red")
@@ -324,9 +330,7 @@ fn invisible_characters_of_others_are_escaped() {
         assert_eq!(stderr(&output), "");
     }
     // Messages as well, and what is for programs stays exact.
-    let output = fixture
-        .leasehold(["run", "-n", name, "--", "true"])
-        .run_to_end();
+    let output = fixture.leasehold(["release", name]).run_to_end();
     assert!(
         stderr(&output).contains("pay\\u{202e}llor"),
         "{}",
@@ -337,6 +341,4 @@ fn invisible_characters_of_others_are_escaped() {
     let listed = checked("ls", &text);
     assert_eq!(listed["locks"][0]["name"], name);
     assert_eq!(listed["locks"][0]["holder"]["label"], label);
-    run.signal("TERM");
-    run.finish();
 }

@@ -10,6 +10,7 @@ mod doctor;
 mod elections;
 mod help;
 mod hold;
+mod job_records;
 mod jobs;
 mod languages;
 mod listings;

@@ -68,7 +68,7 @@ fn commands_and_options_of_other_programs_have_a_hint() {
 
 #[test]
 fn values_are_named_as_they_were_typed() {
-    check(&Fixture::new(), "Values", &[]);
+    check(&Fixture::with_file(), "Values", &[]);
 }
 
 #[test]

@@ -110,7 +110,8 @@ fn a_person_who_names_no_store_is_told_which_one_it_is() {
     );
     assert_eq!(title(&[]), line);
     assert_eq!(title(&["-q"]), "");
-    assert_eq!(title(&["--store", "sqlite:own.db"]), "");
+    let own = format!("sqlite:{}", fixture.path("own.db").display());
+    assert_eq!(title(&["--store", &own]), "");
     // Nor is a nested run explained, or one whose messages nobody sees.
     let nested = fixture.leasehold([
         "run",
@@ -128,10 +129,51 @@ fn a_person_who_names_no_store_is_told_which_one_it_is() {
 }
 
 #[test]
+fn a_job_in_a_store_that_nobody_has_chosen_says_so() {
+    let fixture = Fixture::new();
+    let url = format!("sqlite:{}", fixture.path("leasehold/locks.db").display());
+    let line = format!(
+        "leasehold: the store is {url} (default), for this user on this machine; a start by another user or on another \
+         machine runs the job again; set LEASEHOLD_STORE to the store of all machines, or to this one\n"
+    );
+    for args in [
+        &["run", "-q", "--every", "1d", "job", "true"][..],
+        &["once", "-q", "--key", "v1", "job", "true"],
+        &["jobs", "--check"],
+    ] {
+        let mut command = fixture.leasehold(args);
+        let output = command.run_to_end();
+        assert_eq!(
+            (output.status.code(), stderr(&output)),
+            (Some(0), line.clone()),
+            "{args:?}"
+        );
+        let output = command.env("LEASEHOLD_STORE", &url).run_to_end();
+        assert_eq!(
+            (output.status.code(), stderr(&output)),
+            (Some(0), String::new()),
+            "{args:?}"
+        );
+    }
+    // At a terminal it is one line, too, and a lock that is no job has none.
+    let job = fixture.leasehold(["run", "--every", "1d", "job", "true"]);
+    let terminal = stdout(&at_terminal(&job).run_to_end());
+    assert_eq!(terminal.matches("the store is ").count(), 1, "{terminal}");
+    for args in [&["run", "-q", "job", "true"][..], &["jobs"]] {
+        assert_eq!(
+            stderr(&fixture.leasehold(args).run_to_end()),
+            "",
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
 fn a_person_is_told_of_options_behind_the_command() {
     let fixture = Fixture::new();
     let told = |args: &[&str]| {
-        let mut command = fixture.leasehold(["run", "--store", "sqlite:own.db"]);
+        let own = format!("sqlite:{}", fixture.path("own.db").display());
+        let mut command = fixture.leasehold(["run", "--store", &own]);
         stdout(&at_terminal(command.args(args)).run_to_end())
     };
     let warning = "leasehold: --every behind COMMAND is an argument of true, not of leasehold: write it before NAME, or \

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
+use leasehold::{Client, Guard};
 use leasehold_testkit::{RedisServer, eventually};
 pub(crate) use leasehold_testkit::{RunToEnd, finish, kill, within_deadline};
 use rustix::io::ioctl_fionbio;
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 /// How long a test waits for what must happen.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -39,6 +41,14 @@ impl Fixture {
             store: Some(url),
             ..Self::new()
         }
+    }
+
+    /// With a file that somebody has chosen. A job in the default store has a message.
+    pub(crate) fn with_file() -> Self {
+        let mut fixture = Self::new();
+        let file = fixture.path("chosen.db");
+        fixture.store = Some(format!("sqlite:{}", file.display()));
+        fixture
     }
 
     /// With a Redis server.
@@ -106,6 +116,18 @@ impl Fixture {
     /// A run with a command that ends only by a signal.
     pub(crate) fn hold(&self, args: &[&str]) -> Running {
         Running::start(self.run_script(args, "echo in; exec sleep 1000"))
+    }
+
+    /// A lock that a program holds in the chosen file: the command line acquires no name with such characters.
+    pub(crate) fn hold_in_program(&self, name: &str, label: &str) -> (Guard, Client, Runtime) {
+        let runtime = Runtime::new().unwrap();
+        let (guard, client) = runtime.block_on(async {
+            let builder = Client::builder().label(label);
+            let client = builder.connect(self.store.as_ref().unwrap()).await.unwrap();
+            let guard = client.mutex(name).unwrap().lock().await.unwrap();
+            (guard, client)
+        });
+        (guard, client, runtime)
     }
 
     /// A run with a command that ends when the file `go-on` exists. `guardian` has the process id of its guardian.

@@ -1,0 +1,229 @@
+//! The records of jobs: `jobs`, its checks and its resets.
+
+use std::process::Output;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use leasehold_testkit::RedisServer;
+
+use crate::jobs::start;
+use crate::schema::checked;
+use crate::tools::{Fixture, RunToEnd, code, stderr, stdout};
+
+pub(crate) fn jobs(fixture: &Fixture, args: &[&str]) -> Output {
+    fixture.leasehold([&["jobs"], args].concat()).run_to_end()
+}
+
+#[test]
+fn jobs_are_listed_and_reset() {
+    let fixture = Fixture::new();
+    let none = jobs(&fixture, &[]);
+    assert!(none.status.success() && stdout(&none).is_empty());
+    assert!(stderr(&none).starts_with("no completed runs are recorded in "));
+    let anchor = "2026-01-05T02:00:00Z";
+    let nightly = [
+        "run",
+        "--every",
+        "7d",
+        "--anchor",
+        anchor,
+        "--label",
+        "a \u{202e}b",
+        "nightly",
+    ];
+    assert_eq!(code(&mut start(&fixture, &nightly)), 0);
+    assert_eq!(
+        code(&mut start(&fixture, &["once", "migrate", "--key", "v1"])),
+        0
+    );
+    let table = stdout(&jobs(&fixture, &[]));
+    let mut lines = table.lines();
+    let header: Vec<_> = lines.next().unwrap().split_whitespace().collect();
+    assert_eq!(
+        header,
+        ["NAME", "KEY", "ENDED", "TOOK", "EXIT", "BY", "NEXT"]
+    );
+    let (migrate, nightly) = (lines.next().unwrap(), lines.next().unwrap());
+    assert!(
+        migrate.starts_with("migrate ") && migrate.ends_with(" -"),
+        "{table}"
+    );
+    assert!(nightly.contains(r#", sh ("a \u{202e}b")"#), "{table}");
+    let (_, next) = nightly.rsplit_once("  ").unwrap();
+    assert!(
+        next.starts_with("in ") && nightly.contains(" ago "),
+        "{table}"
+    );
+    let listed = checked("jobs", &stdout(&jobs(&fixture, &["--json"])));
+    let (migrate, nightly) = (&listed["jobs"][0], &listed["jobs"][1]);
+    assert_eq!(
+        (&migrate["name"], &migrate["key"]),
+        (&"migrate".into(), &"v1".into())
+    );
+    assert!(migrate["period_ms"].is_null() && migrate["next_slot"].is_null());
+    let next = nightly["next_slot"].as_str().unwrap();
+    assert!(next.ends_with("T02:00:00.000Z"), "{next}");
+    assert_eq!(nightly["period_ms"], 7 * 86_400_000);
+    assert_eq!(
+        (&nightly["exit_code"], &nightly["overdue"]),
+        (&0.into(), &false.into())
+    );
+    records_are_reset(&fixture);
+}
+
+/// The records of `nightly`, and of `migrate` for the key `v1`.
+fn records_are_reset(fixture: &Fixture) {
+    // The records that may be meant are named.
+    let other = jobs(fixture, &["--reset", "migrate"]);
+    assert!(stdout(&other).ends_with("; recorded: --key v1\n"));
+    for (args, removed) in [
+        (&["nightly", "--key", "v1"][..], false),
+        (&["migrate"], false),
+        (&["nightly"], true),
+        (&["nightly"], false),
+        (&["migrate", "--key", "v1"], true),
+    ] {
+        let output = jobs(fixture, &[&["--reset"], args, &["--json"]].concat());
+        let reset = checked("jobs_reset", &stdout(&output));
+        assert_eq!(reset["reset"], removed, "{args:?}");
+        assert_eq!(output.status.code(), Some(i32::from(!removed)), "{args:?}");
+    }
+    assert_eq!(
+        code(&mut start(fixture, &["once", "migrate", "--key", "v1"])),
+        0
+    );
+    let reset = jobs(fixture, &["--reset", "migrate", "--key", "v1"]);
+    assert!(stdout(&reset).contains("the run of migrate for v1 was removed"));
+}
+
+#[test]
+fn overdue_jobs_fail_a_check_and_are_metrics() {
+    const HOUR: i64 = 3_600_000;
+    let server = RedisServer::options().clock_shim().start();
+    let fixture = Fixture::with_store(server.url());
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs_f64();
+    let names = ["daily", r#"with "quotes" \ and more"#];
+    for name in names {
+        // A day and a half ago, its next run was half a day ago.
+        server.step_clock(if name == "daily" {
+            -37 * HOUR
+        } else {
+            37 * HOUR
+        });
+        assert_eq!(
+            code(&mut start(&fixture, &["run", "--every", "1d", name])),
+            0
+        );
+    }
+    assert_eq!(
+        code(&mut start(&fixture, &["once", "--key", "v1", "migrate"])),
+        0
+    );
+    let check = |args: &[&str]| {
+        let output = jobs(&fixture, &[&["--check"], args].concat());
+        (
+            output.status.code().unwrap(),
+            stdout(&output),
+            stderr(&output),
+        )
+    };
+    let (code, printed, message) = check(&[]);
+    assert_eq!((code, printed.as_str()), (1, ""));
+    assert!(
+        message.starts_with("leasehold: daily is overdue: 13h "),
+        "{message}"
+    );
+    assert!(message.contains("; its last run ended 1d 13h") && message.lines().count() == 1);
+    assert_eq!(check(&["daily"]).0, 1);
+    assert_eq!(check(&[names[1]]), (0, String::new(), String::new()));
+    // A job that never ran is not silently right.
+    let (code, _, message) = check(&[names[1], "migrate"]);
+    assert_eq!(code, 1);
+    let expected = "leasehold: migrate has completed runs for keys only on record, at redis://";
+    assert!(message.starts_with(expected), "{message}");
+    let (code, printed, _) = check(&["--json"]);
+    let listed = checked("jobs", &printed);
+    assert_eq!((code, &listed["jobs"][0]["overdue"]), (1, &true.into()));
+
+    are_metrics(&fixture, now);
+    // Another program that runs the job after that.
+    let late = fixture.leasehold(["run", "-q", "--every", "1d", "daily", "--", "true"]);
+    let late = { late }.run_to_end();
+    let expected = "daily: the record is of a run of sh --every 1d, and this is true --every 1d; ";
+    assert!(
+        late.status.success() && stderr(&late).contains(expected),
+        "{late:?}"
+    );
+    assert_eq!(check(&["daily"]).0, 0);
+}
+
+/// The two periodic jobs, of which `daily` is overdue since less than an hour.
+fn are_metrics(fixture: &Fixture, now: f64) {
+    let metrics = stdout(&jobs(fixture, &["--prometheus"]));
+    let lines: Vec<_> = metrics.lines().collect();
+    assert_eq!(lines.len(), 8, "{metrics}");
+    assert_eq!(
+        lines[1],
+        "# TYPE leasehold_job_last_success_timestamp_seconds gauge"
+    );
+    let (series, overdue_at) = lines[6].rsplit_once(' ').unwrap();
+    assert_eq!(
+        series,
+        r#"leasehold_job_overdue_timestamp_seconds{name="daily"}"#
+    );
+    let ago = now - overdue_at.parse::<f64>().unwrap();
+    assert!((0.0..3600.0).contains(&ago), "{metrics}");
+    assert!(
+        lines[7].contains(r#"{name="with \"quotes\" \\ and more"}"#),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn a_check_has_the_named_jobs_only_and_those_that_are_missing() {
+    let fixture = Fixture::with_file();
+    for args in [
+        &["run", "--every", "1d", "daily"][..],
+        &["run", "--every", "1d", "other"],
+        &["once", "--key", "v1", "migrate"],
+    ] {
+        assert_eq!(code(&mut start(&fixture, args)), 0);
+    }
+    for (args, listed, missing, message) in [
+        (&["daily"][..], &["daily"][..], &[][..], ""),
+        (
+            &["daily", "absent"],
+            &["daily"],
+            &["absent"],
+            "leasehold: absent has no completed run on record, at sqlite:",
+        ),
+        (
+            &["migrate"],
+            &["migrate"],
+            &["migrate"],
+            "leasehold: migrate has completed runs for keys only on record, at sqlite:",
+        ),
+        (&["migrate", "--key", "v1"], &["migrate"], &[], ""),
+        (
+            &["migrate", "--key", "v2"],
+            &[],
+            &["migrate"],
+            "leasehold: migrate has no completed run for v2 on record, at sqlite:",
+        ),
+        (&[], &["daily", "migrate", "other"], &[], ""),
+    ] {
+        let output = jobs(&fixture, &[&["--check"], args, &["--json"]].concat());
+        let checked = checked("jobs", &stdout(&output));
+        let names = checked["jobs"].as_array().unwrap().iter();
+        let names: Vec<_> = names.map(|job| job["name"].as_str().unwrap()).collect();
+        assert_eq!(names, listed, "{args:?}");
+        assert_eq!(checked["missing"], serde_json::json!(missing), "{args:?}");
+        let code = i32::from(!missing.is_empty());
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        let text = stderr(&output);
+        assert!(text.starts_with(message), "{text}");
+        assert_eq!(text.is_empty(), message.is_empty(), "{text}");
+    }
+}
