@@ -26,7 +26,6 @@ mod attempt;
 mod messages;
 mod timers;
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use self::attempt::{Attempt, InFlight, Queued};
@@ -39,9 +38,9 @@ use crate::contention::{self, Backoff, upper_half};
 use crate::holds::HoldId;
 use crate::id::LeaseId;
 use crate::lease::Lease;
-use crate::mutex::{Grant, Op, Outcome};
+use crate::record::{Acquire, Grant, Op, Outcome};
 use crate::release::{AbandonedLease, ReleaseOrder};
-use crate::time::{self, Instant};
+use crate::time::{self, Instant, StoreTime};
 use crate::token::{Token, TokenCount};
 
 /// The retry interval after the first refusal by a store without notifications. It doubles up to
@@ -81,6 +80,16 @@ struct Notices {
     changed: bool,
     /// Whether a change is a reason for a request.
     follows_changes: bool,
+}
+
+/// A refusal of the lock, as [`AcquireReply::Applied`] has it.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    time_left: Duration,
+    queue_position: Option<u32>,
+    replied: StoreTime,
+    shard: Option<u32>,
+    notifies_changes: bool,
 }
 
 /// How the store has failed since its last refusal of the lock.
@@ -208,9 +217,26 @@ impl Acquisition {
             attempt.unknown = request.earlier;
         }
         match reply {
-            AcquireReply::Applied { outcome, .. } => match outcome {
-                Outcome::Granted { first } => self.handle_grant(request, first, now, spread),
-                Outcome::Refused { .. } => self.handle_refusal(request, reply, now, spread),
+            AcquireReply::Applied {
+                outcome,
+                now: replied,
+                shard,
+                notifies_changes,
+            } => match outcome {
+                Outcome::Granted { first, .. } => self.handle_grant(request, first, now, spread),
+                Outcome::Refused {
+                    time_left,
+                    queue_position,
+                } => {
+                    let refusal = Refusal {
+                        time_left: time_left.unwrap_or_default(),
+                        queue_position,
+                        replied,
+                        shard,
+                        notifies_changes,
+                    };
+                    self.handle_refusal(request, refusal, now, spread);
+                }
                 _ => self.result = Some(AcquireAction::Failed),
             },
             AcquireReply::Rejected(failure) => {
@@ -312,14 +338,11 @@ impl Acquisition {
         self.notices.interrupted = false;
         self.notices.changed = false;
         self.timers = Timers::default();
-        Op::Acquire {
-            lease: attempt.lease,
-            count: NonZeroU32::MIN,
-            ttl: self.options.lease.ttl(),
+        Op::Acquire(Acquire {
             tokens: attempt.tokens,
-            proposal: None,
             wait: self.options.wait,
-        }
+            ..Acquire::mutex(attempt.lease, self.options.lease.ttl())
+        })
     }
 
     fn handle_grant(&mut self, request: InFlight, first: Token, now: Instant, spread: f64) {
@@ -338,26 +361,14 @@ impl Acquisition {
         }
     }
 
-    fn handle_refusal(
-        &mut self,
-        request: InFlight,
-        reply: AcquireReply,
-        now: Instant,
-        spread: f64,
-    ) {
-        let AcquireReply::Applied {
-            outcome:
-                Outcome::Refused {
-                    time_left,
-                    queue_position,
-                },
-            now: replied,
+    fn handle_refusal(&mut self, request: InFlight, refusal: Refusal, now: Instant, spread: f64) {
+        let Refusal {
+            time_left,
+            queue_position,
+            replied,
             shard,
             notifies_changes,
-        } = reply
-        else {
-            return;
-        };
+        } = refusal;
         let Some(attempt) = &mut self.attempt else {
             return;
         };

@@ -20,17 +20,6 @@ impl ClientId {
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
     }
-
-    /// The lease that a record names during a minimum hold of this client, which holds the lock no more.
-    ///
-    /// Its number is 0, and no acquisition has that number.
-    #[must_use]
-    pub const fn min_hold_lease(self) -> LeaseId {
-        LeaseId {
-            client: self,
-            number: 0,
-        }
-    }
 }
 
 impl fmt::Display for ClientId {
@@ -75,14 +64,6 @@ pub struct LeaseId {
     pub client: ClientId,
     /// The number of its acquisition, from 1.
     pub number: u64,
-}
-
-impl LeaseId {
-    /// Whether it stands for a minimum hold: no client holds the lock, and its name stays taken for a while.
-    #[must_use]
-    pub const fn is_min_hold(self) -> bool {
-        self.number == 0
-    }
 }
 
 impl fmt::Display for LeaseId {

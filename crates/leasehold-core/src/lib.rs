@@ -4,13 +4,12 @@
 //! the time in and take the results out. So the same code runs in the memory store, inside a `SQLite`
 //! transaction, in the simulator and in the client, and the Redis script is compared with it.
 //!
-//! * [`record`]: what an operation does to the record of a name, whatever the kind of its lock.
-//! * [`mutex`]: what an operation does to the record of a lock, in a store.
+//! * [`record`]: what an operation does to the record of a name, whatever the kind of its lock. The rule.
 //! * [`quorum`]: the same over many masters.
-//! * [`queue`]: the waiters of a lock.
+//! * [`queue`]: how long a waiter keeps its place and its grant.
 //! * [`annotation`]: what a holder may store beside the record.
 //! * [`election`]: what an observer of an election is told, and [`lock_event`]: what one of a lock is.
-//! * [`latch`]: what an arrival does to the record of a latch.
+//! * [`latch`]: the parts of a latch.
 //! * [`job`]: whether a job that has run is to be run again.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
 //! * [`lease`]: the [`state`] of a lease for its holder.
@@ -36,7 +35,6 @@ pub mod latch;
 pub mod lease;
 pub mod lock_event;
 pub mod min_hold;
-pub mod mutex;
 pub mod name;
 pub mod policy;
 pub mod queue;
@@ -51,20 +49,22 @@ pub mod token;
 pub mod watchdog;
 
 pub use acquisition::{Acquisition, LeaseOptions};
-pub use annotation::{Annotation, AnnotationKind, CompletionKey};
+pub use annotation::{Annotation, CompletionKey};
 pub use contention::{Chain, Handoff};
 pub use election::{Leader, LeaderFilter, Proclamation};
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
 pub use job::{Completion, CompletionError, Due, JobSchedule, Period, Slots};
-pub use latch::{Arrival, ArrivalId, LatchCount, LatchRecord, LatchRefusal, LatchStatus};
+pub use latch::{ArrivalId, LatchCount, LatchStatus};
 pub use lease::{Action, Lease};
 pub use lock_event::{LockEvent, LockState};
 pub use min_hold::MinHold;
-pub use mutex::{Grant, Loss, Notice, Op, Outcome, Record, RecordHolder};
 pub use name::{Name, NameError, Namespace, ScopeName};
 pub use policy::{Policy, PolicyError};
-pub use queue::{Queue, Waiter};
+pub use record::{
+    Acquire, Applied, Claim, Environment, Grant, Holder, Loss, Mismatch, NewNote, Notice, Op,
+    Outcome, Removal, Rows, Slot, Waiter, Whom,
+};
 pub use release::{AbandonedLease, LateRelease, PendingReleases, ReleaseOrder};
 pub use schedule::{DueTime, Schedule, Scheduled};
 pub use shard_limiter::ShardLimiter;

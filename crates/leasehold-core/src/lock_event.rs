@@ -61,11 +61,11 @@ pub enum LockEvent {
 #[must_use]
 pub fn events(before: Option<&LockState>, after: &LockState) -> Vec<LockEvent> {
     let mut events = Vec::new();
-    let holder = after.holder.map(|(lease, _)| lease).filter(holds);
+    let holder = after.holder.map(|(lease, _)| lease);
     match before {
         None => events.push(holder.map_or(LockEvent::Free, LockEvent::Held)),
         Some(before) => {
-            let last = before.holder.filter(|(lease, _)| holds(lease));
+            let last = before.holder;
             if let Some((lease, left)) = last.filter(|(lease, _)| holder != Some(*lease)) {
                 let is_early = before.now.until(after.now) < left;
                 events.push(match after.revoked == Some(lease) {
@@ -100,11 +100,6 @@ pub fn completed(
         .as_ref()
         .is_none_or(|before| before.token != after.token);
     is_new.then_some(LockEvent::Completed(after.token))
-}
-
-/// Whether a lease in a record is that of a holder. Number 0 keeps the name taken after a release.
-fn holds(lease: &LeaseId) -> bool {
-    lease.number != 0
 }
 
 #[cfg(test)]
@@ -183,16 +178,6 @@ mod tests {
             events(Some(&held), &state(1, Some(3), 1)),
             [LockEvent::QueueLength(1)]
         );
-    }
-
-    #[test]
-    fn a_name_that_is_only_kept_taken_has_no_holder() {
-        let released = [LockEvent::Released(lease(1))];
-        assert_eq!(
-            events(Some(&state(0, Some(1), 0)), &state(1, Some(0), 0)),
-            released
-        );
-        assert_eq!(events(Some(&state(1, Some(0), 0)), &state(40, None, 0)), []);
     }
 
     #[test]

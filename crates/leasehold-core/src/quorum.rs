@@ -1,4 +1,4 @@
-//! A lock over many masters: each of them applies the rule of [`mutex`](crate::mutex) by itself, and a majority
+//! A lock over many masters: each of them applies the rule of [`record`](crate::record) by itself, and a majority
 //! decides.
 //!
 //! The classic text is the "Redlock" page of the Redis documentation. Tokens that grow are added here: reading the largest counter of a majority with the grants, and writing a larger one to a

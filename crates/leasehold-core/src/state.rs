@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::mutex::{Loss, Outcome};
+use crate::record::{Loss, Outcome};
 use crate::time::Instant;
 
 /// The state of a lease for its holder.

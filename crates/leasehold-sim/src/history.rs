@@ -1,16 +1,15 @@
-//! Random histories: operations on a few names, with clock steps between them.
+//! Random histories: operations on the records of a few names, with clock steps between them.
 //!
 //! Some leases wait in the queues of the names. The store can notify some of their clients, and not the
 //! others, through a whole history.
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold_core::{
-    Annotation, AnnotationKind, Arrival, ArrivalId, ClientId, CompletionKey, LatchCount, LeaseId,
-    Op, Token, TokenCount, Ttl, Waiter,
+    Acquire, ArrivalId, ClientId, CompletionKey, LatchCount, LeaseId, NewNote, Op, Removal, Slot,
+    Token, TokenCount, Ttl, Whom,
 };
 
 /// How many rounds a history has at most. Longer ones find the same, but later.
@@ -79,48 +78,6 @@ pub struct Round {
     pub step_ms: i64,
     /// Batches of operations, each with the number of its name.
     pub batches: Vec<Vec<(usize, Op)>>,
-    /// Operations on annotations after the batches.
-    pub annotations: Vec<(usize, AnnotationOp)>,
-    /// Operations on latches after those, with the names of locks.
-    pub latches: Vec<(usize, LatchOp)>,
-}
-
-/// An operation on an annotation of a name.
-#[derive(Clone, Debug)]
-pub enum AnnotationOp {
-    /// A lease stores a text.
-    Annotate {
-        /// Its kind.
-        kind: AnnotationKind,
-        /// The text and the lease.
-        annotation: Annotation,
-        /// How long it is kept.
-        keep: Duration,
-    },
-    /// An operator removes it.
-    Remove {
-        /// Its kind.
-        kind: AnnotationKind,
-    },
-}
-
-/// An operation on the latch with a name.
-#[derive(Clone, Debug)]
-pub enum LatchOp {
-    /// A member arrives.
-    Arrive(Arrival),
-    /// The latch is removed.
-    Reset,
-}
-
-impl AnnotationOp {
-    /// The kind of its annotation.
-    #[must_use]
-    pub const fn kind(&self) -> &AnnotationKind {
-        match self {
-            Self::Annotate { kind, .. } | Self::Remove { kind } => kind,
-        }
-    }
 }
 
 impl Histories {
@@ -137,9 +94,6 @@ impl Histories {
             true => *pick(&mut rng, &[16, 64, 64]),
             false => *pick(&mut rng, &[1, 3, 16]),
         };
-        // Of its own, so that the other operations of a seed do not depend on it.
-        let mut annotating = Rng::with_seed(!seed);
-        let mut arriving = Rng::with_seed(seed.rotate_left(32) ^ 1);
         let mut rounds: Vec<Round> = Vec::new();
         for _ in 0..rng.usize(2..=ROUNDS_MAX) {
             let step_ms = shape.step_ms(&mut rng);
@@ -149,10 +103,6 @@ impl Histories {
             rounds.push(Round {
                 step_ms,
                 batches: batches(&mut rng, shape, &leases, batch_max),
-                annotations: annotation_op(&mut annotating, shape, &leases)
-                    .into_iter()
-                    .collect(),
-                latches: latch_ops(&mut arriving, shape, names),
             });
         }
         Self {
@@ -178,8 +128,6 @@ impl Histories {
             for batch in &mut round.batches {
                 batch.retain(|(other, _)| *other == name);
             }
-            round.annotations.retain(|(other, _)| *other == name);
-            round.latches.retain(|(other, _)| *other == name);
         }
         own
     }
@@ -197,12 +145,6 @@ impl fmt::Display for Histories {
                 for (name, op) in batch {
                     writeln!(f, "  {name}: {op:?}")?;
                 }
-            }
-            for (name, op) in &round.annotations {
-                writeln!(f, "  {name}: {op:?}")?;
-            }
-            for (name, op) in &round.latches {
-                writeln!(f, "  {name}: {op:?}")?;
             }
         }
         Ok(())
@@ -244,13 +186,17 @@ impl Shape {
 fn batches(
     rng: &mut Rng,
     shape: Shape,
-    leases: &[[Waiter; LEASES]],
+    leases: &[[Acquire; LEASES]],
     batch_max: usize,
 ) -> Vec<Vec<(usize, Op)>> {
     let mut ops = Vec::new();
     for (name, leases) in leases.iter().enumerate() {
         for _ in 0..rng.usize(1..=OPS_MAX) {
             ops.push((name, op(rng, shape, leases)));
+        }
+        if rng.u8(0..6) == 0 {
+            let arrivals = (0..rng.usize(1..=4)).map(|_| (name, latch_op(rng, shape)));
+            ops.extend(arrivals);
         }
     }
     rng.shuffle(&mut ops);
@@ -264,38 +210,23 @@ fn batches(
 
 /// A request for each name that makes a store expire its record and its queue.
 fn expire_queues(names: usize, batch_max: usize) -> Vec<Vec<(usize, Op)>> {
-    let renew = Op::Renew {
-        lease: NO_HOLDER,
-        ttl: Ttl::USER_MIN,
-        count: None,
-    };
-    let ops: Vec<_> = (0..names).map(|name| (name, renew)).collect();
+    let ops = (0..names).map(|name| (name, Op::renew(NO_HOLDER, Ttl::USER_MIN)));
+    let ops: Vec<_> = ops.collect();
     ops.chunks(batch_max).map(<[_]>::to_vec).collect()
 }
 
-fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
-    let waiter = *pick(rng, leases);
-    let lease = waiter.lease;
-    let ttl = shape.ttl(rng);
-    match rng.u8(0..18) {
-        0..=2 => Op::Acquire {
-            lease,
+/// Mostly operations of leases on the lock. Some write notes, and some change a lease or a note for an operator.
+fn op(rng: &mut Rng, shape: Shape, leases: &[Acquire]) -> Op {
+    let waiting = pick(rng, leases);
+    let (lease, ttl) = (waiting.lease, shape.ttl(rng));
+    match rng.u8(0..22) {
+        0..=2 => Op::Acquire(Acquire {
             count: at_least_one(*pick(rng, &[1, 1, 2, 3, u32::MAX])),
-            ttl,
-            // Some blocks are so large that the counter runs ahead of the clock for seconds.
-            tokens: tokens(rng),
+            tokens: waiting.tokens,
             proposal: rng.bool().then(|| *pick(rng, &firsts())),
-            wait: false,
-        },
-        // A waiter repeats the same request.
-        3..=8 => Op::Acquire {
-            lease,
-            count: NonZeroU32::MIN,
-            ttl: waiter.ttl,
-            tokens: waiter.tokens,
-            proposal: None,
-            wait: true,
-        },
+            ..Acquire::mutex(lease, ttl)
+        }),
+        3..=8 => Op::Acquire(waiting.clone()),
         9..=12 => Op::Renew {
             lease,
             ttl,
@@ -305,68 +236,50 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
             lease,
             // The times of the clocks are between them.
             first: *pick(rng, &firsts()),
-            tokens: tokens(rng),
+            tokens: waiting.tokens,
         },
         14..=16 => Op::Release {
             lease,
             rest: rng.bool().then_some(ttl),
+            note: (rng.u8(0..4) == 0).then(|| note(rng, shape)),
         },
-        _ => Op::Revoke,
+        17 => Op::Revoke(*pick(rng, &[Whom::All, Whom::One(lease)])),
+        18 => Op::Remove(Removal::Note(slot(rng))),
+        _ => Op::WriteNote {
+            lease,
+            note: note(rng, shape),
+        },
     }
 }
 
-/// An operation on an annotation of any name, in some rounds.
-fn annotation_op(
-    rng: &mut Rng,
-    shape: Shape,
-    leases: &[[Waiter; LEASES]],
-) -> Option<(usize, AnnotationOp)> {
-    if rng.u8(0..3) > 0 {
-        return None;
-    }
-    let name = rng.usize(..leases.len());
-    let keys = ["v1", "v2"].map(CompletionKey::parse);
-    let keys = keys
-        .into_iter()
-        .flatten()
-        .map(AnnotationKind::KeyCompletion);
-    let kinds = [AnnotationKind::Value, AnnotationKind::Completion];
-    let kinds: Vec<_> = kinds.into_iter().chain(keys).collect();
-    let kind = pick(rng, &kinds).clone();
-    if rng.u8(0..5) == 0 {
-        return Some((name, AnnotationOp::Remove { kind }));
-    }
-    let annotation = Annotation {
-        lease: pick(rng, &leases[name]).lease,
+fn note(rng: &mut Rng, shape: Shape) -> NewNote {
+    NewNote {
+        slot: slot(rng),
         token: *pick(rng, &firsts()),
+        number: rng.u64(0..4),
         text: format!("text {}", rng.u64(..)).into(),
-    };
-    let keep = shape.ttl(rng).as_duration();
-    let op = AnnotationOp::Annotate {
-        kind,
-        annotation,
-        keep,
-    };
-    Some((name, op))
-}
-
-/// Operations on the latch with any of the names, in some rounds.
-fn latch_ops(rng: &mut Rng, shape: Shape, names: usize) -> Vec<(usize, LatchOp)> {
-    if rng.u8(0..6) > 0 {
-        return Vec::new();
+        keep: shape.ttl(rng).as_duration(),
     }
-    let name = rng.usize(..names);
-    let ops = (0..rng.usize(1..=4)).map(|_| (name, latch_op(rng, shape)));
-    ops.collect()
 }
 
-fn latch_op(rng: &mut Rng, shape: Shape) -> LatchOp {
+fn slot(rng: &mut Rng) -> Slot {
+    let keys = ["v1", "v2"].map(CompletionKey::parse);
+    let keys = keys.into_iter().flatten().map(Slot::Key);
+    let slots: Vec<_> = [Slot::Value, Slot::Period]
+        .into_iter()
+        .chain(keys)
+        .collect();
+    pick(rng, &slots).clone()
+}
+
+/// An operation on the latch with the name of a lock.
+fn latch_op(rng: &mut Rng, shape: Shape) -> Op {
     let (id, count) = (*pick(rng, &["a", "b", "c"]), *pick(rng, &[1, 2, 2, 2, 3]));
-    let ttl = shape.ttl(rng).as_duration();
+    let keep = shape.ttl(rng).as_duration();
     let (id, count) = (ArrivalId::parse(id).ok(), LatchCount::new(count));
     match id.zip(count).filter(|_| rng.u8(0..4) > 0) {
-        Some((id, count)) => LatchOp::Arrive(Arrival { id, count, ttl }),
-        None => LatchOp::Reset,
+        Some((id, count)) => Op::Arrive { id, count, keep },
+        None => Op::Remove(Removal::Latch),
     }
 }
 
@@ -374,6 +287,7 @@ fn firsts() -> [Token; 4] {
     [1, 1 << 40, 1 << 51, 1 << 52].map(|first| Token::new(first).unwrap_or(Token::MAX))
 }
 
+/// Some blocks are so large that the counter runs ahead of the clock for seconds.
 fn tokens(rng: &mut Rng) -> TokenCount {
     at_least_one(*pick(rng, &[1, 1, 1, 2, 256, 256, 3_000_000, u32::MAX]))
 }
@@ -387,18 +301,21 @@ fn clients(rng: &mut Rng) -> Vec<Client> {
     clients.collect()
 }
 
-/// One lease of each client and a second one of the first, with the requests by which they wait.
-fn leases(rng: &mut Rng, shape: Shape, clients: &[Client], name: usize) -> [Waiter; LEASES] {
+/// The requests by which leases wait: one lease of each client, and a second one of the first.
+fn leases(rng: &mut Rng, shape: Shape, clients: &[Client], name: usize) -> [Acquire; LEASES] {
     let numbers = *pick(rng, &[1, 1 << 40, u64::MAX - (1 << 20)]);
     // The names have no lease in common.
     let first = (name * LEASES) as u64;
-    std::array::from_fn(|nth| Waiter {
-        lease: LeaseId {
+    std::array::from_fn(|nth| {
+        let lease = LeaseId {
             client: clients[nth % clients.len()].id,
             number: numbers + first + nth as u64,
-        },
-        ttl: shape.ttl(rng),
-        tokens: tokens(rng),
+        };
+        Acquire {
+            tokens: tokens(rng),
+            wait: true,
+            ..Acquire::mutex(lease, shape.ttl(rng))
+        }
     })
 }
 
@@ -413,6 +330,7 @@ fn pick<'a, T>(rng: &mut Rng, choices: &'a [T]) -> &'a T {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::time::Duration;
 
     use leasehold_core::queue;
 
@@ -429,12 +347,11 @@ mod tests {
                 let mut requested = vec![false; histories.names];
                 for (name, op) in round.batches.iter().flatten() {
                     requested[*name] = true;
-                    if let Op::Acquire {
-                        lease, wait: true, ..
-                    } = op
+                    if let Op::Acquire(request) = op
+                        && request.wait
                     {
-                        let first = requests.entry(*lease).or_insert((*name, *op));
-                        assert_eq!(*first, (*name, *op), "{histories}");
+                        let own = (name, request);
+                        assert_eq!(*requests.entry(request.lease).or_insert(own), own);
                     }
                 }
                 assert!(!requested.contains(&false), "{histories}");
@@ -442,7 +359,7 @@ mod tests {
         }
     }
 
-    /// A second is between any request and the end of any lease or queue, so that a store whose clock
+    /// A second is between any request and the end of any lease, queue, note or latch, so that a store whose clock
     /// runs has the replies of the rule.
     #[test]
     fn running_clocks_change_no_reply() {
@@ -453,34 +370,23 @@ mod tests {
             for round in &histories.rounds {
                 now += round.step_ms;
                 for (_, op) in round.batches.iter().flatten() {
-                    if let Op::Acquire { lease, ttl, .. }
-                    | Op::Renew { lease, ttl, .. }
-                    | Op::Release {
-                        lease,
-                        rest: Some(ttl),
-                    } = op
-                        && *lease != NO_HOLDER
-                    {
-                        let durations = [
-                            ttl.as_duration(),
-                            queue::acceptance(*ttl).as_duration(),
-                            queue::retention(*ttl),
-                        ];
-                        let spans = durations.map(|span| i64::try_from(span.as_millis()).unwrap());
-                        ends.extend(spans.map(|span| now + span));
-                    }
                     // Any request may grant the lock to an earlier waiter.
-                    ends.push(now + 3_000);
-                }
-                for (_, op) in &round.annotations {
-                    if let AnnotationOp::Annotate { keep, .. } = op {
-                        ends.push(now + i64::try_from(keep.as_millis()).unwrap());
+                    let mut spans = vec![Duration::from_millis(queue::ACCEPTANCE_MS)];
+                    if let Some(ttl) = op.ttl().filter(|_| op.lease() != Some(NO_HOLDER)) {
+                        spans.push(ttl.as_duration());
+                        spans.push(queue::acceptance(ttl).as_duration());
+                        spans.push(queue::retention(ttl));
                     }
-                }
-                for (_, op) in &round.latches {
-                    if let LatchOp::Arrive(arrival) = op {
-                        ends.push(now + i64::try_from(arrival.ttl.as_millis()).unwrap());
-                    }
+                    spans.extend(match op {
+                        Op::WriteNote { note, .. }
+                        | Op::Release {
+                            note: Some(note), ..
+                        } => Some(note.keep),
+                        Op::Arrive { keep, .. } => Some(*keep),
+                        _ => None,
+                    });
+                    let spans = spans.iter().map(|span| i64::try_from(span.as_millis()));
+                    ends.extend(spans.map(|span| now + span.unwrap()));
                 }
                 let mut ends = ends.iter().map(|end| end - now);
                 assert!(ends.all(|end| end.abs() >= 1_000), "{histories}");

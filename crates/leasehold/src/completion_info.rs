@@ -2,9 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_core::{
-    Annotation, AnnotationKind, Completion, LeaseId, Name, Slots, StoreTime, Token,
-};
+use leasehold_core::{Annotation, Completion, LeaseId, Name, Slot, Slots, StoreTime, Token};
 
 /// A run of a job that said it was complete. Its times are those of the store's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,15 +39,10 @@ pub struct CompletionInfo {
 }
 
 impl CompletionInfo {
-    pub(crate) fn new(
-        name: &Name,
-        kind: &AnnotationKind,
-        annotation: &Annotation,
-        run: &Completion,
-    ) -> Self {
+    pub(crate) fn new(name: &Name, kind: &Slot, annotation: &Annotation, run: &Completion) -> Self {
         let key = match kind {
-            AnnotationKind::KeyCompletion(key) => Some(key.as_str().to_owned()),
-            AnnotationKind::Value | AnnotationKind::Completion => None,
+            Slot::Key(key) => Some(key.as_str().to_owned()),
+            Slot::Value | Slot::Period => None,
         };
         let time = |of: fn(&Slots, i64) -> Option<StoreTime>, later| {
             let slots = run.slots?;

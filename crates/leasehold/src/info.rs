@@ -42,7 +42,7 @@ impl LockInfo {
         Self {
             name: name.to_owned(),
             lease,
-            min_hold: lease.is_min_hold(),
+            min_hold: false,
             count: 1,
             token: None,
             time_left: Duration::ZERO,
@@ -58,7 +58,7 @@ impl LockInfo {
         Some(Self {
             name: view.key.name.as_str().to_owned(),
             lease: holder.lease,
-            min_hold: holder.lease.is_min_hold(),
+            min_hold: holder.is_reserved,
             count: holder.count,
             token: view.token,
             time_left: holder.time_left,

@@ -7,7 +7,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use std::time::Duration;
 use leasehold::clock::ManualClock;
 use leasehold::store::{Key, Keyspace, MemoryStore, Request, Store};
 use leasehold::{Client, Guard};
-use leasehold_core::{ClientId, LeaseId, Name, Namespace, Op, ScopeName, TokenCount, Ttl};
+use leasehold_core::{Acquire, ClientId, LeaseId, Name, Namespace, Op, ScopeName, Ttl};
 
 const LEASES: usize = 100_000;
 /// The most that a lease may cost beside its guard and the store's record of it.
@@ -64,17 +63,8 @@ fn acquire(key: Key, number: u64) -> Request {
         client: ClientId::from_random([1; 16]),
         number,
     };
-    Request::new(
-        key,
-        Op::Acquire {
-            lease,
-            count: NonZeroU32::MIN,
-            ttl: Ttl::checked(TTL).unwrap(),
-            tokens: TokenCount::MIN,
-            proposal: None,
-            wait: false,
-        },
-    )
+    let acquire = Acquire::mutex(lease, Ttl::checked(TTL).unwrap());
+    Request::new(key, Op::Acquire(acquire))
 }
 
 /// What the store keeps for each lease, its table included, without the name, which the client has

@@ -5,14 +5,13 @@ mod sqlite;
 #[cfg(test)]
 mod tests;
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::Secret;
 use leasehold::store::{Key, Reply, Request, Store};
-use leasehold_core::{ClientId, LeaseId, Op, Outcome, TokenCount, Ttl};
+use leasehold_core::{Acquire, ClientId, LeaseId, Op, Outcome, Ttl};
 use tokio::sync::OnceCell;
 
 use self::redis::RedisBaseline;
@@ -187,16 +186,8 @@ impl BaselineLock {
 }
 
 async fn apply_pair(store: &dyn Store, key: &Key, lease: LeaseId) -> Result<()> {
-    let acquire = Op::Acquire {
-        lease,
-        count: NonZeroU32::MIN,
-        ttl: Ttl::remainder(TTL),
-        tokens: TokenCount::MIN,
-        proposal: None,
-        wait: false,
-    };
-    let release = Op::Release { lease, rest: None };
-    for op in [acquire, release] {
+    let acquire = Op::Acquire(Acquire::mutex(lease, Ttl::remainder(TTL)));
+    for op in [acquire, Op::release(lease)] {
         let request = Request::new(key.clone(), op);
         match store.apply(vec![request]).await.pop() {
             Some(Reply::Applied {

@@ -7,8 +7,8 @@ use super::Acquisition;
 use crate::holds::{HoldId, Term};
 use crate::id::LeaseId;
 use crate::lease::Lease;
-use crate::mutex::{Grant, Op, Outcome};
 use crate::policy::Policy;
+use crate::record::{Grant, Op, Outcome};
 use crate::release::AbandonedLease;
 use crate::time::{self, Instant, StoreTime, Ttl};
 use crate::token::{Token, TokenCount};
@@ -91,7 +91,7 @@ pub struct GrantedLease {
 }
 
 /// The reply to an acquire.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum AcquireReply {
     /// The store applied it.
     Applied {

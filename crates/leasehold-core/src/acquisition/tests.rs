@@ -55,12 +55,13 @@ fn options() -> AcquireOptions {
 fn granted(first: u64) -> Outcome {
     Outcome::Granted {
         first: token(first),
+        run: None,
     }
 }
 
 fn refused(time_left: u64, queue_position: Option<u32>) -> Outcome {
     Outcome::Refused {
-        time_left: ms(time_left),
+        time_left: Some(ms(time_left)),
         queue_position,
     }
 }

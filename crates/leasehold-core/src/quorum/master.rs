@@ -1,6 +1,6 @@
 //! One of many masters: its admission record, and the rule that it applies.
 
-use crate::mutex::{self, Op, Outcome, Record};
+use crate::record::{Environment, Op, Outcome, Rows};
 use crate::time::StoreTime;
 use crate::token::Token;
 
@@ -45,32 +45,33 @@ impl Master {
             .is_some_and(|admission| admission.run == self.run)
     }
 
-    /// Applies an operation to the record of a name by the rule of [`mutex`], and keeps the admission record.
+    /// Applies an operation to the record of a name by its [rule](crate::record), and keeps the admission record.
     /// There are no queues on one of many masters.
     ///
-    /// A release without a rest needs no admission: it takes nothing from another lease, and grants nothing. A server
-    /// refuses it all the same in a call with other operations.
+    /// A release without a rest and a note need no admission: they take nothing from another lease, and grant nothing. A
+    /// server refuses them all the same in a call with other operations.
     ///
     /// # Errors
     ///
     /// [`NotAdmitted`]: nothing was applied.
     pub fn apply(
         &mut self,
-        record: &mut Record,
+        record: &mut Rows,
         op: &Op,
         now: StoreTime,
     ) -> Result<Outcome, NotAdmitted> {
-        if let Op::Release { rest: None, .. } = op {
-            return Ok(mutex::apply(record, op, now, |_| false));
+        if let Op::Release { rest: None, .. } | Op::WriteNote { .. } = op {
+            return Ok(self::applied(record, op, now));
         }
         let run = self.run;
         let admission = self.admission.as_mut();
         let admission = admission.filter(|admission| admission.run == run);
         let admission = admission.ok_or(NotAdmitted)?;
-        record.last_token = record.last_token.max(admission.floor);
-        let outcome = mutex::apply(record, op, now, |_| false);
-        if record.last_token > admission.high {
-            let last = record.last_token.map_or(0, Token::get);
+        record.raise_counter(admission.floor);
+        let outcome = self::applied(record, op, now);
+        let counter = record.head().counter;
+        if counter > admission.high {
+            let last = counter.map_or(0, Token::get);
             admission.high = Some(Token::new(last + HIGH_STEP).unwrap_or(Token::MAX));
         }
         Ok(outcome)
@@ -89,14 +90,16 @@ impl Master {
     }
 }
 
+fn applied(record: &mut Rows, op: &Op, now: StoreTime) -> Outcome {
+    record.apply(op, &Environment { now }, |_| false).outcome
+}
+
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use super::*;
     use crate::id::{ClientId, LeaseId};
+    use crate::record::Acquire;
     use crate::time::Ttl;
-    use crate::token::TokenCount;
 
     fn token(value: u64) -> Token {
         Token::new(value).unwrap()
@@ -110,10 +113,7 @@ mod tests {
     }
 
     fn release(number: u64) -> Op {
-        Op::Release {
-            lease: lease(number),
-            rest: None,
-        }
+        Op::release(lease(number))
     }
 
     fn acquire(number: u64) -> Op {
@@ -121,20 +121,17 @@ mod tests {
     }
 
     fn acquire_with(number: u64, proposal: Option<Token>) -> Op {
-        Op::Acquire {
-            lease: lease(number),
-            count: NonZeroU32::MIN,
-            ttl: Ttl::from_millis(1_000).unwrap(),
-            tokens: TokenCount::MIN,
+        let ttl = Ttl::from_millis(1_000).unwrap();
+        Op::Acquire(Acquire {
             proposal,
-            wait: false,
-        }
+            ..Acquire::mutex(lease(number), ttl)
+        })
     }
 
     #[test]
     fn a_master_does_nothing_until_it_is_admitted() {
         let now = StoreTime::from_micros(5);
-        let mut record = Record::default();
+        let mut record = Rows::default();
         let mut master = Master {
             run: RunId(1),
             admission: None,
@@ -143,7 +140,7 @@ mod tests {
         assert_eq!(master.apply(&mut record, &acquire(1), now), refused);
         master.admit(None);
         let first = token(5);
-        let granted = Ok(Outcome::Granted { first });
+        let granted = Ok(Outcome::Granted { first, run: None });
         assert_eq!(master.apply(&mut record, &acquire(1), now), granted);
         let high = master.admission.and_then(|admission| admission.high);
         assert_eq!(high, Some(token(1_000_005)));
@@ -162,7 +159,7 @@ mod tests {
             admission: None,
         };
         master.admit(None);
-        let mut record = Record::default();
+        let mut record = Rows::default();
         for (number, first) in [
             (1, 5),
             (2, 1_000_000),
@@ -174,7 +171,7 @@ mod tests {
                 .unwrap();
             let first = token(first);
             let op = acquire_with(number, Some(first));
-            let granted = Ok(Outcome::Granted { first });
+            let granted = Ok(Outcome::Granted { first, run: None });
             assert_eq!(master.apply(&mut record, &op, now), granted);
             let high = master.admission.and_then(|admission| admission.high);
             assert!(high >= Some(first));
@@ -193,9 +190,9 @@ mod tests {
             let run = RunId(2);
             let mut master = Master { run, admission };
             master.admit(floor.map(token));
-            let mut record = Record::default();
+            let mut record = Rows::default();
             let first = token(901);
-            let granted = Ok(Outcome::Granted { first });
+            let granted = Ok(Outcome::Granted { first, run: None });
             assert_eq!(master.apply(&mut record, &acquire(1), now), granted);
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Masters, Size};
-use crate::mutex::Outcome;
+use crate::record::Outcome;
 use crate::token::{self, Token, TokenCount};
 
 /// One acquisition of one lease id, which is used only once.
@@ -115,24 +115,24 @@ impl Round {
     /// without a reply may have been granted; it does not count.
     ///
     /// A reply in the second phase, or after the end, changes nothing.
-    pub fn handle_reply(&mut self, master: usize, reply: Option<Outcome>) -> Step {
+    pub fn handle_reply(&mut self, master: usize, reply: Option<&Outcome>) -> Step {
         if self.phase != Phase::Acquiring || self.has_replied(master) {
             return Step::Wait;
         }
         match reply {
-            Some(Outcome::Granted { first }) => {
-                let Some(last) = token::block_last(first, self.tokens) else {
+            Some(Outcome::Granted { first, .. }) => {
+                let Some(last) = token::block_last(*first, self.tokens) else {
                     return self.lose(Defeat::Exhausted);
                 };
                 self.granted.insert(master);
-                if self.proposal == Some(first) {
+                if self.proposal == Some(*first) {
                     self.taken.insert(master);
                 }
                 self.last = self.last.max(Some(last));
             }
             Some(Outcome::Refused {
                 time_left: left, ..
-            }) => self.refused.push((master, left)),
+            }) => self.refused.push((master, left.unwrap_or_default())),
             Some(Outcome::Exhausted) => return self.lose(Defeat::Exhausted),
             _ => self.failed.insert(master),
         }
@@ -164,7 +164,7 @@ impl Round {
     }
 
     /// Takes in the reply of a master to the token. `None` as for [`Round::handle_reply`].
-    pub fn handle_token_reply(&mut self, master: usize, reply: Option<Outcome>) -> Step {
+    pub fn handle_token_reply(&mut self, master: usize, reply: Option<&Outcome>) -> Step {
         let Phase::Writing { first, accepted } = &mut self.phase else {
             return Step::Wait;
         };
@@ -273,13 +273,13 @@ mod tests {
 
     fn granted(first: u64) -> Option<Outcome> {
         let first = token(first);
-        Some(Outcome::Granted { first })
+        Some(Outcome::Granted { first, run: None })
     }
 
     fn refused(millis: u64) -> Option<Outcome> {
         let left = Duration::from_millis(millis);
         Some(Outcome::Refused {
-            time_left: left,
+            time_left: Some(left),
             queue_position: None,
         })
     }
@@ -293,24 +293,27 @@ mod tests {
     fn a_token_is_larger_than_every_block_that_was_read() {
         let count = TokenCount::new(256).unwrap();
         let mut round = Round::new(Size::new(3).unwrap(), count, None);
-        round.handle_reply(0, granted(1_000));
-        let step = round.handle_reply(1, granted(1_100));
+        round.handle_reply(0, granted(1_000).as_ref());
+        let step = round.handle_reply(1, granted(1_100).as_ref());
         assert!(matches!(step, Step::Write { first, .. } if first == token(1_356)));
     }
 
     #[test]
     fn a_proposal_that_a_majority_has_taken_is_the_token() {
         let mut round = round_with(5, 7);
-        assert_eq!(round.handle_reply(0, granted(7)), Step::Wait);
+        assert_eq!(round.handle_reply(0, granted(7).as_ref()), Step::Wait);
         // The counter of this one is ahead. It does not keep the others from a majority.
-        assert_eq!(round.handle_reply(1, granted(90)), Step::Wait);
-        assert_eq!(round.handle_reply(2, granted(7)), Step::Wait);
+        assert_eq!(round.handle_reply(1, granted(90).as_ref()), Step::Wait);
+        assert_eq!(round.handle_reply(2, granted(7).as_ref()), Step::Wait);
         assert!(round.awaits_proposal());
         let first = token(7);
-        assert_eq!(round.handle_reply(3, granted(7)), Step::Won { first });
+        assert_eq!(
+            round.handle_reply(3, granted(7).as_ref()),
+            Step::Won { first }
+        );
         // After the end.
         assert!(!round.awaits_proposal());
-        assert_eq!(round.handle_reply(4, granted(7)), Step::Wait);
+        assert_eq!(round.handle_reply(4, granted(7).as_ref()), Step::Wait);
         assert_eq!(round.end_proposal_wait(), Step::Wait);
     }
 
@@ -324,25 +327,28 @@ mod tests {
         };
         // Smaller than the counters.
         let mut round = round_with(3, 7);
-        round.handle_reply(0, granted(8));
-        write(round.handle_reply(1, granted(9)), 10, 2);
+        round.handle_reply(0, granted(8).as_ref());
+        write(round.handle_reply(1, granted(9).as_ref()), 10, 2);
 
         // The rest replies too late.
         let mut round = round_with(5, 7);
         assert_eq!(round.end_proposal_wait(), Step::Wait);
         for (master, first) in [(0, 7), (1, 90), (2, 7)] {
-            assert_eq!(round.handle_reply(master, granted(first)), Step::Wait);
+            assert_eq!(
+                round.handle_reply(master, granted(first).as_ref()),
+                Step::Wait
+            );
         }
         write(round.end_proposal_wait(), 91, 3);
-        assert_eq!(round.handle_reply(3, granted(7)), Step::Wait);
+        assert_eq!(round.handle_reply(3, granted(7).as_ref()), Step::Wait);
 
         // The rest does not take it.
         for reply in [None, refused(1), granted(8)] {
             let mut round = round_with(3, 7);
-            round.handle_reply(0, granted(7));
-            assert_eq!(round.handle_reply(1, granted(90)), Step::Wait);
+            round.handle_reply(0, granted(7).as_ref());
+            assert_eq!(round.handle_reply(1, granted(90).as_ref()), Step::Wait);
             let masters = 2 + usize::from(reply == granted(8));
-            write(round.handle_reply(2, reply), 91, masters);
+            write(round.handle_reply(2, reply.as_ref()), 91, masters);
         }
     }
 
@@ -350,19 +356,19 @@ mod tests {
     fn a_token_that_too_few_accept_does_not_count() {
         for reply in [None, Some(Outcome::Outdated), Some(Outcome::Kept)] {
             let mut round = round(3);
-            round.handle_reply(0, granted(5));
-            round.handle_reply(1, granted(5));
-            let accepted = Some(Outcome::Stored);
+            round.handle_reply(0, granted(5).as_ref());
+            round.handle_reply(1, granted(5).as_ref());
+            let accepted = || Some(Outcome::Stored);
             let no_quorum = Step::Lost(Defeat::NoQuorum);
             for (master, reply, step) in [
                 // It did not grant, so the token was not sent to it.
-                (2, accepted, Step::Wait),
-                (0, accepted, Step::Wait),
+                (2, accepted(), Step::Wait),
+                (0, accepted(), Step::Wait),
                 (1, reply, no_quorum),
                 // After the end.
-                (0, accepted, Step::Wait),
+                (0, accepted(), Step::Wait),
             ] {
-                assert_eq!(round.handle_token_reply(master, reply), step);
+                assert_eq!(round.handle_token_reply(master, reply.as_ref()), step);
             }
         }
     }
@@ -373,34 +379,37 @@ mod tests {
         assert_eq!(round.handle_reply(4, None), Step::Wait);
         assert_eq!(round.handle_reply(3, None), Step::Wait);
         // It came after all, and does not count.
-        assert_eq!(round.handle_reply(3, granted(50)), Step::Wait);
-        round.handle_reply(0, granted(1));
-        round.handle_reply(1, granted(2));
-        let step = round.handle_reply(2, granted(3));
+        assert_eq!(round.handle_reply(3, granted(50).as_ref()), Step::Wait);
+        round.handle_reply(0, granted(1).as_ref());
+        round.handle_reply(1, granted(2).as_ref());
+        let step = round.handle_reply(2, granted(3).as_ref());
         assert!(matches!(step, Step::Write { first, to } if first == token(4) && to.len() == 3));
     }
 
     #[test]
     fn a_refused_round_knows_when_a_majority_may_be_free() {
         let mut round = round(5);
-        round.handle_reply(0, refused(100));
-        round.handle_reply(1, refused(300));
+        round.handle_reply(0, refused(100).as_ref());
+        round.handle_reply(1, refused(300).as_ref());
         // Three of them are a majority, so two are enough to be free: the fourth and fifth may be.
-        assert_eq!(round.handle_reply(2, refused(200)), held(300, false));
+        assert_eq!(
+            round.handle_reply(2, refused(200).as_ref()),
+            held(300, false)
+        );
     }
 
     #[test]
     fn a_split_vote_differs_from_a_holder() {
         let mut round = round(3);
-        round.handle_reply(0, granted(1));
-        round.handle_reply(1, refused(70));
-        assert_eq!(round.handle_reply(2, refused(80)), held(70, true));
+        round.handle_reply(0, granted(1).as_ref());
+        round.handle_reply(1, refused(70).as_ref());
+        assert_eq!(round.handle_reply(2, refused(80).as_ref()), held(70, true));
     }
 
     #[test]
     fn too_few_replies_are_not_a_refusal() {
         let mut round = round(3);
-        round.handle_reply(0, refused(50));
+        round.handle_reply(0, refused(50).as_ref());
         round.handle_reply(1, None);
         assert_eq!(round.handle_reply(2, None), Step::Lost(Defeat::NoQuorum));
     }
@@ -408,8 +417,8 @@ mod tests {
     #[test]
     fn tokens_end() {
         let mut round = round(3);
-        round.handle_reply(0, granted(Token::MAX.get()));
-        let step = round.handle_reply(1, granted(1));
+        round.handle_reply(0, granted(Token::MAX.get()).as_ref());
+        let step = round.handle_reply(1, granted(1).as_ref());
         assert_eq!(step, Step::Lost(Defeat::Exhausted));
     }
 }

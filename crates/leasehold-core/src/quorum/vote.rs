@@ -1,7 +1,7 @@
 //! One renewal or release over many masters.
 
 use super::{Masters, Size};
-use crate::mutex::{Loss, Outcome};
+use crate::record::{Loss, Outcome};
 
 /// The replies of the masters to an operation of a lease that holds the lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,12 +46,12 @@ impl Vote {
     /// Takes in the reply of a master. `None`: it failed, or did not reply in time.
     ///
     /// Returns the verdict once, as soon as it is certain.
-    pub fn handle_reply(&mut self, master: usize, reply: Option<Outcome>) -> Option<Verdict> {
+    pub fn handle_reply(&mut self, master: usize, reply: Option<&Outcome>) -> Option<Verdict> {
         if self.replied().contains(master) {
             return None;
         }
         let side = match reply {
-            Some(Outcome::Kept | Outcome::Released) => &mut self.done,
+            Some(Outcome::Kept | Outcome::Released | Outcome::Stored) => &mut self.done,
             Some(Outcome::Lost(Loss::Free)) => &mut self.free,
             Some(Outcome::Lost(Loss::TakenOver)) => &mut self.taken,
             _ => &mut self.failed,
@@ -109,7 +109,7 @@ mod tests {
         let verdicts = replies
             .iter()
             .enumerate()
-            .filter_map(|(master, reply)| vote.handle_reply(master, *reply));
+            .filter_map(|(master, reply)| vote.handle_reply(master, reply.as_ref()));
         let verdicts: Vec<_> = verdicts.collect();
         assert!(verdicts.len() < 2, "{verdicts:?}");
         verdicts.first().copied()
@@ -136,7 +136,8 @@ mod tests {
         ] {
             let mut vote = Vote::new(Size::new(3).unwrap());
             let verdicts = replies.iter().enumerate();
-            let verdicts = verdicts.filter_map(|(master, reply)| vote.handle_reply(master, *reply));
+            let verdicts =
+                verdicts.filter_map(|(master, reply)| vote.handle_reply(master, reply.as_ref()));
             assert_eq!(verdicts.collect::<Vec<_>>(), [Verdict::Done]);
             assert_eq!(vote.free().iter().collect::<Vec<_>>(), forgotten);
         }
@@ -167,9 +168,9 @@ mod tests {
     #[test]
     fn a_master_has_one_vote() {
         let mut vote = Vote::new(Size::new(3).unwrap());
-        assert_eq!(vote.handle_reply(0, RENEWED), None);
-        assert_eq!(vote.handle_reply(0, RENEWED), None);
+        assert_eq!(vote.handle_reply(0, RENEWED.as_ref()), None);
+        assert_eq!(vote.handle_reply(0, RENEWED.as_ref()), None);
         assert_eq!(vote.handle_reply(1, None), None);
-        assert_eq!(vote.handle_reply(1, RENEWED), None);
+        assert_eq!(vote.handle_reply(1, RENEWED.as_ref()), None);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Transaction;
 use super::op::{Mismatch, Outcome};
 use super::rows::{Body, Change, Class, Kind, Latch, Part, Row};
-use super::source::{Source, Stop};
+use super::source::Source;
 use crate::latch::{ArrivalId, LatchCount};
 
 impl<S: Source> Transaction<'_, S> {
@@ -16,7 +16,7 @@ impl<S: Source> Transaction<'_, S> {
         id: &ArrivalId,
         count: LatchCount,
         keep: Duration,
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<Outcome, S::Error> {
         let until = self.environment.now.after_span(keep);
         let mut latch = match self.head.body {
             Body::Latch(latch) => latch,
@@ -34,13 +34,13 @@ impl<S: Source> Transaction<'_, S> {
             let (stored, requested) = (latch.count.get(), count.get());
             return Ok(Outcome::Mismatch(Mismatch::Count { stored, requested }));
         }
-        let part = Part::Arrival(id.clone());
         // The rows of a latch that has ended are still there at the first arrival of the next one.
-        let is_known = latch.arrived > 0 && self.source.row(&part)?.is_some();
+        let is_known = latch.arrived > 0 && self.source.has_arrived(id)?;
         if !is_known && !latch.status().is_open() {
             latch.arrived += 1;
             latch.until = latch.until.max(until);
             self.head.body = Body::Latch(latch);
+            let part = Part::Arrival(id.clone());
             self.changes.rows.push(Change::Put(part, Row::Arrival));
             self.changed = true;
         }

@@ -5,19 +5,18 @@ use std::num::NonZeroU32;
 
 use super::Transaction;
 use super::notes::Decision;
-use super::op::{Acquire, Mismatch, NewNote, Notice, Outcome, Whom};
+use super::op::{Acquire, Loss, Mismatch, NewNote, Notice, Outcome, Whom};
 use super::rows::{Body, Change, Claim, Head, Holder, Kind, LeaseKind, Leases, Part, Row};
-use super::source::{Source, Stop};
+use super::source::Source;
 use crate::id::LeaseId;
 use crate::lock_event::REVOCATION_RETENTION;
-use crate::mutex::Loss;
 use crate::time::Ttl;
 use crate::token::{self, Token, TokenCount};
 
 impl<S: Source> Transaction<'_, S> {
     /// Earlier waiters come first. Then a holder gets its grant again, a needless request ends, and any other request is
     /// granted or refused.
-    pub(super) fn acquire(&mut self, request: &Acquire) -> Result<Outcome, Stop> {
+    pub(super) fn acquire(&mut self, request: &Acquire) -> Result<Outcome, S::Error> {
         if let Err(mismatch) = open(&mut self.head, request.claim) {
             return Ok(Outcome::Mismatch(mismatch));
         }
@@ -31,7 +30,7 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     /// The same grant: its weight, its tokens and its request time stay.
-    fn acquire_again(&mut self, holder: Holder, request: &Acquire) -> Result<Outcome, Stop> {
+    fn acquire_again(&mut self, holder: Holder, request: &Acquire) -> Result<Outcome, S::Error> {
         let condition = self.condition(request.unless.as_ref(), holder.requested_at);
         let run = match self.decide(condition.as_ref())? {
             Decision::Run(run) => run,
@@ -46,7 +45,7 @@ impl<S: Source> Transaction<'_, S> {
         Ok(Outcome::Granted { first, run })
     }
 
-    fn acquire_anew(&mut self, request: &Acquire) -> Result<Outcome, Stop> {
+    fn acquire_anew(&mut self, request: &Acquire) -> Result<Outcome, S::Error> {
         let waiter = self.waiter(request.lease)?;
         let condition = match &waiter {
             Some(waiter) => waiter.condition.clone(),
@@ -101,7 +100,7 @@ impl<S: Source> Transaction<'_, S> {
         lease: LeaseId,
         ttl: Ttl,
         count: Option<NonZeroU32>,
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<Outcome, S::Error> {
         let Some(holder) = self.active_holder(lease)? else {
             return self.lost(lease);
         };
@@ -120,7 +119,7 @@ impl<S: Source> Transaction<'_, S> {
         lease: LeaseId,
         rest: Option<Ttl>,
         note: Option<&NewNote>,
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<Outcome, S::Error> {
         let Some(holder) = self.active_holder(lease)? else {
             let lost = self.lost(lease)?;
             return Ok(match self.was_written(lease, note)? {
@@ -150,7 +149,11 @@ impl<S: Source> Transaction<'_, S> {
         self.changed = true;
     }
 
-    pub(super) fn write_note(&mut self, lease: LeaseId, note: &NewNote) -> Result<Outcome, Stop> {
+    pub(super) fn write_note(
+        &mut self,
+        lease: LeaseId,
+        note: &NewNote,
+    ) -> Result<Outcome, S::Error> {
         match self.active_holder(lease)? {
             Some(holder) => self.store_note(&holder, note),
             None => self.lost(lease),
@@ -162,7 +165,7 @@ impl<S: Source> Transaction<'_, S> {
         lease: LeaseId,
         first: Token,
         tokens: TokenCount,
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<Outcome, S::Error> {
         let Some(holder) = self.active_holder(lease)? else {
             return self.lost(lease);
         };
@@ -179,8 +182,9 @@ impl<S: Source> Transaction<'_, S> {
         Ok(Outcome::Stored)
     }
 
-    pub(super) fn revoke(&mut self, whom: Whom) -> Result<Outcome, Stop> {
+    pub(super) fn revoke(&mut self, whom: Whom) -> Result<Outcome, S::Error> {
         let mut holders = match whom {
+            Whom::Nobody => Vec::new(),
             Whom::All => self.holders()?,
             Whom::One(lease) => self.holder(lease)?.into_iter().collect(),
         };
@@ -198,7 +202,7 @@ impl<S: Source> Transaction<'_, S> {
 
     /// The outcome for a lease that does not hold. Only a holder renews and releases, so this lease no longer waits. The
     /// outcome is the state after the grant step.
-    fn lost(&mut self, lease: LeaseId) -> Result<Outcome, Stop> {
+    fn lost(&mut self, lease: LeaseId) -> Result<Outcome, S::Error> {
         let waiter = self.waiter(lease)?;
         self.leave(waiter.as_ref());
         self.serve(None)?;
@@ -210,7 +214,7 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     /// Drops the holders whose leases have ended, and finds the next end.
-    pub(super) fn drop_ended_holders(&mut self) -> Result<(), Stop> {
+    pub(super) fn drop_ended_holders(&mut self) -> Result<(), S::Error> {
         let earliest = self.leases().and_then(|leases| leases.earliest);
         if earliest.is_none_or(|earliest| !self.environment.is_over(earliest)) {
             return Ok(());
@@ -274,29 +278,25 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     /// A holder that its requests may change.
-    fn active_holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, Stop> {
+    fn active_holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, S::Error> {
         let holder = self.holder(lease)?;
         Ok(holder.filter(|holder| !holder.is_reserved))
     }
 
     /// A holder, as it was before this run.
-    fn holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, Stop> {
+    fn holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, S::Error> {
         let Some(leases) = self.leases().filter(|leases| leases.used > 0) else {
             return Ok(None);
         };
         let holder = match leases.kind {
             LeaseKind::Mutex => leases.sole.filter(|sole| sole.lease == lease),
-            LeaseKind::Semaphore => match self.source.row(&Part::Holder(lease))? {
-                None => None,
-                Some(Row::Holder(holder)) => Some(holder),
-                Some(_) => return Err(Stop::Damaged("holder")),
-            },
+            LeaseKind::Semaphore => self.source.holder(lease)?,
         };
         Ok(holder.filter(|holder| !self.environment.is_over(holder.end)))
     }
 
     /// All holders, as they were before this run. They may have ended.
-    fn holders(&mut self) -> Result<Vec<Holder>, Stop> {
+    fn holders(&mut self) -> Result<Vec<Holder>, S::Error> {
         match self.leases() {
             Some(leases) if leases.kind == LeaseKind::Mutex => {
                 Ok(leases.sole.into_iter().collect())

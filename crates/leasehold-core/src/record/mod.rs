@@ -6,8 +6,8 @@
 //! the head, so that an uncontended lock changes only the head.
 //!
 //! [`apply`] reads the record through a [`Source`], part by part, and returns a list of changes. It never needs the
-//! whole record. If the source has not loaded a part, the rule stops with [`Stop::Missing`]. The store loads that
-//! part and calls the rule again. A rule that stops has changed nothing and notified nobody.
+//! whole record. If the source cannot read a part, the rule stops with its error, and has changed nothing and notified
+//! nobody. So a store can load parts one by one: where one is missing, it loads that and calls the rule again.
 //!
 //! Three properties make every operation harmless when it is repeated or late:
 //!
@@ -33,13 +33,13 @@ pub mod text;
 
 pub use self::environment::Environment;
 pub use self::op::{
-    Acquire, Applied, Grant, Mismatch, NewNote, Notice, Op, Outcome, Removal, Run, Whom,
+    Acquire, Applied, Grant, Loss, Mismatch, NewNote, Notice, Op, Outcome, Removal, Run, Whom,
 };
 pub use self::rows::{
     Body, Change, Changes, Claim, Class, Condition, End, Head, Holder, Kind, Latch, LeaseKind,
     Leases, Note, Part, QueueHead, Row, Slot, Unless, Waiter,
 };
-pub use self::source::{Need, Source, Stop};
+pub use self::source::Source;
 pub use self::stored::Rows;
 
 use self::queue::Progress;
@@ -51,12 +51,12 @@ use self::queue::Progress;
 ///
 /// # Errors
 ///
-/// [`Stop`] if the source could not read a part. Nothing has happened then.
-pub fn apply(
-    source: &mut impl Source,
+/// That of the source. Nothing has happened then.
+pub fn apply<S: Source>(
+    source: &mut S,
     op: &Op,
     environment: &Environment,
-) -> Result<Applied, Stop> {
+) -> Result<Applied, S::Error> {
     let stored = source.head()?;
     let mut transaction = Transaction {
         source,
@@ -99,7 +99,7 @@ struct Transaction<'a, S> {
 }
 
 impl<S: Source> Transaction<'_, S> {
-    fn run(&mut self, op: &Op) -> Result<Outcome, Stop> {
+    fn run(&mut self, op: &Op) -> Result<Outcome, S::Error> {
         // A note belongs to no kind, and an operator who removes one acts on no lease.
         if let Op::Remove(Removal::Note(slot)) = op {
             return self.remove_note(slot);
@@ -111,7 +111,7 @@ impl<S: Source> Transaction<'_, S> {
         Ok(outcome)
     }
 
-    fn run_op(&mut self, op: &Op) -> Result<Outcome, Stop> {
+    fn run_op(&mut self, op: &Op) -> Result<Outcome, S::Error> {
         let expects_leases = !matches!(op, Op::Arrive { .. } | Op::Remove(_));
         if expects_leases && let Body::Latch(_) = self.head.body {
             return Ok(Outcome::Mismatch(Mismatch::Kind(Kind::Latch)));
@@ -134,7 +134,7 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     /// Drops what has ended: an unattended queue, a latch, and the leases of holders.
-    fn drop_ended(&mut self) -> Result<(), Stop> {
+    fn drop_ended(&mut self) -> Result<(), S::Error> {
         self.drop_ended_queue();
         self.drop_ended_latch();
         self.drop_ended_holders()?;

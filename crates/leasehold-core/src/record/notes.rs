@@ -6,7 +6,7 @@
 use super::Transaction;
 use super::op::{NewNote, Outcome, Run};
 use super::rows::{Change, Condition, Holder, Note, Part, Row, Slot, Unless};
-use super::source::{Source, Stop};
+use super::source::Source;
 use crate::id::LeaseId;
 use crate::job::{self, Completion, Due, JobSchedule};
 use crate::time::StoreTime;
@@ -35,7 +35,7 @@ impl<S: Source> Transaction<'_, S> {
         })
     }
 
-    pub(super) fn decide(&mut self, condition: Option<&Condition>) -> Result<Decision, Stop> {
+    pub(super) fn decide(&mut self, condition: Option<&Condition>) -> Result<Decision, S::Error> {
         let Some(condition) = condition else {
             return Ok(Decision::Run(None));
         };
@@ -76,14 +76,18 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     /// Stores a note, unless its lease has written a later one in the same slot.
-    pub(super) fn store_note(&mut self, holder: &Holder, new: &NewNote) -> Result<Outcome, Stop> {
+    pub(super) fn store_note(
+        &mut self,
+        holder: &Holder,
+        new: &NewNote,
+    ) -> Result<Outcome, S::Error> {
         let stored = self.note(&new.slot)?;
         if stored.is_some_and(|note| note.lease == holder.lease && note.number > new.number) {
             return Ok(Outcome::Outdated);
         }
         let note = Note {
             lease: holder.lease,
-            token: holder.first,
+            token: new.token,
             number: new.number,
             text: new.text.clone(),
             until: self.environment.now.after_span(new.keep),
@@ -100,7 +104,7 @@ impl<S: Source> Transaction<'_, S> {
         &mut self,
         lease: LeaseId,
         note: Option<&NewNote>,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, S::Error> {
         let Some(new) = note else {
             return Ok(false);
         };
@@ -108,29 +112,26 @@ impl<S: Source> Transaction<'_, S> {
         Ok(stored.is_some_and(|note| note.lease == lease && note.number >= new.number))
     }
 
-    pub(super) fn remove_note(&mut self, slot: &Slot) -> Result<Outcome, Stop> {
-        let is_stored = self.note(slot)?.is_some();
-        if is_stored {
-            let part = Part::Note(slot.clone());
-            self.changes.rows.push(Change::Remove(part));
-            self.changed = true;
-        }
-        Ok(Outcome::Removed(is_stored))
+    /// Also removes one that has ended, so that no clock that is set back revives it.
+    pub(super) fn remove_note(&mut self, slot: &Slot) -> Result<Outcome, S::Error> {
+        let Some(note) = self.source.note(slot)? else {
+            return Ok(Outcome::Removed(false));
+        };
+        let is_kept = self.environment.now < note.until;
+        let part = Part::Note(slot.clone());
+        self.changes.rows.push(Change::Remove(part));
+        self.changed |= is_kept;
+        Ok(Outcome::Removed(is_kept))
     }
 
     /// A note that has not ended, as it is now.
-    fn note(&mut self, slot: &Slot) -> Result<Option<Note>, Stop> {
+    fn note(&mut self, slot: &Slot) -> Result<Option<Note>, S::Error> {
         if let Some((written, note)) = &self.written
             && written == slot
         {
             return Ok(Some(note.clone()));
         }
-        match self.source.row(&Part::Note(slot.clone()))? {
-            None => Ok(None),
-            Some(Row::Note(note)) => {
-                Ok(Some(note).filter(|note| self.environment.now < note.until))
-            }
-            Some(_) => Err(Stop::Damaged("note")),
-        }
+        let note = self.source.note(slot)?;
+        Ok(note.filter(|note| self.environment.now < note.until))
     }
 }

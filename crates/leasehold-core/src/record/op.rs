@@ -1,5 +1,6 @@
 //! The operations on a record, their outcomes, and the notices to clients.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,6 @@ use super::rows::{Changes, Claim, Kind, Note, Slot, Unless};
 use crate::id::LeaseId;
 use crate::job::Slots;
 use crate::latch::{ArrivalId, LatchCount, LatchStatus};
-use crate::mutex::Loss;
 use crate::time::{StoreTime, Ttl};
 use crate::token::{Token, TokenCount};
 
@@ -68,6 +68,50 @@ pub enum Op {
 }
 
 impl Op {
+    /// An operation of nobody, which goes on where another one was unfinished.
+    pub const SERVE: Self = Self::Revoke(Whom::Nobody);
+
+    /// A renewal that keeps the hold count.
+    #[must_use]
+    pub const fn renew(lease: LeaseId, ttl: Ttl) -> Self {
+        let count = None;
+        Self::Renew { lease, ttl, count }
+    }
+
+    /// A release without a minimum hold and without a note.
+    #[must_use]
+    pub const fn release(lease: LeaseId) -> Self {
+        Self::Release {
+            lease,
+            rest: None,
+            note: None,
+        }
+    }
+
+    /// Its ttl, if it has one.
+    #[must_use]
+    pub const fn ttl(&self) -> Option<Ttl> {
+        match self {
+            Self::Acquire(request) => Some(request.ttl),
+            Self::Renew { ttl, .. } => Some(*ttl),
+            Self::Release { rest, .. } => *rest,
+            _ => None,
+        }
+    }
+
+    /// The lease that sends it.
+    #[must_use]
+    pub const fn lease(&self) -> Option<LeaseId> {
+        match self {
+            Self::Acquire(request) => Some(request.lease),
+            Self::Renew { lease, .. }
+            | Self::Release { lease, .. }
+            | Self::WriteNote { lease, .. }
+            | Self::SetToken { lease, .. } => Some(*lease),
+            Self::Revoke(_) | Self::Arrive { .. } | Self::Remove(_) => None,
+        }
+    }
+
     /// The lease whose reply is its grant.
     pub(super) const fn requester(&self) -> Option<LeaseId> {
         match self {
@@ -99,11 +143,30 @@ pub struct Acquire {
     pub unless: Option<Unless>,
 }
 
+impl Acquire {
+    /// A request for a mutex with one hold and one token, which does not wait.
+    #[must_use]
+    pub const fn mutex(lease: LeaseId, ttl: Ttl) -> Self {
+        Self {
+            lease,
+            claim: Claim::Mutex,
+            count: NonZeroU32::MIN,
+            ttl,
+            tokens: TokenCount::MIN,
+            proposal: None,
+            wait: false,
+            unless: None,
+        }
+    }
+}
+
 /// A note to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNote {
     /// Which note of the name.
     pub slot: Slot,
+    /// The fencing token of the hold that writes it.
+    pub token: Token,
     /// The number of the note among those of its lease in this slot: a smaller one does not replace it.
     pub number: u64,
     /// The text.
@@ -115,6 +178,8 @@ pub struct NewNote {
 /// Whose lease is revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Whom {
+    /// Nobody's: ended leases are dropped, and waiters are served.
+    Nobody,
     /// Those of all holders.
     All,
     /// This one.
@@ -172,6 +237,15 @@ pub enum Outcome {
     Mismatch(Mismatch),
 }
 
+/// The state of the lock of a lease that does not hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Loss {
+    /// No lease holds it.
+    Free,
+    /// Another lease holds it, or it keeps its permits taken in its minimum hold.
+    TakenOver,
+}
+
 /// Why an operation does not match its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mismatch {
@@ -193,6 +267,31 @@ pub enum Mismatch {
     },
     /// The request is for more permits than there are.
     Weight,
+}
+
+impl Mismatch {
+    /// The text for an operation on a lock whose name is used as a latch.
+    pub const USED_AS_LATCH: &str = "the name is used as a latch, and this is an operation on a lock; choose another name for one of them";
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(Kind::Latch) => f.write_str(Self::USED_AS_LATCH),
+            Self::Kind(Kind::Leases(_)) => f.write_str(
+                "the name is used as a lock, and this is an operation on a latch; choose another name for one of them",
+            ),
+            Self::Count { stored, requested } => write!(
+                f,
+                "the latch has the count {stored}, not {requested}; use one count for all members, or reset the latch"
+            ),
+            Self::Limit { stored, requested } => write!(
+                f,
+                "the semaphore has {stored} permits, not {requested}; use one number for all its clients"
+            ),
+            Self::Weight => f.write_str("the request is for more permits than the semaphore has"),
+        }
+    }
 }
 
 /// The run that a grant is for.
@@ -270,8 +369,7 @@ pub struct Applied {
     pub changes: Changes,
     /// Whether readers of the record see a difference, other than what ends by time.
     pub changed: bool,
-    /// Whether waiters are left that might be granted. The store then applies an operation without an effect of its own,
-    /// such as the renewal of a lease that does not exist.
+    /// Whether waiters are left that might be granted. The store then applies [`Op::SERVE`].
     pub unfinished: bool,
 }
 

@@ -6,7 +6,7 @@ use super::Transaction;
 use super::notes::Decision;
 use super::op::{Acquire, Grant, Notice, Run};
 use super::rows::{Change, Class, Condition, Holder, Part, QueueHead, Row, Waiter};
-use super::source::{Source, Stop};
+use super::source::Source;
 use crate::id::LeaseId;
 use crate::queue::{acceptance, retention};
 use crate::time::{StoreTime, Ttl};
@@ -25,6 +25,8 @@ pub(super) struct Progress {
     front: u64,
     /// The waiter at this place has left by its own request.
     left: Option<u64>,
+    /// A waiter has joined, which the source does not have.
+    joined: bool,
     grants: u32,
     drops: u32,
     /// There was a grant or a minimum hold, and the first living waiter behind it is not notified yet.
@@ -40,7 +42,7 @@ impl<S: Source> Transaction<'_, S> {
     ///
     /// A dead waiter is dropped even if it does not fit, because it keeps back those behind it. A waiter whose run is
     /// complete is dropped, too.
-    pub(super) fn serve(&mut self, requester: Option<LeaseId>) -> Result<(), Stop> {
+    pub(super) fn serve(&mut self, requester: Option<LeaseId>) -> Result<(), S::Error> {
         while let Some(waiter) = self.next_to_serve(requester)? {
             if self.progress.grants >= GRANTS_MAX {
                 self.progress.unfinished = true;
@@ -79,7 +81,7 @@ impl<S: Source> Transaction<'_, S> {
     /// The first waiter, if a permit is free, or if this run has written a note that may complete the run of the waiter.
     ///
     /// If the head is the lease of the request, it stays: the reply is its grant.
-    fn next_to_serve(&mut self, requester: Option<LeaseId>) -> Result<Option<Waiter>, Stop> {
+    fn next_to_serve(&mut self, requester: Option<LeaseId>) -> Result<Option<Waiter>, S::Error> {
         let has_room = self.has_room(1);
         if !has_room && self.written.is_none() {
             return Ok(None);
@@ -118,7 +120,7 @@ impl<S: Source> Transaction<'_, S> {
     /// Notifies the first living waiter behind a grant or a minimum hold.
     ///
     /// A dead waiter cannot watch that time, and by their positions the others would retry too late.
-    fn notify_next(&mut self) -> Result<(), Stop> {
+    fn notify_next(&mut self) -> Result<(), S::Error> {
         let earliest = self.leases().and_then(|leases| leases.earliest);
         let Some(end) = earliest.filter(|_| self.progress.owes_next) else {
             return Ok(());
@@ -196,6 +198,7 @@ impl<S: Source> Transaction<'_, S> {
         };
         queue.next_place += 1;
         queue.len = queue.len.saturating_add(1);
+        self.progress.joined = true;
         let part = Part::Waiter(request.lease);
         self.changes
             .rows
@@ -204,21 +207,16 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     /// A waiter, unless this run has removed it.
-    pub(super) fn waiter(&mut self, lease: LeaseId) -> Result<Option<Waiter>, Stop> {
+    pub(super) fn waiter(&mut self, lease: LeaseId) -> Result<Option<Waiter>, S::Error> {
         if self.head.queue.len == 0 {
             return Ok(None);
         }
-        match self.source.row(&Part::Waiter(lease))? {
-            None => Ok(None),
-            Some(Row::Waiter(waiter)) => {
-                Ok(Some(waiter).filter(|waiter| waiter.place >= self.progress.front))
-            }
-            Some(_) => Err(Stop::Damaged("waiter")),
-        }
+        let waiter = self.source.waiter(lease)?;
+        Ok(waiter.filter(|waiter| waiter.place >= self.progress.front))
     }
 
     /// How many wait before a waiter; before one that has not joined, all do.
-    pub(super) fn waiters_before(&mut self, waiter: Option<&Waiter>) -> Result<u32, Stop> {
+    pub(super) fn waiters_before(&mut self, waiter: Option<&Waiter>) -> Result<u32, S::Error> {
         match waiter {
             Some(waiter) => {
                 let front = self.progress.front;
@@ -229,17 +227,25 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     /// The first waiter of those that joined before this run.
-    fn first_waiter(&mut self) -> Result<Option<Waiter>, Stop> {
+    fn first_waiter(&mut self) -> Result<Option<Waiter>, S::Error> {
         if self.head.queue.len == 0 {
             return Ok(None);
         }
-        let waiter = self.source.waiter_from(self.progress.front)?;
-        match waiter {
-            Some(waiter) if self.progress.left == Some(waiter.place) => {
-                self.source.waiter_from(waiter.place + 1)
-            }
-            other => Ok(other),
+        let mut first = self.source.waiter_from(self.progress.front)?;
+        if let Some(waiter) = &first
+            && self.progress.left == Some(waiter.place)
+        {
+            first = self.source.waiter_from(waiter.place + 1)?;
         }
+        if first.is_none() && !self.progress.joined {
+            // The rows of waiters are lost. Those that are counted must not keep back others.
+            let next_place = self.head.queue.next_place;
+            self.head.queue = QueueHead {
+                next_place,
+                ..QueueHead::default()
+            };
+        }
+        Ok(first)
     }
 
     /// Drops all waiters if there was no request for too long.

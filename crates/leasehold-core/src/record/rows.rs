@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::annotation::CompletionKey;
+use crate::annotation::{Annotation, CompletionKey};
 use crate::id::LeaseId;
 use crate::job::JobSchedule;
 use crate::latch::{ArrivalId, LatchCount, LatchStatus};
@@ -259,11 +259,11 @@ pub struct Condition {
 }
 
 /// A text that a holder has stored beside the lock. It stays when the lease ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note {
     /// The lease that held when it was written.
     pub lease: LeaseId,
-    /// The first fencing token of that lease.
+    /// The fencing token of the hold that wrote it.
     pub token: Token,
     /// The number of the note among those of its lease.
     pub number: u64,
@@ -271,6 +271,16 @@ pub struct Note {
     pub text: Arc<str>,
     /// When it ends.
     pub until: StoreTime,
+}
+
+impl From<&Note> for Annotation {
+    fn from(note: &Note) -> Self {
+        Self {
+            lease: note.lease,
+            token: note.token,
+            text: Arc::clone(&note.text),
+        }
+    }
 }
 
 /// Which note of a name.

@@ -1,15 +1,22 @@
 //! A record in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::mem;
 
 use super::environment::Environment;
-use super::rows::{Body, Change, Changes, Class, Head, Holder, Note, Part, Row, Slot, Waiter};
-use super::source::{Source, Stop};
+use super::op::{Applied, Op};
+use super::rows::{
+    Body, Change, Changes, Class, Head, Holder, Kind, Latch, LeaseKind, Leases, Note, Part, Row,
+    Slot, Waiter,
+};
+use super::source::Source;
 use crate::id::{ClientId, LeaseId};
 use crate::latch::ArrivalId;
+use crate::token::Token;
 
 /// The head and the rows of a name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rows {
     head: Head,
     holders: BTreeMap<LeaseId, Holder>,
@@ -21,6 +28,41 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// The record of a mutex with this holder.
+    #[must_use]
+    pub fn held(holder: Holder, counter: Option<Token>) -> Self {
+        let mut leases = Leases::new(LeaseKind::Mutex, 1);
+        leases.count(&holder);
+        leases.sole = Some(holder);
+        let head = Head {
+            counter,
+            body: Body::Leases(leases),
+            ..Head::default()
+        };
+        Self {
+            head,
+            ..Self::default()
+        }
+    }
+
+    /// Applies an operation, if `reaches` returns whether a client is alive.
+    pub fn apply(
+        &mut self,
+        op: &Op,
+        environment: &Environment,
+        reaches: impl FnMut(ClientId) -> bool,
+    ) -> Applied {
+        let mut source = self.source(reaches);
+        let Ok(mut applied) = super::apply(&mut source, op, environment);
+        self.store(mem::take(&mut applied.changes));
+        applied
+    }
+
+    /// Lets the next tokens be larger than one that was given out elsewhere.
+    pub fn raise_counter(&mut self, token: Option<Token>) {
+        self.head.counter = self.head.counter.max(token);
+    }
+
     /// The head.
     #[must_use]
     pub const fn head(&self) -> &Head {
@@ -41,6 +83,61 @@ impl Rows {
     pub fn waiters(&self, environment: &Environment) -> impl Iterator<Item = &Waiter> {
         let is_kept = environment.now < self.head.queue.until;
         self.waiters.values().filter(move |_| is_kept)
+    }
+
+    /// What the name is used as.
+    #[must_use]
+    pub fn kind(&self, environment: &Environment) -> Option<Kind> {
+        match &self.head.body {
+            Body::Leases(leases) => {
+                let is_used = self.holders(environment).next().is_some()
+                    || self.waiters(environment).next().is_some();
+                is_used.then_some(Kind::Leases(leases.kind))
+            }
+            Body::Latch(_) => self.latch(environment).map(|_| Kind::Latch),
+            Body::Free => None,
+        }
+    }
+
+    /// The latch, if it has not ended.
+    #[must_use]
+    pub fn latch(&self, environment: &Environment) -> Option<&Latch> {
+        match &self.head.body {
+            Body::Latch(latch) if environment.now < latch.until => Some(latch),
+            _ => None,
+        }
+    }
+
+    /// The lease that was revoked last.
+    #[must_use]
+    pub fn revoked(&self, environment: &Environment) -> Option<LeaseId> {
+        let (lease, until) = self.head.revoked?;
+        (environment.now < until).then_some(lease)
+    }
+
+    /// The notes that have not ended.
+    pub fn notes(&self, environment: &Environment) -> impl Iterator<Item = (&Slot, &Note)> {
+        let now = environment.now;
+        self.notes.iter().filter(move |(_, note)| now < note.until)
+    }
+
+    /// Removes the notes that have ended, and returns their slots.
+    pub fn remove_ended_notes(&mut self, environment: &Environment) -> Vec<Slot> {
+        let is_ended = |(_, note): &(&Slot, &Note)| environment.now >= note.until;
+        let ended = self.notes.iter().filter(is_ended);
+        let ended: Vec<_> = ended.map(|(slot, _)| slot.clone()).collect();
+        for slot in &ended {
+            self.notes.remove(slot);
+        }
+        ended
+    }
+
+    /// Whether there is something that has not ended, or a counter that is ahead of the clock.
+    #[must_use]
+    pub fn is_needed(&self, environment: &Environment) -> bool {
+        environment.now < self.head.kept_until()
+            || self.holders(environment).next().is_some()
+            || self.notes(environment).next().is_some()
     }
 
     /// A note that has not ended.
@@ -122,39 +219,45 @@ pub struct RowsSource<'a, F> {
 }
 
 impl<F: FnMut(ClientId) -> bool> Source for RowsSource<'_, F> {
-    fn head(&mut self) -> Result<Head, Stop> {
+    type Error = Infallible;
+
+    fn head(&mut self) -> Result<Head, Infallible> {
         Ok(self.rows.head)
     }
 
-    fn row(&mut self, part: &Part) -> Result<Option<Row>, Stop> {
-        let rows = self.rows;
-        Ok(match part {
-            Part::Holder(lease) => rows.holders.get(lease).copied().map(Row::Holder),
-            Part::Waiter(lease) => {
-                let place = rows.places.get(lease);
-                let waiter = place.and_then(|place| rows.waiters.get(place));
-                waiter.cloned().map(Row::Waiter)
-            }
-            Part::Arrival(id) => rows.arrivals.contains(id).then_some(Row::Arrival),
-            Part::Note(slot) => rows.notes.get(slot).cloned().map(Row::Note),
-        })
+    fn holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, Infallible> {
+        Ok(self.rows.holders.get(&lease).copied())
     }
 
-    fn holders(&mut self) -> Result<Vec<Holder>, Stop> {
+    fn waiter(&mut self, lease: LeaseId) -> Result<Option<Waiter>, Infallible> {
+        let place = self.rows.places.get(&lease);
+        let waiter = place.and_then(|place| self.rows.waiters.get(place));
+        Ok(waiter.cloned())
+    }
+
+    fn has_arrived(&mut self, id: &ArrivalId) -> Result<bool, Infallible> {
+        Ok(self.rows.arrivals.contains(id))
+    }
+
+    fn note(&mut self, slot: &Slot) -> Result<Option<Note>, Infallible> {
+        Ok(self.rows.notes.get(slot).cloned())
+    }
+
+    fn holders(&mut self) -> Result<Vec<Holder>, Infallible> {
         Ok(self.rows.holders.values().copied().collect())
     }
 
-    fn waiter_from(&mut self, place: u64) -> Result<Option<Waiter>, Stop> {
+    fn waiter_from(&mut self, place: u64) -> Result<Option<Waiter>, Infallible> {
         let mut waiters = self.rows.waiters.range(place..);
         Ok(waiters.next().map(|(_, waiter)| waiter.clone()))
     }
 
-    fn waiters_between(&mut self, from: u64, to: u64) -> Result<u32, Stop> {
+    fn waiters_between(&mut self, from: u64, to: u64) -> Result<u32, Infallible> {
         let count = self.rows.waiters.range(from..to.max(from)).count();
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    fn reaches(&mut self, client: ClientId) -> Result<bool, Stop> {
+    fn reaches(&mut self, client: ClientId) -> Result<bool, Infallible> {
         Ok((self.reaches)(client))
     }
 }

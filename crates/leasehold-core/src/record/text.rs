@@ -30,11 +30,11 @@ mod read;
 mod write;
 
 use std::borrow::Cow;
+use std::fmt;
 
 use self::read::TextReader;
 use self::write::TextWriter;
 use super::rows::{Body, Head, Part, QueueHead, Row, Slot};
-use super::source::Stop;
 use crate::annotation::CompletionKey;
 
 /// The version that is written, and the only one that is read.
@@ -45,6 +45,18 @@ const ABSENT: &str = "-";
 
 /// The end of the places in a queue, so that there is always a next one.
 const PLACES_END: u64 = 1 << 53;
+
+/// A text that cannot be read: the name of its first word that this version does not write there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged(pub &'static str);
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the {} of the record is damaged", self.0)
+    }
+}
+
+impl std::error::Error for Damaged {}
 
 impl Head {
     /// Its text.
@@ -80,8 +92,8 @@ impl Head {
     ///
     /// # Errors
     ///
-    /// [`Stop::Damaged`] with the first word that [`Head::to_text`] does not write there.
-    pub fn from_text(text: &str) -> Result<Self, Stop> {
+    /// [`Damaged`] with the first word that [`Head::to_text`] does not write there.
+    pub fn from_text(text: &str) -> Result<Self, Damaged> {
         let mut words = TextReader::new(text)?;
         let mut head = Self {
             counter: words.counter()?,
@@ -99,7 +111,7 @@ impl Head {
         }
         match section {
             None => Ok(head),
-            Some(_) => Err(Stop::Damaged("last word")),
+            Some(_) => Err(Damaged("last word")),
         }
     }
 }
@@ -122,8 +134,8 @@ impl Row {
     ///
     /// # Errors
     ///
-    /// [`Stop::Damaged`] with the first word that [`Row::to_text`] does not write there.
-    pub fn from_text(part: &Part, text: &str) -> Result<Self, Stop> {
+    /// [`Damaged`] with the first word that [`Row::to_text`] does not write there.
+    pub fn from_text(part: &Part, text: &str) -> Result<Self, Damaged> {
         let mut words = TextReader::new(text)?;
         let row = match part {
             Part::Holder(lease) => Self::Holder(words.holder(*lease)?),
@@ -133,7 +145,7 @@ impl Row {
         };
         match words.next() {
             None => Ok(row),
-            Some(_) => Err(Stop::Damaged("last word")),
+            Some(_) => Err(Damaged("last word")),
         }
     }
 }

@@ -12,8 +12,8 @@ use leasehold_core::acquisition::{AcquireAction, AcquireNotice, AcquireOptions, 
 use leasehold_core::contention::Backoff;
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step};
 use leasehold_core::{
-    Acquisition, ClientId, Instant, LeaseId, LeaseOptions, Op, Outcome, Policy, Record, StoreTime,
-    Token, TokenCount, Ttl, mutex,
+    Acquisition, ClientId, Environment, Instant, LeaseId, LeaseOptions, Op, Outcome, Policy, Rows,
+    StoreTime, Token, TokenCount, Ttl,
 };
 
 /// Leases that last longer than the simulation, at a store that needs a new lease id for each request.
@@ -102,7 +102,7 @@ pub fn run(seed: u64, setup: &Setup) -> Report {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Event {
     /// A request reaches a master.
     Request(Message, Op),
@@ -132,7 +132,7 @@ enum Kind {
 }
 
 struct Master {
-    record: Record,
+    record: Rows,
     /// The clients that have read the record since its last change. They are notified of the next one.
     readers: BTreeSet<usize>,
     busy_until: Instant,
@@ -179,7 +179,7 @@ impl Simulation {
     fn new(seed: u64, setup: &Setup) -> Self {
         let now = Instant::from_nanos(0);
         let master = |_| Master {
-            record: Record::default(),
+            record: Rows::default(),
             readers: BTreeSet::new(),
             busy_until: now,
             scripts: 0,
@@ -261,13 +261,8 @@ impl Simulation {
                 AcquireAction::Acquire(mut op) => {
                     // A majority of queues would not have an order.
                     let proposal = Token::at(store_time(self.now));
-                    if let Op::Acquire {
-                        wait,
-                        proposal: op_proposal,
-                        ..
-                    } = &mut op
-                    {
-                        (*wait, *op_proposal) = (false, proposal);
+                    if let Op::Acquire(request) = &mut op {
+                        (request.wait, request.proposal) = (false, proposal);
                     }
                     *round = Some(Round::new(self.setup.masters, TokenCount::MIN, proposal));
                     *refused_at = Masters::default();
@@ -301,7 +296,8 @@ impl Simulation {
         it.busy_until = done;
         it.scripts += 1;
         let before = it.record.clone();
-        let outcome = mutex::apply(&mut it.record, op, store_time(done), |_| false);
+        let now = store_time(done);
+        let outcome = it.record.apply(op, &Environment { now }, |_| false).outcome;
         if it.record != before {
             for reader in std::mem::take(&mut self.masters[master].readers) {
                 if reader != client {
@@ -331,12 +327,12 @@ impl Simulation {
                     refused_at.insert(master);
                 }
                 match message.kind {
-                    Kind::Acquire => match round.handle_reply(master, Some(outcome)) {
+                    Kind::Acquire => match round.handle_reply(master, Some(&outcome)) {
                         // A wait for other masters would be short.
                         Step::Wait => round.end_proposal_wait(),
                         step => step,
                     },
-                    _ => round.handle_token_reply(master, Some(outcome)),
+                    _ => round.handle_token_reply(master, Some(&outcome)),
                 }
             }
             (Phase::Releasing { replies }, Kind::Release) => {
@@ -359,9 +355,11 @@ impl Simulation {
                 };
                 self.send(client, to, Kind::SetToken, op);
             }
-            Step::Won { first } => self.finish_round(client, Outcome::Granted { first }),
+            Step::Won { first } => {
+                self.finish_round(client, Outcome::Granted { first, run: None });
+            }
             Step::Lost(Defeat::Held { left, split }) => {
-                let time_left = if split { Duration::ZERO } else { left };
+                let time_left = Some(if split { Duration::ZERO } else { left });
                 let outcome = Outcome::Refused {
                     time_left,
                     queue_position: None,
@@ -405,10 +403,7 @@ impl Simulation {
 
     /// Releases the lease of a client at some masters.
     fn release(&mut self, client: usize, at: Masters, kind: Kind) {
-        let op = Op::Release {
-            lease: self.clients[client].lease,
-            rest: None,
-        };
+        let op = Op::release(self.clients[client].lease);
         self.send(client, at, kind, op);
     }
 
@@ -422,7 +417,7 @@ impl Simulation {
                 kind,
             };
             let path = (client, master, false);
-            self.deliver(self.now, path, Event::Request(message, op));
+            self.deliver(self.now, path, Event::Request(message, op.clone()));
         }
     }
 

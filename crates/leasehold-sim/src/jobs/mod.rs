@@ -1,6 +1,6 @@
 //! A simulation of a daily job on several machines, over a month.
 //!
-//! The store applies the rules that ship: of the mutex, of annotations and of jobs. Machines start the job by their own
+//! The store applies the rules that ship: of the record and of jobs. Machines start the job by their own
 //! clocks, which disagree, often late and also over a change of summer time. Persons try it by hand. Runs fail, crash and are paused beyond
 //! their lease. Each machine may start a failed run again, and one machine of each day does not fail.
 //!
@@ -11,15 +11,14 @@ mod report;
 mod setup;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_core::annotation;
+use leasehold_core::record::{Change, Changes, Note, Part, Row};
 use leasehold_core::{
-    Annotation, ClientId, Completion, Due, JobSchedule, LeaseId, Notice, Op, Outcome, Period,
-    Record, Slots, StoreTime, TokenCount, Ttl, job, mutex,
+    Acquire, ClientId, Completion, Due, Environment, JobSchedule, LeaseId, NewNote, Notice, Op,
+    Outcome, Period, Rows, Slot, Slots, StoreTime, Token, Ttl, job,
 };
 
 pub use self::calendar::ClockChange;
@@ -35,6 +34,9 @@ pub const MACHINES: usize = 5;
 
 /// The ttl of the leases, in minutes.
 const TTL: u64 = 5;
+
+/// How long a completion is kept: beyond the end.
+const KEEP: Duration = Duration::from_secs(2 * DAYS * DAY);
 
 /// How long a run takes, in seconds.
 const WORK: Range<u64> = 10..20 * MINUTE;
@@ -123,8 +125,7 @@ struct Simulation {
     now: StoreTime,
     events: BTreeMap<(StoreTime, u64), Event>,
     scheduled: u64,
-    record: Record,
-    completion: Option<Annotation>,
+    record: Rows,
     processes: Vec<Process>,
     /// The processes that can be notified.
     waiting: BTreeSet<usize>,
@@ -145,8 +146,7 @@ impl Simulation {
             now: calendar::time(0),
             events: BTreeMap::new(),
             scheduled: 0,
-            record: Record::default(),
-            completion: None,
+            record: Rows::default(),
             processes: Vec::new(),
             waiting: BTreeSet::new(),
             healthy,
@@ -249,7 +249,7 @@ impl Simulation {
 
     fn due(&self, process: usize) -> Due {
         let requested_at = self.processes[process].requested_at;
-        let stored = self.completion.as_ref();
+        let stored = self.record.note(&Slot::Period, &self.environment());
         let stored = stored.map(|it| match Completion::parse(&it.text) {
             Ok(completion) => completion,
             Err(error) => unreachable!("{error}: {}", it.text),
@@ -290,22 +290,18 @@ impl Simulation {
 
     fn request(&mut self, process: usize) {
         self.waiting.insert(process);
-        let op = Op::Acquire {
-            lease: self.processes[process].lease,
-            count: NonZeroU32::MIN,
-            ttl: ttl(),
-            tokens: TokenCount::MIN,
-            proposal: None,
+        let op = Op::Acquire(Acquire {
             wait: true,
-        };
+            ..Acquire::mutex(self.processes[process].lease, ttl())
+        });
         match self.apply(&op) {
             Outcome::Granted { .. } => self.begin(process),
             Outcome::Refused { .. } if self.setup.mutation == Some(Mutation::SkipInsteadOfWait) => {
                 self.finish(process);
             }
             Outcome::Refused { time_left, .. } => {
-                let wait = time_left.min(ttl().as_duration()) + Duration::from_millis(1);
-                let again = self.now.after_span(wait);
+                let wait = time_left.unwrap_or_default().min(ttl().as_duration());
+                let again = self.now.after_span(wait + Duration::from_millis(1));
                 self.schedule(again, Event::Request { process });
             }
             outcome => unreachable!("{outcome:?}"),
@@ -354,8 +350,7 @@ impl Simulation {
         };
         // A process that is to be paused is paused from its first renewal on.
         if run.outcome != RunOutcome::Pauses {
-            let (lease, ttl, count) = (it.lease, ttl(), None);
-            let outcome = self.apply(&Op::Renew { lease, ttl, count });
+            let outcome = self.apply(&Op::renew(it.lease, ttl()));
             assert_eq!(
                 outcome,
                 Outcome::Kept,
@@ -410,22 +405,17 @@ impl Simulation {
             program: String::new(),
             label: String::new(),
         };
-        let Some(token) = self.record.last_token else {
-            unreachable!("there was a grant")
-        };
-        let annotation = Annotation {
-            lease,
-            token,
+        let note = NewNote {
+            slot: Slot::Period,
+            token: Token::MAX,
+            number: 1,
             text: completion.to_text().into(),
+            keep: KEEP,
         };
         if self.setup.mutation == Some(Mutation::CompleteWithoutLock) {
-            self.completion = Some(annotation);
-        } else {
-            let stored = &mut self.completion;
-            let result = annotation::annotate(&self.record, stored, annotation, self.now);
-            if result.is_err() {
-                return false;
-            }
+            self.store_note(lease, note);
+        } else if self.apply(&Op::WriteNote { lease, note }) != Outcome::Stored {
+            return false;
         }
         // They observe the completion.
         for waiter in self.waiting.clone() {
@@ -434,6 +424,19 @@ impl Simulation {
             }
         }
         true
+    }
+
+    /// Stores a note, whatever lease holds the lock.
+    fn store_note(&mut self, lease: LeaseId, new: NewNote) {
+        let note = Note {
+            lease,
+            token: new.token,
+            number: new.number,
+            text: new.text,
+            until: self.now.after_span(new.keep),
+        };
+        let rows = vec![Change::Put(Part::Note(new.slot), Row::Note(note))];
+        self.record.store(Changes { head: None, rows });
     }
 
     fn leave_completed(&mut self, process: usize) {
@@ -446,29 +449,24 @@ impl Simulation {
         self.processes[process].state = ProcessState::Ended;
         self.waiting.remove(&process);
         let lease = self.processes[process].lease;
-        self.apply(&Op::Release { lease, rest: None });
+        self.apply(&Op::release(lease));
+    }
+
+    const fn environment(&self) -> Environment {
+        Environment { now: self.now }
     }
 
     /// Applies an operation, and what the notified processes do then.
     fn apply(&mut self, op: &Op) -> Outcome {
-        let mut notices = Vec::new();
-        let (processes, waiting) = (&self.processes, &self.waiting);
-        let outcome = mutex::apply(&mut self.record, op, self.now, |notice| {
-            let waiter = process_of(notice.lease());
-            let is_alive = waiting.contains(&waiter);
-            debug_assert_eq!(processes[waiter].lease, notice.lease());
-            if is_alive {
-                notices.push(*notice);
-            }
-            is_alive
-        });
-        for notice in notices {
-            let process = process_of(notice.lease());
+        let (waiting, environment) = (&self.waiting, self.environment());
+        let reaches = |client| waiting.contains(&process_of(client));
+        let applied = self.record.apply(op, &environment, reaches);
+        for notice in applied.notices {
+            let process = process_of(notice.lease().client);
             match notice {
                 Notice::Granted(grant) => {
-                    let (lease, ttl, count) = (grant.lease, ttl(), None);
                     self.waiting.remove(&process);
-                    self.apply(&Op::Renew { lease, ttl, count });
+                    self.apply(&Op::renew(grant.lease, ttl()));
                     self.begin(process);
                 }
                 Notice::Next { ttl, .. } => {
@@ -476,10 +474,10 @@ impl Simulation {
                     let again = self.now.after_span(wait);
                     self.schedule(again, Event::Request { process });
                 }
-                Notice::Revoked { .. } => {}
+                Notice::Revoked { .. } | Notice::Complete { .. } => {}
             }
         }
-        outcome
+        applied.outcome
     }
 
     fn schedule(&mut self, at: StoreTime, event: Event) {
@@ -499,9 +497,9 @@ fn ttl() -> Ttl {
     Ttl::remainder(Duration::from_secs(TTL * MINUTE))
 }
 
-/// The process of a lease: each has a client of its own.
-fn process_of(lease: LeaseId) -> usize {
-    u128::from_be_bytes(lease.client.to_bytes()) as usize
+/// The process of a client.
+fn process_of(client: ClientId) -> usize {
+    u128::from_be_bytes(client.to_bytes()) as usize
 }
 
 #[cfg(test)]

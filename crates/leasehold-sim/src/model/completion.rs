@@ -6,10 +6,9 @@
 
 use std::fmt;
 
-use leasehold_core::annotation::{self, Annotation};
-use leasehold_core::mutex::{self, Op, Outcome, Record};
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::token::Token;
+use leasehold_core::{NewNote, Op, Outcome, Slot};
 
 use super::core;
 use super::explore::{Model, Property};
@@ -80,21 +79,13 @@ impl State {
         self
     }
 
-    /// The record of the rule.
-    fn shipped(&self) -> Record {
+    /// Applies the rule.
+    fn apply(&mut self, op: &Op) -> Outcome {
         let holder = usize::from(self.holder).checked_sub(1);
-        Record {
-            hold: holder.map(|at| core::hold(at, NOW.after(TTL))),
-            ..Record::default()
-        }
-    }
-
-    /// Applies an operation. Returns whether it was granted.
-    fn apply(&mut self, op: &Op) -> bool {
-        let mut record = self.shipped();
-        let outcome = mutex::apply(&mut record, op, NOW, |_| false);
-        self.holder = record.hold.map_or(0, |hold| 1 + core::attempt(hold.lease));
-        matches!(outcome, Outcome::Granted { .. })
+        let mut record = core::record(holder.map(core::lease), NOW.after(TTL));
+        let outcome = core::apply(&mut record, op, NOW);
+        (self.holder, _) = core::hold(&record, NOW);
+        outcome
     }
 
     /// What a client does that reads the record.
@@ -107,31 +98,31 @@ impl State {
 
     /// The release of a client. It changes nothing if its lease has ended.
     fn released(mut self, at: usize) -> Self {
-        self.apply(&Op::Release {
-            lease: core::lease(at),
-            rest: None,
-        });
+        self.apply(&Op::release(core::lease(at)));
         self
     }
 
     /// The store processes the request of a client to write the record. Returns whether it was written.
     fn write(&mut self, at: usize, mutation: Option<Mutation>) -> bool {
-        let mut record = self.shipped();
-        if mutation == Some(Mutation::CompletesUnheld) {
-            record.hold = Some(core::hold(at, NOW.after(TTL)));
-        }
-        let annotation = Annotation {
-            lease: core::lease(at),
+        let note = NewNote {
+            slot: Slot::Period,
             token: Token::MAX,
+            number: 1,
             text: "".into(),
+            keep: TTL.as_duration(),
         };
-        let mut stored = None;
-        let written = annotation::annotate(&record, &mut stored, annotation, NOW);
-        if let Some(stored) = stored {
-            self.record = 1 + core::attempt(stored.lease);
+        let lease = core::lease(at);
+        let holder = self.holder;
+        if mutation == Some(Mutation::CompletesUnheld) {
+            self.holder = at as u8 + 1;
+        }
+        let is_written = self.apply(&Op::WriteNote { lease, note }) == Outcome::Stored;
+        self.holder = holder;
+        if is_written {
+            self.record = at as u8 + 1;
             self.clients[at].completed = true;
         }
-        written.is_ok()
+        is_written
     }
 }
 
@@ -150,7 +141,8 @@ impl Completion {
             }
             Phase::Waiting => {
                 let mut next = state.with(at, Phase::Granted);
-                if next.apply(&core::acquire(at, TTL, None)) {
+                let acquire = core::acquire(at, TTL, None);
+                if matches!(next.apply(&acquire), Outcome::Granted { .. }) {
                     take(&format_args!("{who} is granted the lock"), next);
                 }
             }

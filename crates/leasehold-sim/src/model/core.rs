@@ -1,11 +1,13 @@
 //! Conversions between small numbers and the types of the rule.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use leasehold_core::id::{ClientId, LeaseId};
-use leasehold_core::mutex::{Op, RecordHolder};
+use leasehold_core::record::End;
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::token::{Token, TokenCount};
+use leasehold_core::{Acquire, Environment, Holder, Op, Outcome, Rows};
 
 /// The lease of the attempt with this number.
 pub(super) fn lease(attempt: usize) -> LeaseId {
@@ -30,25 +32,51 @@ pub(super) fn counter(token: Option<Token>) -> u8 {
     token.map_or(0, |token| u8::try_from(token.get()).unwrap_or(u8::MAX))
 }
 
-/// The hold of an attempt until a time.
-pub(super) fn hold(attempt: usize, expires_at: StoreTime) -> RecordHolder {
-    RecordHolder {
-        lease: lease(attempt),
+/// The holder of a lock.
+pub(super) fn held_by(lease: LeaseId, end: StoreTime) -> Holder {
+    Holder {
+        lease,
+        is_reserved: false,
         count: NonZeroU32::MIN,
-        expires_at,
+        weight: 1,
+        // Only a repeated acquire returns it, and no model reads that reply.
+        first: Token::MAX,
+        requested_at: None,
+        end: End::At(end),
     }
+}
+
+/// The record of a lock. A lease that holds it does so until `end`.
+pub(super) fn record(lease: Option<LeaseId>, end: StoreTime) -> Rows {
+    let held = lease.map(|lease| Rows::held(held_by(lease, end), None));
+    held.unwrap_or_default()
+}
+
+/// Applies the rule, while all clients are alive.
+pub(super) fn apply(record: &mut Rows, op: &Op, now: StoreTime) -> Outcome {
+    record.apply(op, &Environment { now }, |_| true).outcome
+}
+
+/// The holder of a lock, and its time left.
+pub(super) fn holder(record: &Rows, now: StoreTime) -> Option<(&Holder, Duration)> {
+    let environment = Environment { now };
+    let holder = record.holders(&environment).next()?;
+    Some((holder, environment.time_left(holder.end)))
+}
+
+/// The attempt that holds a lock, plus one, and its time left. 0: none.
+pub(super) fn hold(record: &Rows, now: StoreTime) -> (u8, Duration) {
+    let holder = holder(record, now);
+    let held = holder.map(|(holder, time_left)| (1 + attempt(holder.lease), time_left));
+    held.unwrap_or_default()
 }
 
 /// The acquire of an attempt.
 pub(super) fn acquire(attempt: usize, ttl: Ttl, proposal: Option<Token>) -> Op {
-    Op::Acquire {
-        lease: lease(attempt),
-        count: NonZeroU32::MIN,
-        ttl,
-        tokens: TokenCount::MIN,
+    Op::Acquire(Acquire {
         proposal,
-        wait: false,
-    }
+        ..Acquire::mutex(lease(attempt), ttl)
+    })
 }
 
 /// The request that sets its token.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use leasehold_core::mutex::{self, Record};
+use leasehold_core::Rows;
 use leasehold_core::time::{StoreTime, Ttl};
 
 use super::core;
@@ -59,14 +59,12 @@ struct Attempt {
 impl Failover {
     /// The token that the rule gives to an attempt, which is the next counter.
     fn token(&self, counter: u8, now: u8, at: usize) -> u8 {
-        let mut record = Record {
-            last_token: core::token(counter),
-            ..Record::default()
-        };
+        let mut record = Rows::default();
+        record.raise_counter(core::token(counter));
         let now = StoreTime::from_micros(if self.clock { now.into() } else { 0 });
         let op = core::acquire(at, Ttl::USER_MIN, None);
-        mutex::apply(&mut record, &op, now, |_| false);
-        core::counter(record.last_token)
+        core::apply(&mut record, &op, now);
+        core::counter(record.head().counter)
     }
 
     fn grant(&self, state: &State, at: usize, take: &mut dyn FnMut(&dyn fmt::Display, State)) {

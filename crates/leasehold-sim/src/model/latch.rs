@@ -5,10 +5,11 @@
 
 use std::fmt;
 
-use leasehold_core::latch::{self, Arrival, ArrivalId, LatchCount, LatchRecord};
-use leasehold_core::mutex::Record;
+use leasehold_core::latch::{self, ArrivalId, LatchCount};
 use leasehold_core::time::StoreTime;
+use leasehold_core::{Op, Outcome, Rows};
 
+use super::core;
 use super::explore::{Model, Property};
 use super::labels::name;
 
@@ -66,28 +67,24 @@ impl State {
             self.arrived = std::array::from_fn(|nth| nth < number);
             return;
         }
-        let id = |at: usize| ArrivalId::parse(&at.to_string()).ok();
-        let (Some(own), Some(count)) = (id(at), LatchCount::new(COUNT)) else {
-            return;
-        };
+        let mut record = Rows::default();
         let known = (0..MEMBERS).filter(|other| self.arrived[*other]);
-        let ttl = latch::TTL_DEFAULT;
-        let mut stored = (self.number() > 0).then(|| LatchRecord {
-            count,
-            arrived: known.filter_map(id).collect(),
-            expires_at: NOW.after_span(ttl),
-        });
-        let arrival = Arrival {
-            id: own,
-            count,
-            ttl,
-        };
-        if latch::arrive(&Record::default(), &mut stored, &arrival, NOW).is_ok() {
-            let arrived = stored.map(|latch| latch.arrived).unwrap_or_default();
-            let has = |at: usize| id(at).is_some_and(|id| arrived.contains(&id));
-            self.arrived = std::array::from_fn(has);
+        for op in known.filter_map(arrival) {
+            core::apply(&mut record, &op, NOW);
+        }
+        let outcome = arrival(at).map(|op| core::apply(&mut record, &op, NOW));
+        if let Some(Outcome::Arrived(status)) = outcome {
+            self.arrived[at] |= status.arrived as usize > self.number();
         }
     }
+}
+
+fn arrival(at: usize) -> Option<Op> {
+    Some(Op::Arrive {
+        id: ArrivalId::parse(&at.to_string()).ok()?,
+        count: LatchCount::new(COUNT)?,
+        keep: latch::TTL_DEFAULT,
+    })
 }
 
 impl Model for Latch {

@@ -108,6 +108,14 @@ impl Acquiring {
         store_now: StoreTime,
         cx: &mut Context<'_>,
     ) {
+        let is_granted = matches!(outcome, Outcome::Granted { .. });
+        let is_queued = matches!(
+            outcome,
+            Outcome::Refused {
+                queue_position: Some(_),
+                ..
+            }
+        );
         let reply = AcquireReply::Applied {
             outcome,
             now: store_now,
@@ -116,21 +124,16 @@ impl Acquiring {
         };
         let spread = cx.spread();
         self.acquisition.handle_reply(reply, cx.now, spread);
-        match outcome {
-            Outcome::Granted { .. } => self.notice = None,
-            Outcome::Refused {
-                queue_position: Some(_),
-                ..
-            } => {
-                self.queued = Some((call.sent, store_now));
-                if let Some(mut grant) = self.notice
-                    && cx.setup.has(Mutation::AcceptsOldGrants)
-                {
-                    grant.now = grant.now.max(store_now);
-                    self.handle_notice(AcquireNotice::Granted(grant), cx);
-                }
+        if is_granted {
+            self.notice = None;
+        } else if is_queued {
+            self.queued = Some((call.sent, store_now));
+            if let Some(mut grant) = self.notice
+                && cx.setup.has(Mutation::AcceptsOldGrants)
+            {
+                grant.now = grant.now.max(store_now);
+                self.handle_notice(AcquireNotice::Granted(grant), cx);
             }
-            _ => {}
         }
     }
 

@@ -70,7 +70,6 @@ impl Calls {
 
     pub(super) fn send(&mut self, purpose: Purpose, op: Op, cx: &mut Context<'_>) {
         self.sent += 1;
-        cx.outbox.push((self.sent, op));
         let call = Call {
             purpose,
             sent: cx.now,
@@ -78,6 +77,7 @@ impl Calls {
             timeout: cx.now.after(self.timeout),
         };
         self.open.insert(self.sent, call);
+        cx.outbox.push((self.sent, op));
     }
 
     /// Sends an operation whose reply is ignored.

@@ -22,7 +22,7 @@ use super::setup::{Leases, Mutation, Setup};
 const TIMEOUT_MAX: Duration = Duration::from_secs(2);
 
 /// A message to a client.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Message {
     Reply {
         number: u64,
@@ -156,7 +156,7 @@ impl Client {
         }
         for (number, lease) in self.releases.poll(cx.now) {
             cx.report.count(Occurrence::RepeatedRelease);
-            let op = Op::Release { lease, rest: None };
+            let op = Op::release(lease);
             match number {
                 Some(number) => self.calls.send(Purpose::Release(number), op, cx),
                 None => Calls::send_without_reply(op, cx),
@@ -214,8 +214,8 @@ impl Client {
                     acquiring.handle_notice(AcquireNotice::Next(ttl), cx);
                 }
             }
-            // No operator revokes leases here.
-            Message::Notice(Notice::Revoked { .. }) => {}
+            // No operator revokes leases here, and no lease waits for a run.
+            Message::Notice(Notice::Revoked { .. } | Notice::Complete { .. }) => {}
             Message::Reply {
                 number,
                 outcome,
@@ -266,7 +266,7 @@ impl Client {
             }
             (Purpose::Acquire, Phase::Acquiring(acquiring)) => {
                 if let Outcome::Refused { time_left, .. } = outcome {
-                    self.expiry = Some(cx.now.after(time_left));
+                    self.expiry = time_left.map(|time_left| cx.now.after(time_left));
                 }
                 acquiring.handle_reply(call, outcome, store_now, cx);
                 self.poll_acquisition(cx);
@@ -351,7 +351,7 @@ impl Client {
     ) {
         let expires = cx.now.after(ttl.as_duration());
         let number = self.releases.begin(lease, expires, late);
-        let op = Op::Release { lease, rest: None };
-        self.calls.send(Purpose::Release(number), op, cx);
+        self.calls
+            .send(Purpose::Release(number), Op::release(lease), cx);
     }
 }

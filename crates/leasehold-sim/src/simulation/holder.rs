@@ -67,9 +67,7 @@ impl Holder {
     pub(super) fn poll(&mut self, calls: &mut Calls, cx: &mut Context<'_>) -> bool {
         self.no_deadline = cx.setup.has(Mutation::NoDeadline);
         if let Action::Renew(ttl) = self.lease.poll(cx.now) {
-            let lease = self.id;
-            let count = None;
-            calls.send(Purpose::Renew, Op::Renew { lease, ttl, count }, cx);
+            calls.send(Purpose::Renew, Op::renew(self.id, ttl), cx);
         }
         if cx.now >= self.until {
             return true;

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold_checker::Sequence;
-use leasehold_core::{LeaseId, Record, Token, Ttl};
+use leasehold_core::{LeaseId, Rows, Token, Ttl};
 
 use self::client::{Client, Message};
 use self::machine::Machine;
@@ -60,7 +60,7 @@ struct Simulation {
     time: u64,
     events: BTreeMap<(u64, u64), Event>,
     scheduled: u64,
-    record: Record,
+    record: Rows,
     stall: Stall,
     store_checker: StoreChecker,
     holders: Sequence<Hold>,
@@ -72,7 +72,7 @@ struct Simulation {
     trace: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Event {
     /// A request reaches the store.
     Request(Request),
@@ -120,7 +120,7 @@ impl Simulation {
             time: 0,
             events: BTreeMap::new(),
             scheduled: 0,
-            record: Record::default(),
+            record: Rows::default(),
             stall: Stall::default(),
             store_checker: StoreChecker::new(Duration::ZERO),
             holders: Sequence::default(),

@@ -9,7 +9,7 @@ use super::client::{Client, Message};
 use super::{Event, Network, Occurrence, Simulation, nanos};
 
 /// A request, and the connection on which it travels.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) machine: usize,
     pub(super) connection: u64,
@@ -92,7 +92,7 @@ impl Simulation {
         }
         for _ in 0..u8::from(!lost) + u8::from(doubled) {
             let delay = self.datagram_delay();
-            self.schedule(delay, event);
+            self.schedule(delay, event.clone());
         }
     }
 
@@ -178,7 +178,7 @@ impl Simulation {
         let mut requests = Vec::new();
         self.events.retain(|_, event| match event {
             Event::Request(request) if request.machine == machine && !request.late => {
-                requests.push(*request);
+                requests.push(request.clone());
                 false
             }
             Event::Message { machine: to, .. } => *to != machine,

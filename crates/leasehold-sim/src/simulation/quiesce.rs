@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{LeaseId, Notice, Op, Outcome};
 
-use super::network::{LossRates, Request};
+use super::network::LossRates;
 use super::{Event, Hold, Simulation, Violation, nanos};
 
 /// After how many ttls every client has been served. The effects of the faults may take several: a dead
@@ -90,12 +90,12 @@ impl Simulation {
         before: Option<LeaseId>,
         outcome: &Outcome,
         notices: &[Notice],
-        request: Option<Request>,
+        request: Option<(usize, &Op)>,
     ) {
-        let holder = self.record.hold.map(|hold| hold.lease);
-        let waiting = request.and_then(|request| {
-            let waiting = self.waiting_lease(request.machine)?;
-            let own = matches!(request.op, Op::Acquire { lease, .. } if lease == waiting);
+        let holder = self.holder();
+        let waiting = request.and_then(|(machine, op)| {
+            let waiting = self.waiting_lease(machine)?;
+            let own = matches!(op, Op::Acquire(request) if request.lease == waiting);
             own.then_some(waiting)
         });
         let Some(service) = &mut self.service else {

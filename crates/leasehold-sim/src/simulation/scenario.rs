@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{LeaseId, Op, TokenCount, queue, time};
+use leasehold_core::{Acquire, LeaseId, Op, queue, time};
 
 use super::client::Client;
 use super::network::Request;
@@ -51,7 +51,7 @@ impl Simulation {
             Scenario::LostGrant => {
                 self.with(0, Client::leave);
                 let waiting = self.waiting_lease(1);
-                while self.record.hold.map(|hold| hold.lease) != waiting {
+                while self.holder() != waiting {
                     self.step()?;
                 }
                 self.disconnect(1, Some(ttl));
@@ -87,7 +87,7 @@ impl Simulation {
     fn join_queue(&mut self, machine: usize, waiters: usize) -> Result<(), Violation> {
         let forever = self.ttl.as_duration() * 100;
         self.with(machine, |client, cx| client.acquire(forever, forever, cx));
-        while self.record.queue.waiters().len() < waiters || self.record.hold.is_none() {
+        while self.waiters() < waiters || self.holder().is_none() {
             self.step()?;
         }
         Ok(())
@@ -129,7 +129,7 @@ impl Simulation {
     fn rejoin_late(&mut self) -> Result<(), Violation> {
         let waiting = self.waiting_lease(1);
         self.with(1, Client::leave);
-        while !self.record.queue.is_empty() {
+        while self.waiters() > 0 {
             self.step()?;
         }
         if let Some(lease) = waiting {
@@ -137,19 +137,15 @@ impl Simulation {
                 machine: 1,
                 connection: 0,
                 number: 0,
-                op: Op::Acquire {
-                    lease,
-                    count: TokenCount::MIN,
-                    ttl: self.ttl,
-                    tokens: TokenCount::MIN,
-                    proposal: None,
+                op: Op::Acquire(Acquire {
                     wait: true,
-                },
+                    ..Acquire::mutex(lease, self.ttl)
+                }),
                 late: true,
             };
             self.schedule(Duration::ZERO, Event::Request(request));
         }
-        while self.record.queue.is_empty() {
+        while self.waiters() == 0 {
             self.step()?;
         }
         Ok(())

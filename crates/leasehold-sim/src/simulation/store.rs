@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::mutex;
-use leasehold_core::{ClientId, LeaseId, Notice, Op, Outcome, StoreTime, TokenCount, Ttl, queue};
+use leasehold_core::{
+    Acquire, ClientId, Environment, LeaseId, Notice, Op, Outcome, StoreTime, Ttl, queue,
+};
 
 use super::client::Message;
 use super::network::Request;
@@ -27,11 +28,28 @@ impl Simulation {
         StoreTime::from_micros(STORE_START + self.time / 1_000)
     }
 
-    /// How long the holder keeps the lock without a further request.
-    pub(super) fn time_left(&self) -> Duration {
+    fn environment(&self) -> Environment {
         let now = self.store_now();
-        let holder = self.record.holder(now);
-        holder.map_or(Duration::ZERO, |hold| now.until(hold.expires_at))
+        Environment { now }
+    }
+
+    /// The lease that holds the lock.
+    pub(super) fn holder(&self) -> Option<LeaseId> {
+        let environment = self.environment();
+        let holder = self.record.holders(&environment).next();
+        holder.map(|holder| holder.lease)
+    }
+
+    /// How long it holds the lock without a further request.
+    pub(super) fn time_left(&self) -> Duration {
+        let environment = self.environment();
+        let holder = self.record.holders(&environment).next();
+        holder.map_or(Duration::ZERO, |holder| environment.time_left(holder.end))
+    }
+
+    /// How many leases wait for the lock.
+    pub(super) fn waiters(&self) -> usize {
+        self.record.waiters(&self.environment()).count()
     }
 
     pub(super) fn handle_request(&mut self, request: Request) -> Result<(), Violation> {
@@ -42,7 +60,7 @@ impl Simulation {
         if request.late {
             self.count(Occurrence::LateRequest);
         }
-        let (outcome, now) = self.apply(request.op, Some(request))?;
+        let (outcome, now) = self.apply(request.op, Some(request.machine))?;
         // A reply travels on the connection of its request.
         if self.machines[request.machine].connection == request.connection {
             let number = request.number;
@@ -86,33 +104,35 @@ impl Simulation {
     fn apply(
         &mut self,
         mut op: Op,
-        request: Option<Request>,
+        machine: Option<usize>,
     ) -> Result<(Outcome, StoreTime), Violation> {
-        if let Op::Acquire { wait, .. } = &mut op {
-            *wait &= self.setup.has_queue();
+        if let Op::Acquire(request) = &mut op {
+            request.wait &= self.setup.has_queue();
         }
-        let now = self.store_now();
-        let before = self.record.holder(now).map(|hold| hold.lease);
+        let environment = self.environment();
+        let now = environment.now;
+        let before = self.holder();
         let open = self.machines.iter().filter(|machine| machine.store_open);
         let open: Vec<ClientId> = open.map(|machine| machine.id).collect();
         let reaches = |client| open.contains(&client);
-        let is_taken_for_living = |notice: &Notice| match self.setup.mutation {
-            Some(Mutation::NotifiesDeadHeads) => true,
-            Some(Mutation::NotifiesDeadNext) => matches!(notice, Notice::Next { .. }),
-            _ => false,
-        };
-        let mut notices = Vec::new();
+        // The first living waiter is granted the lock, and another one is the next.
+        let mut has_head = false;
         let report = &mut self.report;
-        let outcome = mutex::apply(&mut self.record, &op, now, |notice| {
-            let reached = is_taken_for_living(notice) || reaches(notice.lease().client);
-            if reached {
-                notices.push(*notice);
-            } else if matches!(notice, Notice::Granted(_)) {
+        let applied = self.record.apply(&op, &environment, |client| {
+            let is_taken_for_living = match self.setup.mutation {
+                Some(Mutation::NotifiesDeadHeads) => true,
+                Some(Mutation::NotifiesDeadNext) => has_head,
+                _ => false,
+            };
+            let reached = is_taken_for_living || reaches(client);
+            if !reached {
                 report.count(Occurrence::PassedOver);
             }
+            has_head |= reached;
             reached
         });
-        self.mutate_acceptance(&notices, now);
+        let (outcome, notices) = (applied.outcome, applied.notices);
+        self.mutate_acceptance(&notices);
         if !self.setup.mutation.is_some_and(Mutation::changes_store) {
             let observation = Observation {
                 op: &op,
@@ -125,6 +145,7 @@ impl Simulation {
         }
         self.count_outcome(&op, &outcome);
         self.note(|| format!("  {op:?} -> {outcome:?}, notices {notices:?}"));
+        let request = machine.map(|machine| (machine, &op));
         self.observe_grant(before, &outcome, &notices, request);
         for notice in notices {
             let to = notice.lease().client;
@@ -145,16 +166,17 @@ impl Simulation {
     }
 
     /// Changes how long a notified grant lasts.
-    fn mutate_acceptance(&mut self, notices: &[Notice], now: StoreTime) {
+    fn mutate_acceptance(&mut self, notices: &[Notice]) {
         let ttl = match self.setup.mutation {
             Some(Mutation::UnlimitedAcceptance) => Ttl::MAX,
             Some(Mutation::FullAcceptance) => self.ttl,
             _ => return,
         };
-        let mut notices = notices.iter();
-        let granted = notices.any(|notice| matches!(notice, Notice::Granted(_)));
-        if let Some(hold) = self.record.hold.as_mut().filter(|_| granted) {
-            hold.expires_at = now.after(ttl);
+        for notice in notices {
+            if let Notice::Granted(grant) = notice {
+                let renew = Op::renew(grant.lease, ttl);
+                self.record.apply(&renew, &self.environment(), |_| false);
+            }
         }
     }
 
@@ -170,19 +192,13 @@ impl Simulation {
         while self.step()? {}
         self.resume_store()?;
         self.time += nanos(queue::retention(self.ttl));
-        let probe = Op::Acquire {
-            lease: LeaseId {
-                client: ClientId::from_random([0; 16]),
-                number: 0,
-            },
-            count: TokenCount::MIN,
-            ttl: self.ttl,
-            tokens: TokenCount::MIN,
-            proposal: None,
-            wait: false,
+        let lease = LeaseId {
+            client: ClientId::from_random([0; 16]),
+            number: 0,
         };
+        let probe = Op::Acquire(Acquire::mutex(lease, self.ttl));
         match self.apply(probe, None)? {
-            (Outcome::Granted { .. }, _) if self.record.queue.is_empty() => Ok(()),
+            (Outcome::Granted { .. }, _) if self.waiters() == 0 => Ok(()),
             _ => Err(Violation::Leftover),
         }
     }

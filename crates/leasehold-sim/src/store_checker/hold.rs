@@ -12,8 +12,18 @@ use super::promise::{Promise, Violation};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
     pub(super) lease: LeaseId,
+    /// Whether it was released, and is in its minimum hold.
+    pub(super) is_reserved: bool,
+    pub(super) first: u64,
     pub(super) count: NonZeroU32,
-    until: u64,
+    pub(super) until: u64,
+}
+
+impl Hold {
+    /// Whether a request of this lease is one of the holder.
+    pub(super) fn is_of(&self, lease: LeaseId) -> bool {
+        self.lease == lease && !self.is_reserved
+    }
 }
 
 /// The hold that certainly lasts, and the one that may.
@@ -24,14 +34,18 @@ pub(super) struct Holds {
 }
 
 impl StoreChecker {
-    /// Checks the holder that an inspection returned, with its hold count.
+    /// Checks the holder that an inspection returned, with its hold count, and whether it is in its minimum hold.
     ///
     /// # Errors
     ///
     /// The promise that it violates.
-    pub fn inspect(&self, holder: Option<(LeaseId, u32)>, now: StoreTime) -> Result<(), Violation> {
+    pub fn inspect(
+        &self,
+        holder: Option<(LeaseId, u32, bool)>,
+        now: StoreTime,
+    ) -> Result<(), Violation> {
         let Holds { certain, possible } = self.holds(now.as_micros());
-        let expected = possible.map(|hold| (hold.lease, hold.count.get()));
+        let expected = possible.map(|hold| (hold.lease, hold.count.get(), hold.is_reserved));
         let fits = holder == expected || (holder.is_none() && certain.is_none());
         fits.then_some(()).ok_or_else(|| Violation {
             promise: Promise::HoldCount,
@@ -56,38 +70,32 @@ impl StoreChecker {
     }
 
     /// A hold begins, or its ttl starts anew. That never ends it earlier.
-    pub(super) fn begin(&mut self, lease: LeaseId, count: NonZeroU32, now: u64, ttl: Ttl) {
+    pub(super) fn begin(&mut self, hold: Hold, now: u64, ttl: Ttl) {
         let until = now.saturating_add(ttl.as_millis().saturating_mul(1_000));
-        let own = self.hold.filter(|hold| hold.lease == lease);
-        self.hold = Some(Hold {
-            lease,
-            count,
-            until: own.map_or(until, |own| own.until.max(until)),
-        });
+        let until = hold.until.max(until);
+        self.hold = Some(Hold { until, ..hold });
     }
 
     /// Checks that a request was applied for the lease that holds the lock.
     pub(super) fn check_own(&self, lease: LeaseId, now: u64) -> Result<Hold, Promise> {
-        let own = self.holds(now).possible.filter(|hold| hold.lease == lease);
+        let own = self.holds(now).possible.filter(|hold| hold.is_of(lease));
         own.ok_or(Promise::Exclusion)
     }
 
     pub(super) fn check_refusal(
         &self,
         lease: LeaseId,
-        time_left: Duration,
+        time_left: Option<Duration>,
         now: u64,
     ) -> Result<(), Promise> {
-        let time_left = u64::try_from(time_left.as_micros()).unwrap_or(u64::MAX);
+        // A lease holds the lock, so the reply states its time.
+        let time_left = time_left.ok_or(Promise::Refusal)?.as_micros();
+        let time_left = u64::try_from(time_left).unwrap_or(u64::MAX);
         let held = self.holds(now).possible;
         let is_kept = held.is_some_and(|other| {
             let expected = other.until.saturating_sub(now);
-            other.lease != lease && time_left.abs_diff(expected) <= self.slack
+            !other.is_of(lease) && time_left.abs_diff(expected) <= self.slack
         });
         Promise::Refusal.check(is_kept)
     }
-}
-
-pub(super) fn is_held_by(hold: Option<Hold>, lease: LeaseId) -> bool {
-    hold.is_some_and(|hold| hold.lease == lease)
 }

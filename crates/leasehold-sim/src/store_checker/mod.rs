@@ -2,19 +2,25 @@
 //!
 //! It shares no code with the rule, only the types of requests and replies. It knows of a lease what the
 //! promises state: the lease begins with its grant, ends at its ttl, and may be renewed, released or
-//! revoked before. A minimum hold begins with its release, and only time or a revocation ends it. Refused waiters are served in the order of their requests, by a notified grant.
+//! revoked before. A minimum hold begins with its release, and only time or a revocation ends it. Refused waiters are
+//! served in the order of their requests, by a notified grant. Only a holder writes a note, and no lock is a latch.
 
 mod hold;
 mod promise;
 mod queue;
 mod tokens;
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Grant, LeaseId, Notice, Op, Outcome, StoreTime, Ttl};
+use leasehold_core::record::Kind;
+use leasehold_core::{
+    Acquire, ClientId, Grant, LeaseId, Mismatch, NewNote, Notice, Op, Outcome, Slot, StoreTime,
+    Ttl, Whom,
+};
 
-use self::hold::{Hold, is_held_by};
+use self::hold::{Hold, Holds};
 pub use self::promise::{Promise, Violation};
 use self::queue::{Queue, Waiter};
 
@@ -39,6 +45,8 @@ pub struct Observation<'a> {
 pub struct StoreChecker {
     hold: Option<Hold>,
     queue: Queue,
+    /// The leases that have written notes.
+    written: BTreeSet<(LeaseId, Slot)>,
     last_token: u64,
     slack: u64,
 }
@@ -50,6 +58,7 @@ impl StoreChecker {
         Self {
             hold: None,
             queue: Queue::default(),
+            written: BTreeSet::new(),
             last_token: 0,
             slack: u64::try_from(slack.as_micros()).unwrap_or(u64::MAX),
         }
@@ -86,90 +95,87 @@ impl StoreChecker {
         let now = now.as_micros();
         self.queue.expire(now);
         self.expire(now);
-        // An acquire first lets the waiters before it hold a free lock. Every other operation may free the
-        // lock for the next waiter.
-        if matches!(op, Op::Acquire { .. }) {
-            self.handle_notices(notices, None, now, reaches)?;
-            self.handle_reply(op, reply, now, reaches)?;
-        } else {
-            self.handle_reply(op, reply, now, reaches)?;
-            let notices = Self::check_revocation(reply, notices, reaches)?;
-            let next = match (op, reply) {
-                (
-                    Op::Release {
-                        rest: Some(rest), ..
-                    },
-                    Outcome::Released,
-                ) => self.next_notice(*rest, reaches),
-                _ => None,
-            };
-            self.handle_notices(notices, next, now, reaches)?;
+        match op {
+            // They change nothing of a lock.
+            _ if matches!(reply, Outcome::Mismatch(_))
+                || matches!(op, Op::Arrive { .. } | Op::Remove(_)) =>
+            {
+                Promise::Wake.check(notices.is_empty())?;
+                return self.check_kind(reply, now);
+            }
+            // It first lets the waiters before it hold a free lock.
+            Op::Acquire(request) => {
+                self.handle_notices(notices, None, now, reaches)?;
+                self.handle_acquire_reply(request, reply, now, reaches)?;
+            }
+            // It may free the lock for the next waiter.
+            _ => {
+                let is_reserved = |hold: Option<Hold>| hold.is_some_and(|hold| hold.is_reserved);
+                let was_reserved = is_reserved(self.hold);
+                self.handle_holder_reply(op, reply, now)?;
+                let notices = Self::check_revocation(reply, notices, reaches)?;
+                let begins = is_reserved(self.hold) && !was_reserved;
+                let rest = op.ttl().filter(|_| begins);
+                let next = rest.and_then(|rest| self.next_notice(rest, reaches));
+                self.handle_notices(notices, next, now, reaches)?;
+            }
         }
         self.check_waiters(now, reaches)
     }
 
-    fn handle_reply(
+    fn handle_acquire_reply(
         &mut self,
-        op: &Op,
+        request: &Acquire,
         reply: &Outcome,
         now: u64,
         reaches: &impl Fn(ClientId) -> bool,
     ) -> Result<(), Promise> {
         let holds = self.holds(now);
-        match (*op, *reply) {
-            (
-                Op::Acquire {
-                    lease,
-                    count,
-                    ttl,
-                    tokens,
-                    ..
-                },
-                Outcome::Granted { first },
-            ) => {
-                let certain = holds.certain.map(|hold| hold.lease);
-                Promise::Exclusion.check(certain.is_none_or(|holder| holder == lease))?;
-                self.grant_tokens(holds, lease, (first.get(), tokens.get().into()))?;
-                if certain.is_none() {
+        let (lease, ttl, tokens) = (request.lease, request.ttl, request.tokens.get().into());
+        match *reply {
+            Outcome::Granted { first, .. } => {
+                let first = first.get();
+                Promise::Exclusion.check(holds.certain.is_none_or(|hold| hold.is_of(lease)))?;
+                self.grant_tokens(holds, lease, (first, tokens))?;
+                if holds.certain.is_none() {
                     self.serve(lease, reaches)?;
                 }
-                self.begin(lease, count, now, ttl);
+                let own = self.hold.filter(|hold| hold.is_of(lease));
+                let hold = Hold {
+                    lease,
+                    is_reserved: false,
+                    first,
+                    count: request.count,
+                    until: own.map_or(0, |own| own.until),
+                };
+                self.begin(hold, now, ttl);
                 Ok(())
             }
-            (
-                Op::Acquire {
-                    lease,
-                    ttl,
-                    tokens,
-                    wait,
-                    ..
-                },
-                Outcome::Refused {
-                    time_left,
-                    queue_position,
-                },
-            ) => {
+            Outcome::Refused {
+                time_left,
+                queue_position,
+            } => {
                 self.check_refusal(lease, time_left, now)?;
-                let tokens = tokens.get().into();
-                let expected = wait.then(|| self.queue.join(Waiter { lease, ttl, tokens }, now));
+                // A lease in its minimum hold does not wait for its own end.
+                let waits = request.wait && self.hold.is_none_or(|hold| hold.lease != lease);
+                let expected = waits.then(|| self.queue.join(Waiter { lease, ttl, tokens }, now));
                 Promise::Order.check(queue_position.map(u64::from) == expected)
             }
-            (Op::Acquire { tokens, .. }, Outcome::Exhausted) => {
-                Promise::TokenOrder.check(self.is_exhausted(now, tokens.get().into()))
+            Outcome::Exhausted => {
+                // A request does not overtake a waiter for whom there are no tokens.
+                let mut waiters = self.queue.waiters().iter();
+                let first = waiters.find(|waiter| reaches(waiter.lease.client));
+                let blocks = first.map(|waiter| waiter.tokens).into_iter();
+                let mut blocks = blocks.chain([tokens]);
+                Promise::TokenOrder.check(blocks.any(|tokens| self.is_exhausted(now, tokens)))
             }
-            (Op::Revoke, Outcome::Revoked { lease }) => {
-                let known = lease.is_none_or(|lease| is_held_by(holds.possible, lease));
-                let missed = lease.is_none() && holds.certain.is_some();
-                self.hold = None;
-                Promise::Loss.check(known && !missed)
-            }
-            _ => self.handle_holder_reply(op, reply, now),
+            _ => Err(Promise::Reply),
         }
     }
 
-    /// Processes the reply to an operation that only a holder sends.
+    /// Processes the reply to an operation of a holder, or to a revocation.
     fn handle_holder_reply(&mut self, op: &Op, reply: &Outcome, now: u64) -> Result<(), Promise> {
-        match (*op, *reply) {
+        match (op, reply) {
             (
                 Op::SetToken {
                     lease,
@@ -178,34 +184,89 @@ impl StoreChecker {
                 },
                 Outcome::Stored | Outcome::Outdated | Outcome::Exhausted,
             ) => {
-                self.check_own(lease, now)?;
-                self.set_tokens(first.get(), tokens.get().into(), *reply)
+                self.check_own(*lease, now)?;
+                self.set_tokens(first.get(), tokens.get().into(), reply)
             }
             (Op::Renew { lease, ttl, count }, Outcome::Kept) => {
-                let own = self.check_own(lease, now)?;
-                self.begin(lease, count.unwrap_or(own.count), now, ttl);
+                let own = self.check_own(*lease, now)?;
+                let count = count.unwrap_or(own.count);
+                self.begin(Hold { count, ..own }, now, *ttl);
                 Ok(())
             }
-            (Op::Release { lease, rest }, Outcome::Released) => {
-                self.check_own(lease, now)?;
-                self.hold = None;
-                if let Some(rest) = rest {
-                    let min_hold = LeaseId { number: 0, ..lease };
-                    self.begin(min_hold, NonZeroU32::MIN, now, rest);
-                }
-                Ok(())
+            (Op::WriteNote { lease, note }, Outcome::Stored | Outcome::Outdated) => {
+                self.written.insert((*lease, note.slot.clone()));
+                self.check_own(*lease, now).map(drop)
             }
-            (
-                Op::SetToken { lease, .. } | Op::Renew { lease, .. } | Op::Release { lease, .. },
-                Outcome::Lost(_),
-            ) => {
-                let own = is_held_by(self.holds(now).certain, lease);
-                self.hold = self.hold.filter(|hold| hold.lease != lease);
+            (Op::Release { lease, rest, note }, Outcome::Released) => {
+                self.handle_release(*lease, *rest, note.as_ref(), now)
+            }
+            (Op::Revoke(whom), Outcome::Revoked(leases)) => {
+                let is_meant = |hold: &Hold| match whom {
+                    Whom::Nobody => false,
+                    Whom::All => true,
+                    Whom::One(lease) => hold.lease == *lease,
+                };
+                let Holds { certain, possible } = self.holds(now);
+                let held = possible.filter(is_meant).map(|hold| hold.lease);
+                let is_missed = leases.is_empty() && certain.as_ref().is_some_and(is_meant);
+                self.hold = self.hold.filter(|hold| !is_meant(hold));
+                let is_known = leases.is_empty() || *leases == Vec::from_iter(held);
+                Promise::Loss.check(is_known && !is_missed)
+            }
+            (_, Outcome::Lost(_)) => {
+                let lease = op.lease().ok_or(Promise::Reply)?;
+                let is_own = |hold: &Hold| hold.is_of(lease);
+                let is_held = self.holds(now).certain.as_ref().is_some_and(is_own);
+                self.hold = self.hold.filter(|hold| !is_own(hold));
                 self.queue.leave(lease);
-                Promise::Loss.check(!own)
+                Promise::Loss.check(!is_held)
             }
             _ => Err(Promise::Reply),
         }
+    }
+
+    fn handle_release(
+        &mut self,
+        lease: LeaseId,
+        rest: Option<Ttl>,
+        note: Option<&NewNote>,
+        now: u64,
+    ) -> Result<(), Promise> {
+        let written = note.map(|note| (lease, note.slot.clone()));
+        let own = match self.check_own(lease, now) {
+            Ok(own) => own,
+            // It was released before, with its note.
+            Err(_) if written.is_some_and(|written| self.written.contains(&written)) => {
+                self.queue.leave(lease);
+                return Ok(());
+            }
+            Err(promise) => return Err(promise),
+        };
+        self.written.extend(written);
+        self.hold = None;
+        if let Some(rest) = rest {
+            let min_hold = Hold {
+                is_reserved: true,
+                count: NonZeroU32::MIN,
+                until: 0,
+                ..own
+            };
+            self.begin(min_hold, now, rest);
+        }
+        Ok(())
+    }
+
+    /// Checks that a lock is not a latch, nor a latch a lock.
+    fn check_kind(&self, reply: &Outcome, now: u64) -> Result<(), Promise> {
+        let Holds { certain, possible } = self.holds(now);
+        let is_awaited = !self.queue.waiters().is_empty();
+        Promise::Kind.check(match reply {
+            Outcome::Arrived(_) | Outcome::Mismatch(Mismatch::Kind(Kind::Latch)) => {
+                certain.is_none() && !is_awaited
+            }
+            Outcome::Mismatch(Mismatch::Kind(_)) => possible.is_some() || is_awaited,
+            _ => true,
+        })
     }
 
     /// Checks the notice to a holder that was cut off. Returns the other notices.
@@ -214,11 +275,14 @@ impl StoreChecker {
         notices: &'a [Notice],
         reaches: &impl Fn(ClientId) -> bool,
     ) -> Result<&'a [Notice], Promise> {
-        let Outcome::Revoked { lease: Some(lease) } = *reply else {
+        let Outcome::Revoked(leases) = reply else {
+            return Ok(notices);
+        };
+        let Some(lease) = leases.first() else {
             return Ok(notices);
         };
         match notices {
-            [Notice::Revoked { lease: notified }, rest @ ..] if *notified == lease => Ok(rest),
+            [Notice::Revoked { lease: notified }, rest @ ..] if notified == lease => Ok(rest),
             _ => Promise::Wake
                 .check(!reaches(lease.client))
                 .map(|()| notices),
@@ -238,7 +302,7 @@ impl StoreChecker {
                 self.handle_grant(grant, now, reaches)?;
                 expected = self.next_notice(grant.ttl, reaches);
             } else {
-                Promise::Wake.check(expected.take() == Some(*notice))?;
+                Promise::Wake.check(expected.take().as_ref() == Some(notice))?;
             }
         }
         Promise::Wake.check(expected.is_none())
@@ -263,9 +327,17 @@ impl StoreChecker {
         Promise::Wake.check(reaches(lease.client) && grant.now.as_micros() == now)?;
         let acceptance = waiter.ttl.as_millis().min(ACCEPTANCE_MS);
         Promise::Acceptance.check(grant.ttl.as_millis() == acceptance)?;
-        self.grant_tokens(holds, lease, (grant.first.get(), waiter.tokens))?;
+        let first = grant.first.get();
+        self.grant_tokens(holds, lease, (first, waiter.tokens))?;
         self.serve(lease, reaches)?;
-        self.begin(lease, NonZeroU32::MIN, now, grant.ttl);
+        let hold = Hold {
+            lease,
+            is_reserved: false,
+            first,
+            count: NonZeroU32::MIN,
+            until: 0,
+        };
+        self.begin(hold, now, grant.ttl);
         Ok(())
     }
 

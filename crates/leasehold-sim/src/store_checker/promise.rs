@@ -23,6 +23,8 @@ pub enum Promise {
     Wake,
     /// A notified grant lasts for the acceptance ttl.
     Acceptance,
+    /// A name is not used as a lock and as a latch at the same time.
+    Kind,
 }
 
 /// A violated promise.

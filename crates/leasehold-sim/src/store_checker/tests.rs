@@ -2,8 +2,12 @@
 
 mod queue;
 
-use leasehold_core::mutex::{self, Record};
-use leasehold_core::{Loss, Token};
+use std::cell::Cell;
+
+use leasehold_core::record::{
+    Body, Change, Changes, Class, End, Head, LeaseKind, Leases, Part, QueueHead, Row,
+};
+use leasehold_core::{Applied, Environment, Holder, Loss, Rows, Token};
 
 use super::*;
 use crate::history::{Histories, Shape};
@@ -15,58 +19,143 @@ const START: u64 = 1_700_000_000_000_000;
 
 const TICK: Duration = Duration::from_micros(1);
 
-type Notify<'a> = &'a mut dyn FnMut(&Notice) -> bool;
+/// Before the end of every lease and queue.
+const NEVER_ENDED: Environment = Environment {
+    now: StoreTime::from_micros(0),
+};
 
-type Rule = fn(&mut Record, &Op, StoreTime, Notify<'_>) -> Outcome;
+type Rule = fn(&mut Rows, &Call<'_>) -> Applied;
 
-fn apply(record: &mut Record, op: &Op, now: StoreTime, notify: Notify<'_>) -> Outcome {
-    mutex::apply(record, op, now, notify)
+/// A request to a store.
+struct Call<'a> {
+    op: &'a Op,
+    environment: Environment,
+    reaches: &'a dyn Fn(ClientId) -> bool,
 }
 
-/// How often grants and next waiters were notified, dead heads passed over, and waiters refused behind others.
-type Counts = [u64; 4];
+impl Call<'_> {
+    fn apply(&self, record: &mut Rows) -> Applied {
+        self.apply_op(record, self.op)
+    }
+
+    fn apply_changed(&self, record: &mut Rows, change: impl FnOnce(&mut Op)) -> Applied {
+        let mut op = self.op.clone();
+        change(&mut op);
+        self.apply_op(record, &op)
+    }
+
+    fn apply_op(&self, record: &mut Rows, op: &Op) -> Applied {
+        record.apply(op, &self.environment, self.reaches)
+    }
+
+    /// The holder, unless its lease has ended.
+    fn holder(&self, record: &Rows) -> Option<Holder> {
+        record.holders(&self.environment).next().copied()
+    }
+}
+
+/// How often grants and next waiters were notified, dead waiters passed over, waiters refused behind others, notes stored,
+/// and arrivals counted.
+type Counts = [u64; 6];
 
 /// Plays the histories of a seed to a rule, with a checker for each name.
 fn play(seed: u64, shape: Shape, rule: Rule) -> Result<Counts, Violation> {
     let histories = Histories::random(seed, shape, 4);
+    let passed_over = Cell::new(0);
     let reaches = |client| histories.reaches(client);
+    let counted = |client| {
+        let reached = reaches(client);
+        passed_over.set(passed_over.get() + u64::from(!reached));
+        reached
+    };
     let mut names: Vec<_> = (0..histories.names)
-        .map(|_| (Record::default(), StoreChecker::new(Duration::ZERO)))
+        .map(|_| (Rows::default(), StoreChecker::new(Duration::ZERO)))
         .collect();
-    let [mut granted, mut next, mut passed_over, mut behind] = Counts::default();
+    let [mut granted, mut next, mut behind, mut stored, mut arrived] = [0; 5];
     let mut now = START;
     for round in &histories.rounds {
         now = now.saturating_add_signed(round.step_ms * 1_000);
-        let time = StoreTime::from_micros(now);
+        let now = StoreTime::from_micros(now);
         for (name, op) in round.batches.iter().flatten() {
             let (record, checker) = &mut names[*name];
-            let mut notices = Vec::new();
-            let reply = rule(record, op, time, &mut |notice| {
-                let reached = reaches(notice.lease().client);
-                match (notice, reached) {
-                    (Notice::Granted(_), true) => granted += 1,
-                    (Notice::Granted(_), false) => passed_over += 1,
-                    (_, true) => next += 1,
-                    (_, false) => {}
+            let call = Call {
+                op,
+                environment: Environment { now },
+                reaches: &counted,
+            };
+            let Applied {
+                outcome,
+                mut notices,
+                ..
+            } = rule(record, &call);
+            notices.retain(|notice| reaches(notice.lease().client));
+            let grants = notices.iter().filter(|notice| is_grant(notice)).count();
+            granted += grants as u64;
+            next += (notices.len() - grants) as u64;
+            match outcome {
+                Outcome::Refused { queue_position, .. } => {
+                    behind += u64::from(queue_position > Some(0));
                 }
-                notices.extend(reached.then_some(*notice));
-                reached
-            });
-            if let Outcome::Refused { queue_position, .. } = reply {
-                behind += u64::from(queue_position > Some(0));
+                Outcome::Stored => stored += 1,
+                Outcome::Arrived(_) => arrived += 1,
+                _ => {}
             }
             let observation = Observation {
                 op,
-                reply: &reply,
+                reply: &outcome,
                 notices: &notices,
-                now: time,
+                now,
             };
             checker.observe(observation, reaches)?;
-            let holder = record.holder(time);
-            checker.inspect(holder.map(|hold| (hold.lease, hold.count.get())), time)?;
+            let holder = call.holder(record);
+            let holder = holder.map(|it| (it.lease, it.count.get(), it.is_reserved));
+            checker.inspect(holder, now)?;
         }
     }
-    Ok([granted, next, passed_over, behind])
+    Ok([granted, next, passed_over.get(), behind, stored, arrived])
+}
+
+const fn is_grant(notice: &Notice) -> bool {
+    matches!(notice, Notice::Granted(_))
+}
+
+fn set_head(record: &mut Rows, change: impl FnOnce(&mut Head)) {
+    let mut head = *record.head();
+    change(&mut head);
+    record.store(Changes {
+        head: Some(head),
+        rows: Vec::new(),
+    });
+}
+
+/// The holder that a record names. Its lease may have ended.
+fn holder(record: &Rows) -> Option<Holder> {
+    record.holders(&NEVER_ENDED).next().copied()
+}
+
+fn set_holder(record: &mut Rows, holder: Option<Holder>) {
+    set_head(record, |head| {
+        if let Body::Leases(_) | Body::Free = head.body {
+            head.body = Body::Leases(Leases {
+                kind: LeaseKind::Mutex,
+                limit: 1,
+                used: u64::from(holder.is_some()),
+                earliest: holder.map(|holder| holder.end),
+                sole: holder,
+            });
+        }
+    });
+}
+
+fn change_holder(record: &mut Rows, change: impl FnOnce(&mut Holder)) {
+    if let Some(mut holder) = holder(record) {
+        change(&mut holder);
+        set_holder(record, Some(holder));
+    }
+}
+
+fn keep_until(record: &mut Rows, end: StoreTime) {
+    change_holder(record, |holder| holder.end = holder.end.max(End::At(end)));
 }
 
 /// The promises that a mutation violates.
@@ -98,7 +187,7 @@ fn the_rule_keeps_every_promise() {
     for shape in [Shape::Standing, Shape::Running, Shape::RunningBack] {
         let mut total = Counts::default();
         for seed in 0..1_000 {
-            match play(seed, shape, apply) {
+            match play(seed, shape, |record, call| call.apply(record)) {
                 Ok(counts) => {
                     for (total, count) in total.iter_mut().zip(counts) {
                         *total += count;
@@ -117,22 +206,26 @@ fn the_rule_keeps_every_promise() {
 #[test]
 fn an_operation_that_is_sent_twice_has_the_effect_and_the_reply_of_one() {
     for seed in 0..300 {
-        let played = play(seed, Shape::RunningBack, |record, op, now, notify| {
-            let reply = apply(record, op, now, notify);
-            // It names no lease, so it would revoke the one that it let in.
-            if matches!(op, Op::Revoke) {
-                return reply;
+        let played = play(seed, Shape::RunningBack, |record, call| {
+            let applied = call.apply(record);
+            // It would revoke the lease that it let in.
+            if matches!(call.op, Op::Revoke(_)) {
+                return applied;
+            }
+            let mut twice = record.clone();
+            let repeated = call.apply(&mut twice);
+            match call.op {
+                Op::Remove(_) => assert_ne!(repeated.outcome, Outcome::Removed(true)),
+                // The lease does not hold the lock any more.
+                Op::Release { note: None, .. } if applied.outcome == Outcome::Released => {
+                    assert!(matches!(repeated.outcome, Outcome::Lost(_)));
+                }
+                _ => assert_eq!(repeated.outcome, applied.outcome),
             }
             // No waiter is left to notify.
-            let mut twice = record.clone();
-            let repeated = apply(&mut twice, op, now, &mut |notice| panic!("{notice:?}"));
-            match op {
-                // The lease does not hold the lock any more.
-                Op::Release { .. } => assert!(matches!(repeated, Outcome::Lost(_))),
-                _ => assert_eq!(repeated, reply),
-            }
+            assert_eq!(repeated.notices, []);
             assert_eq!(twice, *record);
-            reply
+            applied
         });
         played.unwrap();
     }
@@ -141,182 +234,223 @@ fn an_operation_that_is_sent_twice_has_the_effect_and_the_reply_of_one() {
 #[test]
 fn mutations_of_holds_are_noticed() {
     // A grant while another holds.
-    assert_noticed(Promise::Exclusion, |record, op, now, notify| {
-        if matches!(op, Op::Acquire { .. }) {
-            record.hold = None;
+    assert_noticed(Promise::Exclusion, |record, call| {
+        if matches!(call.op, Op::Acquire(_)) {
+            set_holder(record, None);
         }
-        apply(record, op, now, notify)
+        call.apply(record)
     });
     // A release by another lease.
-    assert_noticed(Promise::Exclusion, |record, op, now, notify| {
-        let mut op = *op;
-        if let (Op::Release { lease, .. }, Some(hold)) = (&mut op, record.hold) {
-            *lease = hold.lease;
-        }
-        apply(record, &op, now, notify)
+    assert_noticed(Promise::Exclusion, |record, call| {
+        let held = holder(record);
+        call.apply_changed(record, |op| {
+            if let (Op::Release { lease, .. }, Some(holder)) = (op, held) {
+                *lease = holder.lease;
+            }
+        })
     });
     // An expired lease that is renewed.
-    assert_noticed(Promise::Exclusion, |record, op, now, notify| {
-        if let (Op::Renew { .. }, Some(hold)) = (op, &mut record.hold) {
-            hold.expires_at = hold.expires_at.max(now.after_span(TICK));
+    assert_noticed(Promise::Exclusion, |record, call| {
+        if let Op::Renew { .. } = call.op {
+            keep_until(record, call.environment.now.after_span(TICK));
         }
-        apply(record, op, now, notify)
+        call.apply(record)
     });
     // A late request that shortens a lease.
-    assert_noticed(Promise::Exclusion, |record, op, now, notify| {
-        let outcome = apply(record, op, now, notify);
-        if let Outcome::Granted { .. } | Outcome::Kept = outcome
-            && let (Some(ttl), Some(hold)) = (op.ttl(), &mut record.hold)
+    assert_noticed(Promise::Exclusion, |record, call| {
+        let applied = call.apply(record);
+        if let Outcome::Granted { .. } | Outcome::Kept = applied.outcome
+            && let Some(ttl) = call.op.ttl()
         {
-            hold.expires_at = now.after(ttl);
+            let end = End::At(call.environment.now.after(ttl));
+            change_holder(record, |holder| holder.end = end);
         }
-        outcome
+        applied
     });
     // Counts that add up.
-    assert_noticed_only(&[Promise::HoldCount], |record, op, now, notify| {
-        let before = record.holder(now).copied();
-        let outcome = apply(record, op, now, notify);
-        if let (Op::Acquire { count, .. }, Some(before), Some(hold)) =
-            (op, before, &mut record.hold)
-            && before.lease == hold.lease
+    assert_noticed_only(&[Promise::HoldCount], |record, call| {
+        let before = call.holder(record);
+        let applied = call.apply(record);
+        if let (Op::Acquire(request), Some(before)) = (call.op, before)
+            && before.lease == request.lease
+            && !before.is_reserved
         {
-            hold.count = before.count.saturating_add(count.get());
+            let count = before.count.saturating_add(request.count.get());
+            change_holder(record, |holder| holder.count = count);
         }
-        outcome
+        applied
     });
     // A count that is not set.
-    assert_noticed_only(&[Promise::HoldCount], |record, op, now, notify| {
-        let mut op = *op;
-        if let Op::Renew { count, .. } = &mut op {
-            *count = None;
-        }
-        apply(record, &op, now, notify)
+    assert_noticed_only(&[Promise::HoldCount], |record, call| {
+        call.apply_changed(record, |op| {
+            if let Op::Renew { count, .. } = op {
+                *count = None;
+            }
+        })
     });
 }
 
 #[test]
 fn mutations_of_minimum_holds_are_noticed() {
     // A release that frees the lock before the end.
-    assert_noticed(Promise::HoldCount, |record, op, now, notify| {
-        let mut op = *op;
-        if let Op::Release { rest, .. } = &mut op {
-            *rest = None;
-        }
-        apply(record, &op, now, notify)
+    assert_noticed(Promise::HoldCount, |record, call| {
+        call.apply_changed(record, |op| {
+            if let Op::Release { rest, .. } = op {
+                *rest = None;
+            }
+        })
     });
     // An acquisition that ends it.
-    assert_noticed(Promise::Exclusion, |record, op, now, notify| {
-        if let (Op::Acquire { .. }, Some(hold)) = (op, record.hold)
-            && hold.lease.is_min_hold()
-        {
-            record.hold = None;
+    assert_noticed(Promise::Exclusion, |record, call| {
+        if matches!(call.op, Op::Acquire(_)) && holder(record).is_some_and(|it| it.is_reserved) {
+            set_holder(record, None);
         }
-        apply(record, op, now, notify)
+        call.apply(record)
     });
     // A renewal that lengthens it.
-    assert_noticed(Promise::Refusal, |record, op, now, notify| {
-        if let (Op::Renew { ttl, .. }, Some(hold)) = (op, &mut record.hold)
-            && hold.lease.is_min_hold()
-            && now < hold.expires_at
+    assert_noticed(Promise::Refusal, |record, call| {
+        let holder = call.holder(record);
+        if let (Op::Renew { ttl, .. }, Some(holder)) = (call.op, holder)
+            && holder.is_reserved
         {
-            hold.expires_at = hold.expires_at.max(now.after(*ttl));
+            keep_until(record, call.environment.now.after(*ttl));
         }
-        apply(record, op, now, notify)
+        call.apply(record)
     });
-    // The same, and it is confirmed: the record still names the lease.
-    assert_noticed(Promise::HoldCount, |record, op, now, notify| {
-        let outcome = apply(record, op, now, notify);
-        if let (Op::Release { lease, .. }, Some(hold)) = (op, &mut record.hold)
-            && hold.lease == lease.client.min_hold_lease()
-        {
-            hold.lease = *lease;
-        }
-        outcome
+    // A lease that goes on holding.
+    assert_noticed(Promise::HoldCount, |record, call| {
+        let applied = call.apply(record);
+        change_holder(record, |holder| holder.is_reserved = false);
+        applied
     });
     // A lease that is longer than its minimum hold, and lasts to its end.
-    assert_noticed(Promise::Refusal, |record, op, now, notify| {
-        let before = record.holder(now).map(|hold| hold.expires_at);
-        let outcome = apply(record, op, now, notify);
-        if let (Op::Release { rest: Some(_), .. }, Some(before), Some(hold)) =
-            (op, before, &mut record.hold)
-            && outcome == Outcome::Released
+    assert_noticed(Promise::Refusal, |record, call| {
+        let before = call.holder(record);
+        let applied = call.apply(record);
+        if let (Op::Release { rest: Some(_), .. }, Some(before)) = (call.op, before)
+            && applied.outcome == Outcome::Released
         {
-            hold.expires_at = hold.expires_at.max(before);
+            change_holder(record, |holder| holder.end = holder.end.max(before.end));
         }
-        outcome
+        applied
+    });
+    // A late request that waits for its own end.
+    assert_noticed(Promise::Order, |record, call| {
+        let own = holder(record).filter(|holder| holder.is_reserved);
+        if let (Op::Acquire(request), Some(own)) = (call.op, own)
+            && request.lease == own.lease
+        {
+            change_holder(record, |holder| holder.lease.number = 0);
+            let applied = call.apply(record);
+            change_holder(record, |holder| {
+                if holder.is_reserved {
+                    holder.lease = own.lease;
+                }
+            });
+            return applied;
+        }
+        call.apply(record)
     });
     // Waiters that are not notified.
-    assert_noticed(Promise::Wake, |record, op, now, notify| match op {
-        Op::Release { rest: Some(_), .. } => {
-            let queue = std::mem::take(&mut record.queue);
-            let outcome = apply(record, op, now, notify);
-            record.queue = queue;
-            outcome
+    assert_noticed_only(&[Promise::Wake], |record, call| {
+        let mut applied = call.apply(record);
+        if let Op::Release { rest: Some(_), .. } = call.op {
+            applied.notices.clear();
         }
-        _ => apply(record, op, now, notify),
+        applied
     });
 }
 
 #[test]
 fn mutations_of_tokens_are_noticed() {
     // Tokens of the clock alone.
-    assert_noticed_only(&[Promise::TokenOrder], |record, op, now, notify| {
-        if record.holder(now).is_none() {
-            record.last_token = None;
+    assert_noticed_only(&[Promise::TokenOrder], |record, call| {
+        if call.holder(record).is_none() {
+            set_head(record, |head| head.counter = None);
         }
-        apply(record, op, now, notify)
+        call.apply(record)
     });
     // Blocks of tokens that overlap.
-    assert_noticed_only(&[Promise::TokenOrder], |record, op, now, notify| {
-        let outcome = apply(record, op, now, notify);
-        if let Outcome::Granted { first } = outcome {
-            record.last_token = Some(first);
+    assert_noticed_only(&[Promise::TokenOrder], |record, call| {
+        let applied = call.apply(record);
+        if let Outcome::Granted { first, .. } = applied.outcome {
+            set_head(record, |head| head.counter = Some(first));
         }
-        outcome
+        applied
     });
     // A new token for the same grant.
-    assert_noticed(Promise::TokenOrder, |record, op, now, notify| {
-        let mut outcome = apply(record, op, now, notify);
-        if let (Outcome::Granted { first }, Some(last)) = (&mut outcome, record.last_token) {
+    assert_noticed(Promise::TokenOrder, |record, call| {
+        let mut applied = call.apply(record);
+        if let (Outcome::Granted { first, .. }, Some(last)) =
+            (&mut applied.outcome, record.head().counter)
+        {
             *first = Token::new(last.get() + 1).unwrap();
         }
-        outcome
+        applied
     });
 }
 
 #[test]
 fn mutations_of_replies_are_noticed() {
     // A refusal of a free lock.
-    assert_noticed_only(&[Promise::Refusal], |record, op, now, notify| {
-        let expired = record.hold.is_some() && record.holder(now).is_none();
-        match op {
-            Op::Acquire { .. } if expired => Outcome::Refused {
-                time_left: Duration::ZERO,
+    assert_noticed_only(&[Promise::Refusal], |record, call| {
+        let has_ended = holder(record).is_some() && call.holder(record).is_none();
+        let before = record.clone();
+        let mut applied = call.apply(record);
+        if matches!(call.op, Op::Acquire(_)) && has_ended {
+            *record = before;
+            applied.notices.clear();
+            applied.outcome = Outcome::Refused {
+                time_left: Some(Duration::ZERO),
                 queue_position: None,
-            },
-            _ => apply(record, op, now, notify),
+            };
         }
+        applied
     });
     // A wrong time left.
-    assert_noticed_only(&[Promise::Refusal], |record, op, now, notify| {
-        let mut outcome = apply(record, op, now, notify);
-        if let Outcome::Refused { time_left, .. } = &mut outcome {
+    assert_noticed_only(&[Promise::Refusal], |record, call| {
+        let mut applied = call.apply(record);
+        if let Outcome::Refused {
+            time_left: Some(time_left),
+            ..
+        } = &mut applied.outcome
+        {
             *time_left += Duration::from_millis(5);
         }
-        outcome
+        applied
     });
     // A loss of a held lease.
-    assert_noticed(Promise::Loss, |record, op, now, notify| {
-        match apply(record, op, now, notify) {
-            Outcome::Kept => Outcome::Lost(Loss::Free),
-            outcome => outcome,
+    assert_noticed(Promise::Loss, |record, call| {
+        let mut applied = call.apply(record);
+        if applied.outcome == Outcome::Kept {
+            applied.outcome = Outcome::Lost(Loss::Free);
         }
+        applied
     });
     // A reply to another request.
-    assert_noticed_only(&[Promise::Reply], |record, op, now, notify| {
-        match apply(record, op, now, notify) {
-            Outcome::Kept => Outcome::Released,
-            outcome => outcome,
+    assert_noticed_only(&[Promise::Reply], |record, call| {
+        let mut applied = call.apply(record);
+        if applied.outcome == Outcome::Kept {
+            applied.outcome = Outcome::Released;
         }
+        applied
+    });
+}
+
+#[test]
+fn mutations_of_notes_and_latches_are_noticed() {
+    // A note of a lease that does not hold.
+    assert_noticed(Promise::Exclusion, |record, call| {
+        let held = holder(record);
+        call.apply_changed(record, |op| {
+            if let (Op::WriteNote { lease, .. }, Some(holder)) = (op, held) {
+                *lease = holder.lease;
+            }
+        })
+    });
+    // An arrival that takes a lock.
+    assert_noticed_only(&[Promise::Kind], |record, call| match call.op {
+        Op::Arrive { .. } => call.apply(&mut Rows::default()),
+        _ => call.apply(record),
     });
 }

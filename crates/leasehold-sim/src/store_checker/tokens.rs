@@ -3,33 +3,30 @@
 use leasehold_core::{LeaseId, Outcome};
 
 use super::StoreChecker;
-use super::hold::{Holds, is_held_by};
+use super::hold::{Hold, Holds};
 use super::promise::Promise;
 
 /// The largest number that is exact in a Lua number, and so the largest token.
 const TOKEN_MAX: u64 = (1 << 53) - 1;
 
 impl StoreChecker {
-    /// Checks and adds the block of a grant.
+    /// Checks and adds the block of a grant. A repeated request of the holder gets the first token of its block again.
     pub(super) fn grant_tokens(
         &mut self,
         Holds { certain, possible }: Holds,
         lease: LeaseId,
         (first, count): (u64, u64),
     ) -> Result<(), Promise> {
-        let last = self.last_token;
-        let grown = first > last;
-        // A repeated request of the holder gets the end of the same block, however long it states the block to
-        // be. A block longer than all tokens before it cannot be the same.
-        let repeated = first + count - 1 == last;
-        let in_order = if is_held_by(certain, lease) {
-            repeated || (grown && count > last)
-        } else {
-            grown || (repeated && is_held_by(possible, lease))
+        let is_repeated = |hold: &Hold| hold.is_of(lease) && hold.first == first;
+        let has_grown = first > self.last_token;
+        let is_kept = match certain.filter(|hold| hold.is_of(lease)) {
+            Some(own) => is_repeated(&own),
+            None => has_grown || possible.as_ref().is_some_and(is_repeated),
         };
-        let is_kept = in_order && (1..=TOKEN_MAX).contains(&first);
-        self.last_token = last.max(first + count - 1);
-        Promise::TokenOrder.check(is_kept)
+        if has_grown {
+            self.last_token = first + count - 1;
+        }
+        Promise::TokenOrder.check(is_kept && (1..=TOKEN_MAX).contains(&first))
     }
 
     /// Checks and adds a block of tokens that was chosen elsewhere.
@@ -37,17 +34,18 @@ impl StoreChecker {
         &mut self,
         first: u64,
         count: u64,
-        outcome: Outcome,
+        outcome: &Outcome,
     ) -> Result<(), Promise> {
         let (before, last) = (self.last_token, first + count - 1);
         let is_kept = match outcome {
-            _ if last > TOKEN_MAX => outcome == Outcome::Exhausted,
+            _ if last > TOKEN_MAX => *outcome == Outcome::Exhausted,
             Outcome::Stored => before == last || before < first,
             Outcome::Outdated => before != last && before >= first,
             _ => false,
         };
-        if outcome == Outcome::Stored {
+        if *outcome == Outcome::Stored {
             self.last_token = before.max(last);
+            self.hold = self.hold.map(|hold| Hold { first, ..hold });
         }
         Promise::TokenOrder.check(is_kept)
     }

@@ -150,12 +150,8 @@ impl Drop for Batch {
 fn request(pending: &PendingAction) -> Request {
     let lease = pending.client.lease(pending.number);
     let op = match pending.action {
-        WatchdogAction::Renew(ttl) => Op::Renew {
-            lease,
-            ttl,
-            count: None,
-        },
-        WatchdogAction::Release(_) => Op::Release { lease, rest: None },
+        WatchdogAction::Renew(ttl) => Op::renew(lease, ttl),
+        WatchdogAction::Release(_) => Op::release(lease),
     };
     Request::new(pending.key.clone(), op)
 }

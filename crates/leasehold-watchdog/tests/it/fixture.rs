@@ -1,12 +1,11 @@
 //! A Redis server, a directory for the socket of a node, and requests to the store.
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::store::{Key, Keyspace, OpenOptions, Parts, Reply, Request, Store, open};
-use leasehold_core::{LeaseId, Name, Namespace, Op, Outcome, ScopeName, TokenCount, Ttl};
+use leasehold_core::{Acquire, LeaseId, Name, Namespace, Op, Outcome, ScopeName, Ttl};
 use leasehold_testkit::{RedisServer, eventually_async};
 use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
 use tempfile::TempDir;
@@ -76,14 +75,8 @@ impl Fixture {
 
     /// Gives a lease to a client.
     pub(crate) async fn acquire(&self, client: u128, number: u64, name: &str, ttl: Duration) {
-        let op = Op::Acquire {
-            lease: lease(client, number),
-            count: NonZeroU32::MIN,
-            ttl: Ttl::checked(ttl).unwrap(),
-            tokens: TokenCount::MIN,
-            proposal: None,
-            wait: false,
-        };
+        let acquire = Acquire::mutex(lease(client, number), Ttl::checked(ttl).unwrap());
+        let op = Op::Acquire(acquire);
         let replies = self.store.apply(vec![Request::new(key(name), op)]).await;
         let [Reply::Applied { outcome, .. }] = &replies[..] else {
             panic!("{replies:?}");

@@ -367,7 +367,7 @@ impl ActiveLease {
     pub(super) fn release(&self, inner: &Inner, count: u32, now: Instant) -> Release {
         let (lease, ttl) = (self.id, inner.lease.ttl(now));
         let op = match NonZeroU32::new(count) {
-            None => Op::Release { lease, rest: None },
+            None => Op::release(lease),
             count => Op::Renew { lease, ttl, count },
         };
         Release::new(self.request(op), inner.min_hold.as_deref().copied())
@@ -375,8 +375,7 @@ impl ActiveLease {
 
     /// A second release, of a lease whose first one was applied.
     pub(super) fn second_release(&self) -> Release {
-        let (lease, rest) = (self.id, None);
-        Release::new(self.request(Op::Release { lease, rest }), None)
+        Release::new(self.request(Op::release(self.id)), None)
     }
 
     pub(crate) fn request(&self, op: Op) -> Request {

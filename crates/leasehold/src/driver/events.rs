@@ -30,6 +30,8 @@ pub(crate) fn dispatch(driver: &Arc<Driver>, event: Event) {
                 driver.renewer.revisit(&held);
             }
         }
+        // No request of this client has a condition.
+        Event::Notice(_, Notice::Complete { .. }) => {}
         Event::Changed(key) => match driver.queues.head_state(&key) {
             Some(HeadState::Holding(held)) => {
                 if let Some(held) = held.upgrade() {

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{
-    Annotation, AnnotationKind, HoldId, Instant, Loss, Proclamation, Token, contention,
-};
+use leasehold_core::{HoldId, Instant, Loss, NewNote, Proclamation, Slot, Token, contention};
 use tokio::sync::watch;
 
 use super::Driver;
@@ -164,16 +162,16 @@ impl Task {
     }
 
     fn write(&self, proclamation: &Proclamation) -> BoxFuture<'_, Result<Result<(), Loss>>> {
-        let annotation = Annotation {
-            lease: self.lease.id,
+        let note = NewNote {
+            slot: Slot::Value,
             token: self.token,
+            number: 0,
             text: proclamation.to_text().into(),
+            keep: RETENTION,
         };
         Box::pin(async move {
             let (store, key) = (&self.driver.context.store, &self.lease.key);
-            store
-                .annotate(key, &AnnotationKind::Value, &annotation, RETENTION)
-                .await
+            store.write_note(key, self.lease.id, note).await
         })
     }
 

@@ -122,7 +122,7 @@ pub(crate) fn abandon(
             Leftover::Unknown => abandoned.late,
         },
     };
-    let request = Request::new(key, Op::Release { lease, rest: None }).durability(durability);
+    let request = Request::new(key, Op::release(lease)).durability(durability);
     let reply = match abandoned.order {
         ReleaseOrder::Behind => driver.batcher.post(request.clone()),
         ReleaseOrder::Any => driver.batcher.post_unordered(request.clone()),

@@ -6,10 +6,9 @@ use std::pin::Pin;
 use std::sync::Weak;
 use std::time::Duration;
 
-use leasehold_core::{
-    Annotation, AnnotationKind, Arrival, ClientId, LatchRefusal, LatchStatus, LeaseId, Loss, Op,
-    Outcome, StoreTime, Ttl,
-};
+#[cfg(feature = "redis")]
+use leasehold_core::Removal;
+use leasehold_core::{ClientId, LeaseId, Mismatch, Op, Outcome, Slot, StoreTime, Ttl};
 
 pub use super::event::{Event, EventScope, Listener, WakeupMode};
 #[cfg(any(test, all(feature = "__fuzz", feature = "redis")))]
@@ -30,14 +29,12 @@ pub(super) mod private {
 ///
 /// Its `Display` is its URL without a password.
 ///
-/// This trait is sealed: the interface between the client and its stores is not a promise yet, and will
-/// change as locks of other kinds are added.
+/// This trait is sealed: the interface between the client and its stores is not a promise yet.
 ///
 /// # Cancel safety
 ///
-/// A dropped future of [`apply`](Store::apply), [`register_client`](Store::register_client),
-/// [`annotate`](Store::annotate), [`remove_annotation`](Store::remove_annotation), [`arrive`](Store::arrive) or
-/// [`reset_latch`](Store::reset_latch) may or may not be applied, now or later. The others change nothing.
+/// A dropped future of [`apply`](Store::apply) or [`register_client`](Store::register_client) may or may not be applied,
+/// now or later. The others change nothing.
 pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// Applies a batch in order, in as few round trips as possible. Returns one reply per request, in the
     /// same order, within the response timeout.
@@ -95,65 +92,6 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
         info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>>;
-
-    /// Stores an annotation for `keep`, by the rule of [`leasehold_core::annotation`]: only if its lease holds the lock.
-    /// The inner error is the state of the lock otherwise, and nothing is stored.
-    ///
-    /// # Errors
-    ///
-    /// The store's error; [`ErrorKind::Unsupported`] for a kind that this store does not keep. The annotation may have
-    /// been stored.
-    fn annotate<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-        annotation: &'a Annotation,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        let _ = (annotation, keep);
-        let error = no_annotation(&self, kind).for_lock(&key.name);
-        Box::pin(async move { Err(error) })
-    }
-
-    /// Removes an annotation, on behalf of an operator. Returns whether there was one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::annotate`].
-    fn remove_annotation<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<bool>> {
-        let error = no_annotation(&self, kind).for_lock(&key.name);
-        Box::pin(async move { Err(error) })
-    }
-
-    /// Counts an arrival at a latch, by the rule of [`leasehold_core::latch`].
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Conflict`] if the rule refuses it, [`ErrorKind::Unsupported`] if this store keeps no latches,
-    /// otherwise the store's error: then the arrival may have been counted.
-    fn arrive<'a>(
-        &'a self,
-        key: &'a Key,
-        arrival: &'a Arrival,
-    ) -> BoxFuture<'a, Result<LatchStatus>> {
-        let _ = arrival;
-        let error = no_latch(&self).for_lock(&key.name);
-        Box::pin(async move { Err(error) })
-    }
-
-    /// Removes the record of a latch. Returns whether there was one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::arrive`].
-    fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
-        let error = no_latch(&self).for_lock(&key.name);
-        Box::pin(async move { Err(error) })
-    }
 }
 
 /// What a store can do.
@@ -268,7 +206,6 @@ impl Reply {
     }
 
     /// The same reply with another error, if it is one.
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
     pub(crate) fn map_error(self, map: impl FnOnce(Error) -> Error) -> Self {
         match self {
             Self::Applied { .. } => self,
@@ -308,11 +245,44 @@ pub(crate) fn not_replicated(store: &(impl fmt::Display + ?Sized)) -> Error {
     Error::new(ErrorKind::Unsupported, message).at_store(store)
 }
 
-/// The error of a store that does not keep annotations of a kind.
-pub(crate) fn no_annotation(store: &(impl fmt::Display + ?Sized), kind: &AnnotationKind) -> Error {
-    let message = match kind {
-        AnnotationKind::Value => "this store does not keep the values of leaders",
-        AnnotationKind::Completion | AnnotationKind::KeyCompletion(_) => {
+/// The reply to a request that the rule has decided. A name that is used otherwise is a conflict, and nothing was
+/// applied.
+pub(super) fn decided(key: &Key, outcome: Outcome, now: StoreTime) -> Reply {
+    match outcome {
+        Outcome::Mismatch(mismatch) => {
+            Reply::Rejected(self::mismatch(mismatch).for_lock(&key.name))
+        }
+        outcome => Reply::Applied {
+            outcome,
+            now: Some(now),
+        },
+    }
+}
+
+/// Whether an operation is about a latch.
+#[cfg(feature = "redis")]
+pub(super) const fn is_of_latch(op: &Op) -> bool {
+    matches!(op, Op::Arrive { .. } | Op::Remove(Removal::Latch))
+}
+
+/// The note that an operation writes or removes.
+#[cfg(feature = "redis")]
+pub(super) const fn slot(op: &Op) -> Option<&Slot> {
+    match op {
+        Op::WriteNote { note, .. }
+        | Op::Release {
+            note: Some(note), ..
+        } => Some(&note.slot),
+        Op::Remove(Removal::Note(slot)) => Some(slot),
+        _ => None,
+    }
+}
+
+/// The error of a store that does not keep notes of a slot.
+pub(crate) fn no_note(store: &(impl fmt::Display + ?Sized), slot: &Slot) -> Error {
+    let message = match slot {
+        Slot::Value => "this store does not keep the values of leaders",
+        Slot::Period | Slot::Key(_) => {
             "this store does not keep completion records, so a run would be repeated; use a single Redis server, Sentinel, \
              a cluster or SQLite"
         }
@@ -327,15 +297,13 @@ pub(crate) fn no_latch(store: &(impl fmt::Display + ?Sized)) -> Error {
     Error::new(ErrorKind::Unsupported, message).at_store(store)
 }
 
-/// The error of an operation on a latch that its rule refuses.
-pub(crate) fn latch_refused(refusal: LatchRefusal) -> Error {
-    Error::new(ErrorKind::Conflict, refusal.to_string())
+/// The error of a name that is used otherwise.
+pub(crate) fn mismatch(mismatch: Mismatch) -> Error {
+    Error::new(ErrorKind::Conflict, mismatch.to_string())
 }
 
-/// The message of an operation on a lock whose name is used as a latch.
-pub(crate) const USED_AS_LATCH: &str = "the name is used as a latch, and this is an operation on a lock; choose another name for one of them";
-
 /// The error of an operation on a lock whose name is used as a latch.
+#[cfg(feature = "redis")]
 pub(crate) fn used_as_latch() -> Error {
-    Error::new(ErrorKind::Conflict, USED_AS_LATCH)
+    mismatch(Mismatch::Kind(leasehold_core::record::Kind::Latch))
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Weak;
 use std::time::Duration;
 
-use leasehold_core::{Annotation, AnnotationKind, Arrival, ClientId, LatchStatus, LeaseId, Loss};
+use leasehold_core::{ClientId, LeaseId};
 
 use super::api::private::Sealed;
 use super::api::{
@@ -54,26 +54,6 @@ pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<()>> {
         self.inner().register_client(space, client, info, ttl)
     }
-
-    /// As [`Store::annotate`].
-    fn annotate<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-        annotation: &'a Annotation,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        self.inner().annotate(key, kind, annotation, keep)
-    }
-
-    /// As [`Store::arrive`].
-    fn arrive<'a>(
-        &'a self,
-        key: &'a Key,
-        arrival: &'a Arrival,
-    ) -> BoxFuture<'a, Result<LatchStatus>> {
-        self.inner().arrive(key, arrival)
-    }
 }
 
 impl<W: ForwardingStore> Sealed for W {}
@@ -119,35 +99,5 @@ impl<W: ForwardingStore> Store for W {
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
         ForwardingStore::register_client(self, space, client, info, ttl)
-    }
-
-    fn annotate<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-        annotation: &'a Annotation,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        ForwardingStore::annotate(self, key, kind, annotation, keep)
-    }
-
-    fn remove_annotation<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<bool>> {
-        self.inner().remove_annotation(key, kind)
-    }
-
-    fn arrive<'a>(
-        &'a self,
-        key: &'a Key,
-        arrival: &'a Arrival,
-    ) -> BoxFuture<'a, Result<LatchStatus>> {
-        ForwardingStore::arrive(self, key, arrival)
-    }
-
-    fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
-        self.inner().reset_latch(key)
     }
 }

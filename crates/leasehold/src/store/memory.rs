@@ -5,24 +5,21 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_core::annotation::{self, Annotation, AnnotationKind};
-use leasehold_core::latch::{self, Arrival, LatchRecord, LatchRefusal, LatchStatus};
-use leasehold_core::lock_event::REVOCATION_RETENTION;
-use leasehold_core::mutex::{self, Loss, Record};
-use leasehold_core::{ClientId, Instant, LeaseId, Outcome, StoreTime, Waiter};
+use leasehold_core::record::Note;
+use leasehold_core::{ClientId, Environment, Instant, Op, Rows, Slot, StoreTime, Waiter};
 
 use crate::clock::{BootClock, Clock};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Event, HolderInfo, Key, Keyspace, Listener, Page, Parts,
-    Query, Reply, Request, Store, View, WaiterInfo, WakeupMode, check_unreplicated, latch_refused,
-    refuse_replicated, used_as_latch,
+    BoxFuture, Capabilities, ClientInfo, Event, Key, Keyspace, Listener, Page, Parts, Query, Reply,
+    Request, Store, View, WaiterInfo, WakeupMode, check_unreplicated, decided, mismatch,
+    refuse_replicated,
 };
 use crate::store::lock::lock;
-use crate::store::observers::{Observers, visible};
+use crate::store::observers::Observers;
 use crate::{Error, ErrorKind, Result};
 
-/// The number of records, annotations and latches from which unused ones are removed.
+/// The number of records from which unused ones are removed.
 const GC_MIN: usize = 1024;
 
 const URL: &str = "memory:";
@@ -52,12 +49,8 @@ type Notification = (Arc<dyn Listener>, Event);
 
 #[derive(Debug, Default)]
 struct Tables {
-    records: HashMap<Key, Record>,
+    records: HashMap<Key, Rows>,
     /// With the time until which they are kept.
-    annotations: HashMap<(Key, AnnotationKind), (Annotation, StoreTime)>,
-    latches: HashMap<Key, LatchRecord>,
-    /// The lease that was revoked last, for observers, with the time until which it is kept.
-    revocations: HashMap<Key, (LeaseId, StoreTime)>,
     clients: HashMap<ClientId, (ClientInfo, StoreTime)>,
     listeners: HashMap<ClientId, Weak<dyn Listener>>,
     gc_at: usize,
@@ -140,30 +133,6 @@ impl MemoryStore {
             Query::Durability(durability) => check_unreplicated(*durability, self),
         }
     }
-
-    /// Changes a latch by the rule, and notifies its observers.
-    fn change_latch<T>(
-        &self,
-        key: &Key,
-        change: impl FnOnce(&Record, &mut Option<LatchRecord>, StoreTime) -> Result<T, LatchRefusal>,
-    ) -> Result<T> {
-        let mut tables = lock(&self.tables);
-        let now = self.now();
-        let free = Record::default();
-        let mut stored = tables.latches.remove(key);
-        let before = stored.as_ref().map(LatchRecord::status);
-        let changed = change(tables.records.get(key).unwrap_or(&free), &mut stored, now);
-        let after = stored.as_ref().map(LatchRecord::status);
-        tables
-            .latches
-            .extend(stored.map(|latch| (key.clone(), latch)));
-        tables.collect_garbage(now);
-        drop(tables);
-        if before != after {
-            self.observers.notify(key);
-        }
-        changed.map_err(|refusal| named(latch_refused(refusal), key))
-    }
 }
 
 impl Default for MemoryStore {
@@ -173,7 +142,7 @@ impl Default for MemoryStore {
 }
 
 impl Tables {
-    /// Applies an operation. Adds its notifications, and its name if it has changed what observers read.
+    /// Applies an operation. Adds its notifications, and its name if observers see a difference.
     fn apply<'a>(
         &mut self,
         request: &'a Request,
@@ -181,155 +150,85 @@ impl Tables {
         notifications: &mut Vec<Notification>,
         changed: &mut Vec<&'a Key>,
     ) -> Reply {
-        if let Err(error) = self.refuse_latch(&request.key, now) {
-            return Reply::Rejected(named(error, &request.key));
-        }
         let Self {
-            records,
-            listeners,
-            revocations,
-            ..
+            records, listeners, ..
         } = self;
-        let listener = |client| listeners.get(&client).and_then(Weak::upgrade);
-        let record = match records.get_mut(&request.key) {
+        let key = &request.key;
+        let record = match records.get_mut(key) {
             Some(record) => record,
-            None => records.entry(request.key.clone()).or_default(),
+            None => records.entry(key.clone()).or_default(),
         };
-        let before = visible(record, now);
-        let outcome = mutex::apply(record, &request.op, now, |notice| {
-            let listener = listener(notice.lease().client);
-            let reachable = listener.is_some();
-            let event = Event::Notice(request.key.clone(), *notice);
-            notifications.extend(listener.map(|listener| (listener, event)));
-            reachable
-        });
-        if visible(record, now) != before {
-            changed.push(&request.key);
+        let listener = |client| listeners.get(&client).and_then(Weak::upgrade);
+        let reaches = |client| listener(client).is_some();
+        let environment = Environment { now };
+        let mut applied = record.apply(&request.op, &environment, reaches);
+        let outcome = applied.outcome;
+        loop {
+            for notice in applied.notices {
+                let listener = listener(notice.lease().client);
+                let event = Event::Notice(key.clone(), notice);
+                notifications.extend(listener.map(|listener| (listener, event)));
+            }
+            if applied.changed {
+                changed.push(key);
+            }
+            if !applied.unfinished {
+                break;
+            }
+            applied = record.apply(&Op::SERVE, &environment, reaches);
         }
-        if let Outcome::Revoked { lease: Some(lease) } = outcome {
-            let revoked = (lease, now.after_span(REVOCATION_RETENTION));
-            revocations.insert(request.key.clone(), revoked);
-        }
-        let now = Some(now);
-        Reply::Applied { outcome, now }
+        decided(key, outcome, now).map_error(|error| error.at_store(URL))
     }
 
-    /// Refuses an operation on a lock whose name is used as a latch.
-    fn refuse_latch(&self, key: &Key, now: StoreTime) -> Result<()> {
-        match self.latches.get(key) {
-            Some(latch) if latch.is_kept(now) => Err(used_as_latch()),
-            _ => Ok(()),
-        }
-    }
-
-    /// The lease that was revoked last.
-    fn revoked(&self, key: &Key, now: StoreTime) -> Option<LeaseId> {
-        let (lease, until) = self.revocations.get(key)?;
-        (now < *until).then_some(*lease)
-    }
-
-    /// Stores an annotation by the rule.
-    fn annotate(
-        &mut self,
-        key: &Key,
-        kind: &AnnotationKind,
-        annotation: &Annotation,
-        now: StoreTime,
-        until: StoreTime,
-    ) -> Result<(), Loss> {
-        let free = Record::default();
-        let record = self.records.get(key).unwrap_or(&free);
-        let mut stored = None;
-        annotation::annotate(record, &mut stored, annotation.clone(), now)?;
-        let stored = stored.map(|annotation| ((key.clone(), kind.clone()), (annotation, until)));
-        self.annotations.extend(stored);
-        Ok(())
-    }
-
-    /// Removes an annotation. Returns whether there was one.
-    fn remove_annotation(&mut self, key: &Key, kind: &AnnotationKind, now: StoreTime) -> bool {
-        let removed = self.annotations.remove(&(key.clone(), kind.clone()));
-        removed.is_some_and(|(_, until)| now < until)
-    }
-
-    fn annotation(&self, key: &Key, kind: &AnnotationKind, now: StoreTime) -> Option<&Annotation> {
-        let (annotation, until) = self.annotations.get(&(key.clone(), kind.clone()))?;
-        (now < *until).then_some(annotation)
-    }
-
-    /// Removes free records and everything that has expired, whenever the tables have doubled since the last time.
+    /// Removes what has ended, whenever the tables have doubled since the last time.
     ///
-    /// A free record is kept as long as its counter is ahead of the clock. The clock of this store is never set
-    /// back, so after that a new record would issue the same tokens.
+    /// The clock of this store is never set back, so a record whose counter is behind it is not needed.
     fn collect_garbage(&mut self, now: StoreTime) {
-        let used = self.records.len() + self.annotations.len() + self.latches.len();
-        if used < self.gc_at.max(GC_MIN) {
+        if self.records.len() < self.gc_at.max(GC_MIN) {
             return;
         }
+        let environment = Environment { now };
         self.records.retain(|_, record| {
-            let counts = record
-                .last_token
-                .is_some_and(|last| last.get() >= now.as_micros());
-            counts || record.holder(now).is_some() || now < record.queue.until()
+            record.remove_ended_notes(&environment);
+            record.is_needed(&environment)
         });
         self.clients.retain(|_, (_, until)| now < *until);
-        self.annotations.retain(|_, (_, until)| now < *until);
-        self.revocations.retain(|_, (_, until)| now < *until);
-        self.latches.retain(|_, latch| latch.is_kept(now));
-        self.gc_at = (self.records.len() + self.annotations.len() + self.latches.len()) * 2;
+        self.gc_at = self.records.len() * 2;
     }
 
     /// Reads parts of the state of a name.
     fn view(&self, key: &Key, parts: &Parts, now: StoreTime) -> Result<View> {
-        if *parts == Parts::Latch {
-            return self.latch(key, now);
+        let environment = Environment { now };
+        let unused = Rows::default();
+        let record = self.records.get(key).unwrap_or(&unused);
+        let holder = record.holders(&environment).next();
+        let mut view =
+            View::of_head(key.clone(), record.head(), holder, parts, now).map_err(mismatch)?;
+        if let Some(holder) = &mut view.holder {
+            holder.client = self.client_info(holder.lease.client, now);
         }
-        self.refuse_latch(key, now)?;
-        let mut view = View::of(key.clone());
-        view.now = Some(now);
-        if let Some(record) = self.records.get(key) {
-            view.token = record.last_token;
-            view.queue_length = visible(record, now).1;
-            view.holder = record.holder(now).map(|hold| HolderInfo {
-                lease: hold.lease,
-                count: hold.count.get(),
-                time_left: now.until(hold.expires_at),
-                client: self.client_info(hold.lease.client, now),
-            });
-            if *parts == Parts::Waiters {
-                let waiters = record.queue.waiters().take(view.queue_length);
-                let waiter = |waiter: &Waiter| WaiterInfo {
-                    lease: waiter.lease,
-                    client: self.client_info(waiter.lease.client, now),
-                };
-                view.waiters = waiters.take(View::WAITERS_MAX).map(waiter).collect();
-            }
+        if *parts == Parts::Waiters {
+            let waiter = |waiter: &Waiter| WaiterInfo {
+                lease: waiter.lease,
+                client: self.client_info(waiter.lease.client, now),
+            };
+            let waiters = record.waiters(&environment).take(View::WAITERS_MAX);
+            view.waiters = waiters.map(waiter).collect();
         }
-        view.revoked = self.revoked(key, now);
-        if let Parts::Annotation(kind) | Parts::State(kind) = parts {
-            let annotation = self.annotation(key, kind, now);
-            let annotation = annotation.map(|annotation| (kind.clone(), annotation.clone()));
-            view.annotations.extend(annotation);
+        if let Parts::Annotation(slot) | Parts::State(slot) = parts {
+            let note = record.note(slot, &environment);
+            view.annotations
+                .extend(note.map(|note| (slot.clone(), note.into())));
         }
         Ok(view)
     }
 
-    /// Reads the status of a latch.
-    fn latch(&self, key: &Key, now: StoreTime) -> Result<View> {
-        let latch = self.latches.get(key).filter(|latch| latch.is_kept(now));
-        if let (None, Some(record)) = (latch, self.records.get(key)) {
-            latch::check_lock(record, now).map_err(latch_refused)?;
-        }
-        let latch = latch.map(LatchRecord::status);
-        let view = View::of(key.clone());
-        Ok(View { latch, ..view })
-    }
-
     /// The locks of a keyspace that are held.
     fn held(&self, space: &Keyspace, now: StoreTime) -> Result<Vec<View>> {
-        let records = self.records.iter();
-        let held =
-            records.filter(|(key, record)| key.space == *space && record.holder(now).is_some());
+        let environment = Environment { now };
+        let held = self.records.iter().filter(|(key, record)| {
+            key.space == *space && record.holders(&environment).next().is_some()
+        });
         let views = held.map(|(key, _)| self.view(key, &Parts::Waiters, now));
         let mut views = views.collect::<Result<Vec<_>>>()?;
         views.sort_by(|a, b| a.key.name.cmp(&b.key.name));
@@ -338,14 +237,17 @@ impl Tables {
 
     /// The completions of a keyspace.
     fn completions(&self, space: &Keyspace, now: StoreTime) -> Vec<View> {
-        let kept = self.annotations.iter().filter(|((key, kind), (_, until))| {
-            key.space == *space && *kind != AnnotationKind::Value && now < *until
+        let environment = Environment { now };
+        let records = self.records.iter().filter(|(key, _)| key.space == *space);
+        let notes = records.flat_map(|(key, record)| {
+            let notes = record.notes(&environment);
+            notes.map(move |(slot, note)| (key, slot, note))
         });
-        let mut found: Vec<_> = kept.collect();
-        found.sort_by_key(|(name, _)| *name);
-        let view = |((key, kind), (annotation, _)): (&(Key, AnnotationKind), &(Annotation, _))| {
+        let mut found: Vec<_> = notes.filter(|(_, slot, _)| **slot != Slot::Value).collect();
+        found.sort_by_key(|(key, slot, _)| (*key, *slot));
+        let view = |(key, slot, note): (&Key, &Slot, &Note)| {
             let mut view = View::of(key.clone());
-            view.annotations.push((kind.clone(), annotation.clone()));
+            view.annotations.push((slot.clone(), note.into()));
             view
         };
         found.into_iter().map(view).collect()
@@ -392,58 +294,6 @@ impl Store for MemoryStore {
             lock(&self.tables).clients.insert(client, entry);
             Ok(())
         })
-    }
-
-    fn annotate<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-        annotation: &'a Annotation,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        Box::pin(async move {
-            let mut tables = lock(&self.tables);
-            let now = self.now();
-            let refused = tables.refuse_latch(key, now);
-            refused.map_err(|error| named(error, key))?;
-            let annotated = tables.annotate(key, kind, annotation, now, now.after_span(keep));
-            tables.collect_garbage(now);
-            drop(tables);
-            if annotated.is_ok() {
-                self.observers.notify(key);
-            }
-            Ok(annotated)
-        })
-    }
-
-    fn remove_annotation<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move {
-            let removed = lock(&self.tables).remove_annotation(key, kind, self.now());
-            if removed {
-                self.observers.notify(key);
-            }
-            Ok(removed)
-        })
-    }
-
-    fn arrive<'a>(
-        &'a self,
-        key: &'a Key,
-        arrival: &'a Arrival,
-    ) -> BoxFuture<'a, Result<LatchStatus>> {
-        Box::pin(async move {
-            self.change_latch(key, |lock, stored, now| {
-                latch::arrive(lock, stored, arrival, now)
-            })
-        })
-    }
-
-    fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move { self.change_latch(key, latch::reset) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Stores: where lock records live.
 //!
 //! A [`Store`] applies batches of operations, each atomically and by the rule of
-//! [`leasehold_core::mutex`], and returns a reply to each. It never waits for a lock, never renews and
+//! [`leasehold_core::record`], and returns a reply to each. It never waits for a lock, never renews and
 //! never retries: that is the work of the client, and the same for every store.
 //!
 //! Most programs need none of this: [`Client::connect`](crate::Client::connect) opens the store that a URL
@@ -29,9 +29,9 @@ mod view;
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{
-    Annotation, AnnotationKind, Arrival, ArrivalId, ClientId, CompletionKey, Grant, LatchCount,
-    LatchStatus, LeaseId, Loss, Name, NameError, Namespace, Notice, Op, Outcome, ScopeName,
-    StoreTime, TokenCount, Ttl,
+    Acquire, Annotation, ArrivalId, Claim, ClientId, CompletionKey, Grant, LatchCount, LatchStatus,
+    LeaseId, Loss, Name, NameError, Namespace, NewNote, Notice, Op, Outcome, Removal, ScopeName,
+    Slot, StoreTime, TokenCount, Ttl, Whom,
 };
 
 #[cfg(test)]
@@ -41,7 +41,7 @@ pub use self::api::{
     Leftover, Listener, Page, Parts, Query, Reply, Request, Shard, Store, View, WaiterInfo,
     WakeupMode,
 };
-pub(crate) use self::api::{latch_refused, no_annotation, no_latch, not_replicated};
+pub(crate) use self::api::{mismatch, no_latch, no_note, not_replicated};
 #[doc(hidden)]
 pub use self::forwarding::ForwardingStore;
 pub use self::memory::MemoryStore;
@@ -53,6 +53,7 @@ pub(crate) use self::open::open_redis;
 #[doc(hidden)]
 pub use self::open::{redacted_url, without_user};
 pub use self::options::OpenOptions;
+pub(crate) use self::read::unexpected;
 #[cfg(feature = "redis")]
 pub use self::redis::RedisAddress;
 #[cfg(feature = "redis")]

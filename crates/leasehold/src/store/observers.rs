@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use leasehold_core::{LeaseId, Record, StoreTime};
 use tokio::sync::oneshot;
 
 use super::api::{Changed, Event, Key, Listener};
@@ -74,16 +73,6 @@ impl Listener for Observers {
             Event::Interrupted(_) | Event::Moved(_) => self.notify_all(),
         }
     }
-}
-
-/// The part of a record that observers see: its holder and the number of its waiters.
-pub(super) fn visible(record: &Record, now: StoreTime) -> (Option<LeaseId>, usize) {
-    let holder = record.holder(now).map(|hold| hold.lease);
-    let waiters = match now < record.queue.until() {
-        true => record.queue.waiters().len(),
-        false => 0,
-    };
-    (holder, waiters)
 }
 
 #[cfg(test)]

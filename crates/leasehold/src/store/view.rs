@@ -2,8 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use leasehold_core::record::{Body, Head, Kind};
 use leasehold_core::{
-    Annotation, AnnotationKind, ClientId, LatchStatus, LeaseId, StoreTime, Token,
+    Annotation, ClientId, Environment, Holder, LatchStatus, LeaseId, Mismatch, Slot, StoreTime,
+    Token,
 };
 use tokio::sync::oneshot;
 
@@ -45,9 +47,9 @@ pub enum Parts {
     /// The waiters and their client info, too.
     Waiters,
     /// The holder and one annotation.
-    Annotation(AnnotationKind),
+    Annotation(Slot),
     /// The holder, the time, the number of waiters, the last revocation and one annotation.
-    State(AnnotationKind),
+    State(Slot),
     /// The status of a latch.
     Latch,
 }
@@ -89,7 +91,7 @@ pub struct View {
     /// [`REVOCATION_RETENTION`](leasehold_core::lock_event::REVOCATION_RETENTION).
     pub revoked: Option<LeaseId>,
     /// Its annotations that were read.
-    pub annotations: Vec<(AnnotationKind, Annotation)>,
+    pub annotations: Vec<(Slot, Annotation)>,
     /// The status of a latch. `None`: it has no record.
     pub latch: Option<LatchStatus>,
 }
@@ -114,10 +116,51 @@ impl View {
         }
     }
 
+    /// What the head of a record shows, with its first holder that has not ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Mismatch`] if the name is used otherwise.
+    pub(super) fn of_head(
+        key: Key,
+        head: &Head,
+        holder: Option<&Holder>,
+        parts: &Parts,
+        now: StoreTime,
+    ) -> Result<Self, Mismatch> {
+        let queue_length = match now < head.queue.until {
+            true => usize::try_from(head.queue.len).unwrap_or(usize::MAX),
+            false => 0,
+        };
+        let mut view = Self::of(key);
+        match (head.body, *parts == Parts::Latch) {
+            (Body::Latch(latch), is_latch) if now < latch.until => {
+                if !is_latch {
+                    return Err(Mismatch::Kind(Kind::Latch));
+                }
+                view.latch = Some(latch.status());
+            }
+            (Body::Leases(leases), true) if holder.is_some() || queue_length > 0 => {
+                return Err(Mismatch::Kind(Kind::Leases(leases.kind)));
+            }
+            (_, true) => {}
+            (_, false) => {
+                view.now = Some(now);
+                view.token = head.counter;
+                view.queue_length = queue_length;
+                view.holder = holder.map(|holder| HolderInfo::of(holder, now));
+                let revoked = head.revoked.filter(|(_, until)| now < *until);
+                view.revoked = revoked.map(|(lease, _)| lease);
+            }
+        }
+        Ok(view)
+    }
+
     /// The lease that holds the lock, and the time until it expires unless it is renewed.
     #[must_use]
     pub fn lease(&self) -> Option<(LeaseId, Duration)> {
         let holder = self.holder.as_ref();
+        let holder = holder.filter(|holder| !holder.is_reserved);
         holder.map(|holder| (holder.lease, holder.time_left))
     }
 
@@ -147,18 +190,32 @@ impl Page {
     }
 }
 
-/// A lease that holds a lock, or keeps it taken for its minimum hold: see [`LeaseId::is_min_hold`].
+/// A lease that holds a lock, or keeps it taken for its minimum hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HolderInfo {
     /// The lease.
     pub lease: LeaseId,
+    /// Whether it has been released, and keeps the lock taken for its minimum hold.
+    pub is_reserved: bool,
     /// The number of holds on it.
     pub count: u32,
     /// The time until it expires, unless it is renewed or released.
     pub time_left: Duration,
     /// The client that holds it. `None` if its client info is not written yet, or has expired.
     pub client: Option<ClientInfo>,
+}
+
+impl HolderInfo {
+    fn of(holder: &Holder, now: StoreTime) -> Self {
+        Self {
+            lease: holder.lease,
+            is_reserved: holder.is_reserved,
+            count: holder.count.get(),
+            time_left: Environment { now }.time_left(holder.end),
+            client: None,
+        }
+    }
 }
 
 /// A lease that waits for a lock in the queue of the store. The tasks of a client share one.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::election::VALUE_BYTES_MAX;
-use leasehold_core::{AnnotationKind, Cause, Leader, LeaderFilter, State, Token};
+use leasehold_core::{Cause, Leader, LeaderFilter, Slot, State, Token};
 
 use super::mutex::Mutex;
 #[cfg(doc)]
@@ -164,7 +164,7 @@ impl Election {
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let Mutex { driver, key, .. } = &self.mutex;
         driver.check_open(key)?;
-        let parts = Parts::Annotation(AnnotationKind::Value);
+        let parts = Parts::Annotation(Slot::Value);
         let view = driver.context.store.view(key, parts).await;
         let view = view.map_err(|error| driver.context.name_error(error, key))?;
         let holder = view.lease().map(|(lease, _)| lease);
@@ -176,11 +176,7 @@ impl Election {
     pub fn observe(&self) -> Leaders {
         let Mutex { driver, key, .. } = &self.mutex;
         Leaders {
-            observer: Observer::new(
-                Arc::clone(driver),
-                key.clone(),
-                Parts::State(AnnotationKind::Value),
-            ),
+            observer: Observer::new(Arc::clone(driver), key.clone(), Parts::State(Slot::Value)),
             filter: LeaderFilter::default(),
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::job::{self, KEEP_MAX, KEEP_MIN};
 use leasehold_core::{
-    Annotation, AnnotationKind, Completion, Due, JobSchedule, Slots, StoreTime, Ttl,
+    Annotation, Completion, Due, JobSchedule, Op, Outcome, Removal, Slot, Slots, StoreTime, Ttl,
 };
 
 pub use self::builder::JobBuilder;
@@ -55,7 +55,7 @@ use crate::{Error, ErrorKind, Guard, Result, config};
 #[derive(Clone, Debug)]
 pub struct Job {
     mutex: Mutex,
-    kind: AnnotationKind,
+    kind: Slot,
     /// `None`: it runs once for a key.
     schedule: Option<JobSchedule>,
     keep: Duration,
@@ -268,12 +268,10 @@ impl Job {
     /// Dropped, it may or may not have removed the record.
     pub async fn reset(&self) -> Result<bool> {
         let Mutex { driver, key, .. } = &self.mutex;
-        let removed = driver
-            .context
-            .store
-            .remove_annotation(key, &self.kind)
-            .await;
-        removed.map_err(|error| self.name_error(error))
+        let removal = Op::Remove(Removal::Note(self.kind.clone()));
+        let removed = driver.context.store.request(key, removal).await;
+        let removed = removed.map_err(|error| self.name_error(error))?;
+        Ok(removed == Outcome::Removed(true))
     }
 
     /// The same job for an owner.

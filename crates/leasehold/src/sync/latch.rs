@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::latch::{TTL_DEFAULT, TTL_MAX, TTL_MIN, check_count};
-use leasehold_core::{Arrival, ArrivalId, LatchCount, LatchStatus};
+use leasehold_core::latch::{TTL_DEFAULT, TTL_MAX, TTL_MIN};
+use leasehold_core::{ArrivalId, LatchCount, LatchStatus, Mismatch, Op, Outcome, Removal};
 
 use crate::driver::Driver;
 use crate::driver::observer::Observer;
-use crate::store::{Key, Parts, latch_refused, no_latch};
+use crate::store::{Key, Parts, mismatch, no_latch, unexpected};
 use crate::{Error, ErrorKind, Result, config};
 
 /// A count-down latch with a name, in the store of its client.
@@ -132,13 +132,15 @@ impl Latch {
             self.name_error(Error::new(ErrorKind::InvalidName, message))
         })?;
         self.driver.check_open(&self.key)?;
-        let arrival = Arrival {
+        let arrival = Op::Arrive {
             id,
             count: self.count,
-            ttl: self.ttl,
+            keep: self.ttl,
         };
-        let arrived = self.driver.context.store.arrive(&self.key, &arrival).await;
-        arrived.map_err(|error| self.name_error(error))
+        match self.request(arrival).await? {
+            Outcome::Arrived(status) => Ok(status),
+            other => Err(self.name_error(unexpected(&format!("{other:?}")))),
+        }
     }
 
     /// Waits until the latch is open, without a limit. It need not exist yet.
@@ -217,8 +219,13 @@ impl Latch {
     /// Dropped, it may or may not have removed the latch, now or later.
     pub async fn reset(&self) -> Result<bool> {
         self.driver.check_open(&self.key)?;
-        let removed = self.driver.context.store.reset_latch(&self.key).await;
-        removed.map_err(|error| self.name_error(error))
+        let removed = self.request(Op::Remove(Removal::Latch)).await?;
+        Ok(removed == Outcome::Removed(true))
+    }
+
+    async fn request(&self, op: Op) -> Result<Outcome> {
+        let outcome = self.driver.context.store.request(&self.key, op).await;
+        outcome.map_err(|error| self.name_error(error))
     }
 
     /// A latch without a record has no arrivals.
@@ -229,9 +236,11 @@ impl Latch {
                 count: self.count.get(),
             });
         };
-        let checked = check_count(status, self.count);
-        checked.map_err(|refusal| self.name_error(latch_refused(refusal)))?;
-        Ok(status)
+        let (stored, requested) = (status.count, self.count.get());
+        match stored == requested {
+            true => Ok(status),
+            false => Err(self.name_error(mismatch(Mismatch::Count { stored, requested }))),
+        }
     }
 
     fn name_error(&self, error: Error) -> Error {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use leasehold_core::lock_event::{self, LockEvent, LockState};
-use leasehold_core::{Annotation, AnnotationKind, LeaderFilter};
+use leasehold_core::{Annotation, LeaderFilter, Slot};
 
 use crate::Result;
 use crate::driver::Driver;
@@ -31,8 +31,8 @@ impl LockEvents {
         let observer = |kind| Observer::new(Arc::clone(driver), key.clone(), Parts::State(kind));
         let completions = driver.context.store.capabilities().completions;
         Self {
-            observer: observer(AnnotationKind::Value),
-            completions: completions.then(|| observer(AnnotationKind::Completion)),
+            observer: observer(Slot::Value),
+            completions: completions.then(|| observer(Slot::Period)),
             filter: LeaderFilter::default(),
             state: None,
             unobserved: false,

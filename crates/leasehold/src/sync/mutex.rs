@@ -5,7 +5,7 @@ mod settings;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Instant, Op, Outcome, OwnerId};
+use leasehold_core::{Instant, Op, Outcome, OwnerId, Whom};
 
 use super::lock_events::LockEvents;
 use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
@@ -340,14 +340,15 @@ impl Mutex {
         };
         let request = Request {
             key: self.key.clone(),
-            op: Op::Revoke,
+            op: Op::Revoke(Whom::All),
             durability: Durability::None,
         };
         match self.driver.batcher.submit(request).await {
             Reply::Applied {
-                outcome: Outcome::Revoked { lease },
+                outcome: Outcome::Revoked(leases),
                 ..
             } => {
+                let lease = leases.first().copied();
                 let known = before.filter(|info| Some(info.lease) == lease);
                 Ok(known.or_else(|| lease.map(|lease| LockInfo::of(self.name(), lease))))
             }

@@ -3,13 +3,13 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use leasehold::store::Store as _;
 use leasehold::{ErrorKind, Leadership};
-use leasehold_core::{Annotation, AnnotationKind, Name, Proclamation};
+use leasehold_core::{Annotation, Name, Proclamation, Slot};
 use tokio::time::timeout;
 
 use crate::faulty_store::FaultMode;
 use crate::harness::{Harness, SECOND, TTL, poll_once};
+use crate::readings::Beside as _;
 use crate::store_client::keyspace;
 
 const NAME: &str = "harness";
@@ -42,7 +42,7 @@ async fn apply_late(harness: &Harness, leadership: &Leadership, number: u64, val
     let key = keyspace("leasehold", "default").key(Name::parse(NAME).unwrap());
     let stored = harness
         .store
-        .annotate(&key, &AnnotationKind::Value, &annotation, TTL * 10);
+        .annotate(&key, &Slot::Value, &annotation, TTL * 10);
     stored.await.unwrap().unwrap();
 }
 

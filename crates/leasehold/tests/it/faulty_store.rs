@@ -6,10 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::store::{
-    Annotation, AnnotationKind, BoxFuture, ForwardingStore, Key, Loss, MemoryStore, Reply, Request,
-    Store,
-};
+use leasehold::store::{BoxFuture, ForwardingStore, MemoryStore, Reply, Request, Store};
 use leasehold::{Error, ErrorKind};
 
 /// How long the client waits for a reply.
@@ -94,27 +91,6 @@ impl ForwardingStore for FaultyStore {
                     unknown()
                 }
                 FaultMode::Silent => std::future::pending().await,
-            }
-        })
-    }
-
-    fn annotate<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-        annotation: &'a Annotation,
-        keep: Duration,
-    ) -> BoxFuture<'a, leasehold::Result<Result<(), Loss>>> {
-        let fault_mode = *self.fault_mode.lock().unwrap();
-        Box::pin(async move {
-            match fault_mode {
-                FaultMode::None => self.inner.annotate(key, kind, annotation, keep).await,
-                FaultMode::ReplyLost => {
-                    let _ = self.inner.annotate(key, kind, annotation, keep).await;
-                    Err(error("no reply"))
-                }
-                FaultMode::Silent => std::future::pending().await,
-                FaultMode::Unreachable | FaultMode::TimesOut => Err(error("unreachable")),
             }
         })
     }

@@ -3,12 +3,13 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use leasehold::store::{Annotation, AnnotationKind, Name, Store as _};
+use leasehold::store::{Annotation, Name, Slot};
 use leasehold::{ErrorKind, Job, JobGuard, JobLock};
 
 use crate::faulty_store::FaultMode;
 use crate::harness::{Harness, SECOND, TTL, poll_once};
 use crate::isolation::listeners::Metrics;
+use crate::readings::Beside as _;
 use crate::store_client::keyspace;
 
 fn job(harness: &Harness) -> Job {
@@ -84,7 +85,7 @@ async fn a_record_that_cannot_be_read_is_an_error_and_can_be_removed() {
         token: run.token(),
         text: "2 of a later version".into(),
     };
-    let kind = AnnotationKind::Completion;
+    let kind = Slot::Period;
     let stored = harness.store.annotate(&key, &kind, &annotation, TTL);
     stored.await.unwrap().unwrap();
     run.release().await.unwrap();

@@ -78,7 +78,7 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Cl
         }
         Fixture::Sqlite(directory) => {
             let file = Connection::open(directory.path().join("locks.db")).unwrap();
-            let query = "SELECT count(*) FROM waiters WHERE name = ?1";
+            let query = "SELECT count(*) FROM members WHERE name = ?1 AND place IS NOT NULL";
             let waiters = file.query_row(query, [key.name.as_str()], |row| row.get::<_, i64>(0));
             assert_eq!(waiters.unwrap(), 0);
         }

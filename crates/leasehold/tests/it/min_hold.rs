@@ -20,7 +20,6 @@ const DRIFT_MAX: Duration = Duration::from_millis(700);
 async fn remaining(harness: &Harness) -> Option<Duration> {
     let holder = harness.stranger().holder().await.unwrap()?;
     assert!(holder.min_hold, "{holder:?}");
-    assert_eq!(holder.lease.number, 0);
     assert!(harness.stranger().try_lock().await.unwrap().is_none());
     Some(holder.time_left)
 }

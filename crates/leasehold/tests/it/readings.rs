@@ -1,18 +1,20 @@
-//! Readings of a store in one piece each.
+//! Readings of a store in one piece each, and its notes and latches.
 
 use std::time::Duration;
 
 use leasehold::store::{
-    Changed, ClientInfo, Key, Keyspace, Page, Parts, Query, Store, View, WaiterInfo,
+    ArrivalId, Changed, ClientInfo, Key, Keyspace, LatchCount, Loss, NewNote, Op, Outcome, Page,
+    Parts, Query, Removal, Reply, Request, Store, View, WaiterInfo,
 };
 use leasehold::{Error, LeaseId};
-use leasehold_core::{Annotation, AnnotationKind, LatchStatus, StoreTime, Token};
+use leasehold_core::{Annotation, LatchStatus, Slot, StoreTime, Token};
 
 /// A lock that is held, and its waiters.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldLock {
     pub(crate) key: Key,
     pub(crate) lease: LeaseId,
+    pub(crate) is_reserved: bool,
     pub(crate) count: u32,
     pub(crate) time_left: Duration,
     pub(crate) token: Option<Token>,
@@ -37,6 +39,7 @@ impl HeldLock {
         Some(Self {
             key: view.key,
             lease: holder.lease,
+            is_reserved: holder.is_reserved,
             count: holder.count,
             time_left: holder.time_left,
             token: view.token,
@@ -56,14 +59,11 @@ pub(crate) trait Readings {
 
     async fn held(&self, space: &Keyspace) -> Result<Vec<HeldLock>, Error>;
 
-    async fn observe(&self, key: &Key, kind: &AnnotationKind) -> Result<Observation, Error>;
+    async fn observe(&self, key: &Key, kind: &Slot) -> Result<Observation, Error>;
 
     async fn watch_latch(&self, key: &Key) -> Result<Option<LatchStatus>, Error>;
 
-    async fn completions(
-        &self,
-        space: &Keyspace,
-    ) -> Result<Vec<(Key, AnnotationKind, Annotation)>, Error>;
+    async fn completions(&self, space: &Keyspace) -> Result<Vec<(Key, Slot, Annotation)>, Error>;
 }
 
 async fn name(
@@ -90,7 +90,7 @@ impl<S: Store + ?Sized> Readings for S {
         Ok(held.map(|held| held.expect("it is held")).collect())
     }
 
-    async fn observe(&self, key: &Key, kind: &AnnotationKind) -> Result<Observation, Error> {
+    async fn observe(&self, key: &Key, kind: &Slot) -> Result<Observation, Error> {
         let (view, changed) = name(self, key, Parts::State(kind.clone()), true).await?;
         Ok(Observation {
             now: view.now.expect("it was read"),
@@ -107,10 +107,7 @@ impl<S: Store + ?Sized> Readings for S {
         Ok(view.latch)
     }
 
-    async fn completions(
-        &self,
-        space: &Keyspace,
-    ) -> Result<Vec<(Key, AnnotationKind, Annotation)>, Error> {
+    async fn completions(&self, space: &Keyspace) -> Result<Vec<(Key, Slot, Annotation)>, Error> {
         let page = self.read(Query::Completions(space.clone())).await?;
         let views = page.views.into_iter().flat_map(|view| {
             let key = view.key;
@@ -118,5 +115,75 @@ impl<S: Store + ?Sized> Readings for S {
             annotations.map(move |(kind, annotation)| (key.clone(), kind, annotation))
         });
         Ok(views.collect())
+    }
+}
+
+/// An arrival at a latch.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) id: ArrivalId,
+    pub(crate) count: LatchCount,
+    pub(crate) ttl: Duration,
+}
+
+/// Operations on what a name has beside its lock.
+pub(crate) trait Beside {
+    async fn outcome(&self, key: &Key, op: Op) -> Result<Outcome, Error>;
+
+    /// The inner error is the state of the lock if the lease does not hold it.
+    async fn annotate(
+        &self,
+        key: &Key,
+        slot: &Slot,
+        annotation: &Annotation,
+        keep: Duration,
+    ) -> Result<Result<(), Loss>, Error> {
+        let note = NewNote {
+            slot: slot.clone(),
+            token: annotation.token,
+            number: 0,
+            text: annotation.text.clone(),
+            keep,
+        };
+        let lease = annotation.lease;
+        match self.outcome(key, Op::WriteNote { lease, note }).await? {
+            Outcome::Stored => Ok(Ok(())),
+            Outcome::Lost(loss) => Ok(Err(loss)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn remove_annotation(&self, key: &Key, slot: &Slot) -> Result<bool, Error> {
+        let removal = Op::Remove(Removal::Note(slot.clone()));
+        let removed = self.outcome(key, removal).await?;
+        Ok(removed == Outcome::Removed(true))
+    }
+
+    async fn arrive(&self, key: &Key, arrival: &Arrival) -> Result<LatchStatus, Error> {
+        let Arrival { id, count, ttl } = arrival.clone();
+        let arrival = Op::Arrive {
+            id,
+            count,
+            keep: ttl,
+        };
+        match self.outcome(key, arrival).await? {
+            Outcome::Arrived(status) => Ok(status),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn reset_latch(&self, key: &Key) -> Result<bool, Error> {
+        let removed = self.outcome(key, Op::Remove(Removal::Latch)).await?;
+        Ok(removed == Outcome::Removed(true))
+    }
+}
+
+impl<S: Store + ?Sized> Beside for S {
+    async fn outcome(&self, key: &Key, op: Op) -> Result<Outcome, Error> {
+        let request = Request::new(key.clone(), op);
+        match self.apply(vec![request]).await.remove(0) {
+            Reply::Applied { outcome, .. } => Ok(outcome),
+            Reply::Rejected(error) | Reply::Unknown(error) => Err(error),
+        }
     }
 }

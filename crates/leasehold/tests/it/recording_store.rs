@@ -144,7 +144,7 @@ impl RecordingStore {
         let batches = self.all_batches();
         let mut ops = batches.iter().flat_map(|batch| &batch.ops);
         let client = ops.find_map(|op| match op {
-            Op::Acquire { lease, .. } => Some(lease.client),
+            Op::Acquire(acquire) => Some(acquire.lease.client),
             _ => None,
         });
         client.unwrap()
@@ -179,7 +179,7 @@ impl RecordingStore {
         let at = {
             let mut recorded = self.recorded();
             recorded.batches.push(Batch {
-                ops: requests.iter().map(|request| request.op).collect(),
+                ops: requests.iter().map(|request| request.op.clone()).collect(),
                 outcomes: Vec::new(),
                 came: stamp(),
                 replied: u64::MAX,
@@ -189,7 +189,7 @@ impl RecordingStore {
         self.pass(Valve::ClosedBefore).await;
         let replies = self.inner.apply(requests).await;
         let outcomes = replies.iter().map(|reply| match reply {
-            Reply::Applied { outcome, .. } => Some(*outcome),
+            Reply::Applied { outcome, .. } => Some(outcome.clone()),
             Reply::Rejected(_) | Reply::Unknown(_) => None,
         });
         {
@@ -206,9 +206,9 @@ impl Batch {
     /// The leases that joined the queue.
     pub(crate) fn queued(&self) -> impl Iterator<Item = LeaseId> {
         let replied = self.ops.iter().zip(&self.outcomes);
-        replied.filter_map(|(op, outcome)| match (*op, *outcome) {
-            (Op::Acquire { lease, wait, .. }, Outcome::Refused { queue_position, .. }) => {
-                (wait || queue_position.is_some()).then_some(lease)
+        replied.filter_map(|(op, outcome)| match (op, outcome) {
+            (Op::Acquire(acquire), Outcome::Refused { queue_position, .. }) => {
+                (acquire.wait || queue_position.is_some()).then_some(acquire.lease)
             }
             _ => None,
         })
@@ -223,7 +223,10 @@ fn verb(op: &Op) -> &'static str {
         Op::Renew { .. } => "enter",
         Op::Release { rest: None, .. } => "release",
         Op::Release { .. } => "release_after",
-        Op::Revoke => "revoke",
+        Op::Revoke(_) => "revoke",
+        Op::WriteNote { .. } => "note",
+        Op::Remove(_) => "remove",
+        Op::Arrive { .. } => "arrive",
     }
 }
 

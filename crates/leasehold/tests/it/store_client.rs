@@ -9,8 +9,8 @@ use leasehold::store::{
     self, Event, EventScope, Key, Keyspace, Listener, OpenOptions, Reply, Request, Store,
 };
 use leasehold_core::{
-    ClientId, Grant, LeaseId, Loss, Name, Namespace, Notice, Op, Outcome, ScopeName, StoreTime,
-    TokenCount, Ttl,
+    Acquire, ClientId, Grant, LeaseId, Loss, Name, Namespace, Notice, Op, Outcome, ScopeName,
+    StoreTime, TokenCount, Ttl, Whom,
 };
 use leasehold_testkit::eventually_async;
 
@@ -55,37 +55,29 @@ fn full_ttl() -> Ttl {
 }
 
 pub(crate) fn acquire(name: &str, number: u64) -> Request {
-    let op = Op::Acquire {
-        lease: lease(number),
-        count: NonZeroU32::MIN,
-        ttl: full_ttl(),
-        tokens: TokenCount::MIN,
-        proposal: None,
-        wait: false,
-    };
-    Request::new(key(name), op)
+    let acquire = Acquire::mutex(lease(number), full_ttl());
+    Request::new(key(name), Op::Acquire(acquire))
 }
 
 /// An acquisition that joins the queue if it is refused.
 pub(crate) fn wait(name: &str, number: u64) -> Request {
     let mut request = acquire(name, number);
-    if let Op::Acquire { wait, .. } = &mut request.op {
-        *wait = true;
+    if let Op::Acquire(acquire) = &mut request.op {
+        acquire.wait = true;
     }
     request
 }
 
 /// An acquisition that reserves a block of tokens.
 pub(crate) fn block(mut request: Request, size: u32) -> Request {
-    if let Op::Acquire { tokens, .. } = &mut request.op {
-        *tokens = TokenCount::new(size).unwrap();
+    if let Op::Acquire(acquire) = &mut request.op {
+        acquire.tokens = TokenCount::new(size).unwrap();
     }
     request
 }
 
 pub(crate) fn renew(name: &str, number: u64) -> Request {
-    let (lease, ttl, count) = (lease(number), full_ttl(), None);
-    Request::new(key(name), Op::Renew { lease, ttl, count })
+    Request::new(key(name), Op::renew(lease(number), full_ttl()))
 }
 
 /// A renewal that sets the hold count.
@@ -95,18 +87,21 @@ pub(crate) fn enter(name: &str, number: u64, count: u32) -> Request {
 }
 
 pub(crate) fn release(name: &str, number: u64) -> Request {
-    let (lease, rest) = (lease(number), None);
-    Request::new(key(name), Op::Release { lease, rest })
+    Request::new(key(name), Op::release(lease(number)))
 }
 
 /// A release after which the lock stays taken for a ttl: see [`lasting`].
 pub(crate) fn release_after(name: &str, number: u64) -> Request {
-    let (lease, rest) = (lease(number), Some(full_ttl()));
-    Request::new(key(name), Op::Release { lease, rest })
+    let op = Op::Release {
+        lease: lease(number),
+        rest: Some(full_ttl()),
+        note: None,
+    };
+    Request::new(key(name), op)
 }
 
 pub(crate) fn revoke(name: &str) -> Request {
-    Request::new(key(name), Op::Revoke)
+    Request::new(key(name), Op::Revoke(Whom::All))
 }
 
 /// The same request in another keyspace.
@@ -117,12 +112,12 @@ pub(crate) fn within(space: &Keyspace, request: Request) -> Request {
 /// The same request with another ttl.
 pub(crate) fn lasting(mut request: Request, lease: Duration) -> Request {
     match &mut request.op {
-        Op::Acquire { ttl, .. }
+        Op::Acquire(Acquire { ttl, .. })
         | Op::Renew { ttl, .. }
         | Op::Release {
             rest: Some(ttl), ..
         } => *ttl = Ttl::checked(lease).unwrap(),
-        Op::Release { rest: None, .. } | Op::SetToken { .. } | Op::Revoke => {}
+        _ => {}
     }
     request
 }
@@ -176,7 +171,7 @@ pub(crate) async fn unknown(store: &dyn Store, request: Request) -> Error {
 /// Acquires a free lock. Returns the token.
 pub(crate) async fn granted(store: &dyn Store, request: Request) -> u64 {
     match applied(store, request.clone()).await {
-        Outcome::Granted { first } => first.get(),
+        Outcome::Granted { first, .. } => first.get(),
         other => panic!("{request:?}: {other:?}"),
     }
 }
@@ -199,7 +194,7 @@ pub(crate) async fn passes_on(holder: &StoreClient, waiter: &StoreClient, name: 
 /// The outcome in a reply, if the request was applied.
 pub(crate) fn outcome(reply: &Reply) -> Option<Outcome> {
     match reply {
-        Reply::Applied { outcome, .. } => Some(*outcome),
+        Reply::Applied { outcome, .. } => Some(outcome.clone()),
         Reply::Rejected(_) | Reply::Unknown(_) => None,
     }
 }
@@ -211,7 +206,7 @@ pub(crate) fn words(replies: &[Reply]) -> String {
             Outcome::Granted { .. } => "granted",
             Outcome::Refused { .. } => "refused",
             Outcome::Released => "released",
-            Outcome::Revoked { .. } => "revoked",
+            Outcome::Revoked(_) => "revoked",
             Outcome::Lost(_) => "lost",
             _ => "applied",
         },
@@ -317,11 +312,11 @@ impl StoreClient {
     /// The same request for a lease of this client.
     pub(crate) fn own(&self, mut request: Request) -> Request {
         match &mut request.op {
-            Op::Acquire { lease, .. }
+            Op::Acquire(Acquire { lease, .. })
             | Op::SetToken { lease, .. }
             | Op::Renew { lease, .. }
             | Op::Release { lease, .. } => lease.client = self.id,
-            Op::Revoke => {}
+            _ => {}
         }
         request
     }

@@ -39,7 +39,7 @@ impl Host {
     /// Expects a request, and returns the lease id that it names.
     pub(super) fn sends(&mut self, now: u64) -> LeaseId {
         match self.poll(now) {
-            AcquireAction::Acquire(Op::Acquire { lease, .. }) => lease,
+            AcquireAction::Acquire(Op::Acquire(request)) => request.lease,
             other => panic!("no request at {now} ms: {other:?}"),
         }
     }
@@ -110,6 +110,7 @@ impl Host {
             ttl: queue::acceptance(ttl()),
             first: token(first),
             now: store_time(granted),
+            run: None,
         };
         assert!(self.notice(AcquireNotice::Granted(grant), now));
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::latch::{ArrivalId, LatchCount};
+use crate::token::Token;
 
 pub(super) fn arrival(number: u32, count: u32) -> Op {
     Op::Arrive {
@@ -104,6 +105,20 @@ fn a_dead_waiter_that_was_passed_over_joins_again_at_the_end() {
     assert!(waiters.eq([3, 2]));
 }
 
+/// Something else has deleted them.
+#[test]
+fn waiters_whose_rows_are_lost_keep_nobody_back() {
+    let mut world = waited_for(1, 3);
+    world.rows.store(Changes {
+        head: None,
+        rows: vec![Change::Clear(Class::Waiters)],
+    });
+    assert_eq!(world.apply(&release(0)).outcome, Outcome::Released);
+    let request = acquire(lease(9), permits(1, 1), 100, false);
+    let outcome = world.apply(&Op::Acquire(request)).outcome;
+    assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
+}
+
 #[test]
 fn a_lease_in_its_minimum_hold_is_refused_and_does_not_wait() {
     let mut world = waited_for(1, 0);
@@ -137,7 +152,7 @@ fn a_counter_at_its_end_exhausts_a_request_behind_a_waiter() {
     world.apply(&request(2));
     let set = Op::SetToken {
         lease: lease(1),
-        first: crate::token::Token::MAX,
+        first: Token::MAX,
         tokens: NonZeroU32::MIN,
     };
     assert_eq!(world.apply(&set).outcome, Outcome::Stored);
@@ -190,6 +205,7 @@ fn all_waiters_for_a_completion_are_notified_in_the_step_that_writes_it() {
         }
         let note = NewNote {
             slot: Slot::Key(key("v1")),
+            token: Token::MAX,
             number: 1,
             text: "complete".into(),
             keep: Duration::from_secs(60),
@@ -229,6 +245,7 @@ fn a_completion_that_cannot_be_read_counts() {
     world.apply(&Op::Acquire(request.clone()));
     let note = NewNote {
         slot: Slot::Period,
+        token: Token::MAX,
         number: 1,
         text: "2 newer".into(),
         keep: Duration::from_secs(60),

@@ -1,7 +1,8 @@
 //! The rule on random histories, and a few by example.
 
-mod equality;
 mod examples;
+mod latch;
+mod mutex;
 mod parts;
 mod properties;
 
@@ -122,7 +123,7 @@ impl World {
     fn apply(&mut self, op: &Op) -> Applied {
         let environment = self.environment();
         let mut source = self.rows.source(|client| self.is_alive(client));
-        let applied = super::apply(&mut source, op, &environment).unwrap();
+        let Ok(applied) = super::apply(&mut source, op, &environment);
         self.rows.store(applied.changes.clone());
         applied
     }

@@ -1,8 +1,21 @@
 //! The rule on a source that has only the parts that were asked for.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 
 use super::*;
+use crate::latch::ArrivalId;
+
+/// A part that is not loaded.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Need {
+    Head,
+    Row(Part),
+    Holders,
+    WaiterFrom(u64),
+    WaitersBetween(u64, u64),
+    Reaches(ClientId),
+}
 
 /// A source that starts empty.
 struct Loaded<'a, S> {
@@ -10,44 +23,61 @@ struct Loaded<'a, S> {
     needs: BTreeSet<Need>,
 }
 
-impl<S: Source> Loaded<'_, S> {
-    fn check(&self, need: Need) -> Result<(), Stop> {
+impl<S> Loaded<'_, S> {
+    fn check(&self, need: Need) -> Result<(), Need> {
         match self.needs.contains(&need) {
             true => Ok(()),
-            false => Err(Stop::Missing(need)),
+            false => Err(need),
         }
     }
 }
 
-impl<S: Source> Source for Loaded<'_, S> {
-    fn head(&mut self) -> Result<Head, Stop> {
+impl<S: Source<Error = Infallible>> Source for Loaded<'_, S> {
+    type Error = Need;
+
+    fn head(&mut self) -> Result<Head, Need> {
         self.check(Need::Head)?;
-        self.whole.head()
+        Ok(self.whole.head().unwrap())
     }
 
-    fn row(&mut self, part: &Part) -> Result<Option<Row>, Stop> {
-        self.check(Need::Row(part.clone()))?;
-        self.whole.row(part)
+    fn holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, Need> {
+        self.check(Need::Row(Part::Holder(lease)))?;
+        Ok(self.whole.holder(lease).unwrap())
     }
 
-    fn holders(&mut self) -> Result<Vec<Holder>, Stop> {
+    fn waiter(&mut self, lease: LeaseId) -> Result<Option<Waiter>, Need> {
+        self.check(Need::Row(Part::Waiter(lease)))?;
+        Ok(self.whole.waiter(lease).unwrap())
+    }
+
+    fn has_arrived(&mut self, id: &ArrivalId) -> Result<bool, Need> {
+        self.check(Need::Row(Part::Arrival(id.clone())))?;
+        Ok(self.whole.has_arrived(id).unwrap())
+    }
+
+    fn note(&mut self, slot: &Slot) -> Result<Option<Note>, Need> {
+        self.check(Need::Row(Part::Note(slot.clone())))?;
+        Ok(self.whole.note(slot).unwrap())
+    }
+
+    fn holders(&mut self) -> Result<Vec<Holder>, Need> {
         self.check(Need::Holders)?;
-        self.whole.holders()
+        Ok(self.whole.holders().unwrap())
     }
 
-    fn waiter_from(&mut self, place: u64) -> Result<Option<Waiter>, Stop> {
+    fn waiter_from(&mut self, place: u64) -> Result<Option<Waiter>, Need> {
         self.check(Need::WaiterFrom(place))?;
-        self.whole.waiter_from(place)
+        Ok(self.whole.waiter_from(place).unwrap())
     }
 
-    fn waiters_between(&mut self, from: u64, to: u64) -> Result<u32, Stop> {
+    fn waiters_between(&mut self, from: u64, to: u64) -> Result<u32, Need> {
         self.check(Need::WaitersBetween(from, to))?;
-        self.whole.waiters_between(from, to)
+        Ok(self.whole.waiters_between(from, to).unwrap())
     }
 
-    fn reaches(&mut self, client: ClientId) -> Result<bool, Stop> {
+    fn reaches(&mut self, client: ClientId) -> Result<bool, Need> {
         self.check(Need::Reaches(client))?;
-        self.whole.reaches(client)
+        Ok(self.whole.reaches(client).unwrap())
     }
 }
 
@@ -61,8 +91,7 @@ pub(super) fn apply_in_parts(world: &World, op: &Op) -> (Applied, BTreeSet<Need>
     loop {
         match super::apply(&mut loaded, op, &world.environment()) {
             Ok(applied) => return (applied, loaded.needs),
-            Err(Stop::Missing(need)) => assert!(loaded.needs.insert(need)),
-            Err(stop) => panic!("{stop}"),
+            Err(need) => assert!(loaded.needs.insert(need)),
         }
     }
 }

@@ -141,6 +141,7 @@ impl History {
         let Some(job) = self.job else {
             return Some(NewNote {
                 slot: Slot::Value,
+                token: Token::MAX,
                 number: self.random.below(4),
                 text: "value".into(),
                 keep: Duration::from_micros(self.random.below(40_000)),
@@ -163,6 +164,7 @@ impl History {
         };
         self.random.one_in(2).then(|| NewNote {
             slot,
+            token: Token::MAX,
             number: 1,
             text: completion.to_text().into(),
             keep: Duration::from_secs(3_600),
@@ -395,13 +397,8 @@ fn job_key(lease: LeaseId) -> CompletionKey {
 
 fn lease_of(op: &Op) -> Option<LeaseId> {
     match op {
-        Op::Acquire(request) => Some(request.lease),
-        Op::Renew { lease, .. }
-        | Op::Release { lease, .. }
-        | Op::WriteNote { lease, .. }
-        | Op::SetToken { lease, .. }
-        | Op::Revoke(Whom::One(lease)) => Some(*lease),
-        Op::Revoke(Whom::All) | Op::Arrive { .. } | Op::Remove(_) => None,
+        Op::Revoke(Whom::One(lease)) => Some(*lease),
+        op => op.lease(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::Damaged;
 use super::{ABSENT, PLACES_END, VERSION};
 use crate::annotation::CompletionKey;
 use crate::escape::Extent;
@@ -13,7 +14,6 @@ use crate::latch::LatchCount;
 use crate::record::rows::{
     Body, Claim, Condition, End, Holder, Latch, LeaseKind, Leases, Note, QueueHead, Unless, Waiter,
 };
-use crate::record::source::Stop;
 use crate::time::{StoreTime, Ttl};
 use crate::token::Token;
 
@@ -21,7 +21,7 @@ use crate::token::Token;
 pub(super) struct TextReader<'a>(Option<&'a str>);
 
 impl<'a> TextReader<'a> {
-    pub(super) fn new(line: &'a str) -> Result<Self, Stop> {
+    pub(super) fn new(line: &'a str) -> Result<Self, Damaged> {
         let mut words = Self(Some(line));
         words.read("version", |word| (word == VERSION).then_some(()))?;
         Ok(words)
@@ -41,59 +41,59 @@ impl<'a> TextReader<'a> {
         &mut self,
         name: &'static str,
         read: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<T, Stop> {
-        self.next().and_then(read).ok_or(Stop::Damaged(name))
+    ) -> Result<T, Damaged> {
+        self.next().and_then(read).ok_or(Damaged(name))
     }
 
     fn optional<T>(
         &mut self,
         name: &'static str,
         read: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<Option<T>, Stop> {
+    ) -> Result<Option<T>, Damaged> {
         self.read(name, |word| match word {
             ABSENT => Some(None),
             word => read(word).map(Some),
         })
     }
 
-    fn number<T: FromStr>(&mut self, name: &'static str) -> Result<T, Stop> {
+    fn number<T: FromStr>(&mut self, name: &'static str) -> Result<T, Damaged> {
         self.read(name, number)
     }
 
-    pub(super) fn lease(&mut self) -> Result<LeaseId, Stop> {
+    pub(super) fn lease(&mut self) -> Result<LeaseId, Damaged> {
         self.read("lease", |word| word.parse().ok())
     }
 
-    pub(super) fn time(&mut self, name: &'static str) -> Result<StoreTime, Stop> {
+    pub(super) fn time(&mut self, name: &'static str) -> Result<StoreTime, Damaged> {
         self.read(name, time)
     }
 
-    fn place(&mut self) -> Result<u64, Stop> {
+    fn place(&mut self) -> Result<u64, Damaged> {
         self.read("place", |word| {
             number(word).filter(|place| *place < PLACES_END)
         })
     }
 
-    pub(super) fn counter(&mut self) -> Result<Option<Token>, Stop> {
+    pub(super) fn counter(&mut self) -> Result<Option<Token>, Damaged> {
         self.optional("counter", token)
     }
 
-    pub(super) fn body(&mut self) -> Result<Body, Stop> {
+    pub(super) fn body(&mut self) -> Result<Body, Damaged> {
         match self.next() {
             Some("free") => Ok(Body::Free),
             Some("mutex") => self.mutex().map(Body::Leases),
             Some("semaphore") => self.semaphore().map(Body::Leases),
             Some("latch") => self.latch().map(Body::Latch),
-            _ => Err(Stop::Damaged("kind")),
+            _ => Err(Damaged("kind")),
         }
     }
 
-    fn mutex(&mut self) -> Result<Leases, Stop> {
+    fn mutex(&mut self) -> Result<Leases, Damaged> {
         let mut leases = Leases::new(LeaseKind::Mutex, 1);
         if let Some(lease) = self.optional("lease", |word| word.parse().ok())? {
             let holder = self.holder(lease)?;
             if holder.weight != 1 {
-                return Err(Stop::Damaged("weight"));
+                return Err(Damaged("weight"));
             }
             leases.count(&holder);
             leases.sole = Some(holder);
@@ -101,7 +101,7 @@ impl<'a> TextReader<'a> {
         Ok(leases)
     }
 
-    fn semaphore(&mut self) -> Result<Leases, Stop> {
+    fn semaphore(&mut self) -> Result<Leases, Damaged> {
         let leases = Leases {
             limit: self.number("number of permits")?,
             used: self.number("number of used permits")?,
@@ -111,11 +111,11 @@ impl<'a> TextReader<'a> {
         // Permits without an end would never be free again.
         match (leases.used > 0) == leases.earliest.is_some() {
             true => Ok(leases),
-            false => Err(Stop::Damaged("earliest end")),
+            false => Err(Damaged("earliest end")),
         }
     }
 
-    fn latch(&mut self) -> Result<Latch, Stop> {
+    fn latch(&mut self) -> Result<Latch, Damaged> {
         let arrived = self.number("number of arrivals")?;
         Ok(Latch {
             arrived,
@@ -126,19 +126,19 @@ impl<'a> TextReader<'a> {
         })
     }
 
-    pub(super) fn queue(&mut self) -> Result<QueueHead, Stop> {
+    pub(super) fn queue(&mut self) -> Result<QueueHead, Damaged> {
         let queue = QueueHead {
             len: self.number("length of the queue")?,
             next_place: self.place()?,
             until: self.time("end of the queue")?,
         };
         match queue == QueueHead::default() {
-            true => Err(Stop::Damaged("queue")),
+            true => Err(Damaged("queue")),
             false => Ok(queue),
         }
     }
 
-    pub(super) fn holder(&mut self, lease: LeaseId) -> Result<Holder, Stop> {
+    pub(super) fn holder(&mut self, lease: LeaseId) -> Result<Holder, Damaged> {
         Ok(Holder {
             lease,
             is_reserved: self.read("state", |word| match word {
@@ -154,7 +154,7 @@ impl<'a> TextReader<'a> {
         })
     }
 
-    pub(super) fn waiter(&mut self, lease: LeaseId) -> Result<Waiter, Stop> {
+    pub(super) fn waiter(&mut self, lease: LeaseId) -> Result<Waiter, Damaged> {
         Ok(Waiter {
             lease,
             place: self.place()?,
@@ -165,18 +165,18 @@ impl<'a> TextReader<'a> {
         })
     }
 
-    fn claim(&mut self) -> Result<Claim, Stop> {
+    fn claim(&mut self) -> Result<Claim, Damaged> {
         match self.next() {
             Some("mutex") => Ok(Claim::Mutex),
             Some("permits") => Ok(Claim::Permits {
                 weight: self.number("weight")?,
                 limit: self.number("number of permits")?,
             }),
-            _ => Err(Stop::Damaged("claim")),
+            _ => Err(Damaged("claim")),
         }
     }
 
-    fn condition(&mut self) -> Result<Option<Condition>, Stop> {
+    fn condition(&mut self) -> Result<Option<Condition>, Damaged> {
         let Some(kind) = self.next() else {
             return Ok(None);
         };
@@ -198,7 +198,7 @@ impl<'a> TextReader<'a> {
                 },
                 asked,
             },
-            _ => return Err(Stop::Damaged("condition")),
+            _ => return Err(Damaged("condition")),
         };
         Ok(Some(Condition {
             unless,
@@ -206,7 +206,7 @@ impl<'a> TextReader<'a> {
         }))
     }
 
-    pub(super) fn note(&mut self) -> Result<Note, Stop> {
+    pub(super) fn note(&mut self) -> Result<Note, Damaged> {
         Ok(Note {
             lease: self.lease()?,
             token: self.read("token", token)?,
@@ -214,7 +214,7 @@ impl<'a> TextReader<'a> {
             until: self.time("end of the note")?,
             text: match self.0.take().and_then(|rest| Extent::Line.unescape(rest)) {
                 Some(text) => text.into(),
-                None => return Err(Stop::Damaged("text")),
+                None => return Err(Damaged("text")),
             },
         })
     }

@@ -323,7 +323,7 @@ fn an_error_names_the_damaged_word() {
         ("1 - free ", "last word"),
         ("1 - free revoked", "lease"),
     ] {
-        assert_eq!(Head::from_text(text), Err(Stop::Damaged(word)), "{text:?}");
+        assert_eq!(Head::from_text(text), Err(Damaged(word)), "{text:?}");
     }
     for (part, text, word) in [
         (0, "1 lost", "state"),
@@ -337,6 +337,6 @@ fn an_error_names_the_damaged_word() {
         (3, "1 07070707070707070707070707070707:1 1 1 1", "text"),
     ] {
         let read = Row::from_text(&parts()[part], text);
-        assert_eq!(read, Err(Stop::Damaged(word)), "{text:?}");
+        assert_eq!(read, Err(Damaged(word)), "{text:?}");
     }
 }

@@ -11,7 +11,7 @@ mod state;
 
 use std::fmt;
 
-use leasehold_core::mutex::Outcome;
+use leasehold_core::Outcome;
 
 pub(crate) use self::setup::{MinHolds, Mutation};
 use self::state::{CLIENTS, Client, Hold, Phase, State};

@@ -4,22 +4,20 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::min_hold::MinHold;
-use leasehold_core::mutex::{self, Op, Outcome, Record, RecordHolder};
-use leasehold_core::queue::{Queue, Waiter};
 use leasehold_core::time::{self, Instant, StoreTime, Ttl};
-use leasehold_core::token::TokenCount;
-use leasehold_core::{ClientId, LeaseId};
+use leasehold_core::{Acquire, ClientId, Environment, Holder, LeaseId, Op, Outcome, Rows, Whom};
 
 use super::setup::{MinHolds, Mutation};
 use super::state::{CLIENTS, Hold, Phase, State};
+use crate::model::core;
 
 /// The time of every clock. Only durations make a difference.
 const NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
 
-/// When the queue is dropped: never, because waiters repeat their requests.
-const QUEUE_UNTIL: StoreTime = StoreTime::from_micros(u64::MAX >> 12);
+/// When the waiters joined the queue, which is kept because they repeat their requests.
+const BEFORE: StoreTime = StoreTime::from_micros(NOW.as_micros() - 1);
 
-/// The lease of a client. No client has two, and none has the number of a minimum hold.
+/// The lease of a client. No client has two.
 pub(super) fn lease(at: usize) -> LeaseId {
     LeaseId {
         client: ClientId::from_random([at as u8; 16]),
@@ -40,22 +38,14 @@ impl MinHolds {
     }
 
     pub(super) fn acquire(&self, at: usize) -> Op {
-        Op::Acquire {
-            lease: lease(at),
-            count: NonZeroU32::MIN,
-            ttl: self.ttl(),
-            tokens: TokenCount::MIN,
-            proposal: None,
+        Op::Acquire(Acquire {
             wait: true,
-        }
+            ..Acquire::mutex(lease(at), self.ttl())
+        })
     }
 
     pub(super) fn renew(&self, at: usize) -> Op {
-        Op::Renew {
-            lease: lease(at),
-            ttl: self.ttl(),
-            count: None,
-        }
+        Op::renew(lease(at), self.ttl())
     }
 
     pub(super) fn enter(&self, at: usize) -> Op {
@@ -71,13 +61,14 @@ impl MinHolds {
         Op::Release {
             lease: lease(at),
             rest: (rest > 0).then(|| Ttl::remainder(self.tick * u32::from(rest))),
+            note: None,
         }
     }
 
     /// The store processes a request of a client.
     pub(super) fn apply(&self, state: &mut State, at: usize, op: &Op) -> Outcome {
-        let mut op = *op;
-        match (self.mutation, op) {
+        let mut op = op.clone();
+        match (self.mutation, &mut op) {
             (Some(Mutation::RenewalLengthens), Op::Renew { count: None, .. })
                 if state.hold == Hold::Min(at) =>
             {
@@ -94,14 +85,13 @@ impl MinHolds {
             (
                 Some(Mutation::ReleasesAny),
                 Op::Release {
-                    rest: Some(rest), ..
+                    lease,
+                    rest: Some(_),
+                    ..
                 },
             ) => {
                 if let Hold::Lease(holder) = state.hold {
-                    op = Op::Release {
-                        lease: lease(holder),
-                        rest: Some(rest),
-                    };
+                    *lease = self::lease(holder);
                 }
             }
             _ => {}
@@ -129,7 +119,7 @@ impl MinHolds {
     /// An operator frees the lock.
     pub(super) fn revoke(&self, state: &mut State) {
         let before = state.hold;
-        self.run(state, &Op::Revoke);
+        self.run(state, &Op::Revoke(Whom::All));
         (state.reserved, state.limit) = (0, 0);
         if let Hold::Lease(at) = before {
             state.clients[at].revoke();
@@ -137,42 +127,42 @@ impl MinHolds {
     }
 
     fn run(&self, state: &mut State, op: &Op) -> Outcome {
-        let holder = match state.hold {
-            Hold::None => None,
-            Hold::Lease(at) => Some(lease(at)),
-            Hold::Min(at) => Some(lease(at).client.min_hold_lease()),
-        };
-        let waiters = state.waiters().map(|at| Waiter {
-            lease: lease(at),
-            ttl: self.ttl(),
-            tokens: TokenCount::MIN,
-        });
-        let mut record = Record {
-            hold: holder.map(|lease| RecordHolder {
-                lease,
-                count: NonZeroU32::MIN,
-                expires_at: NOW.after_span(self.tick * u32::from(state.remaining)),
-            }),
-            queue: Queue::restored(waiters, QUEUE_UNTIL),
-            ..Record::default()
-        };
-        let outcome = mutex::apply(&mut record, op, NOW, |_| true);
+        let mut record = self.record(state);
+        let outcome = core::apply(&mut record, op, NOW);
         let before = state.hold;
-        let hold = record.holder(NOW);
-        state.hold = match hold.map(|hold| hold.lease) {
+        let held = core::holder(&record, NOW);
+        state.hold = match held {
             None => Hold::None,
-            Some(lease) if lease.is_min_hold() => Hold::Min(client(lease)),
-            Some(lease) => Hold::Lease(client(lease)),
+            Some((holder, _)) if holder.is_reserved => Hold::Min(client(holder.lease)),
+            Some((holder, _)) => Hold::Lease(client(holder.lease)),
         };
-        let time_left = hold.map_or(Duration::ZERO, |hold| NOW.until(hold.expires_at));
-        state.remaining = self.ticks(time_left);
-        state.wait(record.queue.waiters().map(|waiter| client(waiter.lease)));
+        state.remaining = self.ticks(held.map_or(Duration::ZERO, |(_, time_left)| time_left));
+        let waiters = record.waiters(&Environment { now: NOW });
+        state.wait(waiters.map(|waiter| client(waiter.lease)));
         if let Hold::Lease(at) = state.hold
             && before != state.hold
         {
             state.clients[at].since = 0;
         }
         outcome
+    }
+
+    fn record(&self, state: &State) -> Rows {
+        let holder = match state.hold {
+            // One that has ended, so that the waiters join the queue.
+            Hold::None => CLIENTS,
+            Hold::Lease(at) | Hold::Min(at) => at,
+        };
+        let end = NOW.after_span(self.tick * u32::from(state.remaining));
+        let holder = Holder {
+            is_reserved: matches!(state.hold, Hold::Min(_)),
+            ..core::held_by(lease(holder), end)
+        };
+        let mut record = Rows::held(holder, None);
+        for at in state.waiters() {
+            core::apply(&mut record, &self.acquire(at), BEFORE);
+        }
+        record
     }
 
     /// A duration in ticks, rounded up.

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold_core::mutex::{self, Loss, Op, Outcome, Record};
 use leasehold_core::quorum::{
     Decision, Observation, Round, RunId, Size, Step, Verdict, Vote, decide, quarantine,
 };
 use leasehold_core::time::{self, Instant, StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
+use leasehold_core::{Loss, Op, Outcome};
 
 use super::setup::{Admission, Deadline, Fault, Times};
 use super::state::{Acquire, Master, Renew, State};
@@ -33,17 +33,12 @@ impl<const N: usize> Times<N> {
             return None;
         }
         let holder = usize::from(master.hold).checked_sub(1);
-        let expires_at = NOW.after_span(self.tick * u32::from(master.remaining));
-        let mut record = Record {
-            hold: holder.map(|attempt| core::hold(attempt, expires_at)),
-            ..Record::default()
-        };
-        let outcome = mutex::apply(&mut record, op, NOW, |_| false);
+        let end = NOW.after_span(self.tick * u32::from(master.remaining));
+        let mut record = core::record(holder.map(core::lease), end);
+        let outcome = core::apply(&mut record, op, NOW);
         master.used |= matches!(outcome, Outcome::Granted { .. });
-        let hold = record.holder(NOW);
-        master.hold = hold.map_or(0, |hold| 1 + core::attempt(hold.lease));
-        let time_left = hold.map_or(Duration::ZERO, |hold| NOW.until(hold.expires_at));
-        master.remaining = self.ticks(time_left);
+        let (hold, time_left) = core::hold(&record, NOW);
+        (master.hold, master.remaining) = (hold, self.ticks(time_left));
         Some(outcome)
     }
 
@@ -142,7 +137,7 @@ impl<const N: usize> Times<N> {
         let mut round = Round::new(size, TokenCount::MIN, self.proposed.then_some(first));
         let mut step = Step::Wait;
         for master in (0..N).filter(|master| majority & 1 << master != 0) {
-            step = round.handle_reply(master, Some(Outcome::Granted { first }));
+            step = round.handle_reply(master, Some(&Outcome::Granted { first, run: None }));
         }
         let Step::Write { first, to } = step else {
             return step == Step::Won { first };
@@ -150,19 +145,14 @@ impl<const N: usize> Times<N> {
         let op = core::set_token(at, first);
         let mut steps = to.iter().map(|master| {
             let reply = self.apply(&mut state.masters[master], &op);
-            round.handle_token_reply(master, reply)
+            round.handle_token_reply(master, reply.as_ref())
         });
         steps.any(|step| matches!(step, Step::Won { .. }))
     }
 
     /// The reply of a master to a renewal.
     pub(super) fn renew(&self, master: &mut Master, at: usize) -> Option<Renew> {
-        let op = Op::Renew {
-            lease: core::lease(at),
-            ttl: self.ttl(),
-            count: None,
-        };
-        match self.apply(master, &op)? {
+        match self.apply(master, &Op::renew(core::lease(at), self.ttl()))? {
             Outcome::Kept => Some(Renew::Renewed),
             Outcome::Lost(Loss::Free) => Some(Renew::Lost),
             _ => None,
@@ -184,7 +174,7 @@ impl<const N: usize> Times<N> {
                 Renew::Renewed => Outcome::Kept,
                 _ => Outcome::Lost(Loss::Free),
             };
-            vote.handle_reply(*master, Some(reply))
+            vote.handle_reply(*master, Some(&reply))
         });
         let verdict = verdicts.find_map(|verdict| verdict)?;
         let lost = || vote.free().iter().fold(0, |all, master| all | 1 << master);

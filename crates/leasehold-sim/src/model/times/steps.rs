@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use leasehold_core::mutex::Outcome;
+use leasehold_core::Outcome;
 
 use super::rule::UNLIMITED;
 use super::setup::{Admission, Fault, Times};

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use leasehold_core::mutex::{Op, Outcome, Record};
 use leasehold_core::quorum::{
     self, AdmissionRecord, Decision, Masters, Observation, Round, RunId, Size, Step, decide,
     quarantine,
 };
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
+use leasehold_core::{Op, Outcome, Rows};
 
 use super::setup::{Mutation, Recovery, Tokens};
 use super::state::{Admission, Master, State, Write};
@@ -30,15 +30,11 @@ impl Master {
     ///
     /// The counter represents that of the record, the floor and the largest known token: a floor above the
     /// counter has the effect of that counter.
-    fn shipped(&self) -> (quorum::Master, Record) {
+    fn shipped(&self) -> (quorum::Master, Rows) {
         let last_token = core::token(self.counter);
-        let expires_at = NOW.after(TTL);
         let holder = usize::from(self.hold).checked_sub(1);
-        let record = Record {
-            hold: holder.map(|attempt| core::hold(attempt, expires_at)),
-            last_token,
-            ..Record::default()
-        };
+        let mut record = core::record(holder.map(core::lease), NOW.after(TTL));
+        record.raise_counter(last_token);
         let admission = Some(AdmissionRecord {
             run: RUNS[0],
             floor: last_token,
@@ -68,8 +64,8 @@ impl Master {
     pub(super) fn apply(&mut self, op: &Op) -> Option<Outcome> {
         let (mut master, mut record) = self.shipped();
         let outcome = master.apply(&mut record, op, NOW).ok()?;
-        self.hold = record.hold.map_or(0, |hold| 1 + core::attempt(hold.lease));
-        self.counter = core::counter(record.last_token);
+        (self.hold, _) = core::hold(&record, NOW);
+        self.counter = core::counter(record.head().counter);
         Some(outcome)
     }
 
@@ -82,7 +78,7 @@ impl Master {
     ) -> Option<u8> {
         let before = self.counter;
         let outcome = self.apply(&core::acquire(attempt, TTL, core::token(proposal)))?;
-        let Outcome::Granted { first } = outcome else {
+        let Outcome::Granted { first, .. } = outcome else {
             return None;
         };
         if mutation.is_some_and(Mutation::reads_before) {
@@ -151,8 +147,7 @@ impl<const N: usize> State<N> {
             if step != Step::Wait {
                 return None;
             }
-            let first = core::token(first)?;
-            step = round.handle_reply(master, Some(Outcome::Granted { first }));
+            step = round.handle_reply(master, Some(&granted(first)?));
         }
         if step == Step::Wait {
             step = round.end_proposal_wait();
@@ -175,15 +170,14 @@ impl<const N: usize> State<N> {
         let written = masters.filter(|(_, master)| master.cells[attempt].write != Write::None);
         for (nth, (index, _)) in written.enumerate() {
             let taken = nth + 1 < Self::majority();
-            let first = core::token(token - 1 - u8::from(taken))?;
-            round.handle_reply(index, Some(Outcome::Granted { first }));
+            round.handle_reply(index, Some(&granted(token - 1 - u8::from(taken))?));
         }
         round.end_proposal_wait();
         let first = core::token(token)?;
         let mut masters = self.masters.iter().enumerate();
         let won = masters.any(|(index, master)| {
             master.cells[attempt].write == Write::Stored
-                && round.handle_token_reply(index, Some(Outcome::Stored)) == Step::Won { first }
+                && round.handle_token_reply(index, Some(&Outcome::Stored)) == Step::Won { first }
         });
         won.then_some(())
     }
@@ -254,4 +248,10 @@ impl<const N: usize> State<N> {
             }
         }
     }
+}
+
+/// A grant with this token.
+fn granted(first: u8) -> Option<Outcome> {
+    let first = core::token(first)?;
+    Some(Outcome::Granted { first, run: None })
 }

@@ -1,17 +1,16 @@
 //! The rule that ships, and mutations around it.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::id::{ClientId, LeaseId};
-use leasehold_core::mutex::{self, Op, Outcome, Record, RecordHolder};
 use leasehold_core::time::{self, Instant, StoreTime, Ttl};
-use leasehold_core::token::TokenCount;
 use leasehold_core::watchdog::{Evidence, Terms};
+use leasehold_core::{Acquire, Op, Outcome};
 
 use super::Monitor;
 use super::setup::{DeathProof, INTERVAL, MAX_PAUSE, ReleaseCondition, Renewal, Restart, Setup};
 use super::state::{FREE, HOST, Kind, RIVAL, State, UNLIMITED};
+use crate::model::core;
 
 /// A tick.
 pub(super) const TICK: Duration = Duration::from_secs(1);
@@ -105,26 +104,24 @@ impl Setup {
         }
     }
 
+    /// The lease that holds the lock.
+    fn held(self, state: &State) -> Option<LeaseId> {
+        (state.holder != FREE).then(|| self.lease(state, state.holder))
+    }
+
     /// Applies an operation.
     fn apply(self, state: &mut State, op: &Op, of: u8) -> Outcome {
-        let hold = (state.holder != FREE).then(|| RecordHolder {
-            lease: self.lease(state, state.holder),
-            count: NonZeroU32::MIN,
-            expires_at: STORE_NOW.after_span(TICK * u32::from(state.remaining)),
-        });
-        let mut record = Record {
-            hold,
-            ..Record::default()
-        };
-        let outcome = mutex::apply(&mut record, op, STORE_NOW, |_| false);
-        match (hold, record.holder(STORE_NOW)) {
-            (_, None) => (state.holder, state.remaining) = (FREE, 0),
-            (before, Some(after)) => {
-                if before.is_none_or(|before| before.lease != after.lease) {
+        let before = self.held(state);
+        let end = STORE_NOW.after_span(TICK * u32::from(state.remaining));
+        let mut record = core::record(before, end);
+        let outcome = core::apply(&mut record, op, STORE_NOW);
+        match core::holder(&record, STORE_NOW) {
+            None => (state.holder, state.remaining) = (FREE, 0),
+            Some((after, time_left)) => {
+                if before != Some(after.lease) {
                     state.holder = of;
                 }
-                let remaining = STORE_NOW.until(after.expires_at).as_nanos();
-                state.remaining = remaining.div_ceil(TICK.as_nanos()) as u8;
+                state.remaining = time_left.as_nanos().div_ceil(TICK.as_nanos()) as u8;
             }
         }
         outcome
@@ -132,14 +129,7 @@ impl Setup {
 
     /// Acquires the lock. Returns whether it is granted.
     pub(super) fn acquire(self, state: &mut State, of: u8) -> bool {
-        let op = Op::Acquire {
-            lease: self.lease(state, of),
-            count: NonZeroU32::MIN,
-            ttl: self.ttl(),
-            tokens: TokenCount::MIN,
-            proposal: None,
-            wait: false,
-        };
+        let op = Op::Acquire(Acquire::mutex(self.lease(state, of), self.ttl()));
         let granted = matches!(self.apply(state, &op, of), Outcome::Granted { .. });
         if granted {
             // A reused id is granted the lock that it holds already.
@@ -150,22 +140,18 @@ impl Setup {
 
     /// Renews a lease. Returns whether it holds the lock.
     pub(super) fn renew(self, state: &mut State, of: u8) -> bool {
-        let op = Op::Renew {
-            lease: self.lease(state, of),
-            ttl: self.ttl(),
-            count: None,
-        };
+        let op = Op::renew(self.lease(state, of), self.ttl());
         self.apply(state, &op, of) == Outcome::Kept
     }
 
     pub(super) fn release(self, state: &mut State, of: u8) {
-        self.apply(state, &released(self.lease(state, of)), of);
+        self.apply(state, &Op::release(self.lease(state, of)), of);
     }
 
     /// Applies an action of a node, by the rule or a mutation. Returns whether the lease is renewed.
     pub(super) fn apply_action(self, state: &mut State, of: u8, kind: Kind) -> bool {
         let own = self.lease(state, of);
-        let held = (state.holder != FREE).then(|| self.lease(state, state.holder));
+        let held = self.held(state);
         match kind {
             Kind::Renew => {
                 let lease = match (self.renewal, held) {
@@ -175,8 +161,7 @@ impl Setup {
                     (Renewal::Anything, Some(held)) => held,
                     _ => own,
                 };
-                let (ttl, count) = (self.ttl(), None);
-                self.apply(state, &Op::Renew { lease, ttl, count }, of) == Outcome::Kept
+                self.apply(state, &Op::renew(lease, self.ttl()), of) == Outcome::Kept
             }
             Kind::Release => {
                 let lease = match (self.release_condition, held) {
@@ -184,13 +169,9 @@ impl Setup {
                     (ReleaseCondition::Nothing, Some(held)) => held,
                     _ => own,
                 };
-                self.apply(state, &released(lease), of);
+                self.apply(state, &Op::release(lease), of);
                 false
             }
         }
     }
-}
-
-fn released(lease: LeaseId) -> Op {
-    Op::Release { lease, rest: None }
 }

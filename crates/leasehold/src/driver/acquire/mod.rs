@@ -270,7 +270,7 @@ impl Contender {
                 outcome,
                 now: Some(now),
             } => {
-                let noted = match outcome {
+                let noted = match &outcome {
                     Outcome::Granted { .. } => None,
                     Outcome::Refused { queue_position, .. } => {
                         if queue_position.is_some() {

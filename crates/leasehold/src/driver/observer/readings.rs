@@ -321,8 +321,8 @@ impl NextChange {
             None => POLL_INTERVAL,
         };
         // The end of a lease is no push. A lease that was read an instant too early is read again.
-        let left = view.lease();
-        let left = left.map(|(_, time_left)| time_left + time::DRIFT_MIN);
+        let left = view.holder.as_ref().map(|holder| holder.time_left);
+        let left = left.map(|left| left + time::DRIFT_MIN);
         Self {
             changed,
             until: now.after(left.map_or(poll, |left| left.min(poll))),

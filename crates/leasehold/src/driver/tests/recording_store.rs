@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Instant, LeaseId, Op, TokenCount, Ttl};
+use leasehold_core::{Acquire, Instant, LeaseId, Op, Ttl};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
@@ -58,14 +57,8 @@ impl RecordingStore {
 
     /// Grants a lease at once, past the client.
     pub(super) fn grant(&self, held: &ActiveLease) {
-        let request = held.request(Op::Acquire {
-            lease: held.id,
-            count: NonZeroU32::MIN,
-            ttl: Ttl::remainder(Duration::from_secs(3_600)),
-            tokens: TokenCount::MIN,
-            proposal: None,
-            wait: false,
-        });
+        let ttl = Ttl::remainder(Duration::from_secs(3_600));
+        let request = held.request(Op::Acquire(Acquire::mutex(held.id, ttl)));
         let granted = shuttle::future::block_on(self.inner.apply(vec![request]));
         assert!(matches!(granted[..], [Reply::Applied { .. }]));
     }
@@ -123,7 +116,7 @@ impl RecordingStore {
     async fn apply_recorded(&self, batch: Vec<Request>) -> Vec<Reply> {
         let renewals: Vec<_> = batch
             .iter()
-            .filter_map(|request| renewed(request.op))
+            .filter_map(|request| renewed(&request.op))
             .collect();
         for lease in &renewals {
             let now = self.clock.now();
@@ -181,11 +174,11 @@ impl Drop for InFlight<'_> {
     }
 }
 
-fn renewed(op: Op) -> Option<LeaseId> {
+const fn renewed(op: &Op) -> Option<LeaseId> {
     match op {
         Op::Renew {
             lease, count: None, ..
-        } => Some(lease),
+        } => Some(*lease),
         _ => None,
     }
 }

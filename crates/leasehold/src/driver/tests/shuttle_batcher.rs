@@ -164,7 +164,7 @@ impl fmt::Display for NumberingStore {
 }
 
 fn number(request: &Request) -> u64 {
-    match request.op {
+    match &request.op {
         Op::Release { lease, .. } => lease.number,
         op => unreachable!("{op:?}"),
     }
@@ -202,7 +202,7 @@ impl World {
             client: ClientId::from_random([1; 16]),
             number: self.store.event(),
         };
-        Request::new(key(name), Op::Release { lease, rest: None })
+        Request::new(key(name), Op::release(lease))
     }
 
     /// An operation is in a queue now, or waits for its turn to be.

@@ -1,14 +1,15 @@
 //! Encodes requests as arguments of the scripts, and decodes their replies.
 
 use std::fmt::{Arguments, Display, Write as _};
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::{LeaseId, Loss, Op, Outcome, StoreTime, Token, TokenCount, Ttl};
+use leasehold_core::{Acquire, LeaseId, Loss, NewNote, Op, Outcome, StoreTime, Token, Ttl, Whom};
 use redis::{Cmd, RedisWrite, Value};
 
 use super::errors;
-use super::keys::{COUNTER_SUFFIX, QUEUE_SUFFIX, admission_key, record_bytes_max, record_key};
+use super::keys::{
+    COUNTER_SUFFIX, QUEUE_SUFFIX, admission_key, note_suffix, record_bytes_max, record_key,
+};
 use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 
@@ -86,7 +87,7 @@ pub(super) fn encode(verb: &str, script: &str, call: &RuleCall<'_>) -> Cmd {
         cmd.write_arg_fmt(admission_key(request.key.space.namespace()));
     }
     for request in requests {
-        encode_op(&mut cmd, &request.op, call.queued);
+        encode_op(&mut cmd, request, call.queued);
     }
     if !call.node.is_empty() {
         cmd.write_arg(call.node.as_bytes());
@@ -179,12 +180,16 @@ pub(super) fn decode(requests: &[Request], value: Value) -> Vec<Reply> {
 
 /// The replies if all operations were plain: the proposal is the token of each acquisition, or without one the time.
 fn all_plain(requests: &[Request], now: Option<StoreTime>) -> Vec<Reply> {
-    let outcome = |op: &Op| match *op {
-        Op::Acquire { count, tokens, .. } if is_plain(count, tokens) => {
-            let first = op.proposal().or(Token::new(now?.as_micros()))?;
-            Some(Outcome::Granted { first })
+    let outcome = |op: &Op| match op {
+        Op::Acquire(request) if is_plain(request) => {
+            let first = request.proposal.or(Token::new(now?.as_micros()))?;
+            Some(Outcome::Granted { first, run: None })
         }
-        Op::Release { rest: None, .. } => Some(Outcome::Released),
+        Op::Release {
+            rest: None,
+            note: None,
+            ..
+        } => Some(Outcome::Released),
         _ => None,
     };
     let reply = |request: &Request| match outcome(&request.op) {
@@ -195,8 +200,8 @@ fn all_plain(requests: &[Request], now: Option<StoreTime>) -> Vec<Reply> {
 }
 
 /// Whether an acquisition is for one hold and one token.
-fn is_plain(count: NonZeroU32, tokens: TokenCount) -> bool {
-    (count.get(), tokens.get()) == (1, 1)
+fn is_plain(request: &Acquire) -> bool {
+    (request.count.get(), request.tokens.get()) == (1, 1)
 }
 
 /// A renewal of a batch: its position there, its record and its lease.
@@ -258,24 +263,25 @@ fn size(key: &Key) -> usize {
     KEYS_EACH * record_bytes_max(key) + suffixes + ARGS_BYTES
 }
 
-fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
+fn encode_op(cmd: &mut Cmd, request: &Request, queued: bool) {
+    let op = &request.op;
     let mut args = |verb: Arguments<'_>, lease: &dyn Display, ttl: &dyn Display| {
         cmd.write_arg_fmt(verb);
         cmd.write_arg_fmt(lease);
         cmd.write_arg_fmt(ttl);
     };
     match op {
-        Op::Acquire {
-            lease,
-            count,
-            ttl,
-            tokens,
-            wait,
-            ..
-        } => {
-            let verb = if *wait && queued { "queue" } else { "acquire" };
-            let ttl = ttl.as_millis();
-            match (op.proposal(), is_plain(*count, *tokens)) {
+        Op::Acquire(acquire) => {
+            let Acquire {
+                lease,
+                count,
+                tokens,
+                ..
+            } = acquire;
+            let waits = acquire.wait && queued;
+            let verb = if waits { "queue" } else { "acquire" };
+            let ttl = acquire.ttl.as_millis();
+            match (acquire.proposal, is_plain(acquire)) {
                 (None, true) => args(format_args!("{verb}"), lease, &ttl),
                 (None, false) => args(format_args!("{verb} {tokens} {count}"), lease, &ttl),
                 (Some(proposal), true) => {
@@ -297,15 +303,53 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
             Some(count) => args(format_args!("enter {count}"), lease, &ttl.as_millis()),
             None => args(format_args!("renew"), lease, &ttl.as_millis()),
         },
-        Op::Release { lease, rest } => match rest {
+        Op::Release {
+            lease,
+            rest,
+            note: Some(note),
+        } => {
+            args(format_args!("complete"), lease, &keep_millis(note.keep));
+            write_note(cmd, *lease, note);
+            match rest {
+                Some(rest) => cmd.write_arg_fmt(rest.as_millis()),
+                None => cmd.write_arg(b""),
+            }
+        }
+        Op::Release { lease, rest, .. } => match rest {
             Some(rest) => args(format_args!("release_after"), lease, &rest.as_millis()),
             None => {
                 cmd.write_arg(b"release");
                 cmd.write_arg_fmt(lease);
             }
         },
-        Op::Revoke => args(format_args!("revoke"), &"", &""),
+        Op::WriteNote { lease, note } => {
+            args(format_args!("note"), lease, &keep_millis(note.keep));
+            write_note(cmd, *lease, note);
+        }
+        Op::Revoke(Whom::One(lease)) => args(format_args!("revoke"), lease, &""),
+        Op::Revoke(Whom::All) => args(format_args!("revoke"), &"", &""),
+        // The rest is not applied by this script.
+        Op::Revoke(Whom::Nobody) | Op::Arrive { .. } | Op::Remove(_) => {
+            args(format_args!("continue"), &"", &"");
+        }
     }
+}
+
+fn write_note(cmd: &mut Cmd, lease: LeaseId, note: &NewNote) {
+    let NewNote {
+        token,
+        number,
+        text,
+        ..
+    } = note;
+    cmd.write_arg_fmt(note_suffix(&note.slot));
+    cmd.write_arg_fmt(format_args!("{lease} {token} {number} {text}"));
+}
+
+/// The time for which a note or a latch is kept in ms. Servers add it to their time in a number of 64 bits.
+pub(super) fn keep_millis(keep: Duration) -> u128 {
+    const KEEP_MAX: u128 = 1 << 53;
+    keep.as_micros().div_ceil(1_000).clamp(1, KEEP_MAX)
 }
 
 /// The outcome of an operation by its code and value. `None` if they do not match it.
@@ -315,25 +359,25 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
         _ => None,
     };
     match (code, op) {
-        (GRANTED, Op::Acquire { .. }) => {
+        (GRANTED, Op::Acquire(_)) => {
             let first = Token::new(u64::try_from(number()?).ok()?)?;
-            Some(Outcome::Granted { first })
+            Some(Outcome::Granted { first, run: None })
         }
-        (REFUSED, Op::Acquire { wait, .. }) => match value {
+        (REFUSED, Op::Acquire(Acquire { wait, .. })) => match value {
             Value::Int(millis) => Some(Outcome::Refused {
-                time_left: time_left(*millis),
+                time_left: refused_for(*millis),
                 queue_position: None,
             }),
             Value::Array(pair) if *wait => match pair.as_slice() {
                 [Value::Int(millis), Value::Int(place)] => Some(Outcome::Refused {
-                    time_left: time_left(*millis),
+                    time_left: refused_for(*millis),
                     queue_position: Some(u32::try_from(*place).ok()?),
                 }),
                 _ => None,
             },
             _ => None,
         },
-        (EXHAUSTED, Op::Acquire { .. }) => Some(Outcome::Exhausted),
+        (EXHAUSTED, Op::Acquire(_)) => Some(Outcome::Exhausted),
         (RENEWED, Op::Renew { count: None, .. }) => Some(Outcome::Kept),
         (
             RELEASED,
@@ -342,21 +386,27 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
             },
         ) if number() == Some(count.get().into()) => Some(Outcome::Kept),
         (RELEASED, Op::Release { .. }) if number() == Some(0) => Some(Outcome::Released),
-        (STORED, Op::SetToken { .. }) => Some(Outcome::Stored),
-        (OUTDATED, Op::SetToken { .. }) => Some(Outcome::Outdated),
+        (STORED, Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Stored),
+        (OUTDATED, Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Outdated),
         (EXHAUSTED, Op::SetToken { .. }) => Some(Outcome::Exhausted),
-        (LOST, Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. }) => {
-            Some(Outcome::Lost(match number()? {
-                0 => Loss::Free,
-                _ => Loss::TakenOver,
-            }))
-        }
-        (REVOKED, Op::Revoke) => {
+        (
+            LOST,
+            Op::SetToken { .. } | Op::WriteNote { .. } | Op::Renew { .. } | Op::Release { .. },
+        ) => Some(Outcome::Lost(match number()? {
+            0 => Loss::Free,
+            _ => Loss::TakenOver,
+        })),
+        (REVOKED, Op::Revoke(_)) => {
             let lease = text(value).and_then(|lease| lease.parse::<LeaseId>().ok());
-            Some(Outcome::Revoked { lease })
+            Some(Outcome::Revoked(lease.into_iter().collect()))
         }
         _ => None,
     }
+}
+
+/// The time left of the holder of a lock that was refused. 0: it is free for others that wait.
+fn refused_for(millis: i64) -> Option<Duration> {
+    (millis != 0).then(|| time_left(millis))
 }
 
 /// The time to live of a lease as the server reports it in ms, which is negative for a key without expiry.

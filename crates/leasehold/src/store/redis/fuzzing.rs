@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use leasehold_core::{AnnotationKind, ClientId, Name, Op, Outcome, Token, TokenCount, Ttl};
+use leasehold_core::{Acquire, ClientId, Name, Op, Outcome, Slot, Token, TokenCount, Ttl, Whom};
 use redis::{PushInfo, Value};
 
 use super::address::Address;
@@ -78,7 +78,7 @@ fn check_reply(choice: u8, value: Value) {
     }
     check_slots(&value);
     if let Value::Array(values) = value {
-        let kind = AnnotationKind::Value;
+        let kind = Slot::Value;
         for parts in [
             Parts::Lease,
             Parts::Waiters,
@@ -168,21 +168,13 @@ const WAIT: u8 = 0x40;
 fn requests(choice: u8) -> Vec<Request> {
     let (lease, ttl) = (fixture::lease(1), Ttl::MAX);
     let ops = [
-        Op::Acquire {
-            lease,
-            count: NonZeroU32::MIN,
-            ttl,
-            tokens: TokenCount::MIN,
-            proposal: None,
+        Op::Acquire(Acquire {
             wait: choice & WAIT != 0,
-        },
-        Op::Renew {
-            lease,
-            ttl,
-            count: None,
-        },
-        Op::Release { lease, rest: None },
-        Op::Revoke,
+            ..Acquire::mutex(lease, ttl)
+        }),
+        Op::renew(lease, ttl),
+        Op::release(lease),
+        Op::Revoke(Whom::All),
         Op::Renew {
             lease,
             ttl,
@@ -196,11 +188,12 @@ fn requests(choice: u8) -> Vec<Request> {
         Op::Release {
             lease,
             rest: Some(ttl),
+            note: None,
         },
     ];
     let first = usize::from(choice >> 2);
     let count = usize::from(choice & 3) + 1;
-    let ops = (first..first + count).map(|at| ops[at % ops.len()]);
+    let ops = (first..first + count).map(|at| ops[at % ops.len()].clone());
     ops.map(|op| Request::new(fixture::key("n"), op)).collect()
 }
 
@@ -208,14 +201,14 @@ fn requests(choice: u8) -> Vec<Request> {
 fn fits(op: &Op, outcome: &Outcome) -> bool {
     match (op, outcome) {
         (Op::Acquire { .. }, Outcome::Refused { time_left, .. }) => {
-            *time_left <= Duration::from_secs(86_400)
+            time_left.is_none_or(|left| left <= Duration::from_secs(86_400))
         }
         (Op::Acquire { .. }, Outcome::Granted { .. } | Outcome::Exhausted)
         | (Op::Renew { .. }, Outcome::Kept)
         | (Op::Release { .. }, Outcome::Released)
         | (Op::SetToken { .. }, Outcome::Stored | Outcome::Outdated | Outcome::Exhausted)
         | (Op::Renew { .. } | Op::Release { .. } | Op::SetToken { .. }, Outcome::Lost(_))
-        | (Op::Revoke, Outcome::Revoked { .. }) => true,
+        | (Op::Revoke(_), Outcome::Revoked(_)) => true,
         _ => false,
     }
 }

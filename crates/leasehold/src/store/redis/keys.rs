@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use leasehold_core::{AnnotationKind, ClientId, CompletionKey, Name, Namespace, ScopeName};
+use leasehold_core::{ClientId, CompletionKey, Name, Namespace, ScopeName, Slot};
 
 use super::slots;
 use crate::store::api::{Key, Keyspace};
@@ -39,14 +39,16 @@ pub(super) fn queue_key(key: &Key) -> impl Display {
 }
 
 /// An annotation of a name: the same and `:value`, `:completion` or `:completion:<key>`.
-pub(super) fn annotation_key(key: &Key, kind: &AnnotationKind) -> impl Display {
-    Written(move |f: &mut Formatter<'_>| {
-        record_key(key).fmt(f)?;
-        match kind {
-            AnnotationKind::Value => f.write_str(VALUE_SUFFIX),
-            AnnotationKind::Completion => f.write_str(COMPLETION_SUFFIX),
-            AnnotationKind::KeyCompletion(key) => write!(f, "{COMPLETION_SUFFIX}:{key}"),
-        }
+pub(super) fn annotation_key(key: &Key, kind: &Slot) -> impl Display {
+    Written(move |f: &mut Formatter<'_>| write!(f, "{}{}", record_key(key), note_suffix(kind)))
+}
+
+/// What the key of a note has behind that of the record.
+pub(super) fn note_suffix(slot: &Slot) -> impl Display {
+    Written(move |f: &mut Formatter<'_>| match slot {
+        Slot::Value => f.write_str(VALUE_SUFFIX),
+        Slot::Period => f.write_str(COMPLETION_SUFFIX),
+        Slot::Key(key) => write!(f, "{COMPLETION_SUFFIX}:{key}"),
     })
 }
 
@@ -140,12 +142,12 @@ pub(super) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
 }
 
 /// The name and the kind in a key that matched [`completion_pattern`]. `None` if the key is not ours.
-pub(super) fn parse_completion(space: &Keyspace, key: &[u8]) -> Option<(Name, AnnotationKind)> {
+pub(super) fn parse_completion(space: &Keyspace, key: &[u8]) -> Option<(Name, Slot)> {
     let (record, suffix) = split_record(str::from_utf8(key).ok()?)?;
     let name = parse_record(space, record.as_bytes())?;
     let kind = match suffix.strip_prefix(COMPLETION_SUFFIX)? {
-        "" => AnnotationKind::Completion,
-        rest => AnnotationKind::KeyCompletion(CompletionKey::parse(rest.strip_prefix(':')?).ok()?),
+        "" => Slot::Period,
+        rest => Slot::Key(CompletionKey::parse(rest.strip_prefix(':')?).ok()?),
     };
     Some((name, kind))
 }
@@ -224,8 +226,7 @@ mod tests {
 
     #[test]
     fn the_key_of_an_annotation_names_its_kind() {
-        let completion =
-            |key: &str| AnnotationKind::KeyCompletion(CompletionKey::parse(key).unwrap());
+        let completion = |key: &str| Slot::Key(CompletionKey::parse(key).unwrap());
         let keys = [
             "v1",
             ":completion",
@@ -236,7 +237,7 @@ mod tests {
             "昼 夜",
         ];
         let kinds = keys.map(completion).into_iter();
-        let kinds: Vec<_> = kinds.chain([AnnotationKind::Completion]).collect();
+        let kinds: Vec<_> = kinds.chain([Slot::Period]).collect();
         for namespace in ["app", "app@64"] {
             let space = fixture::space(namespace, "t");
             for name in ["a", "a:completion", ":value", "*?[x]\\", "昼"] {
@@ -252,7 +253,7 @@ mod tests {
                     let other = fixture::space(namespace, "u");
                     assert_eq!(parse_completion(&other, text.as_bytes()), None, "{text}");
                 }
-                let value = annotation_key(&key, &AnnotationKind::Value).to_string();
+                let value = annotation_key(&key, &Slot::Value).to_string();
                 for other in [
                     record_key(&key).to_string(),
                     value,

@@ -1,57 +1,58 @@
 //! Count-down latches: lists in the keys of records.
 
-use leasehold_core::{Arrival, LatchRefusal, LatchStatus};
+use std::time::Duration;
+
+use leasehold_core::record::{Kind, LeaseKind};
+use leasehold_core::{ArrivalId, LatchCount, LatchStatus, Mismatch, Outcome};
 use redis::{Cmd, RedisWrite as _, Value};
 
 use super::codec;
 use super::errors;
-use super::keys::record_key;
+use super::keys::{queue_key, record_key};
 use super::latch_status;
 use super::reader::{Reader, Unreadable, checked, command};
-use crate::store::api::{Key, latch_refused};
+use crate::store::api::{Key, mismatch};
 use crate::{Error, Result};
 
 /// The script that counts arrivals and removes latches.
-pub(super) const LATCH: &str = include_str!("scripts/latch.lua");
+const LATCH: &str = include_str!("scripts/latch.lua");
 
-/// The longest time for which a latch is kept in ms: servers add it to their time in a number of 64 bits.
-const TTL_MAX: u128 = 1 << 53;
+const USED_AS_LOCK: Mismatch = Mismatch::Kind(Kind::Leases(LeaseKind::Mutex));
 
-/// What a call of [`LATCH`] does. `None` removes the latch.
-pub(super) type Call<'a> = (&'a Key, Option<&'a Arrival>);
-
-/// A call of [`LATCH`].
-pub(super) fn encode(verb: &str, script: &str, (key, arrival): &Call<'_>) -> Cmd {
+/// A call of [`LATCH`] for an arrival, with its id, the count and the time for which the latch is kept; or, without one,
+/// to remove the latch.
+pub(super) fn encode(key: &Key, arrival: Option<(&ArrivalId, LatchCount, Duration)>) -> Cmd {
     let mut cmd = Cmd::new();
-    cmd.arg(verb).arg(script).arg(1);
+    cmd.arg("EVAL").arg(LATCH).arg(2);
     cmd.write_arg_fmt(record_key(key));
-    if let Some(Arrival { id, count, ttl }) = arrival {
+    cmd.write_arg_fmt(queue_key(key));
+    if let Some((id, count, keep)) = arrival {
         cmd.write_arg_fmt(id);
         cmd.write_arg_fmt(count);
-        cmd.write_arg_fmt(ttl.as_micros().div_ceil(1_000).clamp(1, TTL_MAX));
+        cmd.write_arg_fmt(codec::keep_millis(keep));
     }
     cmd
 }
 
-/// The result of an arrival.
-pub(super) fn arrived(arrival: &Arrival, reply: &Value) -> Result<LatchStatus> {
+/// The outcome of an arrival.
+pub(super) fn arrived(count: LatchCount, reply: &Value) -> Result<Outcome> {
     match numbers(reply).as_deref() {
-        Some([0, arrived, count]) => Ok(LatchStatus {
+        Some([0, arrived, count]) => Ok(Outcome::Arrived(LatchStatus {
             arrived: *arrived,
             count: *count,
-        }),
-        Some([1, stored]) => Err(latch_refused(LatchRefusal::Count {
+        })),
+        Some([1, stored]) => Err(mismatch(Mismatch::Count {
             stored: *stored,
-            requested: arrival.count.get(),
+            requested: count.get(),
         })),
         _ => Err(failure(reply)),
     }
 }
 
-/// The result of a removal: whether there was a latch.
-pub(super) fn removed(reply: &Value) -> Result<bool> {
+/// The outcome of a removal.
+pub(super) fn removed(reply: &Value) -> Result<Outcome> {
     match numbers(reply).as_deref() {
-        Some([0, removed]) => Ok(*removed > 0),
+        Some([0, removed]) => Ok(Outcome::Removed(*removed > 0)),
         _ => Err(failure(reply)),
     }
 }
@@ -70,7 +71,7 @@ fn numbers(reply: &Value) -> Option<Vec<u32>> {
 fn failure(reply: &Value) -> Error {
     match reply {
         Value::ServerError(error) => errors::call(error).0,
-        reply if numbers(reply).as_deref() == Some(&[2]) => latch_refused(LatchRefusal::Lock),
+        reply if numbers(reply).as_deref() == Some(&[2]) => mismatch(USED_AS_LOCK),
         reply => codec::failed(reply).unwrap_or_else(errors::invalid_reply),
     }
 }
@@ -92,7 +93,7 @@ pub(super) async fn wrong_type(reader: &impl Reader, key: &Key) -> Error {
     let record = record_key(key).to_string();
     let read = reader.fetch(vec![command("GET", record.clone())]).await;
     match read.as_deref() {
-        Ok([value]) if codec::record(value).is_some() => latch_refused(LatchRefusal::Lock),
+        Ok([value]) if codec::record(value).is_some() => mismatch(USED_AS_LOCK),
         Ok(_) => errors::foreign_value(&record),
         Err(error) => error.clone(),
     }

@@ -13,14 +13,15 @@
 //! * `replicas` waits for acknowledgements of replicas.
 //! * `read` reads the state of names and clients over a `reader`, and the `observers` are notified of their changes;
 //!   `client_info` stores the description of a client.
-//! * `latches` counts arrivals at latches, `latch_status` parses their status.
-//! * `annotations` stores texts of holders.
+//! * `beside` applies operations that are not of a lock: `latches` counts arrivals at latches, `latch_status` parses their
+//!   status. `annotations` reads the texts of holders.
 //! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
 //! * `diagnose` collects facts for [`doctor`](crate::doctor).
 //! * `errors` describes the errors of a server.
 
 pub(super) mod address;
 mod annotations;
+mod beside;
 mod client_info;
 mod cluster;
 mod codec;
@@ -51,14 +52,14 @@ mod subscriptions;
 mod target;
 mod tracking;
 
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use std::{fmt, iter};
 
-use leasehold_core::{Annotation, AnnotationKind, Arrival, ClientId, LatchStatus, Loss};
-use redis::{Value, cmd};
+use leasehold_core::ClientId;
+use redis::cmd;
 
-use self::annotations::{ANNOTATE, Storing};
+use self::beside::is_of_rule;
 use self::client_info::{REGISTER, Registration, registered};
 pub(super) use self::cluster::ClusterStore;
 use self::connect::Role;
@@ -67,7 +68,6 @@ use self::deployment::Deployment;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
 use self::keys::client_key;
-use self::latches::LATCH;
 pub use self::redis_address::RedisAddress;
 use self::replicas::{Replicas, Waits};
 use self::script::{RuleScripts, Script, continue_passing, notify_local};
@@ -75,11 +75,11 @@ use self::session::Session;
 use self::target::Target;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Key, Keyspace, Listener, Page, Query, Reply, Request,
-    Store, WakeupMode,
+    BoxFuture, Capabilities, ClientInfo, Keyspace, Listener, Page, Query, Reply, Request, Store,
+    WakeupMode,
 };
 use crate::store::options::OpenOptions;
-use crate::{Durability, Error, ErrorKind, Result};
+use crate::{Durability, ErrorKind, Result};
 
 /// How many calls a client has in flight at once: the server processes some while the client processes the replies to
 /// another one. With more, each call has fewer operations, and an operation costs more of the server's time.
@@ -95,8 +95,6 @@ pub struct RedisStore {
     replicas: Replicas,
     rule: RuleScripts,
     register: Script,
-    annotate: Script,
-    latch: Script,
     /// Inspects and admits the server, if it is one of many masters.
     master: Option<Script>,
 }
@@ -132,8 +130,6 @@ impl RedisStore {
             manager,
             rule: RuleScripts::new(master.is_some()),
             register: Script::new(REGISTER),
-            annotate: Script::new(ANNOTATE),
-            latch: Script::new(LATCH),
             master,
         }
     }
@@ -142,8 +138,7 @@ impl RedisStore {
     #[doc(hidden)]
     #[must_use]
     pub fn calls(&self) -> u64 {
-        let scripts = [&self.register, &self.annotate, &self.latch];
-        self.rule.calls() + scripts.map(Script::calls).iter().sum::<u64>()
+        self.rule.calls() + self.register.calls()
     }
 
     pub(super) fn wakeup_mode(&self) -> WakeupMode {
@@ -177,21 +172,6 @@ impl RedisStore {
             Ok(Some(Role::Sentinel(masters))) => Some(masters),
             _ => None,
         }
-    }
-
-    /// Names the lock and the store of an error, which may be that of a former master.
-    fn name_error(&self, error: Error, key: &Key) -> Error {
-        let error = self.manager.check_demoted(error);
-        error.for_lock(&key.name).at_store(self)
-    }
-
-    /// Calls the script of latches.
-    async fn call_latch(&self, key: &Key, arrival: Option<&Arrival>) -> Result<Value> {
-        let observers = self.manager.notifications().observers();
-        let _own_change = observers.own_changes(iter::once(key));
-        let call = (key, arrival);
-        let called = self.latch.call_at(&self.manager, &call, latches::encode);
-        called.await
     }
 
     /// Applies requests that wait for replicas beside those that do not.
@@ -285,6 +265,12 @@ impl Store for RedisStore {
             if batch.is_empty() {
                 return Vec::new();
             }
+            if !batch.iter().all(|request| is_of_rule(&request.op)) {
+                let (manager, observers) =
+                    (&self.manager, self.manager.notifications().observers());
+                let check = |error| manager.check_demoted(error);
+                return beside::apply_each(self, manager, observers, check, batch).await;
+            }
             let notifications = self.manager.notifications();
             notifications.retry_denied(&batch);
             let changing = batch.iter().map(|request| &request.key);
@@ -362,63 +348,6 @@ impl Store for RedisStore {
                 .call_at(&self.manager, &registration, client_info::encode);
             let result = called.await.and_then(|reply| registered(key, reply));
             result.map_err(|error| error.at_store(self))
-        })
-    }
-
-    fn annotate<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-        annotation: &'a Annotation,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        Box::pin(async move {
-            let observers = self.manager.notifications().observers();
-            let _own_change = observers.own_changes(iter::once(key));
-            let storing = Storing {
-                key,
-                kind,
-                annotation,
-                keep,
-            };
-            let called = self
-                .annotate
-                .call_at(&self.manager, &storing, annotations::encode);
-            let result = called.await.and_then(annotations::stored);
-            result.map_err(|error| self.name_error(error, key))
-        })
-    }
-
-    fn remove_annotation<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move {
-            let observers = self.manager.notifications().observers();
-            let _own_change = observers.own_changes(iter::once(key));
-            let removed = annotations::remove(&self.manager, key, kind).await;
-            removed.map_err(|error| self.name_error(error, key))
-        })
-    }
-
-    fn arrive<'a>(
-        &'a self,
-        key: &'a Key,
-        arrival: &'a Arrival,
-    ) -> BoxFuture<'a, Result<LatchStatus>> {
-        Box::pin(async move {
-            let called = self.call_latch(key, Some(arrival)).await;
-            let arrived = called.and_then(|reply| latches::arrived(arrival, &reply));
-            arrived.map_err(|error| self.name_error(error, key))
-        })
-    }
-
-    fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move {
-            let called = self.call_latch(key, None).await;
-            let removed = called.and_then(|reply| latches::removed(&reply));
-            removed.map_err(|error| self.name_error(error, key))
         })
     }
 }

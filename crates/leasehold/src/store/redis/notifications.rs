@@ -258,7 +258,9 @@ impl Notifications {
 /// A grant was withdrawn.
 fn missed(key: Key, notice: Notice) -> Event {
     match notice {
-        Notice::Granted(_) | Notice::Next { .. } => Event::Moved(EventScope::Record(key)),
+        Notice::Granted(_) | Notice::Next { .. } | Notice::Complete { .. } => {
+            Event::Moved(EventScope::Record(key))
+        }
         Notice::Revoked { .. } => Event::Changed(key),
     }
 }
@@ -284,6 +286,7 @@ fn parse_notice(space: &Keyspace, client: ClientId, message: &[u8]) -> Option<(K
             ttl: Ttl::from_millis(ttl)?,
         },
         (first, ttl) => Notice::Granted(Grant {
+            run: None,
             lease,
             ttl: Ttl::from_millis(ttl)?,
             first: Token::new(first)?,

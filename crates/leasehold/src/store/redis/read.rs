@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Name, StoreTime, Token};
+use leasehold_core::{Annotation, ClientId, LeaseId, Name, Slot, StoreTime, Token};
 use redis::{Value, cmd};
 
 use super::codec::{fields, record, text, time_left};
@@ -270,18 +270,15 @@ fn holder(key: &Key, value: &Value, ttl: &Value) -> Result<Option<HolderInfo>, U
     let (lease, count) = record(value).ok_or_else(foreign)?;
     Ok(Some(HolderInfo {
         lease,
-        count,
+        is_reserved: count == 0,
+        count: count.max(1),
         time_left: time_left(*ttl),
         client: None,
     }))
 }
 
 /// The annotation of a name, if it has one.
-fn stored(
-    key: &Key,
-    kind: &AnnotationKind,
-    value: &Value,
-) -> Result<Vec<(AnnotationKind, Annotation)>, Unreadable> {
+fn stored(key: &Key, kind: &Slot, value: &Value) -> Result<Vec<(Slot, Annotation)>, Unreadable> {
     let key = annotation_key(key, kind).to_string();
     let value = match checked("GET", &key, value) {
         Err(Unreadable::Foreign(error)) => return Err(Unreadable::Refused(error)),

@@ -174,7 +174,7 @@ impl Waits {
             let Durability::Replicas { count, timeout } = request.durability else {
                 continue;
             };
-            let released = matches!(request.op, Op::Release { .. } | Op::Revoke);
+            let released = matches!(request.op, Op::Release { .. } | Op::Revoke(_));
             if !released && !waits.iter().any(|wait| wait.is_for(count, timeout)) {
                 waits.push(Wait {
                     count,

@@ -176,10 +176,10 @@ impl RenewScript {
                 self.fast_path.note(value);
                 continue;
             };
-            let outcome = Outcome::Kept;
             for (nth, (position, ..)) in part.iter().enumerate() {
                 if !open.contains(&nth) {
                     let now = Some(now);
+                    let outcome = Outcome::Kept;
                     replies[*position] = Some(Reply::Applied { outcome, now });
                 }
             }
@@ -348,7 +348,7 @@ pub(super) fn notify_local(notifications: &Notifications, requests: &[Request], 
             continue;
         };
         let freed = match outcome {
-            Outcome::Revoked { lease } => lease.is_some(),
+            Outcome::Revoked(leases) => !leases.is_empty(),
             // A queue would have granted it to its head.
             Outcome::Released => notifications.queueless(),
             _ => false,

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{LeaseId, Op, Outcome};
+use leasehold_core::{Acquire, LeaseId, Op, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisResult, Value};
 use tokio::sync::Notify;
@@ -100,23 +100,23 @@ impl KeyTracking {
             let Reply::Applied { outcome, .. } = reply else {
                 continue;
             };
-            match (request.op, outcome) {
+            match (&request.op, outcome) {
                 (
                     Op::Renew {
                         lease, count: None, ..
                     },
                     Outcome::Kept,
                 ) => {
-                    tracked |= due.add_renewed(&request.key, lease, now);
+                    tracked |= due.add_renewed(&request.key, *lease, now);
                 }
-                (Op::Acquire { lease, .. }, Outcome::Granted { .. })
+                (Op::Acquire(Acquire { lease, .. }), Outcome::Granted { .. })
                 | (Op::Renew { lease, .. }, Outcome::Kept)
                 | (Op::SetToken { lease, .. }, Outcome::Stored | Outcome::Outdated) => {
-                    due.add(&request.key, Reason::Held(lease));
+                    due.add(&request.key, Reason::Held(*lease));
                     tracked = true;
                 }
                 (
-                    Op::Acquire { wait: true, .. },
+                    Op::Acquire(Acquire { wait: true, .. }),
                     Outcome::Refused {
                         queue_position: None,
                         ..
@@ -131,9 +131,9 @@ impl KeyTracking {
                     | Op::Release { lease, .. },
                     _,
                 ) => {
-                    due.remove(&request.key, lease);
+                    due.remove(&request.key, *lease);
                 }
-                (Op::Acquire { .. } | Op::Revoke, _) => {}
+                _ => {}
             }
         }
         drop(due);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use leasehold_core::Op;
 use leasehold_core::quorum::{Masters, Size};
+use leasehold_core::{Acquire, Op};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until};
 
@@ -233,8 +233,8 @@ fn finish_in_background(mut calls: Calls) {
 }
 
 fn phase_limit(nodes: &[Arc<Master>], batch: &[Request]) -> Duration {
-    let ttls = batch.iter().filter_map(|request| match request.op {
-        Op::Acquire { ttl, .. }
+    let ttls = batch.iter().filter_map(|request| match &request.op {
+        Op::Acquire(Acquire { ttl, .. })
         | Op::Renew {
             ttl, count: None, ..
         } => Some(ttl.as_duration()),

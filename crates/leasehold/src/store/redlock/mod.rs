@@ -16,7 +16,6 @@
 //! with a new lease id.
 
 mod admission;
-mod annotations;
 mod broadcast;
 mod clock;
 mod fan_out;
@@ -35,7 +34,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::quorum::Size;
-use leasehold_core::{Annotation, AnnotationKind, ClientId, LeaseId, Loss, Op, Ttl};
+use leasehold_core::{Acquire, ClientId, LeaseId, Op, Slot, Ttl};
 
 use self::admission::Admission;
 use self::broadcast::Broadcast;
@@ -47,7 +46,7 @@ use self::restorations::Restorations;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, ClientInfo, Key, Keyspace, Leftover, Listener, Page, Parts, Query,
-    Reply, Request, Store, WakeupMode, check_unreplicated, no_annotation, no_latch,
+    Reply, Request, Store, WakeupMode, check_unreplicated, is_of_latch, no_latch, no_note, slot,
 };
 use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
@@ -206,22 +205,6 @@ impl RedlockStore {
         replies.into_iter().flatten().collect()
     }
 
-    /// Executes a call that is about an annotation, if it is of a kind that is kept.
-    async fn of_kind<T>(
-        &self,
-        key: &Key,
-        kind: &AnnotationKind,
-        call: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        let result = match kind {
-            AnnotationKind::Value => call.await,
-            AnnotationKind::Completion | AnnotationKind::KeyCompletion(_) => {
-                Err(no_annotation(self, kind))
-            }
-        };
-        result.map_err(|error| error.for_lock(&key.name).at_store(&self.url))
-    }
-
     /// Why a query is not for this store.
     fn refuse(&self, query: &Query) -> Option<Error> {
         let kind = match query {
@@ -230,17 +213,25 @@ impl RedlockStore {
                 Parts::Annotation(kind) | Parts::State(kind) => kind,
                 Parts::Lease | Parts::Holder | Parts::Waiters => return None,
             },
-            Query::Completions(_) => &AnnotationKind::Completion,
+            Query::Completions(_) => &Slot::Period,
             Query::Durability(durability) => return check_unreplicated(*durability, self).err(),
             Query::Names(_) | Query::Client(..) => return None,
         };
-        (*kind != AnnotationKind::Value).then(|| no_annotation(self, kind))
+        (*kind != Slot::Value).then(|| no_note(self, kind))
     }
 
     /// Why a request cannot be applied.
     fn reject(&self, request: &Request) -> Option<Error> {
+        let refused = match slot(&request.op) {
+            _ if is_of_latch(&request.op) => Some(no_latch(self)),
+            Some(slot) if *slot != Slot::Value => Some(no_note(self, slot)),
+            _ => None,
+        };
+        if let Some(error) = refused {
+            return Some(error.for_lock(&request.key.name));
+        }
         // A lease that was granted may always be renewed and released.
-        let Op::Acquire { ttl, .. } = request.op else {
+        let Op::Acquire(Acquire { ttl, .. }) = request.op else {
             return None;
         };
         (ttl > self.longest).then(|| {
@@ -361,26 +352,5 @@ impl Store for RedlockStore {
                 false => results.pop().unwrap_or(Ok(())),
             }
         })
-    }
-
-    fn annotate<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-        annotation: &'a Annotation,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        let (nodes, size) = (&self.nodes, self.size);
-        let call = annotations::annotate(nodes, size, (key, kind), annotation, keep);
-        Box::pin(self.of_kind(key, kind, call))
-    }
-
-    fn remove_annotation<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<bool>> {
-        let call = annotations::remove(&self.nodes, self.size, key, kind);
-        Box::pin(self.of_kind(key, kind, call))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use leasehold_core::{LeaseId, Op, Outcome};
+use leasehold_core::{Acquire, LeaseId, Op, Outcome};
 
 use crate::store::api::{Reply, Request};
 use crate::store::lock::lock;
@@ -69,18 +69,18 @@ impl Orphans {
         let mut leases = Vec::new();
         let mut in_flight = lock(&self.0);
         for (nth, request) in requests.iter().enumerate() {
-            match request.op {
-                Op::Acquire { lease, .. } => {
-                    let others = in_flight.entry(lease).or_insert(Acquisitions {
+            match &request.op {
+                Op::Acquire(Acquire { lease, .. }) => {
+                    let others = in_flight.entry(*lease).or_insert(Acquisitions {
                         count: 0,
                         connection,
                         release: ReleaseState::None,
                     });
                     others.add(connection);
-                    leases.push((lease, nth, release(request, lease)));
+                    leases.push((*lease, nth, release(request, *lease)));
                 }
                 Op::Release { lease, .. } => {
-                    if let Some(acquisitions) = in_flight.get_mut(&lease) {
+                    if let Some(acquisitions) = in_flight.get_mut(lease) {
                         acquisitions.note_release(connection);
                     }
                 }
@@ -152,15 +152,13 @@ fn is_refusal(reply: Option<&Reply>) -> bool {
 
 fn release(request: &Request, lease: LeaseId) -> Request {
     Request {
-        op: Op::Release { lease, rest: None },
+        op: Op::release(lease),
         ..request.clone()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use leasehold_core::Ttl;
 
     use super::*;
@@ -169,15 +167,8 @@ mod tests {
     /// The acquisition of a lease and its release.
     fn requests() -> [[Request; 1]; 2] {
         let lease = fixture::lease(1);
-        let acquire = Op::Acquire {
-            lease,
-            count: NonZeroU32::MIN,
-            ttl: Ttl::MAX,
-            tokens: NonZeroU32::MIN,
-            proposal: None,
-            wait: false,
-        };
-        let release = Op::Release { lease, rest: None };
+        let acquire = Op::Acquire(Acquire::mutex(lease, Ttl::MAX));
+        let release = Op::release(lease);
         [acquire, release].map(|op| [Request::new(fixture::key("n"), op)])
     }
 
@@ -236,7 +227,7 @@ mod tests {
         let here = connection(1, 0);
         let first = leasehold_core::Token::MAX;
         let granted = Reply::Applied {
-            outcome: Outcome::Granted { first },
+            outcome: Outcome::Granted { first, run: None },
             now: None,
         };
         for (sent, released, ended, repeated) in [

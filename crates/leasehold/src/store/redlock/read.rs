@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 use leasehold_core::quorum::Size;
-use leasehold_core::{Annotation, AnnotationKind, LeaseId, Proclamation, Token};
+use leasehold_core::{Annotation, LeaseId, Proclamation, Slot, Token};
 use tokio::sync::oneshot;
 
 use super::fan_out::{WaitLimits, fan_out};
@@ -132,10 +132,11 @@ pub(super) fn is_open(size: Size, replies: &[Option<LeaseId>]) -> bool {
 /// The state of a lock whose lease a majority has. It expires when the majority expires. Its hold count is the one that a
 /// majority has at least: a master that was unreachable may have missed a change.
 fn held(size: Size, views: &[View]) -> Option<View> {
-    let mut leases = BTreeMap::<LeaseId, Vec<(&View, &HolderInfo)>>::new();
+    let mut leases = BTreeMap::<_, Vec<(&View, &HolderInfo)>>::new();
     for view in views {
         if let Some(holder) = &view.holder {
-            leases.entry(holder.lease).or_default().push((view, holder));
+            let state = (holder.lease, holder.is_reserved);
+            leases.entry(state).or_default().push((view, holder));
         }
     }
     let mut held = leases
@@ -151,6 +152,7 @@ fn held(size: Size, views: &[View]) -> Option<View> {
     Some(View {
         holder: Some(HolderInfo {
             lease: last.lease,
+            is_reserved: last.is_reserved,
             count: *counts.get(size.majority() - 1)?,
             time_left: last.time_left,
             client: held.iter().find_map(|(_, holder)| holder.client.clone()),
@@ -175,7 +177,7 @@ fn revoked(views: &[View], majority: usize) -> Option<LeaseId> {
 
 /// The value of the holder, or without one of the last leader. A leader is held by a majority before it writes, so each
 /// copy is that of a leader. The latest value of that leader counts, as a master may have missed it.
-fn value(views: &[View], holder: Option<LeaseId>) -> Option<(AnnotationKind, Annotation)> {
+fn value(views: &[View], holder: Option<LeaseId>) -> Option<(Slot, Annotation)> {
     let mut copies = BTreeMap::new();
     for copy in views.iter().flat_map(|view| &view.annotations) {
         let (_, it) = copy;
@@ -211,6 +213,7 @@ mod tests {
         View {
             holder: lease.map(|number| HolderInfo {
                 lease: fixture::lease(number),
+                is_reserved: false,
                 count,
                 time_left: Duration::from_secs(u64::from(count)),
                 client: None,
@@ -255,7 +258,7 @@ mod tests {
         });
         View {
             annotations: annotation
-                .map(|annotation| (AnnotationKind::Value, annotation))
+                .map(|annotation| (Slot::Value, annotation))
                 .into_iter()
                 .collect(),
             ..view(holder, 1)

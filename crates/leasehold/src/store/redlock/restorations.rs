@@ -32,15 +32,15 @@ impl Restorations {
         let mut leases = Vec::new();
         let mut in_flight = lock(&self.0);
         for request in batch {
-            match request.op {
+            match &request.op {
                 Op::Renew {
                     lease, count: None, ..
                 } => {
-                    in_flight.entry(lease).or_default().count += 1;
-                    leases.push(lease);
+                    in_flight.entry(*lease).or_default().count += 1;
+                    leases.push(*lease);
                 }
                 Op::Release { lease, .. } => {
-                    if let Some(renewals) = in_flight.get_mut(&lease) {
+                    if let Some(renewals) = in_flight.get_mut(lease) {
                         renewals.released = true;
                     }
                 }

@@ -5,7 +5,7 @@ use std::iter::repeat_n;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step, Verdict, Vote};
-use leasehold_core::{LeaseId, Loss, Namespace, Op, Outcome, StoreTime, Token};
+use leasehold_core::{Acquire, LeaseId, Loss, Namespace, Op, Outcome, StoreTime, Token};
 
 use super::leftovers::{Leftovers, Replies};
 use crate::error::Retry;
@@ -44,6 +44,8 @@ enum Kind {
     Vote(Vote),
     /// A forced release: the masters that applied it, and the leases that they revoked.
     Revoke { done: usize, leases: Vec<LeaseId> },
+    /// The removal of a note: the masters that applied it, and whether one of them had the note.
+    Remove { done: usize, removed: bool },
 }
 
 impl Tally {
@@ -54,22 +56,24 @@ impl Tally {
         leftovers: &Leftovers,
     ) -> Self {
         let kind = match &mut request.op {
-            Op::Acquire {
-                tokens,
-                proposal: op_proposal,
-                ..
-            } => {
-                *op_proposal = proposal;
-                Kind::Round(Round::new(size, *tokens, proposal))
+            Op::Acquire(acquire) => {
+                acquire.proposal = proposal;
+                Kind::Round(Round::new(size, acquire.tokens, proposal))
             }
             // A minority that misses the begin of a minimum hold changes nothing: a majority refuses every other lease
             // until its end, and the minority keeps the lease of the holder, or none, until its ttl has passed.
-            Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. } => {
-                Kind::Vote(Vote::new(size))
-            }
-            Op::Revoke => Kind::Revoke {
+            Op::SetToken { .. }
+            | Op::Renew { .. }
+            | Op::Release { .. }
+            | Op::WriteNote { .. }
+            | Op::Arrive { .. } => Kind::Vote(Vote::new(size)),
+            Op::Revoke(_) => Kind::Revoke {
                 done: 0,
                 leases: Vec::new(),
+            },
+            Op::Remove(_) => Kind::Remove {
+                done: 0,
+                removed: false,
             },
         };
         let mut tally = Self {
@@ -109,7 +113,9 @@ impl Tally {
     /// The lease, if the request releases it without a rest of a minimum hold.
     pub(super) fn released(&self) -> Option<LeaseId> {
         match self.request.op {
-            Op::Release { lease, rest: None } => Some(lease),
+            Op::Release {
+                lease, rest: None, ..
+            } => Some(lease),
             _ => None,
         }
     }
@@ -117,11 +123,16 @@ impl Tally {
     /// Records the leftovers of an acquisition, or that a release has freed them.
     pub(super) fn note(&self, leftovers: &Leftovers) {
         let outcome = self.reply.as_ref().and_then(|reply| reply.outcome().ok());
-        match (self.request.op, outcome) {
-            (Op::Acquire { .. }, Some(Outcome::Granted { .. })) => {}
-            (Op::Acquire { .. }, None) if self.is_rejected() => {}
-            (Op::Acquire { lease, .. }, _) => leftovers.add(lease, self.at),
-            (Op::Release { lease, rest: None }, Some(_)) => leftovers.remove(lease),
+        match (&self.request.op, outcome) {
+            (Op::Acquire(_), Some(Outcome::Granted { .. })) => {}
+            (Op::Acquire(_), None) if self.is_rejected() => {}
+            (Op::Acquire(acquire), _) => leftovers.add(acquire.lease, self.at),
+            (
+                Op::Release {
+                    lease, rest: None, ..
+                },
+                Some(_),
+            ) => leftovers.remove(*lease),
             _ => {}
         }
     }
@@ -155,20 +166,30 @@ impl Tally {
             }
         };
         let step = match &mut self.kind {
-            Kind::Round(round) if second => round.handle_token_reply(master, outcome),
-            Kind::Round(round) => round.handle_reply(master, outcome),
+            Kind::Round(round) if second => round.handle_token_reply(master, outcome.as_ref()),
+            Kind::Round(round) => round.handle_reply(master, outcome.as_ref()),
             Kind::Vote(vote) => {
-                let verdict = vote.handle_reply(master, outcome)?;
+                let verdict = vote.handle_reply(master, outcome.as_ref())?;
                 self.decide(verdict);
                 return None;
             }
             Kind::Revoke { done, leases } => {
-                if let Some(Outcome::Revoked { lease }) = outcome {
+                if let Some(Outcome::Revoked(revoked)) = outcome {
                     *done += 1;
-                    leases.extend(lease);
+                    leases.extend(revoked);
                 }
                 if self.replied.len() == self.size.masters() {
-                    self.count_revoked();
+                    self.count_done();
+                }
+                return None;
+            }
+            Kind::Remove { done, removed } => {
+                if let Some(Outcome::Removed(one)) = outcome {
+                    *done += 1;
+                    *removed |= one;
+                }
+                if self.replied.len() == self.size.masters() {
+                    self.count_done();
                 }
                 return None;
             }
@@ -226,8 +247,8 @@ impl Tally {
         if self.is_open() {
             self.silent(silent, format!("no reply from the others within {limit:?}"));
             self.no_quorum = true;
-            // The revoked lease is known without the others.
-            self.count_revoked();
+            // What was revoked or removed is known without the others.
+            self.count_done();
         }
     }
 
@@ -279,20 +300,20 @@ impl Tally {
         let outcome = match step {
             Step::Wait => return None,
             Step::Write { first, to } => {
-                let Op::Acquire { lease, tokens, .. } = self.request.op else {
+                let Op::Acquire(acquire) = &self.request.op else {
                     return None;
                 };
                 let op = Op::SetToken {
-                    lease,
+                    lease: acquire.lease,
                     first,
-                    tokens,
+                    tokens: acquire.tokens,
                 };
                 return Some((to, self.again(op)));
             }
-            Step::Won { first } => Outcome::Granted { first },
+            Step::Won { first } => Outcome::Granted { first, run: None },
             Step::Lost(Defeat::Held { left, split }) => Outcome::Refused {
                 // If no lease has a majority, the first to try again may win.
-                time_left: if split { Duration::ZERO } else { left },
+                time_left: (!split).then_some(left),
                 queue_position: None,
             },
             Step::Lost(Defeat::Exhausted) => Outcome::Exhausted,
@@ -311,8 +332,8 @@ impl Tally {
             Verdict::NoQuorum => self.no_quorum = true,
             Verdict::Done => self.applied(match self.request.op {
                 Op::Release { .. } => Outcome::Released,
-                Op::SetToken { .. } => Outcome::Stored,
-                Op::Acquire { .. } | Op::Renew { .. } | Op::Revoke => Outcome::Kept,
+                Op::SetToken { .. } | Op::WriteNote { .. } => Outcome::Stored,
+                _ => Outcome::Kept,
             }),
         }
     }
@@ -328,7 +349,7 @@ impl Tally {
                 count: None,
             },
             Kind::Vote(vote),
-        ) = (self.request.op, &self.kind)
+        ) = (&self.request.op, &self.kind)
         else {
             return None;
         };
@@ -336,33 +357,34 @@ impl Tally {
         if free.is_empty() || !renewed {
             return None;
         }
-        let op = Op::Acquire {
-            lease,
-            count: std::num::NonZeroU32::MIN,
-            ttl,
-            tokens: std::num::NonZeroU32::MIN,
+        let op = Op::Acquire(Acquire {
             proposal,
-            wait: false,
-        };
+            ..Acquire::mutex(*lease, *ttl)
+        });
         Some(Restoration {
-            lease,
+            lease: *lease,
             masters: free,
             request: self.again(op),
         })
     }
 
-    fn count_revoked(&mut self) {
-        let Kind::Revoke { done, leases } = &self.kind else {
-            return;
+    /// Counts the masters that have applied an operation of an operator.
+    fn count_done(&mut self) {
+        let (done, outcome) = match &self.kind {
+            Kind::Round(_) | Kind::Vote(_) => return,
+            Kind::Remove { done, removed } => (*done, Outcome::Removed(*removed)),
+            Kind::Revoke { done, leases } => {
+                // The lease with most of the masters: the others did not hold the lock.
+                let masters =
+                    |lease: &LeaseId| leases.iter().filter(|other| *other == lease).count();
+                let lease = leases.iter().max_by_key(|lease| masters(lease)).copied();
+                (*done, Outcome::Revoked(lease.into_iter().collect()))
+            }
         };
-        if *done < self.size.majority() {
-            self.no_quorum = true;
-            return;
+        match done < self.size.majority() {
+            true => self.no_quorum = true,
+            false => self.applied(outcome),
         }
-        // The lease with most of the masters: the others did not hold the lock.
-        let masters = |lease: &LeaseId| leases.iter().filter(|other| *other == lease).count();
-        let lease = leases.iter().max_by_key(|lease| masters(lease)).copied();
-        self.applied(Outcome::Revoked { lease });
     }
 
     fn again(&self, op: Op) -> Request {

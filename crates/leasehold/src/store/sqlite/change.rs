@@ -1,19 +1,17 @@
 //! Changes to the file.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use leasehold_core::{
-    Annotation, AnnotationKind, Arrival, ClientId, Instant, LatchStatus, Loss, Notice, Op, Outcome,
-    StoreTime, mutex,
-};
+use leasehold_core::{Acquire, ClientId, Instant, Op, Outcome, StoreTime};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::error::Fault;
 use super::notify::Outbox;
-use super::{annotations, latches, observers, records, revocations};
-use crate::store::api::{ClientInfo, Key, Reply, Request, latch_refused, used_as_latch};
-use crate::store::observers::visible;
+use super::{clients, observers, rows};
+use crate::clock::{BootClock, Clock as _};
+use crate::store::api::{ClientInfo, Key, Reply, Request, decided};
 use crate::{Error, Result};
 
 /// The channel for the result of a command.
@@ -39,27 +37,6 @@ pub(super) enum Change {
         ttl: Duration,
         reply: Sender<()>,
     },
-    Annotate {
-        key: Key,
-        kind: AnnotationKind,
-        annotation: Annotation,
-        keep: Duration,
-        reply: Sender<Result<(), Loss>>,
-    },
-    RemoveAnnotation {
-        key: Key,
-        kind: AnnotationKind,
-        reply: Sender<bool>,
-    },
-    Arrive {
-        key: Key,
-        arrival: Arrival,
-        reply: Sender<LatchStatus>,
-    },
-    ResetLatch {
-        key: Key,
-        reply: Sender<bool>,
-    },
     /// Registers a client that observes a name.
     RegisterObserver {
         key: Key,
@@ -69,14 +46,12 @@ pub(super) enum Change {
 }
 
 /// The result of a change, valid once it is committed.
-#[derive(Debug)]
-pub(super) enum Changed {
-    Applied(Vec<Reply>),
-    Registered,
-    Annotated(Result<Result<(), Loss>>),
-    Removed(bool),
-    Arrived(Result<LatchStatus>),
-    Reset(Result<bool>),
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    /// The replies to the requests.
+    replies: Vec<Reply>,
+    /// The records with waiters left that might be granted.
+    unfinished: Vec<Key>,
 }
 
 impl Write {
@@ -95,117 +70,55 @@ impl Write {
         now: StoreTime,
         outbox: &mut Outbox<'_>,
     ) -> Result<Changed, Fault> {
+        let mut changed = Changed::default();
         match &self.change {
             Change::Apply { batch, .. } => {
-                let replies = batch.iter().map(|request| {
-                    let applied = readable(apply(db, request, now, outbox), &request.key)?;
-                    Ok(applied.unwrap_or_else(Reply::Rejected))
-                });
-                replies.collect::<Result<_, Fault>>().map(Changed::Applied)
+                for request in batch {
+                    changed.apply(db, request, now, outbox)?;
+                }
             }
             Change::RegisterClient {
                 client, info, ttl, ..
-            } => {
-                records::register_client(db, *client, info, *ttl, now)?;
-                Ok(Changed::Registered)
-            }
-            Change::Annotate {
-                key,
-                kind,
-                annotation,
-                keep,
-                ..
-            } => {
-                let annotated = match latches::is_kept(db, key, now)? {
-                    true => Err(used_as_latch()),
-                    false => {
-                        let stored = annotations::annotate(db, key, kind, annotation, *keep, now);
-                        readable(stored, key)?
-                    }
-                };
-                if let Ok(Ok(())) = annotated {
-                    observers::notify(db, key, now, outbox)?;
-                }
-                Ok(Changed::Annotated(annotated))
-            }
-            Change::RemoveAnnotation { key, kind, .. } => {
-                let removed = annotations::remove(db, key, kind, now)?;
-                if removed {
-                    observers::notify(db, key, now, outbox)?;
-                }
-                Ok(Changed::Removed(removed))
-            }
-            Change::Arrive { key, arrival, .. } => {
-                let arrived = readable(latches::arrive(db, key, arrival, now), key)?;
-                if let Ok((_, true)) = arrived {
-                    observers::notify(db, key, now, outbox)?;
-                }
-                Ok(Changed::Arrived(arrived.and_then(|(status, _)| status)))
-            }
-            Change::ResetLatch { key, .. } => {
-                let reset = readable(latches::reset(db, key, now), key)?;
-                if let Ok(Ok(true)) = reset {
-                    observers::notify(db, key, now, outbox)?;
-                }
-                Ok(Changed::Reset(
-                    reset.and_then(|reset| reset.map_err(latch_refused)),
-                ))
-            }
+            } => clients::register(db, *client, info, *ttl, now)?,
             Change::RegisterObserver { key, client, .. } => {
                 observers::register(db, key, *client, now, outbox)?;
-                Ok(Changed::Registered)
             }
         }
+        Ok(changed)
     }
 
-    /// Sends the result of [`Write::perform`]. A future that waits for it may have been dropped.
-    pub(super) fn finish(self, changed: Changed) {
-        match (self.change, changed) {
-            (Change::Apply { reply, .. }, Changed::Applied(replies)) => {
-                let _ = reply.send(Ok(replies));
+    /// Sends the result of [`Write::perform`]. A future that waits for it may have been dropped. Returns what is left to do
+    /// in a transaction of its own, so that none is long.
+    pub(super) fn finish(self, changed: Changed) -> Option<Self> {
+        match self.change {
+            Change::Apply { reply, .. } => {
+                let _ = reply.send(Ok(changed.replies));
             }
-            (Change::Annotate { reply, .. }, Changed::Annotated(annotated)) => {
-                let _ = reply.send(annotated);
-            }
-            (Change::RemoveAnnotation { reply, .. }, Changed::Removed(removed)) => {
-                let _ = reply.send(Ok(removed));
-            }
-            (Change::Arrive { reply, .. }, Changed::Arrived(arrived)) => {
-                let _ = reply.send(arrived);
-            }
-            (Change::ResetLatch { reply, .. }, Changed::Reset(reset)) => {
-                let _ = reply.send(reset);
-            }
-            (
-                Change::RegisterClient { reply, .. } | Change::RegisterObserver { reply, .. },
-                Changed::Registered,
-            ) => {
+            Change::RegisterClient { reply, .. } | Change::RegisterObserver { reply, .. } => {
                 let _ = reply.send(Ok(()));
             }
-            // No change has the result of another one.
-            _ => {}
         }
+        let serve = |key| Request::new(key, Op::SERVE);
+        let batch: Vec<_> = changed.unfinished.into_iter().map(serve).collect();
+        let (reply, _) = oneshot::channel();
+        (!batch.is_empty()).then(|| Self {
+            since: BootClock.now(),
+            change: Change::Apply { batch, reply },
+        })
     }
 
     /// Sends the failure. `lost` is the reply to operations of holders, if the store has lost their leases.
     pub(super) fn fail(self, error: &Error, lost: Option<&Error>, undetermined: bool) {
-        let failed = |request: &Request| match (lost, request.op) {
-            (Some(lost), Op::Renew { .. } | Op::Release { .. }) => Reply::Rejected(lost.clone()),
+        let failed = |request: &Request| match (lost, request.op.lease()) {
+            (Some(lost), Some(_)) if !matches!(request.op, Op::Acquire(_)) => {
+                Reply::Rejected(lost.clone())
+            }
             _ if undetermined => Reply::Unknown(error.clone()),
             _ => Reply::Rejected(error.clone()),
         };
         match self.change {
             Change::Apply { batch, reply } => {
                 let _ = reply.send(Ok(batch.iter().map(failed).collect()));
-            }
-            Change::Annotate { reply, .. } => {
-                let _ = reply.send(Err(lost.unwrap_or(error).clone()));
-            }
-            Change::RemoveAnnotation { reply, .. } | Change::ResetLatch { reply, .. } => {
-                let _ = reply.send(Err(error.clone()));
-            }
-            Change::Arrive { reply, .. } => {
-                let _ = reply.send(Err(error.clone()));
             }
             Change::RegisterClient { reply, .. } | Change::RegisterObserver { reply, .. } => {
                 let _ = reply.send(Err(error.clone()));
@@ -214,58 +127,53 @@ impl Write {
     }
 }
 
-/// A record that cannot be read is the error of its lock, and no fault of the transaction.
-fn readable<T>(result: Result<T, Fault>, key: &Key) -> Result<Result<T>, Fault> {
-    match result {
-        Ok(value) => Ok(Ok(value)),
-        Err(fault @ Fault::Unreadable(_)) => Ok(Err(Error::from(fault).for_lock(&key.name))),
-        Err(fault) => Err(fault),
-    }
-}
-
-/// Applies one request by the rule, inside a transaction, and adds its notifications to the outbox.
-fn apply(
-    db: &Connection,
-    request: &Request,
-    now: StoreTime,
-    outbox: &mut Outbox<'_>,
-) -> Result<Reply, Fault> {
-    let (key, mut op) = (&request.key, request.op);
-    if latches::is_kept(db, key, now)? {
-        return Ok(Reply::Rejected(used_as_latch().for_lock(&key.name)));
-    }
-    if let Op::Acquire { wait, .. } = &mut op {
-        // A client that cannot be notified must not delay those behind it in the queue.
-        *wait &= !outbox.is_unreachable();
-    }
-    let before = match records::load(db, key) {
-        // A forced release repairs a damaged record: tokens keep growing by the clock.
-        Err(Fault::Unreadable(_)) if op == Op::Revoke => None,
-        loaded => Some(loaded?),
-    };
-    let loaded = before.as_ref().map(|before| &before.record);
-    let mut record = loaded.cloned().unwrap_or_default();
-    let notify = |notice: &Notice| outbox.add(key, notice);
-    let outcome = mutex::apply(&mut record, &op, now, notify);
-    if loaded != Some(&record) {
-        records::save(db, key, before.as_ref(), &record)?;
-    }
-    if let Outcome::Revoked { lease: Some(lease) } = outcome {
-        revocations::save(db, key, lease, now)?;
-    }
-    if loaded.map(|before| visible(before, now)) != Some(visible(&record, now)) {
-        observers::notify(db, key, now, outbox)?;
-    }
-    let queued = matches!(
-        outcome,
-        Outcome::Refused {
-            queue_position: Some(_),
-            ..
+impl Changed {
+    /// Applies one request by the rule, inside a transaction, and adds its notifications to the outbox. A record that
+    /// cannot be read is the error of its request, and no fault of the transaction.
+    fn apply(
+        &mut self,
+        db: &Connection,
+        request: &Request,
+        now: StoreTime,
+        outbox: &mut Outbox<'_>,
+    ) -> Result<(), Fault> {
+        let key = &request.key;
+        let op = match &request.op {
+            // A client that cannot be notified must not delay those behind it in the queue.
+            Op::Acquire(acquire) if acquire.wait && outbox.is_unreachable() => {
+                let wait = false;
+                let acquire = acquire.clone();
+                Cow::Owned(Op::Acquire(Acquire { wait, ..acquire }))
+            }
+            op => Cow::Borrowed(op),
+        };
+        let applied = match rows::apply(db, key, &op, now, |client| outbox.reaches(client)) {
+            Err(fault @ Fault::Damaged(..)) => {
+                let error = Error::from(fault).for_lock(&key.name);
+                self.replies.push(Reply::Rejected(error));
+                return Ok(());
+            }
+            applied => applied?,
+        };
+        for notice in applied.notices {
+            outbox.add(key, notice);
         }
-    );
-    if queued {
-        outbox.add_waiter();
+        if applied.changed {
+            observers::notify(db, key, now, outbox)?;
+        }
+        let queued = matches!(
+            applied.outcome,
+            Outcome::Refused {
+                queue_position: Some(_),
+                ..
+            }
+        );
+        if queued {
+            outbox.add_waiter();
+        }
+        self.unfinished
+            .extend(applied.unfinished.then(|| key.clone()));
+        self.replies.push(decided(key, applied.outcome, now));
+        Ok(())
     }
-    let now = Some(now);
-    Ok(Reply::Applied { outcome, now })
 }

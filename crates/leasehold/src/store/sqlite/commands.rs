@@ -2,13 +2,11 @@
 
 use std::collections::VecDeque;
 
-use leasehold_core::{ClientId, Instant};
+use leasehold_core::Instant;
 use tokio::sync::mpsc;
 
-use super::annotations::Position;
-use super::change::{Sender, Write};
-use crate::Result;
-use crate::store::api::{ClientInfo, Key, Keyspace, Parts, View};
+use super::change::Write;
+use super::read::Read;
 
 /// The capacity of the queue to the thread: far more commands than a client has in flight.
 pub(super) const QUEUE_MAX: usize = 1_024;
@@ -24,55 +22,6 @@ pub(super) enum Command {
     Write(Write),
     /// Reads it.
     Read(Read),
-}
-
-/// A read, and the channel for its result.
-#[derive(Debug)]
-pub(super) enum Read {
-    /// Parts of the state of a name. With the id of an observer, also returns whether it is registered.
-    Name {
-        key: Key,
-        parts: Parts,
-        observer: Option<ClientId>,
-        reply: Sender<(View, bool)>,
-    },
-    /// The locks that are held, by name.
-    Names(Listing<String>),
-    Completions(Listing<Position>),
-    Client {
-        client: ClientId,
-        reply: Sender<Option<ClientInfo>>,
-    },
-}
-
-/// A list that is read page by page.
-#[derive(Debug)]
-pub(super) struct Listing<P> {
-    pub(super) space: Keyspace,
-    /// The position after which to continue.
-    pub(super) after: P,
-    /// What was found before it.
-    pub(super) found: Vec<View>,
-    pub(super) reply: Sender<Vec<View>>,
-}
-
-impl<P> Listing<P> {
-    /// Adds a page: its views, and the position of the next one. Returns the listing if it continues.
-    pub(super) fn continued(mut self, page: Result<(Vec<View>, Option<P>)>) -> Option<Self> {
-        let (views, next) = match page {
-            Ok(page) => page,
-            Err(error) => {
-                let _ = self.reply.send(Err(error));
-                return None;
-            }
-        };
-        self.found.extend(views);
-        let Some(after) = next else {
-            let _ = self.reply.send(Ok(self.found));
-            return None;
-        };
-        Some(Self { after, ..self })
-    }
 }
 
 /// The received commands that are not done yet, in order.
@@ -135,12 +84,15 @@ impl Commands {
         old
     }
 
+    /// Adds a write to the next transaction.
+    pub(super) fn add(&mut self, write: Write) {
+        self.ops += write.ops();
+        self.writes.push(write);
+    }
+
     fn sort(&mut self, command: Command) {
         match command {
-            Command::Write(write) => {
-                self.ops += write.ops();
-                self.writes.push(write);
-            }
+            Command::Write(write) => self.add(write),
             Command::Read(read) => self.reads.push_back(read),
         }
     }

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io;
 
+use leasehold_core::Name;
+use leasehold_core::record::text::Damaged;
 use rusqlite::{ErrorCode, ffi};
 use rustix::io::Errno;
 
@@ -12,13 +14,24 @@ use crate::{Error, ErrorKind};
 const OTHER_KERNEL: &str = "the file is used from another machine or virtual machine at the same time, \
     and a SQLite store is for one machine; use a Redis store";
 
+/// What is damaged, which decides how it is repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Damage {
+    /// A lock, or a record of an unknown kind.
+    Lock,
+    /// A latch.
+    Latch,
+    /// A note.
+    Note,
+}
+
 /// A fault of the file.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// An error of SQLite.
     Sqlite(rusqlite::Error),
-    /// A record has a value that leasehold did not write.
-    Unreadable(&'static str),
+    /// A record has a text that this version does not write, at this word.
+    Damaged(Damage, &'static str),
     /// The file was last written under another kernel while this one had it open, or another kernel has it open
     /// while this one opens it.
     OtherKernel,
@@ -68,11 +81,38 @@ impl Fault {
         self.is_busy() || matches!(self.code(), Some(ErrorCode::ReadOnly | ErrorCode::DiskFull))
     }
 
+    /// The error of the name if it is damaged: that is no fault of the file.
+    pub(super) fn of_name(self, name: &Name) -> Self {
+        match self {
+            Self::Damaged(..) => Self::Found(Error::from(self).for_lock(name)),
+            fault => fault,
+        }
+    }
+
     fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Sqlite(error) => code(error),
-            Self::Unreadable(_) | Self::OtherKernel | Self::Found(_) => None,
+            Self::Damaged(..) | Self::OtherKernel | Self::Found(_) => None,
         }
+    }
+}
+
+impl Damage {
+    /// What the reader can do.
+    fn message(self, word: &str) -> String {
+        match self {
+            Self::Lock => format!(
+                "its record is damaged ({word}); make sure that the lock is not held, then release it by force"
+            ),
+            Self::Latch => format!("the latch is damaged ({word}); reset it"),
+            Self::Note => format!("its completion record or value is damaged ({word}); remove it"),
+        }
+    }
+}
+
+impl From<Damaged> for Fault {
+    fn from(Damaged(word): Damaged) -> Self {
+        Self::Damaged(Damage::Lock, word)
     }
 }
 
@@ -101,13 +141,7 @@ impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Found(error) => error,
-            Fault::Unreadable(what) => Self::new(
-                ErrorKind::Store,
-                format!(
-                    "its record is damaged ({what}); make sure that the lock is not held, then release \
-                     it by force"
-                ),
-            ),
+            Fault::Damaged(damage, word) => Self::new(ErrorKind::Store, damage.message(word)),
             Fault::OtherKernel => Self::new(ErrorKind::Store, OTHER_KERNEL),
             Fault::Sqlite(error) => describe(&error).with_source(error),
         }

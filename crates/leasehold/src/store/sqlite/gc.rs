@@ -1,23 +1,24 @@
-//! Garbage collection of free records, queues, clients, annotations, latches, revocations and observers.
+//! Garbage collection of heads, members, clients and observers.
 
 use leasehold_core::StoreTime;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::error::Fault;
 use super::row::signed;
+use super::rows::HOLDER;
 use super::time::AHEAD;
 
-/// The number of records checked in one run. It takes well under a millisecond.
+/// The number of heads checked in one run. It takes well under a millisecond.
 const CHUNK: u32 = 512;
 
-/// The number of writes between two runs: half of [`CHUNK`], so that all records are checked faster than
+/// The number of writes between two runs: half of [`CHUNK`], so that all heads are checked faster than
 /// new ones can be added.
 const WRITES: u32 = CHUNK / 2;
 
 /// Decides when to collect garbage.
 ///
-/// A free record is kept as long as it has waiters, or its counter is ahead of the time of the store, which
-/// never falls back by more than [`AHEAD`]: after that, a new record would give out larger tokens anyway.
+/// A head is removed [`AHEAD`] after its end: the time of the store never falls back by more, so a new counter gives out
+/// larger tokens.
 #[derive(Debug)]
 pub(super) struct GarbageCollector {
     writes: u32,
@@ -49,16 +50,35 @@ impl GarbageCollector {
     }
 }
 
-/// Checks the next records after those of the last run of any process, in a cycle.
+/// Removes what has ended.
 fn collect(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
     let now = signed(now.as_micros());
-    let behind = now.saturating_sub(AHEAD);
+    db.prepare_cached(
+        "DELETE FROM members
+         WHERE (namespace, tenant, name, class, id) IN (
+             SELECT namespace, tenant, name, class, id FROM members WHERE until <= ?1 LIMIT ?2)",
+    )?
+    .execute(params![now, CHUNK])?;
+    let removed = collect_heads(db, now.saturating_sub(AHEAD))?;
+    db.prepare_cached(
+        "DELETE FROM clients
+         WHERE client IN (SELECT client FROM clients WHERE until <= ?1 LIMIT ?2)",
+    )?
+    .execute(params![now, CHUNK])?;
+    db.prepare_cached("DELETE FROM observers WHERE until <= ?1")?
+        .execute([now])?;
+    Ok(u32::try_from(removed).unwrap_or(u32::MAX))
+}
+
+/// Checks the next heads after those of the last run of any process, in a cycle: an index by their ends would slow down
+/// every operation. Removes those that have ended by `behind` and have no holder, and their members.
+fn collect_heads(db: &Connection, behind: i64) -> Result<usize, Fault> {
     let start: [String; 3] = db
         .prepare_cached("SELECT swept_namespace, swept_tenant, swept_name FROM meta")?
         .query_row([], key)?;
     let end: Option<[String; 3]> = db
         .prepare_cached(
-            "SELECT namespace, tenant, name FROM records
+            "SELECT namespace, tenant, name FROM heads
              WHERE (namespace, tenant, name) > (?1, ?2, ?3)
              ORDER BY namespace, tenant, name LIMIT 1 OFFSET ?4",
         )?
@@ -66,79 +86,36 @@ fn collect(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
         .optional()?;
     let removed = db
         .prepare_cached(
-            "DELETE FROM records
+            "DELETE FROM heads
              WHERE (namespace, tenant, name) IN (
-                 SELECT namespace, tenant, name FROM records
+                 SELECT namespace, tenant, name FROM heads
                  WHERE (namespace, tenant, name) > (?1, ?2, ?3)
                  ORDER BY namespace, tenant, name LIMIT ?4)
-               AND (client IS NULL OR expires_at <= ?5)
-               AND (queue_until IS NULL OR queue_until <= ?5)
-               AND (last_token IS NULL OR last_token < ?6)",
+               AND until <= ?5
+               AND NOT EXISTS (
+                   SELECT 1 FROM members AS m
+                   WHERE m.namespace = heads.namespace AND m.tenant = heads.tenant
+                     AND m.name = heads.name AND m.class = ?6)",
         )?
-        .execute(params![start[0], start[1], start[2], CHUNK, now, behind])?;
-    remove_queues(db, &start, end.as_ref(), now)?;
+        .execute(params![start[0], start[1], start[2], CHUNK, behind, HOLDER])?;
+    let [namespace, tenant, name] = [0, 1, 2].map(|column| end.as_ref().map(|end| &end[column]));
+    db.prepare_cached(
+        "DELETE FROM members
+         WHERE (namespace, tenant, name) > (?1, ?2, ?3)
+           AND (?4 IS NULL OR (namespace, tenant, name) <= (?4, ?5, ?6))
+           AND until IS NULL
+           AND NOT EXISTS (
+               SELECT 1 FROM heads AS h
+               WHERE h.namespace = members.namespace AND h.tenant = members.tenant
+                 AND h.name = members.name)",
+    )?
+    .execute(params![
+        start[0], start[1], start[2], namespace, tenant, name
+    ])?;
     let [namespace, tenant, name] = end.unwrap_or_default();
     db.prepare_cached("UPDATE meta SET swept_namespace = ?1, swept_tenant = ?2, swept_name = ?3")?
         .execute([namespace, tenant, name])?;
-    db.prepare_cached(
-        "DELETE FROM clients
-         WHERE client IN (SELECT client FROM clients WHERE until <= ?1 LIMIT ?2)",
-    )?
-    .execute(params![now, CHUNK])?;
-    db.prepare_cached(
-        "DELETE FROM annotations
-         WHERE (namespace, tenant, name, kind, completion_key) IN (
-             SELECT namespace, tenant, name, kind, completion_key FROM annotations
-             WHERE until <= ?1 LIMIT ?2)",
-    )?
-    .execute(params![now, CHUNK])?;
-    // The arrivals first: those that are left still have their latch, by which the next run finds them.
-    db.prepare_cached(
-        "DELETE FROM arrivals
-         WHERE (namespace, tenant, name, id) IN (
-             SELECT namespace, tenant, name, id FROM latches JOIN arrivals USING (namespace, tenant, name)
-             WHERE expires_at <= ?1 LIMIT ?2)",
-    )?
-    .execute(params![now, CHUNK])?;
-    db.prepare_cached(
-        "DELETE FROM latches
-         WHERE (namespace, tenant, name) IN (
-             SELECT namespace, tenant, name FROM latches AS l
-             WHERE expires_at <= ?1 AND NOT EXISTS (
-                 SELECT 1 FROM arrivals AS a
-                 WHERE a.namespace = l.namespace AND a.tenant = l.tenant AND a.name = l.name)
-             LIMIT ?2)",
-    )?
-    .execute(params![now, CHUNK])?;
-    // They are few: one for each forced release of the last minute.
-    db.prepare_cached("DELETE FROM revocations WHERE until <= ?1")?
-        .execute([now])?;
-    db.prepare_cached("DELETE FROM observers WHERE until <= ?1")?
-        .execute([now])?;
-    Ok(u32::try_from(removed).unwrap_or(u32::MAX))
-}
-
-/// Removes the expired queues of the names in a range.
-fn remove_queues(
-    db: &Connection,
-    start: &[String; 3],
-    end: Option<&[String; 3]>,
-    now: i64,
-) -> Result<(), Fault> {
-    let [namespace, tenant, name] = [0, 1, 2].map(|column| end.map(|end| &end[column]));
-    db.prepare_cached(
-        "DELETE FROM waiters
-         WHERE (namespace, tenant, name) > (?1, ?2, ?3)
-           AND (?4 IS NULL OR (namespace, tenant, name) <= (?4, ?5, ?6))
-           AND NOT EXISTS (
-               SELECT 1 FROM records AS r
-               WHERE r.namespace = waiters.namespace AND r.tenant = waiters.tenant
-                 AND r.name = waiters.name AND r.queue_until > ?7)",
-    )?
-    .execute(params![
-        start[0], start[1], start[2], namespace, tenant, name, now
-    ])?;
-    Ok(())
+    Ok(removed)
 }
 
 fn key(row: &rusqlite::Row<'_>) -> rusqlite::Result<[String; 3]> {

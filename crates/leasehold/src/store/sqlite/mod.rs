@@ -15,17 +15,16 @@
 //! process, over a socket in the directory `FILE-wake`. The socket also shows whether its process lives, so
 //! that killed waiters are skipped. Where no sockets can be created, waiters poll.
 
-mod annotations;
 mod boot;
 mod busy;
 mod change;
+mod clients;
 mod commands;
 #[cfg(feature = "doctor")]
 mod diagnose;
 mod error;
 mod file;
 mod gc;
-mod latches;
 mod link;
 #[cfg_attr(not(target_os = "linux"), path = "liveness/none.rs")]
 mod liveness;
@@ -34,15 +33,12 @@ mod notify;
 mod observers;
 mod opened;
 mod path;
-mod records;
-mod revocations;
+mod read;
 mod row;
-#[cfg(test)]
 mod rows;
 mod schema;
 mod time;
 mod transaction;
-mod waiters;
 mod worker;
 
 use std::fmt;
@@ -52,25 +48,25 @@ use std::sync::{Arc, Once, Weak};
 use std::thread;
 use std::time::Duration;
 
-use leasehold_core::{Annotation, AnnotationKind, Arrival, ClientId, LatchStatus, Loss};
+use leasehold_core::ClientId;
 use tokio::sync::{mpsc, oneshot};
 
-use self::annotations::Position;
 #[doc(hidden)]
 pub use self::boot::Machine;
 use self::change::{Change, Sender, Write};
-use self::commands::{Command, Listing, Read};
+use self::commands::Command;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
 use self::link::Link;
 use self::notify::{Listeners, Notifier};
+use self::read::Read;
 use self::worker::Worker;
 use crate::clock::{BootClock, Clock};
 use crate::fork::Process;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, Changed, ClientInfo, Key, Keyspace, Listener, Page, Parts, Query,
-    Reply, Request, Store, View, check_unreplicated, refuse_replicated,
+    BoxFuture, Capabilities, ClientInfo, Key, Keyspace, Listener, Page, Query, Reply, Request,
+    Store, check_unreplicated, refuse_replicated,
 };
 use crate::store::observers::Observers;
 use crate::store::options::OpenOptions;
@@ -213,72 +209,28 @@ impl SqliteStore {
     }
 
     async fn read_page(&self, query: Query) -> Result<Page> {
-        match query {
-            Query::Name { key, parts, watch } => {
-                let read = async {
-                    if watch {
-                        return self.read_watched(&key, &parts).await;
-                    }
-                    let (view, _) = self.read_name(&key, &parts, None).await?;
-                    Ok((view, None))
+        match &query {
+            Query::Durability(durability) => check_unreplicated(*durability, self),
+            Query::Name { key, watch, .. } => {
+                let page = match watch {
+                    true => self.read_watched(key, &query).await,
+                    false => self.query(&query, None).await.map(|(page, _)| page),
                 };
-                let (view, changed) = read.await.map_err(|error| error.for_lock(&key.name))?;
-                Ok(Page::of(view, changed))
+                page.map_err(|error| error.for_lock(&key.name))
             }
-            Query::Names(space) => self.list(space, String::new(), Read::Names).await,
-            Query::Completions(space) => {
-                self.list(space, Position::start(), Read::Completions).await
-            }
-            Query::Client(_, client) => {
-                let read = |reply| Command::Read(Read::Client { client, reply });
-                let client = self.call(read).await?;
-                Ok(Page {
-                    client,
-                    ..Page::default()
-                })
-            }
-            Query::Durability(durability) => check_unreplicated(durability, self),
+            _ => self.query(&query, None).await.map(|(page, _)| page),
         }
     }
 
-    async fn list<P>(
-        &self,
-        space: Keyspace,
-        after: P,
-        read: impl FnOnce(Listing<P>) -> Read,
-    ) -> Result<Page> {
-        let list = |reply| {
-            Command::Read(read(Listing {
-                space,
-                after,
-                found: Vec::new(),
-                reply,
-            }))
-        };
-        self.call(list).await.map(Page::listed)
+    /// Reads, and returns whether the observer is notified of changes.
+    async fn query(&self, query: &Query, observer: Option<ClientId>) -> Result<(Page, bool)> {
+        let read = |reply| Command::Read(Read::new(query.clone(), observer, reply));
+        let (page, is_registered) = self.call(read).await?;
+        Ok((page, is_registered && !self.listeners.is_unreachable()))
     }
 
-    /// Reads parts of the state of a name, and whether the observer is notified of its changes.
-    async fn read_name(
-        &self,
-        key: &Key,
-        parts: &Parts,
-        observer: Option<ClientId>,
-    ) -> Result<(View, bool)> {
-        let read = |reply| {
-            Command::Read(Read::Name {
-                key: key.clone(),
-                parts: parts.clone(),
-                observer,
-                reply,
-            })
-        };
-        let (view, registered) = self.call(read).await?;
-        Ok((view, registered && !self.listeners.is_unreachable()))
-    }
-
-    /// Reads a name, and returns its next change if the file can push it.
-    async fn read_watched(&self, key: &Key, parts: &Parts) -> Result<(View, Option<Changed>)> {
+    /// Reads a name, and its next change if the file can push it.
+    async fn read_watched(&self, key: &Key, query: &Query) -> Result<Page> {
         self.observes.call_once(|| {
             let observers = Arc::downgrade(&self.observers) as Weak<dyn Listener>;
             let refresh = Some(observers::REFRESH);
@@ -286,17 +238,18 @@ impl SqliteStore {
         });
         let changed = self.observers.add(key);
         let observer = Some(self.observer);
-        let (mut view, mut notified) = self.read_name(key, parts, observer).await?;
-        if !notified && !self.listeners.is_unreachable() {
+        let (mut page, mut is_notified) = self.query(query, observer).await?;
+        if !is_notified && !self.listeners.is_unreachable() {
             let register = |reply| Change::RegisterObserver {
                 key: key.clone(),
                 client: self.observer,
                 reply,
             };
             self.write(register).await?;
-            (view, notified) = self.read_name(key, parts, observer).await?;
+            (page, is_notified) = self.query(query, observer).await?;
         }
-        Ok((view, notified.then_some(changed)))
+        page.changed = is_notified.then_some(changed);
+        Ok(page)
     }
 }
 
@@ -353,61 +306,6 @@ impl Store for SqliteStore {
             ttl,
             reply,
         }))
-    }
-
-    fn annotate<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-        annotation: &'a Annotation,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        let annotate = move |reply| Change::Annotate {
-            key: key.clone(),
-            kind: kind.clone(),
-            annotation: annotation.clone(),
-            keep,
-            reply,
-        };
-        let annotated = self.write(annotate);
-        Box::pin(async move { annotated.await.map_err(|error| error.for_lock(&key.name)) })
-    }
-
-    fn remove_annotation<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<bool>> {
-        let remove = move |reply| Change::RemoveAnnotation {
-            key: key.clone(),
-            kind: kind.clone(),
-            reply,
-        };
-        let removed = self.write(remove);
-        Box::pin(async move { removed.await.map_err(|error| error.for_lock(&key.name)) })
-    }
-
-    fn arrive<'a>(
-        &'a self,
-        key: &'a Key,
-        arrival: &'a Arrival,
-    ) -> BoxFuture<'a, Result<LatchStatus>> {
-        let arrive = |reply| Change::Arrive {
-            key: key.clone(),
-            arrival: arrival.clone(),
-            reply,
-        };
-        let arrived = self.write(arrive);
-        Box::pin(async move { arrived.await.map_err(|error| error.for_lock(&key.name)) })
-    }
-
-    fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
-        let reset = |reply| Change::ResetLatch {
-            key: key.clone(),
-            reply,
-        };
-        let reset = self.write(reset);
-        Box::pin(async move { reset.await.map_err(|error| error.for_lock(&key.name)) })
     }
 }
 

@@ -10,9 +10,8 @@ use rusqlite::{Connection, params};
 
 use super::error::Fault;
 use super::notify::{Outbox, Registration};
-use super::row::{columns, get, signed};
-use super::{annotations, latches, records, revocations};
-use crate::store::api::{Key, Parts, View};
+use super::row::{columns, signed};
+use crate::store::api::Key;
 
 /// How long a client is registered.
 const REGISTRATION: Duration = Duration::from_secs(60);
@@ -49,48 +48,8 @@ pub(super) fn register(
     Ok(())
 }
 
-/// Reads parts of the state of a name. For an observer, also returns whether it is registered and need not be renewed
-/// yet.
-pub(super) fn view(
-    db: &Connection,
-    key: &Key,
-    parts: &Parts,
-    observer: Option<ClientId>,
-    now: StoreTime,
-) -> Result<(View, bool), Fault> {
-    // All reads see the same state of the file.
-    let _snapshot = db.unchecked_transaction()?;
-    let view = match parts {
-        Parts::Latch => {
-            let latch = latches::status(db, key, now)?;
-            let view = View::of(key.clone());
-            View { latch, ..view }
-        }
-        parts => state(db, key, parts, now)?,
-    };
-    let registered = match observer {
-        Some(client) => is_registered(db, key, client, now)?,
-        None => false,
-    };
-    Ok((view, registered))
-}
-
-/// Reads parts of the state of a lock.
-fn state(db: &Connection, key: &Key, parts: &Parts, now: StoreTime) -> Result<View, Fault> {
-    latches::refuse_latch(db, key, now)?;
-    let mut view = records::view(db, key, parts, now)?;
-    if let Parts::State(_) = parts {
-        view.revoked = revocations::load(db, key, now)?;
-    }
-    if let Parts::State(kind) | Parts::Annotation(kind) = parts {
-        let annotation = annotations::load(db, key, kind, now)?;
-        let annotation = annotation.map(|annotation| (kind.clone(), annotation));
-        view.annotations.extend(annotation);
-    }
-    Ok(view)
-}
-
-fn is_registered(
+/// Whether a client is registered for a name, and need not be renewed yet.
+pub(super) fn is_registered(
     db: &Connection,
     key: &Key,
     client: ClientId,
@@ -134,8 +93,8 @@ pub(super) fn notify(
     let mut rows = statement.query(params![namespace, tenant, name, now])?;
     while let Some(row) = rows.next()? {
         // A client that cannot be read is none of ours.
-        if let Ok(client) = get::<String>(row, "client")?.parse() {
-            outbox.add_change(client, key, get(row, "until")?);
+        if let Some(client) = row.get_ref(0)?.as_str().ok().and_then(|id| id.parse().ok()) {
+            outbox.add_change(client, key, row.get(1)?);
         }
     }
     Ok(())

@@ -3,16 +3,17 @@
 //! The values are the texts of [`leasehold_core::record::text`]. Inside a transaction nobody else changes a record, so
 //! the rule reads each part when it needs it. An uncontended operation reads and writes one row.
 
+use leasehold_core::record::text::Damaged;
 use leasehold_core::record::{
-    self, Applied, Body, Change, Changes, Class, Environment, Head, Holder, LeaseKind, Op, Outcome,
-    Part, QueueHead, Removal, Row, Source, Stop, Waiter, Whom,
+    self, Applied, Body, Change, Changes, Class, Environment, Head, Holder, LeaseKind, Note, Op,
+    Outcome, Part, QueueHead, Removal, Row, Slot, Source, Waiter, Whom,
 };
-use leasehold_core::{ClientId, LeaseId, StoreTime};
+use leasehold_core::{ArrivalId, ClientId, LeaseId, StoreTime};
 use rusqlite::{Connection, Params, params};
 
-use super::error::Fault;
+use super::error::{Damage, Fault};
 use super::row::{columns, signed};
-use crate::store::api::Key;
+use crate::store::api::{Key, View};
 
 /// The tables of records.
 ///
@@ -45,17 +46,17 @@ pub(super) const TABLES: &str = "
 ";
 
 /// The classes of members.
-const HOLDER: u8 = 1;
+pub(super) const HOLDER: u8 = 1;
 const WAITER: u8 = 2;
 const ARRIVAL: u8 = 3;
-const NOTE: u8 = 4;
+pub(super) const NOTE: u8 = 4;
 
 /// Applies an operation to the stored record of a name, inside a transaction. `reaches` returns whether a notice would
 /// reach a client, the same for a client throughout one call.
 ///
 /// # Errors
 ///
-/// [`Fault::Unreadable`] if the record is damaged. Nothing is written then, and other names are not affected.
+/// [`Fault::Damaged`] if the record is damaged. Nothing is written then, and other names are not affected.
 pub(super) fn apply(
     db: &Connection,
     key: &Key,
@@ -63,47 +64,181 @@ pub(super) fn apply(
     now: StoreTime,
     reaches: impl FnMut(ClientId) -> bool,
 ) -> Result<Applied, Fault> {
-    let mut record = StoredRecord {
-        db,
-        key,
-        now,
-        reaches,
-        head: Head::default(),
-        fault: None,
-    };
-    let applied = match record.run(op) {
-        Err(Fault::Unreadable(word)) => record.repair(op, word)?,
-        applied => applied?,
+    let mut record = StoredRecord::new(db, key, reaches);
+    let environment = Environment { now };
+    let applied = match record::apply(&mut record, op, &environment) {
+        Err(fault) => {
+            record.repair(op, fault)?;
+            let applied = record::apply(&mut record, op, &environment)?;
+            repaired(op, applied)
+        }
+        Ok(applied) => applied,
     };
     record.write(&applied.changes)?;
     Ok(applied)
 }
 
+/// Frees all locks, inside a transaction. Their counters stay, and all notes and latches.
+///
+/// A damaged head stays too: its error says what to do.
+pub(super) fn free_locks(db: &Connection) -> Result<(), Fault> {
+    db.execute(
+        "DELETE FROM members WHERE class IN (?1, ?2)",
+        [HOLDER, WAITER],
+    )?;
+    let mut statement = db.prepare("SELECT namespace, tenant, name, value FROM heads")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let key = ["namespace", "tenant", "name"].map(|column| text(row, column));
+        if let (Ok(head), [Ok(namespace), Ok(tenant), Ok(name)]) = (head_of(row), key)
+            && let Body::Leases(_) = head.body
+        {
+            let free = Head {
+                body: Body::Free,
+                queue: QueueHead::default(),
+                ..head
+            };
+            put_head(db, (namespace, tenant, name), &free)?;
+        }
+    }
+    Ok(())
+}
+
+/// The head in a row of `heads`.
+pub(super) fn head_of(row: &rusqlite::Row<'_>) -> Result<Head, Fault> {
+    let text = text(row, "value")?;
+    Head::from_text(text).map_err(|Damaged(word)| match text.split(' ').nth(2) {
+        Some("latch") => Fault::Damaged(Damage::Latch, word),
+        _ => Fault::Damaged(Damage::Lock, word),
+    })
+}
+
+/// The note in a row of `members`.
+pub(super) fn note_of(row: &rusqlite::Row<'_>) -> Result<(Slot, Note), Fault> {
+    let slot = text(row, "id").ok().and_then(Slot::from_id);
+    let slot = slot.ok_or(Fault::Damaged(Damage::Note, "id"))?;
+    match member(&Part::Note(slot.clone()), row)? {
+        Row::Note(note) => Ok((slot, note)),
+        _ => Err(Fault::Damaged(Damage::Note, "class")),
+    }
+}
+
 /// The stored record of a name.
-struct StoredRecord<'a, F> {
+pub(super) struct StoredRecord<'a, F> {
     db: &'a Connection,
     key: &'a Key,
-    now: StoreTime,
     reaches: F,
     /// The stored head, once it has been read.
     head: Head,
-    /// The cause of [`Stop::Failed`].
-    fault: Option<Fault>,
 }
 
 impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
-    fn head(&mut self) -> Result<Head, Stop> {
+    type Error = Fault;
+
+    fn head(&mut self) -> Result<Head, Fault> {
         let (namespace, tenant, name) = columns(self.key);
         let mut heads = self.select(
             "SELECT value FROM heads WHERE namespace = ?1 AND tenant = ?2 AND name = ?3",
             [namespace, tenant, name],
-            |row| Head::from_text(text(row, "value")?),
+            head_of,
         )?;
         self.head = heads.pop().unwrap_or_default();
         Ok(self.head)
     }
 
-    fn row(&mut self, part: &Part) -> Result<Option<Row>, Stop> {
+    fn holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, Fault> {
+        Ok(match self.row(&Part::Holder(lease))? {
+            Some(Row::Holder(holder)) => Some(holder),
+            _ => None,
+        })
+    }
+
+    fn holders(&mut self) -> Result<Vec<Holder>, Fault> {
+        let (namespace, tenant, name) = columns(self.key);
+        self.select(
+            "SELECT id, value, place FROM members
+             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND class = ?4",
+            params![namespace, tenant, name, HOLDER],
+            |row| match member(&Part::Holder(lease(row)?), row)? {
+                Row::Holder(holder) => Ok(holder),
+                _ => Err(Damaged("holder").into()),
+            },
+        )
+    }
+
+    fn waiter(&mut self, lease: LeaseId) -> Result<Option<Waiter>, Fault> {
+        Ok(match self.row(&Part::Waiter(lease))? {
+            Some(Row::Waiter(waiter)) => Some(waiter),
+            _ => None,
+        })
+    }
+
+    fn waiter_from(&mut self, place: u64) -> Result<Option<Waiter>, Fault> {
+        let (namespace, tenant, name) = columns(self.key);
+        let mut waiters = self.select(
+            "SELECT id, value, place FROM members
+             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND place >= ?4
+             ORDER BY place LIMIT 1",
+            params![namespace, tenant, name, signed(place)],
+            |row| match member(&Part::Waiter(lease(row)?), row)? {
+                Row::Waiter(waiter) => Ok(waiter),
+                _ => Err(Damaged("waiter").into()),
+            },
+        )?;
+        Ok(waiters.pop())
+    }
+
+    fn waiters_between(&mut self, from: u64, to: u64) -> Result<u32, Fault> {
+        let (namespace, tenant, name) = columns(self.key);
+        let mut counts = self.select(
+            "SELECT count(*) FROM members
+             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND place >= ?4 AND place < ?5",
+            params![namespace, tenant, name, signed(from), signed(to)],
+            |row| Ok(row.get(0)?),
+        )?;
+        Ok(counts.pop().unwrap_or_default())
+    }
+
+    fn has_arrived(&mut self, id: &ArrivalId) -> Result<bool, Fault> {
+        Ok(self.row(&Part::Arrival(id.clone()))?.is_some())
+    }
+
+    fn note(&mut self, slot: &Slot) -> Result<Option<Note>, Fault> {
+        Ok(match self.row(&Part::Note(slot.clone()))? {
+            Some(Row::Note(note)) => Some(note),
+            _ => None,
+        })
+    }
+
+    fn reaches(&mut self, client: ClientId) -> Result<bool, Fault> {
+        Ok((self.reaches)(client))
+    }
+}
+
+impl<'a, F: FnMut(ClientId) -> bool> StoredRecord<'a, F> {
+    pub(super) fn new(db: &'a Connection, key: &'a Key, reaches: F) -> Self {
+        Self {
+            db,
+            key,
+            reaches,
+            head: Head::default(),
+        }
+    }
+
+    /// The first leases that wait, for people: one that cannot be read hides no other.
+    pub(super) fn first_waiting(&self) -> Result<Vec<LeaseId>, Fault> {
+        let (namespace, tenant, name) = columns(self.key);
+        let leases = self.select(
+            "SELECT id FROM members
+             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND place >= 0
+             ORDER BY place LIMIT ?4",
+            params![namespace, tenant, name, View::WAITERS_MAX.cast_signed()],
+            |row| Ok(lease(row).ok()),
+        )?;
+        Ok(leases.into_iter().flatten().collect())
+    }
+
+    fn row(&self, part: &Part) -> Result<Option<Row>, Fault> {
         let (namespace, tenant, name) = columns(self.key);
         let mut members = self.select(
             "SELECT value, place FROM members
@@ -114,77 +249,17 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
         Ok(members.pop())
     }
 
-    fn holders(&mut self) -> Result<Vec<Holder>, Stop> {
-        let (namespace, tenant, name) = columns(self.key);
-        self.select(
-            "SELECT id, value, place FROM members
-             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND class = ?4",
-            params![namespace, tenant, name, HOLDER],
-            |row| match member(&Part::Holder(lease(row)?), row)? {
-                Row::Holder(holder) => Ok(holder),
-                _ => Err(Stop::Damaged("holder")),
-            },
-        )
-    }
-
-    fn waiter_from(&mut self, place: u64) -> Result<Option<Waiter>, Stop> {
-        let (namespace, tenant, name) = columns(self.key);
-        let mut waiters = self.select(
-            "SELECT id, value, place FROM members
-             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND place >= ?4
-             ORDER BY place LIMIT 1",
-            params![namespace, tenant, name, signed(place)],
-            |row| match member(&Part::Waiter(lease(row)?), row)? {
-                Row::Waiter(waiter) => Ok(waiter),
-                _ => Err(Stop::Damaged("waiter")),
-            },
-        )?;
-        Ok(waiters.pop())
-    }
-
-    fn waiters_between(&mut self, from: u64, to: u64) -> Result<u32, Stop> {
-        let (namespace, tenant, name) = columns(self.key);
-        let mut counts = self.select(
-            "SELECT count(*) AS waiters FROM members
-             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND place >= ?4 AND place < ?5",
-            params![namespace, tenant, name, signed(from), signed(to)],
-            |row| row.get("waiters").map_err(|_| Stop::Damaged("queue")),
-        )?;
-        Ok(counts.pop().unwrap_or_default())
-    }
-
-    fn reaches(&mut self, client: ClientId) -> Result<bool, Stop> {
-        Ok((self.reaches)(client))
-    }
-}
-
-impl<F: FnMut(ClientId) -> bool> StoredRecord<'_, F> {
-    /// Runs the rule, which writes nothing.
-    fn run(&mut self, op: &Op) -> Result<Applied, Fault> {
-        let environment = Environment { now: self.now };
-        record::apply(self, op, &environment).map_err(|stop| match (stop, self.fault.take()) {
-            (Stop::Damaged(word), _) => Fault::Unreadable(word),
-            (_, Some(fault)) => fault,
-            (_, None) => Fault::Unreadable("record"),
-        })
-    }
-
     /// Reads all rows of a statement.
     fn select<T>(
-        &mut self,
+        &self,
         sql: &str,
         params: impl Params,
-        read: impl Fn(&rusqlite::Row<'_>) -> Result<T, Stop>,
-    ) -> Result<Vec<T>, Stop> {
-        let db = self.db;
-        let mut failed = |error| {
-            self.fault = Some(Fault::from(error));
-            Stop::Failed
-        };
-        let mut statement = db.prepare_cached(sql).map_err(&mut failed)?;
-        let mut rows = statement.query(params).map_err(&mut failed)?;
+        read: impl Fn(&rusqlite::Row<'_>) -> Result<T, Fault>,
+    ) -> Result<Vec<T>, Fault> {
+        let mut statement = self.db.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
         let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(&mut failed)? {
+        while let Some(row) = rows.next()? {
             found.push(read(row)?);
         }
         Ok(found)
@@ -216,12 +291,11 @@ impl<F: FnMut(ClientId) -> bool> StoredRecord<'_, F> {
         Ok(())
     }
 
-    /// Applies an operation of an operator to a damaged record. A forced release removes everything except the notes, and
+    /// Repairs a damaged record for an operation of an operator. A forced release removes everything except the notes, and
     /// keeps the counter and the holder of a mutex if they can be read.
-    fn repair(&mut self, op: &Op, word: &'static str) -> Result<Applied, Fault> {
-        let mut outcome = None;
-        match op {
-            Op::Revoke(Whom::All) => {
+    fn repair(&mut self, op: &Op, fault: Fault) -> Result<(), Fault> {
+        match (op, &fault) {
+            (Op::Revoke(Whom::All), Fault::Damaged(..)) => {
                 let mut head = self.head().unwrap_or_default();
                 head.queue = QueueHead::default();
                 if !matches!(head.body, Body::Leases(leases) if leases.kind == LeaseKind::Mutex) {
@@ -230,31 +304,21 @@ impl<F: FnMut(ClientId) -> bool> StoredRecord<'_, F> {
                 for class in [HOLDER, WAITER, ARRIVAL] {
                     self.clear(class)?;
                 }
-                self.put_head(&head)?;
+                self.put_head(&head)
             }
-            Op::Remove(Removal::Note(slot)) if self.head().is_ok() => {
-                self.remove(&Part::Note(slot.clone()))?;
-                outcome = Some(Outcome::Removed(true));
+            (Op::Remove(Removal::Latch), Fault::Damaged(Damage::Latch, _)) => {
+                self.clear(ARRIVAL)?;
+                self.put_head(&Head::default())
             }
-            _ => return Err(Fault::Unreadable(word)),
+            (Op::Remove(Removal::Note(slot)), Fault::Damaged(Damage::Note, _)) => {
+                self.remove(&Part::Note(slot.clone()))
+            }
+            _ => Err(fault),
         }
-        let applied = self.run(op)?;
-        Ok(Applied {
-            outcome: outcome.unwrap_or(applied.outcome),
-            changed: true,
-            ..applied
-        })
     }
 
     fn put_head(&self, head: &Head) -> Result<(), Fault> {
-        let (namespace, tenant, name) = columns(self.key);
-        let until = signed(head.kept_until().as_micros());
-        self.execute(
-            "INSERT INTO heads (namespace, tenant, name, value, until) VALUES (?1, ?2, ?3, ?4, ?5)
-             ON CONFLICT (namespace, tenant, name) DO UPDATE
-             SET value = excluded.value, until = excluded.until",
-            params![namespace, tenant, name, head.to_text(), until],
-        )
+        put_head(self.db, columns(self.key), head)
     }
 
     /// Stores a member, in the place of one with the same id or place.
@@ -302,6 +366,34 @@ impl<F: FnMut(ClientId) -> bool> StoredRecord<'_, F> {
     }
 }
 
+/// The result of an operation on a record that was repaired for it.
+fn repaired(op: &Op, applied: Applied) -> Applied {
+    let outcome = match op {
+        Op::Remove(_) => Outcome::Removed(true),
+        _ => applied.outcome,
+    };
+    Applied {
+        outcome,
+        changed: true,
+        ..applied
+    }
+}
+
+fn put_head(
+    db: &Connection,
+    (namespace, tenant, name): (&str, &str, &str),
+    head: &Head,
+) -> Result<(), Fault> {
+    let until = signed(head.kept_until().as_micros());
+    db.prepare_cached(
+        "INSERT INTO heads (namespace, tenant, name, value, until) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (namespace, tenant, name) DO UPDATE
+         SET value = excluded.value, until = excluded.until",
+    )?
+    .execute(params![namespace, tenant, name, head.to_text(), until])?;
+    Ok(())
+}
+
 const fn class(part: &Part) -> u8 {
     match part {
         Part::Holder(_) => HOLDER,
@@ -318,25 +410,32 @@ fn place(row: &Row) -> Option<i64> {
     }
 }
 
-/// The member of a row, whose place must be the one by which it was found.
-fn member(part: &Part, row: &rusqlite::Row<'_>) -> Result<Row, Stop> {
-    let member = Row::from_text(part, text(row, "value")?)?;
+/// The row of a member, whose place must be the one by which it was found.
+fn member(part: &Part, row: &rusqlite::Row<'_>) -> Result<Row, Fault> {
+    let damage = match part {
+        Part::Note(_) => Damage::Note,
+        Part::Arrival(_) => Damage::Latch,
+        Part::Holder(_) | Part::Waiter(_) => Damage::Lock,
+    };
+    let member = text(row, "value").and_then(|text| Row::from_text(part, text));
+    let member = member.map_err(|Damaged(word)| Fault::Damaged(damage, word))?;
     match row.get("place") {
         Ok(stored) if place(&member) == stored => Ok(member),
-        _ => Err(Stop::Damaged("place")),
+        _ => Err(Fault::Damaged(damage, "place")),
     }
 }
 
-fn lease(row: &rusqlite::Row<'_>) -> Result<LeaseId, Stop> {
-    text(row, "id")?.parse().map_err(|_| Stop::Damaged("lease"))
+fn lease(row: &rusqlite::Row<'_>) -> Result<LeaseId, Fault> {
+    let lease = text(row, "id")?.parse();
+    lease.map_err(|_| Damaged("lease").into())
 }
 
-fn text<'a>(row: &'a rusqlite::Row<'_>, column: &str) -> Result<&'a str, Stop> {
+pub(super) fn text<'a>(row: &'a rusqlite::Row<'_>, column: &str) -> Result<&'a str, Damaged> {
     let value = row
         .get_ref(column)
         .ok()
         .and_then(|value| value.as_str().ok());
-    value.ok_or(Stop::Damaged("text"))
+    value.ok_or(Damaged("text"))
 }
 
 #[cfg(test)]

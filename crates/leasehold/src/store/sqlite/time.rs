@@ -18,6 +18,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension as _, ffi, params};
 
 use super::boot::Machine;
 use super::error::{Fault, failure};
+use super::rows;
 
 /// How far `high` is written ahead, in microseconds: 10 s.
 pub(super) const AHEAD: i64 = 10_000_000;
@@ -51,7 +52,7 @@ pub(super) fn is_anchored(db: &Connection, machine: &Machine) -> Result<bool, Fa
 }
 
 /// Sets the anchor to this boot, for a process that has the file open alone. If the machine was restarted, no
-/// holder, no waiter and no observer lives, so all locks are freed. Annotations and latches stay. Inside a transaction.
+/// holder, no waiter and no observer lives, so all locks are freed. Notes and latches stay. Inside a transaction.
 pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
     let meta = Meta::find(db)?;
     if meta
@@ -72,13 +73,8 @@ pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
             start.saturating_add(AHEAD)
         ],
     )?;
-    db.execute(
-        "UPDATE records
-         SET client = NULL, number = NULL, count = NULL, expires_at = NULL, queue_until = NULL
-         WHERE client IS NOT NULL OR queue_until IS NOT NULL",
-        [],
-    )?;
-    for table in ["waiters", "clients", "observers"] {
+    rows::free_locks(db)?;
+    for table in ["clients", "observers"] {
         db.execute(&format!("DELETE FROM {table}"), [])?;
     }
     Ok(())

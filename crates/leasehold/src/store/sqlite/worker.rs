@@ -13,15 +13,15 @@ use tokio::sync::mpsc;
 
 use super::busy::{self, Turn};
 use super::change::Changed;
-use super::commands::{Command, Commands, Read};
+use super::commands::{Command, Commands};
 use super::error::Fault;
 use super::file::File;
 use super::gc::GarbageCollector;
 use super::link::Link;
 use super::log::LogMonitor;
 use super::notify::{Notifier, Outbox};
+use super::time;
 use super::transaction::{self, Failed};
-use super::{annotations, observers, records, time};
 use crate::clock::{BootClock, Clock as _};
 use crate::{Error, Result};
 
@@ -81,7 +81,9 @@ impl Worker {
             Ok(results) => {
                 let writes = self.commands.take_writes();
                 for (write, changed) in writes.into_iter().zip(results) {
-                    write.finish(changed);
+                    if let Some(rest) = write.finish(changed) {
+                        self.commands.add(rest);
+                    }
                 }
                 return;
             }
@@ -126,34 +128,9 @@ impl Worker {
 
     fn read(&mut self) {
         for read in std::mem::take(&mut self.commands.reads) {
-            match read {
-                Read::Name {
-                    key,
-                    parts,
-                    observer,
-                    reply,
-                } => {
-                    let view =
-                        self.query(|db, now| observers::view(db, &key, &parts, observer, now));
-                    let _ = reply.send(view);
-                }
-                // A list that continues does so after the others.
-                Read::Names(listing) => {
-                    let (space, after) = (&listing.space, &listing.after);
-                    let page = self.query(|db, now| records::list(db, space, after, now));
-                    let rest = listing.continued(page).map(Read::Names);
-                    self.commands.reads.extend(rest);
-                }
-                Read::Completions(listing) => {
-                    let (space, after) = (&listing.space, &listing.after);
-                    let page = self.query(|db, now| annotations::list(db, space, after, now));
-                    let rest = listing.continued(page).map(Read::Completions);
-                    self.commands.reads.extend(rest);
-                }
-                Read::Client { client, reply } => {
-                    let _ = reply.send(self.query(|db, now| records::client(db, client, now)));
-                }
-            }
+            let step = self.query(|db, now| read.step(db, now));
+            // A list that continues does so after the others.
+            self.commands.reads.extend(read.continued(step));
         }
     }
 

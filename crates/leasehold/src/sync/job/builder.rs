@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use leasehold_core::job::KEEP_DEFAULT;
-use leasehold_core::{AnnotationKind, CompletionKey, JobSchedule, NameError, Period};
+use leasehold_core::{CompletionKey, JobSchedule, NameError, Period, Slot};
 
 use super::Job;
-use crate::store::no_annotation;
+use crate::store::no_note;
 use crate::sync::mutex::Mutex;
 use crate::{Error, ErrorKind, Result, config};
 
@@ -32,7 +32,7 @@ impl JobBuilder {
     pub(crate) fn new(mutex: Mutex) -> Result<Self> {
         let store = &mutex.driver.context.store;
         if !store.capabilities().completions {
-            let error = no_annotation(store, &AnnotationKind::Completion);
+            let error = no_note(store, &Slot::Period);
             return Err(error.for_lock(&mutex.key.name));
         }
         Ok(Self { mutex })
@@ -56,7 +56,7 @@ impl JobBuilder {
         };
         let anchor = None;
         let schedule = Some(JobSchedule { period, anchor });
-        Ok(self.job(AnnotationKind::Completion, schedule))
+        Ok(self.job(Slot::Period, schedule))
     }
 
     /// The job that runs once for a key, such as a version: 1 to 256 bytes without control characters or outer spaces.
@@ -71,7 +71,7 @@ impl JobBuilder {
                 .name_error(Error::new(ErrorKind::InvalidName, message))
         };
         let key = CompletionKey::parse(key.as_ref()).map_err(invalid)?;
-        Ok(self.job(AnnotationKind::KeyCompletion(key), None))
+        Ok(self.job(Slot::Key(key), None))
     }
 
     /// Removes the record of the last run of the periodic job, so that it is run again. Returns whether there was one.
@@ -84,10 +84,10 @@ impl JobBuilder {
     ///
     /// Dropped, it may or may not have removed the record.
     pub async fn reset(&self) -> Result<bool> {
-        self.job(AnnotationKind::Completion, None).reset().await
+        self.job(Slot::Period, None).reset().await
     }
 
-    fn job(&self, kind: AnnotationKind, schedule: Option<JobSchedule>) -> Job {
+    fn job(&self, kind: Slot, schedule: Option<JobSchedule>) -> Job {
         Job {
             mutex: self.mutex.clone(),
             kind,

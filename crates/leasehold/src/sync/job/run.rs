@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Annotation, Cause, Completion, Instant, Outcome, Slots, State, StoreTime};
+use leasehold_core::{
+    Annotation, Cause, Completion, Instant, NewNote, Outcome, Slots, State, StoreTime,
+};
 
 use super::Job;
 use crate::completion_info::CompletionInfo;
@@ -170,9 +173,15 @@ impl Run {
             if let State::Lost(cause) = guard.state() {
                 break cause;
             }
-            let kind = &self.job.kind;
+            let note = NewNote {
+                slot: self.job.kind.clone(),
+                token,
+                number: 0,
+                text: Arc::clone(&annotation.text),
+                keep,
+            };
             let store = &driver.context.store;
-            let reply = store.annotate(key, kind, &annotation, keep).await;
+            let reply = store.write_note(key, lease, note).await;
             match reply {
                 Ok(Ok(())) => return Ok(self.confirm(&annotation, &completion)),
                 Ok(Err(loss)) => {

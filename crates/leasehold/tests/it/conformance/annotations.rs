@@ -5,12 +5,12 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::store::{Key, Reply, Store};
 use leasehold_core::{
-    Annotation, AnnotationKind, CompletionKey, LeaseId, Loss, Name, Outcome, Token, annotation,
+    Annotation, CompletionKey, LeaseId, Loss, Name, Outcome, Slot, Token, annotation,
 };
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::readings::Readings as _;
+use crate::readings::{Beside as _, Readings as _};
 use crate::store_client::{
     TTL, acquire, applied, granted, key, keyspace, lasting, lease, release, revoke, send, space,
 };
@@ -30,14 +30,14 @@ pub(super) fn annotation(number: u64, text: &str) -> Annotation {
 }
 
 /// The completion for a key.
-fn for_key(key: &str) -> AnnotationKind {
-    AnnotationKind::KeyCompletion(CompletionKey::parse(key).unwrap())
+fn for_key(key: &str) -> Slot {
+    Slot::Key(CompletionKey::parse(key).unwrap())
 }
 
 /// A kind of each sort that a store keeps.
-fn kinds(store: &dyn Store) -> Vec<AnnotationKind> {
-    let completions = [AnnotationKind::Completion, for_key("v1.2"), for_key("v1.3")];
-    let mut kinds = vec![AnnotationKind::Value];
+fn kinds(store: &dyn Store) -> Vec<Slot> {
+    let completions = [Slot::Period, for_key("v1.2"), for_key("v1.3")];
+    let mut kinds = vec![Slot::Value];
     if store.capabilities().completions {
         kinds.extend(completions);
     }
@@ -47,7 +47,7 @@ fn kinds(store: &dyn Store) -> Vec<AnnotationKind> {
 pub(super) async fn annotate(
     store: &dyn Store,
     key: &Key,
-    kind: &AnnotationKind,
+    kind: &Slot,
     annotation: &Annotation,
     keep: Duration,
 ) -> Result<(), Loss> {
@@ -55,7 +55,7 @@ pub(super) async fn annotate(
     annotated.unwrap_or_else(|error| panic!("{error}"))
 }
 
-async fn stored(store: &dyn Store, key: &Key, kind: &AnnotationKind) -> Option<Annotation> {
+async fn stored(store: &dyn Store, key: &Key, kind: &Slot) -> Option<Annotation> {
     store.observe(key, kind).await.unwrap().annotation
 }
 
@@ -211,10 +211,10 @@ pub(super) async fn completions_are_listed_in_order_with_any_key(fixture: Fixtur
         &long,
     ];
     let mut kinds: Vec<_> = odd.into_iter().map(for_key).collect();
-    kinds.push(AnnotationKind::Completion);
-    kinds.push(AnnotationKind::Value);
+    kinds.push(Slot::Period);
+    kinds.push(Slot::Value);
     let annotation = annotation(1, "text");
-    let write = async |key: &Key, kind: &AnnotationKind| {
+    let write = async |key: &Key, kind: &Slot| {
         let annotated = annotate(&*store, key, kind, &annotation, KEEP).await;
         assert_eq!(annotated, Ok(()), "{key:?} {kind:?}");
     };
@@ -228,7 +228,7 @@ pub(super) async fn completions_are_listed_in_order_with_any_key(fixture: Fixtur
         hold(&key).await;
         for kind in &kinds {
             write(&key, kind).await;
-            if *kind != AnnotationKind::Value {
+            if *kind != Slot::Value {
                 expected.push((key.clone(), kind.clone(), annotation.clone()));
             }
         }
@@ -243,7 +243,7 @@ pub(super) async fn completions_are_listed_in_order_with_any_key(fixture: Fixtur
     }
     let other = elsewhere.key(Name::parse("b").unwrap());
     hold(&other).await;
-    write(&other, &AnnotationKind::Completion).await;
+    write(&other, &Slot::Period).await;
 
     expected.sort_by_key(|(key, kind, _)| (key.name.clone(), kind.clone()));
     assert_eq!(store.completions(&space).await.unwrap(), expected);
@@ -261,7 +261,7 @@ pub(super) async fn kinds_that_are_not_kept_are_refused(fixture: Fixture) {
     granted(&*store, acquire(&name, 1)).await;
     let keeps = store.capabilities().completions;
     assert_eq!(keeps, !matches!(fixture, Fixture::Masters(_)));
-    for kind in [AnnotationKind::Completion, for_key("v1")] {
+    for kind in [Slot::Period, for_key("v1")] {
         let results = [
             store
                 .annotate(&key, &kind, &annotation, KEEP)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{Arrival, ArrivalId, LatchCount, LatchStatus, Store};
+use leasehold::store::{ArrivalId, LatchCount, LatchStatus, Store};
 use leasehold::{Error, ErrorKind, Latch};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinSet;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::observing::NOTICED_MAX;
 use crate::fixture::{Fixture, fresh_name};
-use crate::readings::Readings as _;
+use crate::readings::{Arrival, Beside as _, Readings as _};
 use crate::store_client::{TTL, acquire, applied, error, granted, key, release, renew, revoke};
 use crate::waiters::{SOON, soon, spawn_polled};
 

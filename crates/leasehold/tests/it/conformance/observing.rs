@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::store::Store;
-use leasehold_core::{AnnotationKind, LeaseId};
+use leasehold_core::{LeaseId, Slot};
 
 use super::annotations::{KEEP, annotate, annotation};
 use crate::fixture::{Fixture, fresh_name};
-use crate::readings::{Observation, Readings as _};
+use crate::readings::{Beside as _, Observation, Readings as _};
 use crate::store_client::{
     StoreClient, TTL, acquire, applied, granted, is_refused, key, lease, release, revoke, send,
     space, wait,
@@ -17,7 +17,7 @@ use crate::store_client::{
 /// How long a change may take to be noticed. Observers read again after a longer time anyway.
 pub(super) const NOTICED_MAX: Duration = Duration::from_secs(8);
 
-const KIND: AnnotationKind = AnnotationKind::Value;
+const KIND: Slot = Slot::Value;
 
 /// What an observer reads: the holder, the number of waiters, and the text.
 type Seen = (Option<LeaseId>, usize, Option<String>);

@@ -105,8 +105,8 @@ fn requests(recorders: &[Arc<RecordingStore>]) -> Requests {
     let mut requests = Requests::new();
     for batch in recorders.iter().flat_map(|recorder| recorder.batches()) {
         for op in &batch.ops {
-            if let Op::Acquire { lease, .. } = op {
-                requests.entry(*lease).or_insert((batch.came, None));
+            if let Op::Acquire(acquire) = op {
+                requests.entry(acquire.lease).or_insert((batch.came, None));
             }
         }
         for lease in batch.queued() {

@@ -6,13 +6,10 @@ use std::time::Duration;
 
 use leasehold::Result;
 use leasehold::store::{
-    BoxFuture, Event, ForwardingStore, Key, Keyspace, Listener, MemoryStore, Page, Query, Reply,
+    BoxFuture, Event, ForwardingStore, Keyspace, Listener, MemoryStore, Page, Query, Reply,
     Request, Store,
 };
-use leasehold_core::{
-    Annotation, AnnotationKind, Arrival, ArrivalId, ClientId, LatchStatus, LeaseId, Loss, Notice,
-    Op, Outcome, Token, Ttl,
-};
+use leasehold_core::{ArrivalId, ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl};
 
 use crate::readings::Readings as _;
 
@@ -53,8 +50,8 @@ pub(super) enum Corruption {
     NoticeTtl,
     /// The head of the queue is not notified.
     Next,
-    /// Annotations are confirmed whatever lease holds the lock.
-    UnheldAnnotation,
+    /// Notes are confirmed whatever lease holds the lock.
+    UnheldNote,
     /// Each arrival at a latch counts, also a repeated one.
     RepeatedArrival,
 }
@@ -117,7 +114,7 @@ impl Corruption {
         Self::NoticeToken,
         Self::NoticeTtl,
         Self::Next,
-        Self::UnheldAnnotation,
+        Self::UnheldNote,
         Self::RepeatedArrival,
     ];
 
@@ -127,7 +124,10 @@ impl Corruption {
         }
         for request in &mut batch {
             match (self, &mut request.op) {
-                (Self::Wait, Op::Acquire { wait, .. }) => *wait = false,
+                (Self::Wait, Op::Acquire(acquire)) => acquire.wait = false,
+                (Self::RepeatedArrival, Op::Arrive { id, .. }) => {
+                    *id = ArrivalId::parse(&fastrand::u64(..).to_string()).unwrap();
+                }
                 (Self::MinHold, Op::Release { rest, .. }) => *rest = None,
                 _ => {}
             }
@@ -142,26 +142,27 @@ impl Corruption {
                 let skipped = count.map_or(Self::Renewal, |_| Self::Count);
                 (self == skipped).then_some(Outcome::Kept)
             }
-            Op::Revoke => (self == Self::Revocation).then_some(Outcome::Revoked {
-                lease: Some(holder),
-            }),
+            Op::Revoke(_) => (self == Self::Revocation).then(|| Outcome::Revoked(vec![holder])),
             _ => None,
         }?;
-        *op = Op::Renew {
-            lease: LeaseId {
-                number: holder.number.wrapping_add(1_000),
-                ..holder
-            },
-            ttl: Ttl::MAX,
-            count: None,
+        let another = LeaseId {
+            number: holder.number.wrapping_add(1_000),
+            ..holder
         };
+        *op = Op::renew(another, Ttl::MAX);
         Some(outcome)
     }
 
-    fn corrupt_outcome(self, mut outcome: Outcome) -> Outcome {
+    fn corrupt_outcome(self, mut outcome: Outcome, is_note: bool) -> Outcome {
         match (self, &mut outcome) {
-            (Self::Token, Outcome::Granted { first }) => *first = one_more(*first),
-            (Self::Left, Outcome::Refused { time_left, .. }) => {
+            (Self::Token, Outcome::Granted { first, .. }) => *first = one_more(*first),
+            (
+                Self::Left,
+                Outcome::Refused {
+                    time_left: Some(time_left),
+                    ..
+                },
+            ) => {
                 *time_left += Duration::from_millis(10);
             }
             (
@@ -171,6 +172,7 @@ impl Corruption {
                     ..
                 },
             ) => *position += 1,
+            (Self::UnheldNote, Outcome::Lost(_)) if is_note => outcome = Outcome::Stored,
             _ => {}
         }
         outcome
@@ -204,9 +206,11 @@ impl ForwardingStore for CorruptingStore {
                 // An error: the name is used as a latch.
                 let held = self.store.inspect(&request.key).await.unwrap_or_default();
                 let skipped = held.and_then(|held| corruption.skip(&mut request.op, held.lease));
+                let is_note = matches!(request.op, Op::WriteNote { .. });
                 let mut reply = self.store.apply(vec![request]).await.remove(0);
                 if let Reply::Applied { outcome, .. } = &mut reply {
-                    *outcome = corruption.corrupt_outcome(skipped.unwrap_or(*outcome));
+                    let original = skipped.unwrap_or_else(|| outcome.clone());
+                    *outcome = corruption.corrupt_outcome(original, is_note);
                 }
                 replies.push(reply);
             }
@@ -243,34 +247,6 @@ impl ForwardingStore for CorruptingStore {
                 holder.count = holder.count.wrapping_add(1);
             }
             Ok(page)
-        })
-    }
-
-    fn annotate<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-        annotation: &'a Annotation,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        Box::pin(async move {
-            let annotated = self.store.annotate(key, kind, annotation, keep).await?;
-            let is_confirmed = self.corruption == Corruption::UnheldAnnotation;
-            Ok(if is_confirmed { Ok(()) } else { annotated })
-        })
-    }
-
-    fn arrive<'a>(
-        &'a self,
-        key: &'a Key,
-        arrival: &'a Arrival,
-    ) -> BoxFuture<'a, Result<LatchStatus>> {
-        Box::pin(async move {
-            let mut arrival = arrival.clone();
-            if self.corruption == Corruption::RepeatedArrival {
-                arrival.id = ArrivalId::parse(&fastrand::u64(..).to_string()).unwrap();
-            }
-            self.store.arrive(key, &arrival).await
         })
     }
 }

@@ -73,7 +73,9 @@ impl<'a> EventLogs<'a> {
         let client = notice.lease().client;
         let log = self.logs.iter().find(|log| log.client == client);
         log.is_some_and(|log| {
-            log.expected.borrow_mut().push((key.clone(), *notice));
+            log.expected
+                .borrow_mut()
+                .push((key.clone(), notice.clone()));
             true
         })
     }

@@ -86,7 +86,7 @@ async fn a_log_that_a_reader_lets_grow_is_warned_of() {
     let (_directory, path, url) = file();
     let _client = Client::connect(&url).await.unwrap();
     let [writer, reader] = [(); 2].map(|()| Connection::open(&path).unwrap());
-    let read = "BEGIN; SELECT count(*) FROM records";
+    let read = "BEGIN; SELECT count(*) FROM heads";
     reader.execute_batch(read).unwrap();
     writer
         .execute_batch("PRAGMA synchronous = OFF; CREATE TABLE filler (x)")

@@ -80,10 +80,10 @@ impl Shards {
                     lease, count: None, ..
                 },
                 Reply::Applied { outcome, .. },
-            ) = (request.op, reply)
+            ) = (&request.op, reply)
                 && *outcome == Outcome::Kept
             {
-                lock(&self.renewed).insert(lease, self.clock.now());
+                lock(&self.renewed).insert(*lease, self.clock.now());
             }
         }
         replies
@@ -116,7 +116,7 @@ impl Shards {
 }
 
 fn spoil(reply: &mut Reply, fault: ShardFault) {
-    let Reply::Applied { now, .. } = *reply else {
+    let Reply::Applied { now, .. } = reply else {
         return;
     };
     let outcome = match fault {
@@ -126,14 +126,16 @@ fn spoil(reply: &mut Reply, fault: ShardFault) {
         ShardFault::TakenOver => Outcome::Lost(Loss::TakenOver),
         ShardFault::Exhausted => Outcome::Exhausted,
         ShardFault::Refused => Outcome::Refused {
-            time_left: SLOW,
+            time_left: Some(SLOW),
             queue_position: None,
         },
         ShardFault::Granted => Outcome::Granted {
             first: Token::new(1).unwrap(),
+            run: None,
         },
         _ => return,
     };
+    let now = *now;
     *reply = Reply::Applied { outcome, now };
 }
 

@@ -1,15 +1,15 @@
 //! Annotations in a server: their keys, foreign values in them, and users who lack rights.
 
 use leasehold::ErrorKind;
-use leasehold_core::{Annotation, AnnotationKind, CompletionKey, LeaseId, Loss, Token};
+use leasehold_core::{Annotation, CompletionKey, LeaseId, Loss, Slot, Token};
 
 use super::*;
 use crate::doctor;
-use crate::readings::Readings as _;
+use crate::readings::{Beside as _, Readings as _};
 
 const KEEP: Duration = Duration::from_secs(3_600);
 
-pub(super) const VALUE: AnnotationKind = AnnotationKind::Value;
+pub(super) const VALUE: Slot = Slot::Value;
 
 pub(super) fn annotation(lease: LeaseId, text: &str) -> Annotation {
     Annotation {
@@ -37,8 +37,8 @@ async fn text(store: &dyn Store, key: &Key) -> Option<String> {
     annotation.map(|annotation| annotation.text.to_string())
 }
 
-fn completion(key: &str) -> AnnotationKind {
-    AnnotationKind::KeyCompletion(CompletionKey::parse(key).unwrap())
+fn completion(key: &str) -> Slot {
+    Slot::Key(CompletionKey::parse(key).unwrap())
 }
 
 /// As docs/redis.md describes them, so that other programs can read them.
@@ -51,12 +51,7 @@ async fn an_annotation_is_a_string_beside_the_record_that_expires() {
     applied(&*store, enter("a", 1, 2)).await;
     for (kind, name, keep, left) in [
         (VALUE, "app:{t:a}:value", KEEP, 3_600_000),
-        (
-            AnnotationKind::Completion,
-            "app:{t:a}:completion",
-            Duration::ZERO,
-            1,
-        ),
+        (Slot::Period, "app:{t:a}:completion", Duration::ZERO, 1),
         (
             completion("v{1}"),
             "app:{t:a}:completion:v{1}",
@@ -73,7 +68,7 @@ async fn an_annotation_is_a_string_beside_the_record_that_expires() {
             "{name}: {time_left}"
         );
         if keep > Duration::ZERO {
-            assert_eq!(server.cli(&["GET", name]), format!("{lease} 17 a b"));
+            assert_eq!(server.cli(&["GET", name]), format!("{lease} 17 0 a b"));
         }
     }
     assert_eq!(server.cli(&["GET", "app:{t:a}"]), format!("{lease} 2"));
@@ -103,7 +98,7 @@ async fn a_foreign_value_is_an_error_until_it_is_removed() {
         }
         assert_eq!(server.cli(&["DUMP", name]), before);
         // It hides nothing else.
-        let completion = AnnotationKind::Completion;
+        let completion = Slot::Period;
         let observed = store.observe(&key, &completion).await.unwrap();
         assert_eq!(observed.holder.unwrap().0, lease(1));
         assert!(store.remove_annotation(&key, &VALUE).await.unwrap());
@@ -124,7 +119,7 @@ async fn a_foreign_value_is_an_error_until_it_is_removed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_keys_are_not_listed_as_completions() {
     let (server, store) = server_and_store().await;
-    let value = format!("{} 17 done", lease(1));
+    let value = format!("{} 17 0 done", lease(1));
     let ours = ["", ":v1", ":}", ":{t:b}", "::", ":completion"];
     for suffix in ours {
         server.cli(&["SET", &format!("app:{{t:[*?]}}:completion{suffix}"), &value]);
@@ -146,7 +141,7 @@ async fn foreign_keys_are_not_listed_as_completions() {
     let mut expected: Vec<_> = ours
         .iter()
         .map(|suffix| match suffix.strip_prefix(':') {
-            None => AnnotationKind::Completion,
+            None => Slot::Period,
             Some(key) => completion(key),
         })
         .collect();

@@ -1,10 +1,10 @@
 //! Latches in a server: their keys, foreign values in them, and users who lack rights.
 
 use leasehold::ErrorKind;
-use leasehold::store::{Arrival, ArrivalId, LatchCount, LatchStatus};
+use leasehold::store::{ArrivalId, LatchCount, LatchStatus};
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::readings::{Arrival, Beside as _, Readings as _};
 
 const RECORD: &str = "app:{t:a}";
 

@@ -87,8 +87,8 @@ async fn a_lock_that_is_taken_over() {
     server.step_clock(40_000);
     b.acquire("a", 1).await;
     a.until_changed("a").await;
-    let lease = Some(b.lease(1));
-    assert_eq!(a.apply(revoke("a")).await, Outcome::Revoked { lease });
+    let revoked = Outcome::Revoked(vec![b.lease(1)]);
+    assert_eq!(a.apply(revoke("a")).await, revoked);
     b.until_changed("a").await;
 }
 

@@ -63,7 +63,7 @@ async fn any_change_of_a_key_that_was_read_is_noticed() {
     let key = key("a");
     granted(&*store, acquire("a", 1)).await;
     let lease = lease(1).to_string();
-    let value = format!("{lease} 17 text");
+    let value = format!("{lease} 17 0 text");
     let (record, queue, annotation) = ("app:{t:a}", "app:{t:a}:queue", "app:{t:a}:value");
     for command in [
         &["PEXPIRE", record, "60000"][..],

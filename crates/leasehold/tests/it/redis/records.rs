@@ -89,7 +89,7 @@ async fn a_record_without_expiry_is_held_until_it_is_revoked() {
     server.cli(&["SET", RECORD, &other]);
     let left = Ttl::MAX.as_duration();
     let refused = Outcome::Refused {
-        time_left: left,
+        time_left: Some(left),
         queue_position: None,
     };
     assert_eq!(applied(&*store, acquire("a", 1)).await, refused);
@@ -98,14 +98,14 @@ async fn a_record_without_expiry_is_held_until_it_is_revoked() {
     assert_eq!(server.cli(&["GET", RECORD]), other);
     server.cli(&["PEXPIRE", RECORD, "5000"]);
     let Outcome::Refused {
-        time_left: left, ..
+        time_left: Some(left),
+        ..
     } = applied(&*store, acquire("a", 1)).await
     else {
         panic!("granted over a foreign record");
     };
     assert!(left <= std::time::Duration::from_secs(5));
-    let lease = Some(other.parse().unwrap());
-    let revoked = Outcome::Revoked { lease };
+    let revoked = Outcome::Revoked(vec![other.parse().unwrap()]);
     assert_eq!(applied(&*store, revoke("a")).await, revoked);
     let mark = format!("{RECORD}:revoked");
     assert_eq!(server.cli(&["GET", &mark]), other);

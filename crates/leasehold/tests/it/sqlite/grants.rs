@@ -75,12 +75,12 @@ async fn a_queue_is_deleted_after_its_end_and_not_before() {
     }
     assert_eq!(waiter.wait("long", 1).await, 0);
     waiter.join(lasting(wait("short", 1), short)).await;
-    assert_eq!(fixture.count("waiters"), 2);
+    assert_eq!(fixture.count("members"), 2);
     // The leases have ended, and the counters are behind the clock.
     clock.advance(TTL * 2);
-    until_deleted(&fixture, &*store, "records WHERE name = 'short'").await;
-    assert_eq!(fixture.count("waiters WHERE name = 'short'"), 0);
-    assert_eq!(fixture.count("waiters WHERE name = 'long'"), 1);
+    until_deleted(&fixture, &*store, "heads WHERE name = 'short'").await;
+    assert_eq!(fixture.count("members WHERE name = 'short'"), 0);
+    assert_eq!(fixture.count("members WHERE name = 'long'"), 1);
     assert!(is_refused(&send(&*store, acquire("long", 2)).await));
     waiter.granted("long", 1).await;
 }

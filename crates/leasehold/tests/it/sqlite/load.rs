@@ -116,7 +116,7 @@ async fn records_of_names_that_are_used_once_are_deleted() {
     for _ in 0..600 {
         applied(&store, renew("held", 2)).await;
     }
-    assert_eq!(fixture.count("records"), 2);
+    assert_eq!(fixture.count("heads"), 2);
     assert_eq!(fixture.count("clients"), 0);
     assert_eq!(
         granted(&store, acquire("ahead", 3)).await,
@@ -138,6 +138,6 @@ async fn short_lived_stores_delete_unused_records_together() {
         store.apply(take.chain(free).collect()).await;
         clock.advance(Duration::from_secs(60));
     }
-    let records = fixture.count("records");
+    let records = fixture.count("heads");
     assert!(records < 2_000, "{records} of 3000 records are left");
 }

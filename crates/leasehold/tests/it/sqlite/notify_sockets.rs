@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::mpsc;
 
 use leasehold::store::{Event, EventScope, Listener, WakeupMode};
-use leasehold_core::{AnnotationKind, ClientId, Notice};
+use leasehold_core::{ClientId, Notice, Slot};
 use leasehold_testkit::eventually;
 
 use super::*;
@@ -295,9 +295,9 @@ async fn without_sockets_no_client_joins_the_queue() {
         assert_eq!(names_in(elsewhere.path()), [""; 0]);
         without.acquire("a", 1).await;
         without.is_not_queued(wait("a", 2)).await;
-        assert_eq!(fixture.count("waiters"), 0);
+        assert_eq!(fixture.count("members"), 0);
         // An observer polls.
-        let observation = store.observe(&key("a"), &AnnotationKind::Value).await;
+        let observation = store.observe(&key("a"), &Slot::Value).await;
         let observation = observation.unwrap();
         let holder = observation.holder.map(|(holder, _)| holder);
         assert_eq!(holder, Some(without.lease(1)));

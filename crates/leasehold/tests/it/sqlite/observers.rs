@@ -3,15 +3,15 @@
 use std::fs;
 use std::time::Duration;
 
-use leasehold_core::{Annotation, AnnotationKind, Token};
+use leasehold_core::{Annotation, Slot, Token};
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::readings::{Beside as _, Readings as _};
 
 /// Less than the time after which observers read again anyway.
 const NOTICED_MAX: Duration = Duration::from_secs(10);
 
-const KIND: AnnotationKind = AnnotationKind::Completion;
+const KIND: Slot = Slot::Period;
 
 fn annotation() -> Annotation {
     Annotation {
@@ -63,7 +63,6 @@ async fn a_registration_is_renewed_with_its_socket_and_removed_after_its_end() {
     assert_eq!(observed().await, None);
 
     clock.advance(seconds(61));
-    until_deleted(&fixture, &writer, "revocations").await;
     until_deleted(&fixture, &writer, "observers").await;
 }
 
@@ -118,17 +117,17 @@ async fn an_annotation_is_deleted_after_its_end_and_not_before() {
         annotate(&store, name, keep).await;
     }
     clock.advance(TTL * 3);
-    until_deleted(&fixture, &store, "annotations WHERE name = 'short'").await;
-    assert_eq!(fixture.count("annotations WHERE name = 'long'"), 1);
+    until_deleted(&fixture, &store, "members WHERE name = 'short'").await;
+    assert_eq!(fixture.count("members WHERE name = 'long'"), 1);
 }
 
 #[tokio::test]
 async fn a_damaged_annotation_is_an_error_of_that_name_only() {
     let damages = [
-        "client = 'nobody'",
-        "token = 0",
-        "token = -5",
-        "token = 9223372036854775807",
+        "'1'",
+        "'1 nobody ' || substr(value, 3)",
+        "value || '%'",
+        "CAST(X'31FF' AS TEXT)",
     ];
     let (fixture, store) = FileFixture::opened().await;
     for name in ["bad", "good"] {
@@ -136,7 +135,7 @@ async fn a_damaged_annotation_is_an_error_of_that_name_only() {
         annotate(&*store, name, TTL).await;
     }
     for damage in damages {
-        let damage = format!("UPDATE annotations SET {damage} WHERE name = 'bad'");
+        let damage = format!("UPDATE members SET value = {damage} WHERE name = 'bad'");
         assert_eq!(fixture.database().execute(&damage, []), Ok(1));
         let start = format!(r#"lock "bad" at {}: its completion record"#, fixture.url());
         let error = store.observe(&key("bad"), &KIND).await.unwrap_err();
@@ -151,7 +150,7 @@ async fn a_damaged_annotation_is_an_error_of_that_name_only() {
         annotate(&*store, "bad", TTL).await;
     }
     // A damaged record is an error of the annotation, too.
-    let damage = "UPDATE records SET count = 0 WHERE name = 'bad'";
+    let damage = "UPDATE heads SET value = '1' WHERE name = 'bad'";
     fixture.database().execute(damage, []).unwrap();
     let (key, annotation) = (key("bad"), annotation());
     let annotated = store.annotate(&key, &KIND, &annotation, TTL).await;

@@ -99,7 +99,7 @@ pub(super) async fn lock_for_ever(directory: &Path) {
         let name = NAMES[fastrand::usize(..NAMES.len())];
         let sent = BootClock.now();
         let acquired = client.apply(lasting(acquire(name, number), TTL)).await;
-        let Outcome::Granted { first } = acquired else {
+        let Outcome::Granted { first, .. } = acquired else {
             continue;
         };
         let from = BootClock.now();

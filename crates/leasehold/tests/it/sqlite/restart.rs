@@ -5,10 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold::store::Machine;
 use leasehold::{Cause, Client, Error};
-use leasehold_core::{Annotation, AnnotationKind, Token};
+use leasehold_core::{Annotation, Slot, Token};
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::readings::{Beside as _, Readings as _};
 
 const HOUR: u64 = 3_600;
 /// Half of a ttl, in seconds.
@@ -19,7 +19,7 @@ const TODAY: u64 = 1_710_000_000;
 
 /// The outcome of an acquisition of a lock that was acquired at the same instant.
 const REFUSED: Outcome = Outcome::Refused {
-    time_left: TTL,
+    time_left: Some(TTL),
     queue_position: None,
 };
 
@@ -137,7 +137,7 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_annotations_and_gro
         token: Token::MAX,
         text: "complete".into(),
     };
-    let (key, kind) = (key("c"), AnnotationKind::Completion);
+    let (key, kind) = (key("c"), Slot::Period);
     let store = &client.store;
     let annotated = store.annotate(&key, &kind, &annotation, LONG * 24).await;
     assert_eq!(annotated.unwrap(), Ok(()));
@@ -154,8 +154,8 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_annotations_and_gro
     let machine = machine.restarted("two", 20);
     let client = StoreClient::listening(&machine.open().await, 11).await;
     assert_eq!(client.store.held(&space()).await.unwrap(), []);
-    for table in ["waiters", "observers"] {
-        assert_eq!(machine.fixture.count(table), 0);
+    for rows in ["members WHERE place IS NOT NULL", "observers"] {
+        assert_eq!(machine.fixture.count(rows), 0);
     }
     let observation = client.store.observe(&key, &kind).await.unwrap();
     assert_eq!(observation.annotation, Some(annotation));
@@ -190,7 +190,7 @@ async fn tokens_grow_over_a_restart_after_their_counter_was_deleted() {
     let old = granted(&*store, acquire("once", 1)).await;
     applied(&*store, release("once", 1)).await;
     machine.advance(60);
-    until_deleted(&machine.fixture, &*store, "records WHERE name = 'once'").await;
+    until_deleted(&machine.fixture, &*store, "heads WHERE name = 'once'").await;
     drop(store);
     let store = machine.restarted("two", 0).open().await;
     let new = granted(&*store, acquire("once", 2)).await;
@@ -254,7 +254,7 @@ async fn a_lock_of_another_program_keeps_the_file_from_being_opened() {
 /// A second kernel does not see the locks of the first, and regards all its holders as dead.
 fn open_under_another_kernel(fixture: &FileFixture) {
     let free = "UPDATE meta SET boot_id = 'another kernel';
-         UPDATE records SET client = NULL, number = NULL, count = NULL, expires_at = NULL";
+         UPDATE heads SET value = '1 - free'";
     fixture.database().execute_batch(free).unwrap();
 }
 

@@ -190,9 +190,10 @@ impl Call {
                 let Some((now, left)) = codec::decode_renewals(&value) else {
                     return vec![None; self.requests.len()];
                 };
-                let (outcome, now) = (Outcome::Kept, Some(now));
+                let now = Some(now);
                 let reply = |nth| {
                     let renewed = !left.contains(&nth);
+                    let outcome = Outcome::Kept;
                     renewed.then_some(Reply::Applied { outcome, now })
                 };
                 (0..self.requests.len()).map(reply).collect()

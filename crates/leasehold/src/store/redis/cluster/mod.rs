@@ -14,12 +14,12 @@ mod send;
 mod slot_map;
 mod topology;
 
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use std::{fmt, iter};
 
 use futures_util::future::join_all;
-use leasehold_core::{Annotation, AnnotationKind, Arrival, ClientId, LatchStatus, Loss, Outcome};
+use leasehold_core::{ClientId, Outcome};
 use redis::Value;
 use tokio::time::Instant;
 
@@ -29,12 +29,11 @@ use self::router::CallResult;
 pub(super) use self::slot_map::check_slots;
 use self::topology::Topology;
 use super::address::Address;
-use super::annotations::{self, ANNOTATE, Storing};
+use super::beside::{self, is_of_rule};
 use super::client_info::{self, REGISTER, Registration, registered};
 use super::deployment::Deployment;
 use super::errors;
-use super::keys::{client_key, record_key};
-use super::latches::{self, LATCH};
+use super::keys::client_key;
 use super::observers::ServerObservers;
 use super::read;
 use super::reader::{KeyedCommand, Reader, TrackingReader};
@@ -225,23 +224,17 @@ impl ClusterStore {
         open
     }
 
-    /// Calls the script of latches.
-    async fn call_latch(&self, key: &Key, arrival: Option<&Arrival>) -> Result<Value> {
-        let _own_change = self.topology.observers().own_changes(iter::once(key));
-        let cmd = latches::encode("EVAL", LATCH, &(key, arrival));
-        let mut replies = self.fetch(vec![(record_key(key).to_string(), cmd)]).await?;
-        Ok(replies.pop().unwrap_or(Value::Nil))
-    }
-
     /// Notifies local clients whose leases were revoked: a node does not report changes to the connection that
     /// made them.
     fn notify_revoked(&self, replies: &[Option<Reply>], call: &Call) {
         for (request, reply) in call.requests.iter().zip(replies) {
             if let Some(Reply::Applied { outcome, .. }) = reply
-                && let Outcome::Revoked { lease: Some(lease) } = outcome
+                && let Outcome::Revoked(leases) = outcome
             {
-                let event = Event::Changed(request.key.clone());
-                self.topology.notify(lease.client, event);
+                for lease in leases {
+                    let event = Event::Changed(request.key.clone());
+                    self.topology.notify(lease.client, event);
+                }
             }
         }
     }
@@ -306,7 +299,13 @@ impl Sealed for ClusterStore {}
 
 impl Store for ClusterStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(self.apply_batch(batch))
+        Box::pin(async move {
+            if !batch.iter().all(|request| is_of_rule(&request.op)) {
+                let observers = self.topology.observers();
+                return beside::apply_each(self, self, observers, |error| error, batch).await;
+            }
+            self.apply_batch(batch).await
+        })
     }
 
     fn shard(&self, key: &Key) -> Shard {
@@ -358,61 +357,6 @@ impl Store for ClusterStore {
             let reply = replies.into_iter().next();
             let result = registered(key, reply.unwrap_or(Value::Nil));
             result.map_err(|error| error.at_store(self))
-        })
-    }
-
-    fn annotate<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-        annotation: &'a Annotation,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<Result<(), Loss>>> {
-        Box::pin(async move {
-            let _own_change = self.topology.observers().own_changes(iter::once(key));
-            let storing = Storing {
-                key,
-                kind,
-                annotation,
-                keep,
-            };
-            let cmd = annotations::encode("EVAL", ANNOTATE, &storing);
-            let called = self.fetch(vec![(record_key(key).to_string(), cmd)]).await;
-            let result = called
-                .and_then(|mut replies| annotations::stored(replies.pop().unwrap_or(Value::Nil)));
-            result.map_err(|error| error.for_lock(&key.name).at_store(self))
-        })
-    }
-
-    fn remove_annotation<'a>(
-        &'a self,
-        key: &'a Key,
-        kind: &'a AnnotationKind,
-    ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move {
-            let _own_change = self.topology.observers().own_changes(iter::once(key));
-            let removed = annotations::remove(self, key, kind).await;
-            removed.map_err(|error| error.for_lock(&key.name).at_store(self))
-        })
-    }
-
-    fn arrive<'a>(
-        &'a self,
-        key: &'a Key,
-        arrival: &'a Arrival,
-    ) -> BoxFuture<'a, Result<LatchStatus>> {
-        Box::pin(async move {
-            let called = self.call_latch(key, Some(arrival)).await;
-            let arrived = called.and_then(|reply| latches::arrived(arrival, &reply));
-            arrived.map_err(|error| error.for_lock(&key.name).at_store(self))
-        })
-    }
-
-    fn reset_latch<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move {
-            let called = self.call_latch(key, None).await;
-            let removed = called.and_then(|reply| latches::removed(&reply));
-            removed.map_err(|error| error.for_lock(&key.name).at_store(self))
         })
     }
 }

@@ -1,8 +1,8 @@
 //! The table of the errors of a server and their meanings.
 
 use crate::error::Retry;
-use crate::store::api::USED_AS_LATCH;
 use crate::{Error, ErrorKind};
+use leasehold_core::Mismatch;
 
 /// The meaning of an error.
 pub(super) struct Known {
@@ -95,7 +95,7 @@ const TABLE: &[Known] = &[
         "the server is busy with a slow script; wait, or end it with SCRIPT KILL"),
     transient("ERR", "max number of clients",
         "the server takes no more connections; raise its maxclients or close some"),
-    known("WRONGTYPE", "is a latch", ErrorKind::Conflict, USED_AS_LATCH),
+    known("WRONGTYPE", "is a latch", ErrorKind::Conflict, Mismatch::USED_AS_LATCH),
     known("WRONGTYPE", "", ErrorKind::Store,
         "the key is not a lock of this version; choose another namespace, or delete that key"),
     known("MOVED", "", ErrorKind::Unsupported, CLUSTER),

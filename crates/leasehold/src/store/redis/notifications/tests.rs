@@ -45,16 +45,18 @@ fn a_message_notifies_its_client_and_is_a_grant_only_from_its_node() {
         ttl,
         first: Token::new(17).unwrap(),
         now: StoreTime::from_micros(1),
+        run: None,
     });
     let notice = |notice| vec![Event::Notice(key("n"), notice)];
+    let granted = notice(granted);
     let moved = vec![Event::Moved(EventScope::Record(key("n")))];
     let check = |channel: &str, message: &str, events: Vec<Event>| {
         let found = notifications.handle_message(channel.as_bytes(), message.as_bytes());
-        assert_eq!(found.is_some(), events == notice(granted));
+        assert_eq!(found.is_some(), events == granted);
         assert_eq!(log.take(), events, "{message:?} on {channel:?}");
         assert!(other.take().is_empty());
     };
-    check(&own, GRANT, notice(granted));
+    check(&own, GRANT, granted.clone());
     check(&own, NEXT, notice(Notice::Next { lease, ttl }));
     check(&own, REVOKED, notice(Notice::Revoked { lease }));
     check(&common, GRANT, moved.clone());

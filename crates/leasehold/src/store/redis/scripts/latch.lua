@@ -1,15 +1,15 @@
--- Counts an arrival at a latch, or removes the latch. Applies the rule of crates/leasehold-core/src/latch.rs.
+-- Counts an arrival at a latch, or removes the latch. Applies the rule of crates/leasehold-core/src/record/latch.rs.
 --
 -- A latch is a list in the key of the record of its name, so that a name which is used as a lock and as a latch is
 -- noticed by both: see mutex.lua. It has two elements for each arrival, ":<id>", by which it is found, and
 -- "latch <number of arrivals> <count>". So the last element is its status, which is read by one command. It expires by
 -- itself. All commands are also those of locks.
 --
--- KEYS: the record.
+-- KEYS: the record, and the queue of its lock.
 -- ARGV: the id, the count, and for how long the latch is kept in ms; or nothing, to remove it.
 --
 -- Returns {0, arrivals, count} for an arrival, and {0, 1} if there was a latch to remove, else {0, 0}; {1, count} if the
--- latch has another count; {2} if the name is used as a lock; or {command, error, key} if the server refused a command,
+-- latch has another count; {2} if the name is used as a lock, also by waiters alone; or {command, error, key} if the server refused a command,
 -- or the key has another value. Then nothing was changed.
 
 local run, record, id, count, ttl = redis.pcall, KEYS[1], ARGV[1], ARGV[2], ARGV[3]
@@ -25,6 +25,8 @@ end
 local arrived, stored = string.match(last or 'latch 0 ' .. (count or 0), '^latch (%d+) (%d+)$')
 if not arrived then
     return {'LINDEX', 'WRONGTYPE this list is no latch', record}
+elseif not last and run('EXISTS', KEYS[2]) == 1 then
+    return {2}
 end
 
 if not id then

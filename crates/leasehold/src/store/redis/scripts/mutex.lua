@@ -1,12 +1,13 @@
 -- The mutex: applies a batch of operations to the records of names in one atomic call, each by the
--- rule of crates/leasehold-core/src/mutex.rs.
+-- rule of crates/leasehold-core/src/record/mod.rs.
 --
 -- The keys of a name in a tenant of a namespace:
 --
 --   <namespace>:{<tenant>:<name>}         the record: a string, the lease that holds the lock,
 --                                         <client id>:<number>, and behind a space the hold count
---                                         in decimal, unless it is 1; expires with the lease. During a
---                                         minimum hold the number is 0, and no lease holds the lock
+--                                         in decimal, unless it is 1; expires with the lease. A hold count
+--                                         of 0 is a minimum hold: the lease has ended, and no request of it
+--                                         changes the record
 --   <namespace>:{<tenant>:<name>}:token   the counter: the last token issued, in decimal,
 --                                         which expires a day after the last grant
 --   <namespace>:{<tenant>:<name>}:queue   the queue: a list with two elements for each waiting
@@ -14,6 +15,8 @@
 --                                         which it is found; expires two ttls and a second after
 --                                         the last request
 --
+--   <namespace>:{<tenant>:<name>}:value, :completion and :completion:<key>
+--                                         the notes: "<lease> <token> <number> <text>"; each expires by itself
 --   <namespace>:{<tenant>:<name>}:revoked the lease that was revoked last, for observers, who could not tell
 --                                         its end from a release; expires after a minute
 --
@@ -35,7 +38,7 @@
 --
 -- KEYS: for each operation its record, its counter and its queue; for a single operation the record is
 --       enough. For one of many masters also its admission record, last. The reply of a master that is
---       not admitted is {'HMGET', 'UNARMED'}, unless all operations are releases.
+--       not admitted is {'HMGET', 'UNARMED'}, unless all operations are releases, or notes.
 -- ARGV: for each operation three values, verb, lease and ttl in ms; for a release the verb and the lease.
 --       The verb may be followed by numbers, each behind a space:
 --
@@ -48,7 +51,11 @@
 --         release
 --         release_after                            a release; the ttl is the rest of the minimum hold
 --         fence <first token> <tokens>             no ttl ('')
---         revoke                                   no lease and no ttl
+--         note                                     the ttl is that of the note; two more values: its key behind that
+--                                                  of the record, such as :value, and its value
+--         complete                                 a release that writes a note first; the ttl is that of the note;
+--                                                  three more: the same two, and the rest of the minimum hold or ''
+--         revoke                                   no ttl; without a lease: whichever holds the lock
 --         continue                                 for a queue with waiters left to pass over; no lease and no ttl
 --
 --       Then, in a cluster, the id of this node.
@@ -69,7 +76,7 @@
 --   6  exhausted   0: the counter has reached its maximum, or is not one of ours
 --   7  failed      {command, error, key}: the server refused the command, and nothing was changed
 --   8  stored      0
---   9  outdated    0: a larger token was issued before
+--   9  outdated    0: a larger token was issued before, or the lease has written a later note
 --
 -- Then, for each operation that left waiters to pass over, its number from 1: the caller continues it in
 -- another call, so that the server can serve others in between. Until then only the head can acquire the lock.
@@ -98,11 +105,11 @@ local size, at, stamp, proven, open = #keys, 1, nil, false, nil
 local quick = size ~= 1
 
 -- A master that is not admitted may have forgotten its grants. It applies only calls of releases, which have two
--- values for each operation. An admitted one issues only tokens above its floor. See
+-- values for each operation, or of notes, which give no lease a lock. An admitted one issues only tokens above its floor. See
 -- crates/leasehold-core/src/quorum/master.rs, and master.lua for the definition of a run.
 local admission, floor, high = size > 1 and size % 3 == 1 and keys[size], nil, nil
 size = size > 1 and size - size % 3 or size
-if admission and 3 * #argv > 2 * size then
+if admission and 3 * #argv > 2 * size and not (argv[1] == 'note' and 3 * #argv == 5 * size) then
     local kept, info = run('HMGET', admission, 'run', 'floor', 'high'), run('INFO', 'replication')
     if kept.err then
         return {'HMGET', kept.err}
@@ -154,7 +161,7 @@ for i = 1, size, 3 do
             open = {[record] = i, [i] = held}
         end
     end
-    at = at + (verb == 'release' and 2 or verb == 'propose' and 4 or 3)
+    at = at + (verb == 'release' and 2 or verb == 'propose' and 4 or verb == 'note' and 5 or verb == 'complete' and 6 or 3)
 end
 if size > 0 and not open then
     return stamp
@@ -236,14 +243,15 @@ local function reserve(counter, tokens, known, chosen, proposal)
             return nil, EXHAUSTED, 0
         end
     end
+    if known and last and last >= tokens then
+        return last + 1 - tokens
+    end
     if floor and floor > (last or 0) then
         last = floor
     end
     local first = chosen or math.max(proposal or 1, now)
     if last then
-        if known and last >= tokens then
-            return last + 1 - tokens
-        elseif chosen and last == chosen - 1 + tokens then
+        if chosen and last == chosen - 1 + tokens then
             return chosen
         elseif chosen and last >= chosen then
             return nil, OUTDATED, 0
@@ -304,9 +312,8 @@ local function is_unfinished(queue)
 end
 
 -- Removes dead waiters from the head of a queue, up to the first that is alive or is the `requester`. Returns that
--- one with the number of its subscribers; or nil, and on failure a code and a value. With a `counter`, a grant
--- is due, and each removed waiter consumes its tokens.
-local function pass_over(record, counter, queue, requester)
+-- one with the number of its subscribers; or nil, and on failure a code and a value.
+local function pass_over(record, queue, requester)
     local prefix, size = prefix(record), 1
     repeat
         local heads, channels, count = {}, {}, 0
@@ -333,18 +340,11 @@ local function pass_over(record, counter, queue, requester)
             return nil
         end
         -- Without the permission for NUMSUB there is no number, and waiters count as alive.
-        local subscribers, dead, tokens = run('PUBSUB', 'NUMSUB', unpack(channels)), 0, 0
+        local subscribers, dead = run('PUBSUB', 'NUMSUB', unpack(channels)), 0
         while dead < count and subscribers[2 * dead + 2] == 0 and heads[dead + 1].lease ~= requester do
             dead = dead + 1
-            tokens = tokens + heads[dead].tokens
         end
         if dead > 0 then
-            if counter then
-                local _, code, value = reserve(counter, tokens)
-                if code then
-                    return nil, code, value
-                end
-            end
             local trimmed = run('LTRIM', queue, 2 * dead, -1)
             if trimmed.err then
                 return nil, FAILED, {'LTRIM', trimmed.err, queue}
@@ -370,7 +370,7 @@ end
 -- Notifies the first live waiter behind a grant or a minimum hold for `ttl`, so that it watches that time.
 local function notify_next(record, queue, ttl)
     repeat
-        local head = pass_over(record, nil, queue)
+        local head = pass_over(record, queue)
         if not head or notify(record, head.lease, 0, ttl, head.subscribers) then
             return
         end
@@ -385,7 +385,7 @@ end
 -- The counter is written first and the queue last, so a failure removes only dead waiters from the queue.
 local function pass_on(record, counter, queue, requester)
     repeat
-        local head, code, value = pass_over(record, counter, queue, requester)
+        local head, code, value = pass_over(record, queue, requester)
         if head and head.lease == requester or not head and not code then
             return head ~= nil or unfinished, -2
         end
@@ -465,18 +465,55 @@ local function leave(queue, lease)
     end
 end
 
+-- The number of the note that a lease has written under a key. nil: its value is of another lease, or there is none. On
+-- failure also a code and a value.
+local function note_number(key, lease)
+    local stored = run('GET', key)
+    if type(stored) == 'table' then
+        return nil, FAILED, {'GET', stored.err, key}
+    elseif stored then
+        local author, number = match(stored, '^(%x+:%d+) %d+ (%d+) ')
+        if not author then
+            return nil, FAILED, {'GET', 'WRONGTYPE this string is no annotation', key}
+        end
+        return author == lease and tonumber(number) or nil
+    end
+end
+
+-- Writes a note, unless the lease has written one with a larger number. Returns a code and a value.
+local function write_note(key, lease, text, ttl)
+    local written, code, value = note_number(key, lease)
+    if code then
+        return code, value
+    elseif written and written > tonumber(match(text, '^%S+ %d+ (%d+) ')) then
+        return OUTDATED, 0
+    end
+    local reply = run('SET', key, text, 'PX', ttl)
+    if reply.err then
+        return FAILED, {'SET', reply.err, key}
+    end
+    return STORED, 0
+end
+
+-- Whether a lease has written this note or a later one.
+local function is_written(key, lease, text)
+    local written = note_number(key, lease)
+    return written and written >= tonumber(match(text, '^%S+ %d+ (%d+) '))
+end
+
 local results, place, continued = {now}, 1, {}
 at = 1
 for i = 1, size, 3 do
     local record, verb, lease, ttl = keys[i], argv[at], argv[at + 1], argv[at + 2]
     local counter, queue = keys[i + 1] or record .. ':token', keys[i + 2] or record .. ':queue'
     local number, second
-    local proposal = verb == 'propose' and argv[at + 3]
-    at = at + (verb == 'release' and 2 or proposal and 4 or 3)
+    local proposal, note, text = verb == 'propose' and argv[at + 3], argv[at + 3], argv[at + 4]
+    local rest = verb == 'release_after' and ttl or verb == 'complete' and argv[at + 5] or ''
+    at = at + (verb == 'release' and 2 or proposal and 4 or verb == 'note' and 5 or verb == 'complete' and 6 or 3)
     -- The record, or false if it is free. The hold count, if the lease holds it. And the time left of the record in
     -- ms: -1 without an expiry, -2 if it is free, nil if not read yet.
     local held, before, left
-    local code, value, reply, head
+    local code, value, reply, head, reserved
     unfinished = false
     repeat
         if not open[record] or i < open[record] then
@@ -510,8 +547,20 @@ for i = 1, size, 3 do
             break
         elseif held and byte(held, #lease + 1) == SPACE and find(held, lease, 1, true) == 1 then
             before = sub(held, #lease + 2)
+            reserved = before == '0'
+            before = not reserved and before
         end
-        if verb == 'revoke' or before and verb == 'release' then
+        if before and verb == 'complete' then
+            -- First, so that no release forgets its note.
+            code, value = write_note(record .. note, lease, text, ttl)
+            if code == FAILED then
+                break
+            end
+            code = nil
+        end
+        if verb == 'revoke' and (lease == '' or before or reserved)
+            or before and (verb == 'release' or verb == 'complete' and rest == '')
+        then
             code, value = delete(record)
             if code then
                 break
@@ -532,6 +581,8 @@ for i = 1, size, 3 do
             if type(left) == 'table' then
                 code, value = FAILED, {'PTTL', left.err, record}
                 break
+            elseif verb == 'revoke' then
+                code, value = REVOKED, false
             end
         end
 
@@ -547,7 +598,7 @@ for i = 1, size, 3 do
             if (left ~= -2 or unfinished) and not before then
                 left = left == -2 and 0 or left
                 code, value = REFUSED, left
-                if verb == 'queue' then
+                if verb == 'queue' and not reserved then
                     reply, code, value = join(queue, lease, ttl, tokens)
                     if reply then
                         code, value = REFUSED, {left, reply}
@@ -584,13 +635,16 @@ for i = 1, size, 3 do
                 code, value = STORED, 0
             end
             break
-        elseif before and verb == 'release_after' then
-            reply = run('SET', record, match(lease, '^%x+:') .. '0', 'PX', ttl)
+        elseif before and verb == 'note' then
+            code, value = write_note(record .. note, lease, text, ttl)
+            break
+        elseif before and rest ~= '' then
+            reply = run('SET', record, lease .. ' 0', 'PX', rest)
             if reply.err then
                 code, value = FAILED, {'SET', reply.err, record}
             else
                 code, value = RELEASED, 0
-                notify_next(record, queue, tonumber(ttl))
+                notify_next(record, queue, tonumber(rest))
             end
             break
         elseif before and left ~= -2 then
@@ -619,6 +673,10 @@ for i = 1, size, 3 do
         end
         if not code then
             code, value = LOST, left == -2 and 0 or 1
+            if verb == 'complete' and is_written(record .. note, lease, text) then
+                -- The release was applied before.
+                code, value = RELEASED, 0
+            end
         end
     until true
     results[place + 1], results[place + 2] = code, value

@@ -25,7 +25,8 @@ local _, joined = pcall(table.concat, records, ' ')
 local leases = joined ~= argv[2] and string.gmatch(argv[2], '[^ ]+')
 for i = 1, #keys do
     local renewed, record, lease = 0, records[i], leases and leases()
-    if not leases or record == lease or record and string.find(record, lease .. ' ', 1, true) == 1 then
+    if not leases or record == lease or record and string.find(record, lease .. ' ', 1, true) == 1
+        and record ~= lease .. ' 0' then
         renewed = run('PEXPIREAT', keys[i], ends, 'GT')
         if type(renewed) == 'table' and i == 1 then
             return {'PEXPIREAT', renewed.err}

@@ -1,11 +1,15 @@
 //! The messages between processes: events for one client.
 //!
 //! A message is a version and then the events. An event is its kind, its key as three strings with their
-//! lengths, and its numbers; all numbers are little-endian. An unreadable message is ignored: waiters have
-//! timers, and observers read again from time to time.
+//! lengths, its numbers, and the text of a note if there is one; all numbers are little-endian. An unreadable message is
+//! ignored: waiters have timers, and observers read again from time to time.
 
+use std::time::Duration;
+
+use leasehold_core::record::{Note, Part, Row, Run};
 use leasehold_core::{
-    ClientId, Grant, LeaseId, Name, Namespace, Notice, ScopeName, StoreTime, Token, Ttl,
+    ClientId, Grant, LeaseId, Name, Namespace, Notice, Period, ScopeName, Slot, Slots, StoreTime,
+    Token, Ttl,
 };
 
 use crate::store::api::{Event, EventScope, Key, Keyspace};
@@ -16,12 +20,18 @@ pub(super) const BYTES_MAX: usize = 32 * 1024;
 /// The number of messages that fit into a socket, by the default of Linux of 208 KiB.
 const MESSAGES_MAX: usize = 5;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const GRANTED: u8 = 1;
 const NEXT: u8 = 2;
 const REVOKED: u8 = 3;
 const INTERRUPTED: u8 = 4;
 const CHANGED: u8 = 5;
+const COMPLETE: u8 = 6;
+
+/// The runs of a grant.
+const NO_RUN: u64 = 0;
+const KEY_RUN: u64 = 1;
+const PERIOD_RUN: u64 = 2;
 
 /// Appends an event to the last message, or to a new one if that is full. Too many events become two bytes,
 /// which say that events were missed.
@@ -56,20 +66,11 @@ pub(super) fn read(message: &[u8], client: ClientId) -> Vec<Event> {
 
 fn encode(event: &Event) -> Option<Vec<u8>> {
     let (kind, key, numbers) = match event {
-        Event::Notice(key, Notice::Granted(grant)) => (
-            GRANTED,
-            key,
-            vec![
-                grant.lease.number,
-                grant.ttl.as_millis(),
-                grant.first.get(),
-                grant.now.as_micros(),
-            ],
-        ),
-        Event::Notice(key, Notice::Next { lease, ttl }) => {
-            (NEXT, key, vec![lease.number, ttl.as_millis()])
+        Event::Notice(key, notice) => {
+            let (kind, mut numbers) = notice_numbers(notice);
+            numbers.insert(0, notice.lease().number);
+            (kind, key, numbers)
         }
-        Event::Notice(key, Notice::Revoked { lease }) => (REVOKED, key, vec![lease.number]),
         Event::Changed(key) => (CHANGED, key, Vec::new()),
         Event::Interrupted(_) | Event::Moved(_) => return None,
     };
@@ -80,11 +81,52 @@ fn encode(event: &Event) -> Option<Vec<u8>> {
         space.tenant().as_str(),
         key.name.as_str(),
     ] {
-        bytes.extend(u16::try_from(part.len()).ok()?.to_le_bytes());
-        bytes.extend(part.as_bytes());
+        put_text(&mut bytes, part)?;
     }
     bytes.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
+    if let Event::Notice(_, Notice::Complete { note, .. }) = event {
+        put_text(&mut bytes, &Row::Note(note.clone()).to_text())?;
+    }
     Some(bytes)
+}
+
+/// The kind of a notice, and its numbers behind that of its lease.
+fn notice_numbers(notice: &Notice) -> (u8, Vec<u64>) {
+    match notice {
+        Notice::Granted(grant) => {
+            let numbers = [
+                grant.ttl.as_millis(),
+                grant.first.get(),
+                grant.now.as_micros(),
+            ];
+            (GRANTED, [&numbers[..], &run_numbers(grant.run)].concat())
+        }
+        Notice::Next { ttl, .. } => (NEXT, vec![ttl.as_millis()]),
+        Notice::Revoked { .. } => (REVOKED, Vec::new()),
+        Notice::Complete { .. } => (COMPLETE, Vec::new()),
+    }
+}
+
+fn run_numbers(run: Option<Run>) -> Vec<u64> {
+    let Some(Run {
+        slots,
+        requested_at,
+    }) = run
+    else {
+        return vec![NO_RUN];
+    };
+    let requested_at = requested_at.as_micros();
+    let Some(slots) = slots else {
+        return vec![KEY_RUN, requested_at];
+    };
+    let period = slots.period.as_duration().as_micros();
+    vec![
+        PERIOD_RUN,
+        requested_at,
+        slots.anchor.as_micros(),
+        slots.chosen.into(),
+        u64::try_from(period).unwrap_or(u64::MAX),
+    ]
 }
 
 fn decode(rest: &mut &[u8], client: ClientId) -> Option<Event> {
@@ -96,26 +138,62 @@ fn decode(rest: &mut &[u8], client: ClientId) -> Option<Event> {
     let tenant = ScopeName::parse(text(rest)?).ok()?;
     let name = Name::parse(text(rest)?).ok()?;
     let key: Key = Keyspace::new(namespace, tenant).key(name);
-    let lease = |number| LeaseId { client, number };
-    match kind {
-        GRANTED => {
-            let grant = Grant {
-                lease: lease(number(rest)?),
-                ttl: Ttl::from_millis(number(rest)?)?,
-                first: Token::new(number(rest)?)?,
-                now: StoreTime::from_micros(number(rest)?),
-            };
-            Some(Event::Notice(key, Notice::Granted(grant)))
-        }
+    if kind == CHANGED {
+        return Some(Event::Changed(key));
+    }
+    let number = number(rest)?;
+    let notice = decode_notice(kind, LeaseId { client, number }, rest)?;
+    Some(Event::Notice(key, notice))
+}
+
+fn decode_notice(kind: u8, lease: LeaseId, rest: &mut &[u8]) -> Option<Notice> {
+    Some(match kind {
+        GRANTED => Notice::Granted(Grant {
+            lease,
+            ttl: Ttl::from_millis(number(rest)?)?,
+            first: Token::new(number(rest)?)?,
+            now: time(rest)?,
+            run: decode_run(rest)?,
+        }),
         NEXT => {
-            let (lease, ttl) = (lease(number(rest)?), Ttl::from_millis(number(rest)?)?);
-            Some(Event::Notice(key, Notice::Next { lease, ttl }))
+            let ttl = Ttl::from_millis(number(rest)?)?;
+            Notice::Next { lease, ttl }
         }
-        REVOKED => {
-            let lease = lease(number(rest)?);
-            Some(Event::Notice(key, Notice::Revoked { lease }))
+        REVOKED => Notice::Revoked { lease },
+        COMPLETE => {
+            let note = decode_note(text(rest)?)?;
+            Notice::Complete { lease, note }
         }
-        CHANGED => Some(Event::Changed(key)),
+        _ => return None,
+    })
+}
+
+/// `Some(None)`: the grant is for no run.
+fn decode_run(rest: &mut &[u8]) -> Option<Option<Run>> {
+    let kind = number(rest)?;
+    if kind == NO_RUN {
+        return Some(None);
+    }
+    let requested_at = time(rest)?;
+    let slots = match kind {
+        KEY_RUN => None,
+        PERIOD_RUN => Some(Slots {
+            anchor: time(rest)?,
+            chosen: number(rest)? != 0,
+            period: Period::checked(Duration::from_micros(number(rest)?))?,
+        }),
+        _ => return None,
+    };
+    Some(Some(Run {
+        slots,
+        requested_at,
+    }))
+}
+
+fn decode_note(text: &str) -> Option<Note> {
+    // The text of a note does not depend on its slot.
+    match Row::from_text(&Part::Note(Slot::Value), text) {
+        Ok(Row::Note(note)) => Some(note),
         _ => None,
     }
 }
@@ -128,6 +206,16 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 fn number(rest: &mut &[u8]) -> Option<u64> {
     take(rest).map(u64::from_le_bytes)
+}
+
+fn time(rest: &mut &[u8]) -> Option<StoreTime> {
+    number(rest).map(StoreTime::from_micros)
+}
+
+fn put_text(bytes: &mut Vec<u8>, text: &str) -> Option<()> {
+    bytes.extend(u16::try_from(text.len()).ok()?.to_le_bytes());
+    bytes.extend(text.as_bytes());
+    Some(())
 }
 
 fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
@@ -154,15 +242,38 @@ mod tests {
     fn a_message_is_read_as_far_as_it_is_undamaged() {
         let (ttl, now) = (Ttl::USER_MIN, StoreTime::from_micros(u64::MAX));
         let (lease, first) = (lease(u64::MAX), Token::MAX);
-        let grant = Grant {
-            lease,
-            ttl,
-            first,
-            now,
+        let slots = Slots {
+            anchor: now,
+            chosen: true,
+            period: Period::checked(Period::MIN).unwrap(),
+        };
+        let granted = |slots: Option<Option<Slots>>| {
+            let run = slots.map(|slots| Run {
+                slots,
+                requested_at: now,
+            });
+            let grant = Grant {
+                lease,
+                ttl,
+                first,
+                now,
+                run,
+            };
+            Event::Notice(key("a"), Notice::Granted(grant))
         };
         let next = Notice::Next { lease, ttl };
+        let note = Note {
+            lease,
+            token: first,
+            number: 7,
+            text: "100 % of\nit".into(),
+            until: now,
+        };
         let events = [
-            Event::Notice(key("a"), Notice::Granted(grant)),
+            granted(None),
+            granted(Some(None)),
+            granted(Some(Some(slots))),
+            Event::Notice(key("a"), Notice::Complete { lease, note }),
             Event::Notice(key(&"ü".repeat(256)), next),
             Event::Changed(key("e:f*")),
             revoked("c d", 7),

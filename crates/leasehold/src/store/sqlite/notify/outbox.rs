@@ -16,15 +16,21 @@ use crate::store::api::{Event, Key, Listener};
 /// The notifications of a transaction. Nothing is sent unless [`Outbox::send`] is called.
 pub(in crate::store::sqlite) struct Outbox<'a> {
     notifier: &'a Notifier,
-    /// For clients of this store.
-    local: Vec<(Arc<dyn Listener>, Event)>,
-    /// For clients of others. `None`: unreachable.
-    remote: HashMap<ClientId, Option<Remote>>,
+    /// The clients that were asked for. `None`: unreachable.
+    recipients: HashMap<ClientId, Option<Recipient>>,
     /// The changed names, for the clients that observe them, and the ends of their registrations.
     changes: HashMap<ClientId, BTreeMap<Key, i64>>,
     /// Whether any name is observed. `None`: unknown yet.
     has_observers: Option<bool>,
     has_waiter: bool,
+}
+
+/// A client that can be reached, and its notifications.
+enum Recipient {
+    /// A client of this store.
+    Local(Arc<dyn Listener>, Vec<Event>),
+    /// A client of another one.
+    Remote(Remote),
 }
 
 /// The messages to a client of another store, and a connection to its notify socket.
@@ -43,8 +49,7 @@ impl<'a> Outbox<'a> {
         notifier.update(file);
         Self {
             notifier,
-            local: Vec::new(),
-            remote: HashMap::new(),
+            recipients: HashMap::new(),
             changes: HashMap::new(),
             has_observers: None,
             has_waiter: false,
@@ -56,22 +61,23 @@ impl<'a> Outbox<'a> {
         self.notifier.listeners.is_unreachable()
     }
 
-    /// Adds a notice to its client. Returns whether the client can be reached.
-    pub(in crate::store::sqlite) fn add(&mut self, key: &Key, notice: &Notice) -> bool {
-        let client = notice.lease().client;
-        let event = Event::Notice(key.clone(), *notice);
-        if let Some(listener) = self.notifier.listeners.of(client) {
-            let reachable = listener.is_some();
-            self.local
-                .extend(listener.map(|listener| (listener, event)));
-            return reachable;
+    /// Whether a notice would reach a client. The reply is the same throughout the transaction.
+    pub(in crate::store::sqlite) fn reaches(&mut self, client: ClientId) -> bool {
+        self.recipient(client).is_some()
+    }
+
+    /// Adds a notice to its client, if it can be reached.
+    pub(in crate::store::sqlite) fn add(&mut self, key: &Key, notice: Notice) {
+        if let Some(recipient) = self.recipient(notice.lease().client) {
+            recipient.add(Event::Notice(key.clone(), notice));
         }
-        let connect = || Remote::connect(&self.notifier.directory, client);
-        let Some(remote) = self.remote.entry(client).or_insert_with(connect) else {
-            return false;
-        };
-        message::write(&mut remote.messages, &event);
-        true
+    }
+
+    fn recipient(&mut self, client: ClientId) -> Option<&mut Recipient> {
+        let notifier = self.notifier;
+        let recipient = self.recipients.entry(client);
+        let recipient = recipient.or_insert_with(|| Recipient::find(notifier, client));
+        recipient.as_mut()
     }
 
     /// Whether any name is observed, which is read once.
@@ -109,37 +115,46 @@ impl<'a> Outbox<'a> {
 
     /// Sends everything. The transaction is committed.
     pub(in crate::store::sqlite) fn send(self) {
-        for remote in self.remote.into_values().flatten() {
-            remote.send();
-        }
-        for (listener, event) in self.local {
-            listener.notify(event);
+        for recipient in self.recipients.into_values().flatten() {
+            recipient.send();
         }
         // Last, as there may be many observers.
         for (client, keys) in self.changes {
-            let events = keys.keys().cloned().map(Event::Changed);
-            match self.notifier.listeners.of(client) {
-                Some(listener) => events.for_each(|event| {
-                    if let Some(listener) = &listener {
-                        listener.notify(event);
-                    }
-                }),
-                None => match Remote::connect(&self.notifier.directory, client) {
-                    Some(mut remote) => {
-                        events.for_each(|event| message::write(&mut remote.messages, &event));
-                        remote.send();
-                    }
-                    None => {
-                        let mut unreachable = self.notifier.unreachable.borrow_mut();
-                        let keys = keys.into_iter();
-                        unreachable.extend(keys.map(|(key, until)| Registration {
-                            client,
-                            key,
-                            until,
-                        }));
-                    }
-                },
+            let Some(mut recipient) = Recipient::find(self.notifier, client) else {
+                let mut unreachable = self.notifier.unreachable.borrow_mut();
+                let keys = keys.into_iter();
+                unreachable.extend(keys.map(|(key, until)| Registration { client, key, until }));
+                continue;
+            };
+            for key in keys.into_keys() {
+                recipient.add(Event::Changed(key));
             }
+            recipient.send();
+        }
+    }
+}
+
+impl Recipient {
+    fn find(notifier: &Notifier, client: ClientId) -> Option<Self> {
+        match notifier.listeners.of(client) {
+            Some(listener) => listener.map(|listener| Self::Local(listener, Vec::new())),
+            None => Remote::connect(&notifier.directory, client).map(Self::Remote),
+        }
+    }
+
+    fn add(&mut self, event: Event) {
+        match self {
+            Self::Local(_, events) => events.push(event),
+            Self::Remote(remote) => message::write(&mut remote.messages, &event),
+        }
+    }
+
+    fn send(self) {
+        match self {
+            Self::Local(listener, events) => {
+                events.into_iter().for_each(|event| listener.notify(event));
+            }
+            Self::Remote(remote) => remote.send(),
         }
     }
 }

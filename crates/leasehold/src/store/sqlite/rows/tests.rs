@@ -126,6 +126,7 @@ impl History {
     fn note(&mut self) -> NewNote {
         NewNote {
             slot: self.slot(),
+            token: Token::MAX,
             number: self.random.u64(..4),
             text: "100 % of\nit".into(),
             keep: Duration::from_micros(self.random.u64(..40_000)),
@@ -207,14 +208,7 @@ fn run(db: &Connection, key: &Key, op: &Op) -> Result<Applied, Fault> {
 
 /// The stored record of a name.
 fn stored(db: &Connection, key: &Key) -> Rows {
-    let mut record = StoredRecord {
-        db,
-        key,
-        now: StoreTime::default(),
-        reaches: |_| true,
-        head: Head::default(),
-        fault: None,
-    };
+    let mut record = StoredRecord::new(db, key, |_| true);
     let head = record.head().unwrap();
     let (namespace, tenant, name) = columns(key);
     let put = |row: &rusqlite::Row<'_>| {
@@ -320,7 +314,7 @@ impl Comparison {
         let before = self.db.total_changes();
         match self.apply_damaged(&op) {
             Ok(_) => {}
-            Err(Fault::Unreadable(_)) => assert_eq!(self.db.total_changes(), before),
+            Err(Fault::Damaged(..)) => assert_eq!(self.db.total_changes(), before),
             Err(fault) => panic!("{fault:?}"),
         }
     }
@@ -439,7 +433,7 @@ fn a_damaged_head_is_repaired_by_force_and_tokens_grow() {
         ] {
             let before = db.total_changes();
             let failed = run(&db, &a, &op);
-            assert!(matches!(failed, Err(Fault::Unreadable(_))), "{failed:?}");
+            assert!(matches!(failed, Err(Fault::Damaged(..))), "{failed:?}");
             assert_eq!(db.total_changes(), before);
         }
         let revoked = run(&db, &a, &Op::Revoke(Whom::All)).unwrap();
@@ -477,7 +471,7 @@ fn a_damaged_member_is_repaired_by_force() {
                 .unwrap();
         }
         let failed = run(&db, &key, &release(lease(1)));
-        assert!(matches!(failed, Err(Fault::Unreadable(_))), "{failed:?}");
+        assert!(matches!(failed, Err(Fault::Damaged(..))), "{failed:?}");
         let revoked = run(&db, &key, &Op::Revoke(Whom::All)).unwrap();
         let known = if claim == Claim::Mutex {
             vec![lease(1)]
@@ -506,7 +500,7 @@ fn a_damaged_note_is_the_fault_of_its_readers_until_it_is_removed() {
     run(&db, &key, &write).unwrap();
     db.execute_batch("UPDATE members SET value = '1'").unwrap();
     let failed = run(&db, &key, &write);
-    assert!(matches!(failed, Err(Fault::Unreadable(_))), "{failed:?}");
+    assert!(matches!(failed, Err(Fault::Damaged(..))), "{failed:?}");
     let remove = Op::Remove(Removal::Note(Slot::Value));
     for is_removed in [true, false] {
         let removed = run(&db, &key, &remove).unwrap();

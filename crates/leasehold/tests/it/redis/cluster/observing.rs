@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::leftovers::record_key;
-use crate::readings::{Observation, Readings as _};
+use crate::readings::{Beside as _, Observation, Readings as _};
 use crate::redis::annotations::{VALUE, annotate};
 use crate::redis::observing::{noticed, observe, until_held_by};
 
@@ -108,7 +108,7 @@ async fn completions_of_all_nodes_are_listed_once() {
     for namespace in ["app", "app@4"] {
         let space = keyspace(namespace, "t");
         let mut names: Vec<_> = (0..30).map(|nth| format!("job/{nth}")).collect();
-        let kind = leasehold_core::AnnotationKind::Completion;
+        let kind = leasehold_core::Slot::Period;
         for name in &names {
             granted(&*store, within(&space, acquire(name, 1))).await;
             let done = crate::redis::annotations::annotation(lease(1), "done");

@@ -16,7 +16,7 @@ fn admission(server: &RedisServer, field: &str) -> String {
 pub(super) async fn try_acquire(store: &dyn Store, request: Request) -> Option<u64> {
     let reply = send(store, request).await;
     match (outcome(&reply), reply) {
-        (Some(Outcome::Granted { first }), _) => Some(first.get()),
+        (Some(Outcome::Granted { first, .. }), _) => Some(first.get()),
         (Some(Outcome::Refused { .. }), _) => None,
         (_, Reply::Unknown(error) | Reply::Rejected(error)) => {
             assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");

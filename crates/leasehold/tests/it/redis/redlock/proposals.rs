@@ -120,11 +120,12 @@ async fn a_block_is_proposed() {
     for number in 1..=10 {
         let mut request = lasting(acquire("a", number), LONG_TTL);
         let block = 256;
-        let Op::Acquire { tokens, count, .. } = &mut request.op else {
+        let Op::Acquire(acquire) = &mut request.op else {
             unreachable!()
         };
-        (*tokens, *count) = (block.try_into().unwrap(), 2.try_into().unwrap());
-        let Some(Outcome::Granted { first }) = outcome(&send(&*store, request).await) else {
+        acquire.tokens = block.try_into().unwrap();
+        acquire.count = 2.try_into().unwrap();
+        let Some(Outcome::Granted { first, .. }) = outcome(&send(&*store, request).await) else {
             panic!("not granted");
         };
         assert!(first.get() > last, "{first} after {last}");

@@ -3,7 +3,7 @@
 use leasehold_core::Loss;
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::readings::{Beside as _, Readings as _};
 use crate::redis::annotations::{VALUE, annotate};
 use crate::redis::observing::{noticed, observe, until_held_by};
 

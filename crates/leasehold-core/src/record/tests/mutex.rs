@@ -1,9 +1,9 @@
-//! The rule by example. The checker in `leasehold-sim` observes it on random histories.
+//! The rule of a mutex by example.
+
+use std::time::Duration;
 
 use super::*;
-use crate::id::ClientId;
-
-const START: u64 = 1_000_000_000;
+use crate::token::Token;
 
 /// Tokens ahead of the clock, and the last one.
 const FAR: u64 = START + 5_000_000;
@@ -11,19 +11,8 @@ const END: u64 = Token::MAX.get();
 
 const TTL: Ttl = Ttl::USER_MIN;
 
-fn lease(number: u64) -> LeaseId {
-    LeaseId {
-        client: ClientId::from_random([7; 16]),
-        number,
-    }
-}
-
 fn at(millis: u64) -> StoreTime {
     StoreTime::from_micros(START + millis * 1_000)
-}
-
-fn number(number: u32) -> NonZeroU32 {
-    NonZeroU32::new(number).unwrap()
 }
 
 fn token(number: u64) -> Token {
@@ -31,14 +20,11 @@ fn token(number: u64) -> Token {
 }
 
 fn acquire(lease: u64, count: u32, wait: bool) -> Op {
-    Op::Acquire {
-        lease: self::lease(lease),
+    Op::Acquire(Acquire {
         count: number(count),
-        ttl: TTL,
-        tokens: TokenCount::MIN,
-        proposal: None,
         wait,
-    }
+        ..Acquire::mutex(self::lease(lease), TTL)
+    })
 }
 
 fn enter(lease: u64, count: u32) -> Op {
@@ -50,24 +36,18 @@ fn enter(lease: u64, count: u32) -> Op {
 }
 
 fn renew(lease: u64) -> Op {
-    Op::Renew {
-        lease: self::lease(lease),
-        ttl: TTL,
-        count: None,
-    }
+    Op::renew(self::lease(lease), TTL)
 }
 
 fn release(lease: u64) -> Op {
-    Op::Release {
-        lease: self::lease(lease),
-        rest: None,
-    }
+    Op::release(self::lease(lease))
 }
 
 fn release_after(lease: u64, rest: u64) -> Op {
     Op::Release {
         lease: self::lease(lease),
         rest: Ttl::from_millis(rest),
+        note: None,
     }
 }
 
@@ -82,19 +62,19 @@ fn set_token(lease: u64, first: u64, tokens: u32) -> Op {
 fn granted(first: u64) -> Outcome {
     Outcome::Granted {
         first: token(first),
+        run: None,
     }
 }
 
 fn refused(millis: u64, queue_position: Option<u32>) -> Outcome {
     Outcome::Refused {
-        time_left: Duration::from_millis(millis),
+        time_left: Some(Duration::from_millis(millis)),
         queue_position,
     }
 }
 
 fn revoked(lease: Option<u64>) -> Outcome {
-    let lease = lease.map(self::lease);
-    Outcome::Revoked { lease }
+    Outcome::Revoked(lease.map(self::lease).into_iter().collect())
 }
 
 /// Every client can be reached. Times are milliseconds.
@@ -130,9 +110,9 @@ fn each_operation_has_its_reply() {
         (70, renew(1), TAKEN_OVER),
         // The release has granted it the lock.
         (80, acquire(2, 1, true), granted(FAR + 10)),
-        (90, Op::Revoke, revoked(Some(2))),
-        (100, Op::Revoke, revoked(Some(4))),
-        (110, Op::Revoke, revoked(None)),
+        (90, Op::Revoke(Whom::All), revoked(Some(2))),
+        (100, Op::Revoke(Whom::All), revoked(Some(4))),
+        (110, Op::Revoke(Whom::All), revoked(None)),
         (110, renew(4), FREE),
         (110, acquire(5, 1, false), granted(FAR + 12)),
         // Exactly at the end of its ttl.
@@ -144,10 +124,10 @@ fn each_operation_has_its_reply() {
         (230, enter(6, 1), FREE),
         (230, acquire(7, 1, false), Outcome::Exhausted),
     ];
-    let mut record = Record::default();
+    let mut world = World::new();
     for (now, op, reply) in history {
-        let outcome = apply(&mut record, &op, at(now), |_| true);
-        assert_eq!(outcome, reply, "{op:?} at {now} ms");
+        world.now = at(now);
+        assert_eq!(world.apply(&op).outcome, reply, "{op:?} at {now} ms");
     }
 }
 
@@ -174,20 +154,19 @@ fn a_minimum_hold_is_ended_by_time_or_by_an_operator_only() {
         (70, acquire(3, 1, true), refused(100, Some(0))),
         (80, release_after(2, 1_000), Outcome::Released),
         (90, acquire(3, 1, true), refused(990, Some(0))),
-        (90, Op::Revoke, revoked(Some(0))),
+        (90, Op::Revoke(Whom::All), revoked(Some(2))),
         (100, release_after(3, 500), Outcome::Released),
         (599, acquire(4, 1, false), refused(1, None)),
         (600, release_after(3, 500), FREE),
         (600, acquire(4, 1, false), granted(START + 600_000)),
     ];
-    let mut record = Record::default();
+    let mut world = World::new();
     let mut notices = Vec::new();
     for (now, op, reply) in history {
-        let outcome = apply(&mut record, &op, at(now), |notice| {
-            notices.push((now, *notice));
-            true
-        });
-        assert_eq!(outcome, reply, "{op:?} at {now} ms");
+        world.now = at(now);
+        let applied = world.apply(&op);
+        assert_eq!(applied.outcome, reply, "{op:?} at {now} ms");
+        notices.extend(applied.notices.into_iter().map(|notice| (now, notice)));
     }
     let next = notices
         .into_iter()
@@ -201,37 +180,44 @@ fn a_minimum_hold_is_ended_by_time_or_by_an_operator_only() {
 
 #[test]
 fn the_first_living_waiter_behind_a_minimum_hold_is_notified() {
-    let mut record = Record::default();
+    let mut world = World::new();
     for lease in 1..=4 {
-        apply(&mut record, &acquire(lease, 1, lease > 1), at(0), |_| true);
+        world.apply(&acquire(lease, 1, lease > 1));
     }
-    let mut notified = Vec::new();
-    apply(&mut record, &release_after(1, 70), at(10), |notice| {
-        notified.push(notice.lease().number);
-        notice.lease() == lease(3)
-    });
-    assert_eq!(notified, [2, 3]);
-    let waiters = record.queue.waiters().map(|waiter| waiter.lease.number);
-    assert_eq!(waiters.collect::<Vec<_>>(), [3, 4]);
+    world.alive[2] = false;
+    let (next, ttl) = (lease(3), millis(70));
+    let notices = world.apply(&release_after(1, 70)).notices;
+    assert_eq!(notices, [Notice::Next { lease: next, ttl }]);
+    let waiters = world.waiters();
+    let waiters = waiters.iter().map(|waiter| waiter.lease.number);
+    assert!(waiters.eq([3, 4]));
 }
 
 #[test]
 fn a_request_of_the_head_is_granted_without_a_notice() {
-    let mut record = Record::default();
-    apply(&mut record, &acquire(1, 1, false), at(0), |_| true);
-    apply(&mut record, &acquire(2, 1, true), at(0), |_| true);
-    let outcome = apply(
-        &mut record,
-        &acquire(2, 1, true),
-        at(100),
-        |_| unreachable!(),
-    );
-    assert_eq!(outcome, granted(START + 100_000));
+    let mut world = World::new();
+    world.apply(&acquire(1, 1, false));
+    world.apply(&acquire(2, 1, true));
+    world.now = at(100);
+    let applied = world.apply(&acquire(2, 1, true));
+    assert_eq!(applied.outcome, granted(START + 100_000));
+    assert_eq!(applied.notices, []);
+}
+
+/// The state of a lock that a dead waiter stands before.
+#[test]
+fn a_waiter_that_is_passed_over_takes_no_tokens() {
+    let mut world = World::new();
+    for lease in 1..=3 {
+        world.apply(&acquire(lease, 1, true));
+    }
+    world.alive[2] = false;
+    let notices = world.apply(&release(1)).notices;
+    assert!(matches!(&*notices, [Notice::Granted(grant)] if grant.first == token(START + 1)));
 }
 
 #[test]
 fn a_proposal_that_is_behind_the_clock_or_the_counter_is_not_taken() {
-    let now = StoreTime::from_micros(1_000);
     for (last, proposal, first) in [
         (None, 1_000, 1_000),
         (None, 2_000, 2_000),
@@ -240,16 +226,17 @@ fn a_proposal_that_is_behind_the_clock_or_the_counter_is_not_taken() {
         (Some(3_000), 3_000, 3_001),
         (Some(3_000), 3_001, 3_001),
     ] {
-        let mut record = Record {
-            last_token: last.map(token),
-            ..Record::default()
-        };
-        let mut op = acquire(1, 1, false);
-        if let Op::Acquire { proposal: own, .. } = &mut op {
-            *own = Some(token(proposal));
-        }
-        let granted = apply(&mut record, &op, now, |_| true);
-        let first = token(first);
-        assert_eq!(granted, Outcome::Granted { first }, "{last:?}, {proposal}");
+        let mut world = World::new();
+        world.now = StoreTime::from_micros(1_000);
+        world.rows.raise_counter(last.map(token));
+        let request = Op::Acquire(Acquire {
+            proposal: Some(token(proposal)),
+            ..Acquire::mutex(lease(1), TTL)
+        });
+        assert_eq!(
+            world.apply(&request).outcome,
+            granted(first),
+            "{last:?}, {proposal}"
+        );
     }
 }

@@ -1,0 +1,93 @@
+//! Operations on what a name has beside its lock: arrivals at a latch, and the removal of a latch or of a note.
+//!
+//! Each is one command of its own, while the script of the rule applies those on locks.
+
+use std::iter;
+
+use leasehold_core::{Claim, Op, Outcome, Removal, Slot, Whom};
+use redis::Value;
+
+use super::errors;
+use super::keys::{annotation_key, record_key};
+use super::latches;
+use super::observers::ServerObservers;
+use super::reader::{Reader, command};
+use crate::store::api::{Key, Reply, Request, Store};
+use crate::{Error, ErrorKind, Result};
+
+/// Whether the script of the rule applies an operation.
+pub(super) const fn is_of_rule(op: &Op) -> bool {
+    !matches!(op, Op::Arrive { .. } | Op::Remove(_)) && !is_unknown(op)
+}
+
+/// Whether no script applies an operation.
+const fn is_unknown(op: &Op) -> bool {
+    match op {
+        Op::Acquire(request) => !matches!(request.claim, Claim::Mutex) || request.unless.is_some(),
+        Op::Revoke(whom) => matches!(whom, Whom::Nobody),
+        _ => false,
+    }
+}
+
+/// Applies a batch one by one, because one of its operations at least is not of the script of the rule. `check` makes
+/// the error of a server that is no master any more.
+pub(super) async fn apply_each(
+    store: &impl Store,
+    reader: &impl Reader,
+    observers: &ServerObservers,
+    check: impl Fn(Error) -> Error,
+    batch: Vec<Request>,
+) -> Vec<Reply> {
+    let mut replies = Vec::with_capacity(batch.len());
+    for request in batch {
+        if is_of_rule(&request.op) {
+            replies.extend(store.apply(vec![request]).await);
+            continue;
+        }
+        let _own_change = observers.own_changes(iter::once(&request.key));
+        let reply = apply(reader, &request.key, &request.op).await;
+        let named = |error| check(error).for_lock(&request.key.name).at_store(store);
+        replies.push(reply.map_error(named));
+    }
+    replies
+}
+
+async fn apply(reader: &impl Reader, key: &Key, op: &Op) -> Reply {
+    let (name, cmd) = match op {
+        op if is_unknown(op) => {
+            let message = "this store has no such operation";
+            return Reply::Rejected(Error::new(ErrorKind::Unsupported, message));
+        }
+        Op::Arrive { id, count, keep } => {
+            let arrival = Some((id, *count, *keep));
+            (record_key(key).to_string(), latches::encode(key, arrival))
+        }
+        Op::Remove(Removal::Note(slot)) => command("DEL", annotation_key(key, slot).to_string()),
+        _ => (record_key(key).to_string(), latches::encode(key, None)),
+    };
+    let reply = match reader.fetch(vec![(name, cmd)]).await {
+        Ok(replies) => replies.into_iter().next().unwrap_or(Value::Nil),
+        Err(error) => return Reply::Unknown(error),
+    };
+    let outcome = match op {
+        Op::Arrive { count, .. } => latches::arrived(*count, &reply),
+        Op::Remove(Removal::Note(slot)) => removed(key, slot, &reply),
+        _ => latches::removed(&reply),
+    };
+    match outcome {
+        Ok(outcome) => Reply::Applied { outcome, now: None },
+        Err(error) => Reply::Rejected(error),
+    }
+}
+
+/// The outcome of the removal of a note, or of any other value that its key has had.
+fn removed(key: &Key, slot: &Slot, reply: &Value) -> Result<Outcome> {
+    match reply {
+        Value::Int(removed) => Ok(Outcome::Removed(*removed > 0)),
+        Value::ServerError(error) => {
+            let name = annotation_key(key, slot).to_string();
+            Err(errors::command_error("DEL", &name, error))
+        }
+        _ => Err(errors::invalid_reply()),
+    }
+}
