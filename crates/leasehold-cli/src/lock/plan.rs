@@ -8,6 +8,7 @@ use leasehold::{Client, CompletionInfo, Election, Guard, Job, Mutex};
 use super::args::LockArgs;
 use super::guard::Acquired;
 use super::health::Health;
+use super::holder::QUERY_TIMEOUT;
 use crate::args::{Anchor, JobArgs, OnceCommand, RunArgs, RunCommand, StoreArgs};
 use crate::exit::Failure;
 use crate::{connect, duration, jobs, output, shell, signals};
@@ -239,6 +240,32 @@ impl<'a> Plan<'a> {
             );
         }
     }
+
+    /// Prints at a terminal that a run without a schedule was none of the job that has a record under its name.
+    pub(crate) async fn print_job_of_name(&self, args: &RunArgs, client: &Client) {
+        if !matches!(self, Self::Always) || args.lock.quiet || !is_at_terminal() {
+            return;
+        }
+        let Ok(mutex) = client.mutex(&args.name) else {
+            return;
+        };
+        let recorded = tokio::time::timeout(QUERY_TIMEOUT, last_run(&mutex)).await;
+        if let Ok(Some(run)) = recorded
+            && let Some(period) = run.period
+        {
+            note!(
+                "leasehold: {} is also a job of --every {}; this run, without --every, is not recorded as one of it",
+                args.name,
+                duration::format(period)
+            );
+        }
+    }
+}
+
+/// The last run of a periodic job.
+async fn last_run(mutex: &Mutex) -> Option<CompletionInfo> {
+    let job = mutex.job().ok()?.every(Duration::from_secs(1)).ok()?;
+    job.last_run().await.ok()?
 }
 
 /// Whether the slots of a run, which have the period of this start, are at other times than those of an anchor.

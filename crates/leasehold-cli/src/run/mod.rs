@@ -91,6 +91,7 @@ async fn run_until(
     if let Ok(run) = &completed {
         plan.print_record(args, store, run.as_ref(), signals.requested_exit());
     }
+    plan.print_job_of_name(args, &client).await;
     match outcome {
         // The lock was held when the run was complete.
         Ok(0) if let Ok(Some(_)) = completed => Ok(0),

@@ -270,6 +270,26 @@ fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
     assert!(message.ends_with(expected), "{message}");
 }
 
+/// A person who forgets --every has perhaps done the work of the night, which the night repeats.
+#[test]
+fn a_run_without_a_schedule_at_a_terminal_says_that_it_is_none_of_the_job() {
+    let fixture = Fixture::with_file();
+    let daily = ["run", "--every", "1d", "job"];
+    assert_eq!(code(&mut start(&fixture, &daily)), 0);
+    let plain = |args: &[&str]| {
+        let args = [&["run"], args, &["job"]].concat();
+        let output = at_terminal(&start(&fixture, &args)).run_to_end();
+        assert!(output.status.success());
+        stdout(&output)
+    };
+    let expected = "leasehold: job is also a job of --every 1d; this run, without --every, is not recorded as one of it\r\n";
+    assert_eq!(plain(&[]), expected);
+    assert_eq!(plain(&["-q"]), "");
+    let quiet = start(&fixture, &["run", "job"]).run_to_end();
+    assert_eq!(stderr(&quiet), "");
+    assert_eq!(runs(&fixture), 4);
+}
+
 #[test]
 fn a_trial_without_a_record_runs_each_time_and_leaves_nothing() {
     let (_server, redis) = Fixture::redis();
