@@ -55,6 +55,7 @@ impl Manager {
 
     /// Starts a node with the socket and all kept descriptors.
     fn start(&self, fixture: &Fixture) -> Helper {
+        self.handle_pending();
         self.state.lock().unwrap().notifications.clear();
         let node = {
             let state = self.state.lock().unwrap();
@@ -88,6 +89,13 @@ impl Manager {
         };
         self.wait_for("READY=1");
         node
+    }
+
+    /// Handles the notifications that were sent, as systemd does before it starts a service again.
+    fn handle_pending(&self) {
+        let socket = UnixDatagram::unbound().unwrap();
+        socket.send_to(b"LAST=1", &self.notify).unwrap();
+        self.wait_for("LAST=1");
     }
 
     fn wait_for(&self, notification: &str) {
