@@ -175,7 +175,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
 /// Checks that a file cannot be opened as a store, and the kind and a part of the error.
 async fn refusal(path: &Path, kind: ErrorKind, advice: &str) {
     let url = format!("sqlite:{}", path.display());
-    let options = OpenOptions::default().connect_timeout(Duration::from_secs(2));
+    let options = OpenOptions::default().connect_timeout(Duration::from_secs(8));
     let error = store::open(&url, &options).await.unwrap_err();
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{text}");
