@@ -60,8 +60,8 @@ async fn servers_that_are_not_there() {
 async fn a_server_that_does_not_reply() {
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("redis://:{SECRET}@{}", silent.local_addr().unwrap());
-    let limit = Duration::from_millis(50);
-    let advice = "connected, but no reply within 50ms";
+    let limit = Duration::from_secs(4);
+    let advice = "connected, but no reply within 4s";
     refused_within(limit, &url, ErrorKind::Unreachable, advice).await;
 }
 

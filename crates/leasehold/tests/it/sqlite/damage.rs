@@ -77,7 +77,9 @@ async fn a_damaged_latch_is_an_error_of_that_latch_only() {
             store.apply(vec![release("good", 1)]),
         );
         let (acquired, arrived, released) = tokio::join!(writes.0, writes.1, writes.2);
-        assert!(outcome(&acquired[0]).is_some() && outcome(&released[0]).is_some());
+        for replies in [acquired, released] {
+            assert!(outcome(&replies[0]).is_some(), "{damage}: {replies:?}");
+        }
         let error = arrived.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Store);
         let text = error.to_string();
