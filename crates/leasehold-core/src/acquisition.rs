@@ -20,7 +20,7 @@
 //! * A grant that the store notified is accepted only if the reply that put the lease into the queue shows
 //!   since when it can be valid. Otherwise the request is repeated.
 //! * A store that does not accept repeated requests of one lease id gets a new id for each request, and a
-//!   release of the old one.
+//!   release of the old one if something of it may remain.
 
 mod attempt;
 mod messages;
@@ -87,6 +87,8 @@ struct Notices {
 struct Refusal {
     time_left: Duration,
     queue_position: Option<u32>,
+    /// Whether some of many masters may have granted it.
+    in_part: bool,
     replied: StoreTime,
     shard: Option<u32>,
     notifies_changes: bool,
@@ -222,23 +224,33 @@ impl Acquisition {
                 now: replied,
                 shard,
                 notifies_changes,
-            } => match outcome {
-                Outcome::Granted { first, .. } => self.handle_grant(request, first, now, spread),
-                Outcome::Refused {
-                    time_left,
+            } => {
+                let refusal = |time_left: Option<Duration>, queue_position, in_part| Refusal {
+                    time_left: time_left.unwrap_or_default(),
                     queue_position,
-                } => {
-                    let refusal = Refusal {
-                        time_left: time_left.unwrap_or_default(),
+                    in_part,
+                    replied,
+                    shard,
+                    notifies_changes,
+                };
+                match outcome {
+                    Outcome::Granted { first, .. } => {
+                        self.handle_grant(request, first, now, spread);
+                    }
+                    Outcome::Refused {
+                        time_left,
                         queue_position,
-                        replied,
-                        shard,
-                        notifies_changes,
-                    };
-                    self.handle_refusal(request, refusal, now, spread);
+                    } => {
+                        let refusal = refusal(time_left, queue_position, false);
+                        self.handle_refusal(request, refusal, now, spread);
+                    }
+                    Outcome::GrantedInPart { time_left } => {
+                        let refusal = refusal(time_left, None, true);
+                        self.handle_refusal(request, refusal, now, spread);
+                    }
+                    _ => self.result = Some(AcquireAction::Failed),
                 }
-                _ => self.result = Some(AcquireAction::Failed),
-            },
+            }
             AcquireReply::Rejected(failure) => {
                 attempt.known = request.earlier.is_some() || attempt.queued.is_some();
                 if !self.options.idempotent {
@@ -365,6 +377,7 @@ impl Acquisition {
         let Refusal {
             time_left,
             queue_position,
+            in_part,
             replied,
             shard,
             notifies_changes,
@@ -398,7 +411,11 @@ impl Acquisition {
         // that were refused together release their parts, which changes the record without need.
         self.notices.follows_changes = queue_position.is_none() && !time_left.is_zero();
         self.follow_change(now, spread);
-        self.change_lease();
+        match in_part {
+            true => self.change_lease(),
+            false if !self.options.idempotent => self.attempt = None,
+            false => {}
+        }
         if !self.options.wait {
             self.result = Some(AcquireAction::Refused);
         }
@@ -526,7 +543,7 @@ impl Acquisition {
         }
     }
 
-    /// Abandons the lease id after each request, if the store does not accept repeated requests of one id.
+    /// Abandons the lease id of a request, if the store does not accept repeated requests of one id.
     fn change_lease(&mut self) {
         if self.options.idempotent {
             return;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// How far a free text reaches. What would end it is written as the bytes of its UTF-8, such as `%20`, and so is `%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub enum Extent {
     /// It is one word: white space and control characters are escaped.
     Word,
     /// It is the rest of a line: control characters are escaped.
@@ -14,7 +14,7 @@ pub(crate) enum Extent {
 
 impl Extent {
     /// Appends a text to a line.
-    pub(crate) fn escape(self, text: &str, line: &mut String) {
+    pub fn escape(self, text: &str, line: &mut String) {
         let mut rest = text;
         while let Some(at) = rest.find(|c| self.is_escaped(c)) {
             let (plain, escaped) = rest.split_at(at);
@@ -30,7 +30,8 @@ impl Extent {
     }
 
     /// The text that [`Extent::escape`] has written in this form. Each text has one form.
-    pub(crate) fn unescape(self, escaped: &str) -> Option<Cow<'_, str>> {
+    #[must_use]
+    pub fn unescape(self, escaped: &str) -> Option<Cow<'_, str>> {
         let mut pieces = escaped.split('%');
         let first = pieces.next().unwrap_or_default();
         if first.len() == escaped.len() {

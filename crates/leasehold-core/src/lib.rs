@@ -27,7 +27,7 @@ pub mod annotation;
 mod batching;
 pub mod contention;
 pub mod election;
-mod escape;
+pub mod escape;
 pub mod holds;
 pub mod id;
 pub mod job;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use crate::id::ClientId;
+
 /// The longest name in bytes.
 ///
 /// Each request and each listing contains names; a longer one is nearly always a document that should have been
@@ -16,7 +18,7 @@ pub const SCOPE_BYTES_MAX: usize = 64;
 /// The largest number of buckets: the slots of a Redis Cluster.
 pub const BUCKETS_MAX: u16 = 16_384;
 
-/// The name of one lock, as its user writes it.
+/// The name of one lock, as its user writes it, or that of the [record of a client](Name::of_client).
 ///
 /// 1 to [`NAME_BYTES_MAX`] bytes of UTF-8 without control characters, without a space at the start or end, and without
 /// `{` and `}`: braces would move a key to another slot of a Redis Cluster.
@@ -35,6 +37,19 @@ impl Name {
             Some(c) => Err(NameError::Forbidden(c)),
             None => Ok(Self(name.into())),
         }
+    }
+
+    /// The name of the record that describes a client. No user can write it, since it has braces.
+    #[must_use]
+    pub fn of_client(client: ClientId) -> Self {
+        Self(format!("{{{client}}}").into())
+    }
+
+    /// The client whose record it names. `None`: it is the name of a lock.
+    #[must_use]
+    pub fn client(&self) -> Option<ClientId> {
+        let client = self.0.strip_prefix('{')?.strip_suffix('}')?;
+        client.parse().ok()
     }
 
     /// The name as text.

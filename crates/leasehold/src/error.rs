@@ -145,10 +145,12 @@ impl Error {
         self
     }
 
-    /// Names the lock, unless one is named already.
+    /// Names the lock, unless one is named already, or this is the name of a client.
     #[must_use]
     pub(crate) fn for_lock(mut self, lock: &Name) -> Self {
-        self.0.lock.get_or_insert_with(|| lock.clone());
+        if lock.client().is_none() {
+            self.0.lock.get_or_insert_with(|| lock.clone());
+        }
         self
     }
 

@@ -351,7 +351,7 @@ fn each_request_to_a_store_without_idempotent_acquires_has_an_id_of_its_own() {
     });
     assert_eq!(host.sends(0), lease(1));
     // Several contenders have won a part: it is released, in any order.
-    host.refused_without_queue(0, 10);
+    host.refused(Outcome::GrantedInPart { time_left: None }, 10);
     host.waits(10);
     let first = AbandonedLease {
         lease: lease(1),
@@ -377,7 +377,14 @@ fn each_request_to_a_store_without_idempotent_acquires_has_an_id_of_its_own() {
     host.rejected(Failure::Transient, retry);
     let retry = host.next_timeout();
     assert_eq!(host.sends(retry), lease(4));
-    assert_eq!(host.released.len(), 2, "a rejected request leaves nothing");
+    host.refused_without_queue(20_000, retry);
+    let retry = host.next_timeout();
+    assert_eq!(host.sends(retry), lease(5));
+    assert_eq!(
+        host.released.len(),
+        2,
+        "a rejected or refused request leaves nothing"
+    );
     let window = host.machine.backoff().window();
     host.applied(granted(5), retry + 1);
     host.holds(retry + 1);

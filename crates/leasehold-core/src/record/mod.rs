@@ -2,7 +2,8 @@
 //!
 //! Each name has one record, which encodes every kind of synchronizer. It consists of a [`Head`] and rows. The head has
 //! the counter of the fencing tokens, the size of the queue, and a body, which is free, held by leases, or a latch. Each
-//! holder, waiter, arrival and note has a row of its own. A mutex is a semaphore with one permit whose only holder is in
+//! holder, waiter, arrival and note has a row of its own, and so has the description of a client, whose record has
+//! nothing else. A mutex is a semaphore with one permit whose only holder is in
 //! the head, so that an uncontended lock changes only the head.
 //!
 //! [`apply`] reads the record through a [`Source`], part by part, and returns a list of changes. It never needs the
@@ -36,11 +37,14 @@ pub use self::op::{
     Acquire, Applied, Grant, Loss, Mismatch, NewNote, Notice, Op, Outcome, Removal, Run, Whom,
 };
 pub use self::rows::{
-    Body, Change, Changes, Claim, Class, Condition, End, Head, Holder, Kind, Latch, LeaseKind,
-    Leases, Note, Part, QueueHead, Row, Slot, Unless, Waiter,
+    Body, Change, Changes, Claim, Class, Condition, Description, End, Head, Holder, Kind, Latch,
+    LeaseKind, Leases, Note, Part, QueueHead, Row, Slot, Unless, Waiter,
 };
 pub use self::source::Source;
 pub use self::stored::Rows;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use self::queue::Progress;
 
@@ -100,9 +104,11 @@ struct Transaction<'a, S> {
 
 impl<S: Source> Transaction<'_, S> {
     fn run(&mut self, op: &Op) -> Result<Outcome, S::Error> {
-        // A note belongs to no kind, and an operator who removes one acts on no lease.
-        if let Op::Remove(Removal::Note(slot)) = op {
-            return self.remove_note(slot);
+        match op {
+            // A note belongs to no kind, and an operator who removes one acts on no lease.
+            Op::Remove(Removal::Note(slot)) => return self.remove_note(slot),
+            Op::Describe { text, keep } => return Ok(self.describe(text, *keep)),
+            _ => {}
         }
         self.drop_ended()?;
         let outcome = self.run_op(op)?;
@@ -130,7 +136,19 @@ impl<S: Source> Transaction<'_, S> {
             Op::Arrive { id, count, keep } => self.arrive(id, *count, *keep),
             Op::Remove(Removal::Latch) => Ok(self.remove_latch()),
             Op::Remove(Removal::Note(slot)) => self.remove_note(slot),
+            Op::Describe { text, keep } => Ok(self.describe(text, *keep)),
         }
+    }
+
+    /// Stores the description of a client. No other operation reads it.
+    fn describe(&mut self, text: &Arc<str>, keep: Duration) -> Outcome {
+        let description = Description {
+            text: Arc::clone(text),
+            until: self.environment.now.after_span(keep),
+        };
+        let row = Row::Description(description);
+        self.changes.rows.push(Change::Put(Part::Description, row));
+        Outcome::Stored
     }
 
     /// Drops what has ended: an unattended queue, a latch, and the leases of holders.

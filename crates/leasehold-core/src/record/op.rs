@@ -65,6 +65,13 @@ pub enum Op {
     },
     /// Remove a part of the record on behalf of an operator.
     Remove(Removal),
+    /// Describe a client, in a record of its own.
+    Describe {
+        /// The description, for people.
+        text: Arc<str>,
+        /// How long it is kept.
+        keep: Duration,
+    },
 }
 
 impl Op {
@@ -108,7 +115,7 @@ impl Op {
             | Self::Release { lease, .. }
             | Self::WriteNote { lease, .. }
             | Self::SetToken { lease, .. } => Some(*lease),
-            Self::Revoke(_) | Self::Arrive { .. } | Self::Remove(_) => None,
+            Self::Revoke(_) | Self::Arrive { .. } | Self::Remove(_) | Self::Describe { .. } => None,
         }
     }
 
@@ -212,6 +219,12 @@ pub enum Outcome {
         /// How many wait before this lease. `None`: it does not wait in the queue.
         queue_position: Option<u32>,
     },
+    /// The lock over many masters is refused, but some of them have granted it or may still do so: the lease must be
+    /// released. No single store replies so.
+    GrantedInPart {
+        /// As for [`Outcome::Refused`].
+        time_left: Option<Duration>,
+    },
     /// The run that was asked for is complete. The lease neither holds nor waits. The text of the note is not checked:
     /// one that cannot be read counts as a completion, so that no run is repeated by mistake.
     Complete(Note),
@@ -221,7 +234,7 @@ pub enum Outcome {
     Released,
     /// The lease does not hold.
     Lost(Loss),
-    /// The tokens or the note are stored.
+    /// The tokens, the note or the description are stored.
     Stored,
     /// Nothing is stored: a larger token was given out before, or a note with a larger number was written.
     Outdated,

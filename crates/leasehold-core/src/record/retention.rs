@@ -36,6 +36,7 @@ impl Row {
                 Some(end)
             }
             Self::Note(note) => Some(note.until),
+            Self::Description(description) => Some(description.until),
             Self::Waiter(_) | Self::Arrival => None,
         }
     }

@@ -283,6 +283,15 @@ impl From<&Note> for Annotation {
     }
 }
 
+/// What a client is, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Description {
+    /// The text.
+    pub text: Arc<str>,
+    /// When it ends.
+    pub until: StoreTime,
+}
+
 /// Which note of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Slot {
@@ -305,6 +314,8 @@ pub enum Part {
     Arrival(ArrivalId),
     /// A note.
     Note(Slot),
+    /// The description of a client.
+    Description,
 }
 
 /// A row beside the head.
@@ -318,6 +329,8 @@ pub enum Row {
     Arrival,
     /// A note.
     Note(Note),
+    /// The description of a client.
+    Description(Description),
 }
 
 /// A class of rows that end together.

@@ -7,8 +7,8 @@ use std::mem;
 use super::environment::Environment;
 use super::op::{Applied, Op};
 use super::rows::{
-    Body, Change, Changes, Class, Head, Holder, Kind, Latch, LeaseKind, Leases, Note, Part, Row,
-    Slot, Waiter,
+    Body, Change, Changes, Class, Description, Head, Holder, Kind, Latch, LeaseKind, Leases, Note,
+    Part, Row, Slot, Waiter,
 };
 use super::source::Source;
 use crate::id::{ClientId, LeaseId};
@@ -25,6 +25,7 @@ pub struct Rows {
     places: BTreeMap<LeaseId, u64>,
     arrivals: BTreeSet<ArrivalId>,
     notes: BTreeMap<Slot, Note>,
+    description: Option<Description>,
 }
 
 impl Rows {
@@ -138,6 +139,7 @@ impl Rows {
         environment.now < self.head.kept_until()
             || self.holders(environment).next().is_some()
             || self.notes(environment).next().is_some()
+            || self.description(environment).is_some()
     }
 
     /// A note that has not ended.
@@ -145,6 +147,13 @@ impl Rows {
     pub fn note(&self, slot: &Slot, environment: &Environment) -> Option<&Note> {
         let note = self.notes.get(slot);
         note.filter(|note| environment.now < note.until)
+    }
+
+    /// The description of a client, if it has not ended.
+    #[must_use]
+    pub fn description(&self, environment: &Environment) -> Option<&Description> {
+        let description = self.description.as_ref();
+        description.filter(|description| environment.now < description.until)
     }
 
     /// The record as the rule reads it, if `reaches` returns whether a client is alive.
@@ -186,6 +195,9 @@ impl Rows {
             (Part::Note(slot), Row::Note(note)) => {
                 self.notes.insert(slot, note);
             }
+            (Part::Description, Row::Description(description)) => {
+                self.description = Some(description);
+            }
             // The rule writes no row of another class.
             _ => {}
         }
@@ -207,6 +219,7 @@ impl Rows {
             Part::Note(slot) => {
                 self.notes.remove(slot);
             }
+            Part::Description => self.description = None,
         }
     }
 }

@@ -19,9 +19,10 @@
 //! `period` | asked requested period anchor
 //! row of an arrival | `1`
 //! row of a note | `1` lease token number until text
+//! row of a description | `1` until text
 //!
 //! A mutex without a holder has `-` instead of lease and holder. A time or a period is in microseconds, a ttl in
-//! milliseconds, and `asked` in nanoseconds. A key is escaped as a word, and the text of a note as the rest of its line.
+//! milliseconds, and `asked` in nanoseconds. A key is escaped as a word, and the text of a note or of a description as the rest of its line.
 //! The lease of a holder or of a waiter is the id of its row, see [`Part::id`].
 //!
 //! Each value has one text. A text that is read and written again is the same.
@@ -126,6 +127,7 @@ impl Row {
             Self::Waiter(waiter) => line.waiter(waiter),
             Self::Arrival => &mut line,
             Self::Note(note) => line.note(note),
+            Self::Description(description) => line.description(description),
         };
         line.0
     }
@@ -142,6 +144,7 @@ impl Row {
             Part::Waiter(lease) => Self::Waiter(words.waiter(*lease)?),
             Part::Arrival(_) => Self::Arrival,
             Part::Note(_) => Self::Note(words.note()?),
+            Part::Description => Self::Description(words.description()?),
         };
         match words.next() {
             None => Ok(row),
@@ -151,13 +154,14 @@ impl Row {
 }
 
 impl Part {
-    /// The id of a row among those of its class: a lease, the id of an arrival, or a slot.
+    /// The id of a row among those of its class: a lease, the id of an arrival, or a slot. Empty for a description.
     #[must_use]
     pub fn id(&self) -> Cow<'_, str> {
         match self {
             Self::Holder(lease) | Self::Waiter(lease) => lease.to_string().into(),
             Self::Arrival(id) => id.as_str().into(),
             Self::Note(slot) => slot.id(),
+            Self::Description => "".into(),
         }
     }
 }

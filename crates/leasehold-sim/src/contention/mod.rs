@@ -360,9 +360,15 @@ impl Simulation {
             }
             Step::Lost(Defeat::Held { left, split }) => {
                 let time_left = Some(if split { Duration::ZERO } else { left });
-                let outcome = Outcome::Refused {
-                    time_left,
-                    queue_position: None,
+                let Phase::Acquiring { refused_at, .. } = &it.phase else {
+                    return;
+                };
+                let outcome = match *refused_at == self.setup.masters.all() {
+                    true => Outcome::Refused {
+                        time_left,
+                        queue_position: None,
+                    },
+                    false => Outcome::GrantedInPart { time_left },
                 };
                 self.finish_round(client, outcome);
             }

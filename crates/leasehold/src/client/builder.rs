@@ -19,7 +19,7 @@ use crate::driver::watchdog::WatchdogClient;
 use crate::driver::{Context, Driver, Runtime};
 #[cfg(feature = "redis")]
 use crate::store::RedisAddress;
-use crate::store::{self, ClientInfo, OpenOptions, Query, Store, not_replicated};
+use crate::store::{self, ClientInfo, Feature, OpenOptions, Query, Store};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::Watchdog;
 #[cfg(feature = "watchdog")]
@@ -249,8 +249,9 @@ impl ClientBuilder {
         let space = self.config.space()?;
         let durability = self.config.durability;
         config::check_durability(durability, &policy)?;
-        if durability.is_replicated() && !store.capabilities().replicas {
-            return Err(not_replicated(&store));
+        if durability.is_replicated() {
+            let kind = store.capabilities().kind;
+            kind.check(Feature::Replicas, &store)?;
         }
         let runtime = Runtime::try_current().map_err(no_runtime)?;
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));

@@ -53,7 +53,7 @@ use self::reentry::ReentrySlots;
 use self::release::Releases;
 use self::renew::Renewer;
 use self::watchdog::WatchdogClient;
-use crate::store::{ClientInfo, Event, Key, Keyspace, Listener};
+use crate::store::{ClientInfo, Event, Key, Keyspace, Listener, Listening};
 use crate::{Error, ErrorKind, Result};
 
 /// Of how many locks a client keeps the backoff. More are forgotten: a backoff is learned anew.
@@ -84,6 +84,8 @@ pub(crate) struct Driver {
     pub(crate) client: ClientId,
     leases: AtomicU64,
     this: Weak<Self>,
+    /// `None` while this is dropped.
+    listening: Option<Listening>,
 }
 
 /// The kind of the queues for mutexes.
@@ -131,7 +133,7 @@ impl Driver {
         watchdog: WatchdogClient,
     ) -> Arc<Self> {
         metrics::register();
-        let driver = Arc::new_cyclic(|this: &Weak<Self>| Self {
+        Arc::new_cyclic(|this: &Weak<Self>| Self {
             batcher: Batcher::new(&context),
             renewer: Renewer::start(&context, &watchdog),
             releases: Releases::default(),
@@ -148,11 +150,9 @@ impl Driver {
             client,
             leases: AtomicU64::new(1),
             this: Weak::clone(this),
+            listening: Some(context.store.listen(&space, client, this.clone())),
             context,
-        });
-        let listener: Weak<Self> = Arc::downgrade(&driver);
-        driver.context.store.listen(&space, client, listener);
-        driver
+        })
     }
 
     /// Checks that locks can be acquired.
@@ -271,7 +271,8 @@ impl Driver {
     fn detach(&mut self) {
         self.renewer.detach();
         self.presence.detach();
-        std::mem::forget((self.context.clone(), self.watchdog.clone()));
+        let listening = self.listening.take();
+        std::mem::forget((self.context.clone(), self.watchdog.clone(), listening));
     }
 }
 
@@ -304,7 +305,7 @@ impl Drop for Driver {
             return self.detach();
         }
         self.watchdog.close();
-        self.context.store.forget(self.client);
+        drop(self.listening.take());
         flush::flush_releases(&self.context, self.releases.unconfirmed());
     }
 }

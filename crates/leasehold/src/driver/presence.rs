@@ -72,9 +72,10 @@ impl Presence {
         let (entry, ttl) = (Arc::clone(&self.entry), work.longest + RETENTION);
         let (store, clock) = (Arc::clone(&context.store), Arc::clone(&context.clock));
         work.task = Some(context.runtime.spawn(async move {
-            let (space, info) = (&entry.space, &entry.info);
+            let request = entry.info.describe(&entry.space, entry.client, ttl);
             loop {
-                if let Err(error) = store.register_client(space, entry.client, info, ttl).await {
+                let described = store.request(&request.key, request.op.clone()).await;
+                if let Err(error) = described {
                     report(|| tracing::debug!(%error, "could not register the client"));
                 }
                 clock.sleep_until(clock.now().after(INTERVAL)).await;

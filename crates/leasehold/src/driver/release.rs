@@ -17,7 +17,7 @@ use super::Driver;
 use super::batcher;
 use super::context::Route;
 use super::primitives::{Mutex, lock, report};
-use crate::store::{Key, Leftover, Reply, Request};
+use crate::store::{Key, Reply, Request};
 use crate::{Durability, Error};
 
 /// The releases that the store has not confirmed.
@@ -114,21 +114,19 @@ pub(crate) fn abandon(
         return;
     }
     let (lease, ttl) = (abandoned.lease, abandoned.ttl);
-    let late = match abandoned.order {
-        ReleaseOrder::Behind => abandoned.late,
-        ReleaseOrder::Any => match context.store.leftover(lease) {
-            Leftover::None => return,
-            Leftover::Granted => None,
-            Leftover::Unknown => abandoned.late,
-        },
-    };
     let request = Request::new(key, Op::release(lease)).durability(durability);
     let reply = match abandoned.order {
         ReleaseOrder::Behind => driver.batcher.post(request.clone()),
         ReleaseOrder::Any => driver.batcher.post_unordered(request.clone()),
     };
     let expires = context.clock.now().after(ttl.as_duration());
-    finish(driver, Release::new(request, None), reply, expires, late);
+    finish(
+        driver,
+        Release::new(request, None),
+        reply,
+        expires,
+        abandoned.late,
+    );
 }
 
 /// Waits for the reply to a posted release, and repeats it until it is confirmed, or until the lease

@@ -43,6 +43,31 @@ pub trait Listener: fmt::Debug + Send + Sync {
     fn notify(&self, event: Event);
 }
 
+/// The subscription of a client to its events. It ends when this is dropped.
+#[must_use = "the subscription ends when this is dropped"]
+pub struct Listening(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl Listening {
+    /// A subscription that a function ends.
+    pub fn new(end: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(end)))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(end) = self.0.take() {
+            end();
+        }
+    }
+}
+
+impl fmt::Debug for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listening")
+    }
+}
+
 /// How a refused client is notified that it should try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

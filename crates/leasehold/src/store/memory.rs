@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::record::Note;
-use leasehold_core::{ClientId, Environment, Instant, Op, Rows, Slot, StoreTime, Waiter};
+use leasehold_core::{ClientId, Environment, Instant, Name, Op, Rows, Slot, StoreTime, Waiter};
 
 use crate::clock::{BootClock, Clock};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Event, Key, Keyspace, Listener, Page, Parts, Query, Reply,
-    Request, Store, View, WaiterInfo, WakeupMode, check_unreplicated, decided, mismatch,
-    refuse_replicated,
+    BoxFuture, Capabilities, ClientInfo, Event, Key, Keyspace, Listener, Listening, Page, Parts,
+    Query, Reply, Request, Shard, Store, StoreKind, View, WaiterInfo, WakeupMode, mismatch,
 };
 use crate::store::lock::lock;
 use crate::store::observers::Observers;
@@ -40,7 +39,7 @@ pub struct MemoryStore {
     /// The time of the store at the start of the clock. The wall clock is read once, so that setting it does not
     /// move leases.
     start: Duration,
-    tables: Mutex<Tables>,
+    tables: Arc<Mutex<Tables>>,
     observers: Observers,
 }
 
@@ -50,8 +49,6 @@ type Notification = (Arc<dyn Listener>, Event);
 #[derive(Debug, Default)]
 struct Tables {
     records: HashMap<Key, Rows>,
-    /// With the time until which they are kept.
-    clients: HashMap<ClientId, (ClientInfo, StoreTime)>,
     listeners: HashMap<ClientId, Weak<dyn Listener>>,
     gc_at: usize,
 }
@@ -73,7 +70,7 @@ impl MemoryStore {
         Self {
             clock,
             start,
-            tables: Mutex::default(),
+            tables: Arc::default(),
             observers: Observers::default(),
         }
     }
@@ -95,9 +92,6 @@ impl MemoryStore {
     }
 
     fn apply_now(&self, batch: &[Request]) -> Vec<Reply> {
-        if let Some(refused) = refuse_replicated(batch, self) {
-            return refused;
-        }
         let mut tables = lock(&self.tables);
         let now = self.now();
         let (mut notifications, mut changed) = (Vec::new(), Vec::new());
@@ -115,6 +109,7 @@ impl MemoryStore {
     }
 
     fn read_now(&self, query: &Query) -> Result<Page> {
+        StoreKind::Memory.check_query(query, self)?;
         if let Query::Name { key, parts, watch } = query {
             let changed = watch.then(|| self.observers.add(key));
             let (tables, now) = (lock(&self.tables), self.now());
@@ -126,11 +121,11 @@ impl MemoryStore {
             Query::Name { .. } => Ok(Page::default()),
             Query::Names(space) => Ok(Page::listed(tables.held(space, now)?)),
             Query::Completions(space) => Ok(Page::listed(tables.completions(space, now))),
-            Query::Client(_, client) => Ok(Page {
-                client: tables.client_info(*client, now),
+            Query::Client(space, client) => Ok(Page {
+                client: tables.client_info(space, *client, now),
                 ..Page::default()
             }),
-            Query::Durability(durability) => check_unreplicated(*durability, self),
+            Query::Durability(_) => Ok(Page::default()),
         }
     }
 }
@@ -177,7 +172,7 @@ impl Tables {
             }
             applied = record.apply(&Op::SERVE, &environment, reaches);
         }
-        decided(key, outcome, now).map_error(|error| error.at_store(URL))
+        Reply::decided(key, outcome, now).map_error(|error| error.at_store(URL))
     }
 
     /// Removes what has ended, whenever the tables have doubled since the last time.
@@ -192,7 +187,6 @@ impl Tables {
             record.remove_ended_notes(&environment);
             record.is_needed(&environment)
         });
-        self.clients.retain(|_, (_, until)| now < *until);
         self.gc_at = self.records.len() * 2;
     }
 
@@ -205,12 +199,12 @@ impl Tables {
         let mut view =
             View::of_head(key.clone(), record.head(), holder, parts, now).map_err(mismatch)?;
         if let Some(holder) = &mut view.holder {
-            holder.client = self.client_info(holder.lease.client, now);
+            holder.client = self.client_info(&key.space, holder.lease.client, now);
         }
         if *parts == Parts::Waiters {
             let waiter = |waiter: &Waiter| WaiterInfo {
                 lease: waiter.lease,
-                client: self.client_info(waiter.lease.client, now),
+                client: self.client_info(&key.space, waiter.lease.client, now),
             };
             let waiters = record.waiters(&environment).take(View::WAITERS_MAX);
             view.waiters = waiters.map(waiter).collect();
@@ -253,46 +247,43 @@ impl Tables {
         found.into_iter().map(view).collect()
     }
 
-    fn client_info(&self, client: ClientId, now: StoreTime) -> Option<ClientInfo> {
-        let (info, until) = self.clients.get(&client)?;
-        (now < *until).then(|| info.clone())
+    fn client_info(
+        &self,
+        space: &Keyspace,
+        client: ClientId,
+        now: StoreTime,
+    ) -> Option<ClientInfo> {
+        let record = self.records.get(&space.key(Name::of_client(client)))?;
+        ClientInfo::from_text(&record.description(&Environment { now })?.text)
     }
 }
 
 impl Sealed for MemoryStore {}
 
 impl Store for MemoryStore {
-    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(async move { self.apply_now(&batch) })
-    }
-
-    fn listen(&self, _space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        lock(&self.tables).listeners.insert(client, listener);
-    }
-
-    fn forget(&self, client: ClientId) {
-        lock(&self.tables).listeners.remove(&client);
-    }
-
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(WakeupMode::Grants)
+        Capabilities::new(StoreKind::Memory, WakeupMode::Grants)
+    }
+
+    fn shard(&self, _key: &Key) -> Shard {
+        Shard(0)
+    }
+
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        Box::pin(StoreKind::Memory.apply(batch, self, async |batch| self.apply_now(&batch)))
     }
 
     fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move { self.read_now(&query) })
     }
 
-    fn register_client<'a>(
-        &'a self,
-        _space: &'a Keyspace,
-        client: ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let entry = (info.clone(), self.now().after_span(ttl));
-            lock(&self.tables).clients.insert(client, entry);
-            Ok(())
+    fn listen(&self, _space: &Keyspace, client: ClientId, to: Weak<dyn Listener>) -> Listening {
+        lock(&self.tables).listeners.insert(client, to);
+        let tables = Arc::downgrade(&self.tables);
+        Listening::new(move || {
+            if let Some(tables) = tables.upgrade() {
+                lock(&tables).listeners.remove(&client);
+            }
         })
     }
 }

@@ -8,6 +8,7 @@
 //! names.
 
 mod api;
+mod capabilities;
 pub(crate) mod diagnose;
 mod event;
 mod forwarding;
@@ -17,11 +18,11 @@ mod memory;
 mod observers;
 mod open;
 mod options;
-mod read;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
+mod request;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod url_suggestion;
@@ -37,11 +38,11 @@ pub use leasehold_core::{
 #[cfg(test)]
 pub(crate) use self::api::fixture;
 pub use self::api::{
-    BoxFuture, Capabilities, Changed, ClientInfo, Event, EventScope, HolderInfo, Key, Keyspace,
-    Leftover, Listener, Page, Parts, Query, Reply, Request, Shard, Store, View, WaiterInfo,
-    WakeupMode,
+    BoxFuture, Capabilities, Changed, ClientInfo, Event, EventScope, Feature, HolderInfo, Key,
+    Keyspace, Listener, Listening, Page, Parts, Query, Reply, Request, Shard, Store, StoreKind,
+    View, WaiterInfo, WakeupMode,
 };
-pub(crate) use self::api::{mismatch, no_latch, no_note, not_replicated};
+pub(crate) use self::api::{mismatch, unexpected};
 #[doc(hidden)]
 pub use self::forwarding::ForwardingStore;
 pub use self::memory::MemoryStore;
@@ -53,7 +54,6 @@ pub(crate) use self::open::open_redis;
 #[doc(hidden)]
 pub use self::open::{redacted_url, without_user};
 pub use self::options::OpenOptions;
-pub(crate) use self::read::unexpected;
 #[cfg(feature = "redis")]
 pub use self::redis::RedisAddress;
 #[cfg(feature = "redis")]

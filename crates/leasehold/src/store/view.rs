@@ -1,16 +1,22 @@
 //! What a store reads: the state of a name, the names in a keyspace, a client.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use leasehold_core::escape::Extent;
 use leasehold_core::record::{Body, Head, Kind};
 use leasehold_core::{
-    Annotation, ClientId, Environment, Holder, LatchStatus, LeaseId, Mismatch, Slot, StoreTime,
-    Token,
+    Annotation, ClientId, Environment, Holder, LatchStatus, LeaseId, Mismatch, Name, Op, Slot,
+    StoreTime, Token,
 };
 use tokio::sync::oneshot;
 
 use super::key::{Key, Keyspace};
+use super::request::Request;
 use crate::Durability;
+
+/// The version of the text of a client info.
+const INFO_VERSION: &str = "1";
 
 /// What is read. No query changes a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,18 +250,44 @@ pub struct ClientInfo {
     pub since: SystemTime,
 }
 
-#[cfg(any(feature = "redis", feature = "sqlite"))]
 impl ClientInfo {
-    /// `since` in milliseconds since the Unix epoch, as stores keep it.
-    pub(crate) fn since_millis(&self) -> u64 {
+    /// The text that stores keep: a version, and five words of which the last three are escaped.
+    pub(crate) fn to_text(&self) -> String {
         let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        let mut text = format!("{INFO_VERSION} {} {}", self.pid, since.as_millis());
+        for word in [&self.host, &self.program, &self.label] {
+            text.push(' ');
+            Extent::Word.escape(word, &mut text);
+        }
+        text
     }
 
-    /// Sets `since` from milliseconds since the Unix epoch.
-    pub(crate) fn set_since_millis(&mut self, millis: u64) {
-        let since = UNIX_EPOCH.checked_add(Duration::from_millis(millis));
-        self.since = since.unwrap_or(UNIX_EPOCH);
+    /// Reads the text of a client info. `None`: it is not one of this version, and no rule depends on it.
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
+        let words: Vec<_> = text.split(' ').collect();
+        let [INFO_VERSION, pid, since, host, program, label] = words[..] else {
+            return None;
+        };
+        let word = |word| Extent::Word.unescape(word).map(Cow::into_owned);
+        let since = Duration::from_millis(since.parse().ok()?);
+        Some(Self {
+            host: word(host)?,
+            pid: pid.parse().ok()?,
+            program: word(program)?,
+            label: word(label)?,
+            since: UNIX_EPOCH.checked_add(since)?,
+        })
+    }
+
+    /// The operation that stores the client info for a while, and its record.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn describe(&self, space: &Keyspace, client: ClientId, keep: Duration) -> Request {
+        let text = self.to_text().into();
+        Request::new(
+            space.key(Name::of_client(client)),
+            Op::Describe { text, keep },
+        )
     }
 }
 
@@ -267,6 +299,35 @@ impl Default for ClientInfo {
             program: String::new(),
             label: String::new(),
             since: UNIX_EPOCH,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_info_has_one_text() {
+        let info = ClientInfo {
+            host: "web 1".to_owned(),
+            pid: 4711,
+            program: "nightly%".to_owned(),
+            label: String::new(),
+            since: UNIX_EPOCH + Duration::from_millis(1_763_776_800_123),
+        };
+        assert_eq!(info.to_text(), "1 4711 1763776800123 web%201 nightly%25 ");
+        for info in [info, ClientInfo::default()] {
+            assert_eq!(ClientInfo::from_text(&info.to_text()), Some(info));
+        }
+        for other in [
+            "",
+            "2 1 1 h p l",
+            "1 1 1 h p",
+            "1 1 1 h p l x",
+            "1 x 1 h p l",
+        ] {
+            assert_eq!(ClientInfo::from_text(other), None, "{other}");
         }
     }
 }

@@ -9,7 +9,7 @@ use leasehold_core::{ArrivalId, LatchCount, LatchStatus, Mismatch, Op, Outcome, 
 
 use crate::driver::Driver;
 use crate::driver::observer::Observer;
-use crate::store::{Key, Parts, mismatch, no_latch, unexpected};
+use crate::store::{Feature, Key, Parts, mismatch, unexpected};
 use crate::{Error, ErrorKind, Result, config};
 
 /// A count-down latch with a name, in the store of its client.
@@ -53,9 +53,8 @@ pub struct Latch {
 impl Latch {
     pub(crate) fn new(driver: Arc<Driver>, key: Key, count: u32) -> Result<Self> {
         let store = &driver.context.store;
-        if !store.capabilities().latches {
-            return Err(no_latch(store).for_lock(&key.name));
-        }
+        let checked = store.capabilities().kind.check(Feature::Latches, store);
+        checked.map_err(|error| error.for_lock(&key.name))?;
         let Some(count) = LatchCount::new(count) else {
             let message = format!(
                 "the count of a latch must be from 1 to {}, not {count}",

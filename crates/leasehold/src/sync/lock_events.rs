@@ -10,7 +10,7 @@ use leasehold_core::{Annotation, LeaderFilter, Slot};
 use crate::Result;
 use crate::driver::Driver;
 use crate::driver::observer::{Observer, Update};
-use crate::store::{Key, Parts, View};
+use crate::store::{Feature, Key, Parts, View};
 
 /// The events of a lock, one after the other. Made by [`Mutex::events`](crate::Mutex::events).
 pub struct LockEvents {
@@ -29,10 +29,12 @@ pub struct LockEvents {
 impl LockEvents {
     pub(crate) fn new(driver: &Arc<Driver>, key: &Key) -> Self {
         let observer = |kind| Observer::new(Arc::clone(driver), key.clone(), Parts::State(kind));
-        let completions = driver.context.store.capabilities().completions;
+        let kind = driver.context.store.capabilities().kind;
         Self {
             observer: observer(Slot::Value),
-            completions: completions.then(|| observer(Slot::Period)),
+            completions: kind
+                .has(Feature::Completions)
+                .then(|| observer(Slot::Period)),
             filter: LeaderFilter::default(),
             state: None,
             unobserved: false,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold::store::{BoxFuture, ClientInfo, ForwardingStore, Keyspace, Reply, Request, Store};
+use leasehold::store::{BoxFuture, ForwardingStore, Reply, Request, Store};
 use leasehold_core::{ClientId, LeaseId, Op, Outcome};
 use leasehold_testkit::eventually_async;
 use tokio::sync::watch;
@@ -176,6 +176,12 @@ impl RecordingStore {
     }
 
     async fn apply_recorded(&self, requests: Vec<Request>) -> Vec<Reply> {
+        if let [request] = &requests[..]
+            && let Op::Describe { .. } = request.op
+        {
+            self.recorded().registrations += 1;
+            return self.inner.apply(requests).await;
+        }
         let at = {
             let mut recorded = self.recorded();
             recorded.batches.push(Batch {
@@ -210,6 +216,9 @@ impl Batch {
             (Op::Acquire(acquire), Outcome::Refused { queue_position, .. }) => {
                 (acquire.wait || queue_position.is_some()).then_some(acquire.lease)
             }
+            (Op::Acquire(acquire), Outcome::GrantedInPart { .. }) => {
+                acquire.wait.then_some(acquire.lease)
+            }
             _ => None,
         })
     }
@@ -227,6 +236,7 @@ fn verb(op: &Op) -> &'static str {
         Op::WriteNote { .. } => "note",
         Op::Remove(_) => "remove",
         Op::Arrive { .. } => "arrive",
+        Op::Describe { .. } => "describe",
     }
 }
 
@@ -237,17 +247,6 @@ impl ForwardingStore for RecordingStore {
 
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(self.apply_recorded(batch))
-    }
-
-    fn register_client<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
-    ) -> BoxFuture<'a, leasehold::Result<()>> {
-        self.recorded().registrations += 1;
-        self.inner.register_client(space, client, info, ttl)
     }
 }
 

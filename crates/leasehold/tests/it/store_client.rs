@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::Error;
 use leasehold::store::{
-    self, Event, EventScope, Key, Keyspace, Listener, OpenOptions, Reply, Request, Store,
+    self, Event, EventScope, Key, Keyspace, Listener, Listening, OpenOptions, Reply, Request, Store,
 };
 use leasehold_core::{
     Acquire, ClientId, Grant, LeaseId, Loss, Name, Namespace, Notice, Op, Outcome, ScopeName,
@@ -194,6 +194,14 @@ pub(crate) async fn passes_on(holder: &StoreClient, waiter: &StoreClient, name: 
 /// The outcome in a reply, if the request was applied.
 pub(crate) fn outcome(reply: &Reply) -> Option<Outcome> {
     match reply {
+        // Over many masters, it is chance whether some of them have granted it.
+        Reply::Applied {
+            outcome: Outcome::GrantedInPart { time_left },
+            ..
+        } => Some(Outcome::Refused {
+            time_left: *time_left,
+            queue_position: None,
+        }),
         Reply::Applied { outcome, .. } => Some(outcome.clone()),
         Reply::Rejected(_) | Reply::Unknown(_) => None,
     }
@@ -204,7 +212,7 @@ pub(crate) fn words(replies: &[Reply]) -> String {
     let word = |reply: &Reply| match reply {
         Reply::Applied { outcome, .. } => match outcome {
             Outcome::Granted { .. } => "granted",
-            Outcome::Refused { .. } => "refused",
+            Outcome::Refused { .. } | Outcome::GrantedInPart { .. } => "refused",
             Outcome::Released => "released",
             Outcome::Revoked(_) => "revoked",
             Outcome::Lost(_) => "lost",
@@ -248,6 +256,7 @@ pub(crate) struct StoreClient {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) id: ClientId,
     pub(crate) event_log: Arc<EventLog>,
+    listening: Mutex<Option<Listening>>,
 }
 
 impl StoreClient {
@@ -283,7 +292,8 @@ impl StoreClient {
     /// Subscribes the client to its events.
     pub(crate) fn subscribed(self, space: &Keyspace) -> Self {
         let listener = Arc::downgrade(&self.event_log) as Weak<dyn Listener>;
-        self.store.listen(space, self.id, listener);
+        let listening = self.store.listen(space, self.id, listener);
+        *self.listening.lock().unwrap() = Some(listening);
         self
     }
 
@@ -293,11 +303,12 @@ impl StoreClient {
             store: Arc::clone(store),
             id: client_id(number),
             event_log: Arc::default(),
+            listening: Mutex::default(),
         }
     }
 
     pub(crate) fn unsubscribe(&self) {
-        self.store.forget(self.id);
+        drop(self.listening.lock().unwrap().take());
     }
 
     pub(crate) fn lease(&self, number: u64) -> LeaseId {

@@ -80,8 +80,13 @@ impl Host {
 
     /// The request was refused by a store that notifies of changes.
     pub(super) fn refused_without_queue(&mut self, left: u64, now: u64) {
+        self.refused(refused(left, None), now);
+    }
+
+    /// The same with an outcome.
+    pub(super) fn refused(&mut self, outcome: Outcome, now: u64) {
         let reply = AcquireReply::Applied {
-            outcome: refused(left, None),
+            outcome,
             now: store_time(now),
             shard: Some(SHARD),
             notifies_changes: true,

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Damaged;
@@ -12,7 +13,8 @@ use crate::id::LeaseId;
 use crate::job::{JobSchedule, Period};
 use crate::latch::LatchCount;
 use crate::record::rows::{
-    Body, Claim, Condition, End, Holder, Latch, LeaseKind, Leases, Note, QueueHead, Unless, Waiter,
+    Body, Claim, Condition, Description, End, Holder, Latch, LeaseKind, Leases, Note, QueueHead,
+    Unless, Waiter,
 };
 use crate::time::{StoreTime, Ttl};
 use crate::token::Token;
@@ -212,11 +214,21 @@ impl<'a> TextReader<'a> {
             token: self.read("token", token)?,
             number: self.number("number of the note")?,
             until: self.time("end of the note")?,
-            text: match self.0.take().and_then(|rest| Extent::Line.unescape(rest)) {
-                Some(text) => text.into(),
-                None => return Err(Damaged("text")),
-            },
+            text: self.text()?,
         })
+    }
+
+    pub(super) fn description(&mut self) -> Result<Description, Damaged> {
+        Ok(Description {
+            until: self.time("end of the description")?,
+            text: self.text()?,
+        })
+    }
+
+    /// The text in the rest of the line.
+    fn text(&mut self) -> Result<Arc<str>, Damaged> {
+        let text = self.0.take().and_then(|rest| Extent::Line.unescape(rest));
+        text.map(Arc::from).ok_or(Damaged("text"))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::id::{ClientId, LeaseId};
 use crate::job::{JobSchedule, Period};
 use crate::latch::{ArrivalId, LatchCount};
 use crate::record::rows::{
-    Claim, Condition, End, Holder, Latch, LeaseKind, Leases, Note, Unless, Waiter,
+    Claim, Condition, Description, End, Holder, Latch, LeaseKind, Leases, Note, Unless, Waiter,
 };
 use crate::time::{StoreTime, Ttl};
 use crate::token::{Token, TokenCount};
@@ -177,6 +177,13 @@ fn row() -> impl Strategy<Value = (Part, Row)> {
         waiter().prop_map(|waiter| (Part::Waiter(waiter.lease), Row::Waiter(waiter))),
         Just((arrival(), Row::Arrival)),
         (slot(), note()).prop_map(|(slot, note)| (Part::Note(slot), Row::Note(note))),
+        (any::<String>(), store_time()).prop_map(|(text, until)| {
+            let text = text.into();
+            (
+                Part::Description,
+                Row::Description(Description { text, until }),
+            )
+        }),
     ]
 }
 
@@ -185,7 +192,7 @@ fn arrival() -> Part {
 }
 
 /// One part of each class.
-fn parts() -> [Part; 4] {
+fn parts() -> [Part; 5] {
     let lease = LeaseId {
         client: ClientId::from_random([7; 16]),
         number: 1,
@@ -195,6 +202,7 @@ fn parts() -> [Part; 4] {
         Part::Waiter(lease),
         arrival(),
         Part::Note(Slot::Value),
+        Part::Description,
     ]
 }
 

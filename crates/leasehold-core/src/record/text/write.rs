@@ -4,7 +4,9 @@ use std::fmt::{Display, Write as _};
 
 use super::{ABSENT, VERSION};
 use crate::escape::Extent;
-use crate::record::rows::{Claim, Condition, End, Holder, LeaseKind, Leases, Note, Unless, Waiter};
+use crate::record::rows::{
+    Claim, Condition, Description, End, Holder, LeaseKind, Leases, Note, Unless, Waiter,
+};
 use crate::time::StoreTime;
 
 /// A line that is written word by word.
@@ -111,5 +113,10 @@ impl TextWriter {
             .word(note.number)
             .time(note.until);
         self.text(&note.text, Extent::Line)
+    }
+
+    pub(super) fn description(&mut self, description: &Description) -> &mut Self {
+        self.time(description.until)
+            .text(&description.text, Extent::Line)
     }
 }

@@ -73,10 +73,6 @@ fn lacking(user: &str, missing: &[MissingRight], topology: &Topology, acl: &str)
         }
         Purpose::Losses => Finding::note("rights", observed)
             .because("it learns at its next renewal that its lock was deleted or evicted"),
-        // The largest token is noted in a hash there.
-        Purpose::Inspect if !has_queue && missing.iter().any(|lack| lack.rule == "+hset") => {
-            Finding::danger("rights", observed).because("it is not granted any lock")
-        }
         Purpose::Inspect => Finding::note("rights", observed)
             .because("leasehold ls and show do not work, or do not describe its locks"),
     };

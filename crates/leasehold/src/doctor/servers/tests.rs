@@ -112,8 +112,8 @@ fn missing_permissions_are_reported_with_the_rules_that_grant_them() {
         (Topology::Masters, Wait, "&", Warning, "&app:*"),
         (Topology::Single, Wait, "+rpush", Warning, "+rpush"),
         (Topology::Single, Renew, "+mget", Note, "+mget"),
-        (Topology::Single, Inspect, "+hset", Note, "+hset"),
-        (Topology::Masters, Inspect, "+hset", Danger, "+hset"),
+        (Topology::Single, Inspect, "+scan", Note, "+scan"),
+        (Topology::Masters, Lock, "+hset", Danger, "+hset"),
     ] {
         let mut node = node("", "");
         node.rights.user = Some("alice".into());

@@ -278,6 +278,7 @@ impl Contender {
                         }
                         Some(LastReply::Refused)
                     }
+                    Outcome::GrantedInPart { .. } => Some(LastReply::Refused),
                     Outcome::Exhausted => failed(Error::new(
                         ErrorKind::Store,
                         "its token counter is used up: something else has written it; \
@@ -307,7 +308,10 @@ impl Contender {
 
     fn applied(&self, outcome: Outcome, now: StoreTime, shard: Shard) -> AcquireReply {
         let context = &self.driver.context;
-        let refused = matches!(outcome, Outcome::Refused { .. });
+        let refused = matches!(
+            outcome,
+            Outcome::Refused { .. } | Outcome::GrantedInPart { .. }
+        );
         AcquireReply::Applied {
             outcome,
             now,

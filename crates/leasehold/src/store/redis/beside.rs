@@ -1,14 +1,16 @@
-//! Operations on what a name has beside its lock: arrivals at a latch, and the removal of a latch or of a note.
+//! Operations on what a name has beside its lock: arrivals at a latch, and the removal of a latch or of a note. And the
+//! description of a client, which has a key of its own.
 //!
 //! Each is one command of its own, while the script of the rule applies those on locks.
 
 use std::iter;
 
-use leasehold_core::{Claim, Op, Outcome, Removal, Slot, Whom};
+use leasehold_core::{Op, Outcome, Removal, Whom};
 use redis::Value;
 
+use super::codec::keep_millis;
 use super::errors;
-use super::keys::{annotation_key, record_key};
+use super::keys::{annotation_key, description_key, record_key};
 use super::latches;
 use super::observers::ServerObservers;
 use super::reader::{Reader, command};
@@ -17,13 +19,13 @@ use crate::{Error, ErrorKind, Result};
 
 /// Whether the script of the rule applies an operation.
 pub(super) const fn is_of_rule(op: &Op) -> bool {
-    !matches!(op, Op::Arrive { .. } | Op::Remove(_)) && !is_unknown(op)
+    !matches!(op, Op::Arrive { .. } | Op::Remove(_) | Op::Describe { .. }) && !is_unknown(op)
 }
 
 /// Whether no script applies an operation.
 const fn is_unknown(op: &Op) -> bool {
     match op {
-        Op::Acquire(request) => !matches!(request.claim, Claim::Mutex) || request.unless.is_some(),
+        Op::Acquire(request) => request.unless.is_some(),
         Op::Revoke(whom) => matches!(whom, Whom::Nobody),
         _ => false,
     }
@@ -63,15 +65,23 @@ async fn apply(reader: &impl Reader, key: &Key, op: &Op) -> Reply {
             (record_key(key).to_string(), latches::encode(key, arrival))
         }
         Op::Remove(Removal::Note(slot)) => command("DEL", annotation_key(key, slot).to_string()),
+        Op::Describe { text, keep } => {
+            let (name, mut set) = command("SET", description_key(key));
+            set.arg(&**text)
+                .arg("PX")
+                .arg(keep_millis(*keep).to_string());
+            (name, set)
+        }
         _ => (record_key(key).to_string(), latches::encode(key, None)),
     };
-    let reply = match reader.fetch(vec![(name, cmd)]).await {
+    let reply = match reader.fetch(vec![(name.clone(), cmd)]).await {
         Ok(replies) => replies.into_iter().next().unwrap_or(Value::Nil),
         Err(error) => return Reply::Unknown(error),
     };
     let outcome = match op {
         Op::Arrive { count, .. } => latches::arrived(*count, &reply),
-        Op::Remove(Removal::Note(slot)) => removed(key, slot, &reply),
+        Op::Remove(Removal::Note(_)) => removed(&name, &reply),
+        Op::Describe { .. } => described(&name, &reply),
         _ => latches::removed(&reply),
     };
     match outcome {
@@ -81,13 +91,19 @@ async fn apply(reader: &impl Reader, key: &Key, op: &Op) -> Reply {
 }
 
 /// The outcome of the removal of a note, or of any other value that its key has had.
-fn removed(key: &Key, slot: &Slot, reply: &Value) -> Result<Outcome> {
+fn removed(name: &str, reply: &Value) -> Result<Outcome> {
     match reply {
         Value::Int(removed) => Ok(Outcome::Removed(*removed > 0)),
-        Value::ServerError(error) => {
-            let name = annotation_key(key, slot).to_string();
-            Err(errors::command_error("DEL", &name, error))
-        }
+        Value::ServerError(error) => Err(errors::command_error("DEL", name, error)),
+        _ => Err(errors::invalid_reply()),
+    }
+}
+
+/// The outcome of the description of a client.
+fn described(name: &str, reply: &Value) -> Result<Outcome> {
+    match reply {
+        Value::Okay => Ok(Outcome::Stored),
+        Value::ServerError(error) => Err(errors::command_error("SET", name, error)),
         _ => Err(errors::invalid_reply()),
     }
 }

@@ -329,7 +329,7 @@ fn encode_op(cmd: &mut Cmd, request: &Request, queued: bool) {
         Op::Revoke(Whom::One(lease)) => args(format_args!("revoke"), lease, &""),
         Op::Revoke(Whom::All) => args(format_args!("revoke"), &"", &""),
         // The rest is not applied by this script.
-        Op::Revoke(Whom::Nobody) | Op::Arrive { .. } | Op::Remove(_) => {
+        Op::Revoke(Whom::Nobody) | Op::Arrive { .. } | Op::Remove(_) | Op::Describe { .. } => {
             args(format_args!("continue"), &"", &"");
         }
     }

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
@@ -18,7 +18,7 @@ use super::session::Session;
 use super::subscriptions::SubscribedTo;
 use super::target::Target;
 use crate::fork::Process;
-use crate::store::api::Reply;
+use crate::store::api::{Keyspace, Listener, Listening, Reply};
 use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
 use crate::{Error, Result};
@@ -94,14 +94,28 @@ impl ConnectionManager {
         &self.notifications
     }
 
+    /// Subscribes a client.
+    pub(super) fn listen(
+        &self,
+        space: &Keyspace,
+        client: ClientId,
+        to: Weak<dyn Listener>,
+    ) -> Listening {
+        self.notifications.add(space, client, to);
+        let notifications = Arc::downgrade(&self.notifications);
+        let sessions = Arc::downgrade(&self.sessions);
+        Listening::new(move || {
+            if let (Some(notifications), Some(sessions)) =
+                (notifications.upgrade(), sessions.upgrade())
+            {
+                sessions.forget(&notifications, client);
+            }
+        })
+    }
+
     /// Ends the subscription of a client.
     pub(super) fn forget(&self, client: ClientId) {
-        self.notifications.remove(client);
-        if let Some(session) = self.sessions.usable() {
-            session
-                .subscriptions
-                .unsubscribe(&session.connection, client);
-        }
+        self.sessions.forget(&self.notifications, client);
     }
 
     /// Sends one command, and returns its reply.
@@ -264,6 +278,16 @@ impl ConnectionManager {
 }
 
 impl Sessions {
+    /// Ends the subscription of a client.
+    fn forget(&self, notifications: &Notifications, client: ClientId) {
+        notifications.remove(client);
+        if let Some(session) = self.usable() {
+            session
+                .subscriptions
+                .unsubscribe(&session.connection, client);
+        }
+    }
+
     fn usable(&self) -> Option<Arc<Session>> {
         let mut current = lock(&self.current);
         if current.as_ref()?.state.is_ended() {

@@ -13,6 +13,8 @@ mod refused;
 use std::error::Error as StdError;
 use std::fmt;
 
+use leasehold_core::Mismatch;
+use leasehold_core::record::Kind;
 use redis::ServerError;
 
 pub(super) use self::cluster::*;
@@ -21,7 +23,7 @@ use self::known::{IS_LATCH, Known, NOT_ADMITTED, code_and_words, find};
 pub(super) use self::refusal::{DENIED, Refusal, refusal};
 #[cfg(feature = "doctor")]
 pub(super) use self::refused::{Refused, refused_words};
-pub(super) use crate::store::api::used_as_latch;
+use crate::store::api::mismatch;
 use crate::{Error, ErrorKind};
 
 /// The maximum length of a quotation of the server.
@@ -118,6 +120,11 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
 pub(super) fn command_error(name: &str, key: &str, error: &ServerError) -> Error {
     let words = error.details().unwrap_or_default();
     command(name, key, &format!("{} {words}", error.code()))
+}
+
+/// An operation on a lock whose name is used as a latch.
+pub(super) fn used_as_latch() -> Error {
+    mismatch(Mismatch::Kind(Kind::Latch))
 }
 
 /// A user that cannot be notified, while others can: it would wait behind all of them, and its releases would

@@ -62,6 +62,12 @@ pub(super) fn client_key(space: &Keyspace, client: ClientId) -> impl Display {
     Written(move |f: &mut Formatter<'_>| write!(f, "{}{CLIENT_INFIX}{client}", space.namespace()))
 }
 
+/// The same for the key of the record of a client.
+pub(super) fn description_key(Key { space, name }: &Key) -> String {
+    let client = name.as_str().trim_matches(['{', '}']);
+    format!("{}{CLIENT_INFIX}{client}", space.namespace())
+}
+
 /// The admission record of one of many masters: `<namespace>:master`.
 pub(super) fn admission_key(namespace: &Namespace) -> impl Display {
     Written(move |f: &mut Formatter<'_>| write!(f, "{namespace}:master"))

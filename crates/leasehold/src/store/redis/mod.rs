@@ -11,8 +11,7 @@
 //!   writes the arguments and reads the replies.
 //! * `keys` writes and parses the names of keys, `slots` computes the slot of a cluster that a key has.
 //! * `replicas` waits for acknowledgements of replicas.
-//! * `read` reads the state of names and clients over a `reader`, and the `observers` are notified of their changes;
-//!   `client_info` stores the description of a client.
+//! * `read` reads the state of names and clients over a `reader`, and the `observers` are notified of their changes.
 //! * `beside` applies operations that are not of a lock: `latches` counts arrivals at latches, `latch_status` parses their
 //!   status. `annotations` reads the texts of holders.
 //! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
@@ -22,7 +21,6 @@
 pub(super) mod address;
 mod annotations;
 mod beside;
-mod client_info;
 mod cluster;
 mod codec;
 mod connect;
@@ -60,14 +58,12 @@ use leasehold_core::ClientId;
 use redis::cmd;
 
 use self::beside::is_of_rule;
-use self::client_info::{REGISTER, Registration, registered};
 pub(super) use self::cluster::ClusterStore;
 use self::connect::Role;
 use self::connection_manager::ConnectionManager;
 use self::deployment::Deployment;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
-use self::keys::client_key;
 pub use self::redis_address::RedisAddress;
 use self::replicas::{Replicas, Waits};
 use self::script::{RuleScripts, Script, continue_passing, notify_local};
@@ -75,8 +71,8 @@ use self::session::Session;
 use self::target::Target;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Keyspace, Listener, Page, Query, Reply, Request, Store,
-    WakeupMode,
+    BoxFuture, Capabilities, Key, Keyspace, Listener, Listening, Page, Query, Reply, Request,
+    Shard, Store, StoreKind, WakeupMode,
 };
 use crate::store::options::OpenOptions;
 use crate::{Durability, ErrorKind, Result};
@@ -94,7 +90,6 @@ pub struct RedisStore {
     manager: ConnectionManager,
     replicas: Replicas,
     rule: RuleScripts,
-    register: Script,
     /// Inspects and admits the server, if it is one of many masters.
     master: Option<Script>,
 }
@@ -129,7 +124,6 @@ impl RedisStore {
             replicas: Replicas::beside(&manager),
             manager,
             rule: RuleScripts::new(master.is_some()),
-            register: Script::new(REGISTER),
             master,
         }
     }
@@ -138,7 +132,7 @@ impl RedisStore {
     #[doc(hidden)]
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.rule.calls() + self.register.calls()
+        self.rule.calls()
     }
 
     pub(super) fn wakeup_mode(&self) -> WakeupMode {
@@ -172,6 +166,47 @@ impl RedisStore {
             Ok(Some(Role::Sentinel(masters))) => Some(masters),
             _ => None,
         }
+    }
+
+    async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
+        if batch.is_empty() {
+            return Vec::new();
+        }
+        if !batch.iter().all(|request| is_of_rule(&request.op)) {
+            let (manager, observers) = (&self.manager, self.manager.notifications().observers());
+            let check = |error| manager.check_demoted(error);
+            return beside::apply_each(self, manager, observers, check, batch).await;
+        }
+        let notifications = self.manager.notifications();
+        notifications.retry_denied(&batch);
+        let changing = batch.iter().map(|request| &request.key);
+        let _own_changes = notifications.observers().own_changes(changing);
+        let replicated = |request: &&Request| request.durability.is_replicated();
+        let mut replies = match batch.iter().filter(replicated).count() {
+            0 => match self.manager.settled(Duration::ZERO).await {
+                Ok((session, deadline)) => {
+                    let mut connection = session.connection.clone();
+                    let mut unfinished = Vec::new();
+                    let applied =
+                        self.rule
+                            .apply(&mut connection, &batch, notifications, &mut unfinished);
+                    let applied = self.manager.await_reply(&session, deadline, applied).await;
+                    let replies = self.finish(&self.manager, &session, &batch, applied);
+                    continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
+                    replies
+                }
+                Err(error) => vec![Reply::Rejected(error); batch.len()],
+            },
+            count if count == batch.len() => self.apply_replicated(&batch).await,
+            _ => self.apply_mixed(&batch).await,
+        };
+        // A request whose reply is missing may have been applied.
+        replies.resize(batch.len(), Reply::Unknown(errors::invalid_reply()));
+        let replies = replies.into_iter().zip(&batch);
+        let named = |(reply, request): (Reply, &Request)| {
+            reply.map_error(|error| error.for_lock(&request.key.name).at_store(self))
+        };
+        replies.map(named).collect()
     }
 
     /// Applies requests that wait for replicas beside those that do not.
@@ -260,71 +295,24 @@ impl Sealed for RedisStore {}
 
 #[doc(hidden)]
 impl Store for RedisStore {
-    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(async move {
-            if batch.is_empty() {
-                return Vec::new();
-            }
-            if !batch.iter().all(|request| is_of_rule(&request.op)) {
-                let (manager, observers) =
-                    (&self.manager, self.manager.notifications().observers());
-                let check = |error| manager.check_demoted(error);
-                return beside::apply_each(self, manager, observers, check, batch).await;
-            }
-            let notifications = self.manager.notifications();
-            notifications.retry_denied(&batch);
-            let changing = batch.iter().map(|request| &request.key);
-            let _own_changes = notifications.observers().own_changes(changing);
-            let replicated = |request: &&Request| request.durability.is_replicated();
-            let mut replies = match batch.iter().filter(replicated).count() {
-                0 => match self.manager.settled(Duration::ZERO).await {
-                    Ok((session, deadline)) => {
-                        let mut connection = session.connection.clone();
-                        let mut unfinished = Vec::new();
-                        let applied = self.rule.apply(
-                            &mut connection,
-                            &batch,
-                            notifications,
-                            &mut unfinished,
-                        );
-                        let applied = self.manager.await_reply(&session, deadline, applied).await;
-                        let replies = self.finish(&self.manager, &session, &batch, applied);
-                        continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
-                        replies
-                    }
-                    Err(error) => vec![Reply::Rejected(error); batch.len()],
-                },
-                count if count == batch.len() => self.apply_replicated(&batch).await,
-                _ => self.apply_mixed(&batch).await,
-            };
-            // A request whose reply is missing may have been applied.
-            replies.resize(batch.len(), Reply::Unknown(errors::invalid_reply()));
-            let replies = replies.into_iter().zip(&batch);
-            let named = |(reply, request): (Reply, &Request)| {
-                reply.map_error(|error| error.for_lock(&request.key.name).at_store(self))
-            };
-            replies.map(named).collect()
-        })
-    }
-
-    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        self.manager.notifications().add(space, client, listener);
-    }
-
-    fn forget(&self, client: ClientId) {
-        self.manager.forget(client);
-    }
-
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            replicas: true,
             parallel_calls: PARALLEL_CALLS,
-            ..Capabilities::new(self.wakeup_mode())
+            ..Capabilities::new(StoreKind::Redis, self.wakeup_mode())
         }
+    }
+
+    fn shard(&self, _key: &Key) -> Shard {
+        Shard(0)
+    }
+
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        Box::pin(StoreKind::Redis.apply(batch, self, |batch| self.apply_batch(batch)))
     }
 
     fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
+            StoreKind::Redis.check_query(&query, self)?;
             if let Query::Durability(Durability::Replicas { count, .. }) = query {
                 let checked = self.replicas.check(count).await;
                 checked.map_err(|error| error.at_store(self))?;
@@ -333,21 +321,7 @@ impl Store for RedisStore {
         })
     }
 
-    fn register_client<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let key = &*client_key(space, client).to_string();
-            let registration = Registration { key, info, ttl };
-            let called = self
-                .register
-                .call_at(&self.manager, &registration, client_info::encode);
-            let result = called.await.and_then(|reply| registered(key, reply));
-            result.map_err(|error| error.at_store(self))
-        })
+    fn listen(&self, space: &Keyspace, client: ClientId, to: Weak<dyn Listener>) -> Listening {
+        self.manager.listen(space, client, to)
     }
 }

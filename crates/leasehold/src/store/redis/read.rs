@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use leasehold_core::{Annotation, ClientId, LeaseId, Name, Slot, StoreTime, Token};
 use redis::{Value, cmd};
 
-use super::codec::{fields, record, text, time_left};
+use super::codec::{record, text, time_left};
 use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::keys::{
@@ -180,7 +180,7 @@ async fn add_clients(reader: &impl Reader, views: &mut [View]) -> Result<()> {
     let clients: Vec<_> = clients.into_iter().collect();
     let mut found = BTreeMap::<ClientId, ClientInfo>::new();
     for part in clients.chunks(READ_MAX) {
-        let commands = part.iter().map(|(_, key)| command("HGETALL", key.clone()));
+        let commands = part.iter().map(|(_, key)| command("GET", key.clone()));
         let replies = reader.fetch(commands.collect()).await?;
         let read = part.iter().zip(&replies);
         found.extend(read.filter_map(|((client, _), reply)| Some((*client, client_info(reply)?))));
@@ -203,10 +203,10 @@ async fn client_of(
     client: ClientId,
 ) -> Result<Option<ClientInfo>> {
     let key = client_key(space, client).to_string();
-    let replies = reader.fetch(vec![command("HGETALL", key.clone())]).await?;
+    let replies = reader.fetch(vec![command("GET", key.clone())]).await?;
     match replies.first() {
         Some(Value::ServerError(error)) => {
-            let error = errors::command_error("HGETALL", &key, error);
+            let error = errors::command_error("GET", &key, error);
             Err(reader.name_error(error))
         }
         reply => Ok(reply.and_then(client_info)),
@@ -306,20 +306,7 @@ fn waiters(queue: &Value) -> Vec<WaiterInfo> {
 }
 
 pub(super) fn client_info(reply: &Value) -> Option<ClientInfo> {
-    let fields = fields(reply).filter(|fields| !fields.is_empty())?;
-    let mut info = ClientInfo::default();
-    for (name, value) in fields {
-        let value = text(value).unwrap_or_default();
-        match text(name)?.as_str() {
-            "host" => info.host = value,
-            "pid" => info.pid = value.parse().unwrap_or_default(),
-            "program" => info.program = value,
-            "label" => info.label = value,
-            "since" => info.set_since_millis(value.parse().unwrap_or_default()),
-            _ => {}
-        }
-    }
-    Some(info)
+    ClientInfo::from_text(&text(reply)?)
 }
 
 /// The reply to `TIME`: seconds and microseconds.

@@ -5,10 +5,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use leasehold_core::LeaseId;
-use leasehold_core::quorum::{Masters, Size};
+use leasehold_core::quorum::Masters;
 use tokio::time::Instant;
 
-use crate::store::api::Leftover;
 use crate::store::lock::lock;
 
 /// The number of entries from which old ones are removed.
@@ -18,7 +17,6 @@ const ENTRIES_MIN: usize = 1_024;
 /// that may have granted the lease.
 #[derive(Debug)]
 pub(super) struct Leftovers {
-    size: Size,
     /// About how long a lease can outlive its acquisition.
     longest: Duration,
     table: Mutex<Table>,
@@ -47,9 +45,8 @@ pub(super) struct Replies {
 }
 
 impl Leftovers {
-    pub(super) fn new(size: Size, longest: Duration) -> Self {
+    pub(super) fn new(longest: Duration) -> Self {
         Self {
-            size,
             longest,
             table: Mutex::new(Table {
                 entries: HashMap::new(),
@@ -70,23 +67,6 @@ impl Leftovers {
             table.full = (table.entries.len() * 2).max(ENTRIES_MIN);
         }
         table.entries.insert(lease, Entry { at, since });
-    }
-
-    /// What may remain of a lease. [`Leftover::None`] is returned once: after it the lease is forgotten.
-    pub(super) fn of(&self, lease: LeaseId) -> Leftover {
-        let mut table = lock(&self.table);
-        let Some(Entry { at, .. }) = table.entries.get(&lease) else {
-            return Leftover::Unknown;
-        };
-        if at.clear == self.size.all() {
-            table.entries.remove(&lease);
-            return Leftover::None;
-        }
-        let replied = at.granted.len() + at.clear.without(at.granted).len();
-        match replied == self.size.masters() {
-            true => Leftover::Granted,
-            false => Leftover::Unknown,
-        }
     }
 
     /// The replies to a failed acquisition.
@@ -119,25 +99,7 @@ mod tests {
     }
 
     fn leftovers() -> Leftovers {
-        Leftovers::new(Size::new(3).unwrap(), Duration::from_secs(60))
-    }
-
-    #[test]
-    fn only_what_may_be_held_is_to_be_released() {
-        let leftovers = leftovers();
-        for (granted, clear, left) in [
-            (&[][..], &[0, 1, 2][..], Leftover::None),
-            (&[1], &[0, 2], Leftover::Granted),
-            (&[1], &[0], Leftover::Unknown),
-            (&[], &[0, 1], Leftover::Unknown),
-            (&[], &[], Leftover::Unknown),
-        ] {
-            let [granted, clear] = [granted, clear].map(masters);
-            leftovers.add(lease(1), Replies { granted, clear });
-            assert_eq!(leftovers.of(lease(1)), left, "{granted:?} {clear:?}");
-        }
-        // It was not recorded.
-        assert_eq!(leftovers.of(lease(2)), Leftover::Unknown);
+        Leftovers::new(Duration::from_secs(60))
     }
 
     #[test]

@@ -29,12 +29,11 @@ mod tally;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use leasehold_core::quorum::Size;
-use leasehold_core::{Acquire, ClientId, LeaseId, Op, Slot, Ttl};
+use leasehold_core::{Acquire, ClientId, Op, Ttl};
 
 use self::admission::Admission;
 use self::broadcast::Broadcast;
@@ -45,10 +44,9 @@ use self::quorum_listener::QuorumListener;
 use self::restorations::Restorations;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Key, Keyspace, Leftover, Listener, Page, Parts, Query,
-    Reply, Request, Store, WakeupMode, check_unreplicated, is_of_latch, no_latch, no_note, slot,
+    BoxFuture, Capabilities, Key, Keyspace, Listener, Listening, Page, Query, Reply, Request,
+    Shard, Store, StoreKind, WakeupMode,
 };
-use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
 use crate::store::redis::RedisStore;
 use crate::store::redis::deployment::{Deployment, Masters};
@@ -81,7 +79,6 @@ pub(super) struct RedlockStore {
     admission: Arc<Admission>,
     leftovers: Leftovers,
     restorations: Restorations,
-    listeners: Mutex<HashMap<ClientId, Arc<QuorumListener>>>,
 }
 
 impl RedlockStore {
@@ -113,13 +110,12 @@ impl RedlockStore {
         let nodes: Vec<_> = masters.nodes.into_iter().map(node).collect();
         let store = Self {
             admission: Arc::new(Admission::new(nodes.clone(), size, longest)),
-            leftovers: Leftovers::new(size, longest.as_duration()),
+            leftovers: Leftovers::new(longest.as_duration()),
             restorations: Restorations::default(),
             nodes,
             size,
             longest,
             url,
-            listeners: Mutex::default(),
         };
         store.meet().await.map_err(|error| error.at_store(&store))?;
         Ok(store)
@@ -205,31 +201,8 @@ impl RedlockStore {
         replies.into_iter().flatten().collect()
     }
 
-    /// Why a query is not for this store.
-    fn refuse(&self, query: &Query) -> Option<Error> {
-        let kind = match query {
-            Query::Name { parts, .. } => match parts {
-                Parts::Latch => return Some(no_latch(self)),
-                Parts::Annotation(kind) | Parts::State(kind) => kind,
-                Parts::Lease | Parts::Holder | Parts::Waiters => return None,
-            },
-            Query::Completions(_) => &Slot::Period,
-            Query::Durability(durability) => return check_unreplicated(*durability, self).err(),
-            Query::Names(_) | Query::Client(..) => return None,
-        };
-        (*kind != Slot::Value).then(|| no_note(self, kind))
-    }
-
     /// Why a request cannot be applied.
     fn reject(&self, request: &Request) -> Option<Error> {
-        let refused = match slot(&request.op) {
-            _ if is_of_latch(&request.op) => Some(no_latch(self)),
-            Some(slot) if *slot != Slot::Value => Some(no_note(self, slot)),
-            _ => None,
-        };
-        if let Some(error) = refused {
-            return Some(error.for_lock(&request.key.name));
-        }
         // A lease that was granted may always be renewed and released.
         let Op::Acquire(Acquire { ttl, .. }) = request.op else {
             return None;
@@ -275,29 +248,6 @@ impl fmt::Display for RedlockStore {
 impl Sealed for RedlockStore {}
 
 impl Store for RedlockStore {
-    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(self.apply_batch(batch))
-    }
-
-    fn leftover(&self, lease: LeaseId) -> Leftover {
-        self.leftovers.of(lease)
-    }
-
-    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        let listener = Arc::new(QuorumListener::new(listener, self.size));
-        for (nth, node) in self.nodes.iter().enumerate() {
-            node.store.listen(space, client, listener.at_master(nth));
-        }
-        lock(&self.listeners).insert(client, listener);
-    }
-
-    fn forget(&self, client: ClientId) {
-        for node in &self.nodes {
-            node.store.forget(client);
-        }
-        lock(&self.listeners).remove(&client);
-    }
-
     fn capabilities(&self) -> Capabilities {
         let wakes = |node: &&Arc<Master>| node.store.wakeup_mode() != WakeupMode::Nothing;
         let majority = self.nodes.iter().filter(wakes).count() >= self.size.majority();
@@ -308,23 +258,27 @@ impl Store for RedlockStore {
         Capabilities {
             idempotent_acquire: false,
             parallel_calls: PARALLEL_CALLS,
-            completions: false,
-            latches: false,
             longest_ttl: self.longest,
-            ..Capabilities::new(wakeup)
+            ..Capabilities::new(StoreKind::Masters, wakeup)
         }
+    }
+
+    fn shard(&self, _key: &Key) -> Shard {
+        Shard(0)
+    }
+
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        Box::pin(StoreKind::Masters.apply(batch, self, |batch| self.apply_batch(batch)))
     }
 
     fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
+            StoreKind::Masters.check_query(&query, self)?;
             let name = match &query {
                 Query::Name { key, .. } => Some(key.name.clone()),
                 _ => None,
             };
-            let read = match self.refuse(&query) {
-                Some(error) => Err(error),
-                None => read::page(&self.nodes, self.size, query).await,
-            };
+            let read = read::page(&self.nodes, self.size, query).await;
             read.map_err(|error| {
                 let error = error.at_store(&self.url);
                 match &name {
@@ -335,22 +289,12 @@ impl Store for RedlockStore {
         })
     }
 
-    fn register_client<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let nodes = self.nodes.iter();
-            let registered = nodes.map(|node| node.store.register_client(space, client, info, ttl));
-            let mut results = join_all(registered).await;
-            // It is for people only, so one master is enough.
-            match results.iter().any(Result::is_ok) {
-                true => Ok(()),
-                false => results.pop().unwrap_or(Ok(())),
-            }
-        })
+    fn listen(&self, space: &Keyspace, client: ClientId, to: Weak<dyn Listener>) -> Listening {
+        let listener = Arc::new(QuorumListener::new(to, self.size));
+        let nodes = self.nodes.iter().enumerate();
+        let at_masters: Vec<_> = nodes
+            .map(|(nth, node)| node.store.listen(space, client, listener.at_master(nth)))
+            .collect();
+        Listening::new(move || drop((at_masters, listener)))
     }
 }

@@ -66,7 +66,8 @@ impl Tally {
             | Op::Renew { .. }
             | Op::Release { .. }
             | Op::WriteNote { .. }
-            | Op::Arrive { .. } => Kind::Vote(Vote::new(size)),
+            | Op::Arrive { .. }
+            | Op::Describe { .. } => Kind::Vote(Vote::new(size)),
             Op::Revoke(_) => Kind::Revoke {
                 done: 0,
                 leases: Vec::new(),
@@ -125,7 +126,7 @@ impl Tally {
         let outcome = self.reply.as_ref().and_then(|reply| reply.outcome().ok());
         match (&self.request.op, outcome) {
             (Op::Acquire(_), Some(Outcome::Granted { .. })) => {}
-            (Op::Acquire(_), None) if self.is_rejected() => {}
+            (Op::Acquire(_), _) if self.at.clear == self.size.all() => {}
             (Op::Acquire(acquire), _) => leftovers.add(acquire.lease, self.at),
             (
                 Op::Release {
@@ -284,6 +285,7 @@ impl Tally {
         kept_out: impl Fn(&Namespace) -> Option<Duration>,
     ) -> (Key, Reply) {
         let key = self.request.key.clone();
+        let clear_everywhere = self.at.clear == self.size.all();
         let Some(reply) = self.reply else {
             let not_admitted = self.errors.iter().any(is_not_admitted);
             let wait = not_admitted.then(|| kept_out(key.space.namespace()));
@@ -292,6 +294,16 @@ impl Tally {
                 true => (key, Reply::Rejected(error)),
                 false => (key, Reply::Unknown(error)),
             };
+        };
+        let reply = match reply {
+            Reply::Applied {
+                outcome: Outcome::Refused { time_left, .. },
+                now,
+            } if !clear_everywhere => Reply::Applied {
+                outcome: Outcome::GrantedInPart { time_left },
+                now,
+            },
+            reply => reply,
         };
         (key, reply)
     }
@@ -332,7 +344,7 @@ impl Tally {
             Verdict::NoQuorum => self.no_quorum = true,
             Verdict::Done => self.applied(match self.request.op {
                 Op::Release { .. } => Outcome::Released,
-                Op::SetToken { .. } | Op::WriteNote { .. } => Outcome::Stored,
+                Op::SetToken { .. } | Op::WriteNote { .. } | Op::Describe { .. } => Outcome::Stored,
                 _ => Outcome::Kept,
             }),
         }

@@ -1,7 +1,6 @@
 //! Changes to the file.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use leasehold_core::{Acquire, ClientId, Instant, Op, Outcome, StoreTime};
 use rusqlite::Connection;
@@ -9,9 +8,9 @@ use tokio::sync::oneshot;
 
 use super::error::Fault;
 use super::notify::Outbox;
-use super::{clients, observers, rows};
+use super::{observers, rows};
 use crate::clock::{BootClock, Clock as _};
-use crate::store::api::{ClientInfo, Key, Reply, Request, decided};
+use crate::store::api::{Key, Reply, Request};
 use crate::{Error, Result};
 
 /// The channel for the result of a command.
@@ -30,12 +29,6 @@ pub(super) enum Change {
     Apply {
         batch: Vec<Request>,
         reply: Sender<Vec<Reply>>,
-    },
-    RegisterClient {
-        client: ClientId,
-        info: ClientInfo,
-        ttl: Duration,
-        reply: Sender<()>,
     },
     /// Registers a client that observes a name.
     RegisterObserver {
@@ -77,9 +70,6 @@ impl Write {
                     changed.apply(db, request, now, outbox)?;
                 }
             }
-            Change::RegisterClient {
-                client, info, ttl, ..
-            } => clients::register(db, *client, info, *ttl, now)?,
             Change::RegisterObserver { key, client, .. } => {
                 observers::register(db, key, *client, now, outbox)?;
             }
@@ -94,7 +84,7 @@ impl Write {
             Change::Apply { reply, .. } => {
                 let _ = reply.send(Ok(changed.replies));
             }
-            Change::RegisterClient { reply, .. } | Change::RegisterObserver { reply, .. } => {
+            Change::RegisterObserver { reply, .. } => {
                 let _ = reply.send(Ok(()));
             }
         }
@@ -120,7 +110,7 @@ impl Write {
             Change::Apply { batch, reply } => {
                 let _ = reply.send(Ok(batch.iter().map(failed).collect()));
             }
-            Change::RegisterClient { reply, .. } | Change::RegisterObserver { reply, .. } => {
+            Change::RegisterObserver { reply, .. } => {
                 let _ = reply.send(Err(error.clone()));
             }
         }
@@ -173,7 +163,7 @@ impl Changed {
         }
         self.unfinished
             .extend(applied.unfinished.then(|| key.clone()));
-        self.replies.push(decided(key, applied.outcome, now));
+        self.replies.push(Reply::decided(key, applied.outcome, now));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Garbage collection of heads, members, clients and observers.
+//! Garbage collection of heads, members and observers.
 
 use leasehold_core::StoreTime;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -60,11 +60,6 @@ fn collect(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
     )?
     .execute(params![now, CHUNK])?;
     let removed = collect_heads(db, now.saturating_sub(AHEAD))?;
-    db.prepare_cached(
-        "DELETE FROM clients
-         WHERE client IN (SELECT client FROM clients WHERE until <= ?1 LIMIT ?2)",
-    )?
-    .execute(params![now, CHUNK])?;
     db.prepare_cached("DELETE FROM observers WHERE until <= ?1")?
         .execute([now])?;
     Ok(u32::try_from(removed).unwrap_or(u32::MAX))

@@ -18,7 +18,6 @@
 mod boot;
 mod busy;
 mod change;
-mod clients;
 mod commands;
 #[cfg(feature = "doctor")]
 mod diagnose;
@@ -65,8 +64,8 @@ use crate::clock::{BootClock, Clock};
 use crate::fork::Process;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Key, Keyspace, Listener, Page, Query, Reply, Request,
-    Store, check_unreplicated, refuse_replicated,
+    BoxFuture, Capabilities, Key, Keyspace, Listener, Listening, Page, Query, Reply, Request,
+    Shard, Store, StoreKind,
 };
 use crate::store::observers::Observers;
 use crate::store::options::OpenOptions;
@@ -208,9 +207,24 @@ impl SqliteStore {
         self.call(write).await
     }
 
+    async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
+        let ops = batch.len();
+        if ops == 0 {
+            return Vec::new();
+        }
+        let apply = |reply| Change::Apply { batch, reply };
+        match self.write(apply).await {
+            Ok(replies) => {
+                let named = |reply: Reply| reply.map_error(|error| error.at_store(self));
+                replies.into_iter().map(named).collect()
+            }
+            Err(error) => vec![Reply::Unknown(error); ops],
+        }
+    }
+
     async fn read_page(&self, query: Query) -> Result<Page> {
+        StoreKind::Sqlite.check_query(&query, self)?;
         match &query {
-            Query::Durability(durability) => check_unreplicated(*durability, self),
             Query::Name { key, watch, .. } => {
                 let page = match watch {
                     true => self.read_watched(key, &query).await,
@@ -256,56 +270,30 @@ impl SqliteStore {
 impl Sealed for SqliteStore {}
 
 impl Store for SqliteStore {
-    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(async move {
-            let ops = batch.len();
-            if ops == 0 {
-                return Vec::new();
-            }
-            if let Some(refused) = refuse_replicated(&batch, self) {
-                return refused;
-            }
-            let apply = |reply| Change::Apply { batch, reply };
-            match self.write(apply).await {
-                Ok(replies) => {
-                    let named = |reply: Reply| reply.map_error(|error| error.at_store(self));
-                    replies.into_iter().map(named).collect()
-                }
-                Err(error) => vec![Reply::Unknown(error); ops],
-            }
-        })
-    }
-
-    fn listen(&self, _space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        self.listeners.add(client, listener, None);
-    }
-
-    fn forget(&self, client: ClientId) {
-        self.listeners.remove(client);
-    }
-
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(self.listeners.wakeup_mode())
+        Capabilities::new(StoreKind::Sqlite, self.listeners.wakeup_mode())
+    }
+
+    fn shard(&self, _key: &Key) -> Shard {
+        Shard(0)
+    }
+
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        Box::pin(StoreKind::Sqlite.apply(batch, self, |batch| self.apply_batch(batch)))
     }
 
     fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
         Box::pin(self.read_page(query))
     }
 
-    fn register_client<'a>(
-        &'a self,
-        _space: &'a Keyspace,
-        client: ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        let info = info.clone();
-        Box::pin(self.write(move |reply| Change::RegisterClient {
-            client,
-            info,
-            ttl,
-            reply,
-        }))
+    fn listen(&self, _space: &Keyspace, client: ClientId, to: Weak<dyn Listener>) -> Listening {
+        self.listeners.add(client, to, None);
+        let listeners = Arc::downgrade(&self.listeners);
+        Listening::new(move || {
+            if let Some(listeners) = listeners.upgrade() {
+                listeners.remove(client);
+            }
+        })
     }
 }
 

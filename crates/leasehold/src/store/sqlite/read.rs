@@ -7,11 +7,13 @@ use rusqlite::{Connection, params};
 
 use super::change::Sender;
 use super::error::{Damage, Fault};
+use super::observers;
 use super::row::signed;
 use super::rows::{self, NOTE, StoredRecord};
-use super::{clients, observers};
 use crate::Result;
-use crate::store::api::{Key, Keyspace, Page, Parts, Query, View, WaiterInfo, mismatch};
+use crate::store::api::{
+    ClientInfo, Key, Keyspace, Page, Parts, Query, View, WaiterInfo, mismatch,
+};
 
 /// The number of rows per step, so that a long list does not delay other commands.
 const STEP: u32 = 1_000;
@@ -76,8 +78,8 @@ impl Read {
             }
             Query::Names(space) => held(db, space, &self.after, now),
             Query::Completions(space) => completions(db, space, &self.after, now),
-            Query::Client(_, client) => {
-                let client = clients::find(db, *client, now)?;
+            Query::Client(space, client) => {
+                let client = client_info(db, space, *client, now)?;
                 let page = Page {
                     client,
                     ..Page::default()
@@ -141,12 +143,12 @@ fn view_of(
     let holder = holders.iter().find(lives);
     let mut view = View::of_head(key.clone(), head, holder, parts, now).map_err(mismatch)?;
     if let (Parts::Holder | Parts::Waiters, Some(holder)) = (parts, &mut view.holder) {
-        holder.client = clients::find(db, holder.lease.client, now)?;
+        holder.client = client_info(db, &key.space, holder.lease.client, now)?;
     }
     match parts {
         Parts::Waiters if view.queue_length > 0 => {
             for lease in record.first_waiting()? {
-                let client = clients::find(db, lease.client, now)?;
+                let client = client_info(db, &key.space, lease.client, now)?;
                 view.waiters.push(WaiterInfo { lease, client });
             }
         }
@@ -158,6 +160,19 @@ fn view_of(
         _ => {}
     }
     Ok(view)
+}
+
+/// What a client has said of itself.
+fn client_info(
+    db: &Connection,
+    space: &Keyspace,
+    client: ClientId,
+    now: StoreTime,
+) -> Result<Option<ClientInfo>, Fault> {
+    let key = space.key(Name::of_client(client));
+    let found = StoredRecord::new(db, &key, |_| false).description()?;
+    let found = found.filter(|description| now < description.until);
+    Ok(found.and_then(|description| ClientInfo::from_text(&description.text)))
 }
 
 /// The locks that are held.

@@ -5,8 +5,8 @@
 
 use leasehold_core::record::text::Damaged;
 use leasehold_core::record::{
-    self, Applied, Body, Change, Changes, Class, Environment, Head, Holder, LeaseKind, Note, Op,
-    Outcome, Part, QueueHead, Removal, Row, Slot, Source, Waiter, Whom,
+    self, Applied, Body, Change, Changes, Class, Description, Environment, Head, Holder, LeaseKind,
+    Note, Op, Outcome, Part, QueueHead, Removal, Row, Slot, Source, Waiter, Whom,
 };
 use leasehold_core::{ArrivalId, ClientId, LeaseId, StoreTime};
 use rusqlite::{Connection, Params, params};
@@ -50,6 +50,7 @@ pub(super) const HOLDER: u8 = 1;
 const WAITER: u8 = 2;
 const ARRIVAL: u8 = 3;
 pub(super) const NOTE: u8 = 4;
+const DESCRIPTION: u8 = 5;
 
 /// Applies an operation to the stored record of a name, inside a transaction. `reaches` returns whether a notice would
 /// reach a client, the same for a client throughout one call.
@@ -78,13 +79,13 @@ pub(super) fn apply(
     Ok(applied)
 }
 
-/// Frees all locks, inside a transaction. Their counters stay, and all notes and latches.
+/// Frees all locks and forgets their clients, inside a transaction. Counters stay, and all notes and latches.
 ///
 /// A damaged head stays too: its error says what to do.
 pub(super) fn free_locks(db: &Connection) -> Result<(), Fault> {
     db.execute(
-        "DELETE FROM members WHERE class IN (?1, ?2)",
-        [HOLDER, WAITER],
+        "DELETE FROM members WHERE class IN (?1, ?2, ?3)",
+        [HOLDER, WAITER, DESCRIPTION],
     )?;
     let mut statement = db.prepare("SELECT namespace, tenant, name, value FROM heads")?;
     let mut rows = statement.query([])?;
@@ -222,6 +223,15 @@ impl<'a, F: FnMut(ClientId) -> bool> StoredRecord<'a, F> {
             key,
             reaches,
             head: Head::default(),
+        }
+    }
+
+    /// The description of a client, for people: one that cannot be read hides no lock.
+    pub(super) fn description(&self) -> Result<Option<Description>, Fault> {
+        match self.row(&Part::Description) {
+            Ok(Some(Row::Description(description))) => Ok(Some(description)),
+            Ok(_) | Err(Fault::Damaged(..)) => Ok(None),
+            Err(fault) => Err(fault),
         }
     }
 
@@ -400,6 +410,7 @@ const fn class(part: &Part) -> u8 {
         Part::Waiter(_) => WAITER,
         Part::Arrival(_) => ARRIVAL,
         Part::Note(_) => NOTE,
+        Part::Description => DESCRIPTION,
     }
 }
 
@@ -413,7 +424,7 @@ fn place(row: &Row) -> Option<i64> {
 /// The row of a member, whose place must be the one by which it was found.
 fn member(part: &Part, row: &rusqlite::Row<'_>) -> Result<Row, Fault> {
     let damage = match part {
-        Part::Note(_) => Damage::Note,
+        Part::Note(_) | Part::Description => Damage::Note,
         Part::Arrival(_) => Damage::Latch,
         Part::Holder(_) | Part::Waiter(_) => Damage::Lock,
     };

@@ -4,7 +4,7 @@
 pub(super) const APPLICATION_ID: i32 = 0x4c53_4844;
 
 /// The version of the tables below, `user_version` of the file.
-pub(super) const VERSION: i32 = 5;
+pub(super) const VERSION: i32 = 6;
 
 /// The tables beside those of [`super::rows`]. All times are microseconds of the store's clock, see [`super::time`].
 ///
@@ -21,15 +21,6 @@ pub(super) const TABLES: &str = "
         swept_tenant TEXT NOT NULL DEFAULT '',
         swept_name TEXT NOT NULL DEFAULT ''
     ) STRICT;
-    CREATE TABLE clients (
-        client TEXT NOT NULL PRIMARY KEY,
-        host TEXT NOT NULL,
-        pid INTEGER NOT NULL,
-        program TEXT NOT NULL,
-        label TEXT NOT NULL,
-        since_ms INTEGER NOT NULL,
-        until INTEGER NOT NULL
-    ) STRICT, WITHOUT ROWID;
     CREATE TABLE observers (
         namespace TEXT NOT NULL,
         tenant TEXT NOT NULL,

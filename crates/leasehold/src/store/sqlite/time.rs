@@ -74,9 +74,7 @@ pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
         ],
     )?;
     rows::free_locks(db)?;
-    for table in ["clients", "observers"] {
-        db.execute(&format!("DELETE FROM {table}"), [])?;
-    }
+    db.execute("DELETE FROM observers", [])?;
     Ok(())
 }
 

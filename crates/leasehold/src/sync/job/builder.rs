@@ -6,7 +6,7 @@ use leasehold_core::job::KEEP_DEFAULT;
 use leasehold_core::{CompletionKey, JobSchedule, NameError, Period, Slot};
 
 use super::Job;
-use crate::store::no_note;
+use crate::store::Feature;
 use crate::sync::mutex::Mutex;
 use crate::{Error, ErrorKind, Result, config};
 
@@ -31,10 +31,8 @@ pub struct JobBuilder {
 impl JobBuilder {
     pub(crate) fn new(mutex: Mutex) -> Result<Self> {
         let store = &mutex.driver.context.store;
-        if !store.capabilities().completions {
-            let error = no_note(store, &Slot::Period);
-            return Err(error.for_lock(&mutex.key.name));
-        }
+        let checked = store.capabilities().kind.check(Feature::Completions, store);
+        checked.map_err(|error| error.for_lock(&mutex.key.name))?;
         Ok(Self { mutex })
     }
 

@@ -6,7 +6,7 @@ use leasehold_core::{LeaseOptions, Policy};
 
 use super::{LockOwner, Mutex};
 use crate::driver::context::AcquireOptions;
-use crate::store::not_replicated;
+use crate::store::Feature;
 use crate::{Durability, Error, Owner, Result, config};
 #[cfg(doc)]
 use crate::{ErrorKind, LockInfo};
@@ -117,8 +117,9 @@ impl Mutex {
     pub fn durability(&self, durability: Durability) -> Result<Self> {
         let name = |error: Error| error.for_lock(&self.key.name);
         let store = &self.driver.context.store;
-        if durability.is_replicated() && !store.capabilities().replicas {
-            return Err(name(not_replicated(store)));
+        if durability.is_replicated() {
+            let kind = store.capabilities().kind;
+            kind.check(Feature::Replicas, store).map_err(name)?;
         }
         config::check_durability(durability, &self.options.lease.policy).map_err(name)?;
         Ok(self.with_options(self.options.lease, durability))

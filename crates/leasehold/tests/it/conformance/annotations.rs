@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::store::{Key, Reply, Store};
+use leasehold::store::{Feature, Key, Reply, Store};
 use leasehold_core::{
     Annotation, CompletionKey, LeaseId, Loss, Name, Outcome, Slot, Token, annotation,
 };
@@ -38,7 +38,7 @@ fn for_key(key: &str) -> Slot {
 fn kinds(store: &dyn Store) -> Vec<Slot> {
     let completions = [Slot::Period, for_key("v1.2"), for_key("v1.3")];
     let mut kinds = vec![Slot::Value];
-    if store.capabilities().completions {
+    if store.capabilities().kind.has(Feature::Completions) {
         kinds.extend(completions);
     }
     kinds
@@ -259,7 +259,7 @@ pub(super) async fn kinds_that_are_not_kept_are_refused(fixture: Fixture) {
     let (store, name) = (fixture.store().await, fresh_name("annotated"));
     let (key, annotation) = (key(&name), annotation(1, "text"));
     granted(&*store, acquire(&name, 1)).await;
-    let keeps = store.capabilities().completions;
+    let keeps = store.capabilities().kind.has(Feature::Completions);
     assert_eq!(keeps, !matches!(fixture, Fixture::Masters(_)));
     for kind in [Slot::Period, for_key("v1")] {
         let results = [

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use leasehold::store::Feature;
 use leasehold::{Client, ErrorKind, Guard, Job, JobLock, JobOutcome};
 use leasehold_testkit::eventually_async;
 
@@ -60,7 +61,13 @@ async fn until_waiting(job: &Job, waiters: usize) {
 pub(super) async fn jobs_are_refused_where_no_completions_are_kept(fixture: Fixture) {
     let client = fixture.client().await;
     let name = fresh_name("refused");
-    if fixture.store().await.capabilities().completions {
+    if fixture
+        .store()
+        .await
+        .capabilities()
+        .kind
+        .has(Feature::Completions)
+    {
         client.job(&name).unwrap().every(DAY).unwrap();
         client.once(&name, "v1").unwrap();
         return;

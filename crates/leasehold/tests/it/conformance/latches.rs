@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{ArrivalId, LatchCount, LatchStatus, Store};
+use leasehold::store::{ArrivalId, Feature, LatchCount, LatchStatus, Store};
 use leasehold::{Error, ErrorKind, Latch};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinSet;
@@ -54,7 +54,13 @@ fn assert_conflict(error: &Error, words: &str) {
 
 pub(super) async fn it_opens_when_all_have_arrived_or_is_not_made(fixture: Fixture) {
     let (name, client) = (fresh_name("latch"), fixture.client().await);
-    if !fixture.store().await.capabilities().latches {
+    if !fixture
+        .store()
+        .await
+        .capabilities()
+        .kind
+        .has(Feature::Latches)
+    {
         assert!(matches!(fixture, Fixture::Masters(_)));
         let refused = client.latch(&name, 2).unwrap_err();
         let (store, key) = (fixture.store().await, key(&name));

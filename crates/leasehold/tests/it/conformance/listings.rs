@@ -197,8 +197,7 @@ pub(super) async fn an_entry_has_the_hold_and_the_client_info(fixture: Fixture) 
     info.since = UNIX_EPOCH + Duration::from_millis(1_800_000_000_123);
     let space = space();
     let register = async |ttl| {
-        let registered = store.register_client(&space, lease(1).client, &info, ttl);
-        registered.await.unwrap();
+        applied(&*store, info.describe(&space, lease(1).client, ttl)).await;
     };
     for ttl in [TTL, Duration::MAX] {
         register(ttl).await;
@@ -273,8 +272,7 @@ pub(super) async fn a_long_list_is_complete_ordered_and_has_the_client_info(fixt
     for number in 0..2 {
         let mut info = ClientInfo::default();
         info.pid = u32::try_from(number).unwrap();
-        let registered = store.register_client(&space, client(number), &info, TTL);
-        registered.await.unwrap();
+        applied(&*store, info.describe(&space, client(number), TTL)).await;
     }
 
     let listed = store.held(&space).await.unwrap();

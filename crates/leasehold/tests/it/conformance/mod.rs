@@ -18,6 +18,7 @@ mod observing;
 mod operations;
 mod order;
 mod queue;
+mod semaphores;
 mod threads;
 mod trying;
 mod waiting;
@@ -90,6 +91,7 @@ conformance! {
         min_hold::a_forced_release_ends_it,
         operations::the_same_operation_twice_equals_once,
         operations::another_lease_changes_nothing,
+        semaphores::permits_are_granted_or_refused_with_a_reason,
         threads::threads_enter_again_and_exclude_each_other,
         threads::a_lease_is_renewed_while_its_thread_is_busy,
         threads::the_blocking_api_refuses_to_block_a_runtime,

@@ -131,7 +131,7 @@ impl<'a> Target<'a> {
 struct Player<'a> {
     target: Target<'a>,
     names: Vec<Played>,
-    event_logs: EventLogs<'a>,
+    event_logs: EventLogs,
     now: Option<StoreTime>,
     /// How far the clock was moved since the last reply, in microseconds.
     moved: i64,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use leasehold::Result;
 use leasehold::store::{
-    BoxFuture, Event, ForwardingStore, Keyspace, Listener, MemoryStore, Page, Query, Reply,
-    Request, Store,
+    BoxFuture, Event, ForwardingStore, Keyspace, Listener, Listening, MemoryStore, Page, Query,
+    Reply, Request, Store,
 };
 use leasehold_core::{ArrivalId, ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl};
 
@@ -221,11 +221,16 @@ impl ForwardingStore for CorruptingStore {
         })
     }
 
-    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
+    fn listen(
+        &self,
+        space: &Keyspace,
+        client: ClientId,
+        listener: Weak<dyn Listener>,
+    ) -> Listening {
         let mut listeners = self.listeners.lock().unwrap();
         let corruption = self.corruption;
         if corruption == Corruption::Unreachable && listeners.len() % 2 == 1 {
-            return;
+            return Listening::new(|| ());
         }
         let corrupting = Arc::new(CorruptingListener {
             listener,
@@ -233,7 +238,7 @@ impl ForwardingStore for CorruptingStore {
         });
         let weak = Arc::downgrade(&corrupting) as Weak<dyn Listener>;
         listeners.push(corrupting);
-        self.store.listen(space, client, weak);
+        self.store.listen(space, client, weak)
     }
 
     fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {

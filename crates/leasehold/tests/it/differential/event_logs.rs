@@ -4,14 +4,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{Event, Key, Keyspace, Listener, Store};
+use leasehold::store::{Event, Key, Keyspace, Listener, Listening, Store};
 use leasehold_core::{ClientId, Notice};
 use leasehold_sim::history::Histories;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The clients of a history that can be notified.
-pub(super) struct EventLogs<'a> {
-    store: &'a dyn Store,
+pub(super) struct EventLogs {
     logs: Vec<Log>,
     timeout: Duration,
 }
@@ -19,7 +18,8 @@ pub(super) struct EventLogs<'a> {
 /// A client, its notices since the last comparison, and those of the rule.
 struct Log {
     client: ClientId,
-    /// Listens as long as it lives.
+    /// It listens as long as both live.
+    _listening: Listening,
     _listener: Arc<dyn Listener>,
     received: UnboundedReceiver<(Key, Notice)>,
     expected: RefCell<Vec<(Key, Notice)>>,
@@ -37,10 +37,10 @@ impl Listener for NoticeListener {
     }
 }
 
-impl<'a> EventLogs<'a> {
+impl EventLogs {
     /// Listens for the clients that a history reaches. A notice may arrive `timeout` later than the reply.
     pub(super) fn new(
-        store: &'a dyn Store,
+        store: &dyn Store,
         space: &Keyspace,
         histories: &Histories,
         timeout: Duration,
@@ -49,16 +49,16 @@ impl<'a> EventLogs<'a> {
         let logs = reachable.map(|client| {
             let (sender, received) = unbounded_channel();
             let listener: Arc<dyn Listener> = Arc::new(NoticeListener(sender));
-            store.listen(space, client.id, Arc::downgrade(&listener));
+            let to = Arc::downgrade(&listener);
             Log {
                 client: client.id,
+                _listening: store.listen(space, client.id, to),
                 _listener: listener,
                 received,
                 expected: RefCell::default(),
             }
         });
         Self {
-            store,
             logs: logs.collect(),
             timeout,
         }
@@ -103,13 +103,5 @@ impl<'a> EventLogs<'a> {
             }
         }
         Ok(())
-    }
-}
-
-impl Drop for EventLogs<'_> {
-    fn drop(&mut self) {
-        for client in self.clients() {
-            self.store.forget(client);
-        }
     }
 }

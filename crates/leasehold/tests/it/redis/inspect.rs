@@ -13,8 +13,7 @@ async fn a_record_without_counter_or_expiry_is_shown_and_a_foreign_one_is_an_err
     granted(&*store, acquire("a", 1)).await;
     let info = ClientInfo::default();
     let space = space();
-    let registered = store.register_client(&space, lease(1).client, &info, TTL * 2);
-    registered.await.unwrap();
+    applied(&*store, info.describe(&space, lease(1).client, TTL * 2)).await;
     let client = format!("app:client:{}", lease(1).client);
     let left: u64 = server.cli(&["PTTL", &client]).parse().unwrap();
     assert!((59_000..=60_000).contains(&left));
@@ -110,19 +109,29 @@ async fn no_more_is_read_than_a_call_needs() {
     let client = Client::connect(&server.url()).await.unwrap();
     let guard = lock(&client, "a").await;
     let mutex = client.mutex("a").unwrap();
-    server.cli(&["CONFIG", "RESETSTAT"]);
-    let has_read = || {
+    // The calls of `GET` and `LRANGE` since the last time.
+    let reads = || {
         let stats = server.cli(&["INFO", "commandstats"]);
-        ["get", "hgetall", "lrange"].map(|it| stats.contains(&format!("cmdstat_{it}:")))
+        server.cli(&["CONFIG", "RESETSTAT"]);
+        ["get", "lrange"].map(|name| {
+            let calls = stats.split_once(&format!("cmdstat_{name}:calls="));
+            calls.map_or(0, |(_, calls)| {
+                calls.split(',').next().unwrap().parse().unwrap()
+            })
+        })
     };
+    let _before: [u32; 2] = reads();
+    // Record and counter.
     assert!(mutex.is_locked().await.unwrap());
+    assert_eq!(reads(), [2, 0]);
     assert!(mutex.time_left().await.unwrap().is_some());
-    assert_eq!(has_read(), [true, false, false]);
+    assert_eq!(reads(), [2, 0]);
+    // The client info of the holder, too.
     let lease = Some(guard.lease_id());
     let holder = mutex.holder().await.unwrap();
     assert_eq!(holder.map(|info| info.lease), lease);
-    assert_eq!(has_read(), [true, true, false]);
+    assert_eq!(reads(), [3, 0]);
     let inspected = mutex.inspect().await.unwrap();
     assert_eq!(inspected.map(|info| info.lease), lease);
-    assert_eq!(has_read(), [true, true, true]);
+    assert_eq!(reads(), [3, 1]);
 }

@@ -135,14 +135,14 @@ async fn a_file_of_another_version_is_refused_and_left_unchanged() {
     fixture.wait_until_closed();
     for (version, kind, words) in [
         (
-            6,
+            7,
             ErrorKind::InvalidConfig,
-            "made by a newer leasehold (format 6, this one knows 5)",
+            "made by a newer leasehold (format 7, this one knows 6)",
         ),
         (
-            4,
+            5,
             ErrorKind::InvalidConfig,
-            "made by an older leasehold (format 4, this one knows 5)",
+            "made by an older leasehold (format 5, this one knows 6)",
         ),
         (0, ErrorKind::Store, "the file is damaged"),
     ] {

@@ -103,8 +103,7 @@ async fn records_of_names_that_are_used_once_are_deleted() {
     }
     let info = ClientInfo::default();
     let space = space();
-    let registered = store.register_client(&space, lease(1).client, &info, TTL);
-    registered.await.unwrap();
+    applied(&store, info.describe(&space, lease(1).client, TTL)).await;
     clock.advance(2 * TTL);
 
     // Records that matter: one that is held, and a counter that is ahead of the clock.
@@ -117,7 +116,7 @@ async fn records_of_names_that_are_used_once_are_deleted() {
         applied(&store, renew("held", 2)).await;
     }
     assert_eq!(fixture.count("heads"), 2);
-    assert_eq!(fixture.count("clients"), 0);
+    assert_eq!(fixture.count("members"), 0);
     assert_eq!(
         granted(&store, acquire("ahead", 3)).await,
         first + u64::from(u32::MAX)

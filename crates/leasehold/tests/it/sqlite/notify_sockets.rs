@@ -240,8 +240,8 @@ async fn a_slow_listener_is_notified_of_lost_notices() {
     let slow = StoreClient::silent(&other.store, 21);
     let (sender, events) = mpsc::sync_channel(0);
     let listener: Arc<dyn Listener> = Arc::new(SlowListener(sender));
-    slow.store
-        .listen(&space(), slow.id, Arc::downgrade(&listener));
+    let to = Arc::downgrade(&listener);
+    let _listening = slow.store.listen(&space(), slow.id, to);
     // More than a socket has room for: 10 messages, or 512 where systemd runs.
     let limit = fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap();
     let count = limit.trim().parse::<usize>().unwrap() + 20;

@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::{ClientId, Outcome};
+use leasehold_core::{ClientId, Op, Outcome};
 use redis::Value;
 use tokio::time::Instant;
 
@@ -30,18 +30,16 @@ pub(super) use self::slot_map::check_slots;
 use self::topology::Topology;
 use super::address::Address;
 use super::beside::{self, is_of_rule};
-use super::client_info::{self, REGISTER, Registration, registered};
 use super::deployment::Deployment;
 use super::errors;
-use super::keys::client_key;
 use super::observers::ServerObservers;
 use super::read;
 use super::reader::{KeyedCommand, Reader, TrackingReader};
 use super::script::{FastPath, REQUESTS_MAX};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Event, Key, Keyspace, Listener, Page, Query, Reply,
-    Request, Shard, Store, check_unreplicated, refuse_replicated,
+    BoxFuture, Capabilities, Event, Key, Keyspace, Listener, Listening, Page, Query, Reply,
+    Request, Shard, Store, StoreKind,
 };
 use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result};
@@ -103,8 +101,15 @@ impl ClusterStore {
     }
 
     async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
-        if let Some(refused) = refuse_replicated(&batch, self) {
-            return refused;
+        if batch
+            .iter()
+            .any(|request| matches!(request.op, Op::Describe { .. }))
+        {
+            self.settle_all().await;
+        }
+        if !batch.iter().all(|request| is_of_rule(&request.op)) {
+            let observers = self.topology.observers();
+            return beside::apply_each(self, self, observers, |error| error, batch).await;
         }
         let keys: Vec<_> = batch.iter().map(|request| request.key.clone()).collect();
         let _own_changes = self.topology.observers().own_changes(keys.iter());
@@ -130,6 +135,15 @@ impl ClusterStore {
                 reply.map_error(|error| error.for_lock(&key.name).at_store(self))
             })
             .collect()
+    }
+
+    /// Subscribes at all nodes, those that were added included: a client describes itself from time to time.
+    async fn settle_all(&self) {
+        self.topology.refresh(None).await;
+        let map = self.topology.map();
+        let nodes = map.nodes().iter();
+        let settled = nodes.map(|node| node.manager.settled(Duration::ZERO));
+        drop(join_all(settled).await);
     }
 
     /// Executes commands, and returns a result for each.
@@ -298,65 +312,35 @@ impl fmt::Display for ClusterStore {
 impl Sealed for ClusterStore {}
 
 impl Store for ClusterStore {
-    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(async move {
-            if !batch.iter().all(|request| is_of_rule(&request.op)) {
-                let observers = self.topology.observers();
-                return beside::apply_each(self, self, observers, |error| error, batch).await;
-            }
-            self.apply_batch(batch).await
-        })
+    fn capabilities(&self) -> Capabilities {
+        // One call at once: the nodes work side by side already, and a call has the operations of one slot.
+        Capabilities::new(StoreKind::Cluster, self.topology.wakeup_mode())
     }
 
     fn shard(&self, key: &Key) -> Shard {
         self.topology.shard(key)
     }
 
-    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        self.topology.listen(space, client, listener);
-    }
-
-    fn forget(&self, client: ClientId) {
-        self.topology.forget(client);
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        // One call at once: the nodes work side by side already, and a call has the operations of one slot.
-        Capabilities::new(self.topology.wakeup_mode())
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        Box::pin(StoreKind::Cluster.apply(batch, self, |batch| self.apply_batch(batch)))
     }
 
     fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
-            if let Query::Durability(durability) = query {
-                return check_unreplicated(durability, self);
-            }
+            StoreKind::Cluster.check_query(&query, self)?;
             let map = self.topology.map();
             let servers = map.nodes().iter().map(|node| &node.manager).collect();
             read::page(self, servers, query).await
         })
     }
 
-    fn register_client<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            // This is also the moment to subscribe at nodes that were added.
-            self.topology.refresh(None).await;
-            let map = self.topology.map();
-            let nodes = map.nodes().iter();
-            let settled = nodes.map(|node| node.manager.settled(Duration::ZERO));
-            drop(join_all(settled).await);
-            let key = &*client_key(space, client).to_string();
-            let registration = Registration { key, info, ttl };
-            let cmd = client_info::encode("EVAL", REGISTER, &registration);
-            let replies = self.fetch(vec![(key.to_owned(), cmd)]).await?;
-            let reply = replies.into_iter().next();
-            let result = registered(key, reply.unwrap_or(Value::Nil));
-            result.map_err(|error| error.at_store(self))
+    fn listen(&self, space: &Keyspace, client: ClientId, to: Weak<dyn Listener>) -> Listening {
+        self.topology.listen(space, client, to);
+        let topology = Arc::downgrade(&self.topology);
+        Listening::new(move || {
+            if let Some(topology) = topology.upgrade() {
+                topology.forget(client);
+            }
         })
     }
 }

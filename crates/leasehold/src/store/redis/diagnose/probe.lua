@@ -1,7 +1,7 @@
 -- Tries the commands that a user needs, on keys that do not exist. Leaves nothing behind.
 --
 -- KEYS[1]  a record, KEYS[2] its queue; neither exists
--- ARGV[1]  a channel without subscribers
+-- ARGV[1]  a channel without subscribers, ARGV[2] 1: also HSET
 --
 -- Returns pairs of a command and its error.
 
@@ -23,7 +23,6 @@ end
 
 local record, queue = KEYS[1], KEYS[2]
 try('TIME')
-try('HGETALL', record)
 try('MGET', record)
 try('PTTL', record)
 try('GET', record)
@@ -38,9 +37,12 @@ try('EXISTS', record)
 try('PEXPIRE', record, 1)
 try('PEXPIREAT', record, 1)
 -- Only what can be removed is written.
-if try('DEL', record) and try('HSET', record, 'f', '1') then
-  -- The record is not a list; the server checks the permission first.
+if try('DEL', record) and try('SET', record, '1') then
+  -- The record is neither a list nor a hash; the server checks the permission first.
   try('RPUSH', record, 'x')
+  if ARGV[2] == '1' then
+    try('HSET', record, 'f', '1')
+  end
   redis.call('DEL', record)
 end
 try('PUBLISH', ARGV[1], '')

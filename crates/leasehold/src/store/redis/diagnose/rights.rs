@@ -25,8 +25,11 @@ const RIGHTS: [(Purpose, &str); 5] = [
         "pttl lindex lpos rpush lrem ltrim publish pubsub|numsub subscribe unsubscribe",
     ),
     (Purpose::Losses, "client|tracking client|caching exists"),
-    (Purpose::Inspect, "scan hset hgetall lrange llen"),
+    (Purpose::Inspect, "scan lrange llen"),
 ];
+
+/// One of many masters notes the largest token in a hash. This is tried in the script, which removes what it writes.
+const HSET: &str = "hset";
 
 /// Tries the commands that can be called in a script. Returns pairs of command and error.
 const PROBE: &str = include_str!("probe.lua");
@@ -85,7 +88,7 @@ pub(super) fn extras(deployment: &Deployment, durability: Durability) -> Vec<&'s
     let mut extras = match deployment {
         Deployment::Single(_) | Deployment::Sentinel(_) => vec![],
         Deployment::Cluster(_) => vec!["cluster|slots", "cluster|myid", "asking"],
-        Deployment::Masters(_) => vec!["hmget", "info"],
+        Deployment::Masters(_) => vec!["hmget", HSET, "info"],
     };
     if durability.is_replicated() {
         extras.push("wait");
@@ -109,7 +112,7 @@ pub(super) async fn collect(
         user,
         ..Rights::default()
     };
-    let (record, channel, reply) = probe(manager, space).await?;
+    let (record, channel, reply) = probe(manager, space, extras.contains(&HSET)).await?;
     rights.tried = !reply.as_ref().is_none_or(has_moved);
     match &reply {
         Some(Value::Array(pairs)) => {
@@ -131,7 +134,7 @@ pub(super) async fn collect(
     try_out("evalsha", &["EVALSHA", &"0".repeat(40), "0"]);
     let pattern = record_pattern(space);
     try_out("scan", &["SCAN", "0", "MATCH", &pattern, "COUNT", "1"]);
-    for &extra in extras {
+    for &extra in extras.iter().filter(|extra| **extra != HSET) {
         let words: Vec<_> = match extra {
             "hmget" => vec!["HMGET", &record, "f"],
             // For no replica, so it does not block.
@@ -164,6 +167,7 @@ pub(super) async fn collect(
 async fn probe(
     manager: &ConnectionManager,
     space: &Keyspace,
+    with_hset: bool,
 ) -> Result<(String, String, Option<Value>)> {
     let mut left = NAMES_MAX;
     loop {
@@ -172,7 +176,7 @@ async fn probe(
         let (record, queue) = (record_key(&key).to_string(), queue_key(&key).to_string());
         let mut probe = cmd("EVAL");
         probe.arg(PROBE).arg(2).arg(&record).arg(queue);
-        probe.arg(&channel);
+        probe.arg(&channel).arg(u8::from(with_hset));
         let reply = send(manager, [probe]).await?.into_iter().next();
         left -= 1;
         if !reply.as_ref().is_some_and(has_moved) || left == 0 {
@@ -245,7 +249,7 @@ mod tests {
             ("redis://host/3", " +llen +select"),
             ("redis+sentinel://host/m/3", " +llen +select"),
             ("redis+cluster://host", " +cluster|myid +asking"),
-            ("redlock://a,b,c", " +hmget +info"),
+            ("redlock://a,b,c", " +hmget +hset +info"),
         ] {
             let deployment = Deployment::parse(url).unwrap();
             let extras = extras(&deployment, Durability::None);
