@@ -14,7 +14,7 @@ use crate::driver::context::AcquireOptions;
 use crate::driver::{Driver, report, shutdown};
 #[cfg(doc)]
 use crate::store;
-use crate::store::{ClientInfo, Keyspace, Query};
+use crate::store::{ClientInfo, Keyspace, Query, View};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::WatchdogStatus;
 use crate::{
@@ -124,7 +124,7 @@ impl Client {
     }
 
     /// The last completed run of each job in this client's namespace and tenant, and of each key, by name. Records that
-    /// this version cannot read are not listed; a warning of `tracing` names them.
+    /// this version cannot read are not listed; a warning of `tracing` and [`Client::unreadable_completions`] name them.
     ///
     /// # Errors
     ///
@@ -134,9 +134,7 @@ impl Client {
     ///
     /// Changes nothing.
     pub async fn completions(&self) -> Result<Vec<CompletionInfo>> {
-        let store = &self.driver.context.store;
-        let read = store.read(Query::Completions(self.space.clone())).await;
-        let views = read.map_err(|error| error.at_store(store))?.views;
+        let views = self.completion_views().await?;
         let readable = views.iter().filter_map(|view| {
             let (kind, annotation) = view.annotations.first()?;
             let name = &view.key.name;
@@ -152,6 +150,32 @@ impl Client {
             }
         });
         Ok(readable.collect())
+    }
+
+    /// The name and the key of each record that [`Client::completions`] does not list because this version cannot read it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::completions`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn unreadable_completions(&self) -> Result<Vec<(String, Option<String>)>> {
+        let views = self.completion_views().await?;
+        let unreadable = views.iter().filter_map(|view| {
+            let (kind, annotation) = view.annotations.first()?;
+            let name = view.key.name.as_str().to_owned();
+            let is_unreadable = Completion::parse(&annotation.text).is_err();
+            is_unreadable.then(|| (name, CompletionInfo::key_of(kind)))
+        });
+        Ok(unreadable.collect())
+    }
+
+    async fn completion_views(&self) -> Result<Vec<View>> {
+        let store = &self.driver.context.store;
+        let read = store.read(Query::Completions(self.space.clone())).await;
+        Ok(read.map_err(|error| error.at_store(store))?.views)
     }
 
     /// The locks that are held in this client's namespace and tenant, by name, with their waiters.

@@ -40,10 +40,6 @@ pub struct CompletionInfo {
 
 impl CompletionInfo {
     pub(crate) fn new(name: &Name, kind: &Slot, annotation: &Annotation, run: &Completion) -> Self {
-        let key = match kind {
-            Slot::Key(key) => Some(key.as_str().to_owned()),
-            Slot::Value | Slot::Period => None,
-        };
         let time = |of: fn(&Slots, i64) -> Option<StoreTime>, later| {
             let slots = run.slots?;
             let slot = slots.slot_of(run).saturating_add(later);
@@ -51,7 +47,7 @@ impl CompletionInfo {
         };
         Self {
             name: name.as_str().to_owned(),
-            key,
+            key: Self::key_of(kind),
             period: run.slots.map(|slots| slots.period.as_duration()),
             slot: time(Slots::time, 0),
             next_slot: time(Slots::time, 1),
@@ -64,6 +60,13 @@ impl CompletionInfo {
             label: run.label.clone(),
             lease: annotation.lease,
             token: annotation.token,
+        }
+    }
+
+    pub(crate) fn key_of(kind: &Slot) -> Option<String> {
+        match kind {
+            Slot::Key(key) => Some(key.as_str().to_owned()),
+            Slot::Value | Slot::Period => None,
         }
     }
 
