@@ -27,6 +27,14 @@ pub(crate) fn of_text(what: &str, text: &str) -> Option<String> {
 
 /// The message for a text with a variable or a command that no shell has replaced.
 pub(crate) fn of_variable(what: &str, text: &str) -> Option<String> {
+    if let Some((_, rest)) = text.split_once("{{")
+        && let Some((expression, _)) = rest.split_once("}}")
+    {
+        return Some(format!(
+            "no template engine has replaced {{{{{}}}}} in {what}: is the file rendered before it is used?",
+            output::printable(expression)
+        ));
+    }
     let part = output::printable(shell::not_replaced(text)?);
     Some(format!(
         "the shell has not replaced {part} in {what}: write double quotes, not single ones; the args of a container have \
@@ -175,8 +183,8 @@ const DISTINCTIVE: [&str; 5] = [
 ];
 
 /// Warns of options of this program behind the first word of a command: they are arguments of the command. The one that
-/// names the store is printed always, because the lock is in another store; others only to a person. `--` before the
-/// command says that they are meant.
+/// names the store and the period of a job are printed always, because the lock is in another store, or no job; others only
+/// to a person. `--` before the command says that they are meant.
 pub(crate) fn warn_of_options(command: &[OsString]) {
     let texts: Vec<_> = command
         .iter()
@@ -186,19 +194,20 @@ pub(crate) fn warn_of_options(command: &[OsString]) {
     if env::args_os().any(|argument| argument == "--") || texts.iter().any(is_ours) {
         return;
     }
-    let is_store = |at: usize| {
-        let url = match texts[at].strip_prefix("--store=") {
-            Some(url) => Some(url),
-            None => texts
-                .get(at + 1)
-                .copied()
-                .filter(|_| texts[at] == "--store"),
+    let has_value = |at: usize, option: &str, is_valid: fn(&str) -> bool| {
+        let value = match texts[at].strip_prefix(option) {
+            Some("") => texts.get(at + 1).copied(),
+            rest => rest.and_then(|rest| rest.strip_prefix('=')),
         };
-        url.is_some_and(|url| redacted_url(url).is_ok())
+        value.is_some_and(is_valid)
+    };
+    let is_costly = |at: usize| {
+        has_value(at, "--store", |url| redacted_url(url).is_ok())
+            || has_value(at, "--every", |period| duration::parse(period).is_ok())
     };
     let is_person = io::stderr().is_terminal();
-    let found =
-        (1..texts.len()).find(|at| is_store(*at) || is_person && DISTINCTIVE.contains(&texts[*at]));
+    let found = (1..texts.len())
+        .find(|at| is_costly(*at) || is_person && DISTINCTIVE.contains(&texts[*at]));
     if let (Some(at), Some(program)) = (found, texts.first()) {
         let option = texts[at].split('=').next().unwrap_or_default();
         note!(
