@@ -174,8 +174,7 @@ impl Command {
     pub(crate) fn relies_on_records(&self) -> bool {
         match self {
             Self::Run(command) => command.every.is_some(),
-            Self::Once(_) => true,
-            Self::Jobs(args) => args.check.is_some(),
+            Self::Once(_) | Self::Jobs(_) => true,
             _ => false,
         }
     }

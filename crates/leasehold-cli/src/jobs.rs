@@ -1,6 +1,6 @@
 //! `leasehold jobs`.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold::{Client, CompletionInfo};
 
@@ -12,7 +12,7 @@ use crate::{duration, json, misplaced, output, shell};
 /// There was no record to remove.
 const NONE: u8 = 1;
 
-/// A checked job is overdue, or has no record.
+/// A checked job is overdue, or has no record that can be read.
 const OVERDUE: u8 = 1;
 
 /// How many other records of a name are named.
@@ -27,13 +27,24 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
         return reset(args, name, &client).await;
     }
     let mut runs = client.completions().await?;
+    let mut unreadable = client.unreadable_completions().await?;
     let now = SystemTime::now();
     let (mut missing, mut checked) = (Vec::new(), 0);
     if let Some(names) = &args.check {
         let is_of_key = |run: &CompletionInfo| args.key.is_none() || run.key == args.key;
         let is_checked = |run: &CompletionInfo| names.is_empty() || names.contains(&run.name);
         runs.retain(|run| is_of_key(run) && is_checked(run));
-        (missing, checked) = check(names, args.key.as_deref(), &runs, now, &client)?;
+        unreadable
+            .retain(|(name, key)| *key == args.key && (names.is_empty() || names.contains(name)));
+        (missing, checked) = check(names, args.key.as_deref(), &runs, &unreadable, now, &client)?;
+    }
+    for (name, key) in &unreadable {
+        note!(
+            "leasehold: {}: its record cannot be read, at {}; it is of a newer version or was damaged, and {} removes it",
+            describe(name, key.as_deref()),
+            client.store(),
+            reset_command(name, key.as_deref(), store)
+        );
     }
     if args.json {
         json::print(&json::Jobs::new(&client, &runs, &missing, now))?;
@@ -61,6 +72,7 @@ fn check<'a>(
     names: &'a [String],
     key: Option<&str>,
     runs: &[CompletionInfo],
+    unreadable: &[(String, Option<String>)],
     now: SystemTime,
     client: &Client,
 ) -> Result<(Vec<&'a str>, u8), Failure> {
@@ -72,7 +84,7 @@ fn check<'a>(
     let is_missing = |name: &&str| !of_kind().any(|run| run.name == **name);
     let missing = names.iter().map(String::as_str).filter(is_missing);
     let missing: Vec<_> = missing.collect();
-    let is_empty = of_kind().next().is_none() && names.is_empty();
+    let is_empty = of_kind().next().is_none() && names.is_empty() && unreadable.is_empty();
     for name in &missing {
         misplaced::refuse_text("the name of the job", name)?;
     }
@@ -84,14 +96,19 @@ fn check<'a>(
     for run in &overdue {
         let ended = now.duration_since(run.finished).unwrap_or_default();
         note!(
-            "leasehold: {} is {}; its last run ended {} ago, by {}",
+            "leasehold: {} is {}; its last run ended {} ago, by {}{}",
             run.name,
             next(run, now),
             duration::format(ended),
-            place(run)
+            place(run),
+            far_from_anchor(run).map_or_else(String::new, |late| format!(
+                "; it began {} after its anchor, which is in UTC: was a local time meant?",
+                duration::format(late)
+            ))
         );
     }
-    for name in &missing {
+    let is_unreadable = |name: &str| unreadable.iter().any(|(unreadable, _)| unreadable == name);
+    for name in missing.iter().filter(|name| !is_unreadable(name)) {
         match runs.iter().any(|run| run.name == **name) {
             true => note!(
                 "leasehold: {name} has completed runs for keys only on record, at {store}; leasehold jobs --check {} --key \
@@ -105,10 +122,8 @@ fn check<'a>(
         let kind = if key.is_some() { "job" } else { "periodic job" };
         note!("leasehold: no {kind} has a completed run{for_key} on record, at {store}");
     }
-    let code = match overdue.is_empty() && missing.is_empty() && !is_empty {
-        true => 0,
-        false => OVERDUE,
-    };
+    let is_right = overdue.is_empty() && missing.is_empty() && unreadable.is_empty() && !is_empty;
+    let code = if is_right { 0 } else { OVERDUE };
     Ok((missing, code))
 }
 
@@ -169,9 +184,27 @@ async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failu
                 others(&client.completions().await?, name)
             ),
         };
-        output::print_line(&output::printable(&text))?;
+        let taken = taken(client, name).await;
+        output::print_line(&output::printable(&format!("{text}{taken}")))?;
     }
     Ok(if removed { 0 } else { NONE })
+}
+
+/// What the lock of a job means for its next start, if it is taken.
+async fn taken(client: &Client, name: &str) -> String {
+    let holder = match client.mutex(name) {
+        Ok(mutex) => mutex.holder().await.ok().flatten(),
+        Err(_) => None,
+    };
+    match holder {
+        Some(info) if info.min_hold => format!(
+            "; its lock stays taken for {}, unless leasehold release --force {} frees it",
+            duration::format(info.time_left),
+            shell::quote(name)
+        ),
+        Some(_) => "; its lock is held: a run that is under way writes a new record".to_owned(),
+        None => String::new(),
+    }
 }
 
 /// The other records of a name, which may be the intended ones.
@@ -219,6 +252,36 @@ fn next(run: &CompletionInfo, now: SystemTime) -> String {
         (_, Ok(late)) if run.is_overdue(now) => format!("overdue: {} ago", duration::format(late)),
         (_, late) => format!("due {} ago", duration::format(late.unwrap_or_default())),
     }
+}
+
+/// How long after the time of its slot a run began, if its anchor was chosen and that is more than half a period: perhaps
+/// the anchor is the time of a timer in another zone.
+pub(crate) fn far_from_anchor(run: &CompletionInfo) -> Option<Duration> {
+    let slot = run.slot?;
+    let half = run.period? / 2;
+    let is_after_half = |time: SystemTime| time.duration_since(slot).is_ok_and(|it| it > half);
+    // Slots without a chosen anchor end half a period after their time.
+    let is_far = is_after_half(run.started) && is_after_half(run.valid_until?);
+    run.started.duration_since(slot).ok().filter(|_| is_far)
+}
+
+/// A job, such as `migrate for v1`.
+pub(crate) fn describe(name: &str, key: Option<&str>) -> String {
+    match key {
+        Some(key) => format!("{name} for {key}"),
+        None => name.to_owned(),
+    }
+}
+
+/// The command that removes a record.
+pub(crate) fn reset_command(name: &str, key: Option<&str>, store: &StoreArgs) -> String {
+    let key = key.map(|key| format!(" --key {}", shell::quote(key)));
+    format!(
+        "leasehold jobs --reset {}{}{}",
+        shell::quote(name),
+        key.unwrap_or_default(),
+        store.options()
+    )
 }
 
 /// Where a run was, such as `ci-7, backup.sh ("nightly")`.

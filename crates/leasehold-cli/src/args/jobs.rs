@@ -117,7 +117,7 @@ pub(crate) struct JobArgs {
 /// List the last completed runs of jobs.
 ///
 /// A run is listed if it said that it was complete: its command ended with 0. A job is overdue if the time of its next
-/// run is half a period ago. A record that cannot be read is not listed; LEASEHOLD_LOG=warn names it.
+/// run is half a period ago. A record that cannot be read is named on stderr.
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold jobs [OPTIONS]", after_long_help = help::JOBS)]
 pub(crate) struct JobsArgs {
@@ -127,7 +127,7 @@ pub(crate) struct JobsArgs {
     /// The key of the record to be removed or checked, for a job of once
     #[arg(long, value_name = "KEY", requires = "record")]
     pub(crate) key: Option<String>,
-    /// Exit with 1 if a job is overdue, or one of these has no record, and print only that on stderr
+    /// Exit with 1 if a job is overdue, or one of these has no readable record, and print only that on stderr
     #[arg(
         long,
         value_name = "NAME",

@@ -11,7 +11,7 @@ use super::health::Health;
 use super::holder::QUERY_TIMEOUT;
 use crate::args::{Anchor, JobArgs, OnceCommand, RunArgs, RunCommand, StoreArgs};
 use crate::exit::Failure;
-use crate::{connect, duration, jobs, output, shell, signals};
+use crate::{connect, duration, jobs, output, signals};
 
 /// Whether a command is run each time, as a job, or as the leader.
 pub(crate) enum Plan<'a> {
@@ -80,6 +80,7 @@ impl<'a> Plan<'a> {
             }
             Self::Job { schedule, options } => (schedule, options),
         };
+        schedule.print_conflicts(options, args);
         let builder = mutex.job()?;
         let mut job = match schedule {
             Schedule::Once { key } => builder.once(key)?,
@@ -140,7 +141,7 @@ impl<'a> Plan<'a> {
         run: &CompletionInfo,
     ) -> u8 {
         let at_terminal = is_at_terminal();
-        if at_terminal || args.verbose || self.other_job(program, run).is_some() {
+        if at_terminal || !args.quiet || self.other_job(program, run).is_some() {
             let finished = output::rfc3339(run.finished).unwrap_or_default();
             let (job, place) = (describe(run), jobs::place(run));
             note!(
@@ -201,18 +202,20 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Prints at a terminal what a run has recorded, also for a quiet run: a person who tries a job must know that the
-    /// next start may not run it. Prints everywhere that a signal has perhaps ended the run before its work was done.
+    /// Prints what a run has recorded, at a terminal also for a quiet run, and how to undo it: a person who tries a job must
+    /// know that the next start may not run it. Prints that a signal has perhaps ended the run before its work was done.
     pub(crate) fn print_record(
         &self,
         args: &RunArgs,
         store: &StoreArgs,
         run: Option<&CompletionInfo>,
         signal: Option<i32>,
+        code: Option<u8>,
     ) {
-        let Self::Job { options, .. } = self else {
+        let Self::Job { schedule, options } = self else {
             return;
         };
+        let at_terminal = is_at_terminal();
         if let (Some(run), Some(signal), false) = (run, signal, args.lock.quiet) {
             note!(
                 "leasehold: {} was recorded as complete although it was ended by {}: its command exited with 0",
@@ -220,10 +223,7 @@ impl<'a> Plan<'a> {
                 signals::name(signal)
             );
         }
-        if !is_at_terminal() {
-            return;
-        }
-        if let Some(run) = run {
+        if let Some(run) = run.filter(|_| at_terminal || !args.lock.quiet) {
             let until = run.valid_until.and_then(output::local_time);
             let until = until.map(|until| format!(" before {until}"));
             note!(
@@ -232,8 +232,16 @@ impl<'a> Plan<'a> {
                 connect::redacted(store),
                 until.unwrap_or_default()
             );
-            note!("leasehold: to undo that: {}", reset(run, store));
-        } else if options.no_record && !args.lock.quiet {
+            schedule.print_slots(run, at_terminal);
+            if at_terminal {
+                note!("leasehold: to undo that: {}", reset(run, store));
+            }
+        } else if let Some(code) = code.filter(|code| *code != 0 && args.lock.verbose) {
+            note!(
+                "leasehold: {}: exit code {code}, so the run is not recorded as complete",
+                args.name
+            );
+        } else if options.no_record && at_terminal && !args.lock.quiet {
             note!(
                 "leasehold: {}: nothing was recorded; the next start runs it unless it was complete before",
                 args.name
@@ -257,6 +265,50 @@ impl<'a> Plan<'a> {
                 "leasehold: {} is also a job of --every {}; this run, without --every, is not recorded as one of it",
                 args.name,
                 duration::format(period)
+            );
+        }
+    }
+}
+
+impl Schedule<'_> {
+    /// Prints the slots of a run if they may be others than its user thinks: those that began with a trial at a terminal, and
+    /// those of an anchor in another zone.
+    fn print_slots(&self, run: &CompletionInfo, at_terminal: bool) {
+        let (anchor, next) = match self {
+            Self::Every { anchor, .. } => (anchor, run.next_slot.and_then(output::local_time)),
+            Self::Once { .. } => return,
+        };
+        match (anchor, next, jobs::far_from_anchor(run)) {
+            (None, Some(next), _) if at_terminal => note!(
+                "leasehold: later ones are for the run of {next}; if its timer has another time, undo that, or give the \
+                 time by --anchor"
+            ),
+            (Some(Anchor::TimeOfDay(anchor)), _, Some(late)) => note!(
+                "leasehold: this start is {} after its anchor {anchor} UTC: was a local time meant?",
+                duration::format(late)
+            ),
+            _ => {}
+        }
+    }
+
+    /// Prints which options of a job do not agree with its period.
+    fn print_conflicts(&self, options: &JobArgs, args: &LockArgs) {
+        let period = match self {
+            Self::Every { period, .. } if !args.quiet => *period,
+            _ => return,
+        };
+        let every = duration::format(period);
+        let least = period * 2 + Duration::from_secs(24 * 60 * 60);
+        if let Some(keep) = options.keep.filter(|keep| *keep < least) {
+            let (keep, least) = (duration::format(keep), duration::format(least));
+            note!(
+                "leasehold: --keep {keep} has no effect: the record of --every {every} is kept for {least}"
+            );
+        }
+        if let Some(at_least) = args.at_least.filter(|at_least| *at_least > period) {
+            let at_least = duration::format(at_least);
+            note!(
+                "leasehold: --at-least {at_least} is longer than --every {every}: the runs are {at_least} apart"
             );
         }
     }
@@ -291,20 +343,12 @@ fn is_at_terminal() -> bool {
 
 /// The job of a run, such as `migrate for v1`.
 fn describe(run: &CompletionInfo) -> String {
-    let key = run.key.as_ref().map(|key| format!(" for {key}"));
-    format!("{}{}", run.name, key.unwrap_or_default())
+    jobs::describe(&run.name, run.key.as_deref())
 }
 
 /// The command that removes the record of a run.
 fn reset(run: &CompletionInfo, store: &StoreArgs) -> String {
-    let key = run.key.as_deref().map(shell::quote);
-    let key = key.map(|key| format!(" --key {key}"));
-    let name = shell::quote(&run.name);
-    let options = store.options();
-    format!(
-        "leasehold jobs --reset {name}{}{options}",
-        key.unwrap_or_default()
-    )
+    jobs::reset_command(&run.name, run.key.as_deref(), store)
 }
 
 /// A lock, a job or a leadership to be acquired.

@@ -89,7 +89,8 @@ async fn run_until(
         print_held(args, held, to_the_end && !waived);
     }
     if let Ok(run) = &completed {
-        plan.print_record(args, store, run.as_ref(), signals.requested_exit());
+        let code = outcome.as_ref().ok().copied();
+        plan.print_record(args, store, run.as_ref(), signals.requested_exit(), code);
     }
     plan.print_job_of_name(args, &client).await;
     match outcome {

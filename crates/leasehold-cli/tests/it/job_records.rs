@@ -18,7 +18,10 @@ fn jobs_are_listed_and_reset() {
     let fixture = Fixture::new();
     let none = jobs(&fixture, &[]);
     assert!(none.status.success() && stdout(&none).is_empty());
-    assert!(stderr(&none).starts_with("no completed runs are recorded in "));
+    let message = stderr(&none);
+    let (store, none) = message.split_once('\n').unwrap();
+    assert!(store.contains(" (default), for this user"), "{message}");
+    assert!(none.starts_with("no completed runs are recorded in "));
     let anchor = "2026-01-05T02:00:00Z";
     let nightly = [
         "run",
@@ -178,6 +181,91 @@ fn are_metrics(fixture: &Fixture, now: f64) {
     assert!(
         lines[7].contains(r#"{name="with \"quotes\" \\ and more"}"#),
         "{metrics}"
+    );
+}
+
+/// The anchor is the local time of a timer in another zone, so each run is late.
+#[test]
+fn an_anchor_far_from_its_starts_has_a_hint() {
+    const HOUR: i64 = 3_600_000;
+    let server = RedisServer::options().clock_shim().start();
+    let fixture = Fixture::with_store(server.url());
+    server.step_clock(-21 * HOUR);
+    let anchor = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(21 + 16);
+    let anchor = anchor.strftime("%H:%M").to_string();
+    let daily = ["run", "--every", "1d", "--anchor", &anchor, "tokyo"];
+    let output = start(&fixture, &daily).run_to_end();
+    let message = stderr(&output);
+    let (_, hint) = message.split_once("this start is 16h").expect(&message);
+    let expected = format!(" after its anchor {anchor}:00 UTC: was a local time meant?\n");
+    assert!(hint.ends_with(&expected), "{message}");
+    let message = stderr(&jobs(&fixture, &["--check"]));
+    let (_, hint) = message.split_once("; it began 16h").expect(&message);
+    assert!(
+        hint.ends_with(" after its anchor, which is in UTC: was a local time meant?\n"),
+        "{message}"
+    );
+}
+
+/// A record of a newer version, or a damaged one: each start of the job fails.
+#[test]
+fn a_record_that_cannot_be_read_fails_a_check() {
+    let (server, fixture) = Fixture::redis();
+    for args in [&["run", "--every", "1d"][..], &["once", "--key", "v1"]] {
+        let job = [args, &["bad"]].concat();
+        assert_eq!(code(&mut start(&fixture, &job)), 0);
+    }
+    assert_eq!(jobs(&fixture, &["--check"]).status.code(), Some(0));
+    for key in ["", ":v1"] {
+        let key = format!("leasehold:{{default:bad}}:completion{key}");
+        let record = server.cli(&["GET", &key]);
+        let newer = record.trim().replace(" 1 requested=", " 2 requested=");
+        assert_ne!(newer, record.trim());
+        server.cli(&["SET", &key, &newer]);
+    }
+    for (args, code, names) in [
+        (&["--check"][..], 1, &["bad"][..]),
+        (&["--check", "bad"], 1, &["bad"]),
+        (&["--check", "bad", "--key", "v1"], 1, &["bad for v1"]),
+        (&[], 0, &["bad", "bad for v1"]),
+        (&["--prometheus"], 0, &["bad", "bad for v1"]),
+    ] {
+        let output = jobs(&fixture, args);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
+        let unreadable = message.lines().filter(|line| line.ends_with(" removes it"));
+        let unreadable: Vec<_> = unreadable.collect();
+        assert_eq!(unreadable.len(), names.len(), "{args:?}: {message}");
+        for (line, name) in unreadable.iter().zip(names) {
+            let begin = format!("leasehold: {name}: its record cannot be read, at redis://");
+            assert!(line.starts_with(&begin), "{message}");
+        }
+        assert!(!message.contains("on record, at"), "{message}");
+    }
+}
+
+#[test]
+fn a_reset_says_that_the_lock_is_taken() {
+    let fixture = Fixture::with_file();
+    let reset = || stdout(&jobs(&fixture, &["--reset", "job"]));
+    let running = fixture.hold_until_go_on(&["--every", "1d", "job"]);
+    let message = reset();
+    assert!(
+        message.starts_with("there is no record of the last run of job at ")
+            && message
+                .ends_with("; its lock is held: a run that is under way writes a new record\n"),
+        "{message}"
+    );
+    fixture.write("go-on");
+    running.ends_with(0);
+    assert!(reset().ends_with("; the next start runs it\n"));
+    let failing = ["--every", "1d", "--retry-after", "1h", "job"];
+    assert_eq!(code(&mut fixture.run_script(&failing, "exit 4")), 4);
+    let message = reset();
+    assert!(
+        message.contains("; its lock stays taken for 59m ")
+            && message.ends_with(", unless leasehold release --force job frees it\n"),
+        "{message}"
     );
 }
 

@@ -100,8 +100,26 @@ fn a_run_that_was_complete_already_has_an_exit_code_and_a_message() {
         let once = ["once", "migrate", "--key", "v1"];
         let failing = fixture.leasehold(once.iter().chain(&["--", "sh", "-c", "exit 3"]));
         assert_eq!(code(&mut { failing }), 3);
-        assert_eq!((code(&mut start(&fixture, &once)), runs(&fixture)), (0, 1));
         let output = start(&fixture, &once).run_to_end();
+        assert_eq!((output.status.code(), runs(&fixture)), (Some(0), 1));
+        let message = stderr(&output);
+        assert!(
+            message.starts_with("leasehold: migrate for v1 is recorded as complete at "),
+            "{message}"
+        );
+        assert!(
+            message.ends_with("; other starts do not run it\n") && message.lines().count() == 1,
+            "{message}"
+        );
+        let output = start(&fixture, &once).run_to_end();
+        assert_eq!((output.status.code(), runs(&fixture)), (Some(0), 1));
+        let message = stderr(&output);
+        assert!(
+            message.ends_with(", sh; the command was not run\n") && message.lines().count() == 1,
+            "{message}"
+        );
+        let quiet = [&once[..], &["-q"]].concat();
+        let output = start(&fixture, &quiet).run_to_end();
         assert_eq!((output.status.code(), runs(&fixture)), (Some(0), 1));
         assert_eq!(
             (stdout(&output), stderr(&output)),
@@ -230,6 +248,7 @@ fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
         .and_then(|rest| rest.split_once("; other starts before "))
         .and_then(|(_, rest)| rest.split_once(" do not run it\r\n"))
         .expect(&message);
+    let (slots, undo) = undo.split_once("\r\n").unwrap();
     assert_eq!(undo, "leasehold: to undo that: leasehold jobs --reset job");
     let listed = checked("jobs", &stdout(&jobs(&fixture, &["--json"])));
     let next: jiff::Timestamp = listed["jobs"][0]["next_slot"]
@@ -241,6 +260,13 @@ fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
     let expected = expected.to_zoned(jiff::tz::TimeZone::system());
     let time = expected.strftime("%H:%M:%S %Z").to_string();
     assert!(boundary.ends_with(&time), "{boundary}, not {expected}");
+    // The trial has moved the slots.
+    let time = next.to_zoned(jiff::tz::TimeZone::system());
+    let expected = format!(
+        "leasehold: later ones are for the run of {}; if its timer has another time, undo that, or give the time by --anchor",
+        time.strftime("%a %Y-%m-%d %H:%M:%S %Z")
+    );
+    assert_eq!(slots, expected);
 
     // A start that finds it complete says so, and what to do.
     let completed = |quiet: &[&str]| {
