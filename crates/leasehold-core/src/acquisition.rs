@@ -19,6 +19,8 @@
 //!   full ttl. So the id is released now, and [once more](crate::LateRelease) after that time.
 //! * A grant that the store notified is accepted only if the reply that put the lease into the queue shows
 //!   since when it can be valid. Otherwise the request is repeated.
+//! * A request for a run that is complete neither holds nor waits. A late one changes nothing either, as long as the store
+//!   keeps the completion.
 //! * A store that does not accept repeated requests of one lease id gets a new id for each request, and a
 //!   release of the old one if something of it may remain.
 
@@ -30,15 +32,17 @@ use std::time::Duration;
 
 use self::attempt::{Attempt, InFlight, Queued};
 pub use self::messages::{
-    AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease, LeaseOptions,
+    AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease,
+    LeaseOptions, RunRequest,
 };
 pub use self::timers::Timer;
 use self::timers::Timers;
+use crate::annotation::Annotation;
 use crate::contention::{self, Backoff, upper_half};
 use crate::holds::HoldId;
 use crate::id::LeaseId;
 use crate::lease::Lease;
-use crate::record::{Acquire, Grant, Op, Outcome};
+use crate::record::{Acquire, Grant, Op, Outcome, Run};
 use crate::release::{AbandonedLease, ReleaseOrder};
 use crate::time::{self, Instant, StoreTime};
 use crate::token::{Token, TokenCount};
@@ -72,7 +76,7 @@ pub struct Acquisition {
 }
 
 /// What the store notified since the last request was sent.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Notices {
     /// A grant, and when it was received.
     grant: Option<(Grant, Instant)>,
@@ -234,9 +238,11 @@ impl Acquisition {
                     notifies_changes,
                 };
                 match outcome {
-                    Outcome::Granted { first, .. } => {
-                        self.handle_grant(request, first, now, spread);
+                    Outcome::Granted { first, run } => {
+                        let run = run.map(|run| (run, replied));
+                        self.handle_grant(request, (first, run), now, spread);
                     }
+                    Outcome::Complete(note) => self.complete(note),
                     Outcome::Refused {
                         time_left,
                         queue_position,
@@ -248,7 +254,7 @@ impl Acquisition {
                         let refusal = refusal(time_left, None, true);
                         self.handle_refusal(request, refusal, now, spread);
                     }
-                    _ => self.result = Some(AcquireAction::Failed),
+                    _ => self.fail(),
                 }
             }
             AcquireReply::Rejected(failure) => {
@@ -273,6 +279,13 @@ impl Acquisition {
             // The id was abandoned meanwhile, and is released.
             AcquireNotice::Granted(grant) if Some(grant.lease) != self.lease() => return false,
             AcquireNotice::Granted(grant) => self.notices.grant = Some((grant, now)),
+            // A grant would be a later one.
+            AcquireNotice::Complete(lease, note) => {
+                if Some(lease) != self.lease() || self.granted || self.result.is_some() {
+                    return false;
+                }
+                self.complete(note);
+            }
             AcquireNotice::Next(ttl) => {
                 let wait = ttl.as_duration() + time::drift(ttl.as_duration());
                 self.timers.set(Timer::NextInQueue, now.after(wait));
@@ -353,15 +366,22 @@ impl Acquisition {
         Op::Acquire(Acquire {
             tokens: attempt.tokens,
             wait: self.options.wait,
+            unless: self.options.run.as_ref().map(|run| run.unless(now)),
             ..Acquire::mutex(attempt.lease, self.options.lease.ttl())
         })
     }
 
-    fn handle_grant(&mut self, request: InFlight, first: Token, now: Instant, spread: f64) {
+    fn handle_grant(
+        &mut self,
+        request: InFlight,
+        (first, run): (Token, Option<(Run, StoreTime)>),
+        now: Instant,
+        spread: f64,
+    ) {
         let options = self.options.lease;
         let term = options.term(request.sent);
         let granted = Lease::granted(options.policy, options.ttl(), term, request.sent);
-        if let Some(granted) = self.finish(granted, first, now) {
+        if let Some(granted) = self.finish(granted, first, run, now) {
             self.result = Some(AcquireAction::Granted(granted));
             if !self.options.idempotent {
                 self.backoff.won(now);
@@ -449,11 +469,25 @@ impl Acquisition {
         upper_half(expiry, spread)
     }
 
+    /// The run is complete. The lease has left the queue, but a request without a reply may still be applied.
+    fn complete(&mut self, note: Annotation) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.queued = None;
+            attempt.known = attempt.unknown.is_some() || self.notices.grant.take().is_some();
+        }
+        self.failing = Failing::default();
+        self.result = Some(AcquireAction::Complete(note));
+    }
+
+    /// The last failure is final, unless there is a result already.
+    fn fail(&mut self) {
+        self.result.get_or_insert(AcquireAction::Failed);
+    }
+
     /// Decides whether and when to retry: the store did not reply, or refuses requests.
     fn handle_failure(&mut self, sent: Instant, failure: Failure, now: Instant, spread: f64) {
         if failure == Failure::Permanent {
-            self.result = Some(AcquireAction::Failed);
-            return;
+            return self.fail();
         }
         let ttl = self.options.lease.ttl();
         let unknown = self.attempt.and_then(|attempt| attempt.unknown);
@@ -481,7 +515,7 @@ impl Acquisition {
         let known_end = matches!(failure, Failure::Until(_));
         let gives_up = !self.options.wait && (is_retry || known_end);
         if gives_up || self.is_silent(now) {
-            self.result = Some(AcquireAction::Failed);
+            self.fail();
         }
     }
 
@@ -509,8 +543,9 @@ impl Acquisition {
             return None;
         }
         let attempt = self.attempt.as_ref()?;
-        let granted = attempt.accept(grant, received, shard, self.options.lease)?;
-        self.finish(granted, grant.first, now)
+        let granted = attempt.accept(&grant, received, shard, self.options.lease)?;
+        let run = grant.run.map(|run| (run, grant.now));
+        self.finish(granted, grant.first, run, now)
     }
 
     /// The granted lease, unless it is lost already.
@@ -518,6 +553,7 @@ impl Acquisition {
         &self,
         (lease, hold): (Lease, HoldId),
         first: Token,
+        run: Option<(Run, StoreTime)>,
         now: Instant,
     ) -> Option<GrantedLease> {
         if lease.state(now).is_lost() {
@@ -531,6 +567,7 @@ impl Acquisition {
             hold,
             first,
             tokens: attempt.tokens,
+            run,
             late_release: late_release.map(|late| late.at),
         })
     }

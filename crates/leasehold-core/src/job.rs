@@ -1,8 +1,8 @@
 //! Jobs that are not run again: once in each period, or once for a key.
 //!
 //! The holder of a lock stores a [`Completion`] beside its record when a run has succeeded, as an
-//! [annotation](crate::annotation). Every client reads it before it acquires the lock, and again as its holder: under
-//! the lock, nobody else can store one.
+//! [annotation](crate::annotation), in the step that ends its lease. A lock is granted for a run only
+//! [unless](crate::record::Unless) that is complete: under the lock, nobody else can store a completion.
 //!
 //! A periodic job has [`Slots`], one for each period. Which slot a run belongs to is not a question of where a period
 //! begins, because the clocks of two machines that start it at midnight are on both sides of midnight. So a start belongs
@@ -32,7 +32,7 @@ pub const KEEP_MAX: Duration = Duration::from_secs(3_650 * SECONDS_PER_DAY);
 /// the time of a timer, and an earlier start is the trial of a person. Starts are early by clocks, by summer time, and by
 /// a zone up to UTC+3 if its user takes the anchor, which is in UTC, for local time. No zone has an offset near this
 /// time, so no such timer is at the boundary of two slots.
-const LEAD_MAX: Duration = Duration::from_secs(3 * 60 * 60 + 15 * 60);
+pub const LEAD_MAX: Duration = Duration::from_secs(3 * 60 * 60 + 15 * 60);
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 

@@ -5,11 +5,13 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold_core::record::Unless;
 use leasehold_core::{
-    Acquire, ArrivalId, ClientId, CompletionKey, LatchCount, LeaseId, NewNote, Op, Removal, Slot,
-    Token, TokenCount, Ttl, Whom,
+    Acquire, ArrivalId, ClientId, Completion, CompletionKey, JobSchedule, LatchCount, LeaseId,
+    NewNote, Op, Period, Removal, Slot, Slots, StoreTime, Token, TokenCount, Ttl, Whom,
 };
 
 /// How many rounds a history has at most. Longer ones find the same, but later.
@@ -223,7 +225,9 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Acquire]) -> Op {
         0..=2 => Op::Acquire(Acquire {
             count: at_least_one(*pick(rng, &[1, 1, 2, 3, u32::MAX])),
             tokens: waiting.tokens,
-            proposal: rng.bool().then(|| *pick(rng, &firsts())),
+            // Many masters, to whom tokens are proposed, keep no completions.
+            proposal: (waiting.unless.is_none() && rng.bool()).then(|| *pick(rng, &firsts())),
+            unless: waiting.unless.clone(),
             ..Acquire::mutex(lease, ttl)
         }),
         3..=8 => Op::Acquire(waiting.clone()),
@@ -241,24 +245,136 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Acquire]) -> Op {
         14..=16 => Op::Release {
             lease,
             rest: rng.bool().then_some(ttl),
-            note: (rng.u8(0..4) == 0).then(|| note(rng, shape)),
+            note: (rng.u8(0..4) == 0 || waiting.unless.is_some())
+                .then(|| note(rng, shape, waiting.unless.as_ref())),
         },
         17 => Op::Revoke(*pick(rng, &[Whom::All, Whom::One(lease)])),
         18 => Op::Remove(Removal::Note(slot(rng))),
         _ => Op::WriteNote {
             lease,
-            note: note(rng, shape),
+            note: note(rng, shape, waiting.unless.as_ref()),
         },
     }
 }
 
-fn note(rng: &mut Rng, shape: Shape) -> NewNote {
+/// Mostly the completion of the run of its lease, if it has one.
+fn note(rng: &mut Rng, shape: Shape, run: Option<&Unless>) -> NewNote {
+    let slot = match run {
+        Some(run) if rng.u8(0..4) > 0 => run.slot(),
+        _ => slot(rng),
+    };
+    let text = match slot {
+        Slot::Period if rng.u8(0..4) > 0 => completion(rng),
+        _ => format!("text {}", rng.u64(..)),
+    };
     NewNote {
-        slot: slot(rng),
+        slot,
         token: *pick(rng, &firsts()),
         number: rng.u64(0..4),
-        text: format!("text {}", rng.u64(..)).into(),
-        keep: shape.ttl(rng).as_duration(),
+        text: text.into(),
+        keep: match rng.bool() {
+            true => shape.ttl(rng).as_duration(),
+            false => Duration::from_secs(3_601),
+        },
+    }
+}
+
+/// The first word of a text whose times are counted from when it is written.
+const FROM_NOW: &str = "from-now";
+
+/// A completion whose times are so many microseconds after it is written, perhaps damaged: see [`timed`].
+fn completion(rng: &mut Rng) -> String {
+    let period = micros(period(rng));
+    let mut near = || period / 2 * rng.i64(-6..=2) + rng.i64(-1..=1);
+    let (requested, started, finished, anchor) = (near(), near(), near(), near());
+    let (anchored, damage) = (rng.u8(0..3), rng.u8(0..32));
+    format!("{FROM_NOW} {requested} {started} {finished} {period} {anchor} {anchored} {damage}")
+}
+
+/// The operation with the text of a completion as it is written at this time.
+#[must_use]
+pub fn timed(op: &Op, now: StoreTime) -> Op {
+    let mut op = op.clone();
+    if let Op::WriteNote { note, .. }
+    | Op::Release {
+        note: Some(note), ..
+    } = &mut op
+        && let Some(offsets) = note.text.strip_prefix(FROM_NOW)
+    {
+        note.text = completion_at(offsets, now).into();
+    }
+    op
+}
+
+fn completion_at(offsets: &str, now: StoreTime) -> String {
+    let numbers = offsets.split_whitespace().map(str::parse);
+    let numbers = numbers.collect::<Result<Vec<i64>, _>>().unwrap_or_default();
+    let &[
+        requested,
+        started,
+        finished,
+        period,
+        anchor,
+        anchored,
+        damage,
+    ] = &numbers[..]
+    else {
+        unreachable!("{offsets}");
+    };
+    let at = |offset| StoreTime::from_micros(now.as_micros().saturating_add_signed(offset));
+    let period = Period::checked(Duration::from_micros(period.unsigned_abs()));
+    let slots = period.filter(|_| anchored > 0).map(|period| Slots {
+        anchor: at(anchor),
+        chosen: anchored > 1,
+        period,
+    });
+    let completion = Completion {
+        slots,
+        requested_at: at(requested),
+        started_at: at(started),
+        finished_at: at(finished),
+        exit_code: 0,
+        host: "started=1".to_owned(),
+        program: String::new(),
+        label: "50 %".to_owned(),
+    };
+    let text = completion.to_text();
+    match damage {
+        0 => text.replacen('1', "2", 1),
+        1 => text.replacen(" started=", " begun=", 1),
+        2 => text.replacen(".", "", 1),
+        _ => text,
+    }
+}
+
+fn period(rng: &mut Rng) -> Duration {
+    let seconds = [1, 1, 3, 60, 24 * 60 * 60, 365 * 24 * 60 * 60];
+    Duration::from_secs(*pick(rng, &seconds)) + Duration::from_micros(rng.u64(0..2))
+}
+
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// The completion that makes the requests of a lease needless. The leases of a name mostly have the same slot.
+fn unless(rng: &mut Rng, slot: u8) -> Option<Unless> {
+    let period = Period::checked(period(rng)).or_else(|| Period::checked(Period::MAX))?;
+    let asked = micros(period.as_duration()) / 2 * rng.i64(0..5) + rng.i64(0..=1);
+    // Before the epoch of any store, too.
+    let asked = *pick(rng, &[asked, asked, asked, 1 << 53]);
+    let asked = Duration::from_micros(asked.unsigned_abs());
+    let anchor = *pick(rng, &[0, 1_600_000_000_123_456, 1 << 52]);
+    let anchor = rng.bool().then(|| StoreTime::from_micros(anchor));
+    match slot.wrapping_add(u8::from(rng.u8(0..6) == 0)) {
+        0 => Some(Unless::Key {
+            key: CompletionKey::parse("v1").ok()?,
+            asked,
+        }),
+        1 => Some(Unless::Period {
+            schedule: JobSchedule { period, anchor },
+            asked,
+        }),
+        _ => None,
     }
 }
 
@@ -304,6 +420,7 @@ fn clients(rng: &mut Rng) -> Vec<Client> {
 /// The requests by which leases wait: one lease of each client, and a second one of the first.
 fn leases(rng: &mut Rng, shape: Shape, clients: &[Client], name: usize) -> [Acquire; LEASES] {
     let numbers = *pick(rng, &[1, 1 << 40, u64::MAX - (1 << 20)]);
+    let slot = *pick(rng, &[0, 1, 2, 2, u8::MAX]);
     // The names have no lease in common.
     let first = (name * LEASES) as u64;
     std::array::from_fn(|nth| {
@@ -314,6 +431,7 @@ fn leases(rng: &mut Rng, shape: Shape, clients: &[Client], name: usize) -> [Acqu
         Acquire {
             tokens: tokens(rng),
             wait: true,
+            unless: unless(rng, slot),
             ..Acquire::mutex(lease, shape.ttl(rng))
         }
     })
@@ -330,7 +448,6 @@ fn pick<'a, T>(rng: &mut Rng, choices: &'a [T]) -> &'a T {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
-    use std::time::Duration;
 
     use leasehold_core::queue;
 

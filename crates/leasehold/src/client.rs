@@ -81,7 +81,8 @@ impl Client {
     /// character or an outer space.
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
         let key = self.space.key(config::name(name.as_ref())?);
-        Ok(Mutex::new(Arc::clone(&self.driver), key, self.options))
+        let driver = Arc::clone(&self.driver);
+        Ok(Mutex::new(driver, key, self.options.clone()))
     }
 
     /// The election with this name, whose leader holds the lock with this name. Sends no request.

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::{Cause, Instant, LeaseId, State, StateKind, Token, Ttl};
+use leasehold_core::{Cause, Instant, LeaseId, NewNote, State, StateKind, Token};
 use tokio::sync::watch;
 
 use crate::driver::hold::{Hold, Loss};
@@ -248,21 +248,19 @@ impl Guard {
         (self.hold.lease.id, self.hold.lease.first)
     }
 
-    /// Makes the lease lost, because the store has replied that it is.
-    pub(crate) fn lose(&self, cause: Cause) {
-        let Hold { driver, lease, .. } = &self.hold;
-        lease.lose(cause, driver.context.clock.now());
+    /// Writes a note under the lease, and waits until the store has confirmed it, or the lease is lost.
+    pub(crate) async fn write_note(&self, note: &NewNote) -> Result<()> {
+        self.hold.write_note(note).await
+    }
+
+    /// Releases the lock with a note, and waits until the store has confirmed both, or the lease has expired.
+    pub(crate) async fn complete(self, note: NewNote) -> Result<()> {
+        self.hold.complete(note).await
     }
 
     /// From now on the release of the lease keeps the lock taken until `duration` has passed.
     pub(crate) fn require_min_hold(&self, duration: Duration) {
         self.hold.require_min_hold(duration);
-    }
-
-    /// Releases the lock, which stays taken for a time from now on.
-    pub(crate) async fn release_after(self, delay: Ttl) -> Result<()> {
-        self.require_min_hold(delay.as_duration());
-        self.release().await
     }
 
     pub(crate) fn lost_error(&self, cause: Cause) -> Error {

@@ -69,7 +69,7 @@ impl Attempt {
     /// The lease of a grant that was notified and received at `received`. `None`: its validity is unknown.
     pub(super) fn accept(
         &self,
-        grant: Grant,
+        grant: &Grant,
         received: Instant,
         shard: u32,
         LeaseOptions { policy, fixed }: LeaseOptions,

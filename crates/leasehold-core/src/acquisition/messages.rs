@@ -1,14 +1,16 @@
 //! The inputs and outputs of an acquisition.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(doc)]
 use super::Acquisition;
+use crate::annotation::Annotation;
 use crate::holds::{HoldId, Term};
 use crate::id::LeaseId;
 use crate::lease::Lease;
 use crate::policy::Policy;
-use crate::record::{Grant, Op, Outcome};
+use crate::record::{Grant, Op, Outcome, Run, Unless};
 use crate::release::AbandonedLease;
 use crate::time::{self, Instant, StoreTime, Ttl};
 use crate::token::{Token, TokenCount};
@@ -39,11 +41,30 @@ impl LeaseOptions {
     }
 }
 
+/// A run that a caller asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRequest {
+    /// The completion that makes it needless.
+    pub unless: Unless,
+    /// When it was asked for.
+    pub since: Instant,
+}
+
+impl RunRequest {
+    /// The condition of a request that is sent at `now`.
+    #[must_use]
+    pub fn unless(&self, now: Instant) -> Unless {
+        self.unless.asked_ago(now.since(self.since))
+    }
+}
+
 /// The properties of the caller and the store of an acquisition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireOptions {
     /// How the lease is kept.
     pub lease: LeaseOptions,
+    /// The run for which it is acquired, if it is for one.
+    pub run: Option<Arc<RunRequest>>,
     /// Whether the caller waits. If not, the first refusal is final, and so are most failures.
     pub wait: bool,
     /// Whether a grant counts only once replicas have acknowledged it.
@@ -67,6 +88,8 @@ pub enum AcquireAction {
     GrantExpired,
     /// The lock is held: final.
     Granted(GrantedLease),
+    /// The run that was asked for is complete: final.
+    Complete(Annotation),
     /// Another client holds the lock, and the caller does not wait.
     Refused,
     /// The last failure is final for the caller.
@@ -86,6 +109,8 @@ pub struct GrantedLease {
     pub first: Token,
     /// How many tokens are reserved.
     pub tokens: TokenCount,
+    /// The run that it is for, and the store's time of the grant. `None`: none was asked for.
+    pub run: Option<(Run, StoreTime)>,
     /// Until when another request of this id, one without a reply, can still be applied.
     pub late_release: Option<Instant>,
 }
@@ -122,10 +147,12 @@ pub enum Failure {
 }
 
 /// A notice of the store to a waiter.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum AcquireNotice {
     /// The store granted the lock.
     Granted(Grant),
+    /// The run that this lease waited for is complete.
+    Complete(LeaseId, Annotation),
     /// Another lease was granted the lock, for this ttl at first. This one is next in the queue.
     Next(Ttl),
     /// Another client changed the record.

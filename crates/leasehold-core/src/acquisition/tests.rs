@@ -2,10 +2,14 @@
 
 mod host;
 
+use std::sync::Arc;
+
 use self::host::Host;
 use super::*;
+use crate::annotation::CompletionKey;
 use crate::id::ClientId;
 use crate::policy::Policy;
+use crate::record::Unless;
 use crate::release::LateRelease;
 use crate::time::{StoreTime, Ttl};
 
@@ -46,6 +50,7 @@ fn options() -> AcquireOptions {
             policy: Policy::of(ttl()),
             fixed: None,
         },
+        run: None,
         wait: true,
         replicated: false,
         idempotent: true,
@@ -181,25 +186,27 @@ fn a_failure_with_a_known_end_is_waited_for() {
 
 #[test]
 fn a_caller_that_does_not_wait_retries_once_after_silence() {
-    let options = AcquireOptions {
-        wait: false,
-        ..options()
+    let trying = || {
+        Host::new(AcquireOptions {
+            wait: false,
+            ..options()
+        })
     };
-    let mut host = Host::new(options);
+    let mut host = trying();
     host.sends(0);
     host.unknown(10);
     let retry = host.next_timeout();
     host.sends(retry);
     host.unknown(retry + 10);
     host.fails(retry + 10);
-    let mut host = Host::new(options);
+    let mut host = trying();
     host.sends(0);
     host.rejected(Failure::Transient, 10);
     let retry = host.next_timeout();
     host.sends(retry);
     host.rejected(Failure::Transient, retry);
     host.fails(retry);
-    let mut host = Host::new(options);
+    let mut host = trying();
     host.sends(0);
     host.rejected(Failure::Until(Duration::from_secs(9)), 10);
     host.fails(10);
@@ -419,4 +426,112 @@ fn a_queued_acquisition_passes_to_the_next_caller_with_its_place() {
     assert_eq!(host.sends(1_010), lease(1));
     host.applied(granted(5), 1_020);
     assert_eq!(host.holds(1_020).id, lease(1));
+}
+
+/// A caller that has asked for a run 500 ms before.
+fn running() -> Host {
+    let unless = Unless::Key {
+        key: CompletionKey::parse("v1").unwrap(),
+        asked: Duration::ZERO,
+    };
+    let since = at(500);
+    Host::new(AcquireOptions {
+        run: Some(Arc::new(RunRequest { unless, since })),
+        ..options()
+    })
+}
+
+fn completion() -> Annotation {
+    Annotation {
+        lease: lease(9),
+        token: token(4),
+        text: "complete".into(),
+    }
+}
+
+fn is_complete(host: &mut Host, now: u64) {
+    match host.poll(now) {
+        AcquireAction::Complete(note) => assert_eq!(note, completion()),
+        other => panic!("not complete at {now} ms: {other:?}"),
+    }
+}
+
+#[test]
+fn each_request_for_a_run_names_the_time_since_it_was_asked_for() {
+    let mut host = running();
+    for now in [1_000, 1_500] {
+        let action = host.poll(now);
+        let AcquireAction::Acquire(Op::Acquire(request)) = action else {
+            panic!("{action:?}");
+        };
+        assert_eq!(request.unless.unwrap().asked(), ms(now - 500));
+        host.unknown(now);
+    }
+    let run = Run {
+        requested_at: store_time(400),
+        last: Some(completion()),
+    };
+    host.sends(2_000);
+    let first = token(5);
+    let granted = Outcome::Granted {
+        first,
+        run: Some(run.clone()),
+    };
+    host.applied(granted, 2_000);
+    assert_eq!(host.holds(2_000).run, Some((run, store_time(2_000))));
+}
+
+#[test]
+fn a_run_that_is_complete_leaves_nothing_but_requests_without_a_reply() {
+    let complete = || Outcome::Complete(completion());
+    let mut host = running();
+    host.sends(1_000);
+    host.applied(complete(), 1_010);
+    is_complete(&mut host, 1_010);
+    assert_eq!(host.machine.abandon(), None);
+    // A late request finds the same completion, unless that was removed.
+    let mut host = running();
+    host.sends(1_000);
+    host.unknown(2_000);
+    let retry = host.next_timeout();
+    assert_eq!(host.sends(retry), lease(1));
+    host.applied(complete(), retry);
+    is_complete(&mut host, retry);
+    let late = host.machine.abandon().unwrap().late.unwrap();
+    assert_eq!((late.at, late.single), (at(31_000), true));
+}
+
+#[test]
+fn a_waiter_is_told_that_its_run_is_complete() {
+    let notice = |number| AcquireNotice::Complete(lease(number), completion());
+    let mut host = running();
+    host.queued(1_000);
+    assert!(!host.notice(notice(2), 2_000), "of another lease");
+    host.waits(2_000);
+    assert!(host.notice(notice(1), 2_000));
+    is_complete(&mut host, 2_000);
+    assert_eq!(host.machine.abandon(), None, "the store has dropped it");
+    // Its repeated request is in flight, and may be granted if the completion was removed.
+    let mut host = running();
+    host.queued(1_000);
+    host.sends(21_253);
+    assert!(host.notice(notice(1), 21_260));
+    is_complete(&mut host, 21_260);
+    assert_eq!(host.machine.abandon().unwrap().lease, lease(1));
+    // That grant is newer than the completion.
+    let mut host = running();
+    host.queued(1_000);
+    host.sends(21_253);
+    assert!(host.notice(notice(1), 21_260));
+    host.applied(granted(5), 21_270);
+    assert_eq!(host.holds(21_270).id, lease(1));
+    assert!(!host.notice(notice(1), 21_280));
+    host.waits(21_280);
+    // A failure does not hide it.
+    let mut host = running();
+    host.queued(1_000);
+    host.sends(21_253);
+    assert!(host.notice(notice(1), 21_260));
+    host.rejected(Failure::Permanent, 21_270);
+    is_complete(&mut host, 21_270);
 }

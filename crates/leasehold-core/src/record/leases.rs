@@ -81,7 +81,7 @@ impl<S: Source> Transaction<'_, S> {
             count: request.count,
             weight: request.claim.weight(),
             first,
-            requested_at: run.map(|run| run.requested_at),
+            requested_at: run.as_ref().map(|run| run.requested_at),
             end: self.environment.end(request.ttl, None),
         });
         Ok(Outcome::Granted { first, run })

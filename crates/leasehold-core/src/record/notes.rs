@@ -7,8 +7,8 @@ use super::Transaction;
 use super::op::{NewNote, Outcome, Run};
 use super::rows::{Change, Condition, Holder, Note, Part, Row, Slot, Unless};
 use super::source::Source;
+use crate::annotation::Annotation;
 use crate::id::LeaseId;
-use crate::job::{self, Completion, Due, JobSchedule};
 use crate::time::StoreTime;
 
 /// The result of a condition.
@@ -16,7 +16,7 @@ pub(super) enum Decision {
     /// It goes on, with its run if it has a condition.
     Run(Option<Run>),
     /// It is needless.
-    Complete(Note),
+    Complete(Annotation),
 }
 
 impl<S: Source> Transaction<'_, S> {
@@ -39,39 +39,15 @@ impl<S: Source> Transaction<'_, S> {
         let Some(condition) = condition else {
             return Ok(Decision::Run(None));
         };
-        let requested_at = condition.requested_at;
-        let run = |slots| {
-            Decision::Run(Some(Run {
-                slots,
-                requested_at,
-            }))
-        };
-        Ok(match &condition.unless {
-            Unless::Key { key, .. } => {
-                let note = self.note(&Slot::Key(key.clone()))?;
-                note.map_or_else(|| run(None), Decision::Complete)
-            }
-            Unless::Period { schedule, .. } => {
-                let note = self.note(&Slot::Period)?;
-                match self.due(note.as_ref(), *schedule, requested_at) {
-                    Due::Run(slots) => run(Some(slots)),
-                    Due::Completed => note.map_or_else(|| run(None), Decision::Complete),
-                }
-            }
-        })
-    }
-
-    /// Whether a periodic job is due. A note that cannot be read counts as a completion: its reader reports the error, and
-    /// no run is repeated by mistake.
-    fn due(&self, note: Option<&Note>, schedule: JobSchedule, requested_at: StoreTime) -> Due {
-        let stored = note.map(|note| Completion::parse(&note.text)).transpose();
-        stored.map_or(Due::Completed, |stored| {
-            job::due(
-                stored.as_ref(),
-                schedule,
-                requested_at,
-                self.environment.now,
-            )
+        let last = self.note(&condition.unless.slot())?;
+        let last = last.as_ref().map(Annotation::from);
+        let is_met = |last: &Annotation| condition.is_met(&last.text, self.environment.now);
+        Ok(match last {
+            Some(last) if is_met(&last) => Decision::Complete(last),
+            last => Decision::Run(Some(Run {
+                requested_at: condition.requested_at,
+                last,
+            })),
         })
     }
 

@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rows::{Changes, Claim, Kind, Note, Slot, Unless};
+use super::rows::{Changes, Claim, Kind, Slot, Unless};
+use crate::annotation::Annotation;
 use crate::id::LeaseId;
-use crate::job::Slots;
 use crate::latch::{ArrivalId, LatchCount, LatchStatus};
 use crate::time::{StoreTime, Ttl};
 use crate::token::{Token, TokenCount};
@@ -146,7 +146,8 @@ pub struct Acquire {
     pub proposal: Option<Token>,
     /// Whether to wait in the queue if it is refused.
     pub wait: bool,
-    /// The completion that makes the request needless.
+    /// The completion that makes the request needless. The same for every request of one lease, but for how long ago the
+    /// run was asked for.
     pub unless: Option<Unless>,
 }
 
@@ -227,7 +228,7 @@ pub enum Outcome {
     },
     /// The run that was asked for is complete. The lease neither holds nor waits. The text of the note is not checked:
     /// one that cannot be read counts as a completion, so that no run is repeated by mistake.
-    Complete(Note),
+    Complete(Annotation),
     /// The ttl starts anew, and the hold count is set.
     Kept,
     /// The lease has ended; its permits are free, or will be after the minimum hold.
@@ -308,16 +309,16 @@ impl fmt::Display for Mismatch {
 }
 
 /// The run that a grant is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The slots of a periodic job, for its completion. `None`: the run is for a key.
-    pub slots: Option<Slots>,
     /// When the run was asked for, by the store's clock.
     pub requested_at: StoreTime,
+    /// The completion before it, which decides the slots of a periodic job. `None`: there is none, or the run is for a key.
+    pub last: Option<Annotation>,
 }
 
 /// A grant to a waiter, as it is notified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The lease that holds now, with one hold.
     pub lease: LeaseId,
@@ -354,7 +355,7 @@ pub enum Notice {
         /// The lease that waited.
         lease: LeaseId,
         /// The completion.
-        note: Note,
+        note: Annotation,
     },
 }
 

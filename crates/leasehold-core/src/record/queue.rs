@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::Transaction;
 use super::notes::Decision;
 use super::op::{Acquire, Grant, Notice, Run};
-use super::rows::{Change, Class, Condition, Holder, Part, QueueHead, Row, Waiter};
+use super::rows::{Change, Class, Condition, Holder, Part, QueueHead, Row, Slot, Waiter};
 use super::source::Source;
 use crate::id::LeaseId;
 use crate::queue::{acceptance, retention};
@@ -78,18 +78,17 @@ impl<S: Source> Transaction<'_, S> {
         self.notify_next()
     }
 
-    /// The first waiter, if a permit is free, or if this run has written a note that may complete the run of the waiter.
+    /// The first waiter, if a permit is free, or if this run has written a completion, which may be that of the waiter.
     ///
     /// If the head is the lease of the request, it stays: the reply is its grant.
     fn next_to_serve(&mut self, requester: Option<LeaseId>) -> Result<Option<Waiter>, S::Error> {
-        let has_room = self.has_room(1);
-        if !has_room && self.written.is_none() {
+        let written = self.written.as_ref();
+        let has_completed = written.is_some_and(|(slot, _)| *slot != Slot::Value);
+        if !has_completed && !self.has_room(1) {
             return Ok(None);
         }
         let first = self.first_waiter()?;
-        Ok(first.filter(|waiter| {
-            requester != Some(waiter.lease) && (has_room || waiter.condition.is_some())
-        }))
+        Ok(first.filter(|waiter| requester != Some(waiter.lease)))
     }
 
     /// Grants to the first waiter.
@@ -102,7 +101,7 @@ impl<S: Source> Transaction<'_, S> {
             count: NonZeroU32::MIN,
             weight: waiter.claim.weight(),
             first,
-            requested_at: run.map(|run| run.requested_at),
+            requested_at: run.as_ref().map(|run| run.requested_at),
             end: self.environment.end(ttl, None),
         });
         self.progress.grants += 1;

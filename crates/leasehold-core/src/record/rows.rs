@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::annotation::{Annotation, CompletionKey};
 use crate::id::LeaseId;
-use crate::job::JobSchedule;
+use crate::job::{self, Completion, Due, JobSchedule};
 use crate::latch::{ArrivalId, LatchCount, LatchStatus};
 use crate::time::{StoreTime, Ttl};
 use crate::token::{Token, TokenCount};
@@ -242,9 +242,29 @@ pub enum Unless {
 }
 
 impl Unless {
-    pub(super) const fn asked(&self) -> Duration {
+    /// The slot of the completion.
+    #[must_use]
+    pub fn slot(&self) -> Slot {
+        match self {
+            Self::Key { key, .. } => Slot::Key(key.clone()),
+            Self::Period { .. } => Slot::Period,
+        }
+    }
+
+    /// How long ago the run was asked for.
+    #[must_use]
+    pub const fn asked(&self) -> Duration {
         match self {
             Self::Key { asked, .. } | Self::Period { asked, .. } => *asked,
+        }
+    }
+
+    /// The same for a run that was asked for so long ago.
+    #[must_use]
+    pub fn asked_ago(&self, asked: Duration) -> Self {
+        match self.clone() {
+            Self::Key { key, .. } => Self::Key { key, asked },
+            Self::Period { schedule, .. } => Self::Period { schedule, asked },
         }
     }
 }
@@ -256,6 +276,20 @@ pub struct Condition {
     pub unless: Unless,
     /// When the run was asked for, as the first request said.
     pub requested_at: StoreTime,
+}
+
+impl Condition {
+    /// Whether the run is complete, if its slot has a note with this text. One that cannot be read counts as a
+    /// completion: its reader reports the error, and no run is repeated by mistake.
+    #[must_use]
+    pub fn is_met(&self, text: &str, now: StoreTime) -> bool {
+        let Unless::Period { schedule, .. } = self.unless else {
+            return true;
+        };
+        Completion::parse(text).map_or(true, |run| {
+            job::due(Some(&run), schedule, self.requested_at, now) == Due::Completed
+        })
+    }
 }
 
 /// A text that a holder has stored beside the lock. It stays when the lease ends.

@@ -23,6 +23,7 @@ fn options() -> AcquireOptions {
             policy: Policy::of(Ttl::MAX),
             fixed: None,
         },
+        run: None,
         wait: true,
         replicated: false,
         idempotent: false,

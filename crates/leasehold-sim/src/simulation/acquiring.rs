@@ -85,7 +85,7 @@ impl Acquiring {
     }
 
     pub(super) fn handle_grant(&mut self, mut grant: Grant, in_flight: bool, cx: &mut Context<'_>) {
-        self.notice = Some(grant);
+        self.notice = Some(grant.clone());
         let Some((sent, replied)) = self.queued else {
             return self.handle_notice(AcquireNotice::Granted(grant), cx);
         };
@@ -128,7 +128,7 @@ impl Acquiring {
             self.notice = None;
         } else if is_queued {
             self.queued = Some((call.sent, store_now));
-            if let Some(mut grant) = self.notice
+            if let Some(mut grant) = self.notice.clone()
                 && cx.setup.has(Mutation::AcceptsOldGrants)
             {
                 grant.now = grant.now.max(store_now);
@@ -141,7 +141,8 @@ impl Acquiring {
     pub(super) fn mutated(&self, granted: GrantedLease, cx: &mut Context<'_>) -> GrantedLease {
         let options = self.acquisition.options().lease;
         let (policy, ttl) = (options.policy, options.ttl());
-        let accepted = self.notice.filter(|grant| grant.first == granted.first);
+        let accepted = self.notice.as_ref();
+        let accepted = accepted.filter(|grant| grant.first == granted.first);
         if accepted.is_some() {
             cx.report.count(Occurrence::Accepted);
         }

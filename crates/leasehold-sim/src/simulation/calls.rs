@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_core::{Instant, Op, Ttl};
+use leasehold_core::{CompletionKey, Instant, Op, Ttl};
 
 use super::report::Report;
 use super::setup::Setup;
@@ -15,6 +15,8 @@ pub(super) struct Context<'a> {
     pub(super) setup: &'a Setup,
     pub(super) rng: &'a mut Rng,
     pub(super) report: &'a mut Report,
+    /// The key of the run that is not complete yet, if a run is asked for.
+    pub(super) key: Option<CompletionKey>,
     /// The requests to send, with their numbers.
     pub(super) outbox: &'a mut Vec<(u64, Op)>,
 }

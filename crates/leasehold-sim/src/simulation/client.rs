@@ -1,10 +1,12 @@
 //! A client: the host of the state machines that ship.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::acquisition::{
-    AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure,
+    AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure, RunRequest,
 };
+use leasehold_core::record::Unless;
 use leasehold_core::release::ReleaseReply;
 use leasehold_core::{
     Cause, ClientId, Grant, Instant, LateRelease, LeaseId, LeaseOptions, Notice, Op, Outcome,
@@ -16,6 +18,7 @@ use super::acquiring::{Acquiring, SHARD};
 use super::calls::{Call, Calls, Context, Purpose};
 use super::holder::Holder;
 use super::report::Occurrence;
+use super::runs;
 use super::setup::{Leases, Mutation, Setup};
 
 /// How long a client waits for a reply at most: the library's default for longer ttls.
@@ -38,7 +41,7 @@ pub(super) struct Client {
     policy: Policy,
     leases: u64,
     calls: Calls,
-    releases: PendingReleases<LeaseId, ()>,
+    releases: PendingReleases<Op, ()>,
     phase: Phase,
     /// When the lease of another client expires, by the last refusal.
     expiry: Option<Instant>,
@@ -85,6 +88,16 @@ impl Client {
         self.calls.is_open(Purpose::Acquire)
     }
 
+    /// The run for which it holds the lock.
+    pub(super) fn run(&self, now: Instant) -> Option<&Unless> {
+        match &self.phase {
+            Phase::Holding(holder) if holder.hold(now).is_some() => {
+                holder.run.as_ref().map(|run| &run.unless)
+            }
+            _ => None,
+        }
+    }
+
     /// What it relies on.
     pub(super) fn hold(&self, now: Instant) -> Option<Hold> {
         match &self.phase {
@@ -120,6 +133,10 @@ impl Client {
                 policy: self.policy,
                 fixed,
             },
+            run: cx.key.clone().map(|key| {
+                let (unless, since) = (runs::unless(key), cx.now);
+                Arc::new(RunRequest { unless, since })
+            }),
             wait: cx.setup.has_queue() || cx.rng.u8(0..4) == 0,
             replicated: false,
             idempotent: true,
@@ -139,12 +156,27 @@ impl Client {
                 if let Some(abandoned) = acquiring.acquisition.abandon()
                     && !cx.setup.has(Mutation::NoRelease)
                 {
-                    self.release(abandoned.lease, abandoned.ttl, abandoned.late, cx);
+                    self.release(
+                        Op::release(abandoned.lease),
+                        abandoned.ttl,
+                        abandoned.late,
+                        cx,
+                    );
                 }
             }
             Phase::Holding(holder) => {
+                let is_held = holder.hold(cx.now).is_some();
+                let note = holder
+                    .run
+                    .as_ref()
+                    .filter(|_| is_held && cx.rng.u8(0..4) > 0);
                 let (lease, ttl, late) = holder.end(cx.now);
-                self.release(lease, ttl, late, cx);
+                let release = Op::Release {
+                    lease,
+                    rest: None,
+                    note: note.map(|run| runs::completion(run)),
+                };
+                self.release(release, ttl, late, cx);
             }
         }
     }
@@ -154,12 +186,11 @@ impl Client {
             cx.report.count(Occurrence::NoReply);
             self.handle_no_reply(call, cx);
         }
-        for (number, lease) in self.releases.poll(cx.now) {
+        for (number, release) in self.releases.poll(cx.now) {
             cx.report.count(Occurrence::RepeatedRelease);
-            let op = Op::release(lease);
             match number {
-                Some(number) => self.calls.send(Purpose::Release(number), op, cx),
-                None => Calls::send_without_reply(op, cx),
+                Some(number) => self.calls.send(Purpose::Release(number), release, cx),
+                None => Calls::send_without_reply(runs::without_note(release), cx),
             }
         }
         match &self.phase {
@@ -214,8 +245,15 @@ impl Client {
                     acquiring.handle_notice(AcquireNotice::Next(ttl), cx);
                 }
             }
-            // No operator revokes leases here, and no lease waits for a run.
-            Message::Notice(Notice::Revoked { .. } | Notice::Complete { .. }) => {}
+            Message::Notice(Notice::Complete { lease, note }) => {
+                if let Phase::Acquiring(acquiring) = &mut self.phase {
+                    cx.report.count(Occurrence::ToldComplete);
+                    acquiring.handle_notice(AcquireNotice::Complete(lease, note), cx);
+                    self.poll_acquisition(cx);
+                }
+            }
+            // No operator revokes leases here.
+            Message::Notice(Notice::Revoked { .. }) => {}
             Message::Reply {
                 number,
                 outcome,
@@ -247,7 +285,7 @@ impl Client {
         }
         cx.report.count(Occurrence::Orphan);
         if !cx.setup.has(Mutation::KeepsOrphans) {
-            self.release(grant.lease, grant.ttl, None, cx);
+            self.release(Op::release(grant.lease), grant.ttl, None, cx);
         }
     }
 
@@ -320,16 +358,21 @@ impl Client {
                 }
                 AcquireAction::Release(abandoned) => {
                     cx.report.count(Occurrence::Abandoned);
-                    self.release(abandoned.lease, abandoned.ttl, abandoned.late, cx);
+                    let release = Op::release(abandoned.lease);
+                    self.release(release, abandoned.ttl, abandoned.late, cx);
                 }
                 AcquireAction::GrantExpired => cx.report.count(Occurrence::GrantExpired),
                 AcquireAction::Granted(granted) => {
                     let granted = acquiring.mutated(granted, cx);
                     let until = cx.now.after(acquiring.hold_for);
-                    self.phase = Phase::Holding(Box::new(Holder::new(granted, self.policy, until)));
+                    let run = acquiring.acquisition.options().run.clone();
+                    let holder = Holder::new(granted, self.policy, until, run);
+                    self.phase = Phase::Holding(Box::new(holder));
                     self.poll_holder(cx);
                 }
-                AcquireAction::Refused | AcquireAction::Failed => self.leave(cx),
+                AcquireAction::Refused | AcquireAction::Failed | AcquireAction::Complete(_) => {
+                    self.leave(cx);
+                }
             }
         }
     }
@@ -342,16 +385,9 @@ impl Client {
         }
     }
 
-    fn release(
-        &mut self,
-        lease: LeaseId,
-        ttl: Ttl,
-        late: Option<LateRelease>,
-        cx: &mut Context<'_>,
-    ) {
+    fn release(&mut self, release: Op, ttl: Ttl, late: Option<LateRelease>, cx: &mut Context<'_>) {
         let expires = cx.now.after(ttl.as_duration());
-        let number = self.releases.begin(lease, expires, late);
-        self.calls
-            .send(Purpose::Release(number), Op::release(lease), cx);
+        let number = self.releases.begin(release.clone(), expires, late);
+        self.calls.send(Purpose::Release(number), release, cx);
     }
 }

@@ -1,8 +1,9 @@
 //! A client that holds the lock: the host of a lease.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
-use leasehold_core::acquisition::GrantedLease;
+use leasehold_core::acquisition::{GrantedLease, RunRequest};
 use leasehold_core::{
     Action, Cause, HoldId, Instant, LateRelease, Lease, LeaseId, Op, Outcome, Policy, Term, Token,
     Ttl,
@@ -16,6 +17,7 @@ use super::setup::{Leases, Mutation};
 pub(super) struct Holder {
     pub(super) id: LeaseId,
     pub(super) token: Token,
+    pub(super) run: Option<Arc<RunRequest>>,
     policy: Policy,
     lease: Lease,
     first: HoldId,
@@ -32,8 +34,14 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    pub(super) fn new(granted: GrantedLease, policy: Policy, until: Instant) -> Self {
+    pub(super) fn new(
+        granted: GrantedLease,
+        policy: Policy,
+        until: Instant,
+        run: Option<Arc<RunRequest>>,
+    ) -> Self {
         Self {
+            run,
             id: granted.id,
             token: granted.first,
             policy,

@@ -6,7 +6,7 @@ use leasehold_core::{ClientId, Instant};
 use super::calls::Context;
 use super::client::{Client, Message};
 use super::clock::DriftingClock;
-use super::{Event, Hold, Network, Occurrence, Setup, Simulation, nanos};
+use super::{Event, Hold, Network, Occurrence, Setup, Simulation, nanos, runs};
 
 pub(super) struct Machine {
     clock: DriftingClock,
@@ -126,6 +126,7 @@ impl Simulation {
             setup: &self.setup,
             rng: &mut self.rng,
             report: &mut self.report,
+            key: (self.setup.runs && self.faults).then(|| runs::key(self.completed.len())),
             outbox: &mut outbox,
         };
         act(client, &mut context);

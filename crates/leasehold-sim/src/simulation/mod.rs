@@ -17,6 +17,7 @@ mod machine;
 mod network;
 mod quiesce;
 mod report;
+mod runs;
 mod scenario;
 mod setup;
 mod store;
@@ -26,7 +27,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold_checker::Sequence;
-use leasehold_core::{LeaseId, Rows, Token, Ttl};
+use leasehold_core::{CompletionKey, LeaseId, Rows, Token, Ttl};
 
 use self::client::{Client, Message};
 use self::machine::Machine;
@@ -64,6 +65,8 @@ struct Simulation {
     stall: Stall,
     store_checker: StoreChecker,
     holders: Sequence<Hold>,
+    /// The leases that have completed the run for each key.
+    completed: BTreeMap<CompletionKey, LeaseId>,
     machines: Vec<Machine>,
     /// Whether fault events happen at this moment.
     faults: bool,
@@ -124,6 +127,7 @@ impl Simulation {
             stall: Stall::default(),
             store_checker: StoreChecker::new(Duration::ZERO),
             holders: Sequence::default(),
+            completed: BTreeMap::new(),
             faults: matches!(setup.scenario, Scenario::Random(_)),
             service: None,
             report: Report::default(),
@@ -163,6 +167,7 @@ impl Simulation {
         self.holders.observe(holders).map_err(Violation::Holders)?;
         self.report.acquisitions = self.holders.acquisitions();
         self.check_order()?;
+        self.check_runs()?;
         Ok(true)
     }
 

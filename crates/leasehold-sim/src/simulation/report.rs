@@ -53,6 +53,14 @@ pub enum Occurrence {
     GaveUp,
     /// A failed release was repeated, or a late one was sent.
     RepeatedRelease,
+    /// A run was completed.
+    Completed,
+    /// A repeated release had completed its run before.
+    CompletedBefore,
+    /// A run was found to be complete by a request.
+    FoundComplete,
+    /// A waiter was told that its run is complete.
+    ToldComplete,
 }
 
 /// What happened in a simulation.
@@ -96,6 +104,10 @@ pub enum Violation {
     Unused,
     /// The lock was not granted within the promised time.
     NotServed,
+    /// A run was begun for a key that was complete, or a second one was completed.
+    Repeated,
+    /// A run was confirmed as complete without a completion, or the other way round.
+    Forgotten,
     /// The lock was held or the queue was kept after every process was dead and every ttl was over.
     Leftover,
 }

@@ -13,6 +13,8 @@ pub struct Setup {
     pub drift_ppm: (i64, i64),
     /// What happens.
     pub scenario: Scenario,
+    /// Whether clients acquire the lock for runs of a job, one for each key.
+    pub runs: bool,
     /// The rule that is changed, to show that a check notices it.
     pub mutation: Option<Mutation>,
 }
@@ -97,6 +99,12 @@ pub enum Mutation {
     UnlimitedAcceptance,
     /// A notified grant lasts for the whole ttl of the request.
     FullAcceptance,
+    /// The store writes a completion whatever lease holds the lock.
+    CompletesUnheld,
+    /// The store is cut off between a release and its completion, now and then.
+    ReleasesFirst,
+    /// The store decides whether a run is complete when it is asked for, and not again when it is granted.
+    DecidesOnce,
 }
 
 impl Setup {
@@ -109,6 +117,7 @@ impl Setup {
         leases: Leases::Mixed,
         drift_ppm: (-10_000, 10_000),
         scenario: Scenario::Random(1_000),
+        runs: false,
         mutation: None,
     };
 
@@ -119,7 +128,14 @@ impl Setup {
         leases: Leases::Renewed,
         drift_ppm: (-9_000, 9_000),
         scenario: Scenario::Random(600),
+        runs: false,
         mutation: None,
+    };
+
+    /// The same clients run a job, and wait for its completion.
+    pub const RUNS: Self = Self {
+        runs: true,
+        ..Self::CONNECTIONS
     };
 
     /// Whether a rule is changed.
@@ -142,6 +158,9 @@ impl Mutation {
                 | Self::NotifiesDeadNext
                 | Self::UnlimitedAcceptance
                 | Self::FullAcceptance
+                | Self::CompletesUnheld
+                | Self::ReleasesFirst
+                | Self::DecidesOnce
         )
     }
 }

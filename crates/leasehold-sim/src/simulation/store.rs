@@ -28,7 +28,7 @@ impl Simulation {
         StoreTime::from_micros(STORE_START + self.time / 1_000)
     }
 
-    fn environment(&self) -> Environment {
+    pub(super) fn environment(&self) -> Environment {
         let now = self.store_now();
         Environment { now }
     }
@@ -112,6 +112,8 @@ impl Simulation {
         let environment = self.environment();
         let now = environment.now;
         let before = self.holder();
+        let request = op.clone();
+        self.mutate_run(&mut op);
         let open = self.machines.iter().filter(|machine| machine.store_open);
         let open: Vec<ClientId> = open.map(|machine| machine.id).collect();
         let reaches = |client| open.contains(&client);
@@ -144,6 +146,7 @@ impl Simulation {
             checked.map_err(|violation| Violation::Store(violation.promise))?;
         }
         self.count_outcome(&op, &outcome);
+        self.observe_release(&request, &outcome, before)?;
         self.note(|| format!("  {op:?} -> {outcome:?}, notices {notices:?}"));
         let request = machine.map(|machine| (machine, &op));
         self.observe_grant(before, &outcome, &notices, request);
@@ -161,6 +164,7 @@ impl Simulation {
             (_, Outcome::Refused { .. }) => Occurrence::Refused,
             (Op::Renew { count: None, .. }, Outcome::Kept) => Occurrence::Renewed,
             (_, Outcome::Lost(_)) => Occurrence::Lost,
+            (_, Outcome::Complete(_)) => Occurrence::FoundComplete,
             _ => return,
         });
     }

@@ -107,10 +107,32 @@ fn mixed_leases_in_the_queue_violate_no_promise() {
     run_all(0..SEEDS / 10, &mixed);
 }
 
+/// On datagrams, releases with completions are lost, doubled, and late.
+const RUN_DATAGRAMS: Setup = Setup {
+    runs: true,
+    ..Setup::DATAGRAMS
+};
+
+#[test]
+fn a_run_is_completed_once_and_every_waiter_is_told() {
+    let seeds = SEEDS / 5;
+    let mut total = run_all(0..seeds, &Setup::RUNS);
+    let often = [Occurrence::Completed, Occurrence::ToldComplete];
+    assert_frequent(&total, seeds, &often);
+    total.add(&run_all(0..seeds, &RUN_DATAGRAMS));
+    let seldom = [Occurrence::CompletedBefore, Occurrence::FoundComplete];
+    assert_frequent(&total, seeds, &seldom);
+}
+
 #[test]
 fn fresh_seeds_violate_no_promise() {
     let seed = seed::from_environment();
-    for setup in [Setup::DATAGRAMS, Setup::CONNECTIONS] {
+    for setup in [
+        Setup::DATAGRAMS,
+        Setup::CONNECTIONS,
+        Setup::RUNS,
+        RUN_DATAGRAMS,
+    ] {
         assert_eq!(run(seed, &setup, false), run(seed, &setup, false));
         run_all((0..50).map(|nth| seed.wrapping_add(nth)), &setup);
     }
@@ -207,4 +229,10 @@ mutations! {
         UnlimitedAcceptance, scenario(Scenario::SilentHead), 50 => Violation::NotServed,
     an_acceptance_for_the_whole_ttl_delays_the_next_waiter:
         FullAcceptance, scenario(Scenario::SilentHead), 45 => Violation::NotServed,
+    a_completion_without_the_lock_is_noticed:
+        CompletesUnheld, RUN_DATAGRAMS, 3 => Violation::Forgotten,
+    a_release_before_its_completion_is_noticed:
+        ReleasesFirst, Setup::RUNS, 50 => Violation::Forgotten,
+    a_condition_that_is_not_checked_again_is_noticed:
+        DecidesOnce, Setup::RUNS, 50 => Violation::Repeated,
 }

@@ -14,10 +14,10 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::record::Kind;
+use leasehold_core::record::{Kind, Unless};
 use leasehold_core::{
-    Acquire, ClientId, Grant, LeaseId, Mismatch, NewNote, Notice, Op, Outcome, Slot, StoreTime,
-    Ttl, Whom,
+    Acquire, Annotation, ClientId, Grant, LeaseId, Mismatch, NewNote, Notice, Op, Outcome, Slot,
+    StoreTime, Ttl, Whom,
 };
 
 use self::hold::{Hold, Holds};
@@ -103,8 +103,11 @@ impl StoreChecker {
                 Promise::Wake.check(notices.is_empty())?;
                 return self.check_kind(reply, now);
             }
-            // It first lets the waiters before it hold a free lock.
+            // It first lets the waiters before it hold a free lock, and those behind it if it leaves the queue.
             Op::Acquire(request) => {
+                if let Outcome::Complete(_) = reply {
+                    self.queue.leave(request.lease);
+                }
                 self.handle_notices(notices, None, now, reaches)?;
                 self.handle_acquire_reply(request, reply, now, reaches)?;
             }
@@ -118,6 +121,11 @@ impl StoreChecker {
                 let rest = op.ttl().filter(|_| begins);
                 let next = rest.and_then(|rest| self.next_notice(rest, reaches));
                 self.handle_notices(notices, next, now, reaches)?;
+                if let (Op::WriteNote { note, .. }, Outcome::Stored) = (op, reply)
+                    && note.slot != Slot::Value
+                {
+                    self.queue.pass_over(|lease| !reaches(lease.client));
+                }
             }
         }
         self.check_waiters(now, reaches)
@@ -132,7 +140,7 @@ impl StoreChecker {
     ) -> Result<(), Promise> {
         let holds = self.holds(now);
         let (lease, ttl, tokens) = (request.lease, request.ttl, request.tokens.get().into());
-        match *reply {
+        match reply {
             Outcome::Granted { first, .. } => {
                 let first = first.get();
                 Promise::Exclusion.check(holds.certain.is_none_or(|hold| hold.is_of(lease)))?;
@@ -155,11 +163,22 @@ impl StoreChecker {
                 time_left,
                 queue_position,
             } => {
-                self.check_refusal(lease, time_left, now)?;
+                self.check_refusal(lease, *time_left, now)?;
                 // A lease in its minimum hold does not wait for its own end.
                 let waits = request.wait && self.hold.is_none_or(|hold| hold.lease != lease);
-                let expected = waits.then(|| self.queue.join(Waiter { lease, ttl, tokens }, now));
+                let waiter = Waiter {
+                    lease,
+                    ttl,
+                    tokens,
+                    run: request.unless.as_ref().map(Unless::slot),
+                };
+                let expected = waits.then(|| self.queue.join(waiter, now));
                 Promise::Order.check(queue_position.map(u64::from) == expected)
+            }
+            Outcome::Complete(note) => {
+                let is_held = holds.certain.is_some_and(|hold| hold.is_of(lease));
+                let slot = request.unless.as_ref().map(Unless::slot);
+                Promise::Run.check(!is_held && self.is_written(slot, note))
             }
             Outcome::Exhausted => {
                 // A request does not overtake a waiter for whom there are no tokens.
@@ -298,14 +317,28 @@ impl StoreChecker {
         reaches: &impl Fn(ClientId) -> bool,
     ) -> Result<(), Promise> {
         for notice in notices {
-            if let Notice::Granted(grant) = notice {
-                self.handle_grant(grant, now, reaches)?;
-                expected = self.next_notice(grant.ttl, reaches);
-            } else {
-                Promise::Wake.check(expected.take().as_ref() == Some(notice))?;
+            match notice {
+                Notice::Granted(grant) => {
+                    self.handle_grant(grant, now, reaches)?;
+                    expected = self.next_notice(grant.ttl, reaches);
+                }
+                Notice::Complete { lease, note } => {
+                    let waiter = self.queue.find(*lease).ok_or(Promise::Run)?;
+                    Promise::Run.check(self.is_written(waiter.run, note))?;
+                    self.serve(*lease, reaches)?;
+                    if let Some(Notice::Next { ttl, .. }) = expected {
+                        expected = self.next_notice(ttl, reaches);
+                    }
+                }
+                notice => Promise::Wake.check(expected.take().as_ref() == Some(notice))?,
             }
         }
         Promise::Wake.check(expected.is_none())
+    }
+
+    /// Whether the lease of a note has written one in a slot.
+    fn is_written(&self, slot: Option<Slot>, note: &Annotation) -> bool {
+        slot.is_some_and(|slot| self.written.contains(&(note.lease, slot)))
     }
 
     /// The notice to the first living waiter that the lock may be free after `ttl`.

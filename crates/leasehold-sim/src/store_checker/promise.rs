@@ -23,6 +23,8 @@ pub enum Promise {
     Wake,
     /// A notified grant lasts for the acceptance ttl.
     Acceptance,
+    /// A run is complete only by a note of a holder, and a living waiter for it is told so.
+    Run,
     /// A name is not used as a lock and as a latch at the same time.
     Kind,
 }

@@ -1,16 +1,18 @@
 //! The queue, as the replies state it.
 
-use leasehold_core::{LeaseId, Ttl};
+use leasehold_core::{LeaseId, Slot, Ttl};
 
 /// How much longer than two ttls the queue is kept after a request, in microseconds.
 const EXTRA: u64 = 1_000_000;
 
 /// A lease that was refused and waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Waiter {
     pub(super) lease: LeaseId,
     pub(super) ttl: Ttl,
     pub(super) tokens: u64,
+    /// The slot of the run that it waits for.
+    pub(super) run: Option<Slot>,
 }
 
 /// The waiters, in the order of their first requests.
@@ -65,7 +67,7 @@ impl Queue {
 
     pub(super) fn find(&self, lease: LeaseId) -> Option<Waiter> {
         let mut waiters = self.waiters.iter();
-        waiters.find(|waiter| waiter.lease == lease).copied()
+        waiters.find(|waiter| waiter.lease == lease).cloned()
     }
 
     pub(super) fn waiters(&self) -> &[Waiter] {

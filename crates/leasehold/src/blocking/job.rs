@@ -178,19 +178,14 @@ impl Job {
         lock: JobLock,
         work: impl FnOnce(&Guard) -> Result<T, E>,
     ) -> Result<Result<JobOutcome<T>, E>> {
-        let (guard, mut run) = match lock {
+        let (guard, run) = match lock {
             JobLock::Granted(guard) => guard.into_parts(),
             JobLock::Completed(run) => return Ok(Ok(JobOutcome::Completed(run))),
         };
         let guard = Guard::new(self.threads.clone(), guard);
         let outcome = work(&guard);
-        if outcome.is_ok() {
-            self.threads.wait(run.complete(&guard.guard))?;
-        }
         let Guard { guard, threads } = guard;
-        if let Err(error) = threads.wait(run.release(guard)) {
-            tracing::debug!(%error, "the lock of a job could not be released after the work");
-        }
+        threads.wait(run.end(guard, outcome.is_ok()))?;
         Ok(outcome.map(JobOutcome::Ran))
     }
 

@@ -283,7 +283,11 @@ impl ClientBuilder {
         Ok(Client {
             driver,
             space,
-            options: AcquireOptions { lease, durability },
+            options: AcquireOptions {
+                lease,
+                durability,
+                run: None,
+            },
         })
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold_core::acquisition::GrantedLease;
 use leasehold_core::{
-    Action, Cause, Chain, DueTime, Handoff, HoldId, Instant, Lease, LeaseId, MinHold, Op, Outcome,
-    Scheduled, State, StateKind, Term, Token, Ttl,
+    Action, Cause, Chain, DueTime, Handoff, HoldId, Instant, Lease, LeaseId, MinHold, NewNote, Op,
+    Outcome, Scheduled, State, StateKind, Term, Token, Ttl,
 };
 use tokio::sync::Notify;
 
@@ -363,11 +363,21 @@ impl ActiveLease {
         })
     }
 
-    /// The release after which `count` holds remain.
-    pub(super) fn release(&self, inner: &Inner, count: u32, now: Instant) -> Release {
+    /// The release after which `count` holds remain. The last one takes a note along.
+    pub(super) fn release(
+        &self,
+        inner: &Inner,
+        count: u32,
+        note: Option<&NewNote>,
+        now: Instant,
+    ) -> Release {
         let (lease, ttl) = (self.id, inner.lease.ttl(now));
         let op = match NonZeroU32::new(count) {
-            None => Op::release(lease),
+            None => Op::Release {
+                lease,
+                rest: None,
+                note: note.cloned(),
+            },
             count => Op::Renew { lease, ttl, count },
         };
         Release::new(self.request(op), inner.min_hold.as_deref().copied())

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use leasehold_core::LeaseOptions;
+use leasehold_core::acquisition::RunRequest;
 
 use super::clock::Clock;
 use super::primitives::Runtime;
@@ -25,12 +26,14 @@ pub(crate) struct Context {
     stripes: u64,
 }
 
-/// How a lease is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a lease is for, and how it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcquireOptions {
     pub(crate) lease: LeaseOptions,
     /// The replicas that must acknowledge the grant and each renewal.
     pub(crate) durability: Durability,
+    /// The run of a job, which may be complete.
+    pub(crate) run: Option<Arc<RunRequest>>,
 }
 
 /// Which queue of operations a request joins. An operation delays only those on the same route.

@@ -30,8 +30,11 @@ pub(crate) fn dispatch(driver: &Arc<Driver>, event: Event) {
                 driver.renewer.revisit(&held);
             }
         }
-        // No request of this client has a condition.
-        Event::Notice(_, Notice::Complete { .. }) => {}
+        Event::Notice(key, Notice::Complete { lease, note }) => {
+            if let Some(HeadState::Acquiring(acquisition)) = driver.queues.head_state(&key) {
+                acquisition.handle_notice(AcquireNotice::Complete(lease, note), now);
+            }
+        }
         Event::Changed(key) => match driver.queues.head_state(&key) {
             Some(HeadState::Holding(held)) => {
                 if let Some(held) = held.upgrade() {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{
-    Cause, HoldId, Instant, LateRelease, Lease, MinHold, Op, Outcome, State, StateKind, Term, Token,
+    Cause, HoldId, Instant, LateRelease, Lease, MinHold, NewNote, Op, Outcome, State, StateKind,
+    Term, Token,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -83,7 +84,7 @@ impl Hold {
         driver: &Arc<Driver>,
         (lease, handoffs): (&Arc<ActiveLease>, u32),
         slot: &Arc<ReentrySlot>,
-        options: AcquireOptions,
+        options: &AcquireOptions,
     ) -> Result<Option<Self>> {
         let sent = driver.context.clock.now();
         let term = options.lease.term(sent);
@@ -206,7 +207,9 @@ impl Hold {
             return Err(self.lost(Cause::OtherProcess));
         }
         let expires = self.expires();
-        let (before, release) = self.leave(false);
+        let Some((before, release)) = self.leave(None, false) else {
+            return Ok(());
+        };
         let Some(PostedRelease { release, reply }) = release else {
             return match before {
                 State::Lost(cause) => Err(self.lost(cause)),
@@ -284,18 +287,27 @@ impl Hold {
 
     /// Counts this hold out. The lease is not renewed for it any more.
     ///
-    /// Returns its last state and the release. `None`: the lease was handed off, or released by the shutdown of its client. A release that leaves other holds is posted under the lock of
-    /// the lease: its counts reach the store in their order. A release that lets another task of this process
-    /// contend travels with the request of that task.
-    fn leave(&mut self, post: bool) -> (State, Option<PostedRelease>) {
-        self.released = true;
+    /// Returns its last state and the release. `None` for the latter: the lease was handed off, or released by the
+    /// shutdown of its client. `None` for both: there are other holds, and a note travels only with the release that ends
+    /// the lease. A release that leaves other holds is posted under the lock of the lease: its counts reach the store in
+    /// their order. A release that lets another task of this process contend travels with the request of that task.
+    pub(super) fn leave(
+        &mut self,
+        note: Option<&NewNote>,
+        post: bool,
+    ) -> Option<(State, Option<PostedRelease>)> {
         let (driver, lease) = (&self.driver, &self.lease);
         let now = driver.context.clock.now();
         let held_for = now.since(self.begun);
         report(|| metrics::histogram!("leasehold_hold_seconds").record(held_for));
         let mut inner = lease.lock();
+        if note.is_some() && inner.lease.holds().count() > 1 {
+            return None;
+        }
+        self.released = true;
         let (hold_state, lease_state) =
             (inner.lease.hold_state(self.id, now), inner.lease.state(now));
+        let note = note.filter(|_| !hold_state.is_lost());
         let healthy =
             lease_state.is_held() && inner.lease.holds().term(self.id) == Some(Term::Renewed);
         if lease_state.is_lost() {
@@ -305,18 +317,18 @@ impl Hold {
         inner.lease.leave(self.id, now);
         let count = inner.lease.holds().count();
         if inner.lease.state(now) == State::Lost(Cause::Released) {
-            return (hold_state, None);
+            return Some((hold_state, None));
         }
-        let suits = healthy && self.handoff && !inner.has_min_hold(now);
+        let suits = healthy && self.handoff && note.is_none() && !inner.has_min_hold(now);
         if count == 0 && suits && hand_off(driver, lease, &mut inner, now) {
-            return (hold_state, None);
+            return Some((hold_state, None));
         }
-        let release = lease.release(&inner, count, now);
+        let release = lease.release(&inner, count, note, now);
         if count > 0 {
             let reply = Some(driver.batcher.post(release.request(now)));
             drop(inner);
             driver.renewer.revisit(lease);
-            return (hold_state, Some(PostedRelease { release, reply }));
+            return Some((hold_state, Some(PostedRelease { release, reply })));
         }
         let head = inner.head.take();
         drop(inner);
@@ -328,11 +340,11 @@ impl Hold {
         let request = || release.request(now);
         let followed = head.and_then(|head| head.follow(driver, &lease.key, request));
         let reply = followed.or_else(|| post.then(|| driver.batcher.post(request())));
-        (hold_state, Some(PostedRelease { release, reply }))
+        Some((hold_state, Some(PostedRelease { release, reply })))
     }
 
     /// When the lease has expired in the store at the latest.
-    fn expires(&self) -> Instant {
+    pub(super) fn expires(&self) -> Instant {
         let now = self.driver.context.clock.now();
         now.after(self.lease.lock().lease.ttl(now).as_duration())
     }
@@ -343,11 +355,16 @@ impl Hold {
         self.finish_release(release, reply, expires);
     }
 
-    fn finish_release(&self, release: Release, reply: oneshot::Receiver<Reply>, expires: Instant) {
+    pub(super) fn finish_release(&self, release: Release, reply: oneshot::Receiver<Reply>, expires: Instant) {
+        let late = self.late_release(&release);
+        release::finish(&self.driver, release, reply, expires, late);
+    }
+
+    /// The second release behind a release, if one is needed.
+    pub(super) fn late_release(&self, release: &Release) -> Option<LateRelease> {
         // As long as there are other holds, the lease must not be released.
         let late = self.lease.late_release().filter(|_| release.is_last());
-        let late = late.map(|at| LateRelease { at, single: false });
-        release::finish(&self.driver, release, reply, expires, late);
+        late.map(|at| LateRelease { at, single: false })
     }
 
     /// Releases the lease id once more later, if an earlier request of it can still be applied.
@@ -363,9 +380,9 @@ impl Hold {
 }
 
 /// A release, and the reply to it if it was posted.
-struct PostedRelease {
-    release: Release,
-    reply: Option<oneshot::Receiver<Reply>>,
+pub(super) struct PostedRelease {
+    pub(super) release: Release,
+    pub(super) reply: Option<oneshot::Receiver<Reply>>,
 }
 
 impl fmt::Debug for Hold {
@@ -381,7 +398,7 @@ impl Drop for Hold {
         }
         if self.driver.context.process.is_current() {
             let expires = self.expires();
-            if let (_, Some(posted)) = self.leave(true)
+            if let Some((_, Some(posted))) = self.leave(None, true)
                 && let Some(reply) = posted.reply
             {
                 self.finish_release(posted.release, reply, expires);
@@ -401,7 +418,7 @@ impl Drop for Hold {
 /// Hands a lease whose last hold was just left to the next task in the queue, without a round trip and with
 /// a larger token. `false`: it is to be released.
 ///
-/// The next task must want it renewed alike, and [`leasehold_core::Handoff`] limits how often: then other
+/// The next task must want it renewed alike and for no run, and [`leasehold_core::Handoff`] limits how often: then other
 /// processes have their turn. During a minimum hold, a lease is not handed off at all.
 fn hand_off(
     driver: &Arc<Driver>,
@@ -420,8 +437,9 @@ fn hand_off(
     };
     let durability = lease.durability();
     let suits = |state: &Lease, options: &AcquireOptions| {
-        let renewed = options.lease.fixed.is_none();
-        renewed && options.durability == durability && state.suits(options.lease.policy)
+        // Only the store knows whether a run is complete.
+        let suits = options.lease.fixed.is_none() && options.run.is_none();
+        suits && options.durability == durability && state.suits(options.lease.policy)
     };
     while let Some(next) = head.next_if(|options| suits(state, options)) {
         let id = state.hand_on(next.info.lease.policy, now);
@@ -436,7 +454,7 @@ fn hand_off(
                 hold.released = true;
                 state.leave(id, now);
             }
-            Err(Turn::Head(_) | Turn::Contend(_)) => {}
+            Err(Turn::Head(_) | Turn::Contend(_) | Turn::Ask) => {}
         }
     }
     false

@@ -11,6 +11,7 @@ pub(crate) mod acquire;
 mod active_lease;
 pub(crate) mod batcher;
 pub mod clock;
+mod complete;
 pub(crate) mod context;
 mod events;
 mod flush;
@@ -33,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use leasehold_core::contention::Backoff;
-use leasehold_core::{ClientId, Handoff, Instant, LeaseId};
+use leasehold_core::{ClientId, Handoff, Instant, LeaseId, Slot};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -113,6 +114,8 @@ pub(crate) enum Turn {
     Contend(Box<Contender>),
     /// It holds the lock: the lease was handed off.
     Hold(Hold),
+    /// It has left the queue. It asks the store whether its run is complete.
+    Ask,
 }
 
 impl HeadState {
@@ -196,6 +199,18 @@ impl Driver {
         let closing = self.closing.notified();
         if !self.closed.load(Ordering::SeqCst) {
             closing.await;
+        }
+    }
+
+    /// A run of this slot was completed. The tasks that wait for one ask the store, together.
+    pub(crate) fn notify_completed(&self, key: &Key, slot: &Slot) {
+        let waits = |options: &AcquireOptions| {
+            let run = options.run.as_ref();
+            run.is_some_and(|run| run.unless.slot() == *slot)
+        };
+        for waiter in self.queues.remove_if(key, waits) {
+            // A task that was cancelled meanwhile needs no turn.
+            drop(waiter.wake(Turn::Ask));
         }
     }
 

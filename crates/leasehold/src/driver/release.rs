@@ -4,7 +4,7 @@
 //! The protocol is [`leasehold_core::release`]. Here is its host: a task for each release that waits for the
 //! reply, and one task for all that are to be sent again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use leasehold_core::release::{ReleaseProgress, ReleaseReply};
@@ -33,6 +33,8 @@ pub(crate) struct Releases {
 #[derive(Debug, Default)]
 struct ReleasesState {
     pending: PendingReleases<Release, Route>,
+    /// The callers that wait until their release is confirmed or given up, by its number.
+    callers: HashMap<u64, oneshot::Sender<Reply>>,
     /// Whether there is a task that sends releases again.
     repeating: bool,
 }
@@ -62,6 +64,14 @@ impl Release {
     /// Whether it leaves no hold.
     pub(crate) fn is_last(&self) -> bool {
         matches!(self.plain.op, Op::Release { .. })
+    }
+
+    /// Removes its note. Returns whether it had one.
+    fn remove_note(&mut self) -> bool {
+        match &mut self.plain.op {
+            Op::Release { note, .. } => note.take().is_some(),
+            _ => false,
+        }
     }
 
     /// The request to send at `now`. The last release keeps the lock taken for the rest of the minimum hold.
@@ -142,6 +152,21 @@ pub(crate) fn finish(
     await_replies(driver, [(number, reply)]);
 }
 
+/// The same for a caller that waits for the last reply, or for the failure of its note. Without the caller, it goes on.
+pub(crate) async fn confirmed(
+    driver: &Arc<Driver>,
+    release: Release,
+    reply: oneshot::Receiver<Reply>,
+    expires: Instant,
+    late: Option<LateRelease>,
+) -> Reply {
+    let number = driver.releases.begin(release, expires, late);
+    let (caller, last) = oneshot::channel();
+    lock(&driver.releases.state).callers.insert(number, caller);
+    await_replies(driver, [(number, reply)]);
+    batcher::reply_to(last).await
+}
+
 /// Waits for the replies to releases in one task.
 ///
 /// If the runtime ends before, the releases stay unconfirmed, and the end of the driver flushes them.
@@ -163,28 +188,40 @@ fn handle_reply(driver: &Arc<Driver>, number: u64, reply: Reply) {
     let mut given_up = None;
     let mut state = lock(&driver.releases.state);
     let before = state.pending.next_timeout();
-    let reply = match reply {
-        Reply::Applied { outcome, .. } => ReleaseReply::Applied {
+    let mut is_decided = true;
+    let release_reply = match reply.outcome() {
+        Ok(outcome) => ReleaseReply::Applied {
             held: matches!(outcome, Outcome::Released | Outcome::Kept),
         },
-        Reply::Rejected(error) | Reply::Unknown(error) => {
+        Err(error) => {
             let Some(release) = state.pending.release_mut(number) else {
                 return;
             };
             let route = driver.context.route(&release.plain);
             release.error = Some(error.clone());
-            given_up = Some(error);
+            // The lock must not stay taken for a note that the store does not take.
+            is_decided = !error.is_transient() && release.remove_note();
+            given_up = Some(error.clone());
             ReleaseReply::Failed(route)
         }
     };
     let progress = state
         .pending
-        .handle_reply(number, reply, now, fastrand::f64());
+        .handle_reply(number, release_reply, now, fastrand::f64());
+    is_decided |= progress != ReleaseProgress::Repeated;
+    let caller = match is_decided {
+        true => state.callers.remove(&number),
+        false => None,
+    };
     let idle = state.pending.unconfirmed().len() == 0;
     let next = state.pending.next_timeout();
     let starts = next.is_some() && !state.repeating;
     state.repeating |= starts;
     drop(state);
+    if let Some(caller) = caller {
+        // It may have been dropped.
+        let _ = caller.send(reply);
+    }
     if starts {
         let (repeating, earlier) = (Arc::clone(driver), Arc::clone(&driver.releases.earlier));
         driver.context.runtime.spawn(repeat(repeating, earlier));
@@ -238,7 +275,11 @@ fn send_due(driver: &Arc<Driver>) {
     // A route without a reply delays only its own releases.
     let mut posted: BTreeMap<Route, Vec<_>> = BTreeMap::new();
     for (number, release) in due {
-        let request = release.request(now);
+        let mut request = release.request(now);
+        if let (None, Op::Release { note, .. }) = (number, &mut request.op) {
+            // A late release ends a grant that nobody has, and completes nothing.
+            *note = None;
+        }
         let route = driver.context.route(&request);
         // After the last hold, no other request of the lease is in flight.
         let reply = match release.is_last() {

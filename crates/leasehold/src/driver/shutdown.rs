@@ -38,7 +38,7 @@ fn release_batch(driver: &Arc<Driver>, leases: &[Arc<ActiveLease>], now: Instant
         driver.renewer.remove(lease);
         let (release, ttl) = {
             let inner = lease.lock();
-            (lease.release(&inner, 0, now), inner.lease.ttl(now))
+            (lease.release(&inner, 0, None, now), inner.lease.ttl(now))
         };
         let reply = driver.batcher.post(release.request(now));
         let late = lease.late_release();

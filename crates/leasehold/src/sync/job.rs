@@ -3,25 +3,26 @@
 mod builder;
 mod run;
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use leasehold_core::acquisition::RunRequest;
 use leasehold_core::job::{self, KEEP_MAX, KEEP_MIN};
+use leasehold_core::record::{self, Unless};
 use leasehold_core::{
-    Annotation, Completion, Due, JobSchedule, Op, Outcome, Removal, Slot, Slots, StoreTime, Ttl,
+    Annotation, Completion, Due, JobSchedule, Op, Outcome, Removal, Slot, StoreTime, Ttl,
 };
 
 pub use self::builder::JobBuilder;
 pub(crate) use self::run::Run;
-use self::run::{Begun, RETRY_INTERVAL};
 pub use self::run::{JobGuard, JobLock, JobOutcome};
 use super::mutex::Mutex;
 #[cfg(feature = "blocking")]
 use crate::Owner;
 use crate::completion_info::CompletionInfo;
-use crate::driver::acquire::Wait;
+use crate::driver::acquire::{Acquired, Wait};
 use crate::driver::metrics::report_job_success;
-use crate::driver::observer::Observer;
-use crate::store::{Parts, View};
+use crate::store::{Parts, unexpected};
 use crate::{Error, ErrorKind, Guard, Result, config};
 
 /// Work that is not done again once a run of it is complete: once in each period, or once for a key.
@@ -55,9 +56,8 @@ use crate::{Error, ErrorKind, Guard, Result, config};
 #[derive(Clone, Debug)]
 pub struct Job {
     mutex: Mutex,
-    kind: Slot,
-    /// `None`: it runs once for a key.
-    schedule: Option<JobSchedule>,
+    /// The completion that makes a run needless, asked for now.
+    unless: Unless,
     keep: Duration,
     retry_after: Option<Ttl>,
 }
@@ -83,16 +83,16 @@ impl Job {
     ///
     /// [`ErrorKind::InvalidConfig`] for a time before 1970, and for a job that runs once for a key.
     pub fn anchor(&self, anchor: SystemTime) -> Result<Self> {
-        let Some(schedule) = self.schedule else {
+        let Unless::Period { schedule, asked } = self.unless else {
             return Err(self.invalid("a job that runs once for a key has no anchor"));
         };
         let Ok(since) = anchor.duration_since(UNIX_EPOCH) else {
             return Err(self.invalid("the anchor of a job must not be before 1970"));
         };
         let anchor = Some(StoreTime::default().after_span(since));
-        let schedule = Some(JobSchedule { anchor, ..schedule });
+        let schedule = JobSchedule { anchor, ..schedule };
         Ok(Self {
-            schedule,
+            unless: Unless::Period { schedule, asked },
             ..self.clone()
         })
     }
@@ -253,8 +253,12 @@ impl Job {
     ///
     /// Changes nothing.
     pub async fn last_run(&self) -> Result<Option<CompletionInfo>> {
-        let view = self.read(Duration::ZERO).await?;
-        self.last(&view)
+        let Mutex { driver, key, .. } = &self.mutex;
+        let parts = Parts::Annotation(self.unless.slot());
+        let view = driver.context.store.view(key, parts).await;
+        let view = view.map_err(|error| self.name_error(error))?;
+        let last = view.annotation().map(|note| self.parse(note));
+        Ok(last.transpose()?.map(|(info, _)| info))
     }
 
     /// Removes the record of the last run, so that the job is run again. Returns whether there was one.
@@ -267,11 +271,7 @@ impl Job {
     ///
     /// Dropped, it may or may not have removed the record.
     pub async fn reset(&self) -> Result<bool> {
-        let Mutex { driver, key, .. } = &self.mutex;
-        let removal = Op::Remove(Removal::Note(self.kind.clone()));
-        let removed = driver.context.store.request(key, removal).await;
-        let removed = removed.map_err(|error| self.name_error(error))?;
-        Ok(removed == Outcome::Removed(true))
+        reset(&self.mutex, self.unless.slot()).await
     }
 
     /// The same job for an owner.
@@ -284,129 +284,55 @@ impl Job {
     }
 
     async fn acquire(&self, wait: Wait) -> Result<Option<JobLock>> {
-        let Mutex { driver, key, .. } = &self.mutex;
-        driver.check_open(key)?;
-        let timeout = match wait {
-            Wait::No => Duration::ZERO,
-            Wait::Until(end) => self.ttl().min(driver.context.clock.now().until(end)),
-            Wait::Forever => self.ttl(),
-        };
-        let mut requested_at = None;
-        loop {
-            let first = self.read(timeout).await?;
-            let requested_at = *requested_at.get_or_insert(first.now.unwrap_or_default());
-            if let Progress::Completed(run) = self.progress(&first, requested_at)? {
-                return Ok(Some(JobLock::Completed(run)));
+        let since = self.mutex.driver.context.clock.now();
+        let unless = self.unless.clone();
+        let run = Arc::new(RunRequest { unless, since });
+        Ok(match self.mutex.acquire_for(Some(run), wait).await? {
+            Acquired::Held(hold, run) => {
+                let guard = Guard::new(hold);
+                // Without a run, there is no minimum hold.
+                let run = self.begin(run).inspect_err(|_| guard.waive_min_hold())?;
+                Some(JobLock::Granted(JobGuard::new(guard, run)))
             }
-            // The minimum hold is that of a run. A job that turns out to be complete has none.
-            let acquired = match wait {
-                Wait::No => self.mutex.acquire_without_min_hold(wait).await?,
-                _ => tokio::select! {
-                    biased;
-                    acquired = self.mutex.acquire_without_min_hold(wait) => acquired?,
-                    completed = self.completed(requested_at) => {
-                        return Ok(Some(JobLock::Completed(completed?)));
-                    }
-                },
-            };
-            let Some(guard) = acquired else {
-                return Ok(None);
-            };
-            match guard.run(self.begin(requested_at)).await {
-                // Nothing was done under it.
-                Err(_) if !matches!(wait, Wait::No) => {}
-                begun => {
-                    let begun = begun??;
-                    if matches!(begun, Begun::Run(_)) {
-                        self.mutex.begin_min_hold(&guard);
-                    }
-                    return Ok(Some(begun.with(guard).await));
-                }
+            Acquired::Complete(note) => {
+                let (info, _) = self.parse(&note)?;
+                report_job_success(&info);
+                Some(JobLock::Completed(info))
             }
-        }
+            Acquired::Refused => None,
+        })
     }
 
-    /// Reads the completion under the lock: nobody else can store one now.
-    async fn begin(&self, requested_at: StoreTime) -> Result<Begun> {
-        let view = self.read(self.ttl()).await?;
-        let slots = match self.progress(&view, requested_at)? {
-            Progress::Due(slots) => slots,
-            Progress::Completed(run) => return Ok(Begun::Completed(run)),
+    /// Begins the run for which the lock was granted. Nobody else can complete it now.
+    fn begin(&self, run: Option<(record::Run, StoreTime)>) -> Result<Run> {
+        let invalid = || self.name_error(unexpected("a grant for no run"));
+        let (run, started_at) = run.ok_or_else(invalid)?;
+        let last = run.last.map(|note| self.parse(&note)).transpose()?;
+        let stored = last.as_ref().map(|(_, run)| run);
+        let slots = match &self.unless {
+            Unless::Key { .. } => None,
+            Unless::Period { schedule, .. } => {
+                match job::due(stored, *schedule, run.requested_at, started_at) {
+                    Due::Run(slots) => Some(slots),
+                    Due::Completed => return Err(invalid()),
+                }
+            }
         };
-        Ok(Begun::Run(Run {
+        Ok(Run {
             job: self.clone(),
-            last: self.last(&view)?.map(Box::new),
+            last: last.map(|(info, _)| Box::new(info)),
             slots,
-            requested_at,
-            started_at: view.now.unwrap_or_default(),
+            requested_at: run.requested_at,
+            started_at,
             begun: self.mutex.driver.context.clock.now(),
             completed: false,
-        }))
+        })
     }
 
-    fn ttl(&self) -> Duration {
-        self.mutex.options.lease.policy.ttl.as_duration()
-    }
-
-    /// Waits until a run for this request is complete.
-    async fn completed(&self, requested_at: StoreTime) -> Result<CompletionInfo> {
-        let Mutex { driver, key, .. } = &self.mutex;
-        let mut observer =
-            Observer::new(driver.clone(), key.clone(), Parts::State(self.kind.clone()));
-        loop {
-            let view = observer.next().await?;
-            if let Progress::Completed(run) = self.progress(&view, requested_at)? {
-                return Ok(run);
-            }
-        }
-    }
-
-    /// Reads the completion. A store that does not reply is tried again for so long.
-    async fn read(&self, timeout: Duration) -> Result<View> {
-        let Mutex { driver, key, .. } = &self.mutex;
-        let clock = &driver.context.clock;
-        let end = clock.now().after(timeout);
-        loop {
-            let parts = Parts::State(self.kind.clone());
-            match driver.context.store.view(key, parts).await {
-                Ok(view) => return Ok(view),
-                Err(error) if error.is_transient() && clock.now() < end => {
-                    clock.sleep_until(clock.now().after(RETRY_INTERVAL)).await;
-                }
-                Err(error) => return Err(self.name_error(error)),
-            }
-        }
-    }
-
-    fn progress(&self, view: &View, requested_at: StoreTime) -> Result<Progress> {
-        let stored = self.stored(view)?;
-        if let Some(schedule) = self.schedule {
-            let run = stored.as_ref().map(|(_, run)| run);
-            let due = job::due(run, schedule, requested_at, view.now.unwrap_or_default());
-            if let Due::Run(slots) = due {
-                return Ok(Progress::Due(Some(slots)));
-            }
-        }
-        let Some((annotation, run)) = stored else {
-            return Ok(Progress::Due(None));
-        };
-        let run = self.info(annotation, &run);
-        report_job_success(&run);
-        Ok(Progress::Completed(run))
-    }
-
-    fn last(&self, view: &View) -> Result<Option<CompletionInfo>> {
-        let stored = self.stored(view)?;
-        Ok(stored.map(|(annotation, run)| self.info(annotation, &run)))
-    }
-
-    /// The completion that a store has.
-    fn stored<'a>(&self, view: &'a View) -> Result<Option<(&'a Annotation, Completion)>> {
-        let Some(annotation) = view.annotation() else {
-            return Ok(None);
-        };
-        match Completion::parse(&annotation.text) {
-            Ok(run) => Ok(Some((annotation, run))),
+    /// Reads a completion.
+    fn parse(&self, note: &Annotation) -> Result<(CompletionInfo, Completion)> {
+        match Completion::parse(&note.text) {
+            Ok(run) => Ok((self.info(note, &run), run)),
             Err(error) => {
                 let message = format!(
                     "the record of its last run cannot be read: {error}; it is of a newer version or was damaged, \
@@ -419,7 +345,8 @@ impl Job {
     }
 
     fn info(&self, annotation: &Annotation, run: &Completion) -> CompletionInfo {
-        CompletionInfo::new(&self.mutex.key.name, &self.kind, annotation, run)
+        let slot = self.unless.slot();
+        CompletionInfo::new(&self.mutex.key.name, &slot, annotation, run)
     }
 
     fn invalid(&self, message: impl Into<String>) -> Error {
@@ -431,13 +358,11 @@ impl Job {
     }
 }
 
-/// Whether a job is to be run, as one view shows.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one for each reading, and it is read at once"
-)]
-enum Progress {
-    /// It is, in these slots. `None`: for a key.
-    Due(Option<Slots>),
-    Completed(CompletionInfo),
+/// Removes the record of the last run in a slot.
+async fn reset(mutex: &Mutex, slot: Slot) -> Result<bool> {
+    let store = &mutex.driver.context.store;
+    let removal = Op::Remove(Removal::Note(slot));
+    let removed = store.request(&mutex.key, removal).await;
+    let removed = removed.map_err(|error| mutex.name_error(error))?;
+    Ok(removed == Outcome::Removed(true))
 }

@@ -5,10 +5,11 @@ mod settings;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::acquisition::RunRequest;
 use leasehold_core::{Instant, Op, Outcome, OwnerId, Whom};
 
 use super::lock_events::LockEvents;
-use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
+use crate::driver::acquire::{self, AcquireRequest, Acquired, Wait, reenter};
 use crate::driver::context::AcquireOptions;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
@@ -368,28 +369,27 @@ impl Mutex {
     }
 
     pub(super) async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
-        let guard = self.acquire_without_min_hold(wait).await?;
-        // Not earlier: a lease that no caller gets is released at once.
-        if let Some(guard) = &guard {
-            self.begin_min_hold(guard);
-        }
-        Ok(guard)
-    }
-
-    /// From now on the release of the lease has the minimum hold of this lock.
-    pub(super) fn begin_min_hold(&self, guard: &Guard) {
-        if !self.min_hold.is_zero() {
-            guard.require_min_hold(self.min_hold);
+        match self.acquire_for(None, wait).await? {
+            Acquired::Held(hold, _) => Ok(Some(Guard::new(hold))),
+            Acquired::Complete(_) | Acquired::Refused => Ok(None),
         }
     }
 
-    pub(super) async fn acquire_without_min_hold(&self, wait: Wait) -> Result<Option<Guard>> {
+    /// Acquires the lock for a run of a job, unless that is complete.
+    pub(super) async fn acquire_for(
+        &self,
+        run: Option<Arc<RunRequest>>,
+        wait: Wait,
+    ) -> Result<Acquired> {
         let _waiter = (!matches!(wait, Wait::No)).then(WaiterMetric::begin);
         let begun = self.driver.context.clock.now();
         let acquired = async {
             let request = AcquireRequest {
                 key: self.key.clone(),
-                options: self.options,
+                options: AcquireOptions {
+                    run,
+                    ..self.options.clone()
+                },
                 wait,
             };
             let owner = match self.owner {
@@ -397,29 +397,34 @@ impl Mutex {
                 LockOwner::Named(owner) => Some(owner),
                 LockOwner::Nobody => None,
             };
-            let hold = match owner {
+            let acquired = match owner {
                 Some(owner) => reenter::acquire(&self.driver, owner, &request).await?,
                 None => acquire::acquire(&self.driver, &request).await?,
             };
             #[cfg(feature = "watchdog")]
-            if let Some(hold) = &hold {
+            if let Acquired::Held(hold, _) = &acquired {
                 let timeout = self.options.lease.policy.interval;
                 let watched = self.driver.watchdog.watched(&hold.lease, timeout).await;
                 watched.map_err(|error| self.driver.context.name_error(error, &self.key))?;
             }
-            Ok(hold)
+            Ok(acquired)
         };
         let acquired: Result<_> = acquired.await;
         match (&acquired, wait) {
-            (Ok(Some(_)), _) => {
+            (Ok(Acquired::Held(hold, _)), _) => {
                 let waited = self.driver.context.clock.now().since(begun);
                 report(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
+                // Not earlier: a lease that no caller gets is released at once.
+                if !self.min_hold.is_zero() {
+                    hold.require_min_hold(self.min_hold);
+                }
             }
-            (Ok(None), Wait::No) => AcquireFailure::Refused.count(),
-            (Ok(None), _) => AcquireFailure::Timeout.count(),
+            (Ok(Acquired::Complete(_)), _) => {}
+            (Ok(Acquired::Refused), Wait::No) => AcquireFailure::Refused.count(),
+            (Ok(Acquired::Refused), _) => AcquireFailure::Timeout.count(),
             (Err(_), _) => AcquireFailure::Error.count(),
         }
-        Ok(acquired?.map(Guard::new))
+        acquired
     }
 
     fn error(&self, kind: ErrorKind, message: &str) -> Error {

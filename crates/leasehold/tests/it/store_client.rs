@@ -454,7 +454,7 @@ impl StoreClient {
             panic!("{grants:?}");
         };
         assert_eq!((granted, grant.lease), (&key(name), self.lease(number)));
-        *grant
+        grant.clone()
     }
 
     /// A round trip: events that the store sent before have arrived after it.

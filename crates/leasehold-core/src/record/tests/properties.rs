@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::parts::apply_in_parts;
 use super::*;
-use crate::job::{Completion, JobSchedule, Period};
+use crate::job::{Completion, JobSchedule, Period, Slots};
 use crate::token::{self, Token};
 
 const HISTORIES: u64 = 4_000;
@@ -20,8 +20,8 @@ struct History {
     limit: u32,
     job: Option<Job>,
     last_token: Option<Token>,
-    /// The runs that were granted, with the time of the grant.
-    runs: BTreeMap<LeaseId, (Run, StoreTime)>,
+    /// When the runs that were granted were asked for, and when they were granted.
+    runs: BTreeMap<LeaseId, (StoreTime, StoreTime)>,
     /// The slot of the last completion of a periodic job.
     last_slot: Option<i64>,
     log: Vec<(StoreTime, Op)>,
@@ -128,8 +128,8 @@ impl History {
             },
             Job::Periods => Unless::Period {
                 schedule: JobSchedule {
-                    period: Period::checked(Period::MIN).unwrap(),
-                    anchor: Some(StoreTime::from_micros(START)),
+                    period: slots().period,
+                    anchor: Some(slots().anchor),
                 },
                 asked,
             },
@@ -147,10 +147,10 @@ impl History {
                 keep: Duration::from_micros(self.random.below(40_000)),
             });
         };
-        let (run, started_at) = *self.runs.get(&lease)?;
+        let (requested_at, started_at) = *self.runs.get(&lease)?;
         let completion = Completion {
-            slots: run.slots,
-            requested_at: run.requested_at,
+            slots: (job == Job::Periods).then(slots),
+            requested_at,
             started_at,
             finished_at: self.world.now,
             exit_code: 0,
@@ -273,7 +273,7 @@ impl History {
         let mut grants = Vec::new();
         for notice in &applied.notices {
             if let Notice::Granted(grant) = notice {
-                grants.push((grant.lease, grant.first, grant.run));
+                grants.push((grant.lease, grant.first, grant.run.clone()));
             }
         }
         if let (Op::Acquire(request), Outcome::Granted { first, run }) = (op, &applied.outcome) {
@@ -284,10 +284,11 @@ impl History {
             match held {
                 Some(holder) => {
                     self.check(holder.first == *first, "a grant is repeated");
+                    let requested_at = run.as_ref().map(|run| run.requested_at);
                     let known = self.runs.get(&request.lease).map(|(run, _)| *run);
-                    self.check(run.is_none() || *run == known, "a run is repeated");
+                    self.check(run.is_none() || requested_at == known, "a run is repeated");
                 }
-                None => grants.push((request.lease, *first, *run)),
+                None => grants.push((request.lease, *first, run.clone())),
             }
         }
         grants.sort_by_key(|(_, first, _)| *first);
@@ -296,7 +297,7 @@ impl History {
             self.last_token = token::block_last(first, tokens_of(lease));
             self.check(run.is_some() == self.job.is_some(), "a grant has its run");
             self.runs
-                .extend(run.map(|run| (lease, (run, self.world.now))));
+                .extend(run.map(|run| (lease, (run.requested_at, self.world.now))));
         }
     }
 
@@ -387,6 +388,15 @@ impl History {
 
     fn check(&self, holds: bool, property: &str) {
         assert!(holds, "seed {}: {property}: {:#?}", self.seed, self.log);
+    }
+}
+
+/// The slots of the periodic job.
+fn slots() -> Slots {
+    Slots {
+        anchor: StoreTime::from_micros(START),
+        chosen: true,
+        period: Period::checked(Period::MIN).unwrap(),
     }
 }
 

@@ -118,6 +118,23 @@ impl<L: QueueKind> LocalQueues<L> {
         queues.filter_map(|(_, queue)| queue.head.clone()).collect()
     }
 
+    /// Takes the waiting tasks that suit out of a queue, in their order.
+    pub(crate) fn remove_if(
+        &self,
+        key: &L::Key,
+        suits: impl Fn(&L::Info) -> bool,
+    ) -> Vec<Waiter<L>> {
+        let mut table = self.table();
+        let queue = table.queues.get_mut(key);
+        let Some(waiting) = queue.and_then(|queue| queue.waiting.as_mut()) else {
+            return Vec::new();
+        };
+        let suiting = waiting.iter().filter(|(_, waiter)| suits(&waiter.info));
+        let tickets: Vec<u64> = suiting.map(|(ticket, _)| *ticket).collect();
+        let removed = tickets.iter().filter_map(|ticket| waiting.remove(ticket));
+        removed.collect()
+    }
+
     /// Ends all waiting: the tasks in the queues get no turn, and leave.
     pub(crate) fn close(&self) {
         let waiting: Vec<_> = {

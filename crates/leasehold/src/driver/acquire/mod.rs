@@ -12,7 +12,8 @@ use std::sync::Arc;
 use leasehold_core::acquisition::{
     self, AcquireAction, AcquireReply, Acquisition, Failure, GrantedLease,
 };
-use leasehold_core::{Instant, Op, Outcome, StoreTime, TokenCount};
+use leasehold_core::record::Run;
+use leasehold_core::{Annotation, Instant, Op, Outcome, StoreTime, TokenCount};
 use tokio::sync::oneshot;
 
 use self::local_queue::{Entry, Head};
@@ -42,14 +43,21 @@ pub(crate) enum Wait {
     Forever,
 }
 
-/// Acquires a lock. `None`: another holds it, and the caller does not wait (any longer).
+/// The result of an acquisition.
+pub(crate) enum Acquired {
+    /// The lock is held: for the run that was asked for, with the store's time of the grant.
+    Held(Hold, Option<(Run, StoreTime)>),
+    /// The run that was asked for is complete.
+    Complete(Annotation),
+    /// Another holds the lock, and the caller does not wait (any longer).
+    Refused,
+}
+
+/// Acquires a lock.
 ///
 /// If the future is dropped at any point, nothing stays held: what was requested is released in the
 /// background.
-pub(crate) async fn acquire(
-    driver: &Arc<Driver>,
-    request: &AcquireRequest,
-) -> Result<Option<Hold>> {
+pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
     // Before anything is waited for: in a fork of the process, no task runs.
     driver.check_open(&request.key)?;
     if let Wait::No = request.wait {
@@ -58,29 +66,36 @@ pub(crate) async fn acquire(
     // What the store replied last.
     let mut last = None;
     let acquired = async {
-        let contender = match driver.queues.enter(&request.key, request.options) {
-            Entry::Head(head) => Contender::new(driver, &request.key, Some(head)),
-            Entry::QueuedTask(mut waiting) => {
-                let arrived = driver.context.clock.now();
-                let turn = waiting.wait().await;
-                if let Some(Turn::Head(_) | Turn::Contend(_)) = turn {
-                    last = driver.last_reply(&request.key);
-                }
-                match turn {
-                    Some(Turn::Hold(hold)) => return Ok(Some(hold)),
-                    Some(Turn::Head(head)) => Contender::new(driver, &request.key, Some(head)),
-                    Some(Turn::Contend(contender)) => {
-                        contender.take_over(arrived, last.as_ref())?
+        loop {
+            let contender = match driver.queues.enter(&request.key, request.options.clone()) {
+                Entry::Head(head) => Contender::new(driver, &request.key, Some(head)),
+                Entry::QueuedTask(mut waiting) => {
+                    let arrived = driver.context.clock.now();
+                    let turn = waiting.wait().await;
+                    if let Some(Turn::Head(_) | Turn::Contend(_)) = turn {
+                        last = driver.last_reply(&request.key);
                     }
-                    // The queues were closed.
-                    None => {
-                        driver.check_open(&request.key)?;
-                        Contender::new(driver, &request.key, None)
+                    match turn {
+                        Some(Turn::Hold(hold)) => return Ok(Acquired::Held(hold, None)),
+                        Some(Turn::Head(head)) => Contender::new(driver, &request.key, Some(head)),
+                        Some(Turn::Contend(contender)) => {
+                            contender.take_over(arrived, last.as_ref())?
+                        }
+                        Some(Turn::Ask) => match ask(driver, request).await {
+                            Ok(Acquired::Refused) => continue,
+                            Err(error) if error.is_transient() => continue,
+                            asked => return asked,
+                        },
+                        // The queues were closed.
+                        None => {
+                            driver.check_open(&request.key)?;
+                            Contender::new(driver, &request.key, None)
+                        }
                     }
                 }
-            }
-        };
-        contender.run(request, &mut last).await
+            };
+            return contender.run(request, &mut last).await;
+        }
     };
     let Wait::Until(end) = request.wait else {
         return acquired.await;
@@ -92,7 +107,7 @@ pub(crate) async fn acquire(
     }
     // A caller that was not at the head of the queue knows what the head knows.
     match last.or_else(|| driver.last_reply(&request.key)) {
-        Some(LastReply::Refused) => Ok(None),
+        Some(LastReply::Refused) => Ok(Acquired::Refused),
         // A store that does not reply is not a refusal.
         Some(LastReply::Failed(error)) => Err(error),
         None => {
@@ -104,16 +119,31 @@ pub(crate) async fn acquire(
 }
 
 /// Acquires a lock without waiting, past the queue if there is one.
-async fn try_acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Option<Hold>> {
+async fn try_acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
     let head = driver.queues.enter_if_empty(&request.key);
     let past_the_queue = head.is_none();
-    if past_the_queue && driver.holds(&request.key) {
-        return Ok(None);
+    // Only the store knows whether a run is complete.
+    if past_the_queue && request.options.run.is_none() && driver.holds(&request.key) {
+        return Ok(Acquired::Refused);
     }
     let contender = Contender::new(driver, &request.key, head);
-    let hold = contender.run(request, &mut None).await?;
-    // Those in the queue may not have sent their request yet: they come first.
-    Ok(hold.filter(|_| !(past_the_queue && driver.queues.is_open(&request.key))))
+    Ok(match contender.run(request, &mut None).await? {
+        // Those in the queue may not have sent their request yet: they come first.
+        Acquired::Held(..) if past_the_queue && driver.queues.is_open(&request.key) => {
+            Acquired::Refused
+        }
+        acquired => acquired,
+    })
+}
+
+/// Asks the store for the run of a task that has left the queue, because a run of its slot was completed.
+async fn ask(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
+    let request = AcquireRequest {
+        wait: Wait::No,
+        ..request.clone()
+    };
+    let contender = Contender::new(driver, &request.key, None);
+    contender.run(&request, &mut None).await
 }
 
 /// The task at the head of a local queue, which sends its requests to the store.
@@ -167,7 +197,7 @@ impl Contender {
         mut self,
         request: &AcquireRequest,
         last: &mut Option<LastReply>,
-    ) -> Result<Option<Hold>> {
+    ) -> Result<Acquired> {
         let driver = Arc::clone(&self.driver);
         let clock = &*driver.context.clock;
         let acquisition = self.start(request);
@@ -208,26 +238,37 @@ impl Contender {
                         () = acquisition.given_up(clock) => return Err(self.last_failure(last)),
                     }
                 }
-                AcquireAction::Granted(granted) => {
-                    return self.hold(granted, request.options, &acquisition).map(Some);
+                AcquireAction::Granted(mut granted) => {
+                    let (durability, run) = (request.options.durability, granted.run.take());
+                    let hold = self.hold(granted, durability, &acquisition)?;
+                    return match run {
+                        Some(_) => Ok(Acquired::Held(hold, run)),
+                        None => reenter::decide(&driver, request, hold).await,
+                    };
+                }
+                AcquireAction::Complete(note) => {
+                    if let Some(run) = &request.options.run {
+                        driver.notify_completed(&self.key, &run.unless.slot());
+                    }
+                    return Ok(Acquired::Complete(note));
                 }
                 AcquireAction::Release(abandoned) => {
                     let durability = request.options.durability;
                     release::abandon(&driver, self.key.clone(), abandoned, durability);
                 }
                 AcquireAction::GrantExpired => {
-                    let message = "the grant came too late to be of use";
-                    let error = Error::new(ErrorKind::Unreachable, message);
-                    self.note(
-                        &acquisition,
-                        LastReply::Failed(self.name_error(error)),
-                        last,
-                    );
+                    let failed = LastReply::Failed(self.grant_expired());
+                    self.note(&acquisition, failed, last);
                 }
-                AcquireAction::Refused => return Ok(None),
+                AcquireAction::Refused => return Ok(Acquired::Refused),
                 AcquireAction::Failed => return Err(self.last_failure(last)),
             }
         }
+    }
+
+    fn grant_expired(&self) -> Error {
+        let message = "the grant came too late to be of use";
+        self.name_error(Error::new(ErrorKind::Unreachable, message))
     }
 
     /// The failure with which the store replied last.
@@ -244,7 +285,7 @@ impl Contender {
             return Arc::clone(acquisition);
         }
         let wait = !matches!(request.wait, Wait::No);
-        let acquisition = new_acquisition(&self.driver, &self.key, request.options, wait);
+        let acquisition = new_acquisition(&self.driver, &self.key, &request.options, wait);
         self.acquisition = Some(Arc::clone(&acquisition));
         let state = HeadState::Acquiring(Arc::clone(&acquisition));
         let before = self.head.as_ref().and_then(|head| head.set_state(state));
@@ -271,7 +312,7 @@ impl Contender {
                 now: Some(now),
             } => {
                 let noted = match &outcome {
-                    Outcome::Granted { .. } => None,
+                    Outcome::Granted { .. } | Outcome::Complete(_) => None,
                     Outcome::Refused { queue_position, .. } => {
                         if queue_position.is_some() {
                             self.publish_client_info(&acquisition.options);
@@ -358,12 +399,12 @@ impl Contender {
     fn hold(
         mut self,
         granted: GrantedLease,
-        options: AcquireOptions,
+        durability: Durability,
         acquisition: &SharedAcquisition,
     ) -> Result<Hold> {
         let driver = &self.driver;
         let (hold, now) = (granted.hold, driver.context.clock.now());
-        let (key, durability) = (self.key.clone(), options.durability);
+        let key = self.key.clone();
         let lease = ActiveLease::new(key, granted, durability, driver.handoff, now);
         let lease = Arc::new(lease);
         report(|| {
@@ -401,8 +442,9 @@ impl Drop for Contender {
             let next = if queued && acquisition.options == *options {
                 acquisition
             } else {
-                let next = machine_options(&self.driver, *options, true);
-                let next = acquisition.successor(*options, next, self.driver.context.clock.now());
+                let (driver, next) = (&self.driver, options.clone());
+                let machine = machine_options(driver, options, true);
+                let next = acquisition.successor(next, machine, driver.context.clock.now());
                 abandoned = Some(acquisition);
                 Arc::new(next)
             };
@@ -432,7 +474,7 @@ impl Head<MutexQueues> {
     ) -> Option<oneshot::Receiver<Reply>> {
         let mut first = None;
         let next = self.next(|options, followed| {
-            let acquisition = new_acquisition(driver, key, *options, true);
+            let acquisition = new_acquisition(driver, key, options, true);
             // This process has held the lock until now.
             acquisition.lock().last = Some(LastReply::Refused);
             first = Some((Arc::clone(&acquisition), followed));
@@ -466,21 +508,22 @@ impl Head<MutexQueues> {
 fn new_acquisition(
     driver: &Driver,
     key: &Key,
-    options: AcquireOptions,
+    options: &AcquireOptions,
     wait: bool,
 ) -> Arc<SharedAcquisition> {
     let (backoff, now) = (driver.backoff(key), driver.context.clock.now());
     let machine = Acquisition::new(machine_options(driver, options, wait), backoff, now);
-    Arc::new(SharedAcquisition::new(options, machine, None))
+    Arc::new(SharedAcquisition::new(options.clone(), machine, None))
 }
 
 fn machine_options(
     driver: &Driver,
-    options: AcquireOptions,
+    options: &AcquireOptions,
     wait: bool,
 ) -> acquisition::AcquireOptions {
     acquisition::AcquireOptions {
         lease: options.lease,
+        run: options.run.clone(),
         wait,
         replicated: options.durability.is_replicated(),
         idempotent: driver.context.idempotent,

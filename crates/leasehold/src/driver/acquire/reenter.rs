@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use leasehold_core::OwnerId;
+use leasehold_core::record::{Condition, Run};
 
 use super::super::Driver;
 use super::super::hold::Hold;
-use super::{AcquireRequest, Wait};
+use super::{AcquireRequest, Acquired, Wait};
 use crate::Result;
+use crate::store::Parts;
 
 /// Enters the lease that the owner holds, or acquires one.
 pub(crate) async fn acquire(
     driver: &Arc<Driver>,
     owner: OwnerId,
     request: &AcquireRequest,
-) -> Result<Option<Hold>> {
+) -> Result<Acquired> {
     // Before anything is waited for: in a fork of the process, no task runs.
     driver.check_open(&request.key)?;
     let slot = driver.reentry_slots.slot(&request.key, owner);
@@ -28,19 +30,46 @@ pub(crate) async fn acquire(
         },
     };
     let Some(mut lease) = lease else {
-        return Ok(None);
+        return Ok(Acquired::Refused);
     };
     if let Some((held, handoffs)) = lease.as_ref() {
-        let entered = Hold::enter(driver, (held, *handoffs), &slot, request.options).await?;
-        if entered.is_some() {
-            return Ok(entered);
+        let entered = Hold::enter(driver, (held, *handoffs), &slot, &request.options).await?;
+        if let Some(hold) = entered {
+            return decide(driver, request, hold).await;
         }
     }
-    let Some(mut hold) = super::acquire(driver, request).await? else {
-        return Ok(None);
+    let mut acquired = super::acquire(driver, request).await?;
+    if let Acquired::Held(hold, _) = &mut acquired {
+        let handoffs = hold.lease.lock().chain.passed();
+        *lease = Some((Arc::clone(&hold.lease), handoffs));
+        hold.slot = Some(Arc::clone(&slot));
+    }
+    Ok(acquired)
+}
+
+/// Decides whether the run that was asked for is complete, under a lease that was granted for another purpose: nobody
+/// else can complete it now.
+pub(super) async fn decide(
+    driver: &Driver,
+    request: &AcquireRequest,
+    hold: Hold,
+) -> Result<Acquired> {
+    let Some(run) = &request.options.run else {
+        return Ok(Acquired::Held(hold, None));
     };
-    let handoffs = hold.lease.lock().chain.passed();
-    *lease = Some((Arc::clone(&hold.lease), handoffs));
-    hold.slot = Some(Arc::clone(&slot));
-    Ok(Some(hold))
+    let context = &driver.context;
+    let parts = Parts::State(run.unless.slot());
+    let view = context.store.view(&request.key, parts).await;
+    let view = view.map_err(|error| context.name_error(error, &request.key))?;
+    let (last, now) = (view.annotation().cloned(), view.now.unwrap_or_default());
+    let unless = run.unless(context.clock.now());
+    let requested_at = now.before_span(unless.asked());
+    let condition = Condition {
+        unless,
+        requested_at,
+    };
+    Ok(match last {
+        Some(last) if condition.is_met(&last.text, now) => Acquired::Complete(last),
+        last => Acquired::Held(hold, Some((Run { requested_at, last }, now))),
+    })
 }

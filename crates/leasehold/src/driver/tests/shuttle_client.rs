@@ -20,7 +20,7 @@ use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
-use super::super::acquire::{self, AcquireRequest, Wait};
+use super::super::acquire::{self, AcquireRequest, Acquired, Wait};
 use super::super::active_lease::ActiveLease;
 use super::super::context::AcquireOptions;
 use super::super::hold::Hold;
@@ -132,6 +132,7 @@ impl World {
             options: AcquireOptions {
                 lease,
                 durability: Durability::None,
+                run: None,
             },
             wait: Wait::Forever,
         };
@@ -143,7 +144,10 @@ impl World {
             }
             false => acquiring.await,
         };
-        acquired.ok().flatten()
+        match acquired {
+            Ok(Acquired::Held(hold, _)) => Some(hold),
+            _ => None,
+        }
     }
 
     /// One task: acquires a lock, perhaps leaves early, and releases it in one way or the other.
@@ -276,6 +280,7 @@ impl World {
             first,
             tokens: TokenCount::MIN,
             late_release: None,
+            run: None,
         };
         let held = ActiveLease::new(key(name), granted, Durability::None, NO_HANDOFF, sent);
         self.store.grant(&held);

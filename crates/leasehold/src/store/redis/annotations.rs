@@ -1,24 +1,20 @@
-//! The annotations of names: texts that holders keep beside the records of their locks.
-
-use std::collections::BTreeSet;
+//! Parses the annotations of names: texts that holders keep beside the records of their locks.
 
 use leasehold_core::annotation::ANNOTATION_BYTES_MAX;
-use leasehold_core::{Annotation, Name, Slot, Token};
+use leasehold_core::{Annotation, Token};
 use redis::Value;
-
-use super::connection_manager::ConnectionManager;
-use super::errors;
-use super::keys::{annotation_key, completion_pattern, parse_completion};
-use super::reader::{READ_MAX, Reader, command, scan};
-use crate::Result;
-use crate::store::api::{Keyspace, View};
 
 /// Parses an annotation. `None` if the value is not one of this library.
 pub(super) fn parse(value: &Value) -> Option<Annotation> {
-    let Value::BulkString(value) = value else {
-        return None;
-    };
-    let mut parts = str::from_utf8(value).ok()?.splitn(4, ' ');
+    match value {
+        Value::BulkString(value) => parse_text(str::from_utf8(value).ok()?),
+        _ => None,
+    }
+}
+
+/// Parses the text of an annotation.
+pub(super) fn parse_text(value: &str) -> Option<Annotation> {
+    let mut parts = value.splitn(4, ' ');
     let (lease, token) = (parts.next()?, parts.next()?);
     let (number, text) = (parts.next()?, parts.next()?);
     let first = token.parse().ok().and_then(Token::new)?;
@@ -30,49 +26,6 @@ pub(super) fn parse(value: &Value) -> Option<Annotation> {
         token: first,
         text: text.into(),
     })
-}
-
-/// The completions of a keyspace on any of these servers, by name and kind.
-pub(super) async fn completions(
-    reader: &impl Reader,
-    servers: Vec<&ConnectionManager>,
-    space: &Keyspace,
-) -> Result<Vec<View>> {
-    let pattern = completion_pattern(space);
-    let mut names = BTreeSet::<(Name, Slot)>::new();
-    for server in servers {
-        let add = |key: &[u8]| names.extend(parse_completion(space, key));
-        scan(server, &pattern, add).await?;
-    }
-    let named = names
-        .into_iter()
-        .map(|(name, kind)| (space.key(name), kind));
-    let named: Vec<_> = named.collect();
-    let mut found = Vec::new();
-    for part in named.chunks(READ_MAX) {
-        let commands = part.iter();
-        let commands =
-            commands.map(|(key, kind)| command("GET", annotation_key(key, kind).to_string()));
-        for ((key, kind), reply) in part.iter().zip(reader.fetch(commands.collect()).await?) {
-            match &reply {
-                Value::ServerError(error) if error.code() != "WRONGTYPE" => {
-                    let name = annotation_key(key, kind).to_string();
-                    let error = errors::command_error("GET", &name, error);
-                    return Err(reader.name_error(error));
-                }
-                // One that has expired meanwhile, or a foreign value, is left out.
-                reply => {
-                    let Some(annotation) = parse(reply) else {
-                        continue;
-                    };
-                    let mut view = View::of(key.clone());
-                    view.annotations.push((kind.clone(), annotation));
-                    found.push(view);
-                }
-            }
-        }
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::iter;
 
-use leasehold_core::{Op, Outcome, Removal, Whom};
+use leasehold_core::{Claim, Op, Outcome, Removal, Whom};
 use redis::Value;
 
 use super::codec::keep_millis;
@@ -25,7 +25,7 @@ pub(super) const fn is_of_rule(op: &Op) -> bool {
 /// Whether no script applies an operation.
 const fn is_unknown(op: &Op) -> bool {
     match op {
-        Op::Acquire(request) => request.unless.is_some(),
+        Op::Acquire(request) => !matches!(request.claim, Claim::Mutex),
         Op::Revoke(whom) => matches!(whom, Whom::Nobody),
         _ => false,
     }

@@ -3,15 +3,20 @@
 use std::fmt::{Arguments, Display, Write as _};
 use std::time::Duration;
 
+use leasehold_core::record::{Run, Unless};
 use leasehold_core::{Acquire, LeaseId, Loss, NewNote, Op, Outcome, StoreTime, Token, Ttl, Whom};
 use redis::{Cmd, RedisWrite, Value};
 
+use super::annotations;
 use super::errors;
 use super::keys::{
     COUNTER_SUFFIX, QUEUE_SUFFIX, admission_key, note_suffix, record_bytes_max, record_key,
 };
 use crate::Error;
 use crate::store::api::{Key, Reply, Request};
+
+/// The largest number that a script writes with all its digits.
+const EXACT_MAX: u128 = 1 << 53;
 
 const KEYS_EACH: usize = 3;
 const ARGS_EACH: usize = 4;
@@ -36,6 +41,7 @@ const EXHAUSTED: i64 = 6;
 const FAILED: i64 = 7;
 const STORED: i64 = 8;
 const OUTDATED: i64 = 9;
+const COMPLETE: i64 = 10;
 
 /// A call of the script.
 #[derive(Clone, Copy, Debug)]
@@ -199,9 +205,9 @@ fn all_plain(requests: &[Request], now: Option<StoreTime>) -> Vec<Reply> {
     requests.iter().map(reply).collect()
 }
 
-/// Whether an acquisition is for one hold and one token.
+/// Whether an acquisition is for one hold and one token, and for no run.
 fn is_plain(request: &Acquire) -> bool {
-    (request.count.get(), request.tokens.get()) == (1, 1)
+    (request.count.get(), request.tokens.get()) == (1, 1) && request.unless.is_none()
 }
 
 /// A renewal of a batch: its position there, its record and its lease.
@@ -271,29 +277,7 @@ fn encode_op(cmd: &mut Cmd, request: &Request, queued: bool) {
         cmd.write_arg_fmt(ttl);
     };
     match op {
-        Op::Acquire(acquire) => {
-            let Acquire {
-                lease,
-                count,
-                tokens,
-                ..
-            } = acquire;
-            let waits = acquire.wait && queued;
-            let verb = if waits { "queue" } else { "acquire" };
-            let ttl = acquire.ttl.as_millis();
-            match (acquire.proposal, is_plain(acquire)) {
-                (None, true) => args(format_args!("{verb}"), lease, &ttl),
-                (None, false) => args(format_args!("{verb} {tokens} {count}"), lease, &ttl),
-                (Some(proposal), true) => {
-                    args(format_args!("propose"), lease, &ttl);
-                    cmd.write_arg_fmt(proposal);
-                }
-                (Some(proposal), false) => {
-                    let verb = format_args!("acquire {tokens} {count} {proposal}");
-                    args(verb, lease, &ttl);
-                }
-            }
-        }
+        Op::Acquire(acquire) => encode_acquire(cmd, acquire, queued),
         Op::SetToken {
             lease,
             first,
@@ -335,6 +319,44 @@ fn encode_op(cmd: &mut Cmd, request: &Request, queued: bool) {
     }
 }
 
+fn encode_acquire(cmd: &mut Cmd, request: &Acquire, queued: bool) {
+    let Acquire { count, tokens, .. } = request;
+    let waits = request.wait && queued;
+    let verb = if waits { "queue" } else { "acquire" };
+    match (&request.unless, request.proposal) {
+        (Some(unless), _) => {
+            let condition = condition(unless);
+            cmd.write_arg_fmt(format_args!("{verb} {tokens} {count} unless {condition}"));
+        }
+        (None, None) if is_plain(request) => cmd.write_arg(verb.as_bytes()),
+        (None, None) => cmd.write_arg_fmt(format_args!("{verb} {tokens} {count}")),
+        (None, Some(_)) if is_plain(request) => cmd.write_arg(b"propose"),
+        (None, Some(proposal)) => {
+            cmd.write_arg_fmt(format_args!("acquire {tokens} {count} {proposal}"));
+        }
+    }
+    cmd.write_arg_fmt(request.lease);
+    cmd.write_arg_fmt(request.ttl.as_millis());
+    if let (None, Some(proposal), true) = (&request.unless, request.proposal, is_plain(request)) {
+        cmd.write_arg_fmt(proposal);
+    }
+}
+
+/// How long ago a run was asked for, and the condition that makes it needless.
+fn condition(unless: &Unless) -> String {
+    let micros = |span: Duration| span.as_micros().min(EXACT_MAX);
+    let (asked, slot) = (micros(unless.asked()), unless.slot());
+    let mut condition = format!("{asked} {}", note_suffix(&slot));
+    if let Unless::Period { schedule, .. } = unless {
+        let period = micros(schedule.period.as_duration());
+        let anchor = schedule
+            .anchor
+            .map(|anchor| format!(" {}", anchor.as_micros()));
+        condition.push_str(&format!(" {period}{}", anchor.unwrap_or_default()));
+    }
+    condition
+}
+
 fn write_note(cmd: &mut Cmd, lease: LeaseId, note: &NewNote) {
     let NewNote {
         token,
@@ -348,8 +370,7 @@ fn write_note(cmd: &mut Cmd, lease: LeaseId, note: &NewNote) {
 
 /// The time for which a note or a latch is kept in ms. Servers add it to their time in a number of 64 bits.
 pub(super) fn keep_millis(keep: Duration) -> u128 {
-    const KEEP_MAX: u128 = 1 << 53;
-    keep.as_micros().div_ceil(1_000).clamp(1, KEEP_MAX)
+    keep.as_micros().div_ceil(1_000).clamp(1, EXACT_MAX)
 }
 
 /// The outcome of an operation by its code and value. `None` if they do not match it.
@@ -359,9 +380,16 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
         _ => None,
     };
     match (code, op) {
-        (GRANTED, Op::Acquire(_)) => {
-            let first = Token::new(u64::try_from(number()?).ok()?)?;
-            Some(Outcome::Granted { first, run: None })
+        (GRANTED, Op::Acquire(request)) => {
+            let (first, run) = match value {
+                Value::Array(parts) if request.unless.is_some() => granted_run(parts)?,
+                _ => (number()?, None),
+            };
+            let first = Token::new(u64::try_from(first).ok()?)?;
+            Some(Outcome::Granted { first, run })
+        }
+        (COMPLETE, Op::Acquire(request)) if request.unless.is_some() => {
+            annotations::parse(value).map(Outcome::Complete)
         }
         (REFUSED, Op::Acquire(Acquire { wait, .. })) => match value {
             Value::Int(millis) => Some(Outcome::Refused {
@@ -404,6 +432,19 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
     }
 }
 
+/// The first token of a grant, and its run.
+fn granted_run(parts: &[Value]) -> Option<(i64, Option<Run>)> {
+    let [Value::Int(first), requested_at, last] = parts else {
+        return None;
+    };
+    let last = match last {
+        Value::Nil => None,
+        last => Some(annotations::parse(last)?),
+    };
+    let requested_at = StoreTime::from_micros(text(requested_at)?.parse().ok()?);
+    Some((*first, Some(Run { requested_at, last })))
+}
+
 /// The time left of the holder of a lock that was refused. 0: it is free for others that wait.
 fn refused_for(millis: i64) -> Option<Duration> {
     (millis != 0).then(|| time_left(millis))
@@ -428,10 +469,11 @@ pub(super) fn text(value: &Value) -> Option<String> {
 /// The lease and the hold count in a record. `None` if the value is not a record.
 pub(super) fn record(value: &Value) -> Option<(LeaseId, u32)> {
     let value = text(value)?;
-    match value.split_once(' ') {
-        Some((lease, count)) => Some((lease.parse().ok()?, count.parse().ok()?)),
-        None => Some((value.parse().ok()?, 1)),
-    }
+    let (lease, rest) = value.split_once(' ').unwrap_or((&value, "1"));
+    // Behind the count is when its run was asked for.
+    let (count, requested_at) = rest.split_once(' ').unwrap_or((rest, "0"));
+    requested_at.parse::<u64>().ok()?;
+    Some((lease.parse().ok()?, count.parse().ok()?))
 }
 
 /// The fields of a hash or an object, in either protocol. `None` if it has none.
@@ -494,6 +536,8 @@ mod tests {
         assert!(script.contains(&format!("ACCEPTANCE_MS = {acceptance}")));
         let revocation = leasehold_core::lock_event::REVOCATION_RETENTION.as_millis();
         assert!(script.contains(&format!("REVOCATION_MS = {revocation}")));
+        let lead = leasehold_core::job::LEAD_MAX.as_micros();
+        assert!(script.contains(&format!("LEAD_MAX = {lead}")));
         let ttl = Ttl::from_millis(7_000).unwrap();
         let retention = leasehold_core::queue::retention(ttl);
         assert_eq!(retention, 2 * ttl.as_duration() + Duration::from_secs(1));

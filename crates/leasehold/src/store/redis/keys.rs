@@ -172,7 +172,7 @@ pub(super) fn parse_key(key: &[u8]) -> Option<Key> {
 }
 
 /// Splits a key of a name behind its record. No name contains a brace, but the key of a completion may.
-fn split_record(key: &str) -> Option<(&str, &str)> {
+pub(super) fn split_record(key: &str) -> Option<(&str, &str)> {
     let (namespace, _) = key.split_once(':')?;
     let bucket = match namespace.contains('@') {
         true => key.find("}:{")? + 1,

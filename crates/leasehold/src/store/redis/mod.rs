@@ -13,7 +13,7 @@
 //! * `replicas` waits for acknowledgements of replicas.
 //! * `read` reads the state of names and clients over a `reader`, and the `observers` are notified of their changes.
 //! * `beside` applies operations that are not of a lock: `latches` counts arrivals at latches, `latch_status` parses their
-//!   status. `annotations` reads the texts of holders.
+//!   status. `annotations` parses the texts of holders.
 //! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
 //! * `diagnose` collects facts for [`doctor`](crate::doctor).
 //! * `errors` describes the errors of a server.

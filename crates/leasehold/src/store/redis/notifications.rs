@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use leasehold_core::record::Run;
 use leasehold_core::{ClientId, Grant, LeaseId, Notice, StoreTime, Token, Ttl};
 use redis::{PushInfo, PushKind, Value};
 
-use super::keys::{channel, parse_channel, parse_record};
+use super::annotations;
+use super::keys::{channel, parse_channel, parse_record, split_record};
 use super::observers::ServerObservers;
 use crate::Error;
 use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Request, WakeupMode};
@@ -265,8 +267,8 @@ fn missed(key: Key, notice: Notice) -> Event {
     }
 }
 
-/// Parses a message of the script: number of the lease, first token, ttl in ms, time in microseconds, record.
-/// The head of the queue has no token, and a revoked lease has no ttl either.
+/// Parses a message of the script: number of the lease, first token, ttl in ms, time in microseconds, record, and behind it
+/// a run or a completion. The head of the queue has no token, and a lease without ttl was revoked, or its run is complete.
 fn parse_notice(space: &Keyspace, client: ClientId, message: &[u8]) -> Option<(Key, Notice)> {
     let mut parts = str::from_utf8(message).ok()?.splitn(5, ' ');
     let mut number = || -> Option<u64> {
@@ -279,22 +281,44 @@ fn parse_notice(space: &Keyspace, client: ClientId, message: &[u8]) -> Option<(K
         number: number()?,
     };
     let (first, ttl, now) = (number()?, number()?, number()?);
-    let notice = match (first, ttl) {
-        (0, 0) => Notice::Revoked { lease },
-        (0, ttl) => Notice::Next {
+    let (record, about) = split_record(parts.next()?)?;
+    let about = match about {
+        "" => None,
+        about => Some(about.strip_prefix(' ')?),
+    };
+    let notice = match (first, ttl, about) {
+        (0, 0, None) => Notice::Revoked { lease },
+        (0, 0, Some(note)) => Notice::Complete {
+            lease,
+            note: annotations::parse_text(note)?,
+        },
+        (0, ttl, None) => Notice::Next {
             lease,
             ttl: Ttl::from_millis(ttl)?,
         },
-        (first, ttl) => Notice::Granted(Grant {
-            run: None,
+        (first, ttl, run) => Notice::Granted(Grant {
             lease,
             ttl: Ttl::from_millis(ttl)?,
             first: Token::new(first)?,
             now: StoreTime::from_micros(now),
+            run: match run {
+                Some(run) => Some(parse_run(run)?),
+                None => None,
+            },
         }),
     };
-    let name = parse_record(space, parts.next()?.as_bytes())?;
+    let name = parse_record(space, record.as_bytes())?;
     Some((space.key(name), notice))
+}
+
+/// Parses a run: when it was asked for, and the last completion if there is one.
+fn parse_run(run: &str) -> Option<Run> {
+    let (requested_at, last) = match run.split_once(' ') {
+        Some((requested_at, last)) => (requested_at, Some(annotations::parse_text(last)?)),
+        None => (run, None),
+    };
+    let requested_at = StoreTime::from_micros(requested_at.parse().ok()?);
+    Some(Run { requested_at, last })
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use super::codec::{record, text, time_left};
 use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::keys::{
-    annotation_key, client_key, counter_key, parse_record, queue_key, record_key, record_pattern,
-    revoked_key,
+    annotation_key, client_key, completion_pattern, counter_key, parse_completion, parse_record,
+    queue_key, record_key, record_pattern, revoked_key,
 };
 use super::reader::{
     KeyedCommand, READ_MAX, Reader, TrackingReader, Unreadable, checked, command, parsed, scan,
@@ -34,7 +34,7 @@ pub(super) async fn page(
         }
         Query::Names(space) => list(reader, servers, &space).await.map(Page::listed),
         Query::Completions(space) => {
-            let completions = annotations::completions(reader, servers, &space).await;
+            let completions = completions(reader, servers, &space).await;
             completions.map(Page::listed)
         }
         Query::Client(space, client) => Ok(Page {
@@ -43,6 +43,49 @@ pub(super) async fn page(
         }),
         Query::Durability(_) => Ok(Page::default()),
     }
+}
+
+/// The completions of a keyspace on any of these servers, by name and kind.
+async fn completions(
+    reader: &impl Reader,
+    servers: Vec<&ConnectionManager>,
+    space: &Keyspace,
+) -> Result<Vec<View>> {
+    let pattern = completion_pattern(space);
+    let mut names = BTreeSet::<(Name, Slot)>::new();
+    for server in servers {
+        let add = |key: &[u8]| names.extend(parse_completion(space, key));
+        scan(server, &pattern, add).await?;
+    }
+    let named = names
+        .into_iter()
+        .map(|(name, kind)| (space.key(name), kind));
+    let named: Vec<_> = named.collect();
+    let mut found = Vec::new();
+    for part in named.chunks(READ_MAX) {
+        let commands = part.iter();
+        let commands =
+            commands.map(|(key, kind)| command("GET", annotation_key(key, kind).to_string()));
+        for ((key, kind), reply) in part.iter().zip(reader.fetch(commands.collect()).await?) {
+            match &reply {
+                Value::ServerError(error) if error.code() != "WRONGTYPE" => {
+                    let name = annotation_key(key, kind).to_string();
+                    let error = errors::command_error("GET", &name, error);
+                    return Err(reader.name_error(error));
+                }
+                // One that has expired meanwhile, or a foreign value, is left out.
+                reply => {
+                    let Some(annotation) = annotations::parse(reply) else {
+                        continue;
+                    };
+                    let mut view = View::of(key.clone());
+                    view.annotations.push((kind.clone(), annotation));
+                    found.push(view);
+                }
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Reads parts of the state of a name, and has its next change notified if the server can.

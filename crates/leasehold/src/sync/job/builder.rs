@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::job::KEEP_DEFAULT;
+use leasehold_core::record::Unless;
 use leasehold_core::{CompletionKey, JobSchedule, NameError, Period, Slot};
 
 use super::Job;
@@ -53,8 +54,10 @@ impl JobBuilder {
             return Err(self.mutex.name_error(config::invalid(message)));
         };
         let anchor = None;
-        let schedule = Some(JobSchedule { period, anchor });
-        Ok(self.job(Slot::Period, schedule))
+        Ok(self.job(Unless::Period {
+            schedule: JobSchedule { period, anchor },
+            asked: Duration::ZERO,
+        }))
     }
 
     /// The job that runs once for a key, such as a version: 1 to 256 bytes without control characters or outer spaces.
@@ -69,7 +72,8 @@ impl JobBuilder {
                 .name_error(Error::new(ErrorKind::InvalidName, message))
         };
         let key = CompletionKey::parse(key.as_ref()).map_err(invalid)?;
-        Ok(self.job(Slot::Key(key), None))
+        let asked = Duration::ZERO;
+        Ok(self.job(Unless::Key { key, asked }))
     }
 
     /// Removes the record of the last run of the periodic job, so that it is run again. Returns whether there was one.
@@ -82,14 +86,13 @@ impl JobBuilder {
     ///
     /// Dropped, it may or may not have removed the record.
     pub async fn reset(&self) -> Result<bool> {
-        self.job(Slot::Period, None).reset().await
+        super::reset(&self.mutex, Slot::Period).await
     }
 
-    fn job(&self, kind: Slot, schedule: Option<JobSchedule>) -> Job {
+    fn job(&self, unless: Unless) -> Job {
         Job {
             mutex: self.mutex.clone(),
-            kind,
-            schedule,
+            unless,
             keep: KEEP_DEFAULT,
             retry_after: None,
         }

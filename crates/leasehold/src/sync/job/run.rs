@@ -2,22 +2,15 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
-use std::time::Duration;
 
-use leasehold_core::{
-    Annotation, Cause, Completion, Instant, NewNote, Outcome, Slots, State, StoreTime,
-};
+use leasehold_core::record::Unless;
+use leasehold_core::{Annotation, Completion, Instant, NewNote, Slots, StoreTime};
 
 use super::Job;
 use crate::completion_info::CompletionInfo;
 use crate::driver::metrics::report_job_success;
 use crate::driver::report;
-use crate::sync::mutex::Mutex;
 use crate::{Guard, Result};
-
-/// The interval between two attempts at a store that does not reply.
-pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The outcome of a call that runs a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,38 +34,17 @@ pub enum JobLock {
     Completed(CompletionInfo),
 }
 
-/// The state of a job whose lock this client has acquired.
-pub(super) enum Begun {
-    Run(Run),
-    Completed(CompletionInfo),
-}
-
-impl Begun {
-    pub(super) async fn with(self, guard: Guard) -> JobLock {
-        match self {
-            Self::Run(run) => JobLock::Granted(JobGuard { guard, run }),
-            Self::Completed(run) => {
-                release(guard.release()).await;
-                JobLock::Completed(run)
-            }
-        }
-    }
-}
-
 impl JobLock {
     pub(super) async fn run<T, E>(
         self,
         work: impl AsyncFnOnce(&Guard) -> Result<T, E>,
     ) -> Result<Result<JobOutcome<T>, E>> {
-        let JobGuard { guard, mut run } = match self {
+        let JobGuard { guard, run } = match self {
             Self::Granted(guard) => guard,
             Self::Completed(run) => return Ok(Ok(JobOutcome::Completed(run))),
         };
         let outcome = guard.run(work(&guard)).await?;
-        if outcome.is_ok() {
-            run.complete(&guard).await?;
-        }
-        release(run.release(guard)).await;
+        run.end(guard, outcome.is_ok()).await?;
         Ok(outcome.map(JobOutcome::Ran))
     }
 }
@@ -88,6 +60,10 @@ pub struct JobGuard {
 }
 
 impl JobGuard {
+    pub(super) fn new(guard: Guard, run: Run) -> Self {
+        Self { guard, run }
+    }
+
     /// Stores the record of this run: the work is complete, and nobody does it again. The lock stays held.
     ///
     /// # Errors
@@ -99,7 +75,11 @@ impl JobGuard {
     ///
     /// Dropped, it may or may not have stored the record.
     pub async fn complete(&mut self) -> Result<CompletionInfo> {
-        self.run.complete(&self.guard).await
+        let (note, info) = self.run.completion(&self.guard);
+        self.guard.write_note(&note).await?;
+        self.run.completed = true;
+        report_job_success(&info);
+        Ok(info)
     }
 
     /// The completed run before this one, as it was recorded when the lock was acquired. `None`: none was.
@@ -156,91 +136,59 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Stores the completion. Its attempts are repeated while the lease is held.
-    pub(crate) async fn complete(&mut self, guard: &Guard) -> Result<CompletionInfo> {
-        let Mutex { driver, key, .. } = &self.job.mutex;
-        let clock = &driver.context.clock;
-        let completion = self.completion(clock.now());
-        let (lease, token) = guard.lease();
-        let text = completion.to_text().into();
-        let annotation = Annotation { lease, token, text };
-        let keep = match self.job.schedule {
-            Some(schedule) => schedule.period.keep(self.job.keep),
-            None => self.job.keep,
-        };
-        let mut unknown = false;
-        let lost = loop {
-            if let State::Lost(cause) = guard.state() {
-                break cause;
-            }
-            let note = NewNote {
-                slot: self.job.kind.clone(),
-                token,
-                number: 0,
-                text: Arc::clone(&annotation.text),
-                keep,
-            };
-            let store = &driver.context.store;
-            let reply = store.write_note(key, lease, note).await;
-            match reply {
-                Ok(Ok(())) => return Ok(self.confirm(&annotation, &completion)),
-                Ok(Err(loss)) => {
-                    let cause = Cause::of(&Outcome::Lost(loss));
-                    guard.lose(cause);
-                    break cause;
-                }
-                Err(error) if error.is_transient() => unknown = true,
-                Err(error) => return Err(self.job.name_error(error)),
-            }
-            let next = clock.now().after(RETRY_INTERVAL);
-            clock.sleep_until(next).await;
-        };
-        // An attempt without a reply may have been applied while the lease was held.
-        let stored = match unknown {
-            true => self.job.read(self.job.ttl()).await?.annotation().cloned(),
-            false => None,
-        };
-        match stored {
-            Some(stored) if stored.lease == lease => Ok(self.confirm(&annotation, &completion)),
-            _ => Err(guard.lost_error(lost)),
+    /// Ends the run. If its work was successful, the lock is released with its record, otherwise without one.
+    pub(crate) async fn end(self, guard: Guard, is_complete: bool) -> Result<()> {
+        if is_complete {
+            let (note, info) = self.completion(&guard);
+            guard.complete(note).await?;
+            report_job_success(&info);
+        } else if let Err(error) = self.release(guard).await {
+            report(|| tracing::debug!(%error, "the lock of a job could not be released"));
         }
+        Ok(())
     }
 
     /// Releases the lock.
-    pub(crate) async fn release(self, guard: Guard) -> Result<()> {
-        match self.job.retry_after.filter(|_| !self.completed) {
-            Some(delay) => guard.release_after(delay).await,
-            None => guard.release().await,
+    async fn release(self, guard: Guard) -> Result<()> {
+        if let Some(delay) = self.job.retry_after.filter(|_| !self.completed) {
+            guard.require_min_hold(delay.as_duration());
         }
+        guard.release().await
     }
 
-    fn confirm(&mut self, annotation: &Annotation, run: &Completion) -> CompletionInfo {
-        self.completed = true;
-        let run = self.job.info(annotation, run);
-        report_job_success(&run);
-        run
-    }
-
-    fn completion(&self, now: Instant) -> Completion {
-        let client = self.job.mutex.driver.presence.info();
-        Completion {
+    /// The record of this run, if it ends now.
+    fn completion(&self, guard: &Guard) -> (NewNote, CompletionInfo) {
+        let Job { mutex, unless, .. } = &self.job;
+        let client = mutex.driver.presence.info();
+        let took = mutex.driver.context.clock.now().since(self.begun);
+        let completion = Completion {
             slots: self.slots,
             requested_at: self.requested_at,
             started_at: self.started_at,
-            finished_at: self.started_at.after_span(now.since(self.begun)),
+            finished_at: self.started_at.after_span(took),
             exit_code: 0,
             host: client.host.clone(),
             program: client.program.clone(),
             label: client.label.clone(),
-        }
-    }
-}
-
-/// Waits for a release whose failure is not that of the work.
-async fn release(release: impl Future<Output = Result<()>>) {
-    if let Err(error) = release.await {
-        report(
-            || tracing::debug!(%error, "the lock of a job could not be released after the work"),
-        );
+        };
+        let (lease, token) = guard.lease();
+        let annotation = Annotation {
+            lease,
+            token,
+            text: completion.to_text().into(),
+        };
+        let info = self.job.info(&annotation, &completion);
+        let note = NewNote {
+            slot: unless.slot(),
+            token,
+            // A lease completes a slot once.
+            number: 1,
+            text: annotation.text,
+            keep: match unless {
+                Unless::Period { schedule, .. } => schedule.period.keep(self.job.keep),
+                Unless::Key { .. } => self.job.keep,
+            },
+        };
+        (note, info)
     }
 }

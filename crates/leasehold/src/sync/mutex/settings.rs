@@ -100,7 +100,11 @@ impl Mutex {
 
     fn with_options(&self, lease: LeaseOptions, durability: Durability) -> Self {
         Self {
-            options: AcquireOptions { lease, durability },
+            options: AcquireOptions {
+                lease,
+                durability,
+                run: None,
+            },
             ..self.clone()
         }
     }

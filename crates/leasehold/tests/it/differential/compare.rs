@@ -10,7 +10,7 @@ use leasehold_core::{
     Acquire, Annotation, ClientId, Environment, LeaseId, Mismatch, Name, Op, Outcome, Removal,
     Rows, Slot, StoreTime, Ttl, Whom,
 };
-use leasehold_sim::history::{Histories, Shape};
+use leasehold_sim::history::{Histories, Shape, timed};
 use leasehold_sim::seed;
 use leasehold_sim::store_checker::{Observation, StoreChecker};
 
@@ -238,6 +238,11 @@ impl<'a> Player<'a> {
 
     /// Plays a batch, and compares its replies and notices.
     async fn batch(&mut self, batch: &[(usize, Op)]) -> Result<(), (usize, String)> {
+        let now = self.time();
+        let batch: Vec<_> = batch
+            .iter()
+            .map(|(name, op)| (*name, timed(op, now)))
+            .collect();
         let requests = batch
             .iter()
             .map(|(name, op)| Request::new(self.names[*name].key.clone(), op.clone()));
@@ -285,7 +290,7 @@ impl<'a> Player<'a> {
             let name = self.names.iter().position(|played| played.key == key);
             (name.unwrap_or_default(), what)
         })?;
-        for (name, op) in batch {
+        for (name, op) in &batch {
             let observed = self.observe(*name, op).await;
             observed.map_err(|what| (*name, what))?;
         }

@@ -9,7 +9,9 @@ use leasehold::store::{
     BoxFuture, Event, ForwardingStore, Keyspace, Listener, Listening, MemoryStore, Page, Query,
     Reply, Request, Store,
 };
-use leasehold_core::{ArrivalId, ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl};
+use leasehold_core::{
+    Acquire, Annotation, ArrivalId, ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl,
+};
 
 use crate::readings::Readings as _;
 
@@ -52,6 +54,18 @@ pub(super) enum Corruption {
     Next,
     /// Notes are confirmed whatever lease holds the lock.
     UnheldNote,
+    /// Completions are confirmed whatever lease holds the lock.
+    UnheldCompletion,
+    /// A release writes its note when its lease has ended.
+    NoteBehindRelease,
+    /// Notes have no number.
+    NoNumber,
+    /// A holder whose run is complete does not get its grant again.
+    UnlessBeforeGrant,
+    /// A run counts as asked for a microsecond later.
+    RequestTime,
+    /// Waiters are not told that their run is complete.
+    NotTold,
     /// Each arrival at a latch counts, also a repeated one.
     RepeatedArrival,
 }
@@ -79,7 +93,8 @@ impl Listener for CorruptingListener {
         let mut event = event;
         match (self.corruption, &mut event) {
             (Corruption::NoNotice, Event::Notice(_, Notice::Granted(_)))
-            | (Corruption::Next, Event::Notice(_, Notice::Next { .. })) => return,
+            | (Corruption::Next, Event::Notice(_, Notice::Next { .. }))
+            | (Corruption::NotTold, Event::Notice(_, Notice::Complete { .. })) => return,
             (Corruption::DuplicateNotice, Event::Notice(_, Notice::Granted(_))) => {
                 listener.notify(event.clone());
             }
@@ -96,7 +111,7 @@ impl Listener for CorruptingListener {
 }
 
 impl Corruption {
-    pub(super) const ALL: [Self; 19] = [
+    pub(super) const ALL: [Self; 25] = [
         Self::Token,
         Self::Left,
         Self::Count,
@@ -115,6 +130,12 @@ impl Corruption {
         Self::NoticeTtl,
         Self::Next,
         Self::UnheldNote,
+        Self::UnheldCompletion,
+        Self::NoteBehindRelease,
+        Self::NoNumber,
+        Self::UnlessBeforeGrant,
+        Self::RequestTime,
+        Self::NotTold,
         Self::RepeatedArrival,
     ];
 
@@ -129,6 +150,14 @@ impl Corruption {
                     *id = ArrivalId::parse(&fastrand::u64(..).to_string()).unwrap();
                 }
                 (Self::MinHold, Op::Release { rest, .. }) => *rest = None,
+                (Self::NoteBehindRelease, Op::Release { note, .. }) => *note = None,
+                (
+                    Self::NoNumber,
+                    Op::WriteNote { note, .. }
+                    | Op::Release {
+                        note: Some(note), ..
+                    },
+                ) => note.number = 0,
                 _ => {}
             }
         }
@@ -153,7 +182,7 @@ impl Corruption {
         Some(outcome)
     }
 
-    fn corrupt_outcome(self, mut outcome: Outcome, is_note: bool) -> Outcome {
+    fn corrupt_outcome(self, mut outcome: Outcome, op: &Op) -> Outcome {
         match (self, &mut outcome) {
             (Self::Token, Outcome::Granted { first, .. }) => *first = one_more(*first),
             (
@@ -172,7 +201,31 @@ impl Corruption {
                     ..
                 },
             ) => *position += 1,
-            (Self::UnheldNote, Outcome::Lost(_)) if is_note => outcome = Outcome::Stored,
+            (Self::UnheldNote, Outcome::Lost(_)) if matches!(op, Op::WriteNote { .. }) => {
+                outcome = Outcome::Stored;
+            }
+            (Self::UnheldCompletion, Outcome::Lost(_))
+                if matches!(op, Op::Release { note: Some(_), .. }) =>
+            {
+                outcome = Outcome::Released;
+            }
+            (Self::UnlessBeforeGrant, Outcome::Granted { first, run: None }) => {
+                if let Op::Acquire(Acquire {
+                    unless: Some(_),
+                    lease,
+                    ..
+                }) = op
+                {
+                    outcome = Outcome::Complete(Annotation {
+                        lease: *lease,
+                        token: *first,
+                        text: "complete".into(),
+                    });
+                }
+            }
+            (Self::RequestTime, Outcome::Granted { run: Some(run), .. }) => {
+                run.requested_at = run.requested_at.after_span(Duration::from_micros(1));
+            }
             _ => {}
         }
         outcome
@@ -206,11 +259,11 @@ impl ForwardingStore for CorruptingStore {
                 // An error: the name is used as a latch.
                 let held = self.store.inspect(&request.key).await.unwrap_or_default();
                 let skipped = held.and_then(|held| corruption.skip(&mut request.op, held.lease));
-                let is_note = matches!(request.op, Op::WriteNote { .. });
+                let op = request.op.clone();
                 let mut reply = self.store.apply(vec![request]).await.remove(0);
                 if let Reply::Applied { outcome, .. } = &mut reply {
                     let original = skipped.unwrap_or_else(|| outcome.clone());
-                    *outcome = corruption.corrupt_outcome(original, is_note);
+                    *outcome = corruption.corrupt_outcome(original, &op);
                 }
                 replies.push(reply);
             }

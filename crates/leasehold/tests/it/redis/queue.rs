@@ -1,6 +1,6 @@
 //! The key of the queue: its format, foreign changes, and a server without memory.
 
-use leasehold::ErrorKind;
+use leasehold::{Client, ErrorKind, Job, JobOutcome};
 
 use super::*;
 
@@ -139,17 +139,12 @@ async fn without_tokens_no_lease_is_granted_the_lock() {
     b.granted("a", 1).await;
 }
 
-/// By the commands that the server runs.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_uncontended_lock_costs_two_calls_and_few_commands() {
-    let server = RedisServer::start();
-    let a = StoreClient::connect(&server.url(), 1).await;
-    a.acquire("a", 1).await;
-    a.release("a", 1).await;
-    server.cli(&["CONFIG", "RESETSTAT"]);
-    a.acquire("a", 2).await;
-    a.release("a", 2).await;
+/// The commands that the server has run since the last call, by scripts too.
+///
+/// Without those of the test, and those for key tracking, which come later: a `CLIENT CACHING` and a `GET` for each key.
+fn commands(server: &RedisServer) -> String {
     let stats = server.cli(&["INFO", "commandstats"]);
+    server.cli(&["CONFIG", "RESETSTAT"]);
     let number = |command: &str| -> u32 {
         let of_command = format!("cmdstat_{command}:calls=");
         let line = stats
@@ -157,7 +152,6 @@ async fn an_uncontended_lock_costs_two_calls_and_few_commands() {
             .find_map(|line| line.strip_prefix(&of_command));
         line.map_or(0, |line| line.split_once(',').unwrap().0.parse().unwrap())
     };
-    // Without those of the test, and those for key tracking, which come later: a `CLIENT CACHING` and a `GET` for each key.
     let own = stats.lines().filter_map(|line| {
         let command = line.strip_prefix("cmdstat_")?.split_once(':')?.0;
         let calls = match command {
@@ -169,6 +163,40 @@ async fn an_uncontended_lock_costs_two_calls_and_few_commands() {
     });
     let mut calls: Vec<_> = own.collect();
     calls.sort_unstable();
+    calls.join(" ")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uncontended_lock_costs_two_calls_and_few_commands() {
+    let server = RedisServer::start();
+    let a = StoreClient::connect(&server.url(), 1).await;
+    a.acquire("a", 1).await;
+    a.release("a", 1).await;
+    commands(&server);
+    a.acquire("a", 2).await;
+    a.release("a", 2).await;
     let expected = "del:2 evalsha:2 exists:2 get:2 set:2 time:1";
-    assert_eq!(calls.join(" "), expected);
+    assert_eq!(commands(&server), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uncontended_run_costs_two_calls_and_one_that_is_complete_a_single_call() {
+    let server = RedisServer::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let run = async |job: &Job| {
+        let work = job.run(async |_| Ok::<_, ()>(())).await;
+        matches!(work.unwrap().unwrap(), JobOutcome::Ran(()))
+    };
+    let once = |key| client.once("migrate", key).unwrap();
+    assert!(run(&once("v0")).await);
+    let daily = client.job("migrate").unwrap();
+    let daily = daily.every(Duration::from_secs(86_400)).unwrap();
+    for job in [once("v1"), daily] {
+        commands(&server);
+        assert!(run(&job).await);
+        let expected = "del:2 evalsha:2 get:5 lindex:2 set:3 time:2";
+        assert_eq!(commands(&server), expected);
+        assert!(!run(&job).await);
+        assert_eq!(commands(&server), "evalsha:1 get:2 lindex:2 time:1");
+    }
 }

@@ -1,6 +1,9 @@
 //! Calls of the script, and its tokens. `differential` compares it with the rule.
 
 use leasehold::store::RedisStore;
+use leasehold_core::job::{self, Due};
+use leasehold_core::{Completion, JobSchedule, Period, Slots, StoreTime};
+use redis::{Script, Value};
 
 use super::*;
 
@@ -36,4 +39,83 @@ async fn tokens_grow_without_the_counter_and_against_the_clock() {
         last = token;
         applied(&*store, release("a", round)).await;
     }
+}
+
+/// A time that is exact in a Lua number, near one of these: periods meet at them.
+fn exact(near: &[u64], period: Duration) -> u64 {
+    let near = near[fastrand::usize(..near.len())].cast_signed();
+    let half = i64::try_from(period.as_micros()).unwrap() / 2;
+    let time = near + half * fastrand::i64(-4..=4) + fastrand::i64(-1..=1);
+    time.unsigned_abs().min((1 << 53) - 1)
+}
+
+/// At each microsecond, with a clock that stands still. The histories of `differential` have one that runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_periodic_job_is_due_as_by_the_rule() {
+    const RULE: &str = include_str!("../../../src/store/redis/scripts/mutex.lua");
+    let script = Script::new(&RULE.replace("run('TIME')", "run('MGET', 'seconds', 'micros')"));
+    let server = RedisServer::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut counts = [0; 2];
+    for _ in 0..4_000 {
+        let periods = [1, 60, 24 * 60 * 60, 200 * 24 * 60 * 60].map(Duration::from_secs);
+        let period = periods[fastrand::usize(..4)] + Duration::from_micros(fastrand::u64(..2));
+        let near = [1_700_000_000_000_000, (1 << 53) - 1];
+        let near = &near[fastrand::usize(..2)..][..1];
+        let time = || StoreTime::from_micros(exact(near, period));
+        let period = Period::checked(period).unwrap();
+        let run = Completion {
+            slots: fastrand::bool().then(|| Slots {
+                anchor: time(),
+                chosen: fastrand::bool(),
+                period,
+            }),
+            requested_at: time(),
+            started_at: time(),
+            finished_at: time(),
+            exit_code: 0,
+            host: String::new(),
+            program: String::new(),
+            label: String::new(),
+        };
+        let (anchor, now) = (fastrand::bool().then(time), time());
+        let asked = time().until(now);
+        let requested_at = now.before_span(asked);
+        let schedule = JobSchedule { period, anchor };
+        let due = job::due(Some(&run), schedule, requested_at, now);
+
+        let (seconds, micros) = (now.as_micros() / 1_000_000, now.as_micros() % 1_000_000);
+        let text = run.to_text();
+        let pairs = [
+            ("seconds", seconds.to_string()),
+            ("micros", micros.to_string()),
+            ("app:{t:a}:completion", format!("{} 1 1 {text}", lease(9))),
+        ];
+        let anchor = anchor.map(|anchor| format!(" {}", anchor.as_micros()));
+        let anchor = anchor.unwrap_or_default();
+        let (asked, period) = (asked.as_micros(), period.as_duration().as_micros());
+        let verb = format!("acquire 1 1 unless {asked} :completion {period}{anchor}");
+        let reply: Vec<Value> = async {
+            let mut set = redis::cmd("MSET");
+            for (key, value) in &pairs {
+                set.arg(key).arg(value);
+            }
+            set.exec_async(&mut connection).await?;
+            redis::cmd("DEL")
+                .arg(&["app:{t:a}", "app:{t:a}:token"])
+                .exec_async(&mut connection)
+                .await?;
+            let mut call = script.key("app:{t:a}");
+            call.arg(verb).arg(lease(1).to_string()).arg(1_000);
+            call.invoke_async(&mut connection).await
+        }
+        .await
+        .unwrap();
+        let is_due = matches!(due, Due::Run(_));
+        let expected = Value::Int(if is_due { 1 } else { 10 });
+        assert_eq!(reply[1], expected, "{now:?} {asked} {schedule:?} {text}");
+        counts[usize::from(is_due)] += 1;
+    }
+    assert!(counts.iter().all(|count| *count > 400), "{counts:?}");
 }

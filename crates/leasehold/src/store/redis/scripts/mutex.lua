@@ -4,8 +4,10 @@
 -- The keys of a name in a tenant of a namespace:
 --
 --   <namespace>:{<tenant>:<name>}         the record: a string, the lease that holds the lock,
---                                         <client id>:<number>, and behind a space the hold count
---                                         in decimal, unless it is 1; expires with the lease. A hold count
+--                                         <client id>:<number>, behind a space the hold count
+--                                         in decimal, and behind another one the time in microseconds at
+--                                         which its run was asked for; without a run and with one hold the
+--                                         lease alone; expires with the lease. A hold count
 --                                         of 0 is a minimum hold: the lease has ended, and no request of it
 --                                         changes the record
 --   <namespace>:{<tenant>:<name>}:token   the counter: the last token issued, in decimal,
@@ -13,7 +15,8 @@
 --   <namespace>:{<tenant>:<name>}:queue   the queue: a list with two elements for each waiting
 --                                         lease, "<lease> <ttl in ms> <tokens>" and "<lease>", by
 --                                         which it is found; expires two ttls and a second after
---                                         the last request
+--                                         the last request. Behind the tokens of a lease that waits for a
+--                                         run: " <time at which it was asked for> <condition>"
 --
 --   <namespace>:{<tenant>:<name>}:value, :completion and :completion:<key>
 --                                         the notes: "<lease> <token> <number> <text>"; each expires by itself
@@ -28,7 +31,8 @@
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
 -- The next live waiter receives the same message with 0 for the token, as no other client would notice that
 -- the grant is not accepted; so does the first live waiter behind a minimum hold. A revoked holder receives it
--- with 0 for token and ttl. A client is alive if a connection is subscribed to exactly its channel: `PUBLISH`
+-- with 0 for token and ttl; behind the record, " <note>" says that the run is complete that a waiter asked for, and
+-- " <time at which it was asked for>[ <last completion>]" is the run of a grant. A client is alive if a connection is subscribed to exactly its channel: `PUBLISH`
 -- also counts subscriptions to patterns, so `PUBSUB NUMSUB` is used, for several waiters at once.
 -- In a cluster the channel ends with :<node id>, because messages go to all nodes. A message without a
 -- receiver is also published on the channel without the id, for a client that has not noticed a failover.
@@ -44,8 +48,10 @@
 --
 --         acquire, acquire <tokens> <hold count>   without numbers: one token and one hold
 --         acquire <tokens> <hold count> <proposal>
+--         acquire <tokens> <hold count> unless <time> <condition>
+--                                                  the same for a run that was asked for that many microseconds ago
 --         propose                                  one token and one hold; a fourth value is the proposal
---         queue, queue <tokens> <hold count>       the same; waits in the queue if it is refused
+--         queue and the same numbers               the same; waits in the queue if it is refused
 --         enter <hold count>                       renews, and sets the hold count
 --         renew
 --         release
@@ -60,6 +66,9 @@
 --
 --       Then, in a cluster, the id of this node.
 --
+--       A condition is ":completion:<key>", met by a note with that key, or ":completion <period>[ <anchor>]" in
+--       microseconds, met by job::due in crates/leasehold-core/src/job.rs.
+--
 -- An operation is plain if it acquires a free lock without a queue, with one hold and the proposal as its one token,
 -- or without a proposal the time; or releases the only hold of a lock without a queue. If all operations are plain, the
 -- call returns the server's time in microseconds as text; or nil if all are releases, for which no time is read.
@@ -67,7 +76,8 @@
 -- Otherwise it returns a flat list: the server's time in microseconds, then for each operation a code and a value:
 --
 --   0  lost        1 if another holds the lock, else 0
---   1  granted     the first of the reserved tokens
+--   1  granted     the first of the reserved tokens; for a run {that token, the time at which it was asked for, the
+--                  last completion or nil}
 --   2  refused     the time left of the holder's lease in ms, -1 without an expiry; or, if it waits,
 --                  {that time, the number of waiters before it}
 --   3  renewed     0
@@ -77,6 +87,7 @@
 --   7  failed      {command, error, key}: the server refused the command, and nothing was changed
 --   8  stored      0
 --   9  outdated    0: a larger token was issued before, or the lease has written a later note
+--  10  complete    the note
 --
 -- Then, for each operation that left waiters to pass over, its number from 1: the caller continues it in
 -- another call, so that the server can serve others in between. Until then only the head can acquire the lock.
@@ -168,8 +179,8 @@ if size > 0 and not open then
 end
 open = open or {}
 
-local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, STORED, OUTDATED =
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 9
+local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, STORED, OUTDATED, COMPLETE =
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 
 -- Behind the client id of a lease, and before a hold count.
 local COLON, SPACE = 58, 32
@@ -179,6 +190,9 @@ local ACCEPTANCE_MS = 3000
 
 -- How long the lease that was revoked last is kept for observers.
 local REVOCATION_MS = 60000
+
+-- How long before the time of a slot a start belongs to it at most, if the anchor was chosen, in microseconds.
+local LEAD_MAX = 11700000000
 
 -- About how many waiters one call passes over at most, how many channels one `PUBSUB NUMSUB` has, and as how
 -- many waiters one counts to which a message was sent.
@@ -198,8 +212,8 @@ if not now then
     now = time[1] * 1000000 + time[2]
 end
 
--- The number of waiters passed over, and whether the operation leaves more of them.
-local passed, unfinished = 0, false
+-- The number of waiters passed over, whether the operation leaves more of them, and whether it has written a completion.
+local passed, unfinished, written = 0, false, false
 
 -- The prefix of the channels of clients.
 local function prefix(record)
@@ -207,14 +221,16 @@ local function prefix(record)
 end
 
 -- Notifies the client of a lease, and returns whether the client is alive. `subscribers` is the number of its
--- connections; nil: unknown, so the receivers of the message are counted.
-local function notify(record, lease, first, ttl, subscribers)
+-- connections; nil: unknown, so the receivers of the message are counted. `about` is what the message has behind the
+-- record.
+local function notify(record, lease, first, ttl, subscribers, about)
     local client, number = match(lease, '^(%x+):(%d+)')
     if not client then
         return false
     end
     local channel = prefix(record) .. client
     local message = format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record)
+    message = about and message .. ' ' .. about or message
     if subscribers ~= 0 then
         local received = run('PUBLISH', channel .. node, message)
         if type(received) == 'number' and received > 0 then
@@ -290,8 +306,9 @@ local function delete(record)
 end
 
 -- Writes a record. Only a release shortens a lease: a longer time `left` is kept. It is written in either
--- case, so that a replica that lags cannot acknowledge it. Returns nothing, or on failure a code and a value.
-local function write(record, lease, count, ttl, left)
+-- case, so that a replica that lags cannot acknowledge it. `since` is when its run was asked for. Returns nothing, or on
+-- failure a code and a value.
+local function write(record, lease, count, ttl, left, since)
     if left == -2 and not proven then
         -- Deletes nothing. It proves that the lock can be released.
         local code, value = delete(record)
@@ -299,11 +316,88 @@ local function write(record, lease, count, ttl, left)
             return code, value
         end
     end
-    local value = count == '1' and lease or lease .. ' ' .. count
+    local value = count == '1' and not since and lease or lease .. ' ' .. count .. (since and ' ' .. since or '')
     local reply = run('SET', record, value, 'PX', left > tonumber(ttl) and left or ttl)
     if reply.err then
         return FAILED, {'SET', reply.err, record}
     end
+end
+
+-- The note under a key: its lease, its number, its text and the whole value; false if there is none. On failure returns
+-- nil, a code and a value.
+local function read_note(key)
+    local value = run('GET', key)
+    if type(value) == 'table' then
+        return nil, FAILED, {'GET', value.err, key}
+    elseif not value then
+        return false
+    end
+    local lease, number, text = match(value, '^(%x+:%d+) %d+ (%d+) (.*)$')
+    if not lease then
+        return nil, FAILED, {'GET', 'WRONGTYPE this string is no annotation', key}
+    end
+    return {lease = lease, number = tonumber(number), text = text, value = value}
+end
+
+-- Whether a lease has written a note with at least this number, which is in the `value` of a note.
+local function is_written(note, lease, value, more)
+    return note and note.lease == lease and note.number >= match(value, '^%S+ %d+ (%d+) ') + more
+end
+
+-- Writes a note, unless the lease has written one with a larger number. Returns a code and a value.
+local function write_note(record, slot, lease, value, ttl)
+    local key = record .. slot
+    local note, code, failure = read_note(key)
+    if code then
+        return code, failure
+    elseif is_written(note, lease, value, 1) then
+        return OUTDATED, 0
+    end
+    local reply = run('SET', key, value, 'PX', ttl)
+    if reply.err then
+        return FAILED, {'SET', reply.err, key}
+    end
+    written = slot ~= ':value'
+    return STORED, 0
+end
+
+-- Whether a completion is that of a run that was asked for at the time `asked`. A text that cannot be read counts: its
+-- reader reports the error. Every number is exact below 2^53.
+local function is_met(text, period, anchor, asked)
+    local fields = {}
+    for name, value in string.gmatch(text, ' ([^ =]+)=([^ ]*)') do
+        local seconds, micros = match(value, '^(%d+)%.(%d%d%d%d%d%d)$')
+        fields[name] = seconds and seconds * 1000000 + micros
+    end
+    local requested, started, finished = fields.requested, fields.started, fields.finished
+    if sub(text, 1, 2) ~= '1 ' or not (requested and started and finished) then
+        return true
+    elseif asked > finished + 2 * period or started > now + 2 * period then
+        return false
+    end
+    local chosen = anchor or fields['chosen-anchor']
+    anchor = chosen or fields.anchor or asked
+    -- When the slot of a time begins, or with `lead` the starts that belong to it.
+    local function slot(time, lead)
+        local offset = time - anchor + lead
+        local rest = math.fmod(offset, period)
+        return offset - (rest < 0 and rest + period or rest)
+    end
+    local lead = math.floor(period / 2)
+    lead = chosen and math.min(lead, LEAD_MAX) or lead
+    return math.max(slot(requested, lead), slot(started, 0)) >= slot(asked, lead)
+end
+
+-- Whether the run of a condition is complete that was asked for at the time `asked`, and the note in its slot, or false. On
+-- failure returns nil, a code and a value.
+local function decide(record, condition, asked)
+    local slot, period, anchor = match(condition, '^(:completion) (%d+) ?(%d*)$')
+    local note, code, value = read_note(record .. (slot or condition))
+    if code then
+        return nil, code, value
+    end
+    local met = note and (not slot or is_met(note.text, tonumber(period), tonumber(anchor), tonumber(asked)))
+    return met, note and note.value
 end
 
 -- Whether the limit of this call is reached and waiters are left.
@@ -324,7 +418,7 @@ local function pass_over(record, queue, requester)
             elseif type(words) == 'table' then
                 return nil, FAILED, {'LINDEX', words.err, queue}
             end
-            local lease, client, ttl, tokens = match(words, '^((%x+):%d+) (%d+) (%d+)$')
+            local lease, client, ttl, tokens, run_of = match(words, '^((%x+):%d+) (%d+) (%d+) ?(.*)$')
             if not lease and count > 0 then
                 break
             elseif not lease then
@@ -333,7 +427,7 @@ local function pass_over(record, queue, requester)
                 return {lease = lease}
             end
             count = count + 1
-            heads[count] = {lease = lease, ttl = ttl, tokens = tokens}
+            heads[count] = {lease = lease, ttl = ttl, tokens = tokens, run = run_of ~= '' and run_of}
             channels[count] = prefix .. client .. node
         until count == size or lease == requester
         if count == 0 then
@@ -367,15 +461,42 @@ local function pass_over(record, queue, requester)
     unfinished = is_unfinished(queue)
 end
 
--- Notifies the first live waiter behind a grant or a minimum hold for `ttl`, so that it watches that time.
+-- Drops the waiter at the head of the queue if its run is complete, and notifies it. One whose note cannot be read repeats
+-- its request, which fails for that reason. Returns whether it was dropped, and otherwise the run that it waits for as a
+-- grant has it. On failure returns nil, a code and a value.
+local function drop_complete(record, queue, head)
+    if not head.run then
+        return false
+    end
+    local asked, condition = match(head.run, '^(%d+) (.*)$')
+    local met, note = decide(record, condition, asked)
+    if met == false then
+        return false, note and asked .. ' ' .. note or asked
+    end
+    local trimmed = run('LTRIM', queue, 2, -1)
+    if trimmed.err then
+        return nil, FAILED, {'LTRIM', trimmed.err, queue}
+    end
+    notify(record, head.lease, 0, met and 0 or 1, head.subscribers, met and note)
+    passed = passed + PASS_MESSAGE
+    return true
+end
+
+-- Notifies the first live waiter behind a grant or a minimum hold for `ttl`, so that it watches that time. Those before
+-- it whose run this operation has completed are dropped; without `ttl`, that is all.
 local function notify_next(record, queue, ttl)
     repeat
         local head = pass_over(record, queue)
-        if not head or notify(record, head.lease, 0, ttl, head.subscribers) then
+        local dropped = head and written and drop_complete(record, queue, head)
+        if not head or dropped == nil then
             return
+        elseif not dropped then
+            if not ttl or notify(record, head.lease, 0, ttl, head.subscribers) or run('LTRIM', queue, 2, -1).err then
+                return
+            end
+            passed = passed + PASS_MESSAGE
         end
-        passed = passed + PASS_MESSAGE
-    until run('LTRIM', queue, 2, -1).err or passed >= PASS_MAX
+    until passed >= PASS_MAX
     unfinished = is_unfinished(queue)
 end
 
@@ -389,8 +510,12 @@ local function pass_on(record, counter, queue, requester)
         if head and head.lease == requester or not head and not code then
             return head ~= nil or unfinished, -2
         end
-        local first, ttl
+        local dropped, about, first, ttl
         if head then
+            dropped, about, value = drop_complete(record, queue, head)
+            code = dropped == nil and about or nil
+        end
+        if dropped == false then
             first, code, value = reserve(counter, head.tokens)
         end
         if code == EXHAUSTED then
@@ -398,36 +523,37 @@ local function pass_on(record, counter, queue, requester)
             return true, -2
         elseif first then
             ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
-            code, value = write(record, head.lease, '1', ttl, -2)
+            code, value = write(record, head.lease, '1', ttl, -2, about and match(about, '^%d+'))
         end
         if code then
             return true, -2, code, value
-        end
-        local trimmed = run('LTRIM', queue, 2, -1)
-        if trimmed.err then
+        elseif first then
+            local trimmed = run('LTRIM', queue, 2, -1)
+            if trimmed.err then
+                run('DEL', record)
+                return true, -2, FAILED, {'LTRIM', trimmed.err, queue}
+            end
+            if notify(record, head.lease, first, ttl, head.subscribers, about) then
+                notify_next(record, queue, ttl)
+                return true, ttl
+            end
+            -- Its connection is closed, or it cannot be notified. The next waiter is tried.
             run('DEL', record)
-            return true, -2, FAILED, {'LTRIM', trimmed.err, queue}
+            passed = passed + PASS_MESSAGE
         end
-        if notify(record, head.lease, first, ttl, head.subscribers) then
-            notify_next(record, queue, ttl)
-            return true, ttl
-        end
-        -- Its connection is closed, or it cannot be notified. The next waiter is tried.
-        run('DEL', record)
-        passed = passed + PASS_MESSAGE
     until passed >= PASS_MAX
     unfinished = is_unfinished(queue)
     return unfinished, -2
 end
 
--- Appends a lease to the queue, unless it is there, and returns the number of waiters before it. On failure
--- returns nil, a code and a value.
-local function join(queue, lease, ttl, tokens)
+-- Appends a lease to the queue, unless it is there, and returns the number of waiters before it. `about` is the run that it
+-- waits for. On failure returns nil, a code and a value.
+local function join(queue, lease, ttl, tokens, about)
     local at = run('LPOS', queue, lease)
     if type(at) == 'table' then
         return nil, FAILED, {'LPOS', at.err, queue}
     end
-    local entry = lease .. ' ' .. ttl .. ' ' .. tokens
+    local entry = lease .. ' ' .. ttl .. ' ' .. tokens .. (about and ' ' .. about or '')
     local new = not at
     if new then
         at = run('RPUSH', queue, entry, lease)
@@ -465,40 +591,15 @@ local function leave(queue, lease)
     end
 end
 
--- The number of the note that a lease has written under a key. nil: its value is of another lease, or there is none. On
--- failure also a code and a value.
-local function note_number(key, lease)
-    local stored = run('GET', key)
-    if type(stored) == 'table' then
-        return nil, FAILED, {'GET', stored.err, key}
-    elseif stored then
-        local author, number = match(stored, '^(%x+:%d+) %d+ (%d+) ')
-        if not author then
-            return nil, FAILED, {'GET', 'WRONGTYPE this string is no annotation', key}
-        end
-        return author == lease and tonumber(number) or nil
+-- When a lease in the queue has asked for its run. nil: it does not wait. On failure also a code and a value.
+local function asked_at(queue, lease)
+    -- A server without LPOS has no queue.
+    local at = type(run('LINDEX', queue, 0)) == 'string' and run('LPOS', queue, lease)
+    if type(at) == 'table' then
+        return nil, FAILED, {'LPOS', at.err, queue}
+    elseif at then
+        return match(run('LINDEX', queue, at - 1), '^%S+ %d+ %d+ (%d+) ')
     end
-end
-
--- Writes a note, unless the lease has written one with a larger number. Returns a code and a value.
-local function write_note(key, lease, text, ttl)
-    local written, code, value = note_number(key, lease)
-    if code then
-        return code, value
-    elseif written and written > tonumber(match(text, '^%S+ %d+ (%d+) ')) then
-        return OUTDATED, 0
-    end
-    local reply = run('SET', key, text, 'PX', ttl)
-    if reply.err then
-        return FAILED, {'SET', reply.err, key}
-    end
-    return STORED, 0
-end
-
--- Whether a lease has written this note or a later one.
-local function is_written(key, lease, text)
-    local written = note_number(key, lease)
-    return written and written >= tonumber(match(text, '^%S+ %d+ (%d+) '))
 end
 
 local results, place, continued = {now}, 1, {}
@@ -513,8 +614,10 @@ for i = 1, size, 3 do
     -- The record, or false if it is free. The hold count, if the lease holds it. And the time left of the record in
     -- ms: -1 without an expiry, -2 if it is free, nil if not read yet.
     local held, before, left
+    -- When the run of the holder was asked for, and for a conditional request how long ago its run was, and the condition.
+    local since, ago, condition
     local code, value, reply, head, reserved
-    unfinished = false
+    unfinished, written = false, false
     repeat
         if not open[record] or i < open[record] then
             -- Plain, and done.
@@ -528,7 +631,8 @@ for i = 1, size, 3 do
         if space then
             verb, number = sub(verb, 1, space - 1), sub(verb, space + 1)
             if verb ~= 'enter' then
-                number, second, proposal = match(number, '^(%d+) (%d+) ?(%d*)$')
+                number, second, proposal = match(number, '^(%d+) (%d+) ?(.*)$')
+                ago, condition = match(proposal or '', '^unless (%d+) (.*)$')
             end
         end
         held = open[i]
@@ -546,13 +650,14 @@ for i = 1, size, 3 do
             code, value = FAILED, {'GET', 'WRONGTYPE this string is no record', record}
             break
         elseif held and byte(held, #lease + 1) == SPACE and find(held, lease, 1, true) == 1 then
-            before = sub(held, #lease + 2)
+            before, since = match(held, '^(%d+) ?(%d*)$', #lease + 2)
+            since = since ~= '' and since or nil
             reserved = before == '0'
             before = not reserved and before
         end
         if before and verb == 'complete' then
             -- First, so that no release forgets its note.
-            code, value = write_note(record .. note, lease, text, ttl)
+            code, value = write_note(record, note, lease, text, ttl)
             if code == FAILED then
                 break
             end
@@ -595,32 +700,57 @@ for i = 1, size, 3 do
                     break
                 end
             end
-            if (left ~= -2 or unfinished) and not before then
+            local met, last, asked
+            if condition and not reserved then
+                local waits = not before and (head or left ~= -2)
+                -- The first request counts: a holder and a waiter keep its time.
+                asked = before and since
+                if waits then
+                    asked, code, value = asked_at(queue, lease)
+                end
+                asked = asked or format('%.0f', math.max(now - ago, 0))
+                if not code then
+                    met, last, value = decide(record, condition, asked)
+                    code = met == nil and last or nil
+                end
+                if met and waits then
+                    code, value = leave(queue, lease)
+                end
+            end
+            if code then
+                break
+            elseif met and not before then
+                code, value = COMPLETE, last
+            elseif (left ~= -2 or unfinished) and not before then
                 left = left == -2 and 0 or left
                 code, value = REFUSED, left
                 if verb == 'queue' and not reserved then
-                    reply, code, value = join(queue, lease, ttl, tokens)
+                    reply, code, value = join(queue, lease, ttl, tokens, asked and asked .. ' ' .. condition)
                     if reply then
                         code, value = REFUSED, {left, reply}
                     end
                 end
                 break
-            end
-            first, code, value = reserve(counter, tokens, before, nil, tonumber(proposal or ''))
-            if not first then
+            else
+                first, code, value = reserve(counter, tokens, before, nil, tonumber(proposal or ''))
+                if not first then
+                    break
+                end
+                if not before then
+                    since = asked
+                end
+                code, value = write(record, lease, count, ttl, left, since)
+                if head and not code then
+                    code, value = leave(queue, lease)
+                    if code then
+                        run('DEL', record)
+                    end
+                end
+                if not code then
+                    code, value = GRANTED, asked and not met and {first, asked, last} or first
+                end
                 break
             end
-            code, value = write(record, lease, count, ttl, left)
-            if head and not code then
-                code, value = leave(queue, lease)
-                if code then
-                    run('DEL', record)
-                end
-            end
-            if not code then
-                code, value = GRANTED, first
-            end
-            break
         elseif before and verb == 'renew' then
             reply = run('PEXPIRE', record, left > tonumber(ttl) and left or ttl)
             if type(reply) == 'table' then
@@ -636,7 +766,10 @@ for i = 1, size, 3 do
             end
             break
         elseif before and verb == 'note' then
-            code, value = write_note(record .. note, lease, text, ttl)
+            code, value = write_note(record, note, lease, text, ttl)
+            if written then
+                notify_next(record, queue)
+            end
             break
         elseif before and rest ~= '' then
             reply = run('SET', record, lease .. ' 0', 'PX', rest)
@@ -648,7 +781,7 @@ for i = 1, size, 3 do
             end
             break
         elseif before and left ~= -2 then
-            code, value = write(record, lease, number, ttl, left)
+            code, value = write(record, lease, number, ttl, left, since)
             if not code then
                 code, value = RELEASED, tonumber(number)
             end
@@ -673,7 +806,7 @@ for i = 1, size, 3 do
         end
         if not code then
             code, value = LOST, left == -2 and 0 or 1
-            if verb == 'complete' and is_written(record .. note, lease, text) then
+            if verb == 'complete' and is_written(read_note(record .. note), lease, text, 0) then
                 -- The release was applied before.
                 code, value = RELEASED, 0
             end

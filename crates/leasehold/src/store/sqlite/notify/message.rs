@@ -1,15 +1,12 @@
 //! The messages between processes: events for one client.
 //!
 //! A message is a version and then the events. An event is its kind, its key as three strings with their
-//! lengths, its numbers, and the text of a note if there is one; all numbers are little-endian. An unreadable message is
+//! lengths, its numbers, and a completion if there is one; all numbers are little-endian. An unreadable message is
 //! ignored: waiters have timers, and observers read again from time to time.
 
-use std::time::Duration;
-
-use leasehold_core::record::{Note, Part, Row, Run};
+use leasehold_core::record::Run;
 use leasehold_core::{
-    ClientId, Grant, LeaseId, Name, Namespace, Notice, Period, ScopeName, Slot, Slots, StoreTime,
-    Token, Ttl,
+    Annotation, ClientId, Grant, LeaseId, Name, Namespace, Notice, ScopeName, StoreTime, Token, Ttl,
 };
 
 use crate::store::api::{Event, EventScope, Key, Keyspace};
@@ -20,7 +17,7 @@ pub(super) const BYTES_MAX: usize = 32 * 1024;
 /// The number of messages that fit into a socket, by the default of Linux of 208 KiB.
 const MESSAGES_MAX: usize = 5;
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const GRANTED: u8 = 1;
 const NEXT: u8 = 2;
 const REVOKED: u8 = 3;
@@ -30,8 +27,8 @@ const COMPLETE: u8 = 6;
 
 /// The runs of a grant.
 const NO_RUN: u64 = 0;
-const KEY_RUN: u64 = 1;
-const PERIOD_RUN: u64 = 2;
+const FIRST_RUN: u64 = 1;
+const LATER_RUN: u64 = 2;
 
 /// Appends an event to the last message, or to a new one if that is full. Too many events become two bytes,
 /// which say that events were missed.
@@ -84,8 +81,15 @@ fn encode(event: &Event) -> Option<Vec<u8>> {
         put_text(&mut bytes, part)?;
     }
     bytes.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
-    if let Event::Notice(_, Notice::Complete { note, .. }) = event {
-        put_text(&mut bytes, &Row::Note(note.clone()).to_text())?;
+    let completion = match event {
+        Event::Notice(_, Notice::Complete { note, .. }) => Some(note),
+        Event::Notice(_, Notice::Granted(grant)) => {
+            grant.run.as_ref().and_then(|run| run.last.as_ref())
+        }
+        _ => None,
+    };
+    if let Some(Annotation { lease, token, text }) = completion {
+        put_text(&mut bytes, &format!("{lease} {token} {text}"))?;
     }
     Some(bytes)
 }
@@ -99,7 +103,7 @@ fn notice_numbers(notice: &Notice) -> (u8, Vec<u64>) {
                 grant.first.get(),
                 grant.now.as_micros(),
             ];
-            (GRANTED, [&numbers[..], &run_numbers(grant.run)].concat())
+            (GRANTED, [&numbers[..], &run_numbers(&grant.run)].concat())
         }
         Notice::Next { ttl, .. } => (NEXT, vec![ttl.as_millis()]),
         Notice::Revoked { .. } => (REVOKED, Vec::new()),
@@ -107,26 +111,12 @@ fn notice_numbers(notice: &Notice) -> (u8, Vec<u64>) {
     }
 }
 
-fn run_numbers(run: Option<Run>) -> Vec<u64> {
-    let Some(Run {
-        slots,
-        requested_at,
-    }) = run
-    else {
+fn run_numbers(run: &Option<Run>) -> Vec<u64> {
+    let Some(Run { requested_at, last }) = run else {
         return vec![NO_RUN];
     };
-    let requested_at = requested_at.as_micros();
-    let Some(slots) = slots else {
-        return vec![KEY_RUN, requested_at];
-    };
-    let period = slots.period.as_duration().as_micros();
-    vec![
-        PERIOD_RUN,
-        requested_at,
-        slots.anchor.as_micros(),
-        slots.chosen.into(),
-        u64::try_from(period).unwrap_or(u64::MAX),
-    ]
+    let kind = last.as_ref().map_or(FIRST_RUN, |_| LATER_RUN);
+    vec![kind, requested_at.as_micros()]
 }
 
 fn decode(rest: &mut &[u8], client: ClientId) -> Option<Event> {
@@ -161,7 +151,7 @@ fn decode_notice(kind: u8, lease: LeaseId, rest: &mut &[u8]) -> Option<Notice> {
         }
         REVOKED => Notice::Revoked { lease },
         COMPLETE => {
-            let note = decode_note(text(rest)?)?;
+            let note = completion(rest)?;
             Notice::Complete { lease, note }
         }
         _ => return None,
@@ -175,27 +165,21 @@ fn decode_run(rest: &mut &[u8]) -> Option<Option<Run>> {
         return Some(None);
     }
     let requested_at = time(rest)?;
-    let slots = match kind {
-        KEY_RUN => None,
-        PERIOD_RUN => Some(Slots {
-            anchor: time(rest)?,
-            chosen: number(rest)? != 0,
-            period: Period::checked(Duration::from_micros(number(rest)?))?,
-        }),
+    let last = match kind {
+        FIRST_RUN => None,
+        LATER_RUN => Some(completion(rest)?),
         _ => return None,
     };
-    Some(Some(Run {
-        slots,
-        requested_at,
-    }))
+    Some(Some(Run { requested_at, last }))
 }
 
-fn decode_note(text: &str) -> Option<Note> {
-    // The text of a note does not depend on its slot.
-    match Row::from_text(&Part::Note(Slot::Value), text) {
-        Ok(Row::Note(note)) => Some(note),
-        _ => None,
-    }
+fn completion(rest: &mut &[u8]) -> Option<Annotation> {
+    let mut words = text(rest)?.splitn(3, ' ');
+    Some(Annotation {
+        lease: words.next()?.parse().ok()?,
+        token: Token::new(words.next()?.parse().ok()?)?,
+        text: words.next()?.into(),
+    })
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -242,16 +226,14 @@ mod tests {
     fn a_message_is_read_as_far_as_it_is_undamaged() {
         let (ttl, now) = (Ttl::USER_MIN, StoreTime::from_micros(u64::MAX));
         let (lease, first) = (lease(u64::MAX), Token::MAX);
-        let slots = Slots {
-            anchor: now,
-            chosen: true,
-            period: Period::checked(Period::MIN).unwrap(),
+        let note = || Annotation {
+            lease,
+            token: first,
+            text: "100 % of\nit".into(),
         };
-        let granted = |slots: Option<Option<Slots>>| {
-            let run = slots.map(|slots| Run {
-                slots,
-                requested_at: now,
-            });
+        let granted = |last: Option<Option<Annotation>>| {
+            let requested_at = now;
+            let run = last.map(|last| Run { requested_at, last });
             let grant = Grant {
                 lease,
                 ttl,
@@ -262,18 +244,17 @@ mod tests {
             Event::Notice(key("a"), Notice::Granted(grant))
         };
         let next = Notice::Next { lease, ttl };
-        let note = Note {
-            lease,
-            token: first,
-            number: 7,
-            text: "100 % of\nit".into(),
-            until: now,
-        };
         let events = [
             granted(None),
             granted(Some(None)),
-            granted(Some(Some(slots))),
-            Event::Notice(key("a"), Notice::Complete { lease, note }),
+            granted(Some(Some(note()))),
+            Event::Notice(
+                key("a"),
+                Notice::Complete {
+                    lease,
+                    note: note(),
+                },
+            ),
             Event::Notice(key(&"ü".repeat(256)), next),
             Event::Changed(key("e:f*")),
             revoked("c d", 7),
