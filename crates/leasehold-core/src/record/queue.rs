@@ -31,6 +31,8 @@ pub(super) struct Progress {
     drops: u32,
     /// There was a grant or a minimum hold, and the first living waiter behind it is not notified yet.
     pub(super) owes_next: bool,
+    /// This run goes on where another one was unfinished.
+    pub(super) resumes: bool,
     /// The first waiter fits, and there is no token for it.
     pub(super) exhausted: bool,
     /// This run has reached its limits, and waiters are left that might be granted.
@@ -78,13 +80,14 @@ impl<S: Source> Transaction<'_, S> {
         self.notify_next()
     }
 
-    /// The first waiter, if a permit is free, or if this run has written a completion, which may be that of the waiter.
+    /// The first waiter, if a permit is free, or if this run, or the one that it goes on with, has written a completion,
+    /// which may be that of the waiter.
     ///
     /// If the head is the lease of the request, it stays: the reply is its grant.
     fn next_to_serve(&mut self, requester: Option<LeaseId>) -> Result<Option<Waiter>, S::Error> {
         let written = self.written.as_ref();
         let has_completed = written.is_some_and(|(slot, _)| *slot != Slot::Value);
-        if !has_completed && !self.has_room(1) {
+        if !has_completed && !self.progress.resumes && !self.has_room(1) {
             return Ok(None);
         }
         let first = self.first_waiter()?;

@@ -67,6 +67,65 @@ fn a_run_drops_1024_dead_waiters_and_the_next_one_goes_on() {
     }
 }
 
+/// Applies an operation, and goes on until it is finished. Returns all notices.
+fn finish(world: &mut World, op: &Op) -> Vec<Notice> {
+    let mut applied = world.apply(op);
+    let mut notices = applied.notices;
+    while applied.unfinished {
+        applied = world.apply(&Op::SERVE);
+        notices.append(&mut applied.notices);
+    }
+    notices
+}
+
+#[test]
+fn the_next_waiter_behind_more_dead_ones_than_a_run_drops_is_notified() {
+    let mut world = World::new();
+    let mutex = |number| Op::Acquire(acquire(lease(number), Claim::Mutex, 60_000, true));
+    for number in [0, 2] {
+        world.apply(&mutex(number));
+    }
+    for dead in 1..=1_100 {
+        world.apply(&mutex(4 * dead + 1));
+    }
+    world.apply(&mutex(3));
+    world.alive[1] = false;
+    let notices = finish(&mut world, &release(0));
+    assert!(
+        matches!(&notices[..], [Notice::Granted(_), Notice::Next { lease, .. }] if lease.number == 3)
+    );
+}
+
+#[test]
+fn more_waiters_for_a_completion_than_a_run_drops_are_notified() {
+    for rest in [None, Some(millis(5_000))] {
+        let mut world = World::new();
+        let unless = Unless::Key {
+            key: key("v1"),
+            asked: Duration::ZERO,
+        };
+        for number in 0..2_000 {
+            world.apply(&Op::Acquire(Acquire {
+                unless: Some(unless.clone()),
+                ..acquire(lease(number), Claim::Mutex, 60_000, true)
+            }));
+        }
+        let note = NewNote {
+            slot: Slot::Key(key("v1")),
+            token: Token::MAX,
+            number: 1,
+            text: "done".into(),
+            keep: Duration::from_secs(60),
+        };
+        let release = Op::Release {
+            lease: lease(0),
+            rest,
+            note: Some(note),
+        };
+        assert_eq!(finish(&mut world, &release).len(), 1_999, "{rest:?}");
+    }
+}
+
 #[test]
 fn a_dead_waiter_that_does_not_fit_keeps_nobody_back() {
     let mut world = World::new();
