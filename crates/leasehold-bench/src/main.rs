@@ -32,7 +32,7 @@ type Result<T, E = Failure> = std::result::Result<T, E>;
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(workers::COMMAND) {
-        return ExitCode::from(worker::serve());
+        return ExitCode::from(worker::serve(scenario::serve));
     }
     let options = match Options::parse_line(std::env::args_os()) {
         Ok(options) => options,

@@ -6,8 +6,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use crate::options::Scenario;
-use crate::scenario::{contention, observe, wakeup};
 use crate::workers::{Job, Reply};
 use crate::{FAILED, Result, failed, runtime, with_sources};
 
@@ -15,9 +13,9 @@ use crate::{FAILED, Result, failed, runtime, with_sources};
 #[derive(Debug)]
 pub(crate) struct Orders(mpsc::UnboundedReceiver<String>);
 
-/// Takes part in a run until it ends. Returns the exit code.
-pub(crate) fn serve() -> u8 {
-    match work() {
+/// Takes part in a run by this work until it ends. Returns the exit code.
+pub(crate) fn serve(work: impl AsyncFnOnce(&Job, &mut Orders) -> Result<()>) -> u8 {
+    match take_part(work) {
         Ok(()) => 0,
         Err(failure) => {
             // The run may have ended.
@@ -27,19 +25,13 @@ pub(crate) fn serve() -> u8 {
     }
 }
 
-fn work() -> Result<()> {
+fn take_part(work: impl AsyncFnOnce(&Job, &mut Orders) -> Result<()>) -> Result<()> {
     let mut orders = Orders::receive();
     let Some(job) = orders.0.blocking_recv() else {
         return Ok(());
     };
     let job: Job = parse(&job)?;
-    runtime(job.settings.threads)?.block_on(async {
-        match job.settings.scenario {
-            Scenario::Wakeup => wakeup::serve(&job, &mut orders).await,
-            Scenario::Observe => observe::serve(&job, &mut orders).await,
-            _ => contention::serve(&job, &mut orders).await,
-        }
-    })
+    runtime(job.settings.threads)?.block_on(work(&job, &mut orders))
 }
 
 impl Orders {

@@ -2,7 +2,9 @@
 
 mod elections;
 mod jobs;
+mod lock;
 mod store;
+mod watchdog;
 
 use std::env;
 use std::ffi::OsString;
@@ -15,10 +17,9 @@ use leasehold::ReplicaCount;
 
 pub(crate) use self::elections::{ElectCommand, EventsArgs, LeaderArgs, address};
 pub(crate) use self::jobs::{Anchor, JobArgs, JobsArgs, OnceCommand, RunCommand};
+pub(crate) use self::lock::{LockArgs, LockWatchdogArgs};
 pub(crate) use self::store::{MACHINE_FILE, Origin, StoreArgs};
-use crate::lock::args::LockArgs;
-use crate::lock::watchdog::LockWatchdogArgs;
-use crate::watchdog::WatchdogArgs;
+pub(crate) use self::watchdog::{LogFormat, ServeArgs, StatusArgs, WatchdogArgs, WatchdogCommand};
 use crate::{duration, help, hints, misplaced};
 
 /// Run a command under a lock that knows when it is lost.

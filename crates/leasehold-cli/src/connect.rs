@@ -7,11 +7,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use leasehold::store::redacted_url;
 use leasehold::{Client, ClientBuilder, Error, ErrorKind};
 
-use crate::args::{Origin, StoreArgs};
+use crate::args::{LockArgs, Origin, StoreArgs};
 use crate::credentials;
 use crate::default_store;
 use crate::exit::Failure;
-use crate::lock::args::LockArgs;
 use crate::secret;
 use crate::variables::{NAMESPACE, SENTINEL_PASSWORD, STORE, TENANT};
 

@@ -8,8 +8,8 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::args::LogFormat;
 use crate::output::printable_lines;
-use crate::watchdog::LogFormat;
 use crate::{json, stderr, variables};
 
 /// Logs what the filter in `LEASEHOLD_LOG` selects, and without one nothing.

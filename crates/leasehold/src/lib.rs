@@ -103,6 +103,7 @@
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod client;
+pub mod clock;
 mod completion_info;
 mod config;
 #[cfg(feature = "doctor")]
@@ -132,7 +133,6 @@ pub use leasehold_core::{
 
 pub use crate::client::{Client, ClientBuilder, Shutdown};
 pub use crate::completion_info::CompletionInfo;
-pub use crate::driver::clock;
 pub use crate::durability::{Durability, ReplicaCount, ReplicaCountError};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::guard::{Guard, LossSignal, States};

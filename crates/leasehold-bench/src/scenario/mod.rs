@@ -1,17 +1,19 @@
 //! The scenarios that can be measured.
 
 mod candidate;
-pub(crate) mod contention;
-pub(crate) mod observe;
+mod contention;
+mod observe;
 mod pairs;
 mod renew;
 mod uncontended;
-pub(crate) mod wakeup;
+mod wakeup;
 
 use crate::Result;
 use crate::options::{Scenario, Settings};
 use crate::report::Report;
 use crate::target::Target;
+use crate::worker::Orders;
+use crate::workers::Job;
 
 /// After so many locks a task yields to the others: a store in memory never makes it wait.
 const LOCKS_IN_A_ROW: u64 = 128;
@@ -26,6 +28,15 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
         Scenario::Wakeup => wakeup::measure(settings, target),
         Scenario::Observe => observe::measure(settings, target),
         Scenario::Renew => renew::measure(settings, target),
+    }
+}
+
+/// Takes part as a worker.
+pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
+    match job.settings.scenario {
+        Scenario::Wakeup => wakeup::serve(job, orders).await,
+        Scenario::Observe => observe::serve(job, orders).await,
+        _ => contention::serve(job, orders).await,
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use leasehold::{CompletionInfo, ErrorKind, Guard, JobGuard, JobLock, Leadership, Token};
 
-use super::args::LockArgs;
+use crate::args::LockArgs;
 use crate::exit::{self, Failure};
 
 /// The result of an acquisition.

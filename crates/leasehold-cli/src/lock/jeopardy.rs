@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold::clock::{BootClock, Clock};
 use leasehold::{Cause, ErrorKind, Guard, Instant, Mutex, State};
 
-use super::args::LockArgs;
 use super::holder;
+use crate::args::LockArgs;
 use crate::duration;
 
 /// How long a jeopardy lasts before it is printed, or a part of the ttl if that is shorter. A renewal may succeed when

@@ -1,6 +1,5 @@
 //! The lock of `run`, `once`, `elect` and `hold`: what these commands need to acquire a lock and to keep it.
 
-pub(crate) mod args;
 pub(crate) mod guard;
 pub(crate) mod health;
 mod holder;
@@ -14,11 +13,10 @@ use std::time::{Duration, Instant};
 use leasehold::watchdog::Watchdog;
 use leasehold::{Client, CompletionInfo, Durability, ErrorKind, Guard, Mutex};
 
-use self::args::LockArgs;
 use self::guard::{Acquired, AnyGuard};
 use self::plan::{Plan, Target};
 use self::waiting::Progress;
-use crate::args::StoreArgs;
+use crate::args::{LockArgs, StoreArgs};
 use crate::connect::connect;
 use crate::duration;
 use crate::exit::Failure;

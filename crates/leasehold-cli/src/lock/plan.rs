@@ -5,11 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold::{Client, CompletionInfo, Election, Guard, Job, Mutex};
 
-use super::args::LockArgs;
 use super::guard::Acquired;
 use super::health::Health;
 use super::holder::QUERY_TIMEOUT;
-use crate::args::{Anchor, JobArgs, OnceCommand, RunArgs, RunCommand, StoreArgs};
+use crate::args::{Anchor, JobArgs, LockArgs, OnceCommand, RunArgs, RunCommand, StoreArgs};
 use crate::exit::Failure;
 use crate::{connect, duration, jobs, output, signals};
 

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::{Client, Error, ErrorKind, LeaseId, Mutex};
 
-use super::args::LockArgs;
 use super::holder;
-use crate::args::StoreArgs;
+use crate::args::{LockArgs, StoreArgs};
 use crate::exit::Failure;
 use crate::{connect, duration};
 

@@ -1,117 +1,22 @@
-//! The watchdog of a lock: its options, and what is reported of its nodes.
+//! The watchdog of a lock: what is reported of its nodes.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::error::Error as _;
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use clap::Args;
 use leasehold::watchdog::{NodeState, NodeStatus, Watchdog, WatchdogStatus, default_socket};
 use leasehold::{Client, Error, ErrorKind};
 
+use crate::args::LockWatchdogArgs;
 use crate::exit::{self, Failure};
-use crate::secret::first_line;
-use crate::{shell, variables};
-
-/// The value that stands for the node on this machine, at its default socket.
-const LOCAL: &str = "local";
+use crate::shell;
 
 /// How long an exit waits for the first reply of a node, to report it.
 const FIRST_REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// How long an exit waits until the nodes of the watchdog have forgotten this client.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// The watchdog that renews the lock while this process cannot.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Watchdog")]
-pub(crate) struct LockWatchdogArgs {
-    /// Let a watchdog renew the lock while leasehold is stopped, and release it after the death of leasehold: the
-    /// local node, or nodes at unix:PATH or tcp://HOST:PORT
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = LOCAL,
-        value_delimiter = ',',
-        env = variables::WATCHDOG
-    )]
-    watchdog: Vec<String>,
-    /// Fail unless a node has registered the lock
-    #[arg(long, requires = "watchdog")]
-    watchdog_required: bool,
-    /// The name of the store at the nodes, instead of its URL
-    #[arg(long, value_name = "NAME", env = variables::WATCHDOG_STORE)]
-    watchdog_store: Option<String>,
-    /// A file whose first line is the access token for nodes on other machines
-    #[arg(long, value_name = "FILE", env = variables::WATCHDOG_TOKEN_FILE)]
-    watchdog_token_file: Option<PathBuf>,
-    /// The certificates that sign nodes on other machines, in PEM; default: the system's
-    #[arg(long, value_name = "FILE", env = variables::WATCHDOG_CA_FILE)]
-    watchdog_ca_file: Option<PathBuf>,
-}
-
-impl LockWatchdogArgs {
-    /// The watchdog of these options. `None`: there is no address.
-    pub(crate) fn settings(&self) -> Result<Option<Watchdog>, Failure> {
-        let mut watchdog: Option<Watchdog> = None;
-        for address in &self.watchdog {
-            watchdog = Some(match (watchdog, address.as_str()) {
-                (None, LOCAL) => Watchdog::local(),
-                (None, address) => Watchdog::at(address)?,
-                (Some(watchdog), LOCAL) => watchdog.and_local(),
-                (Some(watchdog), address) => watchdog.and(address)?,
-            });
-        }
-        let Some(mut watchdog) = watchdog else {
-            return self.refuse_unused().map(|()| None);
-        };
-        if self.watchdog_required {
-            watchdog = watchdog.required();
-        }
-        if let Some(name) = &self.watchdog_store {
-            watchdog = watchdog.store_name(name);
-        }
-        if let Some(file) = &self.watchdog_token_file {
-            watchdog = watchdog.token(first_line("token file", file)?);
-        }
-        if let Some(file) = &self.watchdog_ca_file {
-            watchdog = watchdog.ca_file(file);
-        }
-        Ok(Some(watchdog))
-    }
-
-    /// Refuses options of a watchdog without one. Variables may be set for all commands.
-    fn refuse_unused(&self) -> Result<(), Failure> {
-        let [store, token, ca] = [
-            self.watchdog_store.as_ref().map(OsStr::new),
-            self.watchdog_token_file
-                .as_ref()
-                .map(|file| file.as_os_str()),
-            self.watchdog_ca_file.as_ref().map(|file| file.as_os_str()),
-        ];
-        for (option, variable, value) in [
-            ("--watchdog-store", variables::WATCHDOG_STORE, store),
-            (
-                "--watchdog-token-file",
-                variables::WATCHDOG_TOKEN_FILE,
-                token,
-            ),
-            ("--watchdog-ca-file", variables::WATCHDOG_CA_FILE, ca),
-        ] {
-            if value.is_some() && value != env::var_os(variable).as_deref() {
-                let message = format!(
-                    "{option} has no effect without --watchdog; add it, or leave {option} out"
-                );
-                return Err(Failure::usage(message));
-            }
-        }
-        Ok(())
-    }
-}
 
 /// A failure to connect, with the command that starts a node if none listens.
 pub(super) fn with_start_command(failure: Failure, watchdog: Option<&Watchdog>) -> Failure {

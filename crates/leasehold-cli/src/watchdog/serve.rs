@@ -8,8 +8,7 @@ use leasehold_watchdog::{Listen, Node, Permission, Settings, StoreSettings, TlsF
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::args::ServeArgs;
-use crate::args::StoreArgs;
+use crate::args::{ServeArgs, StoreArgs};
 use crate::exit::{self, Failure};
 use crate::{connect, credentials, log, secret, variables};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::watchdog::{ClientStatus, Observer, default_socket};
 use leasehold::{Error, ErrorKind};
 
-use super::args::StatusArgs;
+use crate::args::StatusArgs;
 use crate::exit::Failure;
 use crate::lock::watchdog::start_command;
 use crate::{duration, json, output};

@@ -11,10 +11,10 @@ use leasehold_core::{
 use tokio::sync::Notify;
 
 use super::MutexQueues;
-use super::acquire::local_queue::Head;
-use super::clock::Clock;
+use super::local_queue::Head;
 use super::primitives::{Mutex, MutexGuard, lock, report};
 use super::release::Release;
+use crate::clock::Clock;
 use crate::store::{Key, Reply, Request};
 use crate::{Durability, ErrorKind};
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use leasehold_core::LeaseOptions;
 use leasehold_core::acquisition::RunRequest;
 
-use super::clock::Clock;
 use super::primitives::Runtime;
+use crate::clock::Clock;
 use crate::fork::Process;
 use crate::store::{EventScope, Key, Request, Shard, Store};
 use crate::{Durability, Error};

@@ -10,12 +10,12 @@
 pub(crate) mod acquire;
 mod active_lease;
 pub(crate) mod batcher;
-pub mod clock;
 mod complete;
 pub(crate) mod context;
 mod events;
 mod flush;
 pub(crate) mod hold;
+pub(crate) mod local_queue;
 pub(crate) mod metrics;
 pub(crate) mod observer;
 mod presence;
@@ -39,13 +39,13 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use self::acquire::Contender;
-use self::acquire::local_queue::{Head, LocalQueues, QueueKind};
 use self::acquire::wakeup::{LastReply, SharedAcquisition};
 use self::active_lease::ActiveLease;
 use self::batcher::Batcher;
 use self::context::AcquireOptions;
 pub(crate) use self::context::Context;
 use self::hold::Hold;
+use self::local_queue::{Head, LocalQueues, QueueKind};
 use self::observer::SharedReadings;
 use self::presence::Presence;
 use self::primitives::{Mutex, lock};

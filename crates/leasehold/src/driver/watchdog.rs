@@ -17,8 +17,8 @@ use ring::digest::{SHA256, digest};
 
 use self::session::NodeSession;
 use super::active_lease::ActiveLease;
-use super::clock::Clock;
 use super::primitives::{JoinHandle, Mutex, Runtime, lock};
+use crate::clock::Clock;
 use crate::store::{ClientInfo, Keyspace, Store};
 use crate::watchdog::wire::{self, ClientSecret, Hello, Role};
 use crate::watchdog::{Watchdog, WatchdogStatus};

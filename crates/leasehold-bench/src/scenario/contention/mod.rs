@@ -8,7 +8,7 @@ mod tests;
 
 use std::time::Duration;
 
-pub(crate) use self::tasks::serve;
+pub(super) use self::tasks::serve;
 use self::tasks::{Share, Tasks};
 use crate::clock::Window;
 use crate::options::Settings;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use leasehold_core::LeaseId;
 
 use self::observers::Observers;
-pub(crate) use self::observers::serve;
+pub(super) use self::observers::serve;
 use super::candidate::{Acquired, Candidate};
 use crate::clock::Moment;
 use crate::latencies::Latencies;

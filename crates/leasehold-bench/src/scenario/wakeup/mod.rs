@@ -12,7 +12,7 @@ mod tests;
 
 use std::time::Duration;
 
-pub(crate) use self::clients::serve;
+pub(super) use self::clients::serve;
 use self::clients::{Order, Slice, SliceResult};
 use crate::Result;
 use crate::clock::Window;

@@ -3,7 +3,6 @@
 //! The protocol is [`leasehold_core::acquisition`]. A [`Contender`] is its host: it sends the requests, reads
 //! the clock, draws the random numbers, and sleeps in [`wakeup`].
 
-pub(crate) mod local_queue;
 pub(crate) mod reenter;
 pub(crate) mod wakeup;
 
@@ -16,12 +15,12 @@ use leasehold_core::record::Run;
 use leasehold_core::{Annotation, Instant, Op, Outcome, StoreTime, TokenCount};
 use tokio::sync::oneshot;
 
-use self::local_queue::{Entry, Head};
 use self::wakeup::{LastReply, SharedAcquisition};
 use super::active_lease::ActiveLease;
 use super::batcher;
 use super::context::AcquireOptions;
 use super::hold::Hold;
+use super::local_queue::{Entry, Head};
 use super::primitives::report;
 use super::{Driver, HeadState, MutexQueues, Turn, release};
 use crate::store::{Key, Reply, Request, Shard, WakeupMode};

@@ -4,10 +4,10 @@ use leasehold_core::Instant;
 use leasehold_core::acquisition::{self, AcquireNotice, Acquisition};
 use tokio::sync::Notify;
 
-use super::super::clock::Clock;
 use super::super::context::AcquireOptions;
 use super::super::primitives::{Mutex, MutexGuard, lock};
 use crate::Error;
+use crate::clock::Clock;
 
 /// An acquisition, shared by the task that drives it and by those that receive events.
 pub(crate) struct SharedAcquisition {

@@ -9,7 +9,7 @@ use leasehold_core::{Instant, contention, time};
 use tokio::sync::{Notify, watch};
 
 use super::Update;
-use crate::driver::clock::Clock;
+use crate::clock::Clock;
 use crate::driver::context::Context;
 use crate::driver::primitives::{AbortHandle, Mutex, lock, report};
 use crate::store::{Changed, Key, Parts, Query, View};

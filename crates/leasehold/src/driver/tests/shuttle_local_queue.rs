@@ -13,7 +13,7 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex as ModelMutex;
 use tokio::sync::oneshot;
 
-use super::super::acquire::local_queue::{Entry, Head, LocalQueues, QueueKind};
+use super::super::local_queue::{Entry, Head, LocalQueues, QueueKind};
 use super::poll_times;
 
 const RUNS: usize = 8_000;

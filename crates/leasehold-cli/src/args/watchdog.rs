@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use leasehold_watchdog::Limits;
 
-use crate::args::address;
+use super::address;
 use crate::{duration, variables};
 
 /// Keep locks of paused processes, free those of dead ones at once.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::super::primitives::{Mutex, MutexGuard, lock, may_switch};
+use super::primitives::{Mutex, MutexGuard, lock, may_switch};
 
 /// The types of a kind of queues.
 pub(crate) trait QueueKind: Sized {

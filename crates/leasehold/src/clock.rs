@@ -1,6 +1,7 @@
 //! The local clock: the only place that reads one.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 #[cfg(not(target_os = "linux"))]
 use std::sync::OnceLock;
@@ -9,8 +10,6 @@ use std::time::Duration;
 
 use leasehold_core::Instant;
 use tokio::sync::Notify;
-
-use crate::store::BoxFuture;
 
 /// How long [`BootClock`] sleeps at most before it reads the clock again.
 ///
@@ -29,7 +28,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Changes nothing.
-    fn sleep_until(&self, instant: Instant) -> BoxFuture<'_, ()>;
+    fn sleep_until(&self, instant: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 /// The clock of this machine: `CLOCK_BOOTTIME` on Linux.
@@ -60,7 +59,7 @@ impl Clock for BootClock {
         Self::read()
     }
 
-    fn sleep_until(&self, instant: Instant) -> BoxFuture<'_, ()> {
+    fn sleep_until(&self, instant: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             loop {
                 let left = Self::read().until(instant);
@@ -113,7 +112,7 @@ impl Clock for ManualClock {
         Instant::from_nanos(self.0.nanos.load(Ordering::SeqCst))
     }
 
-    fn sleep_until(&self, instant: Instant) -> BoxFuture<'_, ()> {
+    fn sleep_until(&self, instant: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             loop {
                 // Subscribed before the clock is read: no move falls between.
