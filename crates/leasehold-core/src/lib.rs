@@ -12,6 +12,7 @@
 //! * [`latch`]: the parts of a latch.
 //! * [`job`]: whether a job that has run is to be run again.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
+//! * [`value_writer`]: how a leader keeps its value in the store.
 //! * [`lease`]: the [`state`] of a lease for its holder.
 //! * [`policy`]: when a lease is renewed and when it is given up.
 //! * [`min_hold`]: how long the name of a released lock stays taken.
@@ -46,6 +47,7 @@ pub mod shard_limiter;
 pub mod state;
 pub mod time;
 pub mod token;
+pub mod value_writer;
 pub mod watchdog;
 
 pub use acquisition::{Acquisition, LeaseOptions};
@@ -71,3 +73,4 @@ pub use shard_limiter::ShardLimiter;
 pub use state::{Cause, State, StateKind};
 pub use time::{Instant, StoreTime, Ttl};
 pub use token::{Token, TokenCount};
+pub use value_writer::ValueWriter;

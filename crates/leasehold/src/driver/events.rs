@@ -47,12 +47,12 @@ pub(crate) fn dispatch(driver: &Arc<Driver>, event: Event) {
             None => {}
         },
         Event::Interrupted(scope) => {
-            driver.interruptions.notify_waiters();
+            driver.interruptions.send_replace(());
             interrupt_acquisitions(driver, &scope);
             driver.renewer.interrupted(scope);
         }
         Event::Moved(scope) => {
-            driver.interruptions.notify_waiters();
+            driver.interruptions.send_replace(());
             interrupt_acquisitions(driver, &scope);
         }
     }

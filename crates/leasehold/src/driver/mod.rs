@@ -20,11 +20,11 @@ pub(crate) mod metrics;
 pub(crate) mod observer;
 mod presence;
 mod primitives;
-pub(crate) mod proclaimer;
 mod reentry;
 mod release;
 mod renew;
 pub(crate) mod shutdown;
+pub(crate) mod value;
 #[cfg_attr(not(feature = "watchdog"), path = "watchdog_disabled.rs")]
 pub(crate) mod watchdog;
 
@@ -35,8 +35,7 @@ use std::sync::{Arc, Weak};
 
 use leasehold_core::contention::Backoff;
 use leasehold_core::{ClientId, Handoff, Instant, LeaseId, Slot};
-use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
 
 use self::acquire::Contender;
 use self::acquire::wakeup::{LastReply, SharedAcquisition};
@@ -80,8 +79,9 @@ pub(crate) struct Driver {
     closed: AtomicBool,
     /// Wakes the observers when the client is shut down.
     closing: Notify,
-    /// Wakes those whose last write a failover may have lost.
-    interruptions: Notify,
+    /// Changes when a connection of the store has broken, or a record has moved to another server: the last writes may be
+    /// lost.
+    interruptions: watch::Sender<()>,
     pub(crate) client: ClientId,
     leases: AtomicU64,
     this: Weak<Self>,
@@ -149,7 +149,7 @@ impl Driver {
             backoffs: Mutex::default(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
-            interruptions: Notify::new(),
+            interruptions: watch::Sender::new(()),
             client,
             leases: AtomicU64::new(1),
             this: Weak::clone(this),
@@ -186,11 +186,6 @@ impl Driver {
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
         self.queues.close();
-    }
-
-    /// Waits until a connection of the store breaks from now on, or a record moves to another server.
-    pub(crate) fn interrupted(&self) -> Notified<'_> {
-        self.interruptions.notified()
     }
 
     /// Waits until the client is shut down.

@@ -11,8 +11,8 @@ use super::mutex::Mutex;
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::driver::observer::Observer;
-use crate::driver::proclaimer::Proclaimer;
 use crate::driver::report;
+use crate::driver::value::Proclaimer;
 use crate::store::Parts;
 use crate::{Durability, Guard, Result, config};
 
@@ -151,8 +151,8 @@ impl Election {
 
     /// The leader at this moment. `None`: nobody leads, or the leader has not proclaimed a value yet.
     ///
-    /// The term or the value of a second call may be an earlier one, if the store has lost its last writes in between or
-    /// has applied a write late; those of [`Election::observe`] never are.
+    /// The term or the value of a second call may be an earlier one, if the store has lost its last writes in between;
+    /// those of [`Election::observe`] never are.
     ///
     /// # Errors
     ///
