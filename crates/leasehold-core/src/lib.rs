@@ -12,7 +12,7 @@
 //! * [`latch`]: the parts of a latch.
 //! * [`job`]: whether a job that has run is to be run again.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
-//! * [`value_writer`]: how a leader keeps its value in the store.
+//! * [`value_writer`]: how a leader keeps its value in the store, and [`reading`] how a client reads the state of a name.
 //! * [`lease`]: the [`state`] of a lease for its holder.
 //! * [`policy`]: when a lease is renewed and when it is given up.
 //! * [`min_hold`]: how long the name of a released lock stays taken.
@@ -40,6 +40,7 @@ pub mod name;
 pub mod policy;
 pub mod queue;
 pub mod quorum;
+pub mod reading;
 pub mod record;
 pub mod release;
 pub mod schedule;
@@ -63,6 +64,7 @@ pub use lock_event::{LockEvent, LockState};
 pub use min_hold::MinHold;
 pub use name::{Name, NameError, Namespace, ScopeName};
 pub use policy::{Policy, PolicyError};
+pub use reading::Reading;
 pub use record::{
     Acquire, Applied, Claim, Environment, Grant, Holder, Loss, Mismatch, NewNote, Notice, Op,
     Outcome, Removal, Rows, Slot, Waiter, Whom,

@@ -10,7 +10,7 @@ use leasehold_core::{Cause, Leader, LeaderFilter, Slot, State, Token};
 use super::mutex::Mutex;
 #[cfg(doc)]
 use crate::ErrorKind;
-use crate::driver::observer::Observer;
+use crate::driver::read::Observer;
 use crate::driver::report;
 use crate::driver::value::Proclaimer;
 use crate::store::Parts;

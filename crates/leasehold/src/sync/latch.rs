@@ -8,7 +8,7 @@ use leasehold_core::latch::{TTL_DEFAULT, TTL_MAX, TTL_MIN};
 use leasehold_core::{ArrivalId, LatchCount, LatchStatus, Mismatch, Op, Outcome, Removal};
 
 use crate::driver::Driver;
-use crate::driver::observer::Observer;
+use crate::driver::read::Observer;
 use crate::store::{Feature, Key, Parts, mismatch, unexpected};
 use crate::{Error, ErrorKind, Result, config};
 

@@ -9,7 +9,7 @@ use leasehold_core::{Annotation, LeaderFilter, Slot};
 
 use crate::Result;
 use crate::driver::Driver;
-use crate::driver::observer::{Observer, Update};
+use crate::driver::read::{Observer, Update};
 use crate::store::{Feature, Key, Parts, View};
 
 /// The events of a lock, one after the other. Made by [`Mutex::events`](crate::Mutex::events).
@@ -71,7 +71,7 @@ impl LockEvents {
             tokio::select! {
                 biased;
                 update = self.observer.next_update() => match update? {
-                    Update::State(state) => self.handle_state(&state),
+                    Update::Read(state) => self.handle_state(&state),
                     Update::Silence(time) => {
                         self.unobserved = true;
                         self.events.push_back(LockEvent::Unobserved(time));
