@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   client                                   node
-//!   Registrations -- changes, heartbeats ----->  ClientMonitor -- renew, release --> store
+//!   NodeSession -- changes, heartbeats ----->  ClientMonitor -- renew, release --> store
 //!            <-- acknowledged -------------
 //! ```
 //!
 //! * [`Terms`] are the terms under which a client registers a lease.
-//! * [`Registrations`] is the client's side: the leases that are registered with one node.
+//! * [`NodeSession`] is the client's side: its connections to one node, and the leases that are registered with it.
 //! * [`ClientMonitor`] is the node's side: the liveness of one client, and the actions for its leases.
 //!
 //! A node sends only two operations to a store, and both name one lease, whose id is never used twice. So a late
@@ -18,8 +18,10 @@
 
 mod monitor;
 mod registrations;
+mod session;
 mod terms;
 
 pub use monitor::{ActionResult, ClientMonitor, Evidence, Liveness, WatchdogAction};
-pub use registrations::{Changes, Registrations};
+pub use registrations::Changes;
+pub use session::{NodeSession, SessionAction};
 pub use terms::Terms;

@@ -12,7 +12,7 @@ const IDLE_HEARTBEAT: Duration = Duration::from_secs(60);
 /// The leases that one node is to watch, and those that it watches. `T` identifies a lease for the node, besides
 /// its terms.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Registrations<T> {
+pub(super) struct Registrations<T> {
     wanted: BTreeMap<u64, (Terms, T)>,
     /// The registrations that were sent on this connection.
     sent: BTreeMap<u64, Terms>,
@@ -68,7 +68,7 @@ impl<T> Default for Registrations<T> {
 
 impl<T: Clone> Registrations<T> {
     /// Registers a lease, or changes its terms.
-    pub fn register(&mut self, number: u64, terms: Terms, lease: T) {
+    pub(super) fn register(&mut self, number: u64, terms: Terms, lease: T) {
         let wanted = self.wanted.get(&number);
         if wanted.is_some_and(|(wanted, _)| *wanted == terms) {
             return;
@@ -79,7 +79,7 @@ impl<T: Clone> Registrations<T> {
     }
 
     /// Unregisters a lease.
-    pub fn unregister(&mut self, number: u64) {
+    pub(super) fn unregister(&mut self, number: u64) {
         if self.wanted.remove(&number).is_some() || self.sent.contains_key(&number) {
             self.changed.insert(number);
         }
@@ -87,7 +87,7 @@ impl<T: Clone> Registrations<T> {
 
     /// The node has accepted a connection: every registration is sent anew, and so are the leases that were
     /// unregistered. It may be the same node, and have missed that.
-    pub fn connected(&mut self, now: Instant) {
+    pub(super) fn connected(&mut self, now: Instant) {
         self.disconnected();
         self.connected = true;
         self.last_sent = now;
@@ -95,7 +95,7 @@ impl<T: Clone> Registrations<T> {
     }
 
     /// Notes the end of the connection. Returns the leases that the node watched until now.
-    pub fn disconnected(&mut self) -> Vec<u64> {
+    pub(super) fn disconnected(&mut self) -> Vec<u64> {
         self.connected = false;
         self.in_flight.clear();
         self.stale
@@ -104,25 +104,22 @@ impl<T: Clone> Registrations<T> {
     }
 
     /// Whether the node has acknowledged that it watches a lease.
-    #[must_use]
-    pub fn is_watched(&self, number: u64) -> bool {
+    pub(super) fn is_watched(&self, number: u64) -> bool {
         self.watched.contains(&number)
     }
 
     /// A registered lease.
-    #[must_use]
-    pub fn lease(&self, number: u64) -> Option<&T> {
+    pub(super) fn lease(&self, number: u64) -> Option<&T> {
         self.wanted.get(&number).map(|(_, lease)| lease)
     }
 
     /// Whether there are changes to send.
-    #[must_use]
-    pub fn has_changes(&self) -> bool {
+    pub(super) fn has_changes(&self) -> bool {
         self.connected && !self.changed.is_empty()
     }
 
     /// The next batch of changes, of so many leases at most. `None`: there are no changes.
-    pub fn next_changes(&mut self, max: usize, now: Instant) -> Option<Changes<T>> {
+    pub(super) fn next_changes(&mut self, max: usize, now: Instant) -> Option<Changes<T>> {
         if !self.connected {
             return None;
         }
@@ -167,7 +164,7 @@ impl<T: Clone> Registrations<T> {
 
     /// The node acknowledged a batch, and `refused` some of its leases. Returns the leases that it watches
     /// from now on, and did not before.
-    pub fn acknowledged(&mut self, batch: u64, refused: &[u64]) -> Vec<u64> {
+    pub(super) fn acknowledged(&mut self, batch: u64, refused: &[u64]) -> Vec<u64> {
         let mut watched = Vec::new();
         let acknowledged = self.in_flight.partition_point(|sent| sent.number <= batch);
         for batch in self.in_flight.drain(..acknowledged) {
@@ -188,13 +185,12 @@ impl<T: Clone> Registrations<T> {
     }
 
     /// When a heartbeat is due if nothing else is sent until then. `None`: there is no connection.
-    #[must_use]
-    pub fn next_heartbeat(&self) -> Option<Instant> {
+    pub(super) fn next_heartbeat(&self) -> Option<Instant> {
         self.connected.then(|| self.last_sent.after(self.heartbeat))
     }
 
     /// Returns whether a heartbeat is due, which then counts as sent.
-    pub fn heartbeat(&mut self, now: Instant) -> bool {
+    pub(super) fn heartbeat(&mut self, now: Instant) -> bool {
         let due = self.next_heartbeat().is_some_and(|due| now >= due);
         if due {
             self.last_sent = now;
@@ -210,8 +206,7 @@ impl<T: Clone> Registrations<T> {
 
     /// The same by a clock that is `span` behind. Only durations matter here, so a model that visits all
     /// states lets the clock stand still and this pass.
-    #[doc(hidden)]
-    pub fn back(&mut self, span: Duration) {
+    pub(super) fn back(&mut self, span: Duration) {
         back(&mut self.last_sent, span);
         let wanted = self.wanted.values_mut().map(|(terms, _)| terms);
         let sent = self.sent.values_mut();

@@ -12,7 +12,7 @@
 //!   which a property breaks: otherwise the model would prove nothing.
 //!
 //! The rules are those that ship: `record::apply`, `MinHold`, `quorum::Round`, `Vote`, `Master` and `decide`,
-//! `time::deadline`, `watchdog::ClientMonitor` and `Registrations`. Messages, clocks and mutations belong to the model.
+//! `time::deadline`, `watchdog::ClientMonitor` and `NodeSession`. Messages, clocks and mutations belong to the model.
 //!
 //! Three means keep the number of states small. Masters and attempts are sorted, since their names make no
 //! difference. Facts that no step and no property uses any more are removed. And a refusal has no step of its

@@ -15,7 +15,7 @@ use futures_util::future::{join_all, select_all};
 use leasehold_core::{Instant, Name};
 use ring::digest::{SHA256, digest};
 
-use self::session::NodeSession;
+use self::session::{NodeSession, Session};
 use super::active_lease::ActiveLease;
 use super::primitives::{JoinHandle, Mutex, Runtime, lock};
 use crate::clock::Clock;
@@ -120,7 +120,7 @@ impl WatchdogClient {
     pub(crate) async fn ready(&self, timeout: Duration) -> Result<()> {
         let Some(nodes) = &self.0 else { return Ok(()) };
         nodes
-            .any(timeout, NodeSession::is_connected, NOT_ACCEPTED)
+            .any(timeout, Session::is_connected, NOT_ACCEPTED)
             .await
     }
 
@@ -130,7 +130,7 @@ impl WatchdogClient {
         let Some(nodes) = &self.0 else { return Ok(()) };
         tokio::select! {
             biased;
-            ready = nodes.any(timeout, NodeSession::is_connected, NOT_ACCEPTED) => ready,
+            ready = nodes.any(timeout, Session::is_connected, NOT_ACCEPTED) => ready,
             () = nodes.all_failed_permanently() => Err(nodes.error(NOT_ACCEPTED)),
         }
     }
@@ -143,7 +143,7 @@ impl WatchdogClient {
 
     /// Waits until a node has registered a lease, if the watchdog is required.
     pub(crate) async fn watched(&self, lease: &ActiveLease, timeout: Duration) -> Result<()> {
-        let is_watched = |node: &NodeSession| node.is_watched(lease.id.number);
+        let is_watched = |session: &Session| session.is_watched(lease.id.number);
         let message = "no watchdog node has registered the lease";
         match self.0.as_ref().filter(|nodes| nodes.required) {
             Some(nodes) => nodes.any(timeout, is_watched, message).await,
@@ -157,7 +157,7 @@ impl WatchdogClient {
         let Some(nodes) = &self.0 else { return false };
         lock(&nodes.processes).push(Arc::new(process));
         for node in &nodes.nodes {
-            node.wake();
+            node.change(Session::add_process);
         }
         true
     }
@@ -167,10 +167,7 @@ impl WatchdogClient {
     pub(crate) async fn disconnect(&self) {
         let Some(nodes) = &self.0 else { return };
         self.close();
-        let ends = nodes
-            .nodes
-            .iter()
-            .map(|node| node.wait(NodeSession::has_ended));
+        let ends = nodes.nodes.iter().map(|node| node.wait(Session::has_ended));
         let _ = tokio::time::timeout(DISCONNECT_TIMEOUT, join_all(ends)).await;
     }
 
@@ -178,7 +175,7 @@ impl WatchdogClient {
     pub(crate) fn close(&self) {
         let Some(nodes) = &self.0 else { return };
         for node in &nodes.nodes {
-            node.close();
+            node.change(Session::close);
         }
     }
 }
@@ -188,7 +185,7 @@ impl Nodes {
     async fn any(
         &self,
         timeout: Duration,
-        enough: impl Fn(&NodeSession) -> bool,
+        enough: impl Fn(&Session) -> bool,
         message: &str,
     ) -> Result<()> {
         let end = self.clock.now().after(timeout);
@@ -216,9 +213,13 @@ impl Nodes {
     async fn all_failed_permanently(&self) {
         let start = self.clock.now().after(START_TIMEOUT);
         self.clock.sleep_until(start).await;
-        while !self.nodes.iter().all(|node| node.fails_permanently()) {
+        while !self
+            .nodes
+            .iter()
+            .all(|node| node.is(Session::fails_permanently))
+        {
             let nodes = self.nodes.iter();
-            join_all(nodes.map(|node| node.wait(NodeSession::fails_permanently))).await;
+            join_all(nodes.map(|node| node.wait(Session::fails_permanently))).await;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The steps of the client's program and of its rival.
 
-use leasehold_core::watchdog::Registrations;
+use leasehold_core::watchdog::{NodeSession, SessionAction};
 
 use super::setup::Setup;
 use super::state::{FREE, Link, Message, Phase, RIVAL, State, UNLIMITED};
@@ -35,7 +35,7 @@ impl Watchdog {
             for node in self.nodes() {
                 let mut link = self.link(state, state.run.into(), node);
                 link.close();
-                link.registrations = Default::default();
+                link.session = Default::default();
                 self.put_link(&mut next, state.run.into(), node, link);
             }
         } else {
@@ -119,9 +119,9 @@ impl Watchdog {
         for node in self.nodes() {
             let mut link = self.link(state, state.run.into(), node);
             match wanted {
-                true => link.registrations.register(number, terms, ()),
-                false => link.registrations.unregister(number),
-            }
+                true => link.session.register(number, terms, ()),
+                false => link.session.unregister(number),
+            };
             self.put_link(state, state.run.into(), node, link);
         }
     }
@@ -145,9 +145,9 @@ impl Watchdog {
             let mut link = link;
             link.open = true;
             if self.setup.registers_current_only {
-                link.registrations = self.registrations_of(state);
+                link.session = self.session_of(state);
             }
-            link.registrations.connected(now);
+            link.session.connected(0, now);
             link.messages.push(Message::Hello);
             to("the client connects to", link, 0);
             return;
@@ -164,37 +164,37 @@ impl Watchdog {
         if lost <= state.lost_connections {
             let mut link = link;
             link.close();
-            link.registrations.disconnected();
+            link.session.disconnected(false, now, 0.0);
             to("the client loses its connection to", link, lost);
         }
     }
 
     /// The next message: changes first.
     fn next_message(&self, state: &State, link: &mut Link) -> Option<Message> {
-        let now = Setup::client_now();
-        if !link.registrations.has_changes() {
+        match link.session.poll(Setup::client_now()) {
+            SessionAction::Changes(changes) => {
+                let register = changes.register.into_iter();
+                let register = register.map(|(number, ..)| (number, state.max_hold));
+                Some(Message::Changes {
+                    batch: changes.batch,
+                    register: register.collect(),
+                    unregister: changes.unregister,
+                })
+            }
+            SessionAction::Heartbeat => Some(Message::Heartbeat),
             // A client that gives up has other leases, or it would be silent.
-            let beats = link.registrations.heartbeat(now) || self.setup.abandons_leases;
-            return beats.then_some(Message::Heartbeat);
+            _ => self.setup.abandons_leases.then_some(Message::Heartbeat),
         }
-        let changes = link.registrations.next_changes(usize::MAX, now)?;
-        let register = changes.register.into_iter();
-        let register = register.map(|(number, ..)| (number, state.max_hold));
-        Some(Message::Changes {
-            batch: changes.batch,
-            register: register.collect(),
-            unregister: changes.unregister,
-        })
     }
 
-    /// Registrations of the current lease alone.
-    fn registrations_of(&self, state: &State) -> Registrations<()> {
-        let mut registrations = Registrations::default();
+    /// A session with the current lease alone.
+    fn session_of(&self, state: &State) -> NodeSession<()> {
+        let mut session = NodeSession::default();
         if state.phase == Phase::Holding {
             let terms = self.setup.terms(state.max_hold, Setup::client_now());
-            registrations.register(self.setup.number(state, state.current()), terms, ());
+            session.register(self.setup.number(state, state.current()), terms, ());
         }
-        registrations
+        session
     }
 
     pub(super) fn rival(&self, state: &State, take: Take<'_>) {

@@ -5,7 +5,7 @@
 //! acts within a tick. A slow one acts at any time, or is restarted without its data. Messages on one
 //! connection are in order. Actions reach the store in any order, and late ones at any time.
 //!
-//! `ClientMonitor` and `Registrations` are the ones that ship. A state has only their numbers in a pool. Their
+//! `ClientMonitor` and `NodeSession` are the ones that ship. A state has only their numbers in a pool. Their
 //! clocks are stopped, and their instants move back by a tick when time passes.
 
 mod checks;

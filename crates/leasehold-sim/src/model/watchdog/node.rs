@@ -37,7 +37,7 @@ impl Watchdog {
                 link.closing = None;
             }
             if let Message::Changes { batch, .. } = message {
-                link.registrations.acknowledged(batch, &[]);
+                let _ = link.session.acknowledged(batch, &[]);
             }
             self.put_link(&mut next, run, node, link);
             self.receive(&mut next, run, node, message);

@@ -2,7 +2,7 @@
 //!
 //! Times are relative, so two states that differ only in time are the same state.
 
-use leasehold_core::watchdog::Registrations;
+use leasehold_core::watchdog::NodeSession;
 
 /// The most acquisitions, runs and nodes.
 pub(super) const ACQUISITIONS: usize = 3;
@@ -108,7 +108,7 @@ impl InFlight {
 /// The connection between a run of the program and a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Link {
-    pub(super) registrations: Registrations<()>,
+    pub(super) session: NodeSession<()>,
     /// Whether it is open on the client's side.
     pub(super) open: bool,
     /// Whether the node has closed it.

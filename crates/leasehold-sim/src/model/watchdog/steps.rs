@@ -97,7 +97,7 @@ impl Watchdog {
                     self.put_monitor(&mut next, run, node, Some(monitor));
                 }
                 let mut link = self.link(&next, run, node);
-                link.registrations.back(TICK);
+                link.session.back(TICK);
                 self.put_link(&mut next, run, node, link);
             }
         }

@@ -1,15 +1,16 @@
 //! The session with one node of the watchdog, which reconnects whenever its connection ends.
+//!
+//! The protocol is [`leasehold_core::watchdog`]. Here is its host: a task that connects, sends, receives and waits.
 
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_core::Instant;
-use leasehold_core::watchdog::{Registrations, Terms};
+use leasehold_core::watchdog::{Changes, NodeSession as Protocol, SessionAction, Terms};
 use tokio::sync::{Notify, watch};
 
 use super::refusal::{NodeRefusal, store_refusal, unexpected};
@@ -18,49 +19,28 @@ use super::{Processes, RegisteredLease};
 use crate::Error;
 use crate::ErrorKind;
 use crate::clock::Clock;
-use crate::driver::active_lease::ActiveLease;
-use crate::driver::primitives::{Mutex, lock, report};
+use crate::driver::primitives::{Mutex, MutexGuard, lock, report};
 use crate::fork::Process;
 use crate::watchdog::wire::{self, Hello, Refusal, Registration, Role, ToClient, ToNode};
 use crate::watchdog::{Address, NodeState};
 
-/// How long changes are collected if no task waits for them: a lease that is registered and unregistered in that
-/// time is never sent, and the tasks that acquire locks pay next to nothing.
-const LINGER: Duration = Duration::from_millis(10);
-
-/// How many leases a frame has at most: with the longest names it is not too long.
-const BATCH_MAX: usize = 100;
-
 /// How long a node has to accept the connection, and to take in each message.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many further processes may be sent before the first is acknowledged.
-const PROCESSES_IN_FLIGHT: usize = 4;
-
-/// The bounds of the interval between two attempts to connect.
-const RETRY_MIN: Duration = Duration::from_millis(50);
-const RETRY_MAX: Duration = Duration::from_secs(2);
+/// The protocol of a session.
+pub(super) type Session = Protocol<RegisteredLease>;
 
 pub(super) struct NodeSession {
     address: Address,
     hello: Hello,
     ca_file: Option<PathBuf>,
-    linger: Duration,
     clock: Arc<dyn Clock>,
-    registrations: Mutex<Registrations<RegisteredLease>>,
-    /// Wakes the task that writes.
+    session: Mutex<Session>,
+    /// Wakes the task.
     wakeup: Notify,
     /// Notified whenever the node accepts the connection or acknowledges a batch, and after the end of a connection.
     progress: Notify,
     state: watch::Sender<NodeState>,
-    connected: AtomicBool,
-    /// Whether the next attempt to connect is expected to fail like the last one.
-    fails_permanently: AtomicBool,
-    closed: AtomicBool,
-    /// Whether it has ended after it was closed.
-    ended: AtomicBool,
-    /// How many further processes it has acknowledged on this connection.
-    joined: AtomicUsize,
     process: Process,
 }
 
@@ -72,60 +52,52 @@ impl NodeSession {
         required: bool,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        let session = match required {
+            true => Session::default(),
+            false => Session::lingering(),
+        };
         Self {
             address,
             hello,
             ca_file,
-            linger: if required { Duration::ZERO } else { LINGER },
             clock,
-            registrations: Mutex::default(),
+            session: Mutex::new(session),
             wakeup: Notify::new(),
             progress: Notify::new(),
             state: watch::Sender::new(NodeState::Connecting),
-            connected: AtomicBool::new(false),
-            fails_permanently: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            joined: AtomicUsize::new(0),
             process: Process::current(),
         }
     }
 
     pub(super) fn register(&self, number: u64, terms: Terms, lease: RegisteredLease) {
-        self.change(|registrations| registrations.register(number, terms, lease));
-    }
-
-    pub(super) fn unregister(&self, number: u64) {
-        self.change(|registrations| registrations.unregister(number));
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Registrations<RegisteredLease>)) {
-        let mut registrations = lock(&self.registrations);
-        change(&mut registrations);
-        if registrations.has_changes() {
-            drop(registrations);
+        let sends = self.lock().register(number, terms, lease);
+        if sends {
             self.wakeup.notify_one();
         }
     }
 
-    /// Has the task find out what is to be sent.
-    pub(super) fn wake(&self) {
+    pub(super) fn unregister(&self, number: u64) {
+        let sends = self.lock().unregister(number);
+        if sends {
+            self.wakeup.notify_one();
+        }
+    }
+
+    /// A further process was added, or the session is closed.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Session)) {
+        change(&mut self.lock());
         self.wakeup.notify_one();
     }
 
-    pub(super) fn is_connected(&self) -> bool {
-        self.connected.load(Ordering::Acquire)
+    pub(super) fn is(&self, state: impl Fn(&Session) -> bool) -> bool {
+        state(&self.lock())
     }
 
-    pub(super) fn is_watched(&self, number: u64) -> bool {
-        lock(&self.registrations).is_watched(number)
-    }
-
-    /// Waits until `enough` is true.
-    pub(super) async fn wait(&self, enough: impl Fn(&Self) -> bool) {
+    /// Waits until the session is in a state.
+    pub(super) async fn wait(&self, state: impl Fn(&Session) -> bool) {
         loop {
             let progress = self.progress.notified();
-            if enough(self) {
+            if self.is(&state) {
                 return;
             }
             progress.await;
@@ -149,57 +121,41 @@ impl NodeSession {
         state
     }
 
-    pub(super) fn fails_permanently(&self) -> bool {
-        self.fails_permanently.load(Ordering::Acquire)
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-    }
-
-    pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.wakeup.notify_one();
-    }
-
     pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire) || !self.process.is_current()
-    }
-
-    /// Whether it is closed by the process that opened it, and not in a fork, which shares the connection.
-    fn must_disconnect(&self) -> bool {
-        self.closed.load(Ordering::Acquire) && self.process.is_current()
+        // First: in a fork, nothing may unlock the session.
+        !self.process.is_current() || self.is(Session::is_closed)
     }
 
     /// Keeps the node up to date until the session is closed.
     pub(super) async fn run(self: Arc<Self>, processes: Arc<Processes>) {
-        self.stay_connected(&processes).await;
-        self.ended.store(true, Ordering::Release);
+        while self.process.is_current() {
+            match self.poll() {
+                (SessionAction::Connect, _) => {
+                    let ended = self.serve(&processes).await;
+                    self.disconnected(ended);
+                }
+                (SessionAction::Wait, next) => self.wait_until(next).await,
+                _ => break,
+            }
+        }
         self.progress.notify_waiters();
     }
 
-    async fn stay_connected(self: &Arc<Self>, processes: &Processes) {
-        let mut interval = RETRY_MIN;
-        while !self.is_closed() {
-            let ended = self.serve(processes).await;
-            let was_connected = self.connected.swap(false, Ordering::AcqRel);
-            self.set_unwatched();
-            if self.is_closed() {
-                return;
-            }
-            if was_connected {
-                interval = RETRY_MIN;
-            }
-            self.report(ended, was_connected);
-            let end = self
-                .clock
-                .now()
-                .after(interval.mul_f64(0.5 + fastrand::f64() / 2.0));
-            tokio::select! {
-                () = self.clock.sleep_until(end) => {}
-                () = self.closing() => return,
-            }
-            interval = (interval * 2).min(RETRY_MAX);
+    fn lock(&self) -> MutexGuard<'_, Session> {
+        lock(&self.session)
+    }
+
+    /// What to do next, and when to poll again.
+    fn poll(&self) -> (SessionAction<RegisteredLease>, Option<Instant>) {
+        let now = self.clock.now();
+        let mut session = self.lock();
+        (session.poll(now), session.next_timeout())
+    }
+
+    async fn wait_until(&self, next: Option<Instant>) {
+        tokio::select! {
+            () = self.wakeup.notified() => {}
+            () = self.clock.sleep_until(next.unwrap_or_default()), if next.is_some() => {}
         }
     }
 
@@ -209,31 +165,36 @@ impl NodeSession {
         }
     }
 
-    /// Collects changes for a moment.
-    async fn linger(&self) {
-        tokio::select! {
-            () = tokio::time::sleep(self.linger) => {}
-            () = self.closing() => {}
+    /// Notes that the node does not watch the leases any more, and reports why unless the session has ended.
+    fn disconnected(&self, ended: io::Error) {
+        let now = self.clock.now();
+        let (was_connected, unwatched) = {
+            let mut session = self.lock();
+            let was_connected = session.is_connected();
+            let permanently = self.is_permanent(&ended, was_connected);
+            let unwatched = session.disconnected(permanently, now, fastrand::f64());
+            (was_connected, unwatched)
+        };
+        self.set_watched(&unwatched, false);
+        if !self.is_closed() {
+            self.report(ended, was_connected);
         }
     }
 
-    /// Notes that the node does not watch the leases any more.
-    fn set_unwatched(&self) {
-        let unwatched = {
-            let mut registrations = lock(&self.registrations);
-            let numbers = registrations.disconnected();
-            numbers
-                .into_iter()
-                .filter_map(|number| registrations.lease(number).cloned())
-                .collect::<Vec<_>>()
-        };
+    fn set_watched(&self, leases: &[RegisteredLease], watched: bool) {
         let now = self.clock.now();
-        for lease in unwatched
-            .iter()
-            .filter_map(|watched| watched.lease.upgrade())
-        {
-            lease.set_watched(false, now);
+        for lease in leases.iter().filter_map(|it| it.lease.upgrade()) {
+            lease.set_watched(watched, now);
         }
+    }
+
+    /// Whether the next attempt to connect is expected to fail as well: the node refuses, or does not listen on this
+    /// machine.
+    fn is_permanent(&self, ended: &io::Error, was_connected: bool) -> bool {
+        let is_local = matches!(self.address, Address::Unix(_));
+        let nobody = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
+        let is_absent = is_local && !was_connected && nobody.contains(&ended.kind());
+        NodeRefusal::of(ended).map_or(is_absent, NodeRefusal::is_permanent)
     }
 
     fn gauge(&self) -> metrics::Gauge {
@@ -242,14 +203,7 @@ impl NodeSession {
 
     /// Logs and publishes the reason why the node does not watch this client.
     fn report(&self, ended: io::Error, was_connected: bool) {
-        let refusal = NodeRefusal::of(&ended);
-        let is_permanent = refusal.map(NodeRefusal::is_permanent);
-        let is_local = matches!(self.address, Address::Unix(_));
-        let nobody = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
-        let is_absent = is_local && !was_connected && nobody.contains(&ended.kind());
-        self.fails_permanently
-            .store(is_permanent.unwrap_or(is_absent), Ordering::Release);
-        let state = match is_permanent {
+        let state = match NodeRefusal::of(&ended) {
             Some(_) => NodeState::Refused(self.refused(ended)),
             None => NodeState::Unreachable(self.unreachable(ended, was_connected)),
         };
@@ -325,21 +279,16 @@ impl NodeSession {
             Ok(connected) => connected,
             Err(error) => return error,
         };
-        lock(&self.registrations).connected(self.clock.now());
-        self.fails_permanently.store(false, Ordering::Release);
-        self.connected.store(true, Ordering::Release);
+        self.lock().connected(sent, self.clock.now());
         self.state.send_replace(NodeState::Connected);
         self.progress.notify_waiters();
-        // The node does not know the leases that were registered before.
-        self.wakeup.notify_one();
         report(|| {
             self.gauge().set(1.0);
             tracing::info!(node = %self, name, "connected to a watchdog node");
         });
-        self.joined.store(sent, Ordering::Release);
         let ended = tokio::select! {
             ended = self.read(&mut reader) => ended,
-            ended = self.write(DisconnectOnDrop::new(self, writer), processes, sent) => ended,
+            ended = self.write(DisconnectOnDrop::new(self, writer), processes) => ended,
         };
         if self.must_disconnect() {
             // The node closes the connection when it has forgotten this client.
@@ -354,10 +303,7 @@ impl NodeSession {
         loop {
             match reader.next().await? {
                 ToClient::Acknowledged { batch, refused } => self.acknowledged(batch, &refused),
-                ToClient::Joined => {
-                    self.joined.fetch_add(1, Ordering::AcqRel);
-                    self.wakeup.notify_one();
-                }
+                ToClient::Joined => self.change(Session::joined),
                 other @ (ToClient::Refused(_) | ToClient::Closing) => {
                     return Err(unexpected(other));
                 }
@@ -375,87 +321,67 @@ impl NodeSession {
             report(|| tracing::warn!(node = %self, count, why = %reason, "leases are not watched"));
         }
         let numbers: Vec<_> = refused.iter().map(|(number, _)| *number).collect();
-        let watched: Vec<Arc<ActiveLease>> = {
-            let mut registrations = lock(&self.registrations);
-            let watched = registrations.acknowledged(batch, &numbers).into_iter();
-            watched
-                .filter_map(|number| registrations.lease(number)?.lease.upgrade())
-                .collect()
-        };
-        let now = self.clock.now();
-        for lease in watched {
-            lease.set_watched(true, now);
-        }
+        let watched = self.lock().acknowledged(batch, &numbers);
+        self.set_watched(&watched, true);
         self.progress.notify_waiters();
     }
 
-    /// Sends what the node must know. The first `sent` processes are known to it.
+    /// Sends what the node must know.
     async fn write(
         &self,
         mut connection: DisconnectOnDrop<'_>,
         processes: &Processes,
-        mut sent: usize,
     ) -> io::Result<()> {
         loop {
-            let writer = &mut connection.writer;
             // A fork shares the connection, but the node watches the first process.
             self.process.check().map_err(io::Error::other)?;
-            let all = self.send_processes(writer, processes, &mut sent);
-            let all = all.await?;
-            while all && let Some(changes) = self.next_changes() {
-                within(writer.send(&ToNode::Changes(changes))).await?;
-            }
-            if self.is_closed() {
-                within(writer.send(&ToNode::Disconnect)).await?;
-                connection.has_disconnected = true;
-                return Ok(());
-            }
-            if lock(&self.registrations).heartbeat(self.clock.now()) {
-                within(writer.send(&ToNode::Heartbeat)).await?;
-            }
-            let Some(heartbeat) = lock(&self.registrations).next_heartbeat() else {
-                return Ok(());
-            };
-            tokio::select! {
-                () = self.wakeup.notified() => self.linger().await,
-                () = self.clock.sleep_until(heartbeat) => {}
+            let (action, next) = self.poll();
+            let writer = &mut connection.writer;
+            match action {
+                SessionAction::Process(number) => {
+                    let process = lock(processes).get(number).cloned();
+                    if let Some(process) = process
+                        && !within(writer.send_process(process.as_fd())).await?
+                    {
+                        self.lock().joined();
+                    }
+                }
+                SessionAction::Changes(changes) => {
+                    let changes = ToNode::Changes(encoded(changes, self.clock.now()));
+                    within(writer.send(&changes)).await?;
+                }
+                SessionAction::Heartbeat => within(writer.send(&ToNode::Heartbeat)).await?,
+                SessionAction::Disconnect => {
+                    within(writer.send(&ToNode::Disconnect)).await?;
+                    connection.has_disconnected = true;
+                    return Ok(());
+                }
+                SessionAction::Pause(pause) => {
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = self.closing() => {}
+                    }
+                    self.lock().end_pause();
+                }
+                SessionAction::Wait => self.wait_until(next).await,
+                SessionAction::Connect | SessionAction::End => return Ok(()),
             }
         }
     }
 
-    /// Sends the processes that were added since. Returns whether the node has all of them.
-    async fn send_processes(
-        &self,
-        writer: &mut Writer,
-        processes: &Processes,
-        sent: &mut usize,
-    ) -> io::Result<bool> {
-        loop {
-            let next = lock(processes).get(*sent).cloned();
-            let Some(process) = next else {
-                return Ok(true);
-            };
-            if sent.saturating_sub(self.joined.load(Ordering::Acquire)) >= PROCESSES_IN_FLIGHT {
-                return Ok(false);
-            }
-            if !within(writer.send_process(process.as_fd())).await? {
-                self.joined.fetch_add(1, Ordering::AcqRel);
-            }
-            *sent += 1;
-        }
+    /// Whether it is closed by the process that opened it, and not in a fork, which shares the connection.
+    fn must_disconnect(&self) -> bool {
+        self.process.is_current() && self.is(Session::is_closed)
     }
+}
 
-    fn next_changes(&self) -> Option<wire::Changes> {
-        let now = self.clock.now();
-        let changes = lock(&self.registrations).next_changes(BATCH_MAX, now)?;
-        let register = changes.register.into_iter();
-        let register =
-            register.map(|(number, terms, lease)| registration(number, terms, &lease, now));
-        Some(wire::Changes {
-            batch: changes.batch,
-            register: register.collect(),
-            unregister: changes.unregister,
-        })
+fn encoded(changes: Changes<RegisteredLease>, now: Instant) -> wire::Changes {
+    let register = changes.register.into_iter();
+    let register = register.map(|(number, terms, lease)| registration(number, terms, &lease, now));
+    wire::Changes {
+        batch: changes.batch,
+        register: register.collect(),
+        unregister: changes.unregister,
     }
 }
 
