@@ -8,17 +8,21 @@ use leasehold_core::{CompletionKey, Instant, Op, Ttl};
 
 use super::report::Report;
 use super::setup::Setup;
+use super::values::Values;
 
 /// The environment of a client.
 pub(super) struct Context<'a> {
     pub(super) now: Instant,
+    /// The time of the simulation.
+    pub(super) time: u64,
     pub(super) setup: &'a Setup,
     pub(super) rng: &'a mut Rng,
     pub(super) report: &'a mut Report,
     /// The key of the run that is not complete yet, if a run is asked for.
     pub(super) key: Option<CompletionKey>,
+    pub(super) values: &'a mut Values,
     /// The requests to send, with their numbers.
-    pub(super) outbox: &'a mut Vec<(u64, Op)>,
+    pub(super) outbox: &'a mut Vec<(u64, Payload)>,
 }
 
 impl Context<'_> {
@@ -31,6 +35,14 @@ impl Context<'_> {
     pub(super) fn spread(&mut self) -> f64 {
         self.rng.f64()
     }
+}
+
+/// What is requested of the store.
+#[derive(Clone, Debug)]
+pub(super) enum Payload {
+    Apply(Op),
+    /// The state of the lock.
+    Read,
 }
 
 /// A request without a reply so far.
@@ -50,6 +62,10 @@ pub(super) enum Purpose {
     Count,
     /// The release with this number.
     Release(u64),
+    /// Writes the value of a leader.
+    Write,
+    /// Reads the state of the lock.
+    Read,
 }
 
 /// The requests of a client.
@@ -71,20 +87,29 @@ impl Calls {
     }
 
     pub(super) fn send(&mut self, purpose: Purpose, op: Op, cx: &mut Context<'_>) {
+        let ttl = op.ttl().unwrap_or(Ttl::MAX);
+        self.request(purpose, ttl, Payload::Apply(op), cx);
+    }
+
+    pub(super) fn read(&mut self, cx: &mut Context<'_>) {
+        self.request(Purpose::Read, Ttl::MAX, Payload::Read, cx);
+    }
+
+    fn request(&mut self, purpose: Purpose, ttl: Ttl, payload: Payload, cx: &mut Context<'_>) {
         self.sent += 1;
         let call = Call {
             purpose,
             sent: cx.now,
-            ttl: op.ttl().unwrap_or(Ttl::MAX),
+            ttl,
             timeout: cx.now.after(self.timeout),
         };
         self.open.insert(self.sent, call);
-        cx.outbox.push((self.sent, op));
+        cx.outbox.push((self.sent, payload));
     }
 
     /// Sends an operation whose reply is ignored.
     pub(super) fn send_without_reply(op: Op, cx: &mut Context<'_>) {
-        cx.outbox.push((0, op));
+        cx.outbox.push((0, Payload::Apply(op)));
     }
 
     /// The request to which a reply belongs.
@@ -102,9 +127,9 @@ impl Calls {
     }
 
     /// Drops the requests of an acquisition or a hold that is over. Their replies are ignored.
-    pub(super) fn keep_releases(&mut self) {
-        let is_release = |call: &Call| matches!(call.purpose, Purpose::Release(_));
-        self.open.retain(|_, call| is_release(call));
+    pub(super) fn drop_phase(&mut self) {
+        let is_kept = |call: &Call| matches!(call.purpose, Purpose::Release(_) | Purpose::Read);
+        self.open.retain(|_, call| is_kept(call));
     }
 
     /// Removes the requests for which this is true.

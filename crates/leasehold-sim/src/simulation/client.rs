@@ -17,9 +17,12 @@ use super::Hold;
 use super::acquiring::{Acquiring, SHARD};
 use super::calls::{Call, Calls, Context, Purpose};
 use super::holder::Holder;
+use super::leading::Leading;
+use super::observing::Observing;
 use super::report::Occurrence;
 use super::runs;
 use super::setup::{Leases, Mutation, Setup};
+use super::values::{Observed, Value};
 
 /// How long a client waits for a reply at most: the library's default for longer ttls.
 const TIMEOUT_MAX: Duration = Duration::from_secs(2);
@@ -33,6 +36,15 @@ pub(super) enum Message {
         now: StoreTime,
     },
     Notice(Notice),
+    /// The state of the lock.
+    State {
+        number: u64,
+        observed: Observed,
+    },
+    /// The state that this request has read was changed.
+    Changed {
+        number: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -43,6 +55,8 @@ pub(super) struct Client {
     calls: Calls,
     releases: PendingReleases<Op, ()>,
     phase: Phase,
+    /// Its observers, from its first connection on.
+    observing: Option<Observing>,
     /// When the lease of another client expires, by the last refusal.
     expiry: Option<Instant>,
 }
@@ -63,6 +77,7 @@ impl Client {
             calls: Calls::new(TIMEOUT_MAX.min(ttl.as_duration() / 6)),
             releases: PendingReleases::default(),
             phase: Phase::Idle,
+            observing: None,
             expiry: None,
         }
     }
@@ -98,6 +113,36 @@ impl Client {
         }
     }
 
+    /// Acquires the lock if it is idle, and holds it for as long as it can.
+    pub(super) fn lead(&mut self, cx: &mut Context<'_>) {
+        let forever = self.policy.ttl.as_duration() * 100;
+        match &mut self.phase {
+            Phase::Idle => self.acquire(forever, forever, cx),
+            Phase::Acquiring(acquiring) => acquiring.hold_for = forever,
+            Phase::Holding(holder) if holder.hold(cx.now).is_some() => {
+                holder.until = cx.now.after(forever);
+            }
+            Phase::Holding(_) => {}
+        }
+    }
+
+    /// Keeps the value of the leader from now on, and returns it.
+    pub(super) fn keep_value(&mut self, now: Instant) -> Option<Value> {
+        match &mut self.phase {
+            Phase::Holding(holder) if holder.hold(now).is_some() => {
+                let number = holder.leading.as_mut().map(Leading::keep)?;
+                Some((holder.token, number))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether its observers report this value, or that there is none.
+    pub(super) fn reports(&self, value: Option<Value>) -> bool {
+        let observing = self.observing.as_ref();
+        observing.is_some_and(|observing| observing.reports(value))
+    }
+
     /// What it relies on.
     pub(super) fn hold(&self, now: Instant) -> Option<Hold> {
         match &self.phase {
@@ -115,8 +160,10 @@ impl Client {
             }
             Phase::Holding(holder) => Some(holder.next_timeout(now)),
         };
+        let observing = self.observing.as_ref().map(Observing::next_timeout);
         let calls = self.calls.next_timeout().into_iter();
-        calls.chain(self.releases.next_timeout()).chain(phase).min()
+        let calls = calls.chain(self.releases.next_timeout());
+        calls.chain(phase).chain(observing).min()
     }
 
     /// Acquires the lock: gives up after `wait_for`, and holds it for `hold_for`.
@@ -148,7 +195,7 @@ impl Client {
 
     /// Gives up what it waits for, or releases what it holds.
     pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
-        self.calls.keep_releases();
+        self.calls.drop_phase();
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Idle => {}
             Phase::Acquiring(mut acquiring) => {
@@ -193,6 +240,9 @@ impl Client {
                 None => Calls::send_without_reply(runs::without_note(release), cx),
             }
         }
+        if let Some(observing) = &mut self.observing {
+            observing.handle_timer(&mut self.calls, cx);
+        }
         match &self.phase {
             Phase::Idle => {}
             Phase::Acquiring(acquiring) if acquiring.gives_up <= cx.now => self.leave(cx),
@@ -217,6 +267,13 @@ impl Client {
         }
         for call in self.calls.take_if(|_| true) {
             self.handle_no_reply(call, cx);
+        }
+        if cx.setup.elects {
+            let interval = self.policy.ttl.as_duration();
+            let observing = self
+                .observing
+                .get_or_insert_with(|| Observing::new(interval, cx));
+            observing.interrupted(&mut self.calls, cx);
         }
         match &mut self.phase {
             Phase::Idle => {}
@@ -243,6 +300,16 @@ impl Client {
                     && !cx.setup.has(Mutation::IgnoresNext)
                 {
                     acquiring.handle_notice(AcquireNotice::Next(ttl), cx);
+                }
+            }
+            Message::State { number, observed } => {
+                if let (Some(_), Some(observing)) = (self.calls.take(number), &mut self.observing) {
+                    observing.handle_reply(number, observed, &mut self.calls, cx);
+                }
+            }
+            Message::Changed { number } => {
+                if let Some(observing) = &mut self.observing {
+                    observing.handle_push(number, &mut self.calls, cx);
                 }
             }
             Message::Notice(Notice::Complete { lease, note }) => {
@@ -311,6 +378,9 @@ impl Client {
             }
             (purpose, Phase::Holding(holder)) => {
                 holder.handle_reply(purpose, call, outcome, cx);
+                if purpose == Purpose::Write {
+                    self.poll_holder(cx);
+                }
             }
             _ => {}
         }
@@ -321,6 +391,11 @@ impl Client {
             (Purpose::Release(number), _) => {
                 let (reply, spread) = (ReleaseReply::Failed(()), cx.spread());
                 self.releases.handle_reply(number, reply, cx.now, spread);
+            }
+            (Purpose::Read, _) => {
+                if let Some(observing) = &mut self.observing {
+                    observing.handle_no_reply(&mut self.calls, cx);
+                }
             }
             (Purpose::Acquire, Phase::Acquiring(acquiring)) => {
                 let reply = AcquireReply::Unknown(Failure::Transient);
@@ -366,7 +441,7 @@ impl Client {
                     let granted = acquiring.mutated(granted, cx);
                     let until = cx.now.after(acquiring.hold_for);
                     let run = acquiring.acquisition.options().run.clone();
-                    let holder = Holder::new(granted, self.policy, until, run);
+                    let holder = Holder::new(granted, self.policy, until, run, cx);
                     self.phase = Phase::Holding(Box::new(holder));
                     self.poll_holder(cx);
                 }

@@ -11,6 +11,7 @@ use leasehold_core::{
 
 use super::Hold;
 use super::calls::{Call, Calls, Context, Purpose};
+use super::leading::Leading;
 use super::setup::{Leases, Mutation};
 
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(super) struct Holder {
     first: HoldId,
     late_release: Option<Instant>,
     /// When the lock is released.
-    until: Instant,
+    pub(super) until: Instant,
     /// A second hold, and when it ends.
     second: Option<(HoldId, Instant)>,
     /// Whether a reply reported the loss.
@@ -31,6 +32,8 @@ pub(super) struct Holder {
     /// Whether the user has noticed the loss.
     noticed: bool,
     no_deadline: bool,
+    /// The writer of its values, in an election.
+    pub(super) leading: Option<Leading>,
 }
 
 impl Holder {
@@ -39,8 +42,12 @@ impl Holder {
         policy: Policy,
         until: Instant,
         run: Option<Arc<RunRequest>>,
+        cx: &Context<'_>,
     ) -> Self {
+        let (id, term, interval) = (granted.id, granted.first, policy.ttl.as_duration() / 2);
+        let leading = || Leading::new(id, term, interval, cx.now);
         Self {
+            leading: cx.setup.elects.then(leading),
             run,
             id: granted.id,
             token: granted.first,
@@ -67,7 +74,8 @@ impl Holder {
     pub(super) fn next_timeout(&self, now: Instant) -> Instant {
         let event = self.lease.next_event(now);
         let second = self.second.map(|(_, until)| until);
-        let next = event.into_iter().chain(second).min();
+        let leading = self.leading.as_ref().and_then(Leading::next_timeout);
+        let next = event.into_iter().chain(second).chain(leading).min();
         next.map_or(self.until, |next| next.min(self.until))
     }
 
@@ -79,6 +87,9 @@ impl Holder {
         }
         if cx.now >= self.until {
             return true;
+        }
+        if let Some(leading) = &mut self.leading {
+            leading.poll(self.lease.state(cx.now), calls, cx);
         }
         if self.hold(cx.now).is_none() {
             // The user needs some time to notice the loss and to stop. Replies still come meanwhile.
@@ -113,6 +124,11 @@ impl Holder {
         cx: &mut Context<'_>,
     ) {
         match outcome {
+            outcome if purpose == Purpose::Write => {
+                if let Some(leading) = &mut self.leading {
+                    leading.handle_reply(&outcome, cx);
+                }
+            }
             Outcome::Kept if purpose == Purpose::Renew => self.renewed(call, cx),
             Outcome::Kept => self.lease.confirmed(call.sent, call.ttl, cx.now),
             lost => self.lose(Cause::of(&lost)),
@@ -127,6 +143,11 @@ impl Holder {
     ) {
         match purpose {
             Purpose::Renew => self.lease.renewal_failed(cx.now, Cause::Unreachable),
+            Purpose::Write => {
+                if let Some(leading) = &mut self.leading {
+                    leading.handle_no_reply(cx);
+                }
+            }
             _ if self.hold(cx.now).is_some() => self.send_count(calls, cx),
             _ => {}
         }
@@ -134,6 +155,9 @@ impl Holder {
 
     pub(super) fn interrupted(&mut self, now: Instant) {
         self.lease.interrupted(now);
+        if let Some(leading) = &mut self.leading {
+            leading.interrupted();
+        }
     }
 
     pub(super) fn lose(&mut self, cause: Cause) {

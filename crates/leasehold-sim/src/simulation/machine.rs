@@ -123,10 +123,12 @@ impl Simulation {
         let mut outbox = Vec::new();
         let mut context = Context {
             now,
+            time: self.time,
             setup: &self.setup,
             rng: &mut self.rng,
             report: &mut self.report,
             key: (self.setup.runs && self.faults).then(|| runs::key(self.completed.len())),
+            values: &mut self.values,
             outbox: &mut outbox,
         };
         act(client, &mut context);
@@ -138,8 +140,8 @@ impl Simulation {
             let at = it.clock.simulation_time(timeout).max(self.time) + late;
             self.schedule_at(at, Event::Timer { machine, number });
         }
-        for (number, op) in outbox {
-            self.send_request(machine, number, op);
+        for (number, payload) in outbox {
+            self.send_request(machine, number, payload);
         }
         self.schedule_acquire(machine);
     }
@@ -148,8 +150,8 @@ impl Simulation {
     fn schedule_acquire(&mut self, machine: usize) {
         let it = &mut self.machines[machine];
         let idle = it.client.as_ref().filter(|client| client.is_idle());
-        // In the queue, each client acquires the lock once after the faults.
-        let repeats = self.faults || !self.setup.has_queue();
+        // In the queue, each client acquires the lock once after the faults, and of candidates only the first one.
+        let repeats = self.faults || !(self.setup.has_queue() || self.setup.elects);
         let Some(client) = idle.filter(|_| repeats && !it.acquires) else {
             return;
         };

@@ -1,10 +1,11 @@
 //! A simulation of clients, a network and a store, which is the same again for the same seed.
 //!
 //! The store applies the rule that ships, and the clients host the state machines that ship:
-//! [`Acquisition`](leasehold_core::Acquisition), [`PendingReleases`](leasehold_core::PendingReleases) and
-//! [`Lease`](leasehold_core::Lease). Processes and the store are stopped, processes are killed and
+//! [`Acquisition`](leasehold_core::Acquisition), [`PendingReleases`](leasehold_core::PendingReleases),
+//! [`Lease`](leasehold_core::Lease), and in an election [`ValueWriter`](leasehold_core::ValueWriter) and
+//! [`Reading`](leasehold_core::Reading). Processes and the store are stopped, processes are killed and
 //! disconnected, messages are lost, doubled or late, and clocks drift. Checkers observe the store and the
-//! holders. Then the faults end, and the lock must be granted again. At last every process is
+//! holders. Then the faults end, and the lock must be granted again, or the value of a leader reach all observers. At last every process is
 //! killed, and nothing may stay behind.
 
 mod acquiring;
@@ -13,14 +14,17 @@ mod client;
 mod clock;
 mod fault;
 mod holder;
+mod leading;
 mod machine;
 mod network;
+mod observing;
 mod quiesce;
 mod report;
 mod runs;
 mod scenario;
 mod setup;
 mod store;
+mod values;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,6 +40,7 @@ use self::quiesce::ServiceCheck;
 pub use self::report::{Occurrence, Report, Violation};
 pub use self::setup::{Leases, Mutation, Network, Scenario, Setup};
 use self::store::Stall;
+use self::values::Values;
 use crate::store_checker::StoreChecker;
 
 /// Runs the simulation of a seed. With `trace`, it prints what happens.
@@ -63,6 +68,9 @@ struct Simulation {
     scheduled: u64,
     record: Rows,
     stall: Stall,
+    /// The requests whose clients are notified of the next change, with their machines and connections.
+    watchers: Vec<(usize, u64, u64)>,
+    values: Values,
     store_checker: StoreChecker,
     holders: Sequence<Hold>,
     /// The leases that have completed the run for each key.
@@ -125,6 +133,8 @@ impl Simulation {
             scheduled: 0,
             record: Rows::default(),
             stall: Stall::default(),
+            watchers: Vec::new(),
+            values: Values::default(),
             store_checker: StoreChecker::new(Duration::ZERO),
             holders: Sequence::default(),
             completed: BTreeMap::new(),
@@ -168,6 +178,7 @@ impl Simulation {
         self.report.acquisitions = self.holders.acquisitions();
         self.check_order()?;
         self.check_runs()?;
+        self.values.check()?;
         Ok(true)
     }
 

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use fastrand::Rng;
-use leasehold_core::Op;
-
+use super::calls::Payload;
 use super::client::{Client, Message};
 use super::{Event, Network, Occurrence, Simulation, nanos};
+use fastrand::Rng;
 
 /// A request, and the connection on which it travels.
 #[derive(Clone, Debug)]
@@ -14,7 +13,7 @@ pub(super) struct Request {
     pub(super) machine: usize,
     pub(super) connection: u64,
     pub(super) number: u64,
-    pub(super) op: Op,
+    pub(super) payload: Payload,
     /// Whether the connection broke after it was sent.
     pub(super) late: bool,
 }
@@ -44,12 +43,12 @@ enum Direction {
 }
 
 impl Simulation {
-    pub(super) fn send_request(&mut self, machine: usize, number: u64, op: Op) {
+    pub(super) fn send_request(&mut self, machine: usize, number: u64, payload: Payload) {
         let request = Request {
             machine,
             connection: self.machines[machine].connection,
             number,
-            op,
+            payload,
             late: false,
         };
         self.transmit(machine, Direction::ToStore, Event::Request(request));

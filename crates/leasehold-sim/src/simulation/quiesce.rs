@@ -5,6 +5,8 @@ use std::time::Duration;
 use leasehold_core::{LeaseId, Notice, Op, Outcome};
 
 use super::network::LossRates;
+use super::scenario::with_drift;
+use super::values::Value;
 use super::{Event, Hold, Simulation, Violation, nanos};
 
 /// After how many ttls every client has been served. The effects of the faults may take several: a dead
@@ -14,6 +16,9 @@ const SERVED_TTLS: u32 = 12;
 /// After how many ttls the lock is granted again on a network that delayed requests by up to two ttls. Each
 /// may keep the lock for two more.
 const GRANTED_TTLS: u32 = 8;
+
+/// How long a poll of a store without pushes takes at most, by a clock that is slow.
+const POLL_MAX: Duration = Duration::from_millis(1_020);
 
 /// Checks that waiters are served in order, without delay.
 #[derive(Debug, Default)]
@@ -46,6 +51,7 @@ impl Simulation {
             }
         }
         match has_queue {
+            _ if self.setup.elects => self.observe_all(),
             true => self.serve_all(),
             false => self.grant_again(),
         }
@@ -82,6 +88,57 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    /// Lets one client lead after the faults. Its newest value reaches all observers, and so does its end.
+    pub(super) fn observe_all(&mut self) -> Result<(), Violation> {
+        let ttl = self.ttl.as_duration();
+        self.events
+            .retain(|_, event| !matches!(event, Event::Acquire { .. }));
+        let mut machines = 0..self.machines.len();
+        let leader = machines.find(|machine| self.is_holder(*machine));
+        let leader = leader.unwrap_or_default();
+        for machine in (0..self.machines.len()).filter(|machine| *machine != leader) {
+            self.with(machine, |client, cx| client.leave(cx));
+        }
+        // The effects of the faults end, and the value changes.
+        let mut led = 0;
+        for _ in 0..SERVED_TTLS * 10 {
+            self.with(leader, |client, cx| client.lead(cx));
+            self.pass(ttl / 10)?;
+            led = if self.is_holder(leader) { led + 1 } else { 0 };
+            if led == 30 {
+                break;
+            }
+        }
+        let mut newest = None;
+        self.with(leader, |client, cx| newest = client.keep_value(cx.now));
+        let newest = newest.ok_or(Violation::NotServed)?;
+        // A write that is in flight and another one, a push, and two readings.
+        let soon = match self.setup.has_queue() {
+            true => self.longest_delay() * 10 + Duration::from_millis(30),
+            false => ttl / 50 * 10 + POLL_MAX,
+        };
+        self.await_report(Some(newest), soon)?;
+        let left = self.time_left().max(ttl);
+        self.kill(leader, None);
+        self.await_report(None, soon + with_drift(with_drift(left)))
+    }
+
+    /// Waits until all observers report a value, or that there is no leader.
+    fn await_report(&mut self, value: Option<Value>, within: Duration) -> Result<(), Violation> {
+        let until = self.time + nanos(within);
+        while !self.is_reported(value) {
+            if self.time > until || !self.step()? {
+                return Err(Violation::NotObserved);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_reported(&self, value: Option<Value>) -> bool {
+        let mut clients = self.machines.iter().filter_map(|it| it.client.as_ref());
+        clients.all(|client| client.reports(value))
     }
 
     /// Observes a grant, or a new waiter in the queue.

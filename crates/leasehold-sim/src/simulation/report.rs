@@ -61,6 +61,10 @@ pub enum Occurrence {
     FoundComplete,
     /// A waiter was told that its run is complete.
     ToldComplete,
+    /// The store has refused a late write of an earlier value.
+    LateValue,
+    /// An observer was notified that the store fails.
+    Silence,
 }
 
 /// What happened in a simulation.
@@ -108,6 +112,12 @@ pub enum Violation {
     Repeated,
     /// A run was confirmed as complete without a completion, or the other way round.
     Forgotten,
+    /// A value went back for an observer, or was behind one that was known to be stored.
+    ValueWentBack,
+    /// The first result of an observer was read before its subscription.
+    OldReading,
+    /// The newest value of a leader, or the end of its lease, did not reach all observers in time.
+    NotObserved,
     /// The lock was held or the queue was kept after every process was dead and every ttl was over.
     Leftover,
 }

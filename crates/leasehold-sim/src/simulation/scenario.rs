@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Acquire, LeaseId, Op, queue, time};
 
+use super::calls::Payload;
 use super::client::Client;
 use super::network::Request;
 use super::{Event, Scenario, Simulation, Violation, nanos};
@@ -103,7 +104,7 @@ impl Simulation {
         client.is_some_and(Client::is_requesting)
     }
 
-    fn pass(&mut self, duration: Duration) -> Result<(), Violation> {
+    pub(super) fn pass(&mut self, duration: Duration) -> Result<(), Violation> {
         let until = self.time + nanos(duration);
         while self.time < until {
             self.step()?;
@@ -137,10 +138,10 @@ impl Simulation {
                 machine: 1,
                 connection: 0,
                 number: 0,
-                op: Op::Acquire(Acquire {
+                payload: Payload::Apply(Op::Acquire(Acquire {
                     wait: true,
                     ..Acquire::mutex(lease, self.ttl)
-                }),
+                })),
                 late: true,
             };
             self.schedule(Duration::ZERO, Event::Request(request));
@@ -153,6 +154,6 @@ impl Simulation {
 }
 
 /// A duration by a clock that may be slow, with its own allowance for that.
-fn with_drift(duration: Duration) -> Duration {
+pub(super) fn with_drift(duration: Duration) -> Duration {
     duration + time::drift(duration) * 2
 }

@@ -9,6 +9,8 @@ pub struct Setup {
     pub network: Network,
     /// Which leases the clients acquire.
     pub leases: Leases,
+    /// Whether holders proclaim values, which all clients observe.
+    pub elects: bool,
     /// By how many millionths a client's clock may be slower or faster than the store's.
     pub drift_ppm: (i64, i64),
     /// What happens.
@@ -105,6 +107,18 @@ pub enum Mutation {
     ReleasesFirst,
     /// The store decides whether a run is complete when it is asked for, and not again when it is granted.
     DecidesOnce,
+    /// The notes of a leader have no numbers.
+    WritesWithoutNumber,
+    /// A leader does not repeat a write without a reply.
+    NoRepeatedWrite,
+    /// A new observer takes the last result of another one.
+    SharesOldReadings,
+    /// Observers do not read a change that the store pushes.
+    IgnoresPushes,
+    /// Observers do not repeat a reading without a reply.
+    NoRepeatedRead,
+    /// Observers do not read the end of a lease.
+    NoReadAtEnd,
 }
 
 impl Setup {
@@ -115,6 +129,7 @@ impl Setup {
         clients: 3,
         network: Network::Datagrams,
         leases: Leases::Mixed,
+        elects: false,
         drift_ppm: (-10_000, 10_000),
         scenario: Scenario::Random(1_000),
         runs: false,
@@ -126,6 +141,7 @@ impl Setup {
         clients: 5,
         network: Network::Connections,
         leases: Leases::Renewed,
+        elects: false,
         drift_ppm: (-9_000, 9_000),
         scenario: Scenario::Random(600),
         runs: false,

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, ClientId, Environment, LeaseId, Notice, Op, Outcome, StoreTime, Ttl, queue,
+    Acquire, ClientId, Environment, Leader, LeaseId, Notice, Op, Outcome, Slot, StoreTime, Ttl,
+    queue,
 };
 
+use super::calls::Payload;
 use super::client::Message;
 use super::network::Request;
+use super::values::{Observed, value};
 use super::{Event, Mutation, Occurrence, Simulation, Violation, nanos};
 use crate::store_checker::Observation;
 
@@ -60,18 +63,56 @@ impl Simulation {
         if request.late {
             self.count(Occurrence::LateRequest);
         }
-        let (outcome, now) = self.apply(request.op, Some(request.machine))?;
-        // A reply travels on the connection of its request.
-        if self.machines[request.machine].connection == request.connection {
-            let number = request.number;
-            let reply = Message::Reply {
-                number,
-                outcome,
-                now,
-            };
-            self.send_message(request.machine, reply);
-        }
+        let Request {
+            machine,
+            connection,
+            number,
+            ..
+        } = request;
+        let reply = match request.payload {
+            Payload::Apply(op) => {
+                let (outcome, now) = self.apply(op, Some(machine))?;
+                Message::Reply {
+                    number,
+                    outcome,
+                    now,
+                }
+            }
+            Payload::Read => {
+                self.watchers.push((machine, connection, number));
+                Message::State {
+                    number,
+                    observed: self.read()?,
+                }
+            }
+        };
+        self.reply(machine, connection, reply);
         Ok(())
+    }
+
+    /// Reads the lock for an observer. A value that is known to be stored is not behind another one.
+    fn read(&self) -> Result<Observed, Violation> {
+        let environment = self.environment();
+        let holder = self.record.holders(&environment).next();
+        let stored = holder.and_then(|holder| self.values.stored(holder.first));
+        let note = self.record.note(&Slot::Value, &environment);
+        let observed = Observed {
+            holder: holder.map(|holder| (holder.lease, environment.time_left(holder.end))),
+            value: note.map(Into::into),
+            at: self.time,
+        };
+        let leader = Leader::of(observed.lease(), observed.value.as_ref());
+        match leader.as_ref().and_then(value) < stored {
+            true => Err(Violation::ValueWentBack),
+            false => Ok(observed),
+        }
+    }
+
+    /// Sends a message on the connection of its request.
+    fn reply(&mut self, machine: usize, connection: u64, message: Message) {
+        if self.machines[machine].connection == connection {
+            self.send_message(machine, message);
+        }
     }
 
     pub(super) fn stop_store(&mut self) {
@@ -147,6 +188,9 @@ impl Simulation {
         }
         self.count_outcome(&op, &outcome);
         self.observe_release(&request, &outcome, before)?;
+        if applied.changed {
+            self.push_changes();
+        }
         self.note(|| format!("  {op:?} -> {outcome:?}, notices {notices:?}"));
         let request = machine.map(|machine| (machine, &op));
         self.observe_grant(before, &outcome, &notices, request);
@@ -159,12 +203,23 @@ impl Simulation {
         Ok((outcome, now))
     }
 
+    /// Notifies the clients that have read the state of the lock.
+    fn push_changes(&mut self) {
+        let watchers = std::mem::take(&mut self.watchers);
+        for (machine, connection, number) in watchers {
+            if self.setup.has_queue() {
+                self.reply(machine, connection, Message::Changed { number });
+            }
+        }
+    }
+
     fn count_outcome(&mut self, op: &Op, outcome: &Outcome) {
         self.count(match (op, outcome) {
             (_, Outcome::Refused { .. }) => Occurrence::Refused,
             (Op::Renew { count: None, .. }, Outcome::Kept) => Occurrence::Renewed,
             (_, Outcome::Lost(_)) => Occurrence::Lost,
             (_, Outcome::Complete(_)) => Occurrence::FoundComplete,
+            (Op::WriteNote { .. }, Outcome::Outdated) => Occurrence::LateValue,
             _ => return,
         });
     }

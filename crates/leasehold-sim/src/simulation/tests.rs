@@ -43,6 +43,15 @@ fn assert_frequent(total: &Report, times: u64, occurrences: &[Occurrence]) {
     }
 }
 
+/// An election whose leaders replace their values all the time.
+const fn elections(setup: Setup) -> Setup {
+    Setup {
+        elects: true,
+        leases: Leases::Renewed,
+        ..setup
+    }
+}
+
 const fn scenario(scenario: Scenario) -> Setup {
     Setup {
         scenario,
@@ -125,6 +134,18 @@ fn a_run_is_completed_once_and_every_waiter_is_told() {
 }
 
 #[test]
+fn values_of_leaders_do_not_go_back_and_reach_all_observers() {
+    let seeds = SEEDS / 5;
+    let often = [Occurrence::LateValue, Occurrence::Silence];
+    for (setup, often) in [
+        (Setup::DATAGRAMS, &often[..]),
+        (Setup::CONNECTIONS, &often[1..]),
+    ] {
+        assert_frequent(&run_all(0..seeds, &elections(setup)), seeds / 4, often);
+    }
+}
+
+#[test]
 fn fresh_seeds_violate_no_promise() {
     let seed = seed::from_environment();
     for setup in [
@@ -132,6 +153,7 @@ fn fresh_seeds_violate_no_promise() {
         Setup::CONNECTIONS,
         Setup::RUNS,
         RUN_DATAGRAMS,
+        elections(Setup::CONNECTIONS),
     ] {
         assert_eq!(run(seed, &setup, false), run(seed, &setup, false));
         run_all((0..50).map(|nth| seed.wrapping_add(nth)), &setup);
@@ -235,4 +257,16 @@ mutations! {
         ReleasesFirst, Setup::RUNS, 50 => Violation::Forgotten,
     a_condition_that_is_not_checked_again_is_noticed:
         DecidesOnce, Setup::RUNS, 50 => Violation::Repeated,
+    a_value_without_a_number_that_is_late_is_noticed:
+        WritesWithoutNumber, elections(Setup::DATAGRAMS), 15 => Violation::ValueWentBack,
+    a_leader_that_does_not_repeat_a_write_is_noticed:
+        NoRepeatedWrite, elections(Setup::DATAGRAMS), 18 => Violation::NotObserved,
+    an_observer_that_begins_with_an_old_reading_is_noticed:
+        SharesOldReadings, elections(Setup::CONNECTIONS), 30 => Violation::OldReading,
+    observers_that_ignore_pushes_are_noticed:
+        IgnoresPushes, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved,
+    observers_that_do_not_repeat_a_reading_are_noticed:
+        NoRepeatedRead, elections(Setup::DATAGRAMS), 50 => Violation::NotObserved,
+    observers_that_do_not_read_the_end_of_a_lease_are_noticed:
+        NoReadAtEnd, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved,
 }
