@@ -2,6 +2,7 @@
 
 mod guarantees;
 mod imports;
+mod layers;
 mod markdown;
 mod metrics;
 mod vocabulary;
@@ -58,6 +59,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         }
     }
     found.extend(imports::faults(&sources));
+    found.extend(layers::faults(&sources));
     let page = |name| pages.get(name).map_or("", String::as_str);
     found.extend(metrics::faults(&sources, page(metrics::PAGE)));
     found.extend(guarantees::faults(&sources, page(guarantees::PAGE)));

@@ -296,17 +296,8 @@ impl Client {
     ///
     /// Dropped, the releases go on in the background.
     pub async fn shutdown(&self, timeout: Duration) -> Result<Shutdown> {
-        let end = self.driver.context.clock.now().after(timeout);
-        let released = tokio::select! {
-            biased;
-            released = shutdown::shut_down(&self.driver) => released,
-            () = self.driver.context.clock.sleep_until(end) => return Err(self.unreleased(timeout)),
-        };
-        #[cfg(feature = "watchdog")]
-        tokio::select! {
-            () = self.driver.watchdog.disconnect() => {}
-            () = self.driver.context.clock.sleep_until(end) => {}
-        }
+        let released = shutdown::shut_down_within(&self.driver, timeout).await;
+        let released = released.ok_or_else(|| self.unreleased(timeout))?;
         Ok(Shutdown { released })
     }
 

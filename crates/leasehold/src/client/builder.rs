@@ -1,9 +1,6 @@
 //! The settings of a client, and its start.
 
-use std::panic::catch_unwind;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
 use leasehold_core::{ClientId, LeaseOptions};
@@ -16,7 +13,7 @@ use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
 use crate::driver::context::AcquireOptions;
 use crate::driver::watchdog::WatchdogClient;
-use crate::driver::{Context, Driver, Runtime};
+use crate::driver::{Context, Driver, Runtime, has_timers};
 #[cfg(feature = "redis")]
 use crate::store::RedisAddress;
 use crate::store::{self, ClientInfo, Feature, OpenOptions, Query, Store};
@@ -297,17 +294,14 @@ fn no_runtime(error: TryCurrentError) -> Error {
     Error::new(ErrorKind::InvalidConfig, message).with_source(error)
 }
 
-/// Checks the runtime before a store is opened, whose tasks would panic without timers. Tokio has no query for that.
+/// Checks the runtime before a store is opened, whose tasks would panic without timers.
 fn check_timers() -> Result<()> {
     tokio::runtime::Handle::try_current().map_err(no_runtime)?;
-    let sleep = || {
-        let mut context = std::task::Context::from_waker(Waker::noop());
-        let _ = pin!(tokio::time::sleep(Duration::ZERO)).poll(&mut context);
-    };
-    catch_unwind(sleep).map_err(|_| {
+    if !has_timers() {
         let message = "this Tokio runtime has no timers; build it with enable_all";
-        Error::new(ErrorKind::InvalidConfig, message)
-    })
+        return Err(Error::new(ErrorKind::InvalidConfig, message));
+    }
+    Ok(())
 }
 
 fn client_info(config: &Config) -> ClientInfo {

@@ -355,7 +355,12 @@ impl Hold {
         self.finish_release(release, reply, expires);
     }
 
-    pub(super) fn finish_release(&self, release: Release, reply: oneshot::Receiver<Reply>, expires: Instant) {
+    pub(super) fn finish_release(
+        &self,
+        release: Release,
+        reply: oneshot::Receiver<Reply>,
+        expires: Instant,
+    ) {
         let late = self.late_release(&release);
         release::finish(&self.driver, release, reply, expires, late);
     }

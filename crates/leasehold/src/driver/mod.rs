@@ -23,6 +23,7 @@ pub(crate) mod read;
 mod reentry;
 mod release;
 mod renew;
+mod request;
 pub(crate) mod shutdown;
 pub(crate) mod value;
 #[cfg_attr(not(feature = "watchdog"), path = "watchdog_disabled.rs")]
@@ -32,6 +33,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use leasehold_core::contention::Backoff;
 use leasehold_core::{ClientId, Handoff, Instant, LeaseId, Slot};
@@ -47,7 +49,7 @@ use self::hold::Hold;
 use self::local_queue::{Head, LocalQueues, QueueKind};
 use self::presence::Presence;
 use self::primitives::{Mutex, lock};
-pub(crate) use self::primitives::{Runtime, report};
+pub(crate) use self::primitives::{Runtime, has_timers, report};
 use self::read::SharedReadings;
 use self::reentry::ReentrySlots;
 use self::release::Releases;
@@ -206,6 +208,21 @@ impl Driver {
         for waiter in self.queues.remove_if(key, waits) {
             // A task that was cancelled meanwhile needs no turn.
             drop(waiter.wake(Turn::Ask));
+        }
+    }
+
+    /// The output of a future. `None`: this time passes before.
+    pub(crate) async fn within<F: Future>(
+        &self,
+        timeout: Duration,
+        future: F,
+    ) -> Option<F::Output> {
+        let clock = &self.context.clock;
+        let end = clock.now().after(timeout);
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = clock.sleep_until(end) => None,
         }
     }
 

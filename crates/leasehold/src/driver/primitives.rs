@@ -2,7 +2,8 @@
 //! task runs next.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-#[cfg(not(all(test, feature = "__shuttle")))]
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 #[cfg(not(all(test, feature = "__shuttle")))]
@@ -34,6 +35,15 @@ pub(crate) async fn yield_now() {
 pub(crate) fn may_switch() {
     #[cfg(all(test, feature = "__shuttle"))]
     shuttle::thread::yield_now();
+}
+
+/// Whether the current runtime has timers. Tokio has no query for that.
+pub(crate) fn has_timers() -> bool {
+    let sleep = || {
+        let mut context = Context::from_waker(Waker::noop());
+        let _ = pin!(tokio::time::sleep(Duration::ZERO)).poll(&mut context);
+    };
+    catch_unwind(sleep).is_ok()
 }
 
 /// Logs or counts something. Log and metric sinks are foreign code: a panic in one must not affect a lease.

@@ -1,6 +1,7 @@
 //! The shutdown of a client: every lease is released, and all waiting ends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::{Cause, Instant, LateRelease};
 
@@ -8,6 +9,20 @@ use super::active_lease::ActiveLease;
 use super::batcher::BATCH_MAX;
 use super::{Driver, events, release};
 use crate::store::EventScope;
+
+/// Shuts a client down as [`shut_down`], and waits until the nodes of its watchdog have forgotten it, for no longer than
+/// `timeout`. `None`: the store has not confirmed all releases.
+pub(crate) async fn shut_down_within(driver: &Arc<Driver>, timeout: Duration) -> Option<usize> {
+    #[cfg(feature = "watchdog")]
+    let begun = driver.context.clock.now();
+    let released = driver.within(timeout, shut_down(driver)).await?;
+    #[cfg(feature = "watchdog")]
+    {
+        let rest = timeout.saturating_sub(driver.context.clock.now().since(begun));
+        driver.within(rest, driver.watchdog.disconnect()).await;
+    }
+    Some(released)
+}
 
 /// Releases every lease, ends all waiting, and waits until the store has confirmed the releases. Returns how
 /// many leases were held.

@@ -9,9 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use leasehold_core::acquisition::RunRequest;
 use leasehold_core::job::{self, KEEP_MAX, KEEP_MIN};
 use leasehold_core::record::{self, Unless};
-use leasehold_core::{
-    Annotation, Completion, Due, JobSchedule, Op, Outcome, Removal, Slot, StoreTime, Ttl,
-};
+use leasehold_core::{Annotation, Completion, Due, JobSchedule, Removal, StoreTime, Ttl};
 
 pub use self::builder::JobBuilder;
 pub(crate) use self::run::Run;
@@ -271,7 +269,8 @@ impl Job {
     ///
     /// Dropped, it may or may not have removed the record.
     pub async fn reset(&self) -> Result<bool> {
-        reset(&self.mutex, self.unless.slot()).await
+        let removal = Removal::Note(self.unless.slot());
+        self.mutex.driver.remove(&self.mutex.key, removal).await
     }
 
     /// The same job for an owner.
@@ -356,13 +355,4 @@ impl Job {
     fn name_error(&self, error: Error) -> Error {
         self.mutex.name_error(error)
     }
-}
-
-/// Removes the record of the last run in a slot.
-async fn reset(mutex: &Mutex, slot: Slot) -> Result<bool> {
-    let store = &mutex.driver.context.store;
-    let removal = Op::Remove(Removal::Note(slot));
-    let removed = store.request(&mutex.key, removal).await;
-    let removed = removed.map_err(|error| mutex.name_error(error))?;
-    Ok(removed == Outcome::Removed(true))
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::latch::{TTL_DEFAULT, TTL_MAX, TTL_MIN};
-use leasehold_core::{ArrivalId, LatchCount, LatchStatus, Mismatch, Op, Outcome, Removal};
+use leasehold_core::{ArrivalId, LatchCount, LatchStatus, Mismatch, Removal};
 
 use crate::driver::Driver;
 use crate::driver::read::Observer;
-use crate::store::{Feature, Key, Parts, mismatch, unexpected};
+use crate::store::{Feature, Key, Parts, mismatch};
 use crate::{Error, ErrorKind, Result, config};
 
 /// A count-down latch with a name, in the store of its client.
@@ -130,16 +130,8 @@ impl Latch {
             let message = format!("the id of an arrival is invalid: {error}");
             self.name_error(Error::new(ErrorKind::InvalidName, message))
         })?;
-        self.driver.check_open(&self.key)?;
-        let arrival = Op::Arrive {
-            id,
-            count: self.count,
-            keep: self.ttl,
-        };
-        match self.request(arrival).await? {
-            Outcome::Arrived(status) => Ok(status),
-            other => Err(self.name_error(unexpected(&format!("{other:?}")))),
-        }
+        let arrived = self.driver.arrive(&self.key, id, self.count, self.ttl);
+        arrived.await
     }
 
     /// Waits until the latch is open, without a limit. It need not exist yet.
@@ -181,13 +173,8 @@ impl Latch {
         if timeout.is_zero() {
             return Ok(self.status().await?.is_open());
         }
-        let clock = &self.driver.context.clock;
-        let end = clock.now().after(timeout);
-        tokio::select! {
-            biased;
-            open = self.wait() => open.map(|()| true),
-            () = clock.sleep_until(end) => Ok(false),
-        }
+        let open = self.driver.within(timeout, self.wait()).await;
+        open.map_or(Ok(false), |open| open.map(|()| true))
     }
 
     /// How many have arrived at this moment.
@@ -218,13 +205,7 @@ impl Latch {
     /// Dropped, it may or may not have removed the latch, now or later.
     pub async fn reset(&self) -> Result<bool> {
         self.driver.check_open(&self.key)?;
-        let removed = self.request(Op::Remove(Removal::Latch)).await?;
-        Ok(removed == Outcome::Removed(true))
-    }
-
-    async fn request(&self, op: Op) -> Result<Outcome> {
-        let outcome = self.driver.context.store.request(&self.key, op).await;
-        outcome.map_err(|error| self.name_error(error))
+        self.driver.remove(&self.key, Removal::Latch).await
     }
 
     /// A latch without a record has no arrivals.

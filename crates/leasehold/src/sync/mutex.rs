@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::acquisition::RunRequest;
-use leasehold_core::{Instant, Op, Outcome, OwnerId, Whom};
+use leasehold_core::{Instant, OwnerId};
 
 use super::lock_events::LockEvents;
 use crate::driver::acquire::{self, AcquireRequest, Acquired, Wait, reenter};
 use crate::driver::context::AcquireOptions;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
-use crate::store::{Key, Parts, Reply, Request};
-use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Result, owner};
+use crate::store::{Key, Parts};
+use crate::{Error, ErrorKind, Guard, LockInfo, Result, owner};
 
 /// A lock with a name, in the store of its client.
 ///
@@ -339,25 +339,10 @@ impl Mutex {
             Err(error) if error.kind() == ErrorKind::NoQuorum => None,
             found => found?,
         };
-        let request = Request {
-            key: self.key.clone(),
-            op: Op::Revoke(Whom::All),
-            durability: Durability::None,
-        };
-        match self.driver.batcher.submit(request).await {
-            Reply::Applied {
-                outcome: Outcome::Revoked(leases),
-                ..
-            } => {
-                let lease = leases.first().copied();
-                let known = before.filter(|info| Some(info.lease) == lease);
-                Ok(known.or_else(|| lease.map(|lease| LockInfo::of(self.name(), lease))))
-            }
-            Reply::Applied { .. } => Err(self.error(ErrorKind::Store, "the lock was not freed")),
-            Reply::Rejected(error) | Reply::Unknown(error) => {
-                Err(self.driver.context.name_error(error, &self.key))
-            }
-        }
+        let revoked = self.driver.revoke(&self.key).await?;
+        let lease = revoked.first().copied();
+        let known = before.filter(|info| Some(info.lease) == lease);
+        Ok(known.or_else(|| lease.map(|lease| LockInfo::of(self.name(), lease))))
     }
 
     async fn read(&self, parts: Parts) -> Result<Option<LockInfo>> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::job::KEEP_DEFAULT;
 use leasehold_core::record::Unless;
-use leasehold_core::{CompletionKey, JobSchedule, NameError, Period, Slot};
+use leasehold_core::{CompletionKey, JobSchedule, NameError, Period, Removal, Slot};
 
 use super::Job;
 use crate::store::Feature;
@@ -86,7 +86,8 @@ impl JobBuilder {
     ///
     /// Dropped, it may or may not have removed the record.
     pub async fn reset(&self) -> Result<bool> {
-        super::reset(&self.mutex, Slot::Period).await
+        let removal = Removal::Note(Slot::Period);
+        self.mutex.driver.remove(&self.mutex.key, removal).await
     }
 
     fn job(&self, unless: Unless) -> Job {
