@@ -168,6 +168,16 @@ impl Call {
         requests.any(|request| request.key != self.requests[0].key)
     }
 
+    /// Whether it reads or writes notes.
+    pub(super) fn has_notes(&self) -> bool {
+        self.requests.iter().any(|request| match &request.op {
+            Op::Acquire(acquire) => acquire.unless.is_some(),
+            Op::Release { note, .. } => note.is_some(),
+            Op::WriteNote { .. } => true,
+            _ => false,
+        })
+    }
+
     pub(super) fn into_positioned(self) -> Positioned {
         self.positions.into_iter().zip(self.requests).collect()
     }

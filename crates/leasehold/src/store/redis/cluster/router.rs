@@ -144,6 +144,10 @@ impl Routing<'_> {
                 next.refresh = Some(Some(addr));
                 self.retry(vec![call], errors::nodes_disagree);
             }
+            // A note has a key of its own, which may still be at this node.
+            Attempt::Redirected(Redirect::Ask(_), _) if call.has_notes() => {
+                self.retry_in_migration(call, next);
+            }
             Attempt::Redirected(Redirect::Ask(addr), _) => match self.topology.find(&addr).await {
                 Ok(target) => self.retry(call.redirected_to(&target), errors::slot_is_moving),
                 Err(error) => {
@@ -152,11 +156,7 @@ impl Routing<'_> {
                 }
             },
             Attempt::Redirected(Redirect::Both, _) => {
-                // A single name may be on one node.
-                let many = call.has_many_names();
-                next.pause |= !many;
-                let calls = if many { call.by_name() } else { vec![call] };
-                self.retry(calls, errors::slot_is_moving);
+                self.retry_in_migration(call, next);
             }
             Attempt::Redirected(Redirect::Down, reply) => {
                 node.set_doubtful(true);
@@ -165,6 +165,14 @@ impl Routing<'_> {
                 self.retry(vec![call], || errors::cluster_down(&reply));
             }
         }
+    }
+
+    /// Makes a call again whose keys may be at two nodes. Those of a single name may be at one.
+    fn retry_in_migration(&mut self, call: Call, next: &mut Preparation) {
+        let many = call.has_many_names();
+        next.pause |= !many;
+        let calls = if many { call.by_name() } else { vec![call] };
+        self.retry(calls, errors::slot_is_moving);
     }
 
     /// Makes calls again, if there is time left.

@@ -1,6 +1,8 @@
 //! Calls find the node that can serve them, while slots move.
 
 use leasehold::ErrorKind;
+use leasehold_core::record::Unless;
+use leasehold_core::{CompletionKey, NewNote, Op, Slot, Token};
 
 use super::*;
 use crate::readings::Readings as _;
@@ -60,6 +62,38 @@ async fn a_new_record_in_a_moving_slot_is_created_at_its_new_node() {
     assert_eq!(words(&store.apply(batch).await), "released granted refused");
     moving.end();
     assert_eq!(applied(&*store, renew("a", 3)).await, Outcome::Kept);
+}
+
+/// The node to which the slot moves does not know the completion yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_that_has_not_moved_counts() {
+    let (cluster, store, slot, _, to) = scenario().await;
+    let run = CompletionKey::parse("v1").unwrap();
+    let first = granted(&*store, acquire("a", 1)).await;
+    let mut completing = release("a", 1);
+    if let Op::Release { note, .. } = &mut completing.op {
+        *note = Some(NewNote {
+            slot: Slot::Key(run.clone()),
+            token: Token::new(first).unwrap(),
+            number: 1,
+            text: "done".into(),
+            keep: LONG,
+        });
+    }
+    assert_eq!(applied(&*store, completing).await, Outcome::Released);
+    let moving = cluster.begin_to_move(slot, to);
+    moving.move_these(&["app:{t:a}:token"]);
+    let mut asking = acquire("a", 2);
+    if let Op::Acquire(request) = &mut asking.op {
+        let asked = Duration::ZERO;
+        request.unless = Some(Unless::Key { key: run, asked });
+    }
+    let error = rejected(&*store, asking.clone()).await;
+    assert!(error.to_string().contains("being migrated"), "{error}");
+    while moving.move_keys(10) > 0 {}
+    moving.end();
+    let outcome = applied(&*store, asking).await;
+    assert!(matches!(outcome, Outcome::Complete(_)), "{outcome:?}");
 }
 
 /// Its record and counter are on one side, and a node refuses calls that name a missing key as well.
