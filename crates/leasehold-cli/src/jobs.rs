@@ -26,8 +26,13 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
     if let Some(name) = &args.reset {
         return reset(args, name, &client).await;
     }
-    let mut runs = client.completions().await?;
-    let mut unreadable = client.unreadable_completions().await?;
+    let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
+    for record in client.completion_records().await? {
+        match record {
+            Ok(run) => runs.push(run),
+            Err(name_and_key) => unreadable.push(name_and_key),
+        }
+    }
     let now = SystemTime::now();
     let (mut missing, mut checked) = (Vec::new(), 0);
     if let Some(names) = &args.check {

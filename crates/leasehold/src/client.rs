@@ -14,7 +14,7 @@ use crate::driver::context::AcquireOptions;
 use crate::driver::{Driver, report, shutdown};
 #[cfg(doc)]
 use crate::store;
-use crate::store::{ClientInfo, Keyspace, Query, View};
+use crate::store::{ClientInfo, Keyspace, Query};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::WatchdogStatus;
 use crate::{
@@ -125,7 +125,7 @@ impl Client {
     }
 
     /// The last completed run of each job in this client's namespace and tenant, and of each key, by name. Records that
-    /// this version cannot read are not listed; a warning of `tracing` and [`Client::unreadable_completions`] name them.
+    /// this version cannot read are not listed; a warning of `tracing` and [`Client::completion_records`] name them.
     ///
     /// # Errors
     ///
@@ -135,25 +135,11 @@ impl Client {
     ///
     /// Changes nothing.
     pub async fn completions(&self) -> Result<Vec<CompletionInfo>> {
-        let views = self.completion_views().await?;
-        let readable = views.iter().filter_map(|view| {
-            let (kind, annotation) = view.annotations.first()?;
-            let name = &view.key.name;
-            match Completion::parse(&annotation.text) {
-                Ok(run) => Some(CompletionInfo::new(name, kind, annotation, &run)),
-                Err(error) => {
-                    report(|| {
-                        let lock = name.as_str();
-                        tracing::warn!(lock, %error, "the record of a completed run cannot be read");
-                    });
-                    None
-                }
-            }
-        });
-        Ok(readable.collect())
+        let records = self.completion_records().await?;
+        Ok(records.into_iter().flatten().collect())
     }
 
-    /// The name and the key of each record that [`Client::completions`] does not list because this version cannot read it.
+    /// The same with the records that this version cannot read: an `Err` has the name and the key of such a record.
     ///
     /// # Errors
     ///
@@ -162,21 +148,27 @@ impl Client {
     /// # Cancel safety
     ///
     /// Changes nothing.
-    pub async fn unreadable_completions(&self) -> Result<Vec<(String, Option<String>)>> {
-        let views = self.completion_views().await?;
-        let unreadable = views.iter().filter_map(|view| {
-            let (kind, annotation) = view.annotations.first()?;
-            let name = view.key.name.as_str().to_owned();
-            let is_unreadable = Completion::parse(&annotation.text).is_err();
-            is_unreadable.then(|| (name, CompletionInfo::key_of(kind)))
-        });
-        Ok(unreadable.collect())
-    }
-
-    async fn completion_views(&self) -> Result<Vec<View>> {
+    pub async fn completion_records(
+        &self,
+    ) -> Result<Vec<Result<CompletionInfo, (String, Option<String>)>>> {
         let store = &self.driver.context.store;
         let read = store.read(Query::Completions(self.space.clone())).await;
-        Ok(read.map_err(|error| error.at_store(store))?.views)
+        let views = read.map_err(|error| error.at_store(store))?.views;
+        let records = views.iter().filter_map(|view| {
+            let (kind, annotation) = view.annotations.first()?;
+            let name = &view.key.name;
+            Some(match Completion::parse(&annotation.text) {
+                Ok(run) => Ok(CompletionInfo::new(name, kind, annotation, &run)),
+                Err(error) => {
+                    report(|| {
+                        let lock = name.as_str();
+                        tracing::warn!(lock, %error, "the record of a completed run cannot be read");
+                    });
+                    Err((name.as_str().to_owned(), CompletionInfo::key_of(kind)))
+                }
+            })
+        });
+        Ok(records.collect())
     }
 
     /// The locks that are held in this client's namespace and tenant, by name, with their waiters.

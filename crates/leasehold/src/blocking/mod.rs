@@ -115,15 +115,6 @@ impl Client {
         self.threads.wait(self.client.completions())
     }
 
-    /// The records that cannot be read. See [`crate::Client::unreadable_completions`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Client::unreadable_completions`].
-    pub fn unreadable_completions(&self) -> Result<Vec<(String, Option<String>)>> {
-        self.threads.wait(self.client.unreadable_completions())
-    }
-
     /// The election with this name. See [`crate::Client::election`].
     ///
     /// # Errors
