@@ -17,12 +17,7 @@ impl Hold {
             return Err(self.lost(cause));
         }
         let expires = self.expires();
-        let is_shared = self.lease.lock().lease.holds().count() > 1;
-        let left = match is_shared {
-            true => None,
-            false => self.leave(Some(&note), true),
-        };
-        let Some((before, posted)) = left else {
+        let Some((before, posted)) = self.leave(Some(&note), true) else {
             self.write_note(&note).await?;
             if let Err(error) = self.release().await {
                 report(|| tracing::debug!(%error, "a hold could not be left after its note"));

@@ -296,10 +296,20 @@ impl Hold {
         note: Option<&NewNote>,
         post: bool,
     ) -> Option<(State, Option<PostedRelease>)> {
+        let held_for = self.driver.context.clock.now().since(self.begun);
+        let left = self.count_out(note, post)?;
+        report(|| metrics::histogram!("leasehold_hold_seconds").record(held_for));
+        Some(left)
+    }
+
+    /// The same without its metric.
+    fn count_out(
+        &mut self,
+        note: Option<&NewNote>,
+        post: bool,
+    ) -> Option<(State, Option<PostedRelease>)> {
         let (driver, lease) = (&self.driver, &self.lease);
         let now = driver.context.clock.now();
-        let held_for = now.since(self.begun);
-        report(|| metrics::histogram!("leasehold_hold_seconds").record(held_for));
         let mut inner = lease.lock();
         if note.is_some() && inner.lease.holds().count() > 1 {
             return None;
