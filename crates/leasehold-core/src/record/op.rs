@@ -119,6 +119,18 @@ impl Op {
         }
     }
 
+    /// The slot of the note that it reads, writes or removes.
+    #[must_use]
+    pub fn slot(&self) -> Option<Slot> {
+        match self {
+            Self::Acquire(request) => request.unless.as_ref().map(Unless::slot),
+            Self::Release { note, .. } => note.as_ref().map(|note| note.slot.clone()),
+            Self::WriteNote { note, .. } => Some(note.slot.clone()),
+            Self::Remove(Removal::Note(slot)) => Some(slot.clone()),
+            _ => None,
+        }
+    }
+
     /// The lease whose reply is its grant.
     pub(super) const fn requester(&self) -> Option<LeaseId> {
         match self {

@@ -173,16 +173,8 @@ fn needed(request: &Request) -> [Option<Feature>; 2] {
             claim: Claim::Permits { .. },
             ..
         }) => Some(Feature::Semaphores),
-        Op::Acquire(Acquire {
-            unless: Some(_), ..
-        }) => Some(Feature::Completions),
-        Op::WriteNote { note, .. }
-        | Op::Release {
-            note: Some(note), ..
-        } => of_slot(&note.slot),
-        Op::Remove(Removal::Note(slot)) => of_slot(slot),
         Op::Arrive { .. } | Op::Remove(Removal::Latch) => Some(Feature::Latches),
-        _ => None,
+        op => op.slot().as_ref().and_then(of_slot),
     };
     let replicated = request.durability.is_replicated();
     [feature, replicated.then_some(Feature::Replicas)]

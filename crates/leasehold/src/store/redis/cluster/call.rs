@@ -170,12 +170,8 @@ impl Call {
 
     /// Whether it reads or writes notes.
     pub(super) fn has_notes(&self) -> bool {
-        self.requests.iter().any(|request| match &request.op {
-            Op::Acquire(acquire) => acquire.unless.is_some(),
-            Op::Release { note, .. } => note.is_some(),
-            Op::WriteNote { .. } => true,
-            _ => false,
-        })
+        let mut requests = self.requests.iter();
+        requests.any(|request| request.op.slot().is_some())
     }
 
     pub(super) fn into_positioned(self) -> Positioned {
