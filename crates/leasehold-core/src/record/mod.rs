@@ -3,8 +3,8 @@
 //! Each name has one record, which encodes every kind of synchronizer. It consists of a [`Head`] and rows. The head has
 //! the counter of the fencing tokens, the size of the queue, and a body, which is free, held by leases, or a latch. Each
 //! holder, waiter, arrival and note has a row of its own, and so has the description of a client, whose record has
-//! nothing else. A mutex is a semaphore with one permit whose only holder is in
-//! the head, so that an uncontended lock changes only the head.
+//! nothing else. A mutex is a semaphore with one permit whose only holder is in the head, so that an uncontended lock
+//! changes only the head.
 //!
 //! [`apply`] reads the record through a [`Source`], part by part, and returns a list of changes. It never needs the
 //! whole record. If the source cannot read a part, the rule stops with its error, and has changed nothing and notified
@@ -104,11 +104,9 @@ struct Transaction<'a, S> {
 
 impl<S: Source> Transaction<'_, S> {
     fn run(&mut self, op: &Op) -> Result<Outcome, S::Error> {
-        match op {
-            // A note belongs to no kind, and an operator who removes one acts on no lease.
-            Op::Remove(Removal::Note(slot)) => return self.remove_note(slot),
-            Op::Describe { text, keep } => return Ok(self.describe(text, *keep)),
-            _ => {}
+        // A note belongs to no kind, and an operator who removes one acts on no lease. A client is no lock.
+        if let Op::Remove(Removal::Note(_)) | Op::Describe { .. } = op {
+            return self.run_op(op);
         }
         self.drop_ended()?;
         let outcome = self.run_op(op)?;
@@ -118,7 +116,7 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     fn run_op(&mut self, op: &Op) -> Result<Outcome, S::Error> {
-        let expects_leases = !matches!(op, Op::Arrive { .. } | Op::Remove(_));
+        let expects_leases = !matches!(op, Op::Arrive { .. } | Op::Remove(_) | Op::Describe { .. });
         if expects_leases && let Body::Latch(_) = self.head.body {
             return Ok(Outcome::Mismatch(Mismatch::Kind(Kind::Latch)));
         }

@@ -22,7 +22,8 @@
 //! row of a description | `1` until text
 //!
 //! A mutex without a holder has `-` instead of lease and holder. A time or a period is in microseconds, a ttl in
-//! milliseconds, and `asked` in nanoseconds. A key is escaped as a word, and the text of a note or of a description as the rest of its line.
+//! milliseconds, and `asked` in nanoseconds. A key is escaped as a word, and the text of a note or of a description as the
+//! rest of its line.
 //! The lease of a holder or of a waiter is the id of its row, see [`Part::id`].
 //!
 //! Each value has one text. A text that is read and written again is the same.

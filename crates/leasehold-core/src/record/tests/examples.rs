@@ -67,6 +67,37 @@ fn a_run_drops_1024_dead_waiters_and_the_next_one_goes_on() {
     }
 }
 
+/// A request of a lease for the run with the key `v1`.
+fn run_request(number: u64, ttl: u64) -> Op {
+    let unless = Some(Unless::Key {
+        key: key("v1"),
+        asked: Duration::ZERO,
+    });
+    let request = acquire(lease(number), Claim::Mutex, ttl, true);
+    Op::Acquire(Acquire { unless, ..request })
+}
+
+/// A lock that lease 0 holds for a run, for which the other leases wait, and the release that completes it.
+fn waited_for_a_run(leases: u64, ttl: u64, rest: Option<Ttl>) -> (World, Op) {
+    let mut world = World::new();
+    for number in 0..leases {
+        world.apply(&run_request(number, ttl));
+    }
+    let note = NewNote {
+        slot: Slot::Key(key("v1")),
+        token: Token::MAX,
+        number: 1,
+        text: "complete".into(),
+        keep: Duration::from_secs(60),
+    };
+    let release = Op::Release {
+        lease: lease(0),
+        rest,
+        note: Some(note),
+    };
+    (world, release)
+}
+
 /// Applies an operation, and goes on until it is finished. Returns all notices.
 fn finish(world: &mut World, op: &Op) -> Vec<Notice> {
     let mut applied = world.apply(op);
@@ -99,29 +130,7 @@ fn the_next_waiter_behind_more_dead_ones_than_a_run_drops_is_notified() {
 #[test]
 fn more_waiters_for_a_completion_than_a_run_drops_are_notified() {
     for rest in [None, Some(millis(5_000))] {
-        let mut world = World::new();
-        let unless = Unless::Key {
-            key: key("v1"),
-            asked: Duration::ZERO,
-        };
-        for number in 0..2_000 {
-            world.apply(&Op::Acquire(Acquire {
-                unless: Some(unless.clone()),
-                ..acquire(lease(number), Claim::Mutex, 60_000, true)
-            }));
-        }
-        let note = NewNote {
-            slot: Slot::Key(key("v1")),
-            token: Token::MAX,
-            number: 1,
-            text: "done".into(),
-            keep: Duration::from_secs(60),
-        };
-        let release = Op::Release {
-            lease: lease(0),
-            rest,
-            note: Some(note),
-        };
+        let (mut world, release) = waited_for_a_run(2_000, 60_000, rest);
         assert_eq!(finish(&mut world, &release).len(), 1_999, "{rest:?}");
     }
 }
@@ -251,29 +260,8 @@ fn a_name_has_one_kind_limit_and_count_while_it_is_used() {
 /// A completion reaches the waiters at once, also during a minimum hold.
 #[test]
 fn all_waiters_for_a_completion_are_notified_in_the_step_that_writes_it() {
-    let unless = Some(Unless::Key {
-        key: key("v1"),
-        asked: Duration::ZERO,
-    });
     for rest in [None, Some(millis(50))] {
-        let mut world = World::new();
-        for number in 0..100 {
-            let unless = unless.clone();
-            let request = acquire(lease(number), Claim::Mutex, 100, true);
-            world.apply(&Op::Acquire(Acquire { unless, ..request }));
-        }
-        let note = NewNote {
-            slot: Slot::Key(key("v1")),
-            token: Token::MAX,
-            number: 1,
-            text: "complete".into(),
-            keep: Duration::from_secs(60),
-        };
-        let release = Op::Release {
-            lease: lease(0),
-            rest,
-            note: Some(note),
-        };
+        let (mut world, release) = waited_for_a_run(100, 100, rest);
         let applied = world.apply(&release);
         let is_complete = |notice: &Notice| matches!(notice, Notice::Complete { .. });
         assert_eq!(applied.notices.len(), 99);
@@ -283,12 +271,7 @@ fn all_waiters_for_a_completion_are_notified_in_the_step_that_writes_it() {
             (repeated.outcome, repeated.changed),
             (Outcome::Released, false)
         );
-        let late = acquire(lease(0), Claim::Mutex, 100, true);
-        let late = Op::Acquire(Acquire {
-            unless: unless.clone(),
-            ..late
-        });
-        let outcome = world.apply(&late).outcome;
+        let outcome = world.apply(&run_request(0, 100)).outcome;
         match rest {
             None => assert!(matches!(outcome, Outcome::Complete(_))),
             Some(_) => assert!(matches!(outcome, Outcome::Refused { .. })),
