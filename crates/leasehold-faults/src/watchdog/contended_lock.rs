@@ -70,6 +70,8 @@ pub(super) struct ContendedLock {
     pub(super) process: HolderProcess,
     pub(super) waiter: Waiter,
     pub(super) events: EventReader,
+    /// The loss of the lease that the holder knew before it was stopped, and when it knew.
+    lost: Option<(LeaseState, Nanos)>,
 }
 
 impl ContendedLock {
@@ -92,6 +94,7 @@ impl ContendedLock {
                 process,
                 waiter,
                 events,
+                lost: None,
             }
         });
         waiting.collect()
@@ -113,16 +116,25 @@ impl ContendedLock {
         });
     }
 
-    /// Stops the holder. Its events so far are not read again.
+    /// Stops the holder. Its events so far are not read again; of them, a loss is kept.
     pub(super) fn stop(&mut self) {
         self.process.stop();
-        while self.events.next::<Event>().is_some() {}
+        while let Some((at, event)) = self.events.next() {
+            if let Event::Hold(_, HoldEvent::Observed { state, .. }) = event
+                && matches!(state, LeaseState::Lost(_))
+            {
+                self.lost = Some((state, at));
+            }
+        }
     }
 
     /// Resumes the holder, and waits until it knows the state of its lease. Returns all states on the way, and when it
     /// knew.
     pub(super) fn resume(&mut self) -> (Vec<LeaseState>, Nanos) {
         self.process.resume();
+        if let Some((state, at)) = self.lost.take() {
+            return (vec![state], at);
+        }
         let mut states = Vec::new();
         let at = until(&mut self.events, |event| {
             let HoldEvent::Observed { state, .. } = event else {
