@@ -1,6 +1,7 @@
 //! `cargo xtask faults`: the campaign of faults against real servers, holders and the watchdog.
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
@@ -23,12 +24,20 @@ pub(crate) fn campaign(args: &[String]) -> Result<(), String> {
     start(program.args(args))
 }
 
-/// Runs the short form, with the program that was built for the tests.
-pub(crate) fn short() -> Result<(), String> {
+/// Runs the short form with these options, with the program that was built for the tests. `path`: where it searches for
+/// its servers.
+pub(crate) fn short(options: &[&str], path: Option<&OsStr>) -> Result<(), String> {
     // `cargo run` would compile it again, with the features of its package alone.
     let this = env::current_exe().map_err(|error| format!("path of this program: {error}"))?;
     let mut program = Command::new(this.with_file_name(PROGRAM));
-    start(program.args(["campaign", "--short", "--seed", SHORT_SEED]))
+    if let Some(path) = path {
+        program.env("PATH", path);
+    }
+    start(
+        program
+            .args(["campaign", "--short", "--seed", SHORT_SEED])
+            .args(options),
+    )
 }
 
 fn start(program: &mut Command) -> Result<(), String> {

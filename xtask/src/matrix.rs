@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::processes;
 use crate::steps::Steps;
 use crate::tasks::cargo_test;
 use crate::tools::{cargo_line, output, root, run, target};
+use crate::{faults, processes};
 
 const NEEDS: &str = "\
 Needs a C compiler, apt-get and dpkg (but not root), http://deb.debian.org, the package debian-archive-keyring, and 250 MB
@@ -23,14 +23,15 @@ const SERVERS: [(&str, &str, &str); 4] = [
 ];
 
 const TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- \
-                     conformance:: faults:: doctor:: --skip memory:: --skip sqlite::";
+                     conformance:: doctor:: --skip memory:: --skip sqlite::";
 
-/// Runs the conformance suite, the directed faults and the tests of the doctor on each server.
+/// Runs the conformance suite, the tests of the doctor, and random faults of one server and many masters on each server.
 pub(crate) fn test(steps: &mut Steps) {
     println!("{NEEDS}");
     processes::adopt_orphans();
     steps.run("build the tests", || {
-        run(&mut cargo_line("build --workspace --locked --tests"))
+        let build = "build --workspace --locked --tests --bin";
+        run(cargo_line(build).arg(faults::PROGRAM))
     });
     if steps.failed() {
         return;
@@ -42,7 +43,9 @@ pub(crate) fn test(steps: &mut Steps) {
             let version = output(Command::new(bin.join("redis-server")).arg("--version"))?;
             println!("{}", version.trim());
             let path = env::join_paths([bin].into_iter().chain(env::split_paths(&path)));
-            run(cargo_test(TESTS).env("PATH", path.map_err(|error| error.to_string())?))
+            let path = path.map_err(|error| error.to_string())?;
+            run(cargo_test(TESTS).env("PATH", &path))?;
+            faults::short(&["--only", "random"], Some(&path))
         });
     }
     steps.run("no process is left running", processes::check_descendants);

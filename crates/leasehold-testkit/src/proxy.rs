@@ -129,10 +129,17 @@ impl Proxy {
         self.rules.set(way, |rules| rules.flow = Flow::Swallowed);
     }
 
-    /// Ends [`Proxy::hold`], [`Proxy::swallow`] and [`Proxy::refuse`].
+    /// Ends [`Proxy::hold`], [`Proxy::swallow`], [`Proxy::refuse`], [`Proxy::cut_after`], [`Proxy::lose_replies`] and
+    /// [`Proxy::hold_requests`], and delivers what was held back.
     pub fn go_on(&self) {
-        self.rules.set(Way::Both, |rules| rules.flow = Flow::Open);
-        self.rules.update(|state| state.refusing = false);
+        self.rules.set(Way::Both, |rules| {
+            (rules.flow, rules.bytes_left) = (Flow::Open, None);
+        });
+        self.rules.update(|state| {
+            state.refusing = false;
+            state.plans.clear();
+            state.deliveries += 1;
+        });
     }
 
     /// Resets all connections.

@@ -165,13 +165,6 @@ impl RedisOptions {
             .config("maxmemory-policy noeviction")
     }
 
-    /// Bounds its memory, in bytes, and lets it evict the least recently used keys.
-    #[must_use]
-    pub fn maxmemory_forgetful(self, bytes: u64) -> Self {
-        self.config(&format!("maxmemory {bytes}"))
-            .config("maxmemory-policy allkeys-lru")
-    }
-
     /// Has every change on disk before it is acknowledged.
     #[must_use]
     pub fn append_only(self) -> Self {

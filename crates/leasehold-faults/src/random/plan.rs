@@ -1,5 +1,7 @@
 //! The schedule of faults, drawn from a seed before anything runs.
 
+use std::iter;
+
 use fastrand::Rng;
 
 use super::{CLOCK_STEP_MAX_MS, Sequence, Timed, episodes};
@@ -29,8 +31,11 @@ const HOLDER_GAP_MS: u64 = 2000;
 const SERVER_GAP_MS: u64 = 1500;
 const MASTERS_HOLDER_GAP_MS: u64 = 8000;
 
-/// The random streams of worlds with many masters begin here.
+const LINK_GAP_MS: u64 = 4000;
+
+/// The random streams of worlds with many masters begin here, and those of the connections to a single server.
 const MASTERS_STREAM: u64 = 1 << 32;
+const LINKS_STREAM: u64 = 2 << 32;
 
 /// The schedule of one world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +68,13 @@ impl Plan {
     /// The plan of one world with a single server in one round of a campaign.
     pub(super) fn draw(seed: u64, round: u64, world: u64, duration_ms: u64) -> Self {
         let mut rng = stream(seed, [round, world]);
+        let mut links = stream(seed, [round, LINKS_STREAM + world]);
         let clock = world % 4 == 3;
+        let link = |holder| Sequence {
+            server: 0,
+            holder: Some(holder),
+            faults: sequence(&mut links, duration_ms, LINK_GAP_MS, link_fault),
+        };
         Self {
             servers: 1,
             durable: true,
@@ -72,13 +83,15 @@ impl Plan {
             holders: (0..HOLDERS)
                 .map(|_| holder(&mut rng, duration_ms, TTLS_MS, HOLDER_GAP_MS))
                 .collect(),
-            sequences: vec![Sequence {
+            sequences: iter::once(Sequence {
                 server: 0,
                 holder: None,
                 faults: sequence(&mut rng, duration_ms, SERVER_GAP_MS, |rng| {
                     server_fault(rng, clock)
                 }),
-            }],
+            })
+            .chain((0..HOLDERS).map(link))
+            .collect(),
         }
     }
 
@@ -197,6 +210,18 @@ fn server_fault(rng: &mut Rng, clock: bool) -> (Fault, u64) {
         21 => (Fault::WrongCounter, rng.u64(10..300)),
         22 | 23 => (Fault::ClockForward, rng.u64(50..CLOCK_STEP_MAX_MS)),
         _ => (Fault::ClockBack, rng.u64(50..CLOCK_STEP_MAX_MS)),
+    }
+}
+
+/// A fault of the connections between a holder and a single server.
+fn link_fault(rng: &mut Rng) -> (Fault, u64) {
+    match rng.u8(..6) {
+        0 => (Fault::CutLink, rng.u64(..600)),
+        1 => (Fault::DelayLink, rng.u64(20..1500)),
+        2 => (Fault::BreakLink, rng.u64(20..300)),
+        3 => (Fault::SwallowLink, rng.u64(20..1500)),
+        4 => (Fault::LoseReplies, rng.u64(20..800)),
+        _ => (Fault::HoldRequests, rng.u64(200..1500)),
     }
 }
 

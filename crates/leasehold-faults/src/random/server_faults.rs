@@ -3,12 +3,18 @@
 use std::thread;
 use std::time::Duration;
 
-use leasehold_testkit::{Proxy, RedisServer, Restart, Way};
+use leasehold_testkit::{AfterLoss, Proxy, RedisServer, Restart, Way};
 
 use super::plan::NAMES;
 use super::{Sequence, Timed, World};
 use crate::clock;
 use crate::history::{Fault, FaultEvent, Note};
+
+/// The word in each request that calls a script.
+const SCRIPT_CALL: &str = "EVALSHA";
+
+/// After how many bytes a connection is broken: within a few requests.
+const BYTES_MAX: u64 = 900;
 
 /// Injects the faults of a sequence.
 pub(super) fn run(world: &World, sequence: &Sequence) {
@@ -22,7 +28,7 @@ pub(super) fn run(world: &World, sequence: &Sequence) {
         match sequence.holder {
             Some(holder) => {
                 let slot = &world.servers.all()[sequence.server];
-                disconnect(&slot.links[holder], timed);
+                disturb(&slot.links[holder], timed);
             }
             None => inject(world, sequence.server, timed),
         }
@@ -92,13 +98,22 @@ fn inject(world: &World, nth: usize, timed: &Timed) {
     }
 }
 
-/// Disturbs the connections of a holder to a master.
-fn disconnect(link: &Proxy, timed: &Timed) {
-    if timed.fault == Fault::CutLink {
-        link.refuse();
-        link.cut();
-    } else {
-        link.hold(Way::Both);
+/// Disturbs the connections of a holder to a server.
+fn disturb(link: &Proxy, timed: &Timed) {
+    // The length is drawn with the schedule, so these are the same again for a seed.
+    let drawn = timed.length_ms;
+    let way = [Way::Both, Way::ToServer, Way::ToClient][drawn as usize % 3];
+    let after_loss = [AfterLoss::Silent, AfterLoss::Cut][drawn as usize % 2];
+    match timed.fault {
+        Fault::CutLink => {
+            link.refuse();
+            link.cut();
+        }
+        Fault::BreakLink => link.cut_after(way, drawn * 7 % BYTES_MAX),
+        Fault::SwallowLink => link.swallow(way),
+        Fault::LoseReplies => link.lose_replies(SCRIPT_CALL, usize::MAX, after_loss),
+        Fault::HoldRequests => link.hold_requests(SCRIPT_CALL, usize::MAX),
+        _ => link.hold(Way::Both),
     }
     thread::sleep(Duration::from_millis(timed.length_ms));
     link.go_on();

@@ -1,4 +1,4 @@
-//! The servers of a world: a single one, or many masters with a proxy between each holder and each master.
+//! The servers of a world: a single one, or many masters; with a proxy between each holder and each server.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -35,7 +35,7 @@ pub(super) struct Servers {
 pub(super) struct Slot {
     server: Mutex<RedisServer>,
     port: AtomicU16,
-    /// The proxies of the holders, if there are many masters.
+    /// The proxies of the holders.
     pub(super) links: Vec<Proxy>,
 }
 
@@ -55,10 +55,11 @@ impl Servers {
         let count = plan.servers + usize::from(many);
         let mut servers = options.start_many(count);
         let spare = many.then(|| servers.pop()).flatten();
-        let links = if many { plan.holders.len() } else { 0 };
         let slot = |server: RedisServer| Slot {
-            links: (0..links)
-                .map(|_| Proxy::before_port(server.port()))
+            links: plan
+                .holders
+                .iter()
+                .map(|_| Proxy::before(&server))
                 .collect(),
             port: AtomicU16::new(server.port()),
             server: Mutex::new(server),
@@ -82,7 +83,7 @@ impl Servers {
     /// The URL by which a holder reaches them.
     pub(super) fn url(&self, holder: usize) -> String {
         if let [one] = &self.all[..] {
-            return format!("redis://127.0.0.1:{}/0", one.port());
+            return one.links[holder].url();
         }
         let address = |slot: &Slot| format!("127.0.0.1:{}", slot.links[holder].port());
         let addresses: Vec<_> = self.all.iter().map(address).collect();

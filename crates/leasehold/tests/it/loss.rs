@@ -2,10 +2,14 @@
 
 use std::pin::pin;
 
+use leasehold::store::{Name, Outcome};
 use leasehold::{Cause, ErrorKind, Owner, State, StateKind};
+use leasehold_core::Op;
 
 use crate::faulty_store::FaultMode;
 use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
+use crate::readings::Beside as _;
+use crate::store_client::keyspace;
 use crate::waiters::{soon, spawn_polled, spawn_waiter};
 
 #[tokio::test]
@@ -139,6 +143,28 @@ async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
         outer.release().await.unwrap();
         assert!(!harness.mutex().is_locked().await.unwrap());
     }
+}
+
+/// The store has forgotten it, without a notice. The re-entry is a new lease, which the old one does not disturb.
+#[tokio::test]
+async fn a_re_entry_into_a_lease_that_is_forgotten_is_a_new_lease() {
+    let harness = Harness::new();
+    let mutex = harness.mutex().owned_by(&Owner::new());
+    let outer = mutex.lock().await.unwrap();
+    let key = keyspace("leasehold", "default").key(Name::parse(outer.name()).unwrap());
+    let forget = Op::release(outer.lease_id());
+    let forgotten = harness.store.outcome(&key, forget).await.unwrap();
+    assert_eq!(forgotten, Outcome::Released);
+    let inner = mutex.lock().await.unwrap();
+    assert_eq!(outer.state(), State::Lost(Cause::Deleted));
+    assert_ne!(inner.lease_id(), outer.lease_id());
+    drop(outer);
+    for _ in 0..60 {
+        harness.advance(TTL / 30).await;
+        assert!(inner.state().is_held(), "{:?}", inner.state());
+    }
+    inner.release().await.unwrap();
+    assert!(!harness.mutex().is_locked().await.unwrap());
 }
 
 /// The process was stopped. Before its timers ring, an inner hold is left.

@@ -8,7 +8,6 @@ mod differential;
 mod doctor;
 mod elections;
 mod examples;
-mod faults;
 mod faulty_store;
 mod fence;
 mod fixture;
