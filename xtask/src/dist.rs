@@ -16,7 +16,7 @@ const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICEN
 const UNITS: [&str; 2] = ["leasehold-watchdog.service", "leasehold-watchdog.socket"];
 
 /// The shells of the completions, with the file names that they search for.
-pub(crate) const COMPLETIONS: [(&str, &str); 3] = [
+const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "leasehold"),
     ("zsh", "_leasehold"),
     ("fish", "leasehold.fish"),
@@ -96,8 +96,8 @@ fn archive_name(version: &str, triple: &str) -> String {
     format!("leasehold-{version}-{triple}")
 }
 
-/// Builds the Debian package, and returns its path.
-pub(crate) fn deb() -> Result<PathBuf, String> {
+/// Builds the Debian package, and prints its path.
+pub(crate) fn deb() -> Result<(), String> {
     build(None)?;
     let tools = root().join("target/tools");
     let program = find("cargo-deb").unwrap_or_else(|| tools.join("bin/cargo-deb"));
@@ -118,7 +118,7 @@ pub(crate) fn deb() -> Result<PathBuf, String> {
         .arg(&package);
     run(&mut deb)?;
     println!("{}", package.display());
-    Ok(package)
+    Ok(())
 }
 
 fn copy(file: &Path, directory: &Path) -> Result<(), String> {
