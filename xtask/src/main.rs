@@ -3,19 +3,16 @@
 mod api;
 mod background;
 mod bench;
+#[cfg(test)]
+mod dashboard;
 mod dependencies;
 mod dist;
 mod faults;
-mod fresh_root;
 mod manifests;
 mod matrix;
 mod model;
-mod monitoring;
 mod processes;
-mod published;
-mod registry;
 mod requirements;
-mod resolution;
 mod servers;
 mod steps;
 mod tasks;
@@ -39,7 +36,7 @@ enum Task {
     /// Runs all tests, and prints first what they need. Installs redis-server and postgresql if they are missing; leaves
     /// no process behind.
     Test,
-    /// Runs conformance suite, directed faults and tests of the doctor on Redis 7.0 and 8.0, Valkey 8.0 and 8.1.
+    /// Runs conformance suite, tests of the doctor and random faults on Redis 7.0 and 8.0, Valkey 8.0 and 8.1.
     ///
     /// The servers are packages of Debian, unpacked into target/servers. Not part of test or ci.
     Matrix,
@@ -51,8 +48,7 @@ enum Task {
     Lint,
     /// Checks the rules for files: lengths, links, retired words, import cycles. Part of test.
     Tidy,
-    /// Checks what the shipped crates are built from, what they resolve beside, what is published, and all licences.
-    /// Part of ci.
+    /// Checks what the shipped crates are built from, and all licences. Part of ci.
     Dependencies,
     /// Compares the public items of the library with crates/leasehold/public-api.txt. Part of ci.
     Api {
@@ -60,11 +56,9 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
-    /// Checks the systemd units and the Kubernetes manifests in packaging. Needs systemd-analyze and kubernetes-validate.
+    /// Checks the systemd units, the Kubernetes manifests and the alerts in packaging. Needs systemd-analyze,
+    /// kubernetes-validate and promtool.
     Manifests,
-    /// Runs the queries of the dashboard and the alerts in packaging against a real Prometheus that scrapes real
-    /// processes. Needs prometheus and promtool.
-    Monitoring,
     /// Builds the archive of a release: the program, manual pages, completions and systemd units.
     Archive {
         /// The target triple; default: this machine.
@@ -72,11 +66,7 @@ enum Task {
         target: Option<String>,
     },
     /// Builds the Debian package. Installs cargo-deb into target/tools if it is missing.
-    Deb {
-        /// Also installs it into a fresh root, made by debootstrap, and uses it there. Needs root.
-        #[arg(long)]
-        check: bool,
-    },
+    Deb,
     /// Runs benchmarks.
     #[command(subcommand)]
     Bench(Bench),
@@ -117,10 +107,8 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::check(tools::root()),
         Task::Api { bless } => api::check(bless),
         Task::Manifests => manifests::check(),
-        Task::Monitoring => monitoring::check(),
         Task::Archive { target } => dist::archive(target.as_deref()),
-        Task::Deb { check: false } => dist::deb().map(drop),
-        Task::Deb { check: true } => return tasks::start(tasks::deb),
+        Task::Deb => dist::deb(),
         Task::Bench(Bench::Compare(options)) => bench::compare(&options),
         Task::Faults { args } => faults::campaign(&args),
         Task::Model { args } => model::explore(&args),

@@ -1,5 +1,5 @@
-//! `cargo xtask manifests`: the systemd units and Kubernetes manifests in `packaging`, checked by the programs of these
-//! projects.
+//! `cargo xtask manifests`: the systemd units, Kubernetes manifests and Prometheus alerts in `packaging`, checked by the
+//! programs of these projects.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,8 @@ use std::{env, io};
 use crate::tools::{find, root, run};
 
 const UNITS: [&str; 2] = ["packaging", "packaging/examples/systemd"];
+
+const PROMETHEUS: &str = "packaging/prometheus";
 
 const KUBERNETES: &str = "packaging/examples/kubernetes";
 
@@ -20,6 +22,7 @@ const SYSTEM_UNITS: &str = "/usr/lib/systemd/system";
 
 pub(crate) fn check() -> Result<(), String> {
     check_units()?;
+    check_alerts()?;
     if find("kubernetes-validate").is_none() {
         return Err("kubernetes-validate is not in PATH: pip install kubernetes-validate".into());
     }
@@ -27,6 +30,23 @@ pub(crate) fn check() -> Result<(), String> {
     for version in VERSIONS {
         let mut validate = Command::new("kubernetes-validate");
         run(validate.args(["--strict", "-k", version]).args(&manifests))?;
+    }
+    Ok(())
+}
+
+/// Runs the tests of the alerts.
+fn check_alerts() -> Result<(), String> {
+    if find("promtool").is_none() {
+        return Err("promtool is not in PATH; the Debian package prometheus has it".into());
+    }
+    for arguments in [
+        "check rules alerts.yml",
+        "check config prometheus.yml",
+        "test rules alerts_test.yml",
+    ] {
+        let mut promtool = Command::new("promtool");
+        promtool.current_dir(root().join(PROMETHEUS));
+        run(promtool.args(arguments.split(' ')))?;
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ pub(crate) fn ensure_postgres() -> Result<(), String> {
 }
 
 /// Installs a package, unless its program is there. The service of the package has the same name.
-pub(crate) fn ensure(package: &str, locate: impl Fn() -> Option<PathBuf>) -> Result<(), String> {
+fn ensure(package: &str, locate: impl Fn() -> Option<PathBuf>) -> Result<(), String> {
     if locate().is_none() {
         install(package)?;
     }

@@ -10,10 +10,7 @@ use std::process::{Command, ExitCode};
 use crate::background::{self, BackgroundChecks};
 use crate::steps::Steps;
 use crate::tools::{cargo_line, find, run};
-use crate::{
-    api, dependencies, dist, faults, fresh_root, processes, published, requirements, resolution,
-    servers,
-};
+use crate::{api, dependencies, faults, processes, requirements, servers};
 
 /// How many tests of a program run at once. Most wait for servers and clocks, and hardly compute.
 const TEST_THREADS: &str = "12";
@@ -84,7 +81,7 @@ fn run_tests(steps: &mut Steps) {
     steps.run("tests", || {
         run(&mut cargo_test("test --workspace --locked --no-fail-fast"))
     });
-    steps.run("faults, the short form", faults::short);
+    steps.run("faults, the short form", || faults::short(&[], None));
 }
 
 /// A command of cargo that runs tests.
@@ -134,24 +131,8 @@ fn without_fuzzer(cargo: &mut Command) -> &mut Command {
     cargo.env("CUSTOM_LIBFUZZER_PATH", "target/libfuzzer.a")
 }
 
-/// Checks what the shipped crates are built from, what they resolve beside, and what is published.
+/// Checks what the shipped crates are built from.
 pub(crate) fn dependencies(steps: &mut Steps) {
     steps.run("dependencies", dependencies::check);
     steps.run_partly("licences and advisories", dependencies::deny);
-    steps.run_partly("resolution beside other crates", resolution::check);
-    steps.run_partly("the oldest rusqlite", resolution::check_oldest);
-    steps.run("contents of the published packages", published::check);
-    steps.run_partly("publish, dry run", published::dry_run);
-}
-
-/// Builds the Debian package, installs it into a fresh root and uses it there.
-pub(crate) fn deb(steps: &mut Steps) {
-    let mut package = None;
-    steps.run("the package", || {
-        package = Some(dist::deb()?);
-        Ok(())
-    });
-    if let Some(package) = package {
-        fresh_root::check(steps, &package);
-    }
 }

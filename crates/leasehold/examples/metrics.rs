@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The second argument is the address of the metrics, the third one the address of a watchdog: `unix:PATH`.
-//! `cargo xtask monitoring` runs the queries of the dashboard and of the alerts against this program.
+//! The dashboard and the alerts in `packaging` query these metrics.
 
 use std::convert::Infallible;
 use std::env;
