@@ -10,70 +10,8 @@ use leasehold::store::redacted_url;
 use crate::misplaced::{command, is_named, split_duration};
 use crate::{duration, secret, shell, variables};
 
-/// Options of flock, timeout and consul for `run`, and what to use instead.
-const OPTIONS: [(&[&str], &str); 11] = [
-    (
-        &["-d", "--background", "--daemon", "--detach"],
-        "leasehold stays in the foreground; use the means of your shell or service manager",
-    ),
-    (
-        &["--min-hold", "--minimum-hold", "--hold-at-least"],
-        "'--at-least DURATION' is the minimum hold of the lock",
-    ),
-    (
-        &["-x", "-e", "--exclusive"],
-        "every lock is exclusive; leave it out ('--every DURATION' is the period of a job)",
-    ),
-    (
-        &["-s", "--shared"],
-        "there are no shared locks; every lock is exclusive",
-    ),
-    (
-        &["--retries", "--retry", "--attempts"],
-        "a command that fails is not run again; '--wait DURATION' limits the wait for the lock",
-    ),
-    (
-        &["--permits"],
-        "a lock has one holder; for several at a time, use several names, such as NAME-1 and NAME-2",
-    ),
-    (
-        &["-u", "--unlock"],
-        "'leasehold release --force NAME' frees a lock",
-    ),
-    (
-        &["-o", "--close"],
-        "the command does not inherit the lock; leave it out",
-    ),
-    (
-        &["-F", "--no-fork"],
-        "leasehold stays to renew the lease; leave it out",
-    ),
-    (&["-k"], "'--kill-after' has no short form"),
-    (
-        &["--signal"],
-        "'--on-lost' is the action when the lock is lost",
-    ),
-];
-
-/// Options of one command of this program at the others, and what to use instead.
-const OTHER_COMMANDS: [(&[&str], &str); 4] = [
-    (
-        &["--every", "--anchor"],
-        "'leasehold run --every DURATION NAME COMMAND' runs a command once in each period",
-    ),
-    (
-        &["--cron", "--schedule", "--at"],
-        "cron or a timer starts the command; 'leasehold run --every DURATION NAME COMMAND' runs it once in each period",
-    ),
-    (
-        &["--key"],
-        "'leasehold once NAME --key KEY COMMAND' runs a command once for a key",
-    ),
-    (
-        &["--value"],
-        "'leasehold elect NAME --value TEXT COMMAND' runs a command as the leader",
-    ),
-];
+/// Words of other programs, and what to use instead.
+const TABLE: &str = include_str!("hints.txt");
 
 /// The hint for an option of a job without its period.
 const PERIOD_MISSING: &str = "'--anchor', '--retry-after', '--keep', '--done-exit-code' and '--no-record' are options of a job: \
@@ -89,61 +27,42 @@ const WAIT_CONFLICT: &str = "-n does not wait, and -w waits: leave one out";
 /// The hint for an exit code that would hide that the command did not run.
 const ZERO_CODE: &str = "'--skip-ok' exits with 0 if the lock is held elsewhere";
 
-/// The hint for a password that other users could read.
-const PASSWORD_OPTION: &str = "all users of this machine can read an argument; set LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE";
-
 /// Options that limit the wait elsewhere, or the time of the command.
 const TIMEOUTS: [&str; 4] = ["--timeout", "--time-limit", "--timelimit", "-t"];
 
-/// Commands of other programs, and ours for the same purpose.
-const COMMANDS: [(&[&str], &str, &str); 7] = [
-    (
-        &["lock", "acquire", "exec", "with", "flock"],
-        "run a command under a lock",
-        "run NAME COMMAND",
-    ),
-    (
-        &[
-            "unlock",
-            "free",
-            "force-release",
-            "force-unlock",
-            "break",
-            "delete",
-            "rm",
-            "del",
-            "remove",
-            "revoke",
-            "kill",
-            "stop",
-            "cancel",
-            "abort",
-        ],
-        "free a lock by force",
-        "release --force NAME",
-    ),
-    (
-        &["status", "info", "get", "holder", "inspect", "describe"],
-        "see the holder of a lock",
-        "show NAME",
-    ),
-    (&["list", "locks", "ps"], "list the held locks", "ls"),
-    (
-        &["check", "diagnose", "health"],
-        "check the store",
-        "doctor",
-    ),
-    (
-        &["events", "observe", "monitor", "follow", "tail"],
-        "print the events of a lock",
-        "watch NAME",
-    ),
-    (
-        &["campaign", "election", "lead"],
-        "run a command as the leader",
-        "elect NAME --value TEXT COMMAND",
-    ),
-];
+/// The cells of the rows of the table.
+fn rows() -> impl Iterator<Item = [&'static str; 3]> {
+    let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| {
+        let mut cells = line.splitn(3, '|').map(str::trim);
+        Some([cells.next()?, cells.next()?, cells.next()?])
+    })
+}
+
+/// Whether a cell has a word.
+fn has(cell: &str, word: &str) -> bool {
+    cell.split(' ').any(|known| known == word)
+}
+
+/// The hint for an option that other programs have.
+fn of_foreign_option(command: Option<&str>, option: &str) -> Option<&'static str> {
+    let is_meant = |commands: &str| match command {
+        _ if commands == "*" => true,
+        None => has(commands, "-"),
+        Some(command) => commands == "+" || has(commands, command),
+    };
+    let found = rows().find(|[commands, options, _]| is_meant(commands) && has(options, option));
+    found.map(|[_, _, hint]| hint)
+}
+
+/// Our commands for the purposes of those of other programs: their words, ours, and the purpose.
+fn commands() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let rows = rows().filter(|[kind, ..]| *kind == "command");
+    rows.filter_map(|[_, words, rest]| {
+        let (ours, purpose) = rest.split_once(" | ")?;
+        Some((words, ours, purpose))
+    })
+}
 
 /// Adds a hint to an error of the arguments. The parser's own advice, to write `--` before an unknown option, is
 /// removed: it would make the option the command.
@@ -329,10 +248,6 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
         return Some(hint);
     }
     match (command, option) {
-        (_, "--url" | "--redis" | "--redis-url" | "--server" | "--host" | "--db") => {
-            Some("'--store URL' names the store: redis://HOST or sqlite:PATH".to_owned())
-        }
-        (_, "--password" | "--pass") => Some(PASSWORD_OPTION.to_owned()),
         (Some("jobs"), "--name" | "--job") => {
             let name = value_of(option, arguments).unwrap_or_else(|| "NAME".to_owned());
             let name = shell::quote(&name);
@@ -350,7 +265,6 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
                 key.unwrap_or_default()
             ))
         }
-        (Some(_), "-V" | "--version") => Some("'leasehold --version' prints it".to_owned()),
         (Some("run" | "once" | "elect" | "hold" | "show" | "release"), "--name" | "--lock") => {
             let name = value_of(option, arguments);
             let name = name.filter(|name| is_name(name));
@@ -367,11 +281,6 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
                 "the name of the lock stands without an option: 'leasehold {usage}'"
             ))
         }
-        (Some("release"), "-y" | "--yes" | "-f") => {
-            Some("'--force' confirms that the holder is cut off".to_owned())
-        }
-        (Some("hold"), "-c" | "--command") => Some(of_run("NAME -c STRING")),
-        (Some("hold"), "--json") => Some("'hold' always prints JSON; leave it out".to_owned()),
         (Some("run" | "once" | "elect"), option) if TIMEOUTS.contains(&option) => {
             let limit = value_of(option, arguments);
             let limit = limit.filter(|limit| duration::parse(limit).is_ok());
@@ -384,14 +293,10 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
             let key = value_of(option, arguments).unwrap_or_else(|| "KEY".to_owned());
             Some(format!("'--key {}' is the key", shell::quote(&key)))
         }
-        (Some("run" | "once" | "elect" | "hold"), option) => {
-            let mut known = OTHER_COMMANDS.iter().chain(&OPTIONS);
-            let known = known.find(|(names, _)| names.contains(&option));
-            known.map(|(_, hint)| (*hint).to_owned())
+        (None, option) if is_of_run(option, cli) && option != "-c" && option != "--command" => {
+            Some(of_run(&format!("{option} NAME COMMAND")))
         }
-        (None, "-c" | "--command") => Some(of_run("NAME -c STRING")),
-        (None, option) if is_of_run(option, cli) => Some(of_run(&format!("{option} NAME COMMAND"))),
-        _ => None,
+        _ => of_foreign_option(command, option).map(str::to_owned),
     }
 }
 
@@ -509,14 +414,14 @@ fn of_command(
     let is_similar = error.get(ContextKind::SuggestedSubcommand).is_some();
     let is_typo = is_similar && rest.clone().next() != Some(Some("--"));
     let next = rest.clone().flatten().find(|text| is_name(text));
-    let known = COMMANDS.iter().find(|(words, ..)| words.contains(&command));
-    let (purpose, ours, name) = match known {
+    let known = commands().find(|(words, ..)| has(words, command));
+    let (ours, purpose, name) = match known {
         // Without a name, all locks are meant.
-        Some((.., "show NAME")) if next.is_none() => ("list the held locks", "ls", None),
-        Some((_, purpose, ours)) => (*purpose, *ours, next),
+        Some((_, "show NAME", _)) if next.is_none() => ("ls", "list the held locks", None),
+        Some((_, ours, purpose)) => (ours, purpose, next),
         None if !is_typo && is_name(command) && rest.next().is_some() => {
-            let (_, purpose, ours) = COMMANDS[0];
-            (purpose, ours, Some(command))
+            let (_, ours, purpose) = commands().next()?;
+            (ours, purpose, Some(command))
         }
         None => return None,
     };
