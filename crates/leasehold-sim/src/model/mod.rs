@@ -4,8 +4,7 @@
 //!   and any message may be lost or late. Its properties need no clock.
 //! * `times`: leases and deadlines on drifting clocks.
 //! * `failover`: one store that is replaced by a replica without the last grants.
-//! * `completion`: clients that run a job once.
-//! * `min_hold`: minimum holds on clocks that drift, and late requests of the clients that began them.
+//! * `record`: minimum holds and runs on clocks that drift, and late requests of the clients that began them.
 //! * `latch`: members that arrive at a latch.
 //! * `watchdog`: a client's program, its rival, and nodes that keep its lease alive or release it.
 //! * [`rows`]: the variants that are explored, and their expected results. Each rule has a variant without it, in
@@ -18,14 +17,13 @@
 //! difference. Facts that no step and no property uses any more are removed. And a refusal has no step of its
 //! own, since it changes nothing.
 
-mod completion;
 mod core;
 mod explore;
 mod failover;
 mod labels;
 mod latch;
 mod masters;
-mod min_hold;
+mod record;
 pub mod rows;
 mod times;
 mod tokens;

@@ -1,9 +1,8 @@
 //! The variants that are explored. The table in `docs/model.md` states their expected results.
 
-mod completion;
 mod failover;
 mod latch;
-mod min_hold;
+mod record;
 mod times;
 mod tokens;
 mod watchdog;
@@ -103,8 +102,7 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     let mut rows = tokens::rows(extent);
     rows.extend(times::rows(extent));
     rows.extend(failover::rows());
-    rows.extend(completion::rows());
-    rows.extend(min_hold::rows(extent));
+    rows.extend(record::rows(extent));
     rows.extend(latch::rows());
     rows.extend(watchdog::rows(extent));
     expected(rows)

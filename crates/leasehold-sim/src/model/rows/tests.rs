@@ -31,13 +31,8 @@ fn failover_has_the_expected_results() {
 }
 
 #[test]
-fn completion_records_have_the_expected_results() {
-    check(completion::rows());
-}
-
-#[test]
-fn minimum_holds_have_the_expected_results() {
-    check(min_hold::rows(Extent::Short));
+fn minimum_holds_and_runs_have_the_expected_results() {
+    check(record::rows(Extent::Short));
 }
 
 #[test]

@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use leasehold_core::min_hold::MinHold;
 use leasehold_core::time::{self, Instant, StoreTime, Ttl};
-use leasehold_core::{Acquire, ClientId, Environment, Holder, LeaseId, Op, Outcome, Rows, Whom};
+use leasehold_core::record::{Change, Changes, Note, Part, Row, Unless};
+use leasehold_core::{
+    Acquire, ClientId, CompletionKey, Environment, Holder, LeaseId, NewNote, Op, Outcome, Rows,
+    Token, Whom,
+};
 
-use super::setup::{MinHolds, Mutation};
+use super::setup::{Record, Mutation};
 use super::state::{CLIENTS, Hold, Phase, State};
 use crate::model::core;
 
@@ -16,6 +20,18 @@ const NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
 
 /// When the waiters joined the queue, which is kept because they repeat their requests.
 const BEFORE: StoreTime = StoreTime::from_micros(NOW.as_micros() - 1);
+
+/// How long a completion is kept: longer than a client lives.
+const KEEP: Duration = Duration::from_secs(3_600);
+
+/// The condition of an acquisition: that the run is not complete.
+fn unless() -> Unless {
+    let Ok(key) = CompletionKey::parse("run") else {
+        unreachable!("it is a key")
+    };
+    let asked = Duration::ZERO;
+    Unless::Key { key, asked }
+}
 
 /// The lease of a client. No client has two.
 pub(super) fn lease(at: usize) -> LeaseId {
@@ -32,14 +48,16 @@ fn client(lease: LeaseId) -> usize {
     client.unwrap_or(CLIENTS)
 }
 
-impl MinHolds {
+impl Record {
     fn ttl(&self) -> Ttl {
         Ttl::remainder(self.tick * u32::from(self.ttl))
     }
 
-    pub(super) fn acquire(&self, at: usize) -> Op {
+    pub(super) fn acquire(&self, at: usize, phase: Phase) -> Op {
+        let decides = phase == Phase::Idle || self.mutation != Some(Mutation::DecidesOnce);
         Op::Acquire(Acquire {
             wait: true,
+            unless: (self.runs && decides).then(unless),
             ..Acquire::mutex(lease(at), self.ttl())
         })
     }
@@ -56,12 +74,19 @@ impl MinHolds {
         }
     }
 
-    /// A release with the rest of a minimum hold.
-    pub(super) fn release(&self, at: usize, rest: u8) -> Op {
+    /// A release with the rest of a minimum hold, and perhaps with the completion of the run.
+    pub(super) fn release(&self, at: usize, rest: u8, completes: bool) -> Op {
+        let note = || NewNote {
+            slot: unless().slot(),
+            token: Token::MAX,
+            number: 1,
+            text: "".into(),
+            keep: KEEP,
+        };
         Op::Release {
             lease: lease(at),
             rest: (rest > 0).then(|| Ttl::remainder(self.tick * u32::from(rest))),
-            note: None,
+            note: completes.then(note),
         }
     }
 
@@ -81,7 +106,12 @@ impl MinHolds {
                 state.hold = Hold::Lease(at);
                 return Outcome::Kept;
             }
-            (Some(Mutation::FreesEarly), Op::Release { .. }) => op = self.release(at, 0),
+            (Some(Mutation::FreesEarly), Op::Release { .. }) => op = self.release(at, 0, false),
+            (Some(Mutation::CompletesUnheld), Op::Release { note, .. }) => {
+                if note.take().is_some() {
+                    state.complete(at);
+                }
+            }
             (
                 Some(Mutation::ReleasesAny),
                 Op::Release {
@@ -110,7 +140,8 @@ impl MinHolds {
                     0
                 };
             } else {
-                state.foreign = true;
+                // A release that is repeated with its completion has the reply of the first.
+                state.foreign |= state.completed_by() != Some(at);
             }
         }
         outcome
@@ -130,6 +161,10 @@ impl MinHolds {
         let mut record = self.record(state);
         let outcome = core::apply(&mut record, op, NOW);
         let before = state.hold;
+        let note = record.note(&unless().slot(), &Environment { now: NOW });
+        if let Some(note) = note {
+            state.complete(client(note.lease));
+        }
         let held = core::holder(&record, NOW);
         state.hold = match held {
             None => Hold::None,
@@ -160,7 +195,19 @@ impl MinHolds {
         };
         let mut record = Rows::held(holder, None);
         for at in state.waiters() {
-            core::apply(&mut record, &self.acquire(at), BEFORE);
+            core::apply(&mut record, &self.acquire(at, Phase::Waiting), BEFORE);
+        }
+        if let Some(at) = state.completed_by() {
+            let note = Note {
+                lease: lease(at),
+                token: Token::MAX,
+                number: 1,
+                text: "".into(),
+                until: NOW.after_span(KEEP),
+            };
+            let part = Part::Note(unless().slot());
+            let rows = vec![Change::Put(part, Row::Note(note))];
+            record.store(Changes { head: None, rows });
         }
         record
     }

@@ -1,8 +1,10 @@
-//! A minimum hold: is a released lock ever granted before its end, or kept beyond it?
+//! A lock with a minimum hold: is it ever granted before its end, or kept beyond it? And a run that its releases
+//! complete: is it ever completed twice?
 //!
 //! Each client acquires the lock once, waits in the queue if another has it, renews and enters its lease, and releases
 //! it. The release is sent with the rest of the minimum hold, and perhaps again with what is left of it then; without
-//! one if the lease was lost before. A message may take any time and run any number of times, a client may die, and an
+//! one if the lease was lost before. If there is a run, clients acquire the lock only while that is not complete, and
+//! a release completes it unless the lease was lost. A message may take any time and run any number of times, a client may die, and an
 //! operator may free the lock. Time passes in ticks, and the exploration has no horizon.
 
 mod rule;
@@ -13,26 +15,28 @@ use std::fmt;
 
 use leasehold_core::Outcome;
 
-pub(crate) use self::setup::{MinHolds, Mutation};
+pub(crate) use self::setup::{Mutation, Record};
 use self::state::{CLIENTS, Client, Hold, Phase, State};
 use super::explore::{Model, Property};
 use super::labels::name;
 
 type Take<'a> = &'a mut dyn FnMut(&dyn fmt::Display, State);
 
-impl MinHolds {
+impl Record {
     /// What a client does.
     fn client_steps(&self, state: &State, at: usize, take: Take<'_>) {
         let (client, who) = (&state.clients[at], name(at));
         match client.phase {
             Phase::Idle | Phase::Waiting => {
                 let mut next = *state;
-                let outcome = self.apply(&mut next, at, &self.acquire(at));
+                let outcome = self.apply(&mut next, at, &self.acquire(at, client.phase));
                 let (phase, reply) = match outcome {
                     Outcome::Granted { .. } => (Phase::Granted, "is granted the lock"),
+                    Outcome::Complete(_) => (Phase::Over, "finds that the run is complete"),
                     _ => (Phase::Waiting, "joins the queue"),
                 };
-                next.clients[at].phase = phase;
+                let client = &mut next.clients[at];
+                (client.phase, client.age) = (phase, 0);
                 take(&format_args!("{who} {reply}"), next);
             }
             Phase::Granted => {
@@ -56,6 +60,7 @@ impl MinHolds {
                     _ => 0,
                 };
                 next.clients[at].releases |= 1 << rest;
+                next.clients[at].completes = false;
                 take(&format_args!("{who} releases its lost lease"), next);
             }
             Phase::CutOff | Phase::Over => {}
@@ -83,6 +88,7 @@ impl MinHolds {
     fn released(&self, mut state: State, at: usize) -> State {
         let client = &mut state.clients[at];
         client.releases |= 1 << self.rest(client.age);
+        client.completes = self.runs;
         state
     }
 
@@ -102,7 +108,7 @@ impl MinHolds {
         }
         for rest in (0..u16::BITS).filter(|rest| client.releases & 1 << rest != 0) {
             let label = format_args!("the release of {who} for {rest} more ticks is processed");
-            process(&label, self.release(at, rest as u8));
+            process(&label, self.release(at, rest as u8, client.completes));
         }
     }
 
@@ -166,7 +172,7 @@ impl MinHolds {
     }
 }
 
-impl Model for MinHolds {
+impl Model for Record {
     type State = State;
 
     fn initial(&self) -> Vec<State> {
@@ -209,6 +215,7 @@ impl Model for MinHolds {
             (Property::Bounded, kept && state.remaining > state.limit),
             (Property::Own, state.foreign),
             (Property::Final, revived.next().is_some()),
+            (Property::Once, state.repeated),
         ]
         .into_iter()
         .filter_map(|(property, violated)| violated.then_some(property))

@@ -1,12 +1,12 @@
-//! The variants on minimum holds.
+//! The variants on minimum holds, and on the completion of a run.
 
 use std::time::Duration;
 
 use super::{Extent, Row, Variant};
-use crate::model::min_hold::{MinHolds, Mutation};
+use crate::model::record::{Mutation, Record};
 
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
-    let rule = MinHolds::RULE;
+    let rule = Record::RULE;
     let with = |mutation| rule.with(|setup| setup.mutation = Some(mutation));
     // The allowance for drift is two ticks here.
     let fast = |gain, mutation| {
@@ -32,6 +32,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         fast(1, Some(Mutation::WithoutDrift))
             .row("every client's clock gains a tick, and the rest does not allow for it"),
     ];
+    rows.extend(runs());
     if extent == Extent::Full {
         rows.push(
             rule.with(|setup| setup.clients = 3)
@@ -39,4 +40,25 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         );
     }
     rows
+}
+
+/// Three clients and a run, which each lease that lasts for two ticks may complete.
+fn runs() -> Vec<Row> {
+    let rule = Record {
+        clients: 3,
+        ttl: 2,
+        min_hold: 0,
+        runs: true,
+        revocations: 0,
+        ..Record::RULE
+    };
+    let with = |mutation| rule.with(|setup| setup.mutation = Some(mutation));
+    vec![
+        rule.row("three clients run a job once, by the rule"),
+        with(Mutation::CompletesUnheld)
+            .row("the same, but the completion record is written whatever lease holds the lock"),
+        with(Mutation::DecidesOnce).row(
+            "the same, but a client that waits does not ask again whether the run is complete",
+        ),
+    ]
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// A model of minimum holds.
+/// A model of the record of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MinHolds {
+pub(crate) struct Record {
     /// How many clients there are.
     pub(crate) clients: usize,
     /// The duration of a tick. The rule's allowance for drift is two ticks of a millisecond.
@@ -15,6 +15,8 @@ pub(crate) struct MinHolds {
     pub(crate) min_hold: u8,
     /// By how many ticks the clock of each client may gain on that of the store, at any moments.
     pub(crate) gain: u8,
+    /// Whether there is a run, which a release completes.
+    pub(crate) runs: bool,
     /// How often an operator frees the lock.
     pub(crate) revocations: u8,
     /// The rule that is changed.
@@ -36,9 +38,13 @@ pub(crate) enum Mutation {
     WithoutDrift,
     /// The release of a lost lease begins a minimum hold, too.
     AfterLoss,
+    /// The store writes a completion whatever lease holds the lock.
+    CompletesUnheld,
+    /// A client that waits does not ask again whether the run is complete.
+    DecidesOnce,
 }
 
-impl MinHolds {
+impl Record {
     /// Two clients, leases of three seconds, a minimum hold of four, clocks that agree, and no mutation.
     pub(crate) const RULE: Self = Self {
         clients: 2,
@@ -46,6 +52,7 @@ impl MinHolds {
         ttl: 3,
         min_hold: 4,
         gain: 0,
+        runs: false,
         revocations: 1,
         mutation: None,
     };
