@@ -1,10 +1,9 @@
 //! Checks of the rules of Leasehold by simulation and by exploration; never shipped.
 //!
 //! * [`simulation`] steps the state machines that ship, on faulty networks, in stopped processes and on
-//!   drifting clocks.
+//!   drifting clocks; in one scenario a daily job on several machines, for a month.
 //! * [`model`] visits every state of small models of the lock, also over many masters.
 //! * [`contention`] measures how often each client gets a lock over many masters.
-//! * [`jobs`] runs a daily job on several machines for a month.
 //! * [`history`] generates random operations and clock steps, to compare the replies of a store with those of
 //!   the rule.
 //! * [`store_checker`] checks operations and replies against the promises. It shares no code with the rule.
@@ -12,7 +11,6 @@
 
 pub mod contention;
 pub mod history;
-pub mod jobs;
 pub mod model;
 pub mod seed;
 pub mod simulation;

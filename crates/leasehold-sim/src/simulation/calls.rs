@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_core::{CompletionKey, Instant, Op, Ttl};
+use leasehold_core::record::Unless;
+use leasehold_core::{Instant, Op, Ttl};
 
 use super::report::Report;
 use super::setup::Setup;
@@ -18,8 +19,8 @@ pub(super) struct Context<'a> {
     pub(super) setup: &'a Setup,
     pub(super) rng: &'a mut Rng,
     pub(super) report: &'a mut Report,
-    /// The key of the run that is not complete yet, if a run is asked for.
-    pub(super) key: Option<CompletionKey>,
+    /// The condition of the run that is asked for.
+    pub(super) unless: Option<Unless>,
     pub(super) values: &'a mut Values,
     /// The requests to send, with their numbers.
     pub(super) outbox: &'a mut Vec<(u64, Payload)>,
@@ -115,6 +116,11 @@ impl Calls {
     /// The request to which a reply belongs.
     pub(super) fn take(&mut self, number: u64) -> Option<Call> {
         self.open.remove(&number)
+    }
+
+    /// Whether all have replies.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
     }
 
     /// When the first of them has waited for too long.

@@ -20,7 +20,7 @@ use super::holder::Holder;
 use super::leading::Leading;
 use super::observing::Observing;
 use super::report::Occurrence;
-use super::runs;
+use super::runs::{self, Run};
 use super::setup::{Leases, Mutation, Setup};
 use super::values::{Observed, Value};
 
@@ -59,6 +59,8 @@ pub(super) struct Client {
     observing: Option<Observing>,
     /// When the lease of another client expires, by the last refusal.
     expiry: Option<Instant>,
+    /// Whether its run succeeds. `None`: by chance.
+    pub(super) succeeds: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -79,11 +81,17 @@ impl Client {
             phase: Phase::Idle,
             observing: None,
             expiry: None,
+            succeeds: None,
         }
     }
 
     pub(super) const fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle)
+    }
+
+    /// Whether it is idle, and the store has replied to all that it has sent.
+    pub(super) fn has_ended(&self) -> bool {
+        self.is_idle() && self.calls.is_empty()
     }
 
     pub(super) const fn expiry(&self) -> Option<Instant> {
@@ -107,7 +115,7 @@ impl Client {
     pub(super) fn run(&self, now: Instant) -> Option<&Unless> {
         match &self.phase {
             Phase::Holding(holder) if holder.hold(now).is_some() => {
-                holder.run.as_ref().map(|run| &run.unless)
+                holder.run.as_ref().map(|run| &run.request.unless)
             }
             _ => None,
         }
@@ -180,8 +188,8 @@ impl Client {
                 policy: self.policy,
                 fixed,
             },
-            run: cx.key.clone().map(|key| {
-                let (unless, since) = (runs::unless(key), cx.now);
+            run: cx.unless.clone().map(|unless| {
+                let since = cx.now;
                 Arc::new(RunRequest { unless, since })
             }),
             wait: cx.setup.has_queue() || cx.rng.u8(0..4) == 0,
@@ -213,15 +221,14 @@ impl Client {
             }
             Phase::Holding(holder) => {
                 let is_held = holder.hold(cx.now).is_some();
-                let note = holder
-                    .run
-                    .as_ref()
-                    .filter(|_| is_held && cx.rng.u8(0..4) > 0);
+                let succeeds = self.succeeds;
+                let mut succeeds = || succeeds.unwrap_or_else(|| cx.rng.u8(0..4) > 0);
+                let run = holder.run.as_ref().filter(|_| is_held && succeeds());
                 let (lease, ttl, late) = holder.end(cx.now);
                 let release = Op::Release {
                     lease,
                     rest: None,
-                    note: note.map(|run| runs::completion(run)),
+                    note: run.map(|run| run.completion(cx.now)),
                 };
                 self.release(release, ttl, late, cx);
             }
@@ -440,7 +447,12 @@ impl Client {
                 AcquireAction::Granted(granted) => {
                     let granted = acquiring.mutated(granted, cx);
                     let until = cx.now.after(acquiring.hold_for);
-                    let run = acquiring.acquisition.options().run.clone();
+                    let request = acquiring.acquisition.options().run.clone();
+                    let run = request.map(|request| Run {
+                        request,
+                        granted: granted.run.clone(),
+                        begun: cx.now,
+                    });
                     let holder = Holder::new(granted, self.policy, until, run, cx);
                     self.phase = Phase::Holding(Box::new(holder));
                     self.poll_holder(cx);

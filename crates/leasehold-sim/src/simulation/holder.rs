@@ -1,9 +1,8 @@
 //! A client that holds the lock: the host of a lease.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
-use leasehold_core::acquisition::{GrantedLease, RunRequest};
+use leasehold_core::acquisition::GrantedLease;
 use leasehold_core::{
     Action, Cause, HoldId, Instant, LateRelease, Lease, LeaseId, Op, Outcome, Policy, Term, Token,
     Ttl,
@@ -12,13 +11,14 @@ use leasehold_core::{
 use super::Hold;
 use super::calls::{Call, Calls, Context, Purpose};
 use super::leading::Leading;
+use super::runs::Run;
 use super::setup::{Leases, Mutation};
 
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) id: LeaseId,
     pub(super) token: Token,
-    pub(super) run: Option<Arc<RunRequest>>,
+    pub(super) run: Option<Run>,
     policy: Policy,
     lease: Lease,
     first: HoldId,
@@ -41,7 +41,7 @@ impl Holder {
         granted: GrantedLease,
         policy: Policy,
         until: Instant,
-        run: Option<Arc<RunRequest>>,
+        run: Option<Run>,
         cx: &Context<'_>,
     ) -> Self {
         let (id, term, interval) = (granted.id, granted.first, policy.ttl.as_duration() / 2);

@@ -6,7 +6,7 @@ use leasehold_core::{ClientId, Instant};
 use super::calls::Context;
 use super::client::{Client, Message};
 use super::clock::DriftingClock;
-use super::{Event, Hold, Network, Occurrence, Setup, Simulation, nanos, runs};
+use super::{Event, Hold, Network, Occurrence, Setup, Simulation, nanos};
 
 pub(super) struct Machine {
     clock: DriftingClock,
@@ -115,6 +115,7 @@ impl Simulation {
 
     /// Lets a client act, sends its requests and sets its timer.
     pub(super) fn with(&mut self, machine: usize, act: impl FnOnce(&mut Client, &mut Context<'_>)) {
+        let unless = self.wanted_run();
         let it = &mut self.machines[machine];
         let now = it.now(self.time);
         let Some(client) = &mut it.client else {
@@ -127,7 +128,7 @@ impl Simulation {
             setup: &self.setup,
             rng: &mut self.rng,
             report: &mut self.report,
-            key: (self.setup.runs && self.faults).then(|| runs::key(self.completed.len())),
+            unless,
             values: &mut self.values,
             outbox: &mut outbox,
         };

@@ -5,13 +5,15 @@
 //! [`Lease`](leasehold_core::Lease), and in an election [`ValueWriter`](leasehold_core::ValueWriter) and
 //! [`Reading`](leasehold_core::Reading). Processes and the store are stopped, processes are killed and
 //! disconnected, messages are lost, doubled or late, and clocks drift. Checkers observe the store and the
-//! holders. Then the faults end, and the lock must be granted again, or the value of a leader reach all observers. At last every process is
+//! holders. In one scenario, processes run a daily job for a month. Otherwise the faults end, and the lock must be granted again, or the value of a leader reach all observers. At last every process is
 //! killed, and nothing may stay behind.
 
 mod acquiring;
+mod calendar;
 mod calls;
 mod client;
 mod clock;
+mod daily;
 mod fault;
 mod holder;
 mod leading;
@@ -24,6 +26,7 @@ mod runs;
 mod scenario;
 mod setup;
 mod store;
+mod timetable;
 mod values;
 
 use std::collections::BTreeMap;
@@ -33,13 +36,16 @@ use fastrand::Rng;
 use leasehold_checker::Sequence;
 use leasehold_core::{CompletionKey, LeaseId, Rows, Token, Ttl};
 
+pub use self::calendar::ClockChange;
 use self::client::{Client, Message};
+use self::daily::Daily;
 use self::machine::Machine;
 use self::network::{LossRates, Request};
 use self::quiesce::ServiceCheck;
 pub use self::report::{Occurrence, Report, Violation};
 pub use self::setup::{Leases, Mutation, Network, Scenario, Setup};
 use self::store::Stall;
+pub use self::timetable::Timetable;
 use self::values::Values;
 use crate::store_checker::StoreChecker;
 
@@ -75,6 +81,7 @@ struct Simulation {
     holders: Sequence<Hold>,
     /// The leases that have completed the run for each key.
     completed: BTreeMap<CompletionKey, LeaseId>,
+    daily: Daily,
     machines: Vec<Machine>,
     /// Whether fault events happen at this moment.
     faults: bool,
@@ -97,6 +104,12 @@ enum Event {
     Timer { machine: usize, number: u64 },
     /// A client wants the lock, if it is idle.
     Acquire { machine: usize },
+    /// A process of the daily job is started.
+    Start(daily::Start),
+    /// A process is killed.
+    Crash { machine: usize },
+    /// A process is stopped.
+    Pause { machine: usize },
     /// The store detects that a connection is broken.
     BreakDetected { machine: usize, connection: u64 },
     /// A machine reaches the store again.
@@ -120,7 +133,11 @@ impl Simulation {
             Network::Datagrams => rng.u64(300..=3_000),
             Network::Connections => rng.u64(6_000..=30_000),
         };
-        let ttl = Ttl::remainder(Duration::from_millis(ttl));
+        let ttl = match setup.scenario {
+            Scenario::Daily(_) => daily::TTL,
+            _ => Duration::from_millis(ttl),
+        };
+        let ttl = Ttl::remainder(ttl);
         let machines = (0..setup.clients).map(|_| Machine::new(setup, &mut rng));
         Self {
             setup: *setup,
@@ -138,6 +155,7 @@ impl Simulation {
             store_checker: StoreChecker::new(Duration::ZERO),
             holders: Sequence::default(),
             completed: BTreeMap::new(),
+            daily: Daily::default(),
             faults: matches!(setup.scenario, Scenario::Random(_)),
             service: None,
             report: Report::default(),
@@ -157,6 +175,7 @@ impl Simulation {
                 }
                 self.quiesce()?;
             }
+            Scenario::Daily(timetable) => self.play_daily(&timetable)?,
             scenario => self.play(scenario)?,
         }
         self.check_leftovers()
@@ -197,6 +216,12 @@ impl Simulation {
                 }
             }
             Event::Acquire { machine } => self.acquire(machine),
+            Event::Start(start) => self.start_process(start),
+            Event::Crash { machine } => {
+                self.tmp_check(machine);
+                self.kill(machine, None);
+            }
+            Event::Pause { machine } => self.machines[machine].stopped = true,
             Event::BreakDetected {
                 machine,
                 connection,

@@ -53,6 +53,10 @@ pub enum Occurrence {
     GaveUp,
     /// A failed release was repeated, or a late one was sent.
     RepeatedRelease,
+    /// A run failed, crashed, or was paused and lost its lease.
+    RunFailed,
+    /// A run was completed after another one of its day had failed.
+    RunTakenOver,
     /// A run was completed.
     Completed,
     /// A repeated release had completed its run before.
@@ -112,6 +116,8 @@ pub enum Violation {
     Repeated,
     /// A run was confirmed as complete without a completion, or the other way round.
     Forgotten,
+    /// A day had no completed run.
+    NotRun,
     /// A value went back for an observer, or was behind one that was known to be stored.
     ValueWentBack,
     /// The first result of an observer was read before its subscription.

@@ -1,37 +1,74 @@
-//! The runs of a job: one for each key, by any client.
+//! The runs of a job: one for each key, or one in each period, by any client.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::acquisition::RunRequest;
-use leasehold_core::record::{Change, Changes, Note, Part, Row, Unless};
-use leasehold_core::{CompletionKey, LeaseId, NewNote, Op, Outcome, Slot, Token};
+use leasehold_core::record::{self, Change, Changes, Note, Part, Row, Unless};
+use leasehold_core::{
+    Completion, CompletionKey, Due, Instant, LeaseId, NewNote, Op, Outcome, Slot, StoreTime, Token,
+    job,
+};
 
 use super::{Mutation, Occurrence, Simulation, Violation};
 
 /// How long a completion is kept: longer than a simulation takes.
-const KEEP: Duration = Duration::from_secs(1_000_000);
+const KEEP: Duration = Duration::from_secs(10_000_000);
+
+/// A run that has begun.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) request: Arc<RunRequest>,
+    /// What the store has granted, and when by its clock.
+    pub(super) granted: Option<(record::Run, StoreTime)>,
+    /// When it began, by the local clock.
+    pub(super) begun: Instant,
+}
 
 /// The key of the run after so many.
-pub(super) fn key(completed: usize) -> CompletionKey {
+fn key(completed: usize) -> CompletionKey {
     match CompletionKey::parse(&format!("{completed:08}")) {
         Ok(key) => key,
         Err(error) => unreachable!("{error}"),
     }
 }
 
-pub(super) const fn unless(key: CompletionKey) -> Unless {
-    let asked = Duration::ZERO;
-    Unless::Key { key, asked }
-}
+impl Run {
+    /// The completion, if it ends now.
+    pub(super) fn completion(&self, now: Instant) -> NewNote {
+        NewNote {
+            slot: self.request.unless.slot(),
+            token: Token::MAX,
+            number: 1,
+            text: self.text(now).unwrap_or_else(|| "complete".into()).into(),
+            keep: KEEP,
+        }
+    }
 
-/// The completion of a run.
-pub(super) fn completion(run: &RunRequest) -> NewNote {
-    NewNote {
-        slot: run.unless.slot(),
-        token: Token::MAX,
-        number: 1,
-        text: "complete".into(),
-        keep: KEEP,
+    /// The text of a periodic job, as its client writes it.
+    fn text(&self, now: Instant) -> Option<String> {
+        let (run, started_at) = self.granted.as_ref()?;
+        let Unless::Period { schedule, .. } = self.request.unless else {
+            return None;
+        };
+        let last = run.last.as_ref();
+        let last = last.and_then(|last| Completion::parse(&last.text).ok());
+        let requested_at = run.requested_at;
+        let due = job::due(last.as_ref(), schedule, requested_at, *started_at);
+        let Due::Run(slots) = due else {
+            unreachable!("a run that is complete was granted: {self:?}");
+        };
+        let completion = Completion {
+            slots: Some(slots),
+            requested_at,
+            started_at: *started_at,
+            finished_at: started_at.after_span(now.since(self.begun)),
+            exit_code: 0,
+            host: String::new(),
+            program: String::new(),
+            label: String::new(),
+        };
+        Some(completion.to_text())
     }
 }
 
@@ -41,6 +78,14 @@ pub(super) fn without_note(release: Op) -> Op {
 }
 
 impl Simulation {
+    /// The condition of the run that clients ask for.
+    pub(super) fn wanted_run(&self) -> Option<Unless> {
+        let asked = Duration::ZERO;
+        let keyed = (self.setup.runs && self.faults).then(|| key(self.completed.len()));
+        let keyed = keyed.map(|key| Unless::Key { key, asked });
+        keyed.or_else(|| self.daily_run())
+    }
+
     /// Changes the rule.
     pub(super) fn mutate_run(&mut self, op: &mut Op) {
         let holder = self.holder();
@@ -89,11 +134,14 @@ impl Simulation {
         else {
             return Ok(());
         };
+        let is_released = *outcome == Outcome::Released;
         let Slot::Key(key) = &note.slot else {
-            return Ok(());
+            return match before == Some(*lease) && is_released {
+                true => self.observe_daily(*lease),
+                false => Ok(()),
+            };
         };
         let mut known = self.completed.get(key).copied();
-        let is_released = *outcome == Outcome::Released;
         if before == Some(*lease) && is_released {
             if known.is_some() {
                 return Err(Violation::Repeated);

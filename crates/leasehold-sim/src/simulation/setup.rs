@@ -1,5 +1,7 @@
 //! The setup of a simulation.
 
+use super::timetable::Timetable;
+
 /// A simulation to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
@@ -64,6 +66,8 @@ pub enum Scenario {
     LeavingHead,
     /// A request of a waiter that gave up reaches the store after its release. Then the holder releases.
     LateRequest,
+    /// Processes run a daily job for a month.
+    Daily(Timetable),
 }
 
 /// A rule that is changed in the store, or around the state machines of the client.
@@ -107,6 +111,12 @@ pub enum Mutation {
     ReleasesFirst,
     /// The store decides whether a run is complete when it is asked for, and not again when it is granted.
     DecidesOnce,
+    /// The slots of a daily job begin at midnight, to the moment.
+    SlotByFloor,
+    /// A start of a daily job belongs to the nearest slot, although the user has chosen the anchor.
+    TrialByNearestSlot,
+    /// A client that finds the lock held skips its run.
+    SkipsIfHeld,
     /// The notes of a leader have no numbers.
     WritesWithoutNumber,
     /// A leader does not repeat a write without a reply.
@@ -153,6 +163,17 @@ impl Setup {
         runs: true,
         ..Self::CONNECTIONS
     };
+
+    /// A daily job.
+    #[must_use]
+    pub const fn daily(timetable: Timetable) -> Self {
+        Self {
+            // The daily job starts its processes itself.
+            clients: 0,
+            scenario: Scenario::Daily(timetable),
+            ..Self::CONNECTIONS
+        }
+    }
 
     /// Whether a rule is changed.
     pub(super) fn has(&self, mutation: Mutation) -> bool {

@@ -7,15 +7,13 @@ use leasehold_core::{
     queue,
 };
 
+use super::calendar::STORE_START;
 use super::calls::Payload;
 use super::client::Message;
 use super::network::Request;
 use super::values::{Observed, value};
 use super::{Event, Mutation, Occurrence, Simulation, Violation, nanos};
 use crate::store_checker::Observation;
-
-/// The store's time at the start, in microseconds.
-const STORE_START: u64 = 1_700_000_000_000_000;
 
 /// A stop of the store.
 #[derive(Debug, Default)]

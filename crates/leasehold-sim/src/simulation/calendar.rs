@@ -2,6 +2,9 @@
 
 use leasehold_core::StoreTime;
 
+/// The time of every store at the start, in microseconds.
+pub(super) const STORE_START: u64 = 1_700_000_000_000_000;
+
 pub(super) const MINUTE: u64 = 60;
 pub(super) const HOUR: u64 = 60 * MINUTE;
 pub(super) const DAY: u64 = 24 * HOUR;
@@ -22,9 +25,14 @@ pub enum ClockChange {
     Back,
 }
 
-/// The store's time so many seconds after a midnight.
+/// The store's time so many seconds after the first midnight.
 pub(super) fn time(seconds: u64) -> StoreTime {
     StoreTime::from_micros((EPOCH + seconds) * 1_000_000)
+}
+
+/// The same as a time of the simulation.
+pub(super) fn at(seconds: u64) -> u64 {
+    (time(seconds).as_micros() - STORE_START) * 1_000
 }
 
 /// When a timer for a local time of day fires on a day: once, or for each time at which the clock shows it. A time
