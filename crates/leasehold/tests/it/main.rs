@@ -6,7 +6,6 @@
 mod conformance;
 mod differential;
 mod doctor;
-mod elections;
 mod examples;
 mod faulty_store;
 mod fence;

@@ -8,7 +8,6 @@ use leasehold::{ErrorKind, Mutex, Owner};
 use crate::faulty_store::FaultMode;
 use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
 use crate::recording_store::Valve;
-use crate::waiters::spawn_waiter;
 
 /// Longer than the ttl of 30 s.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -97,21 +96,6 @@ async fn a_repeated_release_counts_anew() {
     }
 }
 
-#[tokio::test]
-async fn without_a_release_there_is_none() {
-    let harness = Harness::new();
-    let lease = mutex(&harness).lease(SECOND * 10).unwrap();
-    let guard = lease.lock().await.unwrap();
-    harness.advance(SECOND * 10).await;
-    assert!(guard.state().is_lost());
-    let next = harness.stranger().try_lock().await.unwrap().unwrap();
-    // It changes nothing of another lease.
-    drop(guard);
-    settle().await;
-    let holder = harness.stranger().holder().await.unwrap().unwrap();
-    assert_eq!(holder.lease, next.lease_id());
-}
-
 /// One that is dropped before its caller has the lock.
 #[tokio::test]
 async fn a_cancelled_acquisition_begins_none() {
@@ -146,26 +130,6 @@ async fn of_the_holds_of_an_owner_the_one_that_ends_later_counts() {
         outer.release().await.unwrap();
         ends_after(&harness, SECOND * rest).await;
     }
-}
-
-#[tokio::test]
-async fn a_lease_is_not_handed_off_before_its_end() {
-    let harness = Harness::new();
-    let guard = mutex(&harness).lock().await.unwrap();
-    let (lease, waiter) = (guard.lease_id(), spawn_waiter(&harness.mutex()));
-    settle().await;
-    guard.release().await.unwrap();
-    let operations = harness.recorder.operations();
-    assert_eq!(operations.last().unwrap(), &["release_after", "acquire"]);
-    for _ in 0..59 {
-        harness.advance(SECOND).await;
-        assert!(!waiter.is_finished());
-    }
-    for _ in 0..30 {
-        harness.advance(SECOND / 10).await;
-    }
-    assert!(waiter.is_finished());
-    assert_ne!(waiter.await.unwrap().lease_id(), lease);
 }
 
 #[tokio::test]

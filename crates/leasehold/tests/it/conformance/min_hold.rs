@@ -47,7 +47,8 @@ pub(super) async fn a_released_lock_stays_taken_until_its_end(fixture: Fixture) 
     assert!(begun.elapsed() < duration, "the machine was too busy");
     let next = soon(waiter).await;
     assert!(begun.elapsed() >= duration, "{:?}", begun.elapsed());
-    // The next lease has none.
+    // It is another lease, which has none.
+    assert_ne!(next.lease_id(), lease);
     next.release().await.unwrap();
     assert!(begun.elapsed() < SOON);
     other.lock().await.unwrap().release().await.unwrap();
