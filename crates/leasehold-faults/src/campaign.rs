@@ -11,7 +11,8 @@ use crate::checker::CheckReport;
 use crate::leaders;
 use crate::random::{self, Size};
 use crate::report::{LeadersReport, RandomReport, Report, WatchdogReport};
-use crate::watchdog::{self, Form as WatchdogForm, SCENARIOS, Scenario};
+use crate::scenario::Form;
+use crate::watchdog::{self, SCENARIOS, Scenario};
 
 /// The scenarios of random faults: worlds with a single server, and with many masters.
 const SINGLE: &str = "single";
@@ -28,7 +29,7 @@ pub(crate) struct CampaignArgs {
     #[arg(long)]
     seed: Option<u64>,
     #[command(flatten)]
-    form: Form,
+    length: Length,
     /// Run this part of the changes of leader, and of the runs of each scenario of the watchdog.
     #[arg(long, conflicts_with = "short", value_parser = clap::value_parser!(u16).range(1..))]
     times_percent: Option<u16>,
@@ -47,10 +48,10 @@ pub(crate) struct CampaignArgs {
     keep: bool,
 }
 
-/// The form of a campaign; the short one if none is given.
+/// The length of a campaign; the short form if none is given.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
-struct Form {
+struct Length {
     /// A round of 20 s, a few changes of leader, and a few runs of each scenario of the watchdog.
     #[arg(long)]
     short: bool,
@@ -90,16 +91,24 @@ impl CampaignArgs {
         leaders::SCENARIOS.iter().filter(selected).collect()
     }
 
+    fn form(&self) -> Form {
+        let Length { minutes, long, .. } = self.length;
+        match self.times_percent {
+            Some(percent) => Form::Percent(percent),
+            None if long || minutes.is_some() => Form::Percent(100),
+            None => Form::Short,
+        }
+    }
+
     fn is_short(&self) -> bool {
-        let Form { minutes, long, .. } = self.form;
-        !long && minutes.is_none() && self.times_percent.is_none()
+        matches!(self.form(), Form::Short)
     }
 
     /// The size of the random faults. `None`: none is selected.
     fn size(&self) -> Option<Size> {
-        let rounds = match self.form {
-            Form { long: true, .. } => 30,
-            Form { minutes, .. } => minutes.unwrap_or(0),
+        let rounds = match self.length {
+            Length { long: true, .. } => 30,
+            Length { minutes, .. } => minutes.unwrap_or(0),
         };
         let (single, masters, round_ms) = match rounds {
             0 => (8, 2, 20_000),
@@ -179,14 +188,15 @@ fn run_leaders(args: &CampaignArgs, seed: u64) -> Option<LeadersReport> {
     if scenarios.is_empty() {
         return None;
     }
-    let form = match args.is_short() {
-        true => leaders::Form::Short,
-        false => leaders::Form::Percent(args.times_percent.unwrap_or(100)),
-    };
     let begin = Instant::now();
-    let rows = leaders::run(&scenarios, form, seed, |directory, scenario, report| {
-        keep(args, directory, &format!("{seed}-{scenario}"), report);
-    });
+    let rows = leaders::run(
+        &scenarios,
+        args.form(),
+        seed,
+        |directory, scenario, report| {
+            keep(args, directory, &format!("{seed}-{scenario}"), report);
+        },
+    );
     Some(LeadersReport::new(seed, begin.elapsed(), rows))
 }
 
@@ -195,11 +205,8 @@ fn run_watchdog(args: &CampaignArgs) -> Option<WatchdogReport> {
     if scenarios.is_empty() {
         return None;
     }
-    let form = match args.is_short() {
-        true => WatchdogForm::Short,
-        false => WatchdogForm::Percent(args.times_percent.unwrap_or(100)),
-    };
     let begin = Instant::now();
+    let form = args.form();
     let rows = watchdog::run(&scenarios, form);
     Some(WatchdogReport::new(form, begin.elapsed(), rows))
 }

@@ -15,6 +15,7 @@ mod leaders;
 mod node;
 mod random;
 mod report;
+mod scenario;
 mod watchdog;
 
 use std::path::PathBuf;

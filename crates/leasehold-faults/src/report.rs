@@ -12,7 +12,8 @@ use crate::checker::{CheckReport, Count, Margin};
 use crate::history::Fault;
 use crate::leaders;
 use crate::random::Size;
-use crate::watchdog::{Form, Row};
+use crate::scenario::Form;
+use crate::watchdog::Row;
 
 /// The files in the directory of the report.
 const DATA: &str = "report.json";

@@ -6,8 +6,6 @@ mod progress;
 mod stores;
 mod world;
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread;
 
@@ -17,6 +15,7 @@ use self::outcome::Outcome;
 use self::stores::{LONGEST_TTL_MS, StoreKind};
 use self::world::World;
 use crate::checker::{self, CheckReport};
+use crate::scenario::{Form, caught};
 use crate::{clock, history};
 
 /// The elections of a world. Each candidate campaigns in all of them.
@@ -35,14 +34,6 @@ pub(crate) struct Scenario {
     /// The number of changes, and that of the short form.
     changes: usize,
     short: usize,
-}
-
-/// How many changes to make.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Form {
-    Short,
-    /// So many of a hundred.
-    Percent(u16),
 }
 
 /// Some leases outlast a failover. A longer one would have 3 s until its first renewal, if a waiter was granted it.
@@ -114,10 +105,7 @@ pub(crate) fn run(
 impl Scenario {
     /// The number of changes of a form.
     fn changes(&self, form: Form) -> usize {
-        match form {
-            Form::Short => self.short,
-            Form::Percent(percent) => (self.changes * usize::from(percent)).div_ceil(100),
-        }
+        form.runs(self.changes, self.short)
     }
 
     fn run(&'static self, form: Form, seed: u64, keep: &impl Fn(&Path, &str, &CheckReport)) -> Row {
@@ -127,12 +115,12 @@ impl Scenario {
         let directory = tempfile::tempdir().unwrap();
         let wall = clock::wall_offset();
         let mut world = World::start(self, seed, directory.path().to_owned());
-        let finished = catch_unwind(AssertUnwindSafe(|| {
+        let finished = caught(|| {
             world.run(changes);
             world.finish();
-        }));
+        });
         if let Err(panic) = finished {
-            world.violation(format!("the campaign failed: {}", message(&*panic)));
+            world.violation(format!("the campaign failed: {panic}"));
         }
         let wall_moved = clock::wall_offset().abs_diff(wall) > WALL_DRIFT_MAX;
         world.record((!wall_moved).then_some(wall));
@@ -145,11 +133,4 @@ impl Scenario {
         eprintln!("{}: {}", self.name, row.summary());
         row
     }
-}
-
-/// The message of a panic.
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("it panicked")
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::checker::{CheckReport, Count, Margin};
 use crate::clock::Nanos;
 use crate::history::Fault;
+use crate::scenario::percentile_ms;
 
 /// The outcome of a scenario.
 #[derive(Debug)]
@@ -59,8 +60,8 @@ impl Outcome {
             rejected: report.count(Count::WritesRejected),
             observed: report.count(Count::LeadersObserved),
             forgotten: report.count(Count::OverlapsForgotten),
-            after_kill: percentiles_ms(after_kill),
-            until_observed: percentiles_ms(until_observed.collect()),
+            after_kill: percentiles(after_kill),
+            until_observed: percentiles(until_observed.collect()),
             violations: report.violations,
         }
     }
@@ -81,11 +82,7 @@ impl Row {
 }
 
 /// The median and the 99th percentile. `None`: there is no value.
-fn percentiles_ms(mut values: Vec<Nanos>) -> Option<(f64, f64)> {
+fn percentiles(mut values: Vec<Nanos>) -> Option<(f64, f64)> {
     values.sort_unstable();
-    let at = |percent: usize| {
-        let index = (values.len() * percent).div_ceil(100).checked_sub(1)?;
-        Some(*values.get(index)? as f64 / 1e6)
-    };
-    at(50).zip(at(99))
+    percentile_ms(&values, 50).zip(percentile_ms(&values, 99))
 }

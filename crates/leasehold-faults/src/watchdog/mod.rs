@@ -13,13 +13,12 @@ mod pauses;
 mod pid_reuse;
 mod world;
 
-use std::any::Any;
-use std::panic::catch_unwind;
 use std::thread;
 
 pub(crate) use self::outcome::Row;
 
 use self::outcome::Outcome;
+use crate::scenario::{Form, caught};
 
 /// A scenario.
 pub(crate) struct Scenario {
@@ -35,15 +34,6 @@ pub(crate) struct Scenario {
     group: u8,
     /// Runs it so many times, perhaps in the short form.
     run: fn(usize, bool) -> Outcome,
-}
-
-/// How much of the scenarios to run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Form {
-    /// A few runs each, all scenarios side by side; latencies are not judged.
-    Short,
-    /// So many runs of a hundred.
-    Percent(u16),
 }
 
 const KILLED_AIM: &str = "median 20 ms, p99 50 ms";
@@ -79,24 +69,14 @@ impl Scenario {
     }
 
     fn run(&self, form: Form) -> Row {
-        let (runs, short) = match form {
-            Form::Short => (self.short, true),
-            Form::Percent(percent) => ((self.runs * usize::from(percent)).div_ceil(100), false),
-        };
+        let runs = form.runs(self.runs, self.short);
         eprintln!("{}: {runs} runs", self.name);
-        let outcome = catch_unwind(|| (self.run)(runs, short));
-        let outcome = outcome.unwrap_or_else(|panic| Outcome::failure(message(&*panic)));
+        let outcome = caught(|| (self.run)(runs, matches!(form, Form::Short)));
+        let outcome = outcome.unwrap_or_else(Outcome::failure);
         let row = outcome.row(self.name, self.description, self.aim, self.limited);
         eprintln!("{}: {} misses in {} runs", self.name, row.misses, row.runs);
         row
     }
-}
-
-/// The message of a panic.
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("it panicked")
 }
 
 /// Runs scenarios: those of one group side by side, in the short form all.

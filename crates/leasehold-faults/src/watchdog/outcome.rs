@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Nanos;
+use crate::scenario::percentile_ms;
 
 /// The limits of the latencies after a death.
 const MEDIAN_MAX_MS: f64 = 20.0;
@@ -39,9 +40,9 @@ pub(crate) struct Row {
 
 impl Outcome {
     /// The outcome of a scenario that failed.
-    pub(super) fn failure(reason: &str) -> Self {
+    pub(super) fn failure(reason: String) -> Self {
         Self {
-            misses: vec![reason.to_owned()],
+            misses: vec![reason],
             ..Self::default()
         }
     }
@@ -56,7 +57,8 @@ impl Outcome {
 
     pub(super) fn row(mut self, name: &str, description: &str, aim: &str, limited: bool) -> Row {
         self.latencies.sort_unstable();
-        let (median, p99) = (self.percentile_ms(50), self.percentile_ms(99));
+        let percentile = |percent| percentile_ms(&self.latencies, percent);
+        let (median, p99, max) = (percentile(50), percentile(99), percentile(100));
         let within = |latency: Option<f64>, limit| latency.is_none_or(|latency| latency <= limit);
         Row {
             scenario: name.to_owned(),
@@ -65,17 +67,11 @@ impl Outcome {
             misses: self.misses.len(),
             median_ms: median,
             p99_ms: p99,
-            max_ms: self.percentile_ms(100),
+            max_ms: max,
             aim: aim.to_owned(),
             in_time: !limited || within(median, MEDIAN_MAX_MS) && within(p99, P99_MAX_MS),
             notes: self.notes,
             reported_misses: self.misses.into_iter().take(MISSES_REPORTED).collect(),
         }
-    }
-
-    /// A percentile of the sorted latencies.
-    fn percentile_ms(&self, percent: usize) -> Option<f64> {
-        let at = (self.latencies.len() * percent).div_ceil(100).max(1) - 1;
-        self.latencies.get(at).map(|latency| *latency as f64 / 1e6)
     }
 }
