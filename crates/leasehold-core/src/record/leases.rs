@@ -14,13 +14,11 @@ use crate::time::Ttl;
 use crate::token::{self, Token, TokenCount};
 
 impl<S: Source> Transaction<'_, S> {
-    /// Earlier waiters come first. Then a holder gets its grant again, a needless request ends, and any other request is
-    /// granted or refused.
+    /// A holder gets its grant again, a needless request ends, and any other request is granted or refused.
     pub(super) fn acquire(&mut self, request: &Acquire) -> Result<Outcome, S::Error> {
         if let Err(mismatch) = open(&mut self.head, request.claim) {
             return Ok(Outcome::Mismatch(mismatch));
         }
-        self.serve(Some(request.lease))?;
         match self.holder(request.lease)? {
             // It does not wait: its own grant would overwrite its minimum hold.
             Some(holder) if holder.is_reserved => Ok(self.refused(None)),

@@ -73,9 +73,6 @@ pub fn apply<S: Source>(
         changed: false,
     };
     let outcome = transaction.run(op)?;
-    if let Outcome::Mismatch(_) = outcome {
-        return Ok(Applied::unchanged(outcome));
-    }
     let head = transaction.head;
     transaction.changes.head = (head != stored).then_some(head);
     Ok(Applied {
@@ -109,6 +106,11 @@ impl<S: Source> Transaction<'_, S> {
             return self.run_op(op);
         }
         self.drop_ended()?;
+        // Earlier waiters come first. Without a living one, a free name may be taken by another kind.
+        if let Op::Acquire(_) | Op::Arrive { .. } | Op::Remove(_) = op {
+            self.serve(op.requester())?;
+            self.free_unused();
+        }
         let outcome = self.run_op(op)?;
         self.serve(op.requester())?;
         self.free_unused();

@@ -259,7 +259,8 @@ pub enum Outcome {
     Revoked(Vec<LeaseId>),
     /// There is no larger token: the counter was changed by something else.
     Exhausted,
-    /// The name is used otherwise. Nothing was changed.
+    /// The name is used otherwise. Only what any operation does was done: what has ended is dropped, and waiters are
+    /// served.
     Mismatch(Mismatch),
 }
 
@@ -397,17 +398,4 @@ pub struct Applied {
     pub changed: bool,
     /// Whether waiters are left that might be granted. The store then applies [`Op::SERVE`].
     pub unfinished: bool,
-}
-
-impl Applied {
-    /// The result of an operation that has changed nothing.
-    pub(super) fn unchanged(outcome: Outcome) -> Self {
-        Self {
-            outcome,
-            notices: Vec::new(),
-            changes: Changes::default(),
-            changed: false,
-            unfinished: false,
-        }
-    }
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use leasehold_core::record::{Kind, Unless};
 use leasehold_core::{
-    Acquire, Annotation, ClientId, Grant, LeaseId, Mismatch, NewNote, Notice, Op, Outcome, Slot,
-    StoreTime, Ttl, Whom,
+    Acquire, Annotation, ClientId, Grant, LeaseId, Mismatch, NewNote, Notice, Op, Outcome, Removal,
+    Slot, StoreTime, Ttl, Whom,
 };
 
 use self::hold::{Hold, Holds};
@@ -96,12 +96,13 @@ impl StoreChecker {
         self.queue.expire(now);
         self.expire(now);
         match op {
-            // They change nothing of a lock.
+            Op::Remove(Removal::Note(_)) => return Promise::Wake.check(notices.is_empty()),
+            // They change nothing of a lock, but serve its queue.
             _ if matches!(reply, Outcome::Mismatch(_))
-                || matches!(op, Op::Arrive { .. } | Op::Remove(_)) =>
+                || matches!(op, Op::Arrive { .. } | Op::Remove(Removal::Latch)) =>
             {
-                Promise::Wake.check(notices.is_empty())?;
-                return self.check_kind(reply, now);
+                self.handle_notices(notices, None, now, reaches)?;
+                self.check_kind(reply, now, reaches)?;
             }
             // It first lets the waiters before it hold a free lock, and those behind it if it leaves the queue.
             Op::Acquire(request) => {
@@ -276,14 +277,24 @@ impl StoreChecker {
     }
 
     /// Checks that a lock is not a latch, nor a latch a lock.
-    fn check_kind(&self, reply: &Outcome, now: u64) -> Result<(), Promise> {
+    fn check_kind(
+        &mut self,
+        reply: &Outcome,
+        now: u64,
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<(), Promise> {
         let Holds { certain, possible } = self.holds(now);
-        let is_awaited = !self.queue.waiters().is_empty();
         Promise::Kind.check(match reply {
-            Outcome::Arrived(_) | Outcome::Mismatch(Mismatch::Kind(Kind::Latch)) => {
-                certain.is_none() && !is_awaited
+            Outcome::Arrived(_)
+            | Outcome::Removed(_)
+            | Outcome::Mismatch(Mismatch::Kind(Kind::Latch) | Mismatch::Count { .. }) => {
+                let first = self.queue.pass_over(|lease| !reaches(lease.client));
+                certain.is_none() && first.is_none()
             }
-            Outcome::Mismatch(Mismatch::Kind(_)) => possible.is_some() || is_awaited,
+            Outcome::Mismatch(Mismatch::Kind(_)) => {
+                let is_awaited = !self.queue.waiters().is_empty();
+                possible.is_some() || is_awaited
+            }
             _ => true,
         })
     }

@@ -101,13 +101,47 @@ fn a_name_is_a_lock_while_it_is_held_reserved_or_waited_for() {
         });
         world.apply(&request(1, false));
     }
-    // The lease of the holder ends, and the waiter is not served yet.
+    // The lease of the holder ends, and the waiter holds the lock.
     world.apply(&request(2, true));
     world.now = world.now.after(millis(10));
     assert_eq!(world.apply(&arrive("a", 1, 10)).outcome, mismatch);
     world.apply(&Op::release(lease(2)));
-    world.apply(&Op::release(lease(2)));
     assert_eq!(arrived(&mut world, &arrive("a", 1, 10)), (1, true));
+}
+
+#[test]
+fn an_operation_that_does_not_match_serves_the_queue() {
+    let semaphore = Op::Acquire(acquire(lease(3), permits(1, 2), 10, true));
+    for op in [arrive("a", 1, 10), Op::Remove(Removal::Latch), semaphore] {
+        let mut world = waited_for();
+        let applied = world.apply(&op);
+        assert!(matches!(applied.outcome, Outcome::Mismatch(_)), "{op:?}");
+        let granted = |notice: &Notice| matches!(notice, Notice::Granted(grant) if grant.lease == lease(2));
+        assert!(applied.notices.iter().any(granted), "{op:?}");
+        assert!(world.holders().iter().any(|holder| holder.lease == lease(2)));
+    }
+}
+
+#[test]
+fn dead_waiters_keep_a_free_name_from_no_other_kind() {
+    let semaphore = Op::Acquire(acquire(lease(3), permits(1, 2), 10, true));
+    for op in [arrive("a", 1, 10), Op::Remove(Removal::Latch), semaphore] {
+        let mut world = waited_for();
+        world.alive[2] = false;
+        let outcome = world.apply(&op).outcome;
+        assert!(!matches!(outcome, Outcome::Mismatch(_)), "{op:?}");
+        assert_eq!(world.waiters(), []);
+    }
+}
+
+/// A mutex whose holder has ended and for which lease 2 waits.
+fn waited_for() -> World {
+    let mut world = World::new();
+    for number in 1..=2 {
+        world.apply(&Op::Acquire(acquire(lease(number), Claim::Mutex, 10, true)));
+    }
+    world.now = world.now.after(millis(10));
+    world
 }
 
 #[test]
