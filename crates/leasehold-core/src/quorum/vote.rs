@@ -51,7 +51,9 @@ impl Vote {
             return None;
         }
         let side = match reply {
-            Some(Outcome::Kept | Outcome::Released | Outcome::Stored) => &mut self.done,
+            Some(Outcome::Kept | Outcome::Released | Outcome::Stored | Outcome::Served) => {
+                &mut self.done
+            },
             Some(Outcome::Lost(Loss::Free)) => &mut self.free,
             Some(Outcome::Lost(Loss::TakenOver)) => &mut self.taken,
             _ => &mut self.failed,

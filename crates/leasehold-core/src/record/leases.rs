@@ -182,11 +182,6 @@ impl<S: Source> Transaction<'_, S> {
 
     pub(super) fn revoke(&mut self, whom: Whom) -> Result<Outcome, S::Error> {
         let mut holders = match whom {
-            Whom::Nobody => {
-                self.progress.resumes = true;
-                self.progress.owes_next = true;
-                Vec::new()
-            }
             Whom::All => self.holders()?,
             Whom::One(lease) => self.holder(lease)?.into_iter().collect(),
         };

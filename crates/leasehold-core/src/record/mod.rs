@@ -118,7 +118,10 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     fn run_op(&mut self, op: &Op) -> Result<Outcome, S::Error> {
-        let expects_leases = !matches!(op, Op::Arrive { .. } | Op::Remove(_) | Op::Describe { .. });
+        let expects_leases = !matches!(
+            op,
+            Op::Serve | Op::Arrive { .. } | Op::Remove(_) | Op::Describe { .. }
+        );
         if expects_leases && let Body::Latch(_) = self.head.body {
             return Ok(Outcome::Mismatch(Mismatch::Kind(Kind::Latch)));
         }
@@ -133,6 +136,7 @@ impl<S: Source> Transaction<'_, S> {
                 tokens,
             } => self.set_token(*lease, *first, *tokens),
             Op::Revoke(whom) => self.revoke(*whom),
+            Op::Serve => Ok(self.resume()),
             Op::Arrive { id, count, keep } => self.arrive(id, *count, *keep),
             Op::Remove(Removal::Latch) => Ok(self.remove_latch()),
             Op::Remove(Removal::Note(slot)) => self.remove_note(slot),

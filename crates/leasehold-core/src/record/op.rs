@@ -54,6 +54,9 @@ pub enum Op {
     },
     /// End leases on behalf of an operator.
     Revoke(Whom),
+    /// Serve the waiters, where another operation was unfinished. Every operation does so, but this one also looks for those
+    /// that wait for a run which is complete.
+    Serve,
     /// Arrive at a latch.
     Arrive {
         /// The id of the arrival, which counts once.
@@ -75,9 +78,6 @@ pub enum Op {
 }
 
 impl Op {
-    /// An operation of nobody, which goes on where another one was unfinished.
-    pub const SERVE: Self = Self::Revoke(Whom::Nobody);
-
     /// A renewal that keeps the hold count.
     #[must_use]
     pub const fn renew(lease: LeaseId, ttl: Ttl) -> Self {
@@ -115,7 +115,11 @@ impl Op {
             | Self::Release { lease, .. }
             | Self::WriteNote { lease, .. }
             | Self::SetToken { lease, .. } => Some(*lease),
-            Self::Revoke(_) | Self::Arrive { .. } | Self::Remove(_) | Self::Describe { .. } => None,
+            Self::Revoke(_)
+            | Self::Serve
+            | Self::Arrive { .. }
+            | Self::Remove(_)
+            | Self::Describe { .. } => None,
         }
     }
 
@@ -198,8 +202,6 @@ pub struct NewNote {
 /// Whose lease is revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Whom {
-    /// Nobody's: ended leases are dropped, and waiters are served.
-    Nobody,
     /// Those of all holders.
     All,
     /// This one.
@@ -257,6 +259,8 @@ pub enum Outcome {
     Arrived(LatchStatus),
     /// These leases were revoked, those in their minimum hold included.
     Revoked(Vec<LeaseId>),
+    /// The waiters are served.
+    Served,
     /// There is no larger token: the counter was changed by something else.
     Exhausted,
     /// The name is used otherwise. Only what any operation does was done: what has ended is dropped, and waiters are
@@ -396,6 +400,6 @@ pub struct Applied {
     pub changes: Changes,
     /// Whether readers of the record see a difference, other than what ends by time.
     pub changed: bool,
-    /// Whether waiters are left that might be granted. The store then applies [`Op::SERVE`].
+    /// Whether waiters are left that might be granted. The store then applies [`Op::Serve`].
     pub unfinished: bool,
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use super::Transaction;
 use super::notes::Decision;
-use super::op::{Acquire, Grant, Notice, Run};
+use super::op::{Acquire, Grant, Notice, Outcome, Run};
 use super::rows::{Change, Class, Condition, Holder, Part, QueueHead, Row, Slot, Waiter};
 use super::source::Source;
 use crate::id::LeaseId;
@@ -78,6 +78,13 @@ impl<S: Source> Transaction<'_, S> {
             self.grant(&waiter, first, run);
         }
         self.notify_next()
+    }
+
+    /// Lets the grant step go on where another run was unfinished.
+    pub(super) const fn resume(&mut self) -> Outcome {
+        self.progress.resumes = true;
+        self.progress.owes_next = true;
+        Outcome::Served
     }
 
     /// The first waiter, if a permit is free, or if this run, or the one that it goes on with, has written a completion,

@@ -222,7 +222,6 @@ impl StoreChecker {
             }
             (Op::Revoke(whom), Outcome::Revoked(leases)) => {
                 let is_meant = |hold: &Hold| match whom {
-                    Whom::Nobody => false,
                     Whom::All => true,
                     Whom::One(lease) => hold.lease == *lease,
                 };

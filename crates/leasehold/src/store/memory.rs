@@ -170,7 +170,7 @@ impl Tables {
             if !applied.unfinished {
                 break;
             }
-            applied = record.apply(&Op::SERVE, &environment, reaches);
+            applied = record.apply(&Op::Serve, &environment, reaches);
         }
         Reply::decided(key, outcome, now).map_error(|error| error.at_store(URL))
     }

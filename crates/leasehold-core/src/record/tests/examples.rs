@@ -103,7 +103,7 @@ fn finish(world: &mut World, op: &Op) -> Vec<Notice> {
     let mut applied = world.apply(op);
     let mut notices = applied.notices;
     while applied.unfinished {
-        applied = world.apply(&Op::SERVE);
+        applied = world.apply(&Op::Serve);
         notices.append(&mut applied.notices);
     }
     notices

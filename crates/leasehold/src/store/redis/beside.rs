@@ -5,7 +5,7 @@
 
 use std::iter;
 
-use leasehold_core::{Claim, Op, Outcome, Removal, Whom};
+use leasehold_core::{Claim, Op, Outcome, Removal};
 use redis::Value;
 
 use super::codec::keep_millis;
@@ -24,11 +24,7 @@ pub(super) const fn is_of_rule(op: &Op) -> bool {
 
 /// Whether no script applies an operation.
 const fn is_unknown(op: &Op) -> bool {
-    match op {
-        Op::Acquire(request) => !matches!(request.claim, Claim::Mutex),
-        Op::Revoke(whom) => matches!(whom, Whom::Nobody),
-        _ => false,
-    }
+    matches!(op, Op::Acquire(request) if !matches!(request.claim, Claim::Mutex))
 }
 
 /// Applies a batch one by one, because one of its operations at least is not of the script of the rule. `check` makes

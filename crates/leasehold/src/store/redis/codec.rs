@@ -312,8 +312,8 @@ fn encode_op(cmd: &mut Cmd, request: &Request, queued: bool) {
         }
         Op::Revoke(Whom::One(lease)) => args(format_args!("revoke"), lease, &""),
         Op::Revoke(Whom::All) => args(format_args!("revoke"), &"", &""),
-        // The rest is not applied by this script.
-        Op::Revoke(Whom::Nobody) | Op::Arrive { .. } | Op::Remove(_) | Op::Describe { .. } => {
+        // `beside` applies the others.
+        Op::Serve | Op::Arrive { .. } | Op::Remove(_) | Op::Describe { .. } => {
             args(format_args!("continue"), &"", &"");
         }
     }
@@ -424,6 +424,7 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
             0 => Loss::Free,
             _ => Loss::TakenOver,
         })),
+        (LOST, Op::Serve) => Some(Outcome::Served),
         (REVOKED, Op::Revoke(_)) => {
             let lease = text(value).and_then(|lease| lease.parse::<LeaseId>().ok());
             Some(Outcome::Revoked(lease.into_iter().collect()))

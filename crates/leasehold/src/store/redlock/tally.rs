@@ -66,6 +66,7 @@ impl Tally {
             | Op::Renew { .. }
             | Op::Release { .. }
             | Op::WriteNote { .. }
+            | Op::Serve
             | Op::Arrive { .. }
             | Op::Describe { .. } => Kind::Vote(Vote::new(size)),
             Op::Revoke(_) => Kind::Revoke {

@@ -88,7 +88,7 @@ impl Write {
                 let _ = reply.send(Ok(()));
             }
         }
-        let serve = |key| Request::new(key, Op::SERVE);
+        let serve = |key| Request::new(key, Op::Serve);
         let batch: Vec<_> = changed.unfinished.into_iter().map(serve).collect();
         let (reply, _) = oneshot::channel();
         (!batch.is_empty()).then(|| Self {
