@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use leasehold_core::record::queue;
 use leasehold_core::{
     Acquire, ClientId, Environment, Leader, LeaseId, Notice, Op, Outcome, Slot, StoreTime, Ttl,
-    queue,
 };
 
 use super::calendar::STORE_START;

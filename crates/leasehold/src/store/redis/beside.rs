@@ -6,7 +6,7 @@
 use std::iter;
 
 use leasehold_core::{Claim, Op, Outcome, Removal};
-use redis::Value;
+use redis::{Cmd, Value};
 
 use super::codec::keep_millis;
 use super::errors;
@@ -14,7 +14,7 @@ use super::keys::{annotation_key, description_key, record_key};
 use super::latches;
 use super::observers::ServerObservers;
 use super::reader::{Reader, command};
-use crate::store::api::{Key, Reply, Request, Store};
+use crate::store::api::{Reply, Request, Store};
 use crate::{Error, ErrorKind, Result};
 
 /// Whether the script of the rule applies an operation.
@@ -43,14 +43,15 @@ pub(super) async fn apply_each(
             continue;
         }
         let _own_change = observers.own_changes(iter::once(&request.key));
-        let reply = apply(reader, &request.key, &request.op).await;
+        let reply = apply(store, reader, &request).await;
         let named = |error| check(error).for_lock(&request.key.name).at_store(store);
         replies.push(reply.map_error(named));
     }
     replies
 }
 
-async fn apply(reader: &impl Reader, key: &Key, op: &Op) -> Reply {
+async fn apply(store: &impl Store, reader: &impl Reader, request: &Request) -> Reply {
+    let Request { key, op, .. } = request;
     let (name, cmd) = match op {
         op if is_unknown(op) => {
             let message = "this store has no such operation";
@@ -70,8 +71,15 @@ async fn apply(reader: &impl Reader, key: &Key, op: &Op) -> Reply {
         }
         _ => (record_key(key).to_string(), latches::encode(key, None)),
     };
-    let reply = match reader.fetch(vec![(name.clone(), cmd)]).await {
-        Ok(replies) => replies.into_iter().next().unwrap_or(Value::Nil),
+    let mut reply = fetch(reader, &name, &cmd).await;
+    if reply.as_ref().is_ok_and(latches::is_lock) {
+        // By waiters alone, perhaps. The first living one is granted the lock now, and without one the name is free.
+        let serve = Request::new(key.clone(), Op::Serve);
+        store.apply(vec![serve]).await;
+        reply = fetch(reader, &name, &cmd).await;
+    }
+    let reply = match reply {
+        Ok(reply) => reply,
         Err(error) => return Reply::Unknown(error),
     };
     let outcome = match op {
@@ -84,6 +92,11 @@ async fn apply(reader: &impl Reader, key: &Key, op: &Op) -> Reply {
         Ok(outcome) => Reply::Applied { outcome, now: None },
         Err(error) => Reply::Rejected(error),
     }
+}
+
+async fn fetch(reader: &impl Reader, name: &str, cmd: &Cmd) -> Result<Value> {
+    let fetched = reader.fetch(vec![(name.to_owned(), cmd.clone())]).await;
+    fetched.map(|replies| replies.into_iter().next().unwrap_or(Value::Nil))
 }
 
 /// The outcome of the removal of a note, or of any other value that its key has had.

@@ -68,10 +68,15 @@ fn numbers(reply: &Value) -> Option<Vec<u32>> {
     values.iter().map(number).collect()
 }
 
+/// Whether the name is used as a lock.
+pub(super) fn is_lock(reply: &Value) -> bool {
+    numbers(reply).as_deref() == Some(&[2])
+}
+
 fn failure(reply: &Value) -> Error {
     match reply {
         Value::ServerError(error) => errors::call(error).0,
-        reply if numbers(reply).as_deref() == Some(&[2]) => mismatch(USED_AS_LOCK),
+        reply if is_lock(reply) => mismatch(USED_AS_LOCK),
         reply => codec::failed(reply).unwrap_or_else(errors::invalid_reply),
     }
 }
