@@ -42,7 +42,7 @@ impl<S: Source> Transaction<'_, S> {
             self.head.body = Body::Latch(latch);
             let part = Part::Arrival(id.clone());
             self.changes.rows.push(Change::Put(part, Row::Arrival));
-            self.changed = true;
+            self.is_visible = true;
         }
         Ok(Outcome::Arrived(latch.status()))
     }
@@ -53,7 +53,7 @@ impl<S: Source> Transaction<'_, S> {
             Body::Free => Outcome::Removed(false),
             Body::Latch(_) => {
                 self.clear_latch();
-                self.changed = true;
+                self.is_visible = true;
                 Outcome::Removed(true)
             }
         }

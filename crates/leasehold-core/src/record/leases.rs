@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 
 use super::Transaction;
-use super::notes::Decision;
+use super::notes::Checked;
 use super::op::{Acquire, Loss, Mismatch, NewNote, Notice, Outcome, Whom};
 use super::rows::{Body, Change, Claim, Head, Holder, Kind, LeaseKind, Leases, Part, Row};
 use super::source::Source;
@@ -16,7 +16,7 @@ use crate::token::{self, Token, TokenCount};
 impl<S: Source> Transaction<'_, S> {
     /// A holder gets its grant again, a needless request ends, and any other request is granted or refused.
     pub(super) fn acquire(&mut self, request: &Acquire) -> Result<Outcome, S::Error> {
-        if let Err(mismatch) = open(&mut self.head, request.claim) {
+        if let Err(mismatch) = claim_kind(&mut self.head, request.claim) {
             return Ok(Outcome::Mismatch(mismatch));
         }
         match self.holder(request.lease)? {
@@ -30,9 +30,9 @@ impl<S: Source> Transaction<'_, S> {
     /// The same grant: its weight, its tokens and its request time stay.
     fn acquire_again(&mut self, holder: Holder, request: &Acquire) -> Result<Outcome, S::Error> {
         let condition = self.condition(request.unless.as_ref(), holder.requested_at);
-        let run = match self.decide(condition.as_ref())? {
-            Decision::Run(run) => run,
-            Decision::Complete(_) => None,
+        let run = match self.check_condition(condition.as_ref())? {
+            Checked::Unmet(run) => run,
+            Checked::Met(_) => None,
         };
         self.store_holder(Holder {
             count: request.count,
@@ -49,9 +49,9 @@ impl<S: Source> Transaction<'_, S> {
             Some(waiter) => waiter.condition.clone(),
             None => self.condition(request.unless.as_ref(), None),
         };
-        let run = match self.decide(condition.as_ref())? {
-            Decision::Run(run) => run,
-            Decision::Complete(note) => {
+        let run = match self.check_condition(condition.as_ref())? {
+            Checked::Unmet(run) => run,
+            Checked::Met(note) => {
                 self.leave(waiter.as_ref());
                 return Ok(Outcome::Complete(note));
             }
@@ -143,8 +143,8 @@ impl<S: Source> Transaction<'_, S> {
             end: self.environment.end(rest, None),
             ..holder
         });
-        self.progress.owes_next = true;
-        self.changed = true;
+        self.progress.notification_pending = true;
+        self.is_visible = true;
     }
 
     pub(super) fn write_note(
@@ -238,7 +238,7 @@ impl<S: Source> Transaction<'_, S> {
             leases.count(&holder);
         }
         self.store_holder(holder);
-        self.changed = true;
+        self.is_visible = true;
     }
 
     /// Removes a holder.
@@ -254,7 +254,7 @@ impl<S: Source> Transaction<'_, S> {
                 self.changes.rows.push(Change::Remove(part));
             }
         }
-        self.changed = true;
+        self.is_visible = true;
     }
 
     /// Stores a holder that is counted.
@@ -327,7 +327,7 @@ impl<S: Source> Transaction<'_, S> {
 }
 
 /// Takes a free name for the kind of a claim, or checks that the claim matches how the name is used.
-fn open(head: &mut Head, claim: Claim) -> Result<(), Mismatch> {
+fn claim_kind(head: &mut Head, claim: Claim) -> Result<(), Mismatch> {
     let (kind, limit) = (claim.kind(), claim.limit());
     if claim.weight() > limit {
         return Err(Mismatch::Weight);

@@ -70,7 +70,7 @@ pub fn apply<S: Source>(
         written: None,
         changes: Changes::default(),
         notices: Vec::new(),
-        changed: false,
+        is_visible: false,
     };
     let outcome = transaction.run(op)?;
     let head = transaction.head;
@@ -79,7 +79,7 @@ pub fn apply<S: Source>(
         outcome,
         notices: transaction.notices,
         changes: transaction.changes,
-        changed: transaction.changed,
+        is_visible: transaction.is_visible,
         unfinished: transaction.progress.unfinished,
     })
 }
@@ -96,7 +96,7 @@ struct Transaction<'a, S> {
     written: Option<(Slot, Note)>,
     changes: Changes,
     notices: Vec<Notice>,
-    changed: bool,
+    is_visible: bool,
 }
 
 impl<S: Source> Transaction<'_, S> {

@@ -11,12 +11,12 @@ use crate::annotation::Annotation;
 use crate::id::LeaseId;
 use crate::time::StoreTime;
 
-/// The result of a condition.
-pub(super) enum Decision {
-    /// It goes on, with its run if it has a condition.
-    Run(Option<Run>),
-    /// It is needless.
-    Complete(Annotation),
+/// Whether the condition of a request is met.
+pub(super) enum Checked {
+    /// The request has none, or it is not met: the request is for this run.
+    Unmet(Option<Run>),
+    /// The request is needless, by this completion.
+    Met(Annotation),
 }
 
 impl<S: Source> Transaction<'_, S> {
@@ -35,16 +35,19 @@ impl<S: Source> Transaction<'_, S> {
         })
     }
 
-    pub(super) fn decide(&mut self, condition: Option<&Condition>) -> Result<Decision, S::Error> {
+    pub(super) fn check_condition(
+        &mut self,
+        condition: Option<&Condition>,
+    ) -> Result<Checked, S::Error> {
         let Some(condition) = condition else {
-            return Ok(Decision::Run(None));
+            return Ok(Checked::Unmet(None));
         };
         let last = self.note(&condition.unless.slot())?;
         let last = last.as_ref().map(Annotation::from);
         let is_met = |last: &Annotation| condition.is_met(&last.text, self.environment.now);
         Ok(match last {
-            Some(last) if is_met(&last) => Decision::Complete(last),
-            last => Decision::Run(Some(Run {
+            Some(last) if is_met(&last) => Checked::Met(last),
+            last => Checked::Unmet(Some(Run {
                 requested_at: condition.requested_at,
                 last,
             })),
@@ -71,7 +74,7 @@ impl<S: Source> Transaction<'_, S> {
         let change = Change::Put(Part::Note(new.slot.clone()), Row::Note(note.clone()));
         self.changes.rows.push(change);
         self.written = Some((new.slot.clone(), note));
-        self.changed = true;
+        self.is_visible = true;
         Ok(Outcome::Stored)
     }
 
@@ -96,7 +99,7 @@ impl<S: Source> Transaction<'_, S> {
         let is_kept = self.environment.now < note.until;
         let part = Part::Note(slot.clone());
         self.changes.rows.push(Change::Remove(part));
-        self.changed |= is_kept;
+        self.is_visible |= is_kept;
         Ok(Outcome::Removed(is_kept))
     }
 

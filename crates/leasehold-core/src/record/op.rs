@@ -398,8 +398,8 @@ pub struct Applied {
     pub notices: Vec<Notice>,
     /// What to store.
     pub changes: Changes,
-    /// Whether readers of the record see a difference, other than what ends by time.
-    pub changed: bool,
+    /// Whether a reader of the record could see a difference, other than what ends by time.
+    pub is_visible: bool,
     /// Whether waiters are left that might be granted. The store then applies [`Op::Serve`].
     pub unfinished: bool,
 }

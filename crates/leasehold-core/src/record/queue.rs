@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::Transaction;
-use super::notes::Decision;
+use super::notes::Checked;
 use super::op::{Acquire, Grant, Notice, Outcome, Run};
 use super::rows::{Change, Class, Condition, Holder, Part, QueueHead, Row, Slot, Waiter};
 use super::source::Source;
@@ -22,15 +22,15 @@ pub(super) const DROPS_MAX: u32 = 1_024;
 #[derive(Default)]
 pub(super) struct Progress {
     /// This run has removed all waiters before this place.
-    front: u64,
+    removed_before: u64,
     /// The waiter at this place has left by its own request.
-    left: Option<u64>,
+    removed_at: Option<u64>,
     /// A waiter has joined, which the source does not have.
     joined: bool,
     grants: u32,
     drops: u32,
     /// There was a grant or a minimum hold, and the first living waiter behind it is not notified yet.
-    pub(super) owes_next: bool,
+    pub(super) notification_pending: bool,
     /// This run goes on where another one was unfinished.
     pub(super) resumes: bool,
     /// The first waiter fits, and there is no token for it.
@@ -56,9 +56,9 @@ impl<S: Source> Transaction<'_, S> {
                 }
                 continue;
             }
-            let run = match self.decide(waiter.condition.as_ref())? {
-                Decision::Run(run) => run,
-                Decision::Complete(note) => {
+            let run = match self.check_condition(waiter.condition.as_ref())? {
+                Checked::Unmet(run) => run,
+                Checked::Met(note) => {
                     if !self.drop_first(&waiter) {
                         return Ok(());
                     }
@@ -83,7 +83,7 @@ impl<S: Source> Transaction<'_, S> {
     /// Lets the grant step go on where another run was unfinished.
     pub(super) const fn resume(&mut self) -> Outcome {
         self.progress.resumes = true;
-        self.progress.owes_next = true;
+        self.progress.notification_pending = true;
         Outcome::Served
     }
 
@@ -115,7 +115,7 @@ impl<S: Source> Transaction<'_, S> {
             end: self.environment.end(ttl, None),
         });
         self.progress.grants += 1;
-        self.progress.owes_next = true;
+        self.progress.notification_pending = true;
         let now = self.environment.now;
         self.notices.push(Notice::Granted(Grant {
             lease,
@@ -131,7 +131,7 @@ impl<S: Source> Transaction<'_, S> {
     /// A dead waiter cannot watch that time, and by their positions the others would retry too late.
     fn notify_next(&mut self) -> Result<(), S::Error> {
         let earliest = self.leases().and_then(|leases| leases.earliest);
-        let Some(end) = earliest.filter(|_| self.progress.owes_next) else {
+        let Some(end) = earliest.filter(|_| self.progress.notification_pending) else {
             return Ok(());
         };
         while let Some(waiter) = self.first_waiter()? {
@@ -145,7 +145,7 @@ impl<S: Source> Transaction<'_, S> {
                 return Ok(());
             }
         }
-        self.progress.owes_next = false;
+        self.progress.notification_pending = false;
         Ok(())
     }
 
@@ -161,14 +161,14 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     fn remove_first(&mut self, waiter: &Waiter) {
-        self.progress.front = waiter.place + 1;
+        self.progress.removed_before = waiter.place + 1;
         self.remove_waiter(waiter);
     }
 
     /// A waiter leaves by its own request, from whatever place.
     pub(super) fn leave(&mut self, waiter: Option<&Waiter>) {
         if let Some(waiter) = waiter {
-            self.progress.left = Some(waiter.place);
+            self.progress.removed_at = Some(waiter.place);
             self.remove_waiter(waiter);
         }
     }
@@ -181,7 +181,7 @@ impl<S: Source> Transaction<'_, S> {
         if queue.len == 0 {
             queue.until = StoreTime::default();
         }
-        self.changed = true;
+        self.is_visible = true;
     }
 
     /// Keeps the queue for a request that waits. A new one joins at the end.
@@ -212,7 +212,7 @@ impl<S: Source> Transaction<'_, S> {
         self.changes
             .rows
             .push(Change::Put(part, Row::Waiter(waiter)));
-        self.changed = true;
+        self.is_visible = true;
     }
 
     /// A waiter, unless this run has removed it.
@@ -221,15 +221,15 @@ impl<S: Source> Transaction<'_, S> {
             return Ok(None);
         }
         let waiter = self.source.waiter(lease)?;
-        Ok(waiter.filter(|waiter| waiter.place >= self.progress.front))
+        Ok(waiter.filter(|waiter| waiter.place >= self.progress.removed_before))
     }
 
     /// How many wait before a waiter; before one that has not joined, all do.
     pub(super) fn waiters_before(&mut self, waiter: Option<&Waiter>) -> Result<u32, S::Error> {
         match waiter {
             Some(waiter) => {
-                let front = self.progress.front;
-                self.source.waiters_between(front, waiter.place)
+                let from = self.progress.removed_before;
+                self.source.waiters_between(from, waiter.place)
             }
             None => Ok(self.head.queue.len),
         }
@@ -240,9 +240,9 @@ impl<S: Source> Transaction<'_, S> {
         if self.head.queue.len == 0 {
             return Ok(None);
         }
-        let mut first = self.source.waiter_from(self.progress.front)?;
+        let mut first = self.source.waiter_from(self.progress.removed_before)?;
         if let Some(waiter) = &first
-            && self.progress.left == Some(waiter.place)
+            && self.progress.removed_at == Some(waiter.place)
         {
             first = self.source.waiter_from(waiter.place + 1)?;
         }
@@ -265,7 +265,7 @@ impl<S: Source> Transaction<'_, S> {
             until,
         } = self.head.queue;
         if len > 0 && self.environment.now >= until {
-            self.progress.front = next_place;
+            self.progress.removed_before = next_place;
             self.head.queue = QueueHead {
                 next_place,
                 ..QueueHead::default()

@@ -186,7 +186,7 @@ impl Simulation {
         }
         self.count_outcome(&op, &outcome);
         self.observe_release(&request, &outcome, before)?;
-        if applied.changed {
+        if applied.is_visible {
             self.push_changes();
         }
         self.note(|| format!("  {op:?} -> {outcome:?}, notices {notices:?}"));

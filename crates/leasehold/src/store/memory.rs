@@ -164,7 +164,7 @@ impl Tables {
                 let event = Event::Notice(key.clone(), notice);
                 notifications.extend(listener.map(|listener| (listener, event)));
             }
-            if applied.changed {
+            if applied.is_visible {
                 changed.push(key);
             }
             if !applied.unfinished {

@@ -268,7 +268,7 @@ fn all_waiters_for_a_completion_are_notified_in_the_step_that_writes_it() {
         assert!(applied.notices.iter().all(is_complete));
         let repeated = world.apply(&release);
         assert_eq!(
-            (repeated.outcome, repeated.changed),
+            (repeated.outcome, repeated.is_visible),
             (Outcome::Released, false)
         );
         let outcome = world.apply(&run_request(0, 100)).outcome;

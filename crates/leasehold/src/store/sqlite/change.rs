@@ -148,7 +148,7 @@ impl Changed {
         for notice in applied.notices {
             outbox.add(key, notice);
         }
-        if applied.changed {
+        if applied.is_visible {
             observers::notify(db, key, now, outbox)?;
         }
         let queued = matches!(

@@ -384,7 +384,7 @@ fn repaired(op: &Op, applied: Applied) -> Applied {
     };
     Applied {
         outcome,
-        changed: true,
+        is_visible: true,
         ..applied
     }
 }

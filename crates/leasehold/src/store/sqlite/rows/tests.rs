@@ -438,7 +438,7 @@ fn a_damaged_head_is_repaired_by_force_and_tokens_grow() {
         }
         let revoked = run(&db, &a, &Op::Revoke(Whom::All)).unwrap();
         assert_eq!(revoked.outcome, Outcome::Revoked(Vec::new()));
-        assert!(revoked.changed);
+        assert!(revoked.is_visible);
         let now = StoreTime::from_micros(START + 1_000);
         let op = acquire(lease(3), Claim::Mutex);
         let granted = apply(&db, &a, &op, now, |_| true).unwrap().outcome;
