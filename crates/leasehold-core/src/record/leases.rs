@@ -23,6 +23,8 @@ impl<S: Source> Transaction<'_, S> {
             // It does not wait: its own grant would overwrite its minimum hold.
             Some(holder) if holder.is_reserved => Ok(self.refused(None)),
             Some(holder) => self.acquire_again(holder, request),
+            // The first waiter fits, but the counter is at its end. A request for fewer tokens does not overtake it.
+            None if self.progress.exhausted => Ok(Outcome::Exhausted),
             None => self.acquire_anew(request),
         }
     }
@@ -57,10 +59,6 @@ impl<S: Source> Transaction<'_, S> {
             }
         };
         let before = self.waiters_before(waiter.as_ref())?;
-        // The first waiter fits, but the counter is at its end.
-        if self.progress.exhausted {
-            return Ok(Outcome::Exhausted);
-        }
         if before > 0 || !self.has_room(request.claim.weight()) {
             if request.wait {
                 self.join(request, waiter.as_ref(), condition);

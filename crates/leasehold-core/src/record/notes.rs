@@ -78,7 +78,7 @@ impl<S: Source> Transaction<'_, S> {
         Ok(Outcome::Stored)
     }
 
-    /// Whether a release that is repeated has written its note before.
+    /// Whether a release that is repeated has written its note before, or was too late for that.
     pub(super) fn was_written(
         &mut self,
         lease: LeaseId,
@@ -87,8 +87,11 @@ impl<S: Source> Transaction<'_, S> {
         let Some(new) = note else {
             return Ok(false);
         };
+        // Another hold of the lease may have written one with the same number.
         let stored = self.note(&new.slot)?;
-        Ok(stored.is_some_and(|note| note.lease == lease && note.number >= new.number))
+        Ok(stored.is_some_and(|note| {
+            note.lease == lease && (note.number > new.number || note.has_content_of(new))
+        }))
     }
 
     /// Also removes one that has ended, so that no clock that is set back revives it.

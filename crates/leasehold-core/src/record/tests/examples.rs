@@ -231,6 +231,51 @@ fn a_counter_at_its_end_exhausts_a_request_behind_a_waiter() {
 }
 
 #[test]
+fn a_request_for_fewer_tokens_does_not_overtake_a_waiter_for_whom_there_are_none() {
+    let mut world = World::new();
+    // They need two tokens, three and one.
+    let request = |number| Op::Acquire(acquire(lease(number), Claim::Mutex, 100, true));
+    for number in [1, 2] {
+        world.apply(&request(number));
+    }
+    world.rows.raise_counter(Token::new(Token::MAX.get() - 1));
+    assert_eq!(world.apply(&release(1)).outcome, Outcome::Released);
+    for number in [3, 2] {
+        assert_eq!(world.apply(&request(number)).outcome, Outcome::Exhausted);
+    }
+    assert_eq!(world.waiters().len(), 1);
+}
+
+/// Another hold of the lease has written one with the same number.
+#[test]
+fn a_late_release_is_confirmed_by_its_own_note_only() {
+    for text in ["complete", "of another hold"] {
+        let (mut world, release) = waited_for_a_run(1, 100, None);
+        let note = NewNote {
+            text: text.into(),
+            ..note_of(&release)
+        };
+        let lease = lease(0);
+        world.apply(&Op::WriteNote { lease, note });
+        world.apply(&Op::Revoke(Whom::All));
+        let expected = match text {
+            "complete" => Outcome::Released,
+            _ => Outcome::Lost(Loss::Free),
+        };
+        assert_eq!(world.apply(&release).outcome, expected, "{text}");
+    }
+}
+
+fn note_of(release: &Op) -> NewNote {
+    match release {
+        Op::Release {
+            note: Some(note), ..
+        } => note.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn a_name_has_one_kind_limit_and_count_while_it_is_used() {
     let mut world = World::new();
     let mut outcome = |claim, number| {

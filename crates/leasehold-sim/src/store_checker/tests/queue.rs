@@ -205,7 +205,7 @@ fn mutations_of_waiters_are_noticed() {
     });
     // A waiter that is kept after its release.
     assert_noticed_only(
-        &[Promise::Order, Promise::Wake, Promise::Run, Promise::Kind],
+        &[Promise::Order, Promise::Wake, Promise::Run],
         |record, call| {
             let ((waiters, until), held) = (queue(record), holder(record));
             let applied = call.apply(record);

@@ -137,6 +137,13 @@ async fn without_tokens_no_lease_is_granted_the_lock() {
     server.cli(&["DEL", "app:{t:a}:token"]);
     assert_eq!(a.apply(renew("a", 1)).await, TAKEN_OVER);
     b.granted("a", 1).await;
+
+    // There is a token, but not as many as the waiter needs.
+    assert_eq!(a.join(block(wait("a", 3), 2)).await, 0);
+    let last_but_one = ((1_u64 << 53) - 2).to_string();
+    server.cli(&["SET", "app:{t:a}:token", &last_but_one]);
+    b.apply(release("a", 1)).await;
+    assert_eq!(b.apply(acquire("a", 4)).await, Outcome::Exhausted);
 }
 
 /// The commands that the server has run since the last call, by scripts too.

@@ -339,9 +339,9 @@ local function read_note(key)
     return {lease = lease, number = tonumber(number), text = text, value = value}
 end
 
--- Whether a lease has written a note with at least this number, which is in the `value` of a note.
-local function is_written(note, lease, value, more)
-    return note and note.lease == lease and note.number >= match(value, '^%S+ %d+ (%d+) ') + more
+-- Whether a lease has written a note with a larger number than that in the `value` of a note.
+local function is_outdated(note, lease, value)
+    return note and note.lease == lease and note.number > tonumber(match(value, '^%S+ %d+ (%d+) '))
 end
 
 -- Writes a note, unless the lease has written one with a larger number. Returns a code and a value.
@@ -350,7 +350,7 @@ local function write_note(record, slot, lease, value, ttl)
     local note, code, failure = read_note(key)
     if code then
         return code, failure
-    elseif is_written(note, lease, value, 1) then
+    elseif is_outdated(note, lease, value) then
         return OUTDATED, 0
     end
     local reply = run('SET', key, value, 'PX', ttl)
@@ -519,8 +519,8 @@ local function pass_on(record, counter, queue, requester)
             first, code, value = reserve(counter, head.tokens)
         end
         if code == EXHAUSTED then
-            -- The lock is granted to no waiter. The next request for it fails with this code.
-            return true, -2
+            -- The lock is granted to nobody: a request for fewer tokens does not overtake the waiter.
+            return true, -2, code, 0
         elseif first then
             ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
             code, value = write(record, head.lease, '1', ttl, -2, about and match(about, '^%d+'))
@@ -806,7 +806,8 @@ for i = 1, size, 3 do
         end
         if not code then
             code, value = LOST, left == -2 and 0 or 1
-            if verb == 'complete' and is_written(read_note(record .. note), lease, text, 0) then
+            local kept = verb == 'complete' and read_note(record .. note)
+            if kept and (kept.value == text or is_outdated(kept, lease, text)) then
                 -- The release was applied before.
                 code, value = RELEASED, 0
             end
