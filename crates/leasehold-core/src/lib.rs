@@ -12,7 +12,8 @@
 //! * [`latch`]: the parts of a latch.
 //! * [`job`]: whether a job that has run is to be run again.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
-//! * [`value_writer`]: how a leader keeps its value in the store, and [`reading`] how a client reads the state of a name.
+//! * [`value_writer`]: how a leader keeps its value in the store, [`note_writer`] how a hold writes one note, and
+//!   [`reading`] how a client reads the state of a name.
 //! * [`lease`]: the [`state`] of a lease for its holder.
 //! * [`policy`]: when a lease is renewed and when it is given up.
 //! * [`min_hold`]: how long the name of a released lock stays taken.
@@ -37,6 +38,7 @@ pub mod lease;
 pub mod lock_event;
 pub mod min_hold;
 pub mod name;
+pub mod note_writer;
 pub mod policy;
 pub mod queue;
 pub mod quorum;
@@ -63,6 +65,7 @@ pub use lease::{Action, Lease};
 pub use lock_event::{LockEvent, LockState};
 pub use min_hold::MinHold;
 pub use name::{Name, NameError, Namespace, ScopeName};
+pub use note_writer::NoteWriter;
 pub use policy::{Policy, PolicyError};
 pub use reading::Reading;
 pub use record::{

@@ -1,8 +1,9 @@
 //! Completes a run: writes the note of a hold, with the release of its lease where that ends.
 
-use leasehold_core::{Cause, NewNote, Op, Outcome, State, contention};
+use leasehold_core::note_writer::{NoteAction, NoteReply};
+use leasehold_core::{Cause, NewNote, NoteWriter, Outcome, State};
 
-use super::hold::{Hold, PostedRelease};
+use super::hold::{Hold, Left, PostedRelease};
 use super::primitives::report;
 use super::release;
 use crate::Result;
@@ -17,7 +18,7 @@ impl Hold {
             return Err(self.lost(cause));
         }
         let expires = self.expires();
-        let Some((before, posted)) = self.leave(Some(&note), true) else {
+        let Some(Left { before, release }) = self.leave_last(&note) else {
             self.write_note(&note).await?;
             if let Err(error) = self.release().await {
                 report(|| tracing::debug!(%error, "a hold could not be left after its note"));
@@ -27,7 +28,7 @@ impl Hold {
         let Some(PostedRelease {
             release,
             reply: Some(reply),
-        }) = posted
+        }) = release
         else {
             return Err(self.lost(Cause::Released));
         };
@@ -51,35 +52,27 @@ impl Hold {
         }
     }
 
-    /// Writes a note under the lease. Attempts are repeated while this hold lasts. After a loss, a release shows whether
-    /// one without a reply was applied: it has the same reply as the release that writes the note.
+    /// Writes a note under the lease. The protocol is [`leasehold_core::note_writer`].
     pub(crate) async fn write_note(&self, note: &NewNote) -> Result<()> {
         let (driver, lease) = (&self.driver, &self.lease);
         let clock = &*driver.context.clock;
-        let begun = clock.now();
-        let (mut is_unknown, mut lost) = (false, None);
+        let mut writer = NoteWriter::new(lease.id, note.clone(), clock.now());
         loop {
-            let state = self.state();
-            if let (State::Lost(cause), None) = (state, lost) {
-                // If other holds keep the lease, it must not be released.
-                is_unknown &= lease.lock().lease.state(clock.now()).is_lost();
-                lost = Some((cause, self.expires()));
-            }
-            let (id, attempt) = (lease.id, note.clone());
-            let op = match lost {
-                None => Op::WriteNote {
-                    lease: id,
-                    note: attempt,
-                },
-                Some((_, expires)) if is_unknown && clock.now() < expires => Op::Release {
-                    lease: id,
-                    rest: None,
-                    note: Some(attempt),
-                },
-                Some((cause, _)) => return Err(self.lost(cause)),
+            let (state, now) = (self.state(), clock.now());
+            let lease_state = lease.lock().lease.state(now);
+            let op = match writer.poll((state, lease_state), self.expires(), now) {
+                NoteAction::Send(op) => op,
+                NoteAction::Wait(until) => {
+                    tokio::select! {
+                        () = clock.sleep_until(until) => {}
+                        _ = self.state_after(Some(state)) => {}
+                    }
+                    continue;
+                }
+                NoteAction::Lost(cause) => return Err(self.lost(cause)),
             };
             let request = Request::new(lease.key.clone(), op);
-            match driver.batcher.submit(request).await {
+            let reply = match driver.batcher.submit(request).await {
                 Reply::Applied {
                     outcome: Outcome::Stored | Outcome::Outdated | Outcome::Released,
                     ..
@@ -88,24 +81,16 @@ impl Hold {
                     return Ok(());
                 }
                 Reply::Applied { outcome, .. } => {
-                    if let Some((cause, _)) = lost {
-                        return Err(self.lost(cause));
-                    }
                     lease.lose(Cause::of(&outcome), clock.now());
-                    continue;
+                    NoteReply::Lost
                 }
-                Reply::Rejected(error) if error.is_transient() => {}
-                Reply::Unknown(error) if error.is_transient() => is_unknown = true,
+                Reply::Rejected(error) if error.is_transient() => NoteReply::Rejected,
+                Reply::Unknown(error) if error.is_transient() => NoteReply::Unknown,
                 Reply::Rejected(error) | Reply::Unknown(error) => {
                     return Err(driver.context.name_error(error, &lease.key));
                 }
-            }
-            let now = clock.now();
-            let next = now.after(contention::retry_after(now.since(begun)));
-            tokio::select! {
-                () = clock.sleep_until(next) => {}
-                _ = self.state_after(Some(state)) => {}
-            }
+            };
+            writer.handle_reply(reply, clock.now());
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::active_lease::{ActiveLease, Inner};
 use super::context::AcquireOptions;
-use super::primitives::{AbortHandle, report};
+use super::primitives::{AbortHandle, MutexGuard, report};
 use super::reentry::ReentrySlot;
 use super::release::{self, Release};
 use super::{Driver, Turn, batcher};
@@ -207,9 +207,7 @@ impl Hold {
             return Err(self.lost(Cause::OtherProcess));
         }
         let expires = self.expires();
-        let Some((before, release)) = self.leave(None, false) else {
-            return Ok(());
-        };
+        let Left { before, release } = self.leave(false);
         let Some(PostedRelease { release, reply }) = release else {
             return match before {
                 State::Lost(cause) => Err(self.lost(cause)),
@@ -287,33 +285,32 @@ impl Hold {
 
     /// Counts this hold out. The lease is not renewed for it any more.
     ///
-    /// Returns its last state and the release. `None` for the latter: the lease was handed off, or released by the
-    /// shutdown of its client. `None` for both: there are other holds, and a note travels only with the release that ends
-    /// the lease. A release that leaves other holds is posted under the lock of the lease: its counts reach the store in
+    /// A release that leaves other holds is posted under the lock of the lease: its counts reach the store in
     /// their order. A release that lets another task of this process contend travels with the request of that task.
-    pub(super) fn leave(
-        &mut self,
-        note: Option<&NewNote>,
-        post: bool,
-    ) -> Option<(State, Option<PostedRelease>)> {
-        let held_for = self.driver.context.clock.now().since(self.begun);
-        let left = self.count_out(note, post)?;
-        report(|| metrics::histogram!("leasehold_hold_seconds").record(held_for));
-        Some(left)
+    pub(super) fn leave(&mut self, post: bool) -> Left {
+        let lease = Arc::clone(&self.lease);
+        self.count_out(lease.lock(), None, post)
     }
 
-    /// The same without its metric.
+    /// Counts out the last hold, and posts the release of the lease with a note. `None`: there are other holds, and a note
+    /// travels only with the release that ends the lease.
+    pub(super) fn leave_last(&mut self, note: &NewNote) -> Option<Left> {
+        let lease = Arc::clone(&self.lease);
+        let inner = lease.lock();
+        let is_last = inner.lease.holds().count() <= 1;
+        is_last.then(|| self.count_out(inner, Some(note), true))
+    }
+
     fn count_out(
         &mut self,
+        mut inner: MutexGuard<'_, Inner>,
         note: Option<&NewNote>,
         post: bool,
-    ) -> Option<(State, Option<PostedRelease>)> {
+    ) -> Left {
         let (driver, lease) = (&self.driver, &self.lease);
         let now = driver.context.clock.now();
-        let mut inner = lease.lock();
-        if note.is_some() && inner.lease.holds().count() > 1 {
-            return None;
-        }
+        let held_for = now.since(self.begun);
+        report(|| metrics::histogram!("leasehold_hold_seconds").record(held_for));
         self.released = true;
         let (hold_state, lease_state) =
             (inner.lease.hold_state(self.id, now), inner.lease.state(now));
@@ -326,19 +323,23 @@ impl Hold {
         }
         inner.lease.leave(self.id, now);
         let count = inner.lease.holds().count();
+        let left = |release| Left {
+            before: hold_state,
+            release,
+        };
         if inner.lease.state(now) == State::Lost(Cause::Released) {
-            return Some((hold_state, None));
+            return left(None);
         }
         let suits = healthy && self.handoff && note.is_none() && !inner.has_min_hold(now);
         if count == 0 && suits && hand_off(driver, lease, &mut inner, now) {
-            return Some((hold_state, None));
+            return left(None);
         }
         let release = lease.release(&inner, count, note, now);
         if count > 0 {
             let reply = Some(driver.batcher.post(release.request(now)));
             drop(inner);
             driver.renewer.revisit(lease);
-            return Some((hold_state, Some(PostedRelease { release, reply })));
+            return left(Some(PostedRelease { release, reply }));
         }
         let head = inner.head.take();
         drop(inner);
@@ -350,7 +351,7 @@ impl Hold {
         let request = || release.request(now);
         let followed = head.and_then(|head| head.follow(driver, &lease.key, request));
         let reply = followed.or_else(|| post.then(|| driver.batcher.post(request())));
-        Some((hold_state, Some(PostedRelease { release, reply })))
+        left(Some(PostedRelease { release, reply }))
     }
 
     /// When the lease has expired in the store at the latest.
@@ -394,6 +395,14 @@ impl Hold {
     }
 }
 
+/// How a hold was left.
+pub(super) struct Left {
+    /// Its state before.
+    pub(super) before: State,
+    /// The release. `None`: the lease was handed off, or released by the shutdown of its client.
+    pub(super) release: Option<PostedRelease>,
+}
+
 /// A release, and the reply to it if it was posted.
 pub(super) struct PostedRelease {
     pub(super) release: Release,
@@ -413,10 +422,12 @@ impl Drop for Hold {
         }
         if self.driver.context.process.is_current() {
             let expires = self.expires();
-            if let Some((_, Some(posted))) = self.leave(None, true)
-                && let Some(reply) = posted.reply
+            if let Some(PostedRelease {
+                release,
+                reply: Some(reply),
+            }) = self.leave(true).release
             {
-                self.finish_release(posted.release, reply, expires);
+                self.finish_release(release, reply, expires);
             }
         } else {
             // Dropped here, they would end the lease of the other process.
