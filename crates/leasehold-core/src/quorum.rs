@@ -5,20 +5,27 @@
 //! majority, as registers over a majority are read and written since Attiya, Bar-Noy and Dolev,
 //! "Sharing memory robustly in message-passing systems" (1995).
 //!
-//! * [`Round`] is one acquisition.
-//! * [`Vote`] is one renewal, release or change of the count.
+//! * [`Tally`] is one request: a [`Round`] if it acquires, a [`Vote`] if it renews, releases or changes the count.
+//! * [`proposal`] chooses the token that an acquisition asks for.
+//! * [`Orphans`] are leases that were released before a master has replied to their acquisition.
 //! * [`Master`] is one of the masters, and [`decide`] admits one that may have forgotten its grants.
 
 mod admission;
 mod master;
+mod orphans;
+mod proposal;
 mod round;
+mod tally;
 mod vote;
 
 use std::fmt;
 
 pub use self::admission::{Decision, Observation, decide, quarantine};
 pub use self::master::{AdmissionRecord, HIGH_STEP, Master, NotAdmitted, RunId};
+pub use self::orphans::{Orphans, Replied};
+pub use self::proposal::proposal;
 pub use self::round::{Defeat, Round, Step};
+pub use self::tally::{Addressed, Leftover, Reply, Tally};
 pub use self::vote::{Verdict, Vote};
 
 /// How many masters there are: odd, at least three.

@@ -9,6 +9,8 @@ pub struct Vote {
     size: Size,
     /// The masters that applied it.
     done: Masters,
+    /// The masters that have a later note of the lease, or a larger token.
+    outdated: Masters,
     /// The masters where no lease holds the lock.
     free: Masters,
     /// The masters where another lease holds it.
@@ -23,6 +25,8 @@ pub struct Vote {
 pub enum Verdict {
     /// A majority has applied the operation.
     Done,
+    /// A majority has applied it or something later.
+    Outdated,
     /// The lease does not hold a majority any more.
     Lost(Loss),
     /// Too few masters have replied.
@@ -36,6 +40,7 @@ impl Vote {
         Self {
             size,
             done: Masters::default(),
+            outdated: Masters::default(),
             free: Masters::default(),
             taken: Masters::default(),
             failed: Masters::default(),
@@ -54,6 +59,7 @@ impl Vote {
             Some(Outcome::Kept | Outcome::Released | Outcome::Stored | Outcome::Served) => {
                 &mut self.done
             },
+            Some(Outcome::Outdated) => &mut self.outdated,
             Some(Outcome::Lost(Loss::Free)) => &mut self.free,
             Some(Outcome::Lost(Loss::TakenOver)) => &mut self.taken,
             _ => &mut self.failed,
@@ -80,6 +86,10 @@ impl Vote {
         if self.done.len() >= majority {
             return Some(Verdict::Done);
         }
+        let kept = self.done.len() + self.outdated.len();
+        if kept >= majority {
+            return Some(Verdict::Outdated);
+        }
         if lost >= majority {
             // Another lease without a known majority may not hold the lock, but does keep this one from it.
             let taken = self.taken.len() >= majority || self.free.is_empty();
@@ -89,12 +99,12 @@ impl Vote {
             }));
         }
         // Neither is possible, whatever the other masters reply.
-        let decided = self.done.len() + open < majority && lost + open < majority;
+        let decided = kept + open < majority && lost + open < majority;
         decided.then_some(Verdict::NoQuorum)
     }
 
     fn replied(&self) -> Masters {
-        Masters(self.done.0 | self.free.0 | self.taken.0 | self.failed.0)
+        Masters(self.done.0 | self.outdated.0 | self.free.0 | self.taken.0 | self.failed.0)
     }
 }
 
@@ -143,6 +153,20 @@ mod tests {
             assert_eq!(verdicts.collect::<Vec<_>>(), [Verdict::Done]);
             assert_eq!(vote.free().iter().collect::<Vec<_>>(), forgotten);
         }
+    }
+
+    /// The lease has sent a later note, which some masters have applied before.
+    #[test]
+    fn a_majority_that_has_this_note_or_a_later_one_decides() {
+        const STORED: Option<Outcome> = Some(Outcome::Stored);
+        const LATER: Option<Outcome> = Some(Outcome::Outdated);
+        let outdated = Some(Verdict::Outdated);
+        assert_eq!(verdict(3, &[LATER]), None);
+        assert_eq!(verdict(3, &[LATER, LATER]), outdated);
+        assert_eq!(verdict(3, &[LATER, None, STORED]), outdated);
+        assert_eq!(verdict(3, &[STORED, STORED, LATER]), Some(Verdict::Done));
+        assert_eq!(verdict(3, &[LATER, None, None]), Some(Verdict::NoQuorum));
+        assert_eq!(verdict(3, &[LATER, FREE, FREE]), Some(Verdict::Lost(Loss::Free)));
     }
 
     #[test]

@@ -15,10 +15,7 @@ use tokio::time::Instant;
 
 use super::fan_out::{WaitLimits, fan_out};
 use super::master::Master;
-use super::tally::Tally;
-use crate::store::api::Reply;
 use crate::store::lock::lock;
-use crate::store::redis::errors::is_not_admitted;
 use crate::store::redis::master::Inspection;
 
 /// The longest and the shortest interval of inspections while a master is not admitted.
@@ -84,20 +81,7 @@ impl Admission {
     }
 
     /// Starts the admission of a master that refused a request because it is not admitted.
-    pub(super) fn note_replies(
-        self: &Arc<Self>,
-        master: usize,
-        replies: &[Reply],
-        places: &[usize],
-        tallies: &[Tally],
-    ) {
-        let found = replies
-            .iter()
-            .position(|reply| matches!(reply, Reply::Rejected(error) if is_not_admitted(error)));
-        let tally = found.and_then(|nth| tallies.get(*places.get(nth)?));
-        let Some(namespace) = tally.map(Tally::namespace) else {
-            return;
-        };
+    pub(super) fn note_refusal(self: &Arc<Self>, master: usize, namespace: &Namespace) {
         self.progress(namespace, |progress| {
             let status = &mut progress.statuses[master];
             if *status == Status::Admitted {
@@ -165,7 +149,7 @@ impl Admission {
         let nodes = self.nodes.iter();
         let inspected = nodes.map(|node| async move {
             let inspection = node.store.inspect_master(namespace).await?;
-            node.clock.note(inspection.observation.now, Instant::now());
+            node.note_time(inspection.observation.now, Instant::now());
             Ok(inspection)
         });
         let inspected = fan_out(inspected, self.size, LIMITS).await;

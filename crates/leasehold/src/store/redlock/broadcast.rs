@@ -5,18 +5,17 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use leasehold_core::quorum::{Masters, Size};
+use leasehold_core::quorum::{self, Masters, Size};
 use leasehold_core::{Acquire, Op};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until};
 
 use super::admission::Admission;
-use super::clock;
-use super::leftovers::Leftovers;
+use super::leases::Leases;
 use super::master::Master;
-use super::restorations::Restorations;
-use super::tally::Tally;
+use super::tally::PendingRequest;
 use crate::store::api::{BoxFuture, Key, Reply, Request};
+use crate::store::redis::errors::is_not_admitted;
 
 /// The wait limit of one phase of an acquisition: this fraction of the ttl, within these bounds. If the
 /// usual round trip is long, it is this multiple of that, but no more than a tenth of the ttl.
@@ -37,23 +36,8 @@ struct MasterReplies {
     replies: Vec<Reply>,
 }
 
-/// A second phase that begins.
-struct SecondPhase {
-    /// The position of its tally.
-    position: usize,
-    masters: Masters,
-    request: Request,
-}
-
-impl SecondPhase {
-    fn new(position: usize, (masters, request): (Masters, Request)) -> Self {
-        Self {
-            position,
-            masters,
-            request,
-        }
-    }
-}
+/// A request for some masters, and the position of its batch.
+type Addressed = (usize, (Masters, Request));
 
 type Calls = FuturesUnordered<BoxFuture<'static, MasterReplies>>;
 
@@ -63,8 +47,7 @@ pub(super) struct Broadcast<'a> {
     pub(super) nodes: &'a [Arc<Master>],
     pub(super) size: Size,
     pub(super) admission: &'a Arc<Admission>,
-    pub(super) leftovers: &'a Leftovers,
-    pub(super) restorations: &'a Restorations,
+    pub(super) leases: &'a Leases,
 }
 
 impl Broadcast<'_> {
@@ -73,45 +56,38 @@ impl Broadcast<'_> {
         if batch.is_empty() {
             return Vec::new();
         }
-        let renewals = self.restorations.begin(&batch);
+        let renewals = self.leases.begin_renewals(&batch);
         let limit = phase_limit(self.nodes, &batch);
-        let clocks = self.nodes.iter().map(|node| &node.clock);
-        let proposal = clock::proposal(clocks, slowest(self.nodes));
-        let tallies = batch.into_iter();
-        let tallies =
-            tallies.map(|request| Tally::new(self.size, request, proposal, self.leftovers));
-        let mut tallies: Vec<_> = tallies.collect();
-        let calls = self.decide(&mut tallies, limit).await;
-        for tally in &tallies {
-            if let Some(restoration) = tally.restoration(proposal) {
-                renewals.restore(restoration.lease, || {
-                    for (master, node) in among(self.nodes, restoration.masters) {
-                        let requests = vec![restoration.request.clone()];
-                        calls.push(call(node, master, true, Vec::new(), requests));
-                    }
+        let clocks = self.nodes.iter().filter_map(|node| node.time());
+        let proposal = quorum::proposal(clocks, slowest(self.nodes));
+        let pending = batch.into_iter();
+        let pending =
+            pending.map(|request| PendingRequest::new(self.size, request, proposal, self.leases));
+        let mut pending: Vec<_> = pending.collect();
+        let calls = self.decide(&mut pending, limit).await;
+        for (position, request) in pending.iter().enumerate() {
+            if let Some((lease, restoring)) = request.restoration(proposal) {
+                renewals.restore(lease, || {
+                    self.send_second(&calls, &[(position, restoring)]);
                 });
             }
-            tally.note(self.leftovers);
+            request.note_leftover(self.leases);
         }
         finish_in_background(calls);
-        let replies = tallies.into_iter();
+        let replies = pending.into_iter();
         replies
-            .map(|tally| tally.into_reply(|namespace| self.admission.kept_out(namespace)))
+            .map(|request| request.into_reply(|namespace| self.admission.kept_out(namespace)))
             .collect()
     }
 
     /// Sends the requests and counts the replies until each request is decided. Returns the calls that are
     /// still in flight.
-    async fn decide(self, tallies: &mut [Tally], limit: Duration) -> Calls {
+    async fn decide(self, pending: &mut [PendingRequest], limit: Duration) -> Calls {
         let mut calls = Calls::new();
         for (master, node) in self.nodes.iter().enumerate() {
-            let open = tallies.iter().enumerate();
-            let open =
-                open.filter_map(|(position, tally)| Some((position, tally.request_to(master)?)));
-            let (positions, requests): (Vec<_>, Vec<_>) = open.unzip();
-            if !positions.is_empty() {
-                calls.push(call(node, master, false, positions, requests));
-            }
+            let open = pending.iter().enumerate();
+            let open = open.filter_map(|(at, request)| Some((at, request.for_master(master)?)));
+            calls.extend(call(node, master, false, open));
         }
         let begun = Instant::now();
         let mut phase_end = Some(begun + limit);
@@ -119,17 +95,15 @@ impl Broadcast<'_> {
         let mut wait_end = None;
         let vote_limit = limit.max(usual(self.nodes)).max(VOTE_MIN);
         let mut vote_end = Some(begun + vote_limit);
-        while !tallies.iter().all(Tally::is_done) {
+        while !pending.iter().all(PendingRequest::is_done) {
             let next_end = [phase_end, wait_end, vote_end].into_iter().flatten().min();
             let mut second_phases = Vec::new();
             tokio::select! {
                 biased;
                 replied = calls.next() => {
                     let Some(replied) = replied else { break };
-                    let MasterReplies { master, replies, positions, .. } = &replied;
-                    self.admission.note_replies(*master, replies, positions, tallies);
-                    second_phases = count(tallies, replied, self.leftovers);
-                    if wait_end.is_none() && tallies.iter().any(Tally::awaits_proposal) {
+                    second_phases = self.count(pending, replied);
+                    if wait_end.is_none() && pending.iter().any(PendingRequest::awaits_proposal) {
                         // As long again as the majority took: about as long as the second phase takes.
                         let again = Instant::now() + begun.elapsed();
                         wait_end = phase_end.map(|end| end.min(again));
@@ -139,82 +113,75 @@ impl Broadcast<'_> {
                     let now = Instant::now();
                     let is_due = |end: &mut Option<Instant>| end.take_if(|end| *end <= now).is_some();
                     if is_due(&mut wait_end) {
-                        second_phases = end_proposal_waits(tallies);
+                        let waiting = pending.iter_mut().enumerate();
+                        let begun = waiting.filter_map(|(at, it)| Some((at, it.end_proposal_wait()?)));
+                        second_phases = begun.collect();
                     } else if is_due(&mut phase_end) {
-                        tallies.iter_mut().for_each(|tally| tally.close(limit));
+                        pending.iter_mut().for_each(|request| request.close(limit));
                     } else if is_due(&mut vote_end) {
-                        tallies.iter_mut().for_each(|tally| tally.give_up(vote_limit));
+                        pending.iter_mut().for_each(|request| request.give_up(vote_limit));
                     }
                 }
             }
             if !second_phases.is_empty() {
-                self.send_second_phases(&second_phases, &calls);
+                self.send_second(&calls, &second_phases);
                 phase_end = Some(Instant::now() + limit);
             }
         }
         calls
     }
 
-    fn send_second_phases(self, second_phases: &[SecondPhase], calls: &Calls) {
+    /// Counts the replies of a master. Returns the second phases that begin.
+    fn count(self, pending: &mut [PendingRequest], replied: MasterReplies) -> Vec<Addressed> {
+        let MasterReplies { master, second, .. } = replied;
+        let mut second_phases = Vec::new();
+        for (position, reply) in replied.positions.into_iter().zip(replied.replies) {
+            let request = &mut pending[position];
+            if let Reply::Rejected(error) = &reply
+                && is_not_admitted(error)
+            {
+                self.admission.note_refusal(master, request.namespace());
+            }
+            let begun = request.count(master, second, reply, self.leases);
+            second_phases.extend(begun.map(|begun| (position, begun)));
+        }
+        second_phases
+    }
+
+    /// Sends requests of a second phase, or such that restore a lease.
+    fn send_second(self, calls: &Calls, requests: &[Addressed]) {
         for (master, node) in self.nodes.iter().enumerate() {
-            let to_this = second_phases.iter();
-            let to_this = to_this.filter(|phase| phase.masters.contains(master));
-            let to_this = to_this.map(|phase| (phase.position, phase.request.clone()));
-            let (positions, requests): (Vec<_>, Vec<_>) = to_this.unzip();
-            if !positions.is_empty() {
-                calls.push(call(node, master, true, positions, requests));
+            let to_this = requests.iter();
+            let to_this = to_this.filter(|(_, (to, _))| to.contains(master));
+            let to_this = to_this.map(|(position, (_, request))| (*position, request.clone()));
+            if let Some(call) = call(node, master, true, to_this) {
+                calls.push(call);
             }
         }
     }
 }
 
-/// Counts the replies of a master. Returns the second phases that begin.
-fn count(tallies: &mut [Tally], replied: MasterReplies, leftovers: &Leftovers) -> Vec<SecondPhase> {
-    let (master, second) = (replied.master, replied.second);
-    let mut second_phases = Vec::new();
-    for (position, reply) in replied.positions.into_iter().zip(replied.replies) {
-        let tally = &mut tallies[position];
-        if let (Some(lease), Reply::Applied { .. }) = (tally.released(), &reply) {
-            leftovers.released_at(lease, master);
-        }
-        let second_phase = tally.count(master, second, reply);
-        second_phases.extend(second_phase.map(|begun| SecondPhase::new(position, begun)));
-    }
-    second_phases
-}
-
-/// Ends the waits for masters that may still take a proposal. Returns the second phases that begin.
-fn end_proposal_waits(tallies: &mut [Tally]) -> Vec<SecondPhase> {
-    let tallies = tallies.iter_mut().enumerate();
-    let second_phases = tallies.filter_map(|(position, tally)| {
-        let second_phase = tally.end_proposal_wait()?;
-        Some(SecondPhase::new(position, second_phase))
-    });
-    second_phases.collect()
-}
-
+/// A call of requests, with their positions. `None`: there are none.
 fn call(
     node: &Arc<Master>,
     master: usize,
     second: bool,
-    positions: Vec<usize>,
-    requests: Vec<Request>,
-) -> BoxFuture<'static, MasterReplies> {
+    requests: impl Iterator<Item = (usize, Request)>,
+) -> Option<BoxFuture<'static, MasterReplies>> {
+    let (positions, requests): (Vec<_>, Vec<_>) = requests.unzip();
+    if positions.is_empty() {
+        return None;
+    }
     // A release of a lease may overtake the acquisition that restores it.
     let applied = node.apply(requests, !second);
-    Box::pin(async move {
+    Some(Box::pin(async move {
         MasterReplies {
             master,
             second,
             positions,
             replies: applied.await,
         }
-    })
-}
-
-fn among(nodes: &[Arc<Master>], some: Masters) -> impl Iterator<Item = (usize, &Arc<Master>)> {
-    let nodes = nodes.iter().enumerate();
-    nodes.filter(move |(master, _)| some.contains(*master))
+    }))
 }
 
 /// Finishes calls in the background. Each is polled once first, so that it is sent before all later calls.

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_core::{Op, StoreTime};
+use leasehold_core::quorum::{Orphans, Replied};
+use leasehold_core::{Acquire, LeaseId, Op, Outcome, StoreTime};
 use tokio::time::Instant;
 
-use super::clock::MasterClock;
-use super::orphans::Orphans;
 use crate::store::api::{BoxFuture, Reply, Request, Store};
 use crate::store::lock::lock;
 use crate::store::redis::RedisStore;
+use crate::store::redis::master::ConnectionId;
 use crate::{Error, ErrorKind};
 
 /// The number of calls in flight to one master. A master that is stopped gets no more: the others decide, and
@@ -26,12 +26,13 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Master {
     pub(super) store: RedisStore,
-    pub(super) clock: MasterClock,
+    /// Its time in a reply, and when that arrived.
+    clock: Mutex<Option<(StoreTime, Instant)>>,
     in_flight: AtomicUsize,
     /// The average round trip in nanoseconds.
     round_trip: AtomicU64,
     health: Mutex<Health>,
-    orphans: Orphans,
+    orphans: Mutex<Orphans<ConnectionId>>,
 }
 
 #[derive(Debug, Default)]
@@ -45,11 +46,11 @@ impl Master {
     pub(super) fn new(store: RedisStore) -> Self {
         Self {
             store,
-            clock: MasterClock::new(),
+            clock: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             round_trip: AtomicU64::new(0),
             health: Mutex::default(),
-            orphans: Orphans::default(),
+            orphans: Mutex::default(),
         }
     }
 
@@ -62,7 +63,7 @@ impl Master {
     ) -> BoxFuture<'static, Vec<Reply>> {
         let node = Arc::clone(self);
         let connection = self.store.ready_connection().filter(|_| in_order);
-        let acquisitions = self.orphans.begin(&requests, connection);
+        let mut acquisitions = Acquisitions::begin(&node, &requests, connection);
         Box::pin(async move {
             // A release is always sent.
             let releases = |request: &Request| matches!(request.op, Op::Release { .. });
@@ -81,6 +82,18 @@ impl Master {
             }
             replies
         })
+    }
+
+    /// Notes the master's time in a reply that has just arrived.
+    pub(super) fn note_time(&self, time: StoreTime, now: Instant) {
+        *lock(&self.clock) = Some((time, now));
+    }
+
+    /// The estimate of the master's time. It is behind by the time that the reply travelled, which is less than a round
+    /// trip. `None`: there was no reply yet.
+    pub(super) fn time(&self) -> Option<StoreTime> {
+        let (time, at) = (*lock(&self.clock))?;
+        Some(time.after_span(at.elapsed()))
     }
 
     /// The average round trip.
@@ -108,7 +121,7 @@ impl Master {
     fn note(&self, begun: Instant, replies: &[Reply]) {
         let now = Instant::now();
         if let Some(time) = replies.iter().rev().find_map(time) {
-            self.clock.note(time, now);
+            self.note_time(time, now);
         }
         let failed = replies.iter().find_map(|reply| match reply {
             Reply::Rejected(error) | Reply::Unknown(error)
@@ -142,6 +155,67 @@ impl Master {
                 }
             }
         }
+    }
+}
+
+/// The acquisitions of one call.
+struct Acquisitions {
+    node: Arc<Master>,
+    /// The leases, their positions in the call, and their releases.
+    leases: Vec<(LeaseId, usize, Request)>,
+}
+
+impl Acquisitions {
+    /// Registers a call that is sent over `connection` at once, if there is one. Must be called in the order in which
+    /// the calls are made.
+    fn begin(
+        node: &Arc<Master>,
+        requests: &[Request],
+        connection: Option<ConnectionId>,
+    ) -> Self {
+        let mut orphans = lock(&node.orphans);
+        let mut leases = Vec::new();
+        for (nth, request) in requests.iter().enumerate() {
+            orphans.begin(&request.op, connection);
+            if let Op::Acquire(Acquire { lease, .. }) = request.op {
+                let op = Op::release(lease);
+                let release = Request::new(request.key.clone(), op);
+                leases.push((lease, nth, release.durability(request.durability)));
+            }
+        }
+        let node = Arc::clone(node);
+        Self { node, leases }
+    }
+
+    /// Ends the call, by its replies, while requests are sent over `connection`. Returns the releases to repeat.
+    fn end(&mut self, replies: &[Reply], connection: Option<ConnectionId>) -> Vec<Request> {
+        let mut orphans = lock(&self.node.orphans);
+        let leases = std::mem::take(&mut self.leases).into_iter();
+        let orphaned = leases
+            .filter(|(lease, nth, _)| orphans.end(*lease, replied(replies.get(*nth)), connection));
+        orphaned.map(|(_, _, release)| release).collect()
+    }
+}
+
+impl Drop for Acquisitions {
+    /// Without replies, nothing is repeated.
+    fn drop(&mut self) {
+        let mut orphans = lock(&self.node.orphans);
+        for (lease, ..) in &self.leases {
+            orphans.end(*lease, Replied::Refused, None);
+        }
+    }
+}
+
+/// What a reply to an acquisition means for its lease.
+fn replied(reply: Option<&Reply>) -> Replied {
+    match reply {
+        Some(Reply::Applied {
+            outcome: Outcome::Granted { .. },
+            ..
+        }) => Replied::Granted,
+        Some(Reply::Applied { .. } | Reply::Rejected(_)) => Replied::Refused,
+        Some(Reply::Unknown(_)) | None => Replied::Unknown,
     }
 }
 

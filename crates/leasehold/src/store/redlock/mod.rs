@@ -1,30 +1,24 @@
 //! The Redlock store: a store over many Redis masters, of which a majority decides.
 //!
-//! * `master` is one of the masters, with its backoff while it does not reply.
-//! * `broadcast` sends a batch to all of them. The votes on each request are a `tally`, by the rules of
+//! * `master` is one of the masters, with an estimate of its clock, and its backoff while it does not reply.
+//! * `broadcast` sends a batch to all of them. The replies to each request are counted in `tally`, by the rules of
 //!   [`leasehold_core::quorum`].
-//! * `clock` estimates the masters' clocks, and so the token that an acquisition proposes.
 //! * `admission` inspects masters that are new or may have forgotten leases, and admits them.
 //! * `fan_out` calls all of them, and waits for the slowest only for a moment.
-//! * `leftovers` are the leases of failed acquisitions, and the masters that may have granted them.
-//! * `orphans` are leases that were released before a master replied to their acquisition.
-//! * `restorations` are the renewals in flight: their leases are restored at masters that have forgotten them.
-//! * `quorum_listener` combines the events of the masters; `read` reads the state of names at all of them, `annotations`
-//!   keeps the values of leaders in them.
+//! * `leases` has what failed acquisitions have left, and the renewals in flight: their leases are restored at masters that
+//!   have forgotten them.
+//! * `quorum_listener` combines the events of the masters; `read` reads the state of names at all of them.
 //!
 //! The masters keep no queues: a refused client is notified when a majority has changed, and tries again
 //! with a new lease id.
 
 mod admission;
 mod broadcast;
-mod clock;
 mod fan_out;
-mod leftovers;
+mod leases;
 mod master;
-mod orphans;
 mod quorum_listener;
 mod read;
-mod restorations;
 mod tally;
 
 use std::collections::{BTreeSet, HashMap};
@@ -38,10 +32,9 @@ use leasehold_core::{Acquire, ClientId, Op, Ttl};
 use self::admission::Admission;
 use self::broadcast::Broadcast;
 use self::fan_out::{WaitLimits, fan_out};
-use self::leftovers::Leftovers;
+use self::leases::Leases;
 use self::master::Master;
 use self::quorum_listener::QuorumListener;
-use self::restorations::Restorations;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, Key, Keyspace, Listener, Listening, Page, Query, Reply, Request,
@@ -77,8 +70,7 @@ pub(super) struct RedlockStore {
     longest: Ttl,
     url: String,
     admission: Arc<Admission>,
-    leftovers: Leftovers,
-    restorations: Restorations,
+    leases: Leases,
 }
 
 impl RedlockStore {
@@ -110,8 +102,7 @@ impl RedlockStore {
         let nodes: Vec<_> = masters.nodes.into_iter().map(node).collect();
         let store = Self {
             admission: Arc::new(Admission::new(nodes.clone(), size, longest)),
-            leftovers: Leftovers::new(longest.as_duration()),
-            restorations: Restorations::default(),
+            leases: Leases::default(),
             nodes,
             size,
             longest,
@@ -184,8 +175,7 @@ impl RedlockStore {
             nodes: &self.nodes,
             size: self.size,
             admission: &self.admission,
-            leftovers: &self.leftovers,
-            restorations: &self.restorations,
+            leases: &self.leases,
         };
         let rounds = rounds(&batch);
         for round in 0..=rounds.iter().copied().max().unwrap_or_default() {

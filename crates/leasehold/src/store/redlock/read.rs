@@ -1,5 +1,6 @@
 //! Reads the state of names at all masters: no rule depends on it. A majority decides.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,29 +58,22 @@ fn name(size: Size, pages: Vec<Page>, errors: &[Error]) -> Result<Page> {
         views.extend(page.views);
         changes.extend(page.changed);
     }
-    let leases: Vec<_> = views.iter().map(lease).collect();
-    if is_open(size, &leases) {
+    let Some(key) = views.first().map(|view| view.key.clone()) else {
+        return Ok(Page::default());
+    };
+    let held = held(size, &views);
+    if held.is_none() && is_open(size, &views) {
         return Err(no_quorum(size, errors, None));
     }
     let majority = size.majority();
-    let revoked = revoked(&views, majority);
-    let now = views.iter().filter_map(|view| view.now).max();
-    let held = held(size, &views);
     let holder = held.as_ref().and_then(lease);
-    let annotation = value(&views, holder);
-    let Some(first) = views.into_iter().next() else {
-        return Ok(Page::default());
+    let view = View {
+        now: views.iter().filter_map(|view| view.now).max(),
+        revoked: revoked(&views, majority),
+        annotations: value(&views, holder).into_iter().collect(),
+        ..held.unwrap_or_else(|| View::of(key))
     };
-    let view = held.unwrap_or_else(|| View::of(first.key));
-    Ok(Page::of(
-        View {
-            now,
-            revoked,
-            annotations: annotation.into_iter().collect(),
-            ..view
-        },
-        first_of(changes, majority),
-    ))
+    Ok(Page::of(view, first_of(changes, majority)))
 }
 
 /// The locks that are held at a majority of all masters, by name, as far as the masters replied.
@@ -97,10 +91,7 @@ fn lease(view: &View) -> Option<LeaseId> {
 }
 
 /// The replies, of at least a majority, and the errors of the others.
-pub(super) fn replies<T>(
-    size: Size,
-    results: Vec<Option<Result<T>>>,
-) -> Result<(Vec<T>, Vec<Error>)> {
+fn replies<T>(size: Size, results: Vec<Option<Result<T>>>) -> Result<(Vec<T>, Vec<Error>)> {
     let (mut replies, mut errors) = (Vec::new(), Vec::new());
     for result in results {
         match result {
@@ -118,41 +109,40 @@ pub(super) fn replies<T>(
     Ok((replies, errors))
 }
 
-/// Whether a lease has no majority among the replies, but could have one with the masters that did not reply.
-pub(super) fn is_open(size: Size, replies: &[Option<LeaseId>]) -> bool {
-    let silent = size.masters() - replies.len();
-    let mut leases = BTreeMap::<LeaseId, usize>::new();
-    for lease in replies.iter().flatten() {
-        *leases.entry(*lease).or_default() += 1;
+/// The masters that have a lease, for the lease that most of them have.
+fn most(views: &[View]) -> Vec<(&View, &HolderInfo)> {
+    let mut leases = BTreeMap::<_, Vec<_>>::new();
+    for view in views {
+        if let Some(holder) = &view.holder {
+            leases.entry(holder.lease).or_default().push((view, holder));
+        }
     }
-    let most = leases.into_values().max().unwrap_or_default();
-    most > 0 && most < size.majority() && most + silent >= size.majority()
+    leases.into_values().max_by_key(Vec::len).unwrap_or_default()
+}
+
+/// Whether a lease without a majority among the replies could have one with the masters that did not reply.
+fn is_open(size: Size, views: &[View]) -> bool {
+    let (most, silent) = (most(views).len(), size.masters() - views.len());
+    most > 0 && most + silent >= size.majority()
 }
 
 /// The state of a lock whose lease a majority has. It expires when the majority expires. Its hold count is the one that a
-/// majority has at least: a master that was unreachable may have missed a change.
+/// majority has at least: a master that was unreachable may have missed a change. It is in its minimum hold unless a
+/// majority has missed the begin of that: the holder has released it.
 fn held(size: Size, views: &[View]) -> Option<View> {
-    let mut leases = BTreeMap::<_, Vec<(&View, &HolderInfo)>>::new();
-    for view in views {
-        if let Some(holder) = &view.holder {
-            let state = (holder.lease, holder.is_reserved);
-            leases.entry(state).or_default().push((view, holder));
-        }
-    }
-    let mut held = leases
-        .into_values()
-        .find(|held| held.len() >= size.majority())?;
-    held.sort_by_key(|(_, holder)| std::cmp::Reverse(holder.time_left));
+    let mut held = most(views);
+    held.sort_by_key(|(_, holder)| Reverse(holder.time_left));
     let (view, last) = *held.get(size.majority() - 1)?;
     let mut counts: Vec<_> = held.iter().map(|(_, holder)| holder.count).collect();
-    counts.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
+    counts.sort_unstable_by_key(|count| Reverse(*count));
+    let active = held.iter().filter(|(_, holder)| !holder.is_reserved);
     // A master may have a larger one, from a grant that won no majority.
     let tokens: Vec<_> = held.iter().filter_map(|(view, _)| view.token).collect();
     let alike = |token: &Token| tokens.iter().filter(|other| *other == token).count();
     Some(View {
         holder: Some(HolderInfo {
             lease: last.lease,
-            is_reserved: last.is_reserved,
+            is_reserved: active.count() < size.majority(),
             count: *counts.get(size.majority() - 1)?,
             time_left: last.time_left,
             client: held.iter().find_map(|(_, holder)| holder.client.clone()),
@@ -235,11 +225,36 @@ mod tests {
         assert_eq!(count(&[3]), None);
     }
 
+    /// Some masters have missed the release, or have forgotten the lease.
+    #[test]
+    fn a_lease_that_a_majority_has_in_its_minimum_hold_or_before_keeps_the_lock() {
+        let size = Size::new(3).unwrap();
+        for (masters, is_reserved) in [
+            ([Some(true), Some(false), None], Some(true)),
+            ([Some(true), Some(true), Some(false)], Some(true)),
+            ([Some(true), Some(false), Some(false)], Some(false)),
+            ([Some(true), None, None], None),
+        ] {
+            let views = masters.map(|reserved| {
+                let mut view = view(reserved.map(|_| 1), 1);
+                if let Some(holder) = &mut view.holder {
+                    holder.is_reserved = reserved == Some(true);
+                }
+                view
+            });
+            let found = held(size, &views).and_then(|view| view.holder);
+            assert_eq!(found.map(|holder| holder.is_reserved), is_reserved, "{masters:?}");
+        }
+    }
+
     #[test]
     fn a_lock_is_free_only_if_silent_masters_could_not_make_it_a_majority() {
-        let is_open =
-            |masters, replies: &[Option<LeaseId>]| is_open(Size::new(masters).unwrap(), replies);
-        let [x, y] = [1, 2].map(|number| Some(fixture::lease(number)));
+        let is_open = |masters, holders: &[Option<u64>]| {
+            let (size, views) = (Size::new(masters).unwrap(), holders.iter());
+            let views: Vec<_> = views.map(|holder| view(*holder, 1)).collect();
+            held(size, &views).is_none() && is_open(size, &views)
+        };
+        let [x, y] = [Some(1), Some(2)];
         assert!(is_open(3, &[x, None]));
         assert!(is_open(3, &[x, y]));
         assert!(!is_open(3, &[x, x]));

@@ -1,283 +1,135 @@
-//! The tally of one request: the votes of the masters.
+//! A request that the masters decide: their replies, by the rule of [`leasehold_core::quorum`], and their errors.
 
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
 use std::time::Duration;
 
-use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step, Verdict, Vote};
-use leasehold_core::{Acquire, LeaseId, Loss, Namespace, Op, Outcome, StoreTime, Token};
+use leasehold_core::quorum::{self, Addressed, Masters, Size, Tally};
+use leasehold_core::{LeaseId, Namespace, Op, Token};
 
-use super::leftovers::{Leftovers, Replies};
+use super::leases::Leases;
 use crate::error::Retry;
 use crate::store::api::{Key, Reply, Request};
 use crate::store::redis::errors::is_not_admitted;
 use crate::{Error, ErrorKind};
 
-/// The tally of one request.
-pub(super) struct Tally {
+/// A request, and the replies of the masters to it.
+pub(super) struct PendingRequest {
     size: Size,
     request: Request,
-    kind: Kind,
-    replied: Masters,
-    /// The replies to an acquisition.
-    at: Replies,
-    /// The masters that have granted the lease to be released: their replies are awaited.
-    awaited: Masters,
+    tally: Tally,
     errors: Vec<Error>,
-    now: Option<StoreTime>,
-    /// Too few masters can decide. The reason is known when all have replied.
-    no_quorum: bool,
-    reply: Option<Reply>,
 }
 
-/// The acquisition that restores a renewed lease at the masters that have forgotten it.
-pub(super) struct Restoration {
-    pub(super) lease: LeaseId,
-    pub(super) masters: Masters,
-    pub(super) request: Request,
-}
-
-enum Kind {
-    /// An acquisition.
-    Round(Round),
-    /// An operation of a holder.
-    Vote(Vote),
-    /// A forced release: the masters that applied it, and the leases that they revoked.
-    Revoke { done: usize, leases: Vec<LeaseId> },
-    /// The removal of a note: the masters that applied it, and whether one of them had the note.
-    Remove { done: usize, removed: bool },
-}
-
-impl Tally {
+impl PendingRequest {
     pub(super) fn new(
         size: Size,
-        mut request: Request,
+        request: Request,
         proposal: Option<Token>,
-        leftovers: &Leftovers,
+        leases: &Leases,
     ) -> Self {
-        let kind = match &mut request.op {
-            Op::Acquire(acquire) => {
-                acquire.proposal = proposal;
-                Kind::Round(Round::new(size, acquire.tokens, proposal))
-            }
-            // A minority that misses the begin of a minimum hold changes nothing: a majority refuses every other lease
-            // until its end, and the minority keeps the lease of the holder, or none, until its ttl has passed.
-            Op::SetToken { .. }
-            | Op::Renew { .. }
-            | Op::Release { .. }
-            | Op::WriteNote { .. }
-            | Op::Serve
-            | Op::Arrive { .. }
-            | Op::Describe { .. } => Kind::Vote(Vote::new(size)),
-            Op::Revoke(_) => Kind::Revoke {
-                done: 0,
-                leases: Vec::new(),
-            },
-            Op::Remove(_) => Kind::Remove {
-                done: 0,
-                removed: false,
-            },
-        };
-        let mut tally = Self {
+        let released = Tally::released(&request.op);
+        let leftover = released.and_then(|lease| leases.leftover(lease));
+        Self {
             size,
+            tally: Tally::new(size, request.op.clone(), proposal, leftover),
             request,
-            kind,
-            replied: Masters::default(),
-            at: Replies::default(),
-            awaited: Masters::default(),
             errors: Vec::new(),
-            now: None,
-            no_quorum: false,
-            reply: None,
-        };
-        let lost = tally.released().and_then(|lease| leftovers.replies(lease));
-        if let Some(at) = lost {
-            tally.skip(at);
-        }
-        tally
-    }
-
-    /// Counts the masters that do not have the lease to be released: they are not called.
-    fn skip(&mut self, at: Replies) {
-        self.awaited = at.granted.without(at.clear);
-        for master in at.clear.iter() {
-            let outcome = Outcome::Lost(Loss::Free);
-            let now = self.now;
-            self.count(master, false, Reply::Applied { outcome, now });
         }
     }
 
     /// The request, if it is to be sent to a master.
-    pub(super) fn request_to(&self, master: usize) -> Option<Request> {
-        (!self.replied.contains(master)).then(|| self.request.clone())
+    pub(super) fn for_master(&self, master: usize) -> Option<Request> {
+        let op = self.tally.op_for(master)?;
+        Some(self.with(op.clone()))
     }
 
-    /// The lease, if the request releases it without a rest of a minimum hold.
-    pub(super) fn released(&self) -> Option<LeaseId> {
-        match self.request.op {
-            Op::Release {
-                lease, rest: None, ..
-            } => Some(lease),
-            _ => None,
-        }
-    }
-
-    /// Records the leftovers of an acquisition, or that a release has freed them.
-    pub(super) fn note(&self, leftovers: &Leftovers) {
-        let outcome = self.reply.as_ref().and_then(|reply| reply.outcome().ok());
-        match (&self.request.op, outcome) {
-            (Op::Acquire(_), Some(Outcome::Granted { .. })) => {}
-            (Op::Acquire(_), _) if self.at.clear == self.size.all() => {}
-            (Op::Acquire(acquire), _) => leftovers.add(acquire.lease, self.at),
-            (
-                Op::Release {
-                    lease, rest: None, ..
-                },
-                Some(_),
-            ) => leftovers.remove(*lease),
-            _ => {}
-        }
-    }
-
-    /// Counts the reply of a master in one of the phases. Returns the masters and the request of the second phase,
-    /// if it begins.
+    /// Counts the reply of a master to the request, or to that of the second phase. Returns the second phase, if it begins.
     pub(super) fn count(
         &mut self,
         master: usize,
         second: bool,
         reply: Reply,
+        leases: &Leases,
     ) -> Option<(Masters, Request)> {
-        if !second {
-            self.replied.insert(master);
-            match &reply {
-                reply if matches!(reply.outcome(), Ok(Outcome::Granted { .. })) => {
-                    self.at.granted.insert(master);
-                }
-                Reply::Applied { .. } | Reply::Rejected(_) => self.at.clear.insert(master),
-                Reply::Unknown(_) => {}
-            }
-        }
-        let outcome = match reply {
+        let reply = match reply {
             Reply::Applied { outcome, now } => {
-                self.now = self.now.max(now);
-                Some(outcome)
+                if let Some(lease) = Tally::released(&self.request.op) {
+                    leases.released_at(lease, master);
+                }
+                quorum::Reply::Applied { outcome, now }
             }
-            Reply::Rejected(error) | Reply::Unknown(error) => {
+            Reply::Rejected(error) => {
                 self.errors.push(error);
-                None
+                quorum::Reply::Rejected
+            }
+            Reply::Unknown(error) => {
+                self.errors.push(error);
+                quorum::Reply::Unknown
             }
         };
-        let step = match &mut self.kind {
-            Kind::Round(round) if second => round.handle_token_reply(master, outcome.as_ref()),
-            Kind::Round(round) => round.handle_reply(master, outcome.as_ref()),
-            Kind::Vote(vote) => {
-                let verdict = vote.handle_reply(master, outcome.as_ref())?;
-                self.decide(verdict);
-                return None;
-            }
-            Kind::Revoke { done, leases } => {
-                if let Some(Outcome::Revoked(revoked)) = outcome {
-                    *done += 1;
-                    leases.extend(revoked);
-                }
-                if self.replied.len() == self.size.masters() {
-                    self.count_done();
-                }
-                return None;
-            }
-            Kind::Remove { done, removed } => {
-                if let Some(Outcome::Removed(one)) = outcome {
-                    *done += 1;
-                    *removed |= one;
-                }
-                if self.replied.len() == self.size.masters() {
-                    self.count_done();
-                }
-                return None;
-            }
-        };
-        self.step(step)
+        let next = self.tally.handle_reply(master, second, reply)?;
+        Some(self.addressed(next))
     }
 
     /// Whether a majority has granted an acquisition that waits for masters which may still take its proposal.
     pub(super) fn awaits_proposal(&self) -> bool {
-        matches!(&self.kind, Kind::Round(round) if round.awaits_proposal())
+        self.tally.awaits_proposal()
     }
 
-    /// Ends that wait. Returns the masters and the request of the second phase, if it begins.
+    /// Ends that wait. Returns the second phase, if it begins.
     pub(super) fn end_proposal_wait(&mut self) -> Option<(Masters, Request)> {
-        let Kind::Round(round) = &mut self.kind else {
-            return None;
-        };
-        let step = round.end_proposal_wait();
-        self.step(step)
+        let next = self.tally.end_proposal_wait()?;
+        Some(self.addressed(next))
     }
 
     /// Ends the wait for the masters that have not replied by now, where that is safe.
     pub(super) fn close(&mut self, limit: Duration) {
-        if let Kind::Round(round) = &mut self.kind {
-            let mut steps = Vec::new();
-            for master in self.size.all().iter() {
-                steps.push(round.handle_reply(master, None));
-                steps.push(round.handle_token_reply(master, None));
-            }
-            for step in steps {
-                if matches!(step, Step::Lost(_)) && self.is_open() {
-                    let silent = self.size.masters() - self.replied.len();
-                    let message = match silent {
-                        0 => format!("the token was not written within {limit:?}"),
-                        _ => format!("no reply from {silent} within {limit:?}"),
-                    };
-                    self.silent(silent, message);
-                    self.step(step);
-                }
-            }
-        }
-        if self.reply.is_some() || self.no_quorum {
-            self.replied = self.size.all();
+        if let Some(silent) = self.tally.close() {
+            let message = match silent {
+                0 => format!("the token was not written within {limit:?}"),
+                _ => format!("no reply from {silent} within {limit:?}"),
+            };
+            self.note_silent(silent, message);
         }
     }
 
-    /// As [`Tally::close`] for operations of holders and operators: without a majority in time, the result is
-    /// unknown.
+    /// As [`PendingRequest::close`] for operations of holders and operators.
     pub(super) fn give_up(&mut self, limit: Duration) {
-        if matches!(self.kind, Kind::Round(_)) {
-            return;
+        if let Some(silent) = self.tally.give_up() {
+            self.note_silent(silent, format!("no reply from the others within {limit:?}"));
         }
-        let silent = self.size.masters() - self.replied.len();
-        self.replied = self.size.all();
-        if self.is_open() {
-            self.silent(silent, format!("no reply from the others within {limit:?}"));
-            self.no_quorum = true;
-            // What was revoked or removed is known without the others.
-            self.count_done();
-        }
+    }
+
+    /// Notes that the replies of so many masters are missing, of one at least.
+    fn note_silent(&mut self, masters: usize, message: String) {
+        let error = Error::new(ErrorKind::Unreachable, message);
+        self.errors.extend(repeat_n(error, masters.max(1)));
+    }
+
+    /// Whether there is nothing more to wait for.
+    pub(super) fn is_done(&self) -> bool {
+        self.tally.is_done()
     }
 
     pub(super) fn namespace(&self) -> &Namespace {
         self.request.key.space.namespace()
     }
 
-    /// Whether there is nothing more to wait for. A renewal waits for all masters, as it restores the lease where
-    /// it was forgotten; so does an acquisition that cannot be won, as only masters that have not replied need its
-    /// release; and a release waits for the masters that have granted the lease.
-    pub(super) fn is_done(&self) -> bool {
-        let all = self.replied.len() == self.size.masters();
-        match self.request.op {
-            Op::Renew { count: None, .. } => all && !self.is_open(),
-            Op::Acquire { .. } if self.no_quorum => all,
-            _ => !self.is_open() && self.awaited.without(self.replied).is_empty(),
+    /// Records what an acquisition has left, or that a release has freed it.
+    pub(super) fn note_leftover(&self, leases: &Leases) {
+        if let Some((lease, leftover)) = self.tally.leftover() {
+            leases.set_leftover(lease, leftover);
         }
     }
 
-    fn is_open(&self) -> bool {
-        self.reply.is_none() && !self.no_quorum
-    }
-
-    /// Whether all masters have replied to an acquisition, and none has granted it.
-    fn is_rejected(&self) -> bool {
-        let acquisition = matches!(self.request.op, Op::Acquire { .. });
-        acquisition && self.no_quorum && self.at.clear == self.size.all()
+    /// The acquisition that restores a renewed lease at the masters that have forgotten it.
+    pub(super) fn restoration(
+        &self,
+        proposal: Option<Token>,
+    ) -> Option<(LeaseId, (Masters, Request))> {
+        let (lease, restoring) = self.tally.restoration(proposal)?;
+        Some((lease, self.addressed(restoring)))
     }
 
     /// The reply. `kept_out` is how long until enough masters of a namespace are admitted.
@@ -285,140 +137,30 @@ impl Tally {
         self,
         kept_out: impl Fn(&Namespace) -> Option<Duration>,
     ) -> (Key, Reply) {
-        let key = self.request.key.clone();
-        let clear_everywhere = self.at.clear == self.size.all();
-        let Some(reply) = self.reply else {
+        let no_quorum = || {
             let not_admitted = self.errors.iter().any(is_not_admitted);
-            let wait = not_admitted.then(|| kept_out(key.space.namespace()));
-            let error = no_quorum(self.size, &self.errors, wait.flatten());
-            return match self.is_rejected() {
-                true => (key, Reply::Rejected(error)),
-                false => (key, Reply::Unknown(error)),
-            };
+            let wait = not_admitted.then(|| kept_out(self.namespace()));
+            no_quorum(self.size, &self.errors, wait.flatten())
         };
-        let reply = match reply {
-            Reply::Applied {
-                outcome: Outcome::Refused { time_left, .. },
-                now,
-            } if !clear_everywhere => Reply::Applied {
-                outcome: Outcome::GrantedInPart { time_left },
-                now,
-            },
-            reply => reply,
+        let reply = match self.tally.reply() {
+            quorum::Reply::Applied { outcome, now } => Reply::Applied { outcome, now },
+            quorum::Reply::Rejected => Reply::Rejected(no_quorum()),
+            quorum::Reply::Unknown => Reply::Unknown(no_quorum()),
         };
-        (key, reply)
+        (self.request.key, reply)
     }
 
-    fn step(&mut self, step: Step) -> Option<(Masters, Request)> {
-        let outcome = match step {
-            Step::Wait => return None,
-            Step::Write { first, to } => {
-                let Op::Acquire(acquire) = &self.request.op else {
-                    return None;
-                };
-                let op = Op::SetToken {
-                    lease: acquire.lease,
-                    first,
-                    tokens: acquire.tokens,
-                };
-                return Some((to, self.again(op)));
-            }
-            Step::Won { first } => Outcome::Granted { first, run: None },
-            Step::Lost(Defeat::Held { left, split }) => Outcome::Refused {
-                // If no lease has a majority, the first to try again may win.
-                time_left: (!split).then_some(left),
-                queue_position: None,
-            },
-            Step::Lost(Defeat::Exhausted) => Outcome::Exhausted,
-            Step::Lost(Defeat::NoQuorum) => {
-                self.no_quorum = true;
-                return None;
-            }
-        };
-        self.applied(outcome);
-        None
+    fn addressed(&self, Addressed { op, to }: Addressed) -> (Masters, Request) {
+        (to, self.with(op))
     }
 
-    fn decide(&mut self, verdict: Verdict) {
-        match verdict {
-            Verdict::Lost(loss) => self.applied(Outcome::Lost(loss)),
-            Verdict::NoQuorum => self.no_quorum = true,
-            Verdict::Done => self.applied(match self.request.op {
-                Op::Release { .. } => Outcome::Released,
-                Op::SetToken { .. } | Op::WriteNote { .. } | Op::Describe { .. } => Outcome::Stored,
-                _ => Outcome::Kept,
-            }),
-        }
-    }
-
-    /// The acquisition that restores a renewed lease where it was forgotten.
-    pub(super) fn restoration(&self, proposal: Option<Token>) -> Option<Restoration> {
-        let reply = self.reply.as_ref().map(Reply::outcome);
-        let renewed = matches!(reply, Some(Ok(Outcome::Kept)));
-        let (
-            Op::Renew {
-                lease,
-                ttl,
-                count: None,
-            },
-            Kind::Vote(vote),
-        ) = (&self.request.op, &self.kind)
-        else {
-            return None;
-        };
-        let free = vote.free();
-        if free.is_empty() || !renewed {
-            return None;
-        }
-        let op = Op::Acquire(Acquire {
-            proposal,
-            ..Acquire::mutex(*lease, *ttl)
-        });
-        Some(Restoration {
-            lease: *lease,
-            masters: free,
-            request: self.again(op),
-        })
-    }
-
-    /// Counts the masters that have applied an operation of an operator.
-    fn count_done(&mut self) {
-        let (done, outcome) = match &self.kind {
-            Kind::Round(_) | Kind::Vote(_) => return,
-            Kind::Remove { done, removed } => (*done, Outcome::Removed(*removed)),
-            Kind::Revoke { done, leases } => {
-                // The lease with most of the masters: the others did not hold the lock.
-                let masters =
-                    |lease: &LeaseId| leases.iter().filter(|other| *other == lease).count();
-                let lease = leases.iter().max_by_key(|lease| masters(lease)).copied();
-                (*done, Outcome::Revoked(lease.into_iter().collect()))
-            }
-        };
-        match done < self.size.majority() {
-            true => self.no_quorum = true,
-            false => self.applied(outcome),
-        }
-    }
-
-    fn again(&self, op: Op) -> Request {
+    fn with(&self, op: Op) -> Request {
         let key = self.request.key.clone();
         Request {
             key,
             op,
             ..self.request
         }
-    }
-
-    /// Notes that the replies of so many masters are missing, of one at least.
-    fn silent(&mut self, masters: usize, message: String) {
-        let error = Error::new(ErrorKind::Unreachable, message);
-        self.errors.extend(repeat_n(error, masters.max(1)));
-    }
-
-    fn applied(&mut self, outcome: Outcome) {
-        let now = self.now;
-        self.no_quorum = false;
-        self.reply = Some(Reply::Applied { outcome, now });
     }
 }
 
