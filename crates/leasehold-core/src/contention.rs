@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::queue;
+use crate::record::queue;
 use crate::time::{self, Instant, Ttl};
 use crate::token::{Token, TokenCount};
 

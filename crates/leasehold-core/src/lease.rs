@@ -12,11 +12,15 @@
 //! A lease that is [watched](Lease::watch) is an exception, since a watchdog may have kept it alive meanwhile:
 //! after a pause of the process it is in jeopardy until the store has replied whether it is still held.
 
+pub mod holds;
+pub mod min_hold;
+pub mod state;
+
 use std::time::Duration;
 
-use crate::holds::{HoldId, Holds, Term};
+use self::holds::{HoldId, Holds, Term};
+use self::state::{Cause, State};
 use crate::policy::{Pace, Policy};
-use crate::state::{Cause, State};
 use crate::time::{self, Instant, Ttl};
 use crate::watchdog::Terms;
 

@@ -9,8 +9,8 @@
 
 use crate::contention;
 use crate::id::LeaseId;
+use crate::lease::state::{Cause, State};
 use crate::record::{NewNote, Op};
-use crate::state::{Cause, State};
 use crate::time::Instant;
 
 /// The writer of one note.
@@ -147,10 +147,7 @@ mod tests {
     fn sent(action: &NoteAction) -> [bool; 2] {
         [
             matches!(action, NoteAction::Send(Op::WriteNote { .. })),
-            matches!(
-                action,
-                NoteAction::Send(Op::Release { note: Some(_), .. })
-            ),
+            matches!(action, NoteAction::Send(Op::Release { note: Some(_), .. })),
         ]
     }
 
@@ -158,7 +155,11 @@ mod tests {
     fn a_write_without_success_is_repeated_at_growing_intervals_while_the_hold_lasts() {
         let mut writer = writer();
         let (mut now, mut intervals) = (at(0), Vec::new());
-        for reply in [NoteReply::Rejected, NoteReply::Unknown].into_iter().cycle().take(20) {
+        for reply in [NoteReply::Rejected, NoteReply::Unknown]
+            .into_iter()
+            .cycle()
+            .take(20)
+        {
             let action = writer.poll((HELD, HELD), EXPIRES, now);
             assert_eq!(sent(&action), [true, false], "{action:?}");
             writer.handle_reply(reply, now);

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crate::contention;
 use crate::election::Proclamation;
+use crate::lease::state::State;
 use crate::record::{NewNote, Slot};
-use crate::state::State;
 use crate::time::Instant;
 use crate::token::Token;
 
@@ -139,7 +139,7 @@ impl ValueWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Cause;
+    use crate::lease::state::Cause;
 
     const HELD: State = State::Held { until: at(0) };
 

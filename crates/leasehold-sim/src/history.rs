@@ -449,7 +449,7 @@ fn pick<'a, T>(rng: &mut Rng, choices: &'a [T]) -> &'a T {
 mod tests {
     use std::collections::HashMap;
 
-    use leasehold_core::queue;
+    use leasehold_core::record::queue;
 
     use super::*;
 

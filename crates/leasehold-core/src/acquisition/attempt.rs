@@ -1,11 +1,11 @@
 //! One lease id on its way to a grant.
 
 use super::messages::LeaseOptions;
-use crate::holds::{HoldId, Term};
 use crate::id::LeaseId;
 use crate::lease::Lease;
-use crate::queue;
+use crate::lease::holds::{HoldId, Term};
 use crate::record::Grant;
+use crate::record::queue;
 use crate::release::{AbandonedLease, LateRelease, ReleaseOrder};
 use crate::time::{self, Instant, StoreTime, Ttl};
 use crate::token::TokenCount;

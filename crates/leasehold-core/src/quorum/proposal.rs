@@ -23,10 +23,7 @@ const LEAD_MAX: Duration = Duration::from_secs(1);
 /// hand-over to a client whose clock is behind would cost a second phase, and every one would if the clock were wrong
 /// by hours. The largest token that a client has seen is of no use here: it would carry a counter that is far ahead
 /// from one name to all others. The median does not follow a minority of masters whose clocks are wrong.
-pub fn proposal(
-    estimates: impl Iterator<Item = StoreTime>,
-    round_trip: Duration,
-) -> Option<Token> {
+pub fn proposal(estimates: impl Iterator<Item = StoreTime>, round_trip: Duration) -> Option<Token> {
     let mut times: Vec<_> = estimates.collect();
     times.sort_unstable();
     let median = times.get(times.len().checked_sub(1)? / 2)?;

@@ -474,7 +474,11 @@ mod tests {
         for (replies, granted_at, clear) in [
             ([granted(), refused(), refused()], &[0][..], &[1, 2][..]),
             ([granted(), refused(), Reply::Unknown], &[0], &[1]),
-            ([Reply::Unknown, Reply::Rejected, Reply::Rejected], &[], &[1, 2]),
+            (
+                [Reply::Unknown, Reply::Rejected, Reply::Rejected],
+                &[],
+                &[1, 2],
+            ),
         ] {
             let tally = counted(acquire(), &replies);
             let left = Leftover {
@@ -499,7 +503,10 @@ mod tests {
         let reply = |replies: &[Reply]| counted(acquire(), replies).reply();
         let rejected = || Reply::Rejected;
         assert_eq!(reply(&[rejected(), rejected(), rejected()]), rejected());
-        assert_eq!(reply(&[rejected(), rejected(), Reply::Unknown]), Reply::Unknown);
+        assert_eq!(
+            reply(&[rejected(), rejected(), Reply::Unknown]),
+            Reply::Unknown
+        );
         assert_eq!(reply(&[rejected(), granted(), rejected()]), Reply::Unknown);
         let in_part = applied(Outcome::GrantedInPart { time_left: None });
         assert_eq!(reply(&[granted(), refused(), refused()]), in_part);

@@ -58,7 +58,7 @@ impl Vote {
         let side = match reply {
             Some(Outcome::Kept | Outcome::Released | Outcome::Stored | Outcome::Served) => {
                 &mut self.done
-            },
+            }
             Some(Outcome::Outdated) => &mut self.outdated,
             Some(Outcome::Lost(Loss::Free)) => &mut self.free,
             Some(Outcome::Lost(Loss::TakenOver)) => &mut self.taken,
@@ -166,7 +166,10 @@ mod tests {
         assert_eq!(verdict(3, &[LATER, None, STORED]), outdated);
         assert_eq!(verdict(3, &[STORED, STORED, LATER]), Some(Verdict::Done));
         assert_eq!(verdict(3, &[LATER, None, None]), Some(Verdict::NoQuorum));
-        assert_eq!(verdict(3, &[LATER, FREE, FREE]), Some(Verdict::Lost(Loss::Free)));
+        assert_eq!(
+            verdict(3, &[LATER, FREE, FREE]),
+            Some(Verdict::Lost(Loss::Free))
+        );
     }
 
     #[test]

@@ -21,11 +21,11 @@
 //! its row is then marked as reserved, and no request of any lease changes it.
 
 pub mod environment;
-mod latch;
+pub mod latch;
 mod leases;
-mod notes;
+pub mod notes;
 pub mod op;
-mod queue;
+pub mod queue;
 mod retention;
 pub mod rows;
 pub mod source;

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::mem;
 
 use super::environment::Environment;
+use super::latch::ArrivalId;
 use super::op::{Applied, Op};
 use super::rows::{
     Body, Change, Changes, Class, Description, Head, Holder, Kind, Latch, LeaseKind, Leases, Note,
@@ -12,7 +13,6 @@ use super::rows::{
 };
 use super::source::Source;
 use crate::id::{ClientId, LeaseId};
-use crate::latch::ArrivalId;
 use crate::token::Token;
 
 /// The head and the rows of a name.

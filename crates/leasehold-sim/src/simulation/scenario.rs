@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Acquire, LeaseId, Op, queue, time};
+use leasehold_core::record::queue;
+use leasehold_core::{Acquire, LeaseId, Op, time};
 
 use super::calls::Payload;
 use super::client::Client;

@@ -1,7 +1,7 @@
 //! A machine and its host.
 
 use super::*;
-use crate::queue;
+use crate::record::queue;
 
 /// Names lease ids by number and collects releases.
 pub(super) struct Host {

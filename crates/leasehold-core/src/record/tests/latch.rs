@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::latch::{ArrivalId, LatchCount};
+use crate::record::latch::{ArrivalId, LatchCount};
 
 fn arrive(id: &str, count: u32, micros: u64) -> Op {
     Op::Arrive {
@@ -116,9 +116,15 @@ fn an_operation_that_does_not_match_serves_the_queue() {
         let mut world = waited_for();
         let applied = world.apply(&op);
         assert!(matches!(applied.outcome, Outcome::Mismatch(_)), "{op:?}");
-        let granted = |notice: &Notice| matches!(notice, Notice::Granted(grant) if grant.lease == lease(2));
+        let granted =
+            |notice: &Notice| matches!(notice, Notice::Granted(grant) if grant.lease == lease(2));
         assert!(applied.notices.iter().any(granted), "{op:?}");
-        assert!(world.holders().iter().any(|holder| holder.lease == lease(2)));
+        assert!(
+            world
+                .holders()
+                .iter()
+                .any(|holder| holder.lease == lease(2))
+        );
     }
 }
 

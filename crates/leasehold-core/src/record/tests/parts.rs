@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use super::*;
-use crate::latch::ArrivalId;
+use crate::record::latch::ArrivalId;
 
 /// A part that is not loaded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,15 +3,15 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::min_hold::MinHold;
-use leasehold_core::time::{self, Instant, StoreTime, Ttl};
+use leasehold_core::MinHold;
 use leasehold_core::record::{Change, Changes, Note, Part, Row, Unless};
+use leasehold_core::time::{self, Instant, StoreTime, Ttl};
 use leasehold_core::{
     Acquire, ClientId, CompletionKey, Environment, Holder, LeaseId, NewNote, Op, Outcome, Rows,
     Token, Whom,
 };
 
-use super::setup::{Record, Mutation};
+use super::setup::{Mutation, Record};
 use super::state::{CLIENTS, Hold, Phase, State};
 use crate::model::core;
 
@@ -107,10 +107,15 @@ impl Record {
                 return Outcome::Kept;
             }
             (Some(Mutation::FreesEarly), Op::Release { .. }) => op = self.release(at, 0, false),
-            (Some(Mutation::CompletesUnheld), Op::Release { note, .. }) => {
-                if note.take().is_some() {
-                    state.complete(at);
-                }
+            (
+                Some(Mutation::CompletesUnheld),
+                Op::Release {
+                    note: note @ Some(_),
+                    ..
+                },
+            ) => {
+                *note = None;
+                state.complete(at);
             }
             (
                 Some(Mutation::ReleasesAny),

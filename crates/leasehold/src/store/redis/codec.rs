@@ -533,14 +533,14 @@ mod tests {
         assert!(script.contains(&format!("RETENTION_MS, TOKEN_MAX = '{day}', {max}")));
         let step = leasehold_core::quorum::HIGH_STEP;
         assert!(script.contains(&format!("HIGH_STEP = {step}")));
-        let acceptance = leasehold_core::queue::ACCEPTANCE_MS;
+        let acceptance = leasehold_core::record::queue::ACCEPTANCE_MS;
         assert!(script.contains(&format!("ACCEPTANCE_MS = {acceptance}")));
         let revocation = leasehold_core::lock_event::REVOCATION_RETENTION.as_millis();
         assert!(script.contains(&format!("REVOCATION_MS = {revocation}")));
         let lead = leasehold_core::job::LEAD_MAX.as_micros();
         assert!(script.contains(&format!("LEAD_MAX = {lead}")));
         let ttl = Ttl::from_millis(7_000).unwrap();
-        let retention = leasehold_core::queue::retention(ttl);
+        let retention = leasehold_core::record::queue::retention(ttl);
         assert_eq!(retention, 2 * ttl.as_duration() + Duration::from_secs(1));
         assert!(script.contains("retention = run('PTTL', queue), 2 * ttl + 1000"));
     }

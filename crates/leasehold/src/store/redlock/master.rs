@@ -168,11 +168,7 @@ struct Acquisitions {
 impl Acquisitions {
     /// Registers a call that is sent over `connection` at once, if there is one. Must be called in the order in which
     /// the calls are made.
-    fn begin(
-        node: &Arc<Master>,
-        requests: &[Request],
-        connection: Option<ConnectionId>,
-    ) -> Self {
+    fn begin(node: &Arc<Master>, requests: &[Request], connection: Option<ConnectionId>) -> Self {
         let mut orphans = lock(&node.orphans);
         let mut leases = Vec::new();
         for (nth, request) in requests.iter().enumerate() {

@@ -117,7 +117,10 @@ fn most(views: &[View]) -> Vec<(&View, &HolderInfo)> {
             leases.entry(holder.lease).or_default().push((view, holder));
         }
     }
-    leases.into_values().max_by_key(Vec::len).unwrap_or_default()
+    leases
+        .into_values()
+        .max_by_key(Vec::len)
+        .unwrap_or_default()
 }
 
 /// Whether a lease without a majority among the replies could have one with the masters that did not reply.
@@ -243,7 +246,11 @@ mod tests {
                 view
             });
             let found = held(size, &views).and_then(|view| view.holder);
-            assert_eq!(found.map(|holder| holder.is_reserved), is_reserved, "{masters:?}");
+            assert_eq!(
+                found.map(|holder| holder.is_reserved),
+                is_reserved,
+                "{masters:?}"
+            );
         }
     }
 
