@@ -86,12 +86,6 @@ pub fn block_last(first: Token, count: TokenCount) -> Option<Token> {
     Token::new(first.0 + u64::from(count.get()) - 1)
 }
 
-/// The first token of a block that ends at `last`. `None` if `last` is too small for that.
-#[must_use]
-pub fn block_first(last: Token, count: TokenCount) -> Option<Token> {
-    Token::new((last.0 + 1).checked_sub(u64::from(count.get()))?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,8 +111,6 @@ mod tests {
         let first = token(1_000);
         let last = block_last(first, count).unwrap();
         assert_eq!(last, token(1_255));
-        assert_eq!(block_first(last, count), Some(first));
-        assert_eq!(block_first(token(1), count), None);
     }
 
     #[test]
