@@ -142,12 +142,6 @@ impl Tally {
         }
     }
 
-    /// The operation of the request.
-    #[must_use]
-    pub const fn op(&self) -> &Op {
-        &self.op
-    }
-
     /// The operation, if it is to be sent to a master.
     #[must_use]
     pub fn op_for(&self, master: usize) -> Option<&Op> {

@@ -3,7 +3,7 @@
 use leasehold_core::note_writer::{NoteAction, NoteReply};
 use leasehold_core::{Cause, NewNote, NoteWriter, Outcome, State};
 
-use super::hold::{Hold, Left, PostedRelease};
+use super::hold::{EndedHold, Hold, PostedRelease};
 use super::primitives::report;
 use super::release;
 use crate::Result;
@@ -18,7 +18,7 @@ impl Hold {
             return Err(self.lost(cause));
         }
         let expires = self.expires();
-        let Some(Left { before, release }) = self.leave_last(&note) else {
+        let Some(EndedHold { before, release }) = self.leave_last(&note) else {
             self.write_note(&note).await?;
             if let Err(error) = self.release().await {
                 report(|| tracing::debug!(%error, "a hold could not be left after its note"));

@@ -207,7 +207,7 @@ impl Hold {
             return Err(self.lost(Cause::OtherProcess));
         }
         let expires = self.expires();
-        let Left { before, release } = self.leave(false);
+        let EndedHold { before, release } = self.leave(false);
         let Some(PostedRelease { release, reply }) = release else {
             return match before {
                 State::Lost(cause) => Err(self.lost(cause)),
@@ -287,14 +287,14 @@ impl Hold {
     ///
     /// A release that leaves other holds is posted under the lock of the lease: its counts reach the store in
     /// their order. A release that lets another task of this process contend travels with the request of that task.
-    pub(super) fn leave(&mut self, post: bool) -> Left {
+    pub(super) fn leave(&mut self, post: bool) -> EndedHold {
         let lease = Arc::clone(&self.lease);
         self.count_out(lease.lock(), None, post)
     }
 
     /// Counts out the last hold, and posts the release of the lease with a note. `None`: there are other holds, and a note
     /// travels only with the release that ends the lease.
-    pub(super) fn leave_last(&mut self, note: &NewNote) -> Option<Left> {
+    pub(super) fn leave_last(&mut self, note: &NewNote) -> Option<EndedHold> {
         let lease = Arc::clone(&self.lease);
         let inner = lease.lock();
         let is_last = inner.lease.holds().count() <= 1;
@@ -306,7 +306,7 @@ impl Hold {
         mut inner: MutexGuard<'_, Inner>,
         note: Option<&NewNote>,
         post: bool,
-    ) -> Left {
+    ) -> EndedHold {
         let (driver, lease) = (&self.driver, &self.lease);
         let now = driver.context.clock.now();
         let held_for = now.since(self.begun);
@@ -323,7 +323,7 @@ impl Hold {
         }
         inner.lease.leave(self.id, now);
         let count = inner.lease.holds().count();
-        let left = |release| Left {
+        let left = |release| EndedHold {
             before: hold_state,
             release,
         };
@@ -396,7 +396,7 @@ impl Hold {
 }
 
 /// How a hold was left.
-pub(super) struct Left {
+pub(super) struct EndedHold {
     /// Its state before.
     pub(super) before: State,
     /// The release. `None`: the lease was handed off, or released by the shutdown of its client.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::admission::Admission;
 use super::leases::Leases;
 use super::master::Master;
-use super::tally::PendingRequest;
+use super::pending_request::PendingRequest;
 use crate::store::api::{BoxFuture, Key, Reply, Request};
 use crate::store::redis::errors::is_not_admitted;
 

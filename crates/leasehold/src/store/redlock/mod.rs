@@ -1,7 +1,7 @@
 //! The Redlock store: a store over many Redis masters, of which a majority decides.
 //!
 //! * `master` is one of the masters, with an estimate of its clock, and its backoff while it does not reply.
-//! * `broadcast` sends a batch to all of them. The replies to each request are counted in `tally`, by the rules of
+//! * `broadcast` sends a batch to all of them. A `pending_request` counts the replies, by the rules of
 //!   [`leasehold_core::quorum`].
 //! * `admission` inspects masters that are new or may have forgotten leases, and admits them.
 //! * `fan_out` calls all of them, and waits for the slowest only for a moment.
@@ -17,9 +17,10 @@ mod broadcast;
 mod fan_out;
 mod leases;
 mod master;
+mod no_quorum;
+mod pending_request;
 mod quorum_listener;
 mod read;
-mod tally;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -34,6 +35,7 @@ use self::broadcast::Broadcast;
 use self::fan_out::{WaitLimits, fan_out};
 use self::leases::Leases;
 use self::master::Master;
+use self::no_quorum::no_quorum;
 use self::quorum_listener::QuorumListener;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
@@ -152,7 +154,7 @@ impl RedlockStore {
             versions.insert(facts.version);
         }
         if runs.len() < self.size.majority() {
-            return Err(tally::no_quorum(self.size, &errors, None));
+            return Err(no_quorum(self.size, &errors, None));
         }
         if versions.len() > 1 {
             tracing::warn!(store = %self.url, ?versions, "the masters have different versions");

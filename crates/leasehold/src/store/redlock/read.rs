@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::fan_out::{WaitLimits, fan_out};
 use super::master::Master;
-use super::tally::no_quorum;
+use super::no_quorum::no_quorum;
 use crate::store::api::{Changed, HolderInfo, Page, Parts, Query, Store, View};
 use crate::{Error, ErrorKind, Result};
 
@@ -271,26 +271,20 @@ mod tests {
         assert!(is_open(5, &[x, x, None, None]));
     }
 
-    /// The holder and the lease and the text of the annotation at one master.
-    fn at_master(holder: Option<u64>, value: Option<(u64, &str)>) -> View {
-        let annotation = value.map(|(number, text)| Annotation {
-            lease: fixture::lease(number),
-            token: Token::new(number).unwrap(),
-            text: text.into(),
-        });
+    /// One master: the number of its holder, 0 for none, and the lease and the text of its annotation.
+    fn at_master(holder: u64, value: Option<(u64, &str)>) -> View {
+        let annotation = |(number, text): (u64, &str)| {
+            let annotation = Annotation {
+                lease: fixture::lease(number),
+                token: Token::new(number).unwrap(),
+                text: text.into(),
+            };
+            (Slot::Value, annotation)
+        };
         View {
-            annotations: annotation
-                .map(|annotation| (Slot::Value, annotation))
-                .into_iter()
-                .collect(),
-            ..view(holder, 1)
+            annotations: value.map(annotation).into_iter().collect(),
+            ..view((holder > 0).then_some(holder), 1)
         }
-    }
-
-    fn combined(views: impl IntoIterator<Item = View>) -> View {
-        let pages = views.into_iter().map(|view| Page::of(view, None));
-        let page = name(Size::new(3).unwrap(), pages.collect(), &[]).unwrap();
-        page.views.into_iter().next().unwrap()
     }
 
     #[test]
@@ -298,41 +292,24 @@ mod tests {
         let (old, new) = (Some((1, "9 old")), Some((2, "2 new")));
         let later = Some((2, "10 later"));
         for (masters, holder, text) in [
-            ([(None, None), (None, None), (None, None)], None, None),
-            ([(Some(1), old), (Some(1), old), (None, None)], Some(1), old),
+            ([(0, None), (0, None), (0, None)], 0, None),
+            ([(1, old), (1, old), (0, None)], 1, old),
             // A minority has missed the end of the former term.
-            (
-                [(Some(1), old), (Some(2), new), (Some(2), new)],
-                Some(2),
-                new,
-            ),
-            (
-                [(Some(2), old), (Some(2), old), (Some(2), new)],
-                Some(2),
-                new,
-            ),
-            (
-                [(Some(2), new), (Some(2), new), (Some(2), later)],
-                Some(2),
-                later,
-            ),
-            (
-                [(Some(2), later), (Some(2), later), (Some(2), new)],
-                Some(2),
-                later,
-            ),
-            (
-                [(Some(3), new), (Some(3), old), (Some(3), old)],
-                Some(3),
-                new,
-            ),
-            ([(None, old), (None, old), (None, new)], None, new),
+            ([(1, old), (2, new), (2, new)], 2, new),
+            ([(2, old), (2, old), (2, new)], 2, new),
+            ([(2, new), (2, new), (2, later)], 2, later),
+            ([(2, later), (2, later), (2, new)], 2, later),
+            ([(3, new), (3, old), (3, old)], 3, new),
+            ([(0, old), (0, old), (0, new)], 0, new),
             // No majority holds it.
-            ([(Some(1), old), (Some(2), new), (None, old)], None, new),
+            ([(1, old), (2, new), (0, old)], 0, new),
         ] {
-            let found = combined(masters.map(|(holder, value)| at_master(holder, value)));
-            let leases = lease(&found).map(|lease| lease.number);
-            let found = (leases, found.annotation().map(|it| &*it.text));
+            let views = masters.map(|(holder, value)| at_master(holder, value));
+            let pages = views.into_iter().map(|view| Page::of(view, None));
+            let page = name(Size::new(3).unwrap(), pages.collect(), &[]).unwrap();
+            let found = &page.views[0];
+            let number = lease(found).map_or(0, |lease| lease.number);
+            let found = (number, found.annotation().map(|it| &*it.text));
             let text = text.map(|(_, text)| text);
             assert_eq!(found, (holder, text), "{masters:?}");
         }
@@ -342,40 +319,25 @@ mod tests {
     /// releases it later, it was released.
     #[test]
     fn a_lease_is_revoked_if_that_has_ended_its_majority() {
-        let at_master = |(holder, revoked): (Option<u64>, Option<u64>)| View {
-            revoked: revoked.map(fixture::lease),
-            ..at_master(holder, None)
+        let known = |number: u64| (number > 0).then(|| fixture::lease(number));
+        let at_master = |(holder, revoked): &(u64, u64)| View {
+            revoked: known(*revoked),
+            ..at_master(*holder, None)
         };
         for (masters, expected) in [
-            (vec![(None, None), (None, None), (None, None)], None),
-            (
-                vec![(None, Some(1)), (None, Some(1)), (None, Some(1))],
-                Some(1),
-            ),
-            (
-                vec![(None, Some(1)), (None, Some(1)), (None, None)],
-                Some(1),
-            ),
-            (
-                vec![(None, Some(1)), (Some(1), None), (None, None)],
-                Some(1),
-            ),
-            (
-                vec![(Some(2), Some(1)), (Some(2), Some(1)), (Some(1), None)],
-                Some(1),
-            ),
-            (vec![(None, Some(1)), (None, None), (None, None)], None),
-            (vec![(None, Some(1)), (None, Some(2)), (None, None)], None),
-            (
-                vec![(Some(2), Some(1)), (Some(2), Some(2)), (None, Some(2))],
-                Some(2),
-            ),
+            (&[(0, 0), (0, 0), (0, 0)][..], 0),
+            (&[(0, 1), (0, 1), (0, 1)], 1),
+            (&[(0, 1), (0, 1), (0, 0)], 1),
+            (&[(0, 1), (1, 0), (0, 0)], 1),
+            (&[(2, 1), (2, 1), (1, 0)], 1),
+            (&[(0, 1), (0, 0), (0, 0)], 0),
+            (&[(0, 1), (0, 2), (0, 0)], 0),
+            (&[(2, 1), (2, 2), (0, 2)], 2),
             // One of them did not reply.
-            (vec![(None, Some(1)), (None, Some(1))], Some(1)),
+            (&[(0, 1), (0, 1)], 1),
         ] {
-            let views: Vec<_> = masters.iter().copied().map(at_master).collect();
-            let found = revoked(&views, 2);
-            assert_eq!(found, expected.map(fixture::lease), "{masters:?}");
+            let views: Vec<_> = masters.iter().map(at_master).collect();
+            assert_eq!(revoked(&views, 2), known(expected), "{masters:?}");
         }
     }
 
