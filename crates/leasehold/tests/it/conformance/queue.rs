@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use leasehold::ErrorKind;
 use leasehold::store::{Event, Request};
-use leasehold_core::{Notice, Outcome, Ttl};
+use leasehold_core::{Notice, Op, Outcome, Removal, Ttl};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
@@ -118,7 +119,7 @@ pub(super) async fn the_queue_is_served_in_its_order(fixture: Fixture) {
 /// The holder's lease ends by itself. The next operation, of whatever kind, finds the lock free.
 pub(super) async fn any_operation_on_a_free_lock_grants_it_to_the_head(fixture: Fixture) {
     let [holder, other, waiter] = clients(&fixture).await;
-    let expired = async || {
+    let expired = async |waiter: &StoreClient| {
         let name = fresh_name("expired");
         let short = lasting(acquire(&name, 1), Duration::from_secs(2));
         holder.apply(short).await;
@@ -136,7 +137,7 @@ pub(super) async fn any_operation_on_a_free_lock_grants_it_to_the_head(fixture: 
         revoke,
     ];
     for operation in operations {
-        let name = expired().await;
+        let name = expired(&waiter).await;
         let outcome = other.apply(operation(&name)).await;
         let fits = match &outcome {
             Outcome::Refused { queue_position, .. } => queue_position.is_none(),
@@ -147,8 +148,23 @@ pub(super) async fn any_operation_on_a_free_lock_grants_it_to_the_head(fixture: 
         waiter.granted(&name, 2).await;
         waiter.release(&name, 2).await;
     }
+    // One of another kind does so, too. Without a living waiter, it finds the name free.
+    let dead = StoreClient::unique(&other.store);
+    for (waiter, is_alive) in [(&waiter, true), (&dead, false)] {
+        let name = expired(waiter).await;
+        let reset = Request::new(key(&name), Op::Remove(Removal::Latch));
+        if is_alive {
+            let error = other.rejected(reset).await;
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+            waiter.granted(&name, 2).await;
+            waiter.release(&name, 2).await;
+        } else {
+            assert_eq!(other.apply(reset).await, Outcome::Removed(false));
+        }
+        nothing_is_left(&fixture, &key(&name), &[]).await;
+    }
     // The reply to the head is its grant.
-    let name = expired().await;
+    let name = expired(&waiter).await;
     waiter.acquire(&name, 2).await;
     waiter.release(&name, 2).await;
     waiter.no_notices();
