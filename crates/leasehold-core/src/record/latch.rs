@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::Transaction;
 use super::op::{Mismatch, Outcome};
-use super::rows::{Body, Change, Class, Kind, Latch, Part, Row};
+use super::rows::{Body, Change, Class, Latch, Part, Row};
 use super::source::Source;
 use crate::name::{self, NameError};
 
@@ -112,7 +112,8 @@ impl LatchStatus {
 }
 
 impl<S: Source> Transaction<'_, S> {
-    /// The first arrival makes the latch. One whose id is known, or at an open latch, changes nothing.
+    /// The first arrival makes the latch. One whose id is known, or at an open latch, changes nothing. The name is free or a
+    /// latch.
     pub(super) fn arrive(
         &mut self,
         id: &ArrivalId,
@@ -122,15 +123,11 @@ impl<S: Source> Transaction<'_, S> {
         let until = self.environment.now.after_span(keep);
         let mut latch = match self.head.body {
             Body::Latch(latch) => latch,
-            Body::Free => Latch {
+            _ => Latch {
                 count,
                 arrived: 0,
                 until,
             },
-            Body::Leases(leases) => {
-                let kind = Kind::Leases(leases.kind);
-                return Ok(Outcome::Mismatch(Mismatch::Kind(kind)));
-            }
         };
         if latch.count != count {
             let (stored, requested) = (latch.count.get(), count.get());
@@ -150,15 +147,12 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     pub(super) fn remove_latch(&mut self) -> Outcome {
-        match self.head.body {
-            Body::Leases(leases) => Outcome::Mismatch(Mismatch::Kind(Kind::Leases(leases.kind))),
-            Body::Free => Outcome::Removed(false),
-            Body::Latch(_) => {
-                self.clear_latch();
-                self.is_visible = true;
-                Outcome::Removed(true)
-            }
+        let is_latch = matches!(self.head.body, Body::Latch(_));
+        if is_latch {
+            self.clear_latch();
+            self.is_visible = true;
         }
+        Outcome::Removed(is_latch)
     }
 
     pub(super) fn drop_ended_latch(&mut self) {

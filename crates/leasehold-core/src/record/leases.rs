@@ -330,19 +330,18 @@ fn claim_kind(head: &mut Head, claim: Claim) -> Result<(), Mismatch> {
     if claim.weight() > limit {
         return Err(Mismatch::Weight);
     }
-    match head.body {
-        Body::Free => {
-            head.body = Body::Leases(Leases::new(kind, limit));
-            Ok(())
-        }
-        Body::Leases(leases) if leases.kind != kind => {
-            Err(Mismatch::Kind(Kind::Leases(leases.kind)))
-        }
-        Body::Leases(leases) if leases.limit != limit => Err(Mismatch::Limit {
+    let Body::Leases(leases) = head.body else {
+        head.body = Body::Leases(Leases::new(kind, limit));
+        return Ok(());
+    };
+    if leases.kind != kind {
+        return Err(Mismatch::Kind(Kind::Leases(leases.kind)));
+    }
+    match leases.limit == limit {
+        true => Ok(()),
+        false => Err(Mismatch::Limit {
             stored: leases.limit,
             requested: limit,
         }),
-        Body::Leases(_) => Ok(()),
-        Body::Latch(_) => Err(Mismatch::Kind(Kind::Latch)),
     }
 }

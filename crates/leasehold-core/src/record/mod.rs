@@ -118,12 +118,8 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     fn run_op(&mut self, op: &Op) -> Result<Outcome, S::Error> {
-        let expects_leases = !matches!(
-            op,
-            Op::Serve | Op::Arrive { .. } | Op::Remove(_) | Op::Describe { .. }
-        );
-        if expects_leases && let Body::Latch(_) = self.head.body {
-            return Ok(Outcome::Mismatch(Mismatch::Kind(Kind::Latch)));
+        if let Some(kind) = self.other_kind(op) {
+            return Ok(Outcome::Mismatch(Mismatch::Kind(kind)));
         }
         match op {
             Op::Acquire(request) => self.acquire(request),
@@ -141,6 +137,20 @@ impl<S: Source> Transaction<'_, S> {
             Op::Remove(Removal::Latch) => Ok(self.remove_latch()),
             Op::Remove(Removal::Note(slot)) => self.remove_note(slot),
             Op::Describe { text, keep } => Ok(self.describe(text, *keep)),
+        }
+    }
+
+    /// What the name is used as, if that is a latch and the operation is on a lock, or the other way round.
+    const fn other_kind(&self, op: &Op) -> Option<Kind> {
+        let is_on_latch = match op {
+            Op::Arrive { .. } | Op::Remove(Removal::Latch) => true,
+            Op::Serve | Op::Remove(Removal::Note(_)) | Op::Describe { .. } => return None,
+            _ => false,
+        };
+        match self.head.body {
+            Body::Latch(_) if !is_on_latch => Some(Kind::Latch),
+            Body::Leases(leases) if is_on_latch => Some(Kind::Leases(leases.kind)),
+            _ => None,
         }
     }
 
