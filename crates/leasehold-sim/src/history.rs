@@ -265,6 +265,8 @@ fn note(rng: &mut Rng, shape: Shape, run: Option<&Unless>) -> NewNote {
     };
     let text = match slot {
         Slot::Period if rng.u8(0..4) > 0 => completion(rng),
+        // Some are alike, so that a release is repeated with its note.
+        _ if rng.bool() => "text".to_owned(),
         _ => format!("text {}", rng.u64(..)),
     };
     NewNote {

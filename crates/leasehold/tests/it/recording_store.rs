@@ -233,6 +233,7 @@ fn verb(op: &Op) -> &'static str {
         Op::Release { rest: None, .. } => "release",
         Op::Release { .. } => "release_after",
         Op::Revoke(_) => "revoke",
+        Op::Serve => "serve",
         Op::WriteNote { .. } => "note",
         Op::Remove(_) => "remove",
         Op::Arrive { .. } => "arrive",

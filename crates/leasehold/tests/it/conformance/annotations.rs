@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::store::{Feature, Key, Reply, Store};
-use leasehold_core::{
-    Annotation, CompletionKey, LeaseId, Loss, Name, Outcome, Slot, Token, annotation,
-};
+use leasehold_core::record::notes::ANNOTATION_BYTES_MAX;
+use leasehold_core::{Annotation, CompletionKey, LeaseId, Loss, Name, Outcome, Slot, Token};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
@@ -169,7 +168,7 @@ pub(super) async fn an_annotation_is_removed_alone(fixture: Fixture) {
 pub(super) async fn a_text_is_any_text_of_up_to_four_kibibytes(fixture: Fixture) {
     let (store, name) = (fixture.store().await, fresh_name("annotated"));
     granted(&*store, acquire(&name, 1)).await;
-    let bytes_max = annotation::ANNOTATION_BYTES_MAX;
+    let bytes_max = ANNOTATION_BYTES_MAX;
     for text in [
         "",
         " 7 spaces ",
