@@ -7,8 +7,8 @@ use leasehold::ErrorKind;
 use leasehold::store::{Key, Reply, Request, Store, WakeupMode};
 use leasehold_core::record::{Applied, Kind, Latch};
 use leasehold_core::{
-    Acquire, Annotation, ClientId, Environment, LeaseId, Mismatch, Name, Op, Outcome, Removal,
-    Rows, Slot, StoreTime, Ttl, Whom,
+    Acquire, Annotation, ClientId, Environment, LeaseId, Mismatch, Name, Notice, Op, Outcome,
+    Removal, Rows, Slot, StoreTime, Ttl, Whom,
 };
 use leasehold_sim::history::{Histories, Shape, timed};
 use leasehold_sim::seed;
@@ -279,7 +279,7 @@ impl<'a> Player<'a> {
         }
         for ((name, op), reply) in played {
             let now = times.pop().flatten();
-            let compared = self.reply(*name, op, reply, now);
+            let compared = self.reply(*name, op, reply, now).await;
             compared.map_err(|what| (*name, what))?;
         }
         let wakes = self.target.store.capabilities().wakeup;
@@ -297,14 +297,18 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    fn reply(
+    async fn reply(
         &mut self,
         name: usize,
         op: &Op,
         reply: Reply,
         now: Option<StoreTime>,
     ) -> Result<(), String> {
-        let now = now.ok_or("no reply has the time")?;
+        let mut now = now.ok_or("no reply has the time")?;
+        if let (Reply::Rejected(_), Some(lease)) = (&reply, self.granted(name, op, now)) {
+            // The reply has no time, but the grant has it.
+            now = self.event_logs.granted_at(lease).await.unwrap_or(now);
+        }
         self.pace(now)?;
         let environment = Environment { now };
         let played = &mut self.names[name];
@@ -345,6 +349,18 @@ impl<'a> Player<'a> {
         };
         let checked = played.checker.observe(observation, reaches);
         checked.map_err(|violation| violation.to_string())
+    }
+
+    /// The waiter to whom an operation grants the lock by the rule.
+    fn granted(&self, name: usize, op: &Op, now: StoreTime) -> Option<LeaseId> {
+        let reaches = |client| self.event_logs.clients().any(|other| other == client);
+        let mut record = self.names[name].record.clone();
+        let applied = record.apply(op, &Environment { now }, reaches);
+        let mut notices = applied.notices.into_iter();
+        notices.find_map(|notice| match notice {
+            Notice::Granted(grant) => Some(grant.lease),
+            _ => None,
+        })
     }
 
     /// Compares what an observer reads after an operation on a note or on a latch.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::store::{Event, Key, Keyspace, Listener, Listening, Store};
-use leasehold_core::{ClientId, Notice};
+use leasehold_core::{ClientId, LeaseId, Notice, StoreTime};
 use leasehold_sim::history::Histories;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -22,6 +22,8 @@ struct Log {
     _listening: Listening,
     _listener: Arc<dyn Listener>,
     received: UnboundedReceiver<(Key, Notice)>,
+    /// Those of them that were received before the comparison.
+    early: Vec<(Key, Notice)>,
     expected: RefCell<Vec<(Key, Notice)>>,
 }
 
@@ -55,6 +57,7 @@ impl EventLogs {
                 _listening: store.listen(space, client.id, to),
                 _listener: listener,
                 received,
+                early: Vec::new(),
                 expected: RefCell::default(),
             }
         });
@@ -80,11 +83,32 @@ impl EventLogs {
         })
     }
 
+    /// The store's time in the notice of a grant, once that has arrived. It is the next one that the rule does not expect
+    /// yet.
+    pub(super) async fn granted_at(&mut self, lease: LeaseId) -> Option<StoreTime> {
+        let mut logs = self.logs.iter_mut();
+        let log = logs.find(|log| log.client == lease.client)?;
+        let is_grant = |(_, notice): &(Key, Notice)| match notice {
+            Notice::Granted(grant) if grant.lease == lease => Some(grant.now),
+            _ => None,
+        };
+        let expected = log.expected.borrow().iter().filter_map(is_grant).count();
+        let arrival = async {
+            loop {
+                if let Some(now) = log.early.iter().filter_map(is_grant).nth(expected) {
+                    return Some(now);
+                }
+                log.early.push(log.received.recv().await?);
+            }
+        };
+        tokio::time::timeout(self.timeout, arrival).await.ok()?
+    }
+
     /// Compares received and expected notices, once all should have arrived. The error is a name and its difference.
     pub(super) async fn compare(&mut self) -> Result<(), (Key, String)> {
         for log in &mut self.logs {
             let expected = log.expected.take();
-            let mut received = Vec::new();
+            let mut received = std::mem::take(&mut log.early);
             let arrival = async {
                 while received.len() < expected.len() {
                     received.extend(log.received.recv().await);
