@@ -36,8 +36,8 @@ pub(super) fn at(seconds: u64) -> u64 {
 }
 
 /// When a timer for a local time of day fires on a day: once, or for each time at which the clock shows it. A time
-/// that the clock jumps over is at the jump. In seconds by the time of winter; the first day begins a day after 0, so that
-/// a clock may be ahead of the store.
+/// that the clock jumps over is at the jump. In seconds by the time of winter; the first day begins a day after 0, so
+/// that a clock may be ahead of the store.
 pub(super) fn starts(day: u64, local: u64, change: Option<ClockChange>) -> Vec<u64> {
     let change_at = CHANGE_DAY * DAY + CHANGE;
     let winter = day * DAY + local;

@@ -5,8 +5,9 @@
 //! [`Lease`](leasehold_core::Lease), and in an election [`ValueWriter`](leasehold_core::ValueWriter) and
 //! [`Reading`](leasehold_core::Reading). Processes and the store are stopped, processes are killed and
 //! disconnected, messages are lost, doubled or late, and clocks drift. Checkers observe the store and the
-//! holders. In one scenario, processes run a daily job for a month. Otherwise the faults end, and the lock must be granted again, or the value of a leader reach all observers. At last every process is
-//! killed, and nothing may stay behind.
+//! holders. In one scenario, processes run a daily job for a month. Otherwise the faults end, and the lock must be
+//! granted again, or the value of a leader reach all observers. At last every process is killed, and nothing may stay
+//! behind.
 
 mod acquiring;
 mod calendar;
@@ -217,10 +218,7 @@ impl Simulation {
             }
             Event::Acquire { machine } => self.acquire(machine),
             Event::Start(start) => self.start_process(start),
-            Event::Crash { machine } => {
-                self.tmp_check(machine);
-                self.kill(machine, None);
-            }
+            Event::Crash { machine } => self.kill(machine, None),
             Event::Pause { machine } => self.machines[machine].stopped = true,
             Event::BreakDetected {
                 machine,

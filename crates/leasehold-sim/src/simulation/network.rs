@@ -107,9 +107,10 @@ impl Simulation {
         self.part(longest)
     }
 
-    /// The longest delay of a message on a connection.
+    /// The longest delay of a message on a connection. Several of them fit into the ttl of a grant that is accepted.
     pub(super) fn longest_delay(&self) -> Duration {
-        self.ttl.as_duration() / 200
+        let of_ttl = self.ttl.as_duration() / 200;
+        of_ttl.min(Duration::from_millis(150))
     }
 
     /// Breaks the connection behind a message, now and then.

@@ -180,7 +180,6 @@ fn assert_noticed(setup: &Setup, seeds_min: usize, is_expected: fn(&Violation) -
     let violations = (0..MUTATION_SEEDS).filter_map(|seed| run(seed, setup, false).err());
     let violations: Vec<_> = violations.collect();
     let noticed = violations.len();
-    eprintln!("COUNT {noticed} {:?}", setup.mutation);
     assert!(noticed >= seeds_min, "{noticed} seeds notice {setup:?}");
     assert!(is_expected(&violations[0]), "{:?}", violations[0]);
 }
@@ -259,13 +258,13 @@ mutations! {
     a_condition_that_is_not_checked_again_is_noticed:
         DecidesOnce, Setup::RUNS, 50 => Violation::Repeated,
     slots_that_begin_at_midnight_are_noticed:
-        SlotByFloor, Setup::daily(Timetable::MIDNIGHT), 42
+        SlotByFloor, Setup::daily(Timetable::MIDNIGHT), 40
             => Violation::Repeated | Violation::NotRun,
     a_trial_in_the_nearest_slot_is_noticed:
-        TrialByNearestSlot, Setup::daily(Timetable::NIGHTLY), 90
+        TrialByNearestSlot, Setup::daily(Timetable::NIGHTLY), 45
             => Violation::Repeated | Violation::NotRun,
     a_client_that_skips_its_run_is_noticed:
-        SkipsIfHeld, Setup::daily(Timetable::MIDNIGHT), 90 => Violation::NotRun,
+        SkipsIfHeld, Setup::daily(Timetable::MIDNIGHT), 50 => Violation::NotRun,
     a_value_without_a_number_that_is_late_is_noticed:
         WritesWithoutNumber, elections(Setup::DATAGRAMS), 15 => Violation::ValueWentBack,
     a_leader_that_does_not_repeat_a_write_is_noticed:

@@ -4,8 +4,8 @@
 //! Each client acquires the lock once, waits in the queue if another has it, renews and enters its lease, and releases
 //! it. The release is sent with the rest of the minimum hold, and perhaps again with what is left of it then; without
 //! one if the lease was lost before. If there is a run, clients acquire the lock only while that is not complete, and
-//! a release completes it unless the lease was lost. A message may take any time and run any number of times, a client may die, and an
-//! operator may free the lock. Time passes in ticks, and the exploration has no horizon.
+//! a release completes it unless the lease was lost. A message may take any time and run any number of times, a client
+//! may die, and an operator may free the lock. Time passes in ticks, and the exploration has no horizon.
 
 mod rule;
 mod setup;
