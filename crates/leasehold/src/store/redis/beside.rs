@@ -72,8 +72,8 @@ async fn apply(store: &impl Store, reader: &impl Reader, request: &Request) -> R
         _ => (record_key(key).to_string(), latches::encode(key, None)),
     };
     let mut reply = fetch(reader, &name, &cmd).await;
-    if reply.as_ref().is_ok_and(latches::is_lock) {
-        // By waiters alone, perhaps. The first living one is granted the lock now, and without one the name is free.
+    if reply.as_ref().is_ok_and(latches::is_waited_for) {
+        // The first living waiter is granted the lock, and without one the name is free.
         let serve = Request::new(key.clone(), Op::Serve);
         store.apply(vec![serve]).await;
         reply = fetch(reader, &name, &cmd).await;

@@ -68,15 +68,15 @@ fn numbers(reply: &Value) -> Option<Vec<u32>> {
     values.iter().map(number).collect()
 }
 
-/// Whether the name is used as a lock.
-pub(super) fn is_lock(reply: &Value) -> bool {
-    numbers(reply).as_deref() == Some(&[2])
+/// Whether leases wait for a lock with this name, and none holds it.
+pub(super) fn is_waited_for(reply: &Value) -> bool {
+    numbers(reply).as_deref() == Some(&[3])
 }
 
 fn failure(reply: &Value) -> Error {
     match reply {
         Value::ServerError(error) => errors::call(error).0,
-        reply if is_lock(reply) => mismatch(USED_AS_LOCK),
+        reply if matches!(numbers(reply).as_deref(), Some([2 | 3])) => mismatch(USED_AS_LOCK),
         reply => codec::failed(reply).unwrap_or_else(errors::invalid_reply),
     }
 }

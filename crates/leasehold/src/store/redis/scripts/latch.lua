@@ -9,8 +9,8 @@
 -- ARGV: the id, the count, and for how long the latch is kept in ms; or nothing, to remove it.
 --
 -- Returns {0, arrivals, count} for an arrival, and {0, 1} if there was a latch to remove, else {0, 0}; {1, count} if the
--- latch has another count; {2} if the name is used as a lock, also by waiters alone; or {command, error, key} if the server refused a command,
--- or the key has another value. Then nothing was changed.
+-- latch has another count; {2} if a lease holds the lock with this name; {3} if leases wait for it and none holds it; or
+-- {command, error, key} if the server refused a command, or the key has another value. Then nothing was changed.
 
 local run, record, id, count, ttl = redis.pcall, KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 
@@ -26,7 +26,7 @@ local arrived, stored = string.match(last or 'latch 0 ' .. (count or 0), '^latch
 if not arrived then
     return {'LINDEX', 'WRONGTYPE this list is no latch', record}
 elseif not last and run('EXISTS', KEYS[2]) == 1 then
-    return {2}
+    return {3}
 end
 
 if not id then
