@@ -238,6 +238,10 @@ impl<'a> Player<'a> {
 
     /// Plays a batch, and compares its replies and notices.
     async fn batch(&mut self, batch: &[(usize, Op)]) -> Result<(), (usize, String)> {
+        if self.now.is_none() {
+            self.now = self.read_clock().await;
+            self.moved = 0;
+        }
         let now = self.time();
         let batch: Vec<_> = batch
             .iter()
@@ -262,24 +266,8 @@ impl<'a> Player<'a> {
                 Reply::Rejected(_) | Reply::Unknown(_) => None,
             });
         }
-        // A reply may come without the time. That of the next one, or of a moment later, has the same effect on it.
-        let time = |reply: &Reply| match reply {
-            Reply::Applied { now, .. } => *now,
-            Reply::Rejected(_) | Reply::Unknown(_) => None,
-        };
-        let is_timeless = |(_, reply): &(_, Reply)| time(reply).is_none();
-        let mut later = match played.iter().any(is_timeless) {
-            true => self.read_clock().await,
-            false => None,
-        };
-        let mut times = Vec::new();
-        for (_, reply) in played.iter().rev() {
-            later = time(reply).or(later);
-            times.push(later);
-        }
         for ((name, op), reply) in played {
-            let now = times.pop().flatten();
-            let compared = self.reply(*name, op, reply, now).await;
+            let compared = self.reply(*name, op, reply).await;
             compared.map_err(|what| (*name, what))?;
         }
         let wakes = self.target.store.capabilities().wakeup;
@@ -297,14 +285,12 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    async fn reply(
-        &mut self,
-        name: usize,
-        op: &Op,
-        reply: Reply,
-        now: Option<StoreTime>,
-    ) -> Result<(), String> {
-        let mut now = now.ok_or("no reply has the time")?;
+    async fn reply(&mut self, name: usize, op: &Op, reply: Reply) -> Result<(), String> {
+        // That of the reply before has the same effect on one without a time.
+        let mut now = match &reply {
+            Reply::Applied { now: Some(now), .. } => *now,
+            _ => self.time(),
+        };
         if let (Reply::Rejected(_), Some(lease)) = (&reply, self.granted(name, op, now)) {
             // The reply has no time, but the grant has it.
             now = self.event_logs.granted_at(lease).await.unwrap_or(now);
