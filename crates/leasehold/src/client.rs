@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Completion};
+use leasehold_core::{ClientId, Completion, CompletionError};
 
 pub use self::builder::ClientBuilder;
 use crate::config;
@@ -155,18 +155,23 @@ impl Client {
         let read = store.read(Query::Completions(self.space.clone())).await;
         let views = read.map_err(|error| error.at_store(store))?.views;
         let records = views.iter().filter_map(|view| {
-            let (kind, annotation) = view.annotations.first()?;
             let name = &view.key.name;
-            Some(match Completion::parse(&annotation.text) {
-                Ok(run) => Ok(CompletionInfo::new(name, kind, annotation, &run)),
-                Err(error) => {
-                    report(|| {
-                        let lock = name.as_str();
-                        tracing::warn!(lock, %error, "the record of a completed run cannot be read");
-                    });
-                    Err((name.as_str().to_owned(), CompletionInfo::key_of(kind)))
+            let (kind, read) = match (&view.unreadable, view.annotations.first()) {
+                (Some(kind), _) => (kind, Err(CompletionError::Malformed)),
+                (None, Some((kind, note))) => {
+                    let read = Completion::parse(&note.text);
+                    let info = |run| CompletionInfo::new(name, kind, note, &run);
+                    (kind, read.map(info))
                 }
-            })
+                (None, None) => return None,
+            };
+            Some(read.map_err(|error| {
+                report(|| {
+                    let lock = name.as_str();
+                    tracing::warn!(lock, %error, "the record of a completed run cannot be read");
+                });
+                (name.as_str().to_owned(), CompletionInfo::key_of(kind))
+            }))
         });
         Ok(records.collect())
     }

@@ -98,6 +98,8 @@ pub struct View {
     pub revoked: Option<LeaseId>,
     /// Its annotations that were read.
     pub annotations: Vec<(Slot, Annotation)>,
+    /// The slot of a listing whose value is not an annotation.
+    pub unreadable: Option<Slot>,
     /// The status of a latch. `None`: it has no record.
     pub latch: Option<LatchStatus>,
 }
@@ -118,6 +120,7 @@ impl View {
             waiters: Vec::new(),
             revoked: None,
             annotations: Vec::new(),
+            unreadable: None,
             latch: None,
         }
     }

@@ -73,13 +73,14 @@ async fn completions(
                     let error = errors::command_error("GET", &name, error);
                     return Err(reader.name_error(error));
                 }
-                // One that has expired meanwhile, or a foreign value, is left out.
+                // It has expired meanwhile.
+                Value::Nil => {}
                 reply => {
-                    let Some(annotation) = annotations::parse(reply) else {
-                        continue;
-                    };
                     let mut view = View::of(key.clone());
-                    view.annotations.push((kind.clone(), annotation));
+                    match annotations::parse(reply) {
+                        Some(annotation) => view.annotations.push((kind.clone(), annotation)),
+                        None => view.unreadable = Some(kind.clone()),
+                    }
                     found.push(view);
                 }
             }
