@@ -13,8 +13,8 @@ use crate::{Error, ErrorKind, Result, Secret};
 const PORT: u16 = 6379;
 
 /// The advice is for a password with a slash, before which the host and a port seem to stand.
-const INVALID_PORT: &str = "the port in the store URL is not a number from 1 to 65535; in a user or password, write \
-                            @ as %40, : as %3A, / as %2F, ? as %3F and # as %23";
+const ENCODING: &str =
+    "in a user or password, write @ as %40, : as %3A, / as %2F, ? as %3F and # as %23";
 
 /// The characters of a user name, a path or a value that are displayed without encoding.
 const UNENCODED: &AsciiSet = &NON_ALPHANUMERIC
@@ -259,14 +259,11 @@ fn parse_network(text: &str, tls: bool) -> Result<Address> {
              independent masters"
         )));
     }
-    let url = Url::parse(text).map_err(|error| {
-        invalid(match error {
-            ParseError::InvalidPort => INVALID_PORT,
-            _ => {
-                "the store URL has no valid host and port; in a user or password, write @ as %40, \
-                 : as %3A, / as %2F, ? as %3F and # as %23"
-            }
-        })
+    let url = Url::parse(text).map_err(|error| match error {
+        ParseError::InvalidPort => invalid_port(),
+        _ => invalid(&format!(
+            "the store URL has no valid host and port; {ENCODING}"
+        )),
     })?;
     if url.fragment().is_some() {
         return Err(has_fragment());
@@ -284,7 +281,7 @@ fn parse_network(text: &str, tls: bool) -> Result<Address> {
     let user = Some(url.username()).filter(|user| !user.is_empty());
     let (host, port) = (Server(host), url.port().unwrap_or(PORT));
     if port == 0 {
-        return Err(invalid(INVALID_PORT));
+        return Err(invalid_port());
     }
     let query = url.query().unwrap_or_default();
     if !tls && !query.is_empty() {
@@ -370,10 +367,20 @@ fn parse_certificates(query: &str) -> Result<Certificates> {
     Ok(Certificates { ca: ca?, identity })
 }
 
+fn invalid_port() -> Error {
+    invalid(&format!(
+        "the port in the store URL is not a number from 1 to 65535; {ENCODING}"
+    ))
+}
+
 fn parse_db(text: &str) -> Result<u32> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits).ok_or_else(|| {
-        invalid("the database in the store URL must be a number, as in redis://HOST:6379/0")
+        let message = "the database in the store URL must be a number, as in redis://HOST:6379/0";
+        match text.contains('@') {
+            true => invalid(&format!("{message}; {ENCODING}")),
+            false => invalid(message),
+        }
     })
 }
 
