@@ -14,12 +14,15 @@ use crate::time::StoreTime;
 
 mod text;
 
-pub use self::text::{CompletionError, HOST_BYTES_MAX, LABEL_BYTES_MAX, PROGRAM_BYTES_MAX};
+pub use self::text::{
+    CompletionError, HOST_BYTES_MAX, LABEL_BYTES_MAX, PATH_BYTES_MAX, PROGRAM_BYTES_MAX,
+};
 
 /// How many periods after the last completed run its anchor is forgotten.
 pub const ANCHOR_PERIODS: u32 = 2;
 
-/// How long a completion is kept unless its user chooses a longer time.
+/// How long the completion of a periodic job is kept unless its user chooses a longer time. That of a key is kept for
+/// [`KEEP_MAX`]: its run would be repeated after a shorter time.
 pub const KEEP_DEFAULT: Duration = Duration::from_secs(30 * SECONDS_PER_DAY);
 
 /// The shortest time for which a user may keep a completion.
@@ -153,12 +156,16 @@ pub struct Completion {
     pub started_at: StoreTime,
     /// When it had ended.
     pub finished_at: StoreTime,
+    /// For how long its completion is kept, if it ran for a key. `None`: it is not known.
+    pub keep: Option<Duration>,
     /// The exit code of its command. 0 for work that has none.
     pub exit_code: u8,
     /// The host of its client.
     pub host: String,
     /// The program of its client.
     pub program: String,
+    /// The path of that program or script, which tells two of one name apart. `None`: it is not known.
+    pub path: Option<String>,
     /// The label of its client.
     pub label: String,
 }

@@ -335,9 +335,11 @@ fn completion_at(offsets: &str, now: StoreTime) -> String {
         requested_at: at(requested),
         started_at: at(started),
         finished_at: at(finished),
+        keep: None,
         exit_code: 0,
         host: "started=1".to_owned(),
         program: String::new(),
+        path: None,
         label: "50 %".to_owned(),
     };
     let text = completion.to_text();

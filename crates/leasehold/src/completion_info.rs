@@ -18,7 +18,8 @@ pub struct CompletionInfo {
     pub slot: Option<SystemTime>,
     /// The time of the slot after it, which is the next run's.
     pub next_slot: Option<SystemTime>,
-    /// A start before this time belongs to this run, which is complete. `None`: always, as it ran for a key.
+    /// A start before this time belongs to this run, which is complete: the record of a key is kept until then. `None`:
+    /// it is not known, because a version that did not record it has recorded the run.
     pub valid_until: Option<SystemTime>,
     /// When the run began.
     pub started: SystemTime,
@@ -30,6 +31,8 @@ pub struct CompletionInfo {
     pub host: String,
     /// The program of that client.
     pub program: String,
+    /// The path of that program or script. `None`: it is not known. See [`Job::program_path`](crate::Job::program_path).
+    pub program_path: Option<String>,
     /// The label of that client.
     pub label: String,
     /// The lease under which it ran.
@@ -51,12 +54,16 @@ impl CompletionInfo {
             period: run.slots.map(|slots| slots.period.as_duration()),
             slot: time(Slots::time, 0),
             next_slot: time(Slots::time, 1),
-            valid_until: time(Slots::start_of, 1),
+            valid_until: match run.keep {
+                Some(keep) => Some(system_time(run.finished_at.after_span(keep))),
+                None => time(Slots::start_of, 1),
+            },
             started: system_time(run.started_at),
             finished: system_time(run.finished_at),
             exit_code: run.exit_code,
             host: run.host.clone(),
             program: run.program.clone(),
+            program_path: run.path.clone(),
             label: run.label.clone(),
             lease: annotation.lease,
             token: annotation.token,

@@ -36,9 +36,11 @@ fn run(requested: u64, schedule: JobSchedule, anchor: u64) -> Completion {
         requested_at: at(requested),
         started_at: at(requested),
         finished_at: at(requested + 600),
+        keep: None,
         exit_code: 0,
         host: "ci-7".into(),
         program: "backup.sh".into(),
+        path: None,
         label: String::new(),
     }
 }
@@ -258,8 +260,19 @@ fn the_text_form_is_read_by_people_and_refused_if_it_is_another() {
     assert!(read.slots.unwrap().chosen && read.to_text() == chosen);
     let keyed = Completion {
         slots: None,
+        keep: Some(Duration::from_secs(DAY)),
+        path: Some("/opt/backup tool.sh".into()),
         ..stored
     };
+    let text_of_key = keyed.to_text();
+    let expected =
+        " exit=0 keep=86400.000000 host=ci-7 program=backup.sh path=/opt/backup%20tool.sh label=";
+    assert!(text_of_key.contains(expected), "{text_of_key}");
+    let long = Completion {
+        path: Some("p".repeat(PATH_BYTES_MAX + 1)),
+        ..keyed.clone()
+    };
+    assert_eq!(Completion::parse(&long.to_text()).unwrap().path, None);
     assert_eq!(Completion::parse(&keyed.to_text()), Ok(keyed));
     for (from, to, error) in [
         ("1 req", "2 req", CompletionError::Version),
@@ -319,16 +332,22 @@ fn any_run() -> impl Strategy<Value = Completion> {
         },
     ));
     let texts = (".{0,700}", ".{0,700}", ".{0,700}");
+    let keep = proptest::option::of(any::<u64>().prop_map(Duration::from_micros));
+    let path = proptest::option::of("[/a ü]{0,260}");
+    let texts = (texts, keep, path);
     (slots, time(), time(), time(), any::<u8>(), texts).prop_map(
-        |(slots, requested_at, started_at, finished_at, exit_code, (host, program, label))| {
+        |(slots, requested_at, started_at, finished_at, exit_code, (texts, keep, path))| {
+            let (host, program, label) = texts;
             Completion {
                 slots,
                 requested_at,
                 started_at,
                 finished_at,
+                keep,
                 exit_code,
                 host,
                 program,
+                path,
                 label,
             }
         },
@@ -377,8 +396,9 @@ proptest! {
         prop_assert_eq!(read.to_text(), text);
         prop_assert!(run.label.starts_with(&read.label));
         let (label, host) = (read.label.clone(), read.host.clone());
-        let program = read.program.clone();
-        prop_assert_eq!(read, Completion { label, host, program, ..run });
+        let (program, path) = (read.program.clone(), read.path.clone());
+        prop_assert!(path.is_none() || path == run.path);
+        prop_assert_eq!(read, Completion { label, host, program, path, ..run });
     }
 
     #[test]

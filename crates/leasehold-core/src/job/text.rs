@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! 1 requested=1763776800.000000 started=1763776800.104211 finished=1763777112.500000 exit=0
-//!   period=86400.000000 chosen-anchor=1763776800.000000 host=ci-7 program=backup.sh label=nightly
+//!   period=86400.000000 chosen-anchor=1763776800.000000 host=ci-7 program=backup.sh path=/opt/backup.sh label=nightly
 //! ```
 //!
-//! It is one line. The first word is the version. An anchor that the user has not chosen is written as `anchor`. Times are seconds of the store's clock since the Unix epoch. In a
+//! It is one line. The first word is the version. A run for a key has `keep` instead of period and anchor, and `path` may
+//! be missing. An anchor that the user has not chosen is written as `anchor`. Times are seconds of the store's clock since the Unix epoch. In a
 //! text, `%`, white space and control characters are written by their bytes, such as `%25`. A reader ignores fields that it does not know, so a
 //! field that must not be ignored needs another version.
 
@@ -27,7 +28,10 @@ pub const HOST_BYTES_MAX: usize = 255;
 /// How much of the name of a program is kept, in bytes.
 pub const PROGRAM_BYTES_MAX: usize = 255;
 
-/// How much of a label is kept, in bytes. Three times all three, as they may be escaped, are less than an annotation
+/// The longest path that is kept, in bytes.
+pub const PATH_BYTES_MAX: usize = 255;
+
+/// How much of a label is kept, in bytes. Three times all four, as they may be escaped, are less than an annotation
 /// can have.
 pub const LABEL_BYTES_MAX: usize = 512;
 
@@ -65,7 +69,7 @@ impl fmt::Display for CompletionError {
 impl std::error::Error for CompletionError {}
 
 impl Completion {
-    /// The text form, at most [`ANNOTATION_BYTES_MAX`] bytes: long names are cut.
+    /// The text form, at most [`ANNOTATION_BYTES_MAX`] bytes: long names are cut, a long path is left out.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = format!(
@@ -81,11 +85,22 @@ impl Completion {
             let field = if slots.chosen { CHOSEN_ANCHOR } else { ANCHOR };
             text.push_str(&format!(" period={period} {field}={anchor}"));
         }
+        if let Some(keep) = self.keep {
+            let micros = u64::try_from(keep.as_micros()).unwrap_or(u64::MAX);
+            text.push_str(&format!(" keep={}", seconds(micros)));
+        }
+        let path = self.path.as_ref();
         for (field, value, bytes_max) in [
-            ("host", &self.host, HOST_BYTES_MAX),
-            ("program", &self.program, PROGRAM_BYTES_MAX),
-            ("label", &self.label, LABEL_BYTES_MAX),
+            ("host", Some(&self.host), HOST_BYTES_MAX),
+            ("program", Some(&self.program), PROGRAM_BYTES_MAX),
+            (
+                "path",
+                path.filter(|it| it.len() <= PATH_BYTES_MAX),
+                PATH_BYTES_MAX,
+            ),
+            ("label", Some(&self.label), LABEL_BYTES_MAX),
         ] {
+            let Some(value) = value else { continue };
             text.push_str(&format!(" {field}="));
             Extent::Word.escape(cut(value, bytes_max), &mut text);
         }
@@ -129,9 +144,11 @@ impl Completion {
             requested_at: fields.required("requested", time)?,
             started_at: fields.required("started", time)?,
             finished_at: fields.required("finished", time)?,
+            keep: fields.known("keep", micros)?.map(Duration::from_micros),
             exit_code: fields.required("exit", exit_code)?,
             host: fields.required("host", unescape)?,
             program: fields.required("program", unescape)?,
+            path: fields.known("path", unescape)?,
             label: fields.required("label", unescape)?,
         })
     }
@@ -150,12 +167,23 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The same, read.
+    fn known<T>(
+        &self,
+        field: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, CompletionError> {
+        let value = self.optional(field)?;
+        let read = value.map(|value| read(value).ok_or(CompletionError::Field(field)));
+        read.transpose()
+    }
+
     fn required<T>(
         &self,
         field: &'static str,
         read: impl FnOnce(&str) -> Option<T>,
     ) -> Result<T, CompletionError> {
-        let value = self.optional(field)?.and_then(read);
+        let value = self.known(field, read)?;
         value.ok_or(CompletionError::Field(field))
     }
 }

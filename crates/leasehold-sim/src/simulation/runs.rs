@@ -63,9 +63,11 @@ impl Run {
             requested_at,
             started_at: *started_at,
             finished_at: started_at.after_span(now.since(self.begun)),
+            keep: None,
             exit_code: 0,
             host: String::new(),
             program: String::new(),
+            path: None,
             label: String::new(),
         };
         Some(completion.to_text())

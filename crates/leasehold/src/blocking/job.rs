@@ -105,6 +105,15 @@ impl Job {
         self.wrap(self.job.keep(keep))
     }
 
+    /// The same job whose record has this path of its program. See [`crate::Job::program_path`].
+    #[must_use]
+    pub fn program_path(&self, path: impl Into<String>) -> Self {
+        Self {
+            threads: self.threads.clone(),
+            job: self.job.program_path(path),
+        }
+    }
+
     /// Does the work on this thread under the lock, unless it is complete. Waits while another client does it. See
     /// [`crate::Job::run`].
     ///

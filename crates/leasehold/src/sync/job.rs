@@ -58,6 +58,7 @@ pub struct Job {
     unless: Unless,
     keep: Duration,
     retry_after: Option<Ttl>,
+    program_path: Option<String>,
 }
 
 impl Job {
@@ -113,8 +114,9 @@ impl Job {
         })
     }
 
-    /// The same job whose record is kept for another time: from 1 s to 3,650 days, 30 days if not set. That of a
-    /// periodic job is kept for two periods and a day at least.
+    /// The same job whose record is kept for another time: from 1 s to 3,650 days. If not set, that of a periodic job is
+    /// kept for 30 days, and that of a key for 3,650 days: after it, the key is run again. Where each day has many keys,
+    /// a shorter time saves the memory of the store. That of a periodic job is kept for two periods and a day at least.
     ///
     /// # Errors
     ///
@@ -129,6 +131,16 @@ impl Job {
             keep,
             ..self.clone()
         })
+    }
+
+    /// The same job whose record has this path of the program or script that does the work, if it has at most 255 bytes.
+    /// Two jobs under one name are recognized by it: see [`CompletionInfo::program_path`].
+    #[must_use]
+    pub fn program_path(&self, path: impl Into<String>) -> Self {
+        Self {
+            program_path: Some(path.into()),
+            ..self.clone()
+        }
     }
 
     /// Does the work under the lock, unless it is complete. Waits while another client does it, without a limit.

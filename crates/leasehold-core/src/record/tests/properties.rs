@@ -153,9 +153,11 @@ impl History {
             requested_at,
             started_at,
             finished_at: self.world.now,
+            keep: None,
             exit_code: 0,
             host: String::new(),
             program: String::new(),
+            path: None,
             label: String::new(),
         };
         let slot = match job {

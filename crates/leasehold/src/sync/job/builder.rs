@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::job::KEEP_DEFAULT;
+use leasehold_core::job::{KEEP_DEFAULT, KEEP_MAX};
 use leasehold_core::record::Unless;
 use leasehold_core::{CompletionKey, JobSchedule, NameError, Period, Removal, Slot};
 
@@ -91,11 +91,16 @@ impl JobBuilder {
     }
 
     fn job(&self, unless: Unless) -> Job {
+        let keep = match unless {
+            Unless::Key { .. } => KEEP_MAX,
+            Unless::Period { .. } => KEEP_DEFAULT,
+        };
         Job {
             mutex: self.mutex.clone(),
             unless,
-            keep: KEEP_DEFAULT,
+            keep,
             retry_after: None,
+            program_path: None,
         }
     }
 }

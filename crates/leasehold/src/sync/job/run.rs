@@ -166,9 +166,11 @@ impl Run {
             requested_at: self.requested_at,
             started_at: self.started_at,
             finished_at: self.started_at.after_span(took),
+            keep: matches!(unless, Unless::Key { .. }).then_some(self.job.keep),
             exit_code: 0,
             host: client.host.clone(),
             program: client.program.clone(),
+            path: self.job.program_path.clone(),
             label: client.label.clone(),
         };
         let (lease, token) = guard.lease();

@@ -74,9 +74,11 @@ async fn a_periodic_job_is_due_as_by_the_rule() {
             requested_at: time(),
             started_at: time(),
             finished_at: time(),
+            keep: None,
             exit_code: 0,
             host: String::new(),
             program: String::new(),
+            path: None,
             label: String::new(),
         };
         let (anchor, now) = (fastrand::bool().then(time), time());
