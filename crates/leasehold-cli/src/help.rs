@@ -115,7 +115,7 @@ Otherwise it is that of leasehold run, whose help describes all that is not abou
 
 RUNS
 A run is complete when its command has ended with 0. Then all that wait exit, and each later start for this key exits at \
-once, until the record is removed: by --keep, or by leasehold jobs --reset. A run that fails, is lost or killed leaves no \
+once, until the record is removed: after 3,650 days or --keep, or by leasehold jobs --reset. A run that fails, is lost or killed leaves no \
 record, and one of those that wait takes over. With -n or --skip-ok they do not wait, so nobody does. A machine that \
 dies between the end of the command and its record repeats the run.
 
@@ -127,7 +127,7 @@ EXAMPLES
 pub(crate) const JOBS: &str = "\
 EXIT STATUS
   0    the runs were listed, perhaps none; or a record was removed
-  1    there was no record to remove (--reset); a job is overdue (--check)
+  1    no record to remove (--reset); a job is overdue or has none (--check)
   125  the store is unreachable or refuses access, or the arguments are wrong
 
 EXAMPLES

@@ -41,7 +41,8 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
         runs.retain(|run| is_of_key(run) && is_checked(run));
         unreadable
             .retain(|(name, key)| *key == args.key && (names.is_empty() || names.contains(name)));
-        (missing, checked) = check(names, args.key.as_deref(), &runs, &unreadable, now, &client)?;
+        let place = store.place(client.store());
+        (missing, checked) = check(names, args.key.as_deref(), &runs, &unreadable, now, &place)?;
     }
     for (name, key) in &unreadable {
         note!(
@@ -79,7 +80,7 @@ fn check<'a>(
     runs: &[CompletionInfo],
     unreadable: &[(String, Option<String>)],
     now: SystemTime,
-    client: &Client,
+    store: &str,
 ) -> Result<(Vec<&'a str>, u8), Failure> {
     let of_kind = || {
         let is_of_kind = |run: &&CompletionInfo| key.is_some() || run.period.is_some();
@@ -96,7 +97,6 @@ fn check<'a>(
     if let Some(key) = key.filter(|_| is_empty || !missing.is_empty()) {
         misplaced::refuse_text("the key", key)?;
     }
-    let store = client.store();
     let for_key = key.map(|key| format!(" for {key}")).unwrap_or_default();
     for run in &overdue {
         let ended = now.duration_since(run.finished).unwrap_or_default();
@@ -247,10 +247,11 @@ fn table(runs: &[CompletionInfo], now: SystemTime) -> String {
     table.trim_fmt()
 }
 
-/// The time of the next run, from now.
+/// The time of the next run, from now. That of a key is run again only without its record.
 fn next(run: &CompletionInfo, now: SystemTime) -> String {
     let Some(next) = run.next_slot else {
-        return "-".to_owned();
+        let kept = run.valid_until.and_then(output::local_date);
+        return kept.map_or_else(|| "-".to_owned(), |date| format!("kept until {date}"));
     };
     match (next.duration_since(now), now.duration_since(next)) {
         (Ok(left), _) => format!("in {}", duration::format(left)),

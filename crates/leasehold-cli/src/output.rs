@@ -162,6 +162,12 @@ pub(crate) fn local_time(time: SystemTime) -> Option<String> {
     Some(time.strftime(format).to_string())
 }
 
+/// A date by the clock on the wall.
+pub(crate) fn local_date(time: SystemTime) -> Option<String> {
+    let time = Timestamp::try_from(time).ok()?;
+    Some(time.to_zoned(TimeZone::system()).date().to_string())
+}
+
 pub(crate) fn print_line(text: &str) -> Result<(), Failure> {
     print_bytes(format!("{text}\n").as_bytes())
 }

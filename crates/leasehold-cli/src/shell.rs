@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Whether a word needs no quotes.
@@ -25,8 +26,9 @@ const INTERPRETERS: [&str; 13] = [
 ];
 
 /// Programs that start the command which their arguments name.
-const STARTERS: [&str; 13] = [
+const STARTERS: [&str; 14] = [
     "chronic",
+    "chrt",
     "doas",
     "env",
     "flock",
@@ -47,10 +49,15 @@ pub(crate) fn is_interpreter(program: &str) -> bool {
     INTERPRETERS.contains(&unversioned)
 }
 
+/// Whether a program starts the command which its arguments name.
+pub(crate) fn is_starter(program: &str) -> bool {
+    STARTERS.contains(&program)
+}
+
 /// Whether a program, perhaps with its path, starts others.
 pub(crate) fn starts_others(program: &str) -> bool {
     let name = program.rsplit('/').next().unwrap_or(program);
-    is_interpreter(name) || STARTERS.contains(&name)
+    is_interpreter(name) || is_starter(name)
 }
 
 /// The first part of a text that a shell would have replaced: `$NAME`, `${NAME}`, `$(COMMAND)` or a command in
@@ -81,6 +88,12 @@ pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
     let directories = env::var_os("PATH")?;
     let mut files = env::split_paths(&directories).map(|directory| directory.join(path));
     files.find(|file| !program.is_empty() && file.is_file())
+}
+
+/// Whether a system call would execute a file for this word.
+pub(crate) fn is_program(word: &OsStr) -> bool {
+    let file = find(word).and_then(|file| file.metadata().ok());
+    file.is_some_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
 /// The words of the last command in a line of a shell. The last word is the one at the cursor, and may be empty.

@@ -92,7 +92,7 @@ pub(crate) struct JobArgs {
         help_heading = "Job"
     )]
     pub(crate) retry_after: Option<Duration>,
-    /// Keep the record of the run for this time; 30d if not given
+    /// Keep the record of the run for this time; if not given, 30d with --every and 3650d with --key
     #[arg(
         long,
         value_name = "DURATION",

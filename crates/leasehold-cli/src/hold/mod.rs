@@ -15,6 +15,7 @@ use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure};
 use crate::lock::jeopardy::{self, describe_loss};
 use crate::lock::plan::Plan;
+use crate::lock::program::Program;
 use crate::lock::watchdog::WatchdogReport;
 use crate::lock::{Outcome, Request};
 use crate::signals::{self, Signals};
@@ -236,8 +237,12 @@ impl EndRequests<'_> {
 }
 
 /// The name of the process that started this one, for listings.
-fn program_of_caller() -> String {
+fn program_of_caller() -> Program {
     let parent = getppid().map(Pid::as_raw_nonzero);
     let name = parent.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).ok());
-    name.map_or_else(|| "leasehold".to_owned(), |name| name.trim_end().to_owned())
+    let name = name.map(|name| name.trim_end().to_owned());
+    Program {
+        name: name.unwrap_or_else(|| "leasehold".to_owned()),
+        path: None,
+    }
 }

@@ -5,6 +5,7 @@ pub(crate) mod health;
 mod holder;
 pub(crate) mod jeopardy;
 pub(crate) mod plan;
+pub(crate) mod program;
 mod waiting;
 pub(crate) mod watchdog;
 
@@ -15,6 +16,7 @@ use leasehold::{Client, CompletionInfo, Durability, ErrorKind, Guard, Mutex};
 
 use self::guard::{Acquired, AnyGuard};
 use self::plan::{Plan, Target};
+use self::program::Program;
 use self::waiting::Progress;
 use crate::args::{LockArgs, StoreArgs};
 use crate::connect::connect;
@@ -36,7 +38,7 @@ pub(crate) struct Request<'a> {
     pub(crate) store: &'a StoreArgs,
     pub(crate) watchdog: Option<&'a Watchdog>,
     /// The program of the client info.
-    pub(crate) program: &'a str,
+    pub(crate) program: &'a Program,
     /// What a refusal means, such as `the command was not run`. `None`: it is not printed.
     pub(crate) refusal: Option<&'static str>,
 }
@@ -102,7 +104,7 @@ impl Request<'_> {
         refuse_memory(self.store)?;
         let args = self.args;
         let mut builder = Client::builder()
-            .program(self.program)
+            .program(&*self.program.name)
             .label(&args.label)
             // A fixed lease may be shorter than the ttl of renewed ones; the timeouts must suit it.
             .ttl(args.lease_length());
@@ -119,7 +121,9 @@ impl Request<'_> {
 
     /// The lock or job, or `None` if another client holds it for longer than it may be waited for.
     async fn granted(&self, client: &Client, begun: Instant) -> Result<Option<Acquired>, Failure> {
-        let target = self.plan.target(self.name, self.args, client)?;
+        let target = self
+            .plan
+            .target(self.name, self.args, self.program, client)?;
         let mutex = target.mutex();
         refuse_to_wait_for_itself(mutex).await?;
         let progress = Progress::new(self.args, mutex, client, begun);

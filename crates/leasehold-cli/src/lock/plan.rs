@@ -8,6 +8,7 @@ use leasehold::{Client, CompletionInfo, Election, Guard, Job, Mutex};
 use super::guard::Acquired;
 use super::health::Health;
 use super::holder::QUERY_TIMEOUT;
+use super::program::Program;
 use crate::args::{Anchor, JobArgs, LockArgs, OnceCommand, RunArgs, RunCommand, StoreArgs};
 use crate::exit::Failure;
 use crate::{connect, duration, jobs, output, signals};
@@ -62,6 +63,7 @@ impl<'a> Plan<'a> {
         &self,
         name: &str,
         args: &LockArgs,
+        program: &Program,
         client: &Client,
     ) -> Result<Target, Failure> {
         let mut mutex = client.mutex(name)?;
@@ -91,6 +93,9 @@ impl<'a> Plan<'a> {
                 }
             }
         };
+        if let Some(path) = &program.path {
+            job = job.program_path(path);
+        }
         if let Some(delay) = options.retry_after {
             job = job.retry_after(delay)?;
         }
@@ -135,7 +140,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn print_completed(
         &self,
         args: &LockArgs,
-        program: &str,
+        program: &Program,
         store: &StoreArgs,
         run: &CompletionInfo,
     ) -> u8 {
@@ -159,7 +164,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Prints that the last run under this name was perhaps that of another job, which keeps this one from being run.
-    pub(super) fn print_other_job(&self, program: &str, run: &CompletionInfo) {
+    pub(super) fn print_other_job(&self, program: &Program, run: &CompletionInfo) {
         if let Some((recorded, this)) = self.other_job(program, run) {
             note!(
                 "leasehold: {}: the record is of a run of {recorded}, and this is {this}; if they are two jobs, give one \
@@ -170,7 +175,7 @@ impl<'a> Plan<'a> {
     }
 
     /// The recorded job and this one, if the program, the period or the anchor is another.
-    fn other_job(&self, program: &str, run: &CompletionInfo) -> Option<(String, String)> {
+    fn other_job(&self, program: &Program, run: &CompletionInfo) -> Option<(String, String)> {
         let Self::Job { schedule, .. } = self else {
             return None;
         };
@@ -182,7 +187,10 @@ impl<'a> Plan<'a> {
         let micros = |period: Option<Duration>| period.map(|period| period.as_micros());
         let is_same_period = micros(run.period) == micros(period);
         let anchor = anchor.filter(|anchor| is_same_period && has_other_slots(run, *anchor));
-        let is_same = run.program == program && is_same_period && anchor.is_none();
+        let programs = program.unless_recorded(run);
+        let is_same = programs.is_none() && is_same_period && anchor.is_none();
+        let (recorded_program, program) =
+            programs.unwrap_or((run.program.as_str(), program.name.as_str()));
         let job = |program: &str, period: Option<Duration>, anchor: Option<String>| {
             let every = period.map(|period| format!(" --every {}", duration::format(period)));
             let anchor = anchor.map(|anchor| format!(" --anchor {anchor}"));
@@ -195,14 +203,15 @@ impl<'a> Plan<'a> {
         let recorded = anchor.and(run.slot).and_then(output::rfc3339);
         (!is_same).then(|| {
             (
-                job(&run.program, run.period, recorded),
+                job(recorded_program, run.period, recorded),
                 job(program, period, anchor.map(|anchor| anchor.to_string())),
             )
         })
     }
 
     /// Prints what a run has recorded, at a terminal also for a quiet run, and how to undo it: a person who tries a job must
-    /// know that the next start may not run it. Prints that a signal has perhaps ended the run before its work was done.
+    /// know that the next start may not run it. Without a terminal, prints always that a trial has recorded nothing: its
+    /// line is perhaps in a crontab. Prints that a signal has perhaps ended the run before its work was done.
     pub(crate) fn print_record(
         &self,
         args: &RunArgs,
@@ -240,7 +249,12 @@ impl<'a> Plan<'a> {
                 "leasehold: {}: exit code {code}, so the run is not recorded as complete",
                 args.name
             );
-        } else if options.no_record && at_terminal && !args.lock.quiet {
+        } else if options.no_record && !at_terminal {
+            note!(
+                "leasehold: {}: --no-record is for a trial: nothing was recorded, and each start runs the job",
+                args.name
+            );
+        } else if options.no_record && !args.lock.quiet {
             note!(
                 "leasehold: {}: nothing was recorded; the next start runs it unless it was complete before",
                 args.name

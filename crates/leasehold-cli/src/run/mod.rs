@@ -5,7 +5,6 @@ mod elect;
 mod environment;
 mod guardian;
 mod processes;
-mod program;
 mod protocol;
 mod spawn;
 mod start_error;
@@ -23,6 +22,7 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::lock::guard::AnyGuard;
 use crate::lock::plan::Plan;
+use crate::lock::program::Program;
 use crate::lock::watchdog::WatchdogReport;
 use crate::lock::{Outcome, Request, jeopardy};
 use crate::signals::Signals;
@@ -42,7 +42,7 @@ async fn run_until(
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let watchdog = args.watchdog.settings()?;
-    let program = program::name(&args.command);
+    let program = Program::of(&args.command);
     let request = Request {
         name: &args.name,
         args: &args.lock,

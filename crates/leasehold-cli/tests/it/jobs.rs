@@ -1,5 +1,7 @@
 //! Runs of jobs: `run --every` and `once`.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -100,6 +102,12 @@ fn a_run_that_was_complete_already_has_an_exit_code_and_a_message() {
         let once = ["once", "migrate", "--key", "v1"];
         let failing = fixture.leasehold(once.iter().chain(&["--", "sh", "-c", "exit 3"]));
         assert_eq!(code(&mut { failing }), 3);
+        let dates = [3_650, 3_649].map(|days| {
+            let kept = jiff::SignedDuration::from_hours(24 * days);
+            let until = (jiff::Timestamp::now() + kept).to_zoned(jiff::tz::TimeZone::system());
+            until.strftime("%Y-%m-%d").to_string()
+        });
+        let has_date = |text: &str| dates.iter().any(|date| text.contains(date));
         let output = start(&fixture, &once).run_to_end();
         assert_eq!((output.status.code(), runs(&fixture)), (Some(0), 1));
         let message = stderr(&output);
@@ -107,10 +115,15 @@ fn a_run_that_was_complete_already_has_an_exit_code_and_a_message() {
             message.starts_with("leasehold: migrate for v1 is recorded as complete at "),
             "{message}"
         );
+        let (_, until) = message
+            .split_once("; other starts before ")
+            .expect(&message);
         assert!(
-            message.ends_with("; other starts do not run it\n") && message.lines().count() == 1,
+            until.ends_with(" do not run it\n") && message.lines().count() == 1,
             "{message}"
         );
+        let table = stdout(&jobs(&fixture, &[]));
+        assert!(has_date(until) && has_date(&table), "{message}{table}");
         let output = start(&fixture, &once).run_to_end();
         assert_eq!((output.status.code(), runs(&fixture)), (Some(0), 1));
         let message = stderr(&output);
@@ -291,7 +304,7 @@ fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
 
     let once = ["once", "-q", "migrate", "--key", "a b"];
     let message = stdout(&at_terminal(&start(&fixture, &once)).run_to_end());
-    let expected = "; other starts do not run it\r\n\
+    let expected = " do not run it\r\n\
                     leasehold: to undo that: leasehold jobs --reset migrate --key 'a b'\r\n";
     assert!(message.ends_with(expected), "{message}");
 }
@@ -344,6 +357,21 @@ fn a_trial_without_a_record_runs_each_time_and_leaves_nothing() {
             assert_eq!(code(&mut job(&trial)), 0);
             assert_eq!(runs(&fixture), before + 4);
         }
+    }
+}
+
+/// A tried line that was pasted into a crontab would run the job on every machine in every night.
+#[test]
+fn a_trial_without_a_terminal_says_so_even_if_it_is_quiet() {
+    let fixture = Fixture::with_file();
+    for kind in [&["run", "--every", "1d"][..], &["once", "--key", "v1"]] {
+        let trial = [kind, &["--quiet", "--no-record", "job"]].concat();
+        let output = start(&fixture, &trial).run_to_end();
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(
+            stderr(&output),
+            "leasehold: job: --no-record is for a trial: nothing was recorded, and each start runs the job\n"
+        );
     }
 }
 
@@ -442,6 +470,48 @@ fn a_start_under_the_name_of_another_job_says_so() {
         "{message}"
     );
     assert!(message.contains(" --anchor 03:30:00; if they"), "{message}");
+}
+
+/// Two applications have a program of the same name, and a job, too. An argument that differs in each night is no reason.
+#[test]
+fn a_start_of_a_program_at_another_path_says_so() {
+    let (server, fixture) = Fixture::redis();
+    for directory in ["shop", "blog"] {
+        std::fs::create_dir(fixture.path(directory)).unwrap();
+        let script = format!("#!/bin/sh\necho {directory} >> ran\n");
+        let file = fixture.path(&format!("{directory}/cleanup"));
+        std::fs::write(&file, script).unwrap();
+        std::fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
+    }
+    let started = |name: &str, command: &str| {
+        let args = ["run", "-q", "--every", "1d", name, "--"];
+        let command = command.split(' ');
+        let output = { fixture.leasehold(args.into_iter().chain(command)) }.run_to_end();
+        assert_eq!(output.status.code(), Some(0));
+        stderr(&output)
+    };
+    let path = |directory: &str| fixture.path(directory).join("cleanup");
+    let [shop, blog] = ["shop", "blog"].map(|it| path(it).display().to_string());
+    for before in ["", "sh -eu ", "timeout 60 ", "env A=1 nice -n 5 sh "] {
+        let name = format!("a{before}").trim().to_owned();
+        let command = |path: &str, date| format!("{before}{path} {date}");
+        assert_eq!(started(&name, &command(&shop, "2026-11-26")), "");
+        assert_eq!(started(&name, &command("./shop/cleanup", "2026-11-27")), "");
+        let message = started(&name, &command("blog/cleanup", "2026-11-27"));
+        let expected = format!(
+            "{name}: the record is of a run of {shop} --every 1d, and this is {blog} --every 1d; if they"
+        );
+        assert!(message.contains(&expected), "{message}");
+    }
+    // Where the search path finds it is no matter, and nor is a record of an older version.
+    assert_eq!(started("a", "cleanup"), "");
+    let key = "leasehold:{default:a}:completion";
+    let record = server.cli(&["GET", key]);
+    let older = record.replace(&format!(" path={shop}"), "");
+    assert_ne!(older, record);
+    server.cli(&["SET", key, older.trim()]);
+    assert_eq!(started("a", &blog), "");
+    assert_eq!(fixture.read("ran"), "shop\n".repeat(4));
 }
 
 #[test]
