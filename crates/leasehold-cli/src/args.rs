@@ -72,6 +72,9 @@ impl Cli {
         if let Some(run) = self.command.run_args() {
             message = message.or_else(|| misplaced::of_program(name, &run.command, arguments));
         }
+        if let Command::Elect(elect) = &self.command {
+            message = message.or_else(|| misplaced::of_variable("the value", &elect.value));
+        }
         if let Command::Once(once) = &self.command {
             let of_key = || misplaced::of_key(&once.key, &once.run.command, arguments);
             message = message

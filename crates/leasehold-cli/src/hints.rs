@@ -1,6 +1,6 @@
 //! Hints for arguments and commands that other programs have, and that users of those try here.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::Command;
 use clap::builder::StyledStr;
@@ -204,7 +204,20 @@ fn of_missing_command(arguments: &[OsString], cli: &Command) -> Option<String> {
     let subcommand = command(arguments, cli)?;
     let name = given("name", arguments, cli)?;
     let quoted = shell::quote(&name);
+    let is_command = name.contains('/') || shell::is_program(OsStr::new(&name));
     if let Some(key) = given("key", arguments, cli) {
+        let quoted_key = shell::quote(&key);
+        if is_command {
+            return Some(format!(
+                "'{name}' is in the place of the lock's name: leasehold {subcommand} NAME --key {quoted_key} -- {quoted}"
+            ));
+        }
+        if !key.contains('/') && !shell::is_program(OsStr::new(&key)) {
+            return Some(format!(
+                "'{name}' is the name of the lock, and a command follows it: leasehold {subcommand} {quoted} --key \
+                 {quoted_key} -- COMMAND"
+            ));
+        }
         return Some(format!(
             "'{key}' is the key, and a command follows it; if that is the command, a variable before it is unset: write \
              leasehold {subcommand} {quoted} --key \"$KEY\" -- COMMAND"

@@ -38,13 +38,13 @@ pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, F
     } else if let Some(leader) = &leader {
         output::print_line(&output::printable(&leader.value))?;
     } else {
-        let name = &args.name;
+        let (name, place) = (&args.name, store.place(client.store()));
         match election.mutex().holder().await? {
             Some(_) => note!(
-                "leasehold: {name} has no leader: it is held, without a value; leasehold show {} shows the holder",
+                "leasehold: {name} has no leader at {place}: it is held, without a value; leasehold show {} shows the holder",
                 shell::quote(name)
             ),
-            None => note!("leasehold: {name} has no leader"),
+            None => note!("leasehold: {name} has no leader at {place}"),
         }
     }
     Ok(if leader.is_some() { 0 } else { NONE })

@@ -3,7 +3,6 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use clap::{Arg, Command};
@@ -99,8 +98,7 @@ pub(crate) fn of_key(key: &str, command: &[OsString], arguments: &[OsString]) ->
     let (own, _) = arguments.split_at(arguments.len() - command.len());
     let is_word = own.windows(2).any(|it| it[0] == "--key" && it[1] == *key);
     let is_meant = own.last().is_some_and(|last| last == "--");
-    let file = shell::find(OsStr::new(key)).and_then(|file| file.metadata().ok());
-    let is_program = file.is_some_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0);
+    let is_program = shell::is_program(OsStr::new(key));
     (is_word && !is_meant && is_program).then(|| {
         format!(
             "the key would be '{key}', a program: is a variable of your script unset? Write quotes: --key \"$KEY\", and \
@@ -175,23 +173,26 @@ fn is_span(word: &str) -> bool {
 
 /// Options that only this program has, and that a command is given by mistake.
 const DISTINCTIVE: [&str; 5] = [
-    "--every",
     "--anchor",
     "--at-least",
+    "--no-record",
     "--skip-ok",
-    "--on-lost",
+    "--watchdog",
 ];
 
-/// Warns of options of this program behind the first word of a command: they are arguments of the command. The one that
-/// names the store and the period of a job are printed always, because the lock is in another store, or no job; others only
-/// to a person. `--` before the command says that they are meant.
+/// Options that other programs have, too.
+const COMMON: [&str; 5] = ["--every", "--namespace", "--on-lost", "--tenant", "--ttl"];
+
+/// Warns of options of this program behind the first word of a command: they are arguments of the command. Those that only
+/// this program has, or that have a value of it, are printed always; others only to a person. `--` before the command says
+/// that they are meant.
 pub(crate) fn warn_of_options(command: &[OsString]) {
     let texts: Vec<_> = command
         .iter()
         .map(|text| text.to_str().unwrap_or_default())
         .collect();
-    let is_ours = |text: &&str| Path::new(text).file_name() == Some(OsStr::new("leasehold"));
-    if env::args_os().any(|argument| argument == "--") || texts.iter().any(is_ours) {
+    let is_nested = |text: &&str| Path::new(text).file_name() == Some(OsStr::new("leasehold"));
+    if env::args_os().any(|argument| argument == "--") || texts.iter().any(is_nested) {
         return;
     }
     let has_value = |at: usize, option: &str, is_valid: fn(&str) -> bool| {
@@ -201,13 +202,18 @@ pub(crate) fn warn_of_options(command: &[OsString]) {
         };
         value.is_some_and(is_valid)
     };
-    let is_costly = |at: usize| {
-        has_value(at, "--store", |url| redacted_url(url).is_ok())
-            || has_value(at, "--every", |period| duration::parse(period).is_ok())
+    let is_duration = |text: &str| duration::parse(text).is_ok();
+    let is_ours = |at: usize| {
+        let option = texts[at].split('=').next().unwrap_or_default();
+        DISTINCTIVE.contains(&option)
+            || has_value(at, "--store", |url| redacted_url(url).is_ok())
+            || ["--every", "--ttl", "--wait"]
+                .iter()
+                .any(|option| has_value(at, option, is_duration))
     };
     let is_person = io::stderr().is_terminal();
-    let found = (1..texts.len())
-        .find(|at| is_costly(*at) || is_person && DISTINCTIVE.contains(&texts[*at]));
+    let found =
+        (1..texts.len()).find(|at| is_ours(*at) || is_person && COMMON.contains(&texts[*at]));
     if let (Some(at), Some(program)) = (found, texts.first()) {
         let option = texts[at].split('=').next().unwrap_or_default();
         note!(

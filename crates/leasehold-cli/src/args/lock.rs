@@ -42,7 +42,8 @@ pub(crate) struct LockArgs {
     /// Print the store, the holder that is waited for, refusals of the store, waiting time, holding time and token on stderr
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Print only errors that make the exit code 125 to 127, a lost lock, settings without effect, and what a job recorded
+    /// Print only errors that make the exit code 125 to 127, a lost lock, processes that run on without it, settings without
+    /// effect, and what a job recorded
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 

@@ -95,7 +95,7 @@ impl Supervisor<'_> {
     fn report_remaining(&self) {
         let remaining = self.child.tree.members().len();
         // The last ones may have ended meanwhile.
-        if remaining == 0 || self.args.lock.quiet {
+        if remaining == 0 {
             return;
         }
         let processes = output::count(remaining, "background process");

@@ -176,7 +176,8 @@ fn a_person_is_told_of_options_behind_the_command() {
                    -- before COMMAND\r\n";
     assert_eq!(told(&["job", "true", "--every", "1d"]), warning);
     assert_eq!(told(&["job", "--", "true", "--every", "1d"]), "");
-    assert_eq!(told(&["job", "true", "--namespace", "x"]), "");
+    let namespace = warning.replace("--every", "--namespace");
+    assert_eq!(told(&["job", "true", "--namespace", "x"]), namespace);
 }
 
 /// As `sudo -E` does, which keeps HOME.
