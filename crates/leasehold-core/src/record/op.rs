@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::latch::{ArrivalId, LatchCount, LatchStatus};
 use super::notes::Annotation;
-use super::rows::{Changes, Claim, Kind, Slot, Unless};
+use super::rows::{Changes, Claim, Kind, LeaseKind, Slot, Unless};
 use crate::id::LeaseId;
 use crate::time::{StoreTime, Ttl};
 use crate::token::{Token, TokenCount};
@@ -309,9 +309,16 @@ impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kind(Kind::Latch) => f.write_str(Self::USED_AS_LATCH),
-            Self::Kind(Kind::Leases(_)) => f.write_str(
-                "the name is used as a lock, and this is an operation on a latch; choose another name for one of them",
-            ),
+            Self::Kind(Kind::Leases(kind)) => {
+                let kind = match kind {
+                    LeaseKind::Mutex => "lock",
+                    LeaseKind::Semaphore => "semaphore",
+                };
+                write!(
+                    f,
+                    "the name is used as a {kind}, and this operation is of another kind; choose another name for one of them"
+                )
+            }
             Self::Count { stored, requested } => write!(
                 f,
                 "the latch has the count {stored}, not {requested}; use one count for all members, or reset the latch"

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::mem;
+use std::ops::Deref;
 
 use super::environment::Environment;
 use super::latch::ArrivalId;
@@ -157,7 +158,18 @@ impl Rows {
     }
 
     /// The record as the rule reads it, if `reaches` returns whether a client is alive.
-    pub const fn source<F: FnMut(ClientId) -> bool>(&self, reaches: F) -> RowsSource<'_, F> {
+    pub const fn source<F: FnMut(ClientId) -> bool>(&self, reaches: F) -> RowsSource<&Self, F> {
+        RowsSource {
+            rows: self,
+            reaches,
+        }
+    }
+
+    /// The same for a rule whose changes are stored by [`RowsSource::rows_mut`].
+    pub const fn source_mut<F>(&mut self, reaches: F) -> RowsSource<&mut Self, F>
+    where
+        F: FnMut(ClientId) -> bool,
+    {
         RowsSource {
             rows: self,
             reaches,
@@ -226,12 +238,19 @@ impl Rows {
 
 /// A record in memory as the rule reads it.
 #[derive(Debug)]
-pub struct RowsSource<'a, F> {
-    rows: &'a Rows,
+pub struct RowsSource<R, F> {
+    rows: R,
     reaches: F,
 }
 
-impl<F: FnMut(ClientId) -> bool> Source for RowsSource<'_, F> {
+impl<F> RowsSource<&mut Rows, F> {
+    /// The record itself.
+    pub const fn rows_mut(&mut self) -> &mut Rows {
+        self.rows
+    }
+}
+
+impl<R: Deref<Target = Rows>, F: FnMut(ClientId) -> bool> Source for RowsSource<R, F> {
     type Error = Infallible;
 
     fn head(&mut self) -> Result<Head, Infallible> {

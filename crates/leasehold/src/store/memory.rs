@@ -1,27 +1,26 @@
 //! The memory store, for tests and for programs of one process.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_core::record::Note;
-use leasehold_core::{ClientId, Environment, Instant, Name, Op, Rows, Slot, StoreTime, Waiter};
+use leasehold_core::record::{Head, Note};
+use leasehold_core::{ClientId, Environment, Instant, Name, Rows, Slot, StoreTime};
 
 use crate::clock::{BootClock, Clock};
-use crate::store::api::private::Sealed;
-use crate::store::api::{
-    BoxFuture, Capabilities, ClientInfo, Event, Key, Keyspace, Listener, Listening, Page, Parts,
-    Query, Reply, Request, Shard, Store, StoreKind, View, WaiterInfo, WakeupMode, mismatch,
-};
+use crate::store::api::{Capabilities, Key, Keyspace, Page, Reply, StoreKind, WakeupMode};
+use crate::store::backend::Backend;
 use crate::store::lock::lock;
-use crate::store::observers::Observers;
+use crate::store::query::RunningQuery;
+use crate::store::records::{ListPart, Record, Records, Transaction};
+use crate::store::rule_store::RuleStore;
+use crate::store::work::Work;
 use crate::{Error, ErrorKind, Result};
 
 /// The number of records from which unused ones are removed.
 const GC_MIN: usize = 1024;
-
-const URL: &str = "memory:";
 
 /// Lock records in the memory of this process.
 ///
@@ -33,25 +32,7 @@ const URL: &str = "memory:";
 /// guard.release().await?;
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
-#[derive(Debug)]
-pub struct MemoryStore {
-    clock: Arc<dyn Clock>,
-    /// The time of the store at the start of the clock. The wall clock is read once, so that setting it does not
-    /// move leases.
-    start: Duration,
-    tables: Arc<Mutex<Tables>>,
-    observers: Observers,
-}
-
-/// Notifications to send.
-type Notification = (Arc<dyn Listener>, Event);
-
-#[derive(Debug, Default)]
-struct Tables {
-    records: HashMap<Key, Rows>,
-    listeners: HashMap<ClientId, Weak<dyn Listener>>,
-    gc_at: usize,
-}
+pub type MemoryStore = RuleStore<Memory>;
 
 impl MemoryStore {
     /// An empty store on the clock of this machine.
@@ -63,69 +44,20 @@ impl MemoryStore {
     /// An empty store on another clock, for tests that control the time.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let start = wall.saturating_sub(clock.now().since(Instant::default()));
-        Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        let running = clock.now().since(Instant::default());
+        Self::over(Memory {
+            start: wall.unwrap_or_default().saturating_sub(running),
             clock,
-            start,
-            tables: Arc::default(),
-            observers: Observers::default(),
-        }
+            table: Mutex::default(),
+        })
     }
 
     pub(super) fn open(url: &str) -> Result<Self> {
+        let message = "nothing may follow memory: in its URL";
         match url {
             "memory:" | "memory://" => Ok(Self::new()),
-            _ => Err(Error::new(
-                ErrorKind::InvalidConfig,
-                "nothing may follow memory: in its URL",
-            )),
-        }
-    }
-
-    fn now(&self) -> StoreTime {
-        let running = self.clock.now().since(Instant::default());
-        let micros = (self.start + running).as_micros();
-        StoreTime::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
-    }
-
-    fn apply_now(&self, batch: &[Request]) -> Vec<Reply> {
-        let mut tables = lock(&self.tables);
-        let now = self.now();
-        let (mut notifications, mut changed) = (Vec::new(), Vec::new());
-        let apply = |request| tables.apply(request, now, &mut notifications, &mut changed);
-        let replies = batch.iter().map(apply).collect();
-        tables.collect_garbage(now);
-        drop(tables);
-        for (listener, event) in notifications {
-            listener.notify(event);
-        }
-        for key in changed {
-            self.observers.notify(key);
-        }
-        replies
-    }
-
-    fn read_now(&self, query: &Query) -> Result<Page> {
-        StoreKind::Memory.check_query(query, self)?;
-        if let Query::Name { key, parts, watch } = query {
-            let changed = watch.then(|| self.observers.add(key));
-            let (tables, now) = (lock(&self.tables), self.now());
-            let view = tables.view(key, parts, now);
-            return Ok(Page::of(view.map_err(|error| named(error, key))?, changed));
-        }
-        let (tables, now) = (lock(&self.tables), self.now());
-        match query {
-            Query::Name { .. } => Ok(Page::default()),
-            Query::Names(space) => Ok(Page::listed(tables.held(space, now)?)),
-            Query::Completions(space) => Ok(Page::listed(tables.completions(space, now))),
-            Query::Client(space, client) => Ok(Page {
-                client: tables.client_info(space, *client, now),
-                ..Page::default()
-            }),
-            Query::Durability(_) => Ok(Page::default()),
+            _ => Err(Error::new(ErrorKind::InvalidConfig, message)),
         }
     }
 }
@@ -136,46 +68,65 @@ impl Default for MemoryStore {
     }
 }
 
-impl Tables {
-    /// Applies an operation. Adds its notifications, and its name if observers see a difference.
-    fn apply<'a>(
-        &mut self,
-        request: &'a Request,
-        now: StoreTime,
-        notifications: &mut Vec<Notification>,
-        changed: &mut Vec<&'a Key>,
-    ) -> Reply {
-        let Self {
-            records, listeners, ..
-        } = self;
-        let key = &request.key;
-        let record = match records.get_mut(key) {
-            Some(record) => record,
-            None => records.entry(key.clone()).or_default(),
-        };
-        let listener = |client| listeners.get(&client).and_then(Weak::upgrade);
-        let reaches = |client| listener(client).is_some();
-        let environment = Environment { now };
-        let mut applied = record.apply(&request.op, &environment, reaches);
-        let outcome = applied.outcome;
-        loop {
-            for notice in applied.notices {
-                let listener = listener(notice.lease().client);
-                let event = Event::Notice(key.clone(), notice);
-                notifications.extend(listener.map(|listener| (listener, event)));
-            }
-            if applied.is_visible {
-                changed.push(key);
-            }
-            if !applied.unfinished {
-                break;
-            }
-            applied = record.apply(&Op::Serve, &environment, reaches);
-        }
-        Reply::decided(key, outcome, now).map_error(|error| error.at_store(URL))
+/// Records in a map, and their clock.
+#[derive(Debug)]
+pub struct Memory {
+    clock: Arc<dyn Clock>,
+    /// The time of the store at the start of the clock. The wall clock is read once, so that setting it does not
+    /// move leases.
+    start: Duration,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    records: HashMap<Key, Rows>,
+    /// The number of records from which unused ones are removed the next time.
+    gc_at: usize,
+}
+
+impl Memory {
+    /// Runs a transaction, in which nothing can fail.
+    fn locked<T>(&self, run: impl FnOnce(&mut LockedTable<'_>) -> Result<T, Infallible>) -> T {
+        let mut table = lock(&self.table);
+        let running = self.clock.now().since(Instant::default());
+        let now = StoreTime::default().after_span(self.start + running);
+        let records = &mut table.records;
+        let Ok(result) = run(&mut LockedTable { records, now });
+        table.collect_garbage(now);
+        result
+    }
+}
+
+impl Backend for Memory {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(StoreKind::Memory, WakeupMode::Grants)
     }
 
-    /// Removes what has ended, whenever the tables have doubled since the last time.
+    async fn transact(&self, mut work: Work) -> Result<Vec<Reply>> {
+        self.locked(|records| work.run(records));
+        let (replies, mut rest) = work.finish();
+        while let Some(mut work) = rest {
+            self.locked(|records| work.run(records));
+            (_, rest) = work.finish();
+        }
+        Ok(replies)
+    }
+
+    async fn read(&self, mut query: RunningQuery) -> Result<Page> {
+        while self.locked(|records| query.step(records)) {}
+        query.finish()
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("memory:")
+    }
+}
+
+impl Table {
+    /// Removes what has ended, whenever the table has doubled since the last time.
     ///
     /// The clock of this store is never set back, so a record whose counter is behind it is not needed.
     fn collect_garbage(&mut self, now: StoreTime) {
@@ -189,111 +140,47 @@ impl Tables {
         });
         self.gc_at = self.records.len() * 2;
     }
+}
 
-    /// Reads parts of the state of a name.
-    fn view(&self, key: &Key, parts: &Parts, now: StoreTime) -> Result<View> {
-        let environment = Environment { now };
-        let unused = Rows::default();
-        let record = self.records.get(key).unwrap_or(&unused);
-        let holder = record.holders(&environment).next();
-        let mut view =
-            View::of_head(key.clone(), record.head(), holder, parts, now).map_err(mismatch)?;
-        if let Some(holder) = &mut view.holder {
-            holder.client = self.client_info(&key.space, holder.lease.client, now);
-        }
-        if *parts == Parts::Waiters {
-            let waiter = |waiter: &Waiter| WaiterInfo {
-                lease: waiter.lease,
-                client: self.client_info(&key.space, waiter.lease.client, now),
-            };
-            let waiters = record.waiters(&environment).take(View::WAITERS_MAX);
-            view.waiters = waiters.map(waiter).collect();
-        }
-        if let Parts::Annotation(slot) | Parts::State(slot) = parts {
-            let note = record.note(slot, &environment);
-            view.annotations
-                .extend(note.map(|note| (slot.clone(), note.into())));
-        }
-        Ok(view)
+/// A list, which is read at once and cannot fail.
+type Listed<T> = Result<ListPart<T>, Infallible>;
+
+/// The records in a transaction.
+struct LockedTable<'a> {
+    records: &'a mut HashMap<Key, Rows>,
+    now: StoreTime,
+}
+
+impl Records for LockedTable<'_> {
+    type Error = Infallible;
+
+    fn now(&self) -> StoreTime {
+        self.now
     }
 
-    /// The locks of a keyspace that are held.
-    fn held(&self, space: &Keyspace, now: StoreTime) -> Result<Vec<View>> {
-        let environment = Environment { now };
-        let held = self.records.iter().filter(|(key, record)| {
-            key.space == *space && record.holders(&environment).next().is_some()
-        });
-        let views = held.map(|(key, _)| self.view(key, &Parts::Waiters, now));
-        let mut views = views.collect::<Result<Vec<_>>>()?;
-        views.sort_by(|a, b| a.key.name.cmp(&b.key.name));
-        Ok(views)
+    fn record<'a, F>(&'a mut self, key: &'a Key, mut reaches: F) -> impl Record<Error = Infallible>
+    where
+        F: FnMut(ClientId) -> Option<bool> + 'a,
+    {
+        let rows = self.records.entry(key.clone()).or_default();
+        rows.source_mut(move |client| reaches(client).unwrap_or(false))
     }
 
-    /// The completions of a keyspace.
-    fn completions(&self, space: &Keyspace, now: StoreTime) -> Vec<View> {
-        let environment = Environment { now };
+    fn heads(&mut self, space: &Keyspace, _: &str) -> Listed<(Name, Head)> {
         let records = self.records.iter().filter(|(key, _)| key.space == *space);
-        let notes = records.flat_map(|(key, record)| {
-            let notes = record.notes(&environment);
-            notes.map(move |(slot, note)| (key, slot, note))
+        let heads = records.map(|(key, rows)| (key.name.clone(), *rows.head()));
+        Ok(heads.collect())
+    }
+
+    fn completions(&mut self, space: &Keyspace, _: (&str, &str)) -> Listed<(Name, Slot, Note)> {
+        let environment = Environment { now: self.now };
+        let records = self.records.iter().filter(|(key, _)| key.space == *space);
+        let notes = records.flat_map(|(key, rows)| {
+            let notes = rows.notes(&environment);
+            notes.map(|(slot, note)| (key.name.clone(), slot.clone(), note.clone()))
         });
-        let mut found: Vec<_> = notes.filter(|(_, slot, _)| **slot != Slot::Value).collect();
-        found.sort_by_key(|(key, slot, _)| (*key, *slot));
-        let view = |(key, slot, note): (&Key, &Slot, &Note)| {
-            let mut view = View::of(key.clone());
-            view.annotations.push((slot.clone(), note.into()));
-            view
-        };
-        found.into_iter().map(view).collect()
-    }
-
-    fn client_info(
-        &self,
-        space: &Keyspace,
-        client: ClientId,
-        now: StoreTime,
-    ) -> Option<ClientInfo> {
-        let record = self.records.get(&space.key(Name::of_client(client)))?;
-        ClientInfo::from_text(&record.description(&Environment { now })?.text)
+        Ok(notes.filter(|(_, slot, _)| *slot != Slot::Value).collect())
     }
 }
 
-impl Sealed for MemoryStore {}
-
-impl Store for MemoryStore {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::new(StoreKind::Memory, WakeupMode::Grants)
-    }
-
-    fn shard(&self, _key: &Key) -> Shard {
-        Shard(0)
-    }
-
-    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(StoreKind::Memory.apply(batch, self, async |batch| self.apply_now(&batch)))
-    }
-
-    fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
-        Box::pin(async move { self.read_now(&query) })
-    }
-
-    fn listen(&self, _space: &Keyspace, client: ClientId, to: Weak<dyn Listener>) -> Listening {
-        lock(&self.tables).listeners.insert(client, to);
-        let tables = Arc::downgrade(&self.tables);
-        Listening::new(move || {
-            if let Some(tables) = tables.upgrade() {
-                lock(&tables).listeners.remove(&client);
-            }
-        })
-    }
-}
-
-impl fmt::Display for MemoryStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(URL)
-    }
-}
-
-fn named(error: Error, key: &Key) -> Error {
-    error.for_lock(&key.name).at_store(URL)
-}
+impl Transaction for LockedTable<'_> {}

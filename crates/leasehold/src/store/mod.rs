@@ -8,25 +8,31 @@
 //! names.
 
 mod api;
+mod backend;
 mod capabilities;
 pub(crate) mod diagnose;
 mod event;
 mod forwarding;
+mod hub;
 mod key;
 mod lock;
 mod memory;
 mod observers;
 mod open;
 mod options;
+mod query;
+mod records;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
 mod request;
+mod rule_store;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod url_suggestion;
 mod view;
+mod work;
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{
@@ -44,7 +50,13 @@ pub use self::api::{
 };
 pub(crate) use self::api::{mismatch, unexpected};
 #[doc(hidden)]
+pub use self::backend::{Backend, ListenChange};
+#[doc(hidden)]
 pub use self::forwarding::ForwardingStore;
+#[doc(hidden)]
+pub use self::hub::Hub;
+#[doc(hidden)]
+pub use self::memory::Memory;
 pub use self::memory::MemoryStore;
 #[cfg(feature = "doctor")]
 pub(crate) use self::open::diagnose;
@@ -54,15 +66,23 @@ pub(crate) use self::open::open_redis;
 #[doc(hidden)]
 pub use self::open::{redacted_url, without_user};
 pub use self::options::OpenOptions;
+#[doc(hidden)]
+pub use self::query::RunningQuery;
+#[doc(hidden)]
+pub use self::records::{ListPart, Record, Records, Transaction};
 #[cfg(feature = "redis")]
 pub use self::redis::RedisAddress;
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub use self::redis::RedisStore;
-#[cfg(feature = "sqlite")]
 #[doc(hidden)]
-pub use self::sqlite::Machine;
+pub use self::rule_store::RuleStore;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
+#[cfg(feature = "sqlite")]
+#[doc(hidden)]
+pub use self::sqlite::{Machine, Sqlite};
 #[doc(hidden)]
 pub use self::url_suggestion::distance;
+#[doc(hidden)]
+pub use self::work::{Failure, Work};

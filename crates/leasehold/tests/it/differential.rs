@@ -3,6 +3,7 @@
 mod compare;
 mod corrupting_store;
 mod event_logs;
+pub(crate) mod semaphores;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,7 @@ fn the_memory_store_follows_the_rule() {
     let store = MemoryStore::with_clock(Arc::new(clock.clone()));
     play(compare(Target {
         step: &|step_ms| advance(&clock, step_ms),
+        has_semaphores: true,
         ..Target::new(&store)
     }));
 }
@@ -50,6 +52,7 @@ fn the_sqlite_store_follows_the_rule() {
         let store = SqliteStore::open_with_clock(path, Arc::new(clock.clone()));
         compare(Target {
             step: &|step_ms| advance(&clock, step_ms),
+            has_semaphores: true,
             timeout: TIMEOUT,
             ..Target::new(&store.await.unwrap())
         })
@@ -84,6 +87,7 @@ fn every_corruption_of_a_store_is_detected() {
         let found = block_on(compare(Target {
             step: &|step_ms| advance(&clock, step_ms),
             shape: Shape::Running,
+            has_semaphores: true,
             slack: Duration::from_millis(2),
             histories: HISTORIES_TO_DETECT,
             ..Target::new(&store)

@@ -24,7 +24,8 @@ static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
 
 /// A store for one test, which several clients share.
 pub(crate) enum Fixture {
-    Memory(Arc<MemoryStore>),
+    /// A store in this process.
+    Local(Arc<dyn Store>),
     Sqlite(TempDir),
     Redis(Arc<RedisServer>),
     Sentinel(Arc<SentinelSet>),
@@ -39,8 +40,13 @@ pub(crate) enum Fixture {
 }
 
 impl Fixture {
+    /// A store in this process, such as a `RuleStore` over a backend.
+    fn local(store: impl Store) -> Self {
+        Self::Local(Arc::new(store))
+    }
+
     pub(crate) fn memory() -> Self {
-        Self::Memory(Arc::new(MemoryStore::new()))
+        Self::local(MemoryStore::new())
     }
 
     pub(crate) fn sqlite() -> Self {
@@ -92,7 +98,7 @@ impl Fixture {
 
     pub(crate) fn url(&self) -> Option<String> {
         match self {
-            Self::Memory(_) => None,
+            Self::Local(_) => None,
             Self::Sqlite(directory) => {
                 Some(format!("sqlite:{}/locks.db", directory.path().display()))
             }
@@ -112,7 +118,7 @@ impl Fixture {
             Self::Sentinel(set) => std::slice::from_ref(&set.servers()[set.master()]),
             Self::Cluster(cluster) | Self::Buckets(cluster) => cluster.nodes(),
             Self::Masters(masters) => masters.servers(),
-            Self::Memory(_) | Self::Sqlite(_) | Self::Other(_) => &[],
+            Self::Local(_) | Self::Sqlite(_) | Self::Other(_) => &[],
         }
     }
 
@@ -142,9 +148,9 @@ impl Fixture {
     pub(crate) async fn client_in(&self, namespace: &str, builder: ClientBuilder) -> Client {
         let builder = builder.namespace(self.namespace(namespace));
         match (self, self.url()) {
-            (Self::Memory(store), _) => builder.build(Arc::clone(store) as Arc<dyn Store>),
+            (Self::Local(store), _) => builder.build(Arc::clone(store)),
             (_, Some(url)) => builder.connect(&url).await,
-            (_, None) => unreachable!("only memory has no URL that can be shared"),
+            (_, None) => unreachable!("only a local store has no URL that can be shared"),
         }
         .unwrap()
     }
@@ -165,9 +171,9 @@ impl Fixture {
     /// The store itself, below every client.
     pub(crate) async fn store(&self) -> Arc<dyn Store> {
         match (self, self.url()) {
-            (Self::Memory(store), _) => Arc::clone(store) as Arc<dyn Store>,
+            (Self::Local(store), _) => Arc::clone(store),
             (_, Some(url)) => store::open(&url, &OpenOptions::default()).await.unwrap(),
-            (_, None) => unreachable!("only memory has no URL that can be shared"),
+            (_, None) => unreachable!("only a local store has no URL that can be shared"),
         }
     }
 }

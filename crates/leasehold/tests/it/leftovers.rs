@@ -70,7 +70,7 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Cl
     let record = record_key(key);
     let queue = format!("{record}:queue");
     match fixture {
-        Fixture::Memory(_) => {
+        Fixture::Local(_) => {
             let first = apply(&*store, key, wait("probe", 1)).await;
             assert!(matches!(first, Outcome::Granted { .. }), "{first:?}");
             assert_eq!(queue_length(&*store, key).await, 0);

@@ -42,6 +42,14 @@ impl FileFixture {
         }
     }
 
+    /// A file in memory, where the system has a directory for that.
+    fn in_memory() -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        Self {
+            directory: directory.unwrap(),
+        }
+    }
+
     /// A fixture, and a store on its file.
     async fn opened() -> (Self, Arc<dyn Store>) {
         let fixture = Self::new();

@@ -3,10 +3,13 @@
 use std::collections::VecDeque;
 
 use leasehold_core::Instant;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-use super::change::Write;
-use super::read::Read;
+use crate::Result;
+use crate::clock::{BootClock, Clock as _};
+use crate::store::api::{Page, Reply};
+use crate::store::query::RunningQuery;
+use crate::store::work::Work;
 
 /// The capacity of the queue to the thread: far more commands than a client has in flight.
 pub(super) const QUEUE_MAX: usize = 1_024;
@@ -22,6 +25,46 @@ pub(super) enum Command {
     Write(Write),
     /// Reads it.
     Read(Read),
+}
+
+/// A change of the file, and when it was sent.
+#[derive(Debug)]
+pub(super) struct Write {
+    pub(super) since: Instant,
+    pub(super) change: Change,
+}
+
+/// A change of the file.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// Applies requests. The caller of work that is left of others is gone.
+    Apply(Work, Option<oneshot::Sender<Vec<Reply>>>),
+    /// Registers the observers of this store for a name before it is read.
+    Watch(Read),
+}
+
+/// A query, and the channel for its result.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) query: RunningQuery,
+    /// Whether it was registered, or need not be.
+    pub(super) is_registered: bool,
+    pub(super) reply: oneshot::Sender<Result<Page>>,
+}
+
+impl Write {
+    pub(super) fn new(change: Change) -> Self {
+        let since = BootClock.now();
+        Self { since, change }
+    }
+
+    /// The number of its operations.
+    fn ops(&self) -> usize {
+        match &self.change {
+            Change::Apply(work, _) => work.len(),
+            Change::Watch(_) => 1,
+        }
+    }
 }
 
 /// The received commands that are not done yet, in order.
@@ -75,10 +118,8 @@ impl Commands {
 
     /// Removes the writes that have waited since `instant` or longer.
     pub(super) fn take_writes_since(&mut self, instant: Instant) -> Vec<Write> {
-        let (old, young) = self
-            .take_writes()
-            .into_iter()
-            .partition(|write| write.since <= instant);
+        let writes = self.take_writes().into_iter();
+        let (old, young) = writes.partition(|write| write.since <= instant);
         self.writes = young;
         self.ops = self.writes.iter().map(Write::ops).sum();
         old

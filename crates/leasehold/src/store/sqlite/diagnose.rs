@@ -97,7 +97,7 @@ async fn opened(
     // The first request detects what opening does not.
     store.read(Query::Names(space.clone())).await?;
     let read = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let boot_id = Connection::open_with_flags(&store.path, read).and_then(|db| {
+    let boot_id = Connection::open_with_flags(store.path(), read).and_then(|db| {
         db.query_row("SELECT boot_id FROM meta", [], |row| {
             row.get::<_, Option<String>>(0)
         })

@@ -12,7 +12,7 @@ use super::boot::Machine;
 use super::error::{Fault, failure};
 use super::liveness::LivenessLock;
 use super::opened::OpenConnection;
-use super::{path, rows, schema, time};
+use super::{path, schema, time};
 use crate::store::diagnose::FileSystem;
 use crate::store::lock::lock;
 use crate::{Error, ErrorKind};
@@ -174,9 +174,7 @@ fn create_tables(db: &mut Connection) -> Result<(), Fault> {
             if !is_empty(&transaction)? {
                 return Err(foreign().into());
             }
-            for tables in [schema::TABLES, rows::TABLES] {
-                transaction.execute_batch(tables)?;
-            }
+            transaction.execute_batch(schema::TABLES)?;
             transaction.pragma_update(None, "application_id", schema::APPLICATION_ID)?;
             transaction.pragma_update(None, "user_version", schema::VERSION)?;
         }

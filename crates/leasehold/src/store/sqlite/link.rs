@@ -10,14 +10,14 @@ use super::busy;
 use super::error::Fault;
 use super::file::File;
 use super::liveness::LivenessLock;
-use super::notify::Listeners;
+use crate::store::hub::Hub;
 
 /// A path, and the file there, reopened when it is replaced.
 #[derive(Debug)]
 pub(super) struct Link {
     path: PathBuf,
     machine: Machine,
-    listeners: Arc<Listeners>,
+    hub: Arc<Hub>,
     /// `None` after a fault that reopening may fix.
     file: Option<File>,
     /// Kept until the file is open again: this process still holds locks in it.
@@ -29,13 +29,13 @@ impl Link {
     pub(super) fn open(
         path: PathBuf,
         machine: Machine,
-        listeners: Arc<Listeners>,
+        hub: Arc<Hub>,
         until: Instant,
     ) -> Result<Self, Fault> {
         let mut link = Self {
             path,
             machine,
-            listeners,
+            hub,
             file: None,
             liveness: None,
         };
@@ -56,7 +56,7 @@ impl Link {
                 "the file of the locks was deleted or replaced; the locks in the old one are lost"
             );
             self.file = None;
-            self.listeners.interrupted();
+            self.hub.interrupted();
         }
         self.reopened(until)
     }

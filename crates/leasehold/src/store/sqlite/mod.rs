@@ -17,7 +17,6 @@
 
 mod boot;
 mod busy;
-mod change;
 mod commands;
 #[cfg(feature = "doctor")]
 mod diagnose;
@@ -29,22 +28,21 @@ mod link;
 mod liveness;
 mod log;
 mod notify;
-mod observers;
 mod opened;
 mod path;
-mod read;
+mod records;
 mod row;
 mod rows;
 mod schema;
+mod thread;
 mod time;
 mod transaction;
-mod worker;
+mod watchers;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Once, Weak};
-use std::thread;
 use std::time::Duration;
 
 use leasehold_core::ClientId;
@@ -52,23 +50,21 @@ use tokio::sync::{mpsc, oneshot};
 
 #[doc(hidden)]
 pub use self::boot::Machine;
-use self::change::{Change, Sender, Write};
-use self::commands::Command;
+use self::commands::{Change, Command, Read, Write};
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
 use self::link::Link;
-use self::notify::{Listeners, Notifier};
-use self::read::Read;
-use self::worker::Worker;
+use self::notify::{Notifier, Sockets};
+use self::thread::Thread;
 use crate::clock::{BootClock, Clock};
 use crate::fork::Process;
-use crate::store::api::private::Sealed;
-use crate::store::api::{
-    BoxFuture, Capabilities, Key, Keyspace, Listener, Listening, Page, Query, Reply, Request,
-    Shard, Store, StoreKind,
-};
-use crate::store::observers::Observers;
+use crate::store::api::{Capabilities, Page, Reply, StoreKind};
+use crate::store::backend::{Backend, ListenChange};
+use crate::store::hub::Hub;
 use crate::store::options::OpenOptions;
+use crate::store::query::RunningQuery;
+use crate::store::rule_store::RuleStore;
+use crate::store::work::Work;
 use crate::{Error, ErrorKind, Result, random};
 
 /// Lock records in a file, shared by the processes of one machine.
@@ -83,19 +79,7 @@ use crate::{Error, ErrorKind, Result, random};
 /// ```
 ///
 /// Dropping it does not block. Its thread finishes the commands before, then closes the file.
-#[derive(Debug)]
-pub struct SqliteStore {
-    path: PathBuf,
-    queue: mpsc::Sender<Command>,
-    response_timeout: Duration,
-    transactions: Arc<AtomicU64>,
-    listeners: Arc<Listeners>,
-    observers: Arc<Observers>,
-    /// The client that is notified for the observers, and whether it is subscribed.
-    observer: ClientId,
-    observes: Once,
-    process: Process,
-}
+pub type SqliteStore = RuleStore<Sqlite>;
 
 impl SqliteStore {
     /// Opens a file, or creates it, on a given clock, for tests that control the time. All stores on the file
@@ -127,181 +111,148 @@ impl SqliteStore {
     #[doc(hidden)]
     #[must_use]
     pub fn transactions(&self) -> u64 {
-        self.transactions.load(Ordering::Relaxed)
+        self.backend().transactions.load(Ordering::Relaxed)
     }
 
     pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
         Self::start(path::parse(url)?, Machine::this()?, options).await
     }
 
+    #[cfg(feature = "doctor")]
+    fn path(&self) -> &Path {
+        &self.backend().path
+    }
+
     async fn start(path: PathBuf, machine: Machine, options: &OpenOptions) -> Result<Self> {
+        let hub = Arc::default();
         let (queue, commands) = mpsc::channel(commands::QUEUE_MAX);
-        let store = Self {
+        let file = Sqlite {
             path,
             queue,
             response_timeout: options.response_timeout,
             transactions: Arc::default(),
-            listeners: Arc::default(),
-            observers: Arc::default(),
-            observer: ClientId::from_random(random::bytes("the id of an observer")?),
-            observes: Once::new(),
+            sockets: Arc::new(Sockets::new(&hub)),
+            watcher: ClientId::from_random(random::bytes("the id of an observer")?),
             process: Process::current(),
         };
-        let (opened, receiver) = oneshot::channel();
-        let path = store.path.clone();
-        let until = BootClock.now().after(wait_limit(options.connect_timeout));
-        let wait_limit = wait_limit(options.response_timeout);
-        let transactions = Arc::clone(&store.transactions);
-        let listeners = Arc::clone(&store.listeners);
-        thread::Builder::new()
-            .name("leasehold-sqlite".into())
-            .spawn(move || {
-                let notifier = Notifier::new(&path, Arc::clone(&listeners));
-                match Link::open(path, machine, listeners, until) {
-                    Ok(link) => {
-                        if opened.send(Ok(())).is_ok() {
-                            Worker::new(link, notifier, commands, wait_limit, transactions).run();
-                        }
-                    }
-                    Err(fault) => {
-                        let _ = opened.send(Err(Error::from(fault)));
-                    }
-                }
-            })
-            .map_err(|error| {
-                Error::new(ErrorKind::Store, "its thread cannot be started")
-                    .with_source(error)
-                    .at_store(&store)
-            })?;
-        let opened = match tokio::time::timeout(options.connect_timeout, receiver).await {
+        hub.add_observers(file.watcher);
+        let opened = file.start(machine, &hub, commands, options)?;
+        let opened = match tokio::time::timeout(options.connect_timeout, opened).await {
             Ok(Ok(opened)) => opened,
             Ok(Err(_)) => Err(thread_ended()),
             Err(_) => Err(timed_out("opened", options.connect_timeout)),
         };
-        opened.map_err(|error| error.at_store(&store))?;
-        Ok(store)
+        opened.map_err(|error| error.at_store(&file))?;
+        Ok(Self::with_hub(file, hub))
+    }
+}
+
+/// A file, and the queue to the thread that has it open.
+#[derive(Debug)]
+pub struct Sqlite {
+    path: PathBuf,
+    queue: mpsc::Sender<Command>,
+    response_timeout: Duration,
+    transactions: Arc<AtomicU64>,
+    sockets: Arc<Sockets>,
+    /// The client that is notified for the observers of this store.
+    watcher: ClientId,
+    process: Process,
+}
+
+impl Sqlite {
+    /// Starts the thread. The receiver is for the result of opening the file.
+    fn start(
+        &self,
+        machine: Machine,
+        hub: &Arc<Hub>,
+        commands: mpsc::Receiver<Command>,
+        options: &OpenOptions,
+    ) -> Result<oneshot::Receiver<Result<()>>> {
+        let (opened, receiver) = oneshot::channel();
+        let until = BootClock.now().after(wait_limit(options.connect_timeout));
+        let wait_limit = wait_limit(options.response_timeout);
+        let (path, hub) = (self.path.clone(), Arc::clone(hub));
+        let notifier = Notifier::new(&path, Arc::clone(&self.sockets), self.watcher);
+        let transactions = Arc::clone(&self.transactions);
+        let started = std::thread::Builder::new()
+            .name("leasehold-sqlite".into())
+            .spawn(move || match Link::open(path, machine, hub, until) {
+                Ok(link) => {
+                    if opened.send(Ok(())).is_ok() {
+                        Thread::new(link, notifier, commands, wait_limit, transactions).run();
+                    }
+                }
+                Err(fault) => {
+                    let _ = opened.send(Err(Error::from(fault)));
+                }
+            });
+        started.map_err(|error| {
+            Error::new(ErrorKind::Store, "its thread cannot be started")
+                .with_source(error)
+                .at_store(self)
+        })?;
+        Ok(receiver)
     }
 
     /// Sends a command to the thread, and waits for its result.
-    async fn call<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Result<T> {
+    async fn call<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T> {
         // After a fork, the thread is in the parent.
-        self.process.check().map_err(|error| error.at_store(self))?;
+        self.process.check()?;
         let (sender, receiver) = oneshot::channel();
         let command = command(sender);
         let called = async {
             self.queue.send(command).await.map_err(|_| thread_ended())?;
-            receiver.await.unwrap_or_else(|_| Err(thread_ended()))
+            receiver.await.map_err(|_| thread_ended())
         };
         let result = tokio::time::timeout(self.response_timeout, called).await;
-        result
-            .unwrap_or_else(|_| Err(timed_out("read or written", self.response_timeout)))
-            .map_err(|error| error.at_store(self))
-    }
-
-    async fn write<T>(&self, change: impl FnOnce(Sender<T>) -> Change) -> Result<T> {
-        let since = BootClock.now();
-        let write = |reply| {
-            let change = change(reply);
-            Command::Write(Write { since, change })
-        };
-        self.call(write).await
-    }
-
-    async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
-        let ops = batch.len();
-        if ops == 0 {
-            return Vec::new();
-        }
-        let apply = |reply| Change::Apply { batch, reply };
-        match self.write(apply).await {
-            Ok(replies) => {
-                let named = |reply: Reply| reply.map_error(|error| error.at_store(self));
-                replies.into_iter().map(named).collect()
-            }
-            Err(error) => vec![Reply::Unknown(error); ops],
-        }
-    }
-
-    async fn read_page(&self, query: Query) -> Result<Page> {
-        StoreKind::Sqlite.check_query(&query, self)?;
-        match &query {
-            Query::Name { key, watch, .. } => {
-                let page = match watch {
-                    true => self.read_watched(key, &query).await,
-                    false => self.query(&query, None).await.map(|(page, _)| page),
-                };
-                page.map_err(|error| error.for_lock(&key.name))
-            }
-            _ => self.query(&query, None).await.map(|(page, _)| page),
-        }
-    }
-
-    /// Reads, and returns whether the observer is notified of changes.
-    async fn query(&self, query: &Query, observer: Option<ClientId>) -> Result<(Page, bool)> {
-        let read = |reply| Command::Read(Read::new(query.clone(), observer, reply));
-        let (page, is_registered) = self.call(read).await?;
-        Ok((page, is_registered && !self.listeners.is_unreachable()))
-    }
-
-    /// Reads a name, and its next change if the file can push it.
-    async fn read_watched(&self, key: &Key, query: &Query) -> Result<Page> {
-        self.observes.call_once(|| {
-            let observers = Arc::downgrade(&self.observers) as Weak<dyn Listener>;
-            let refresh = Some(observers::REFRESH);
-            self.listeners.add(self.observer, observers, refresh);
-        });
-        let changed = self.observers.add(key);
-        let observer = Some(self.observer);
-        let (mut page, mut is_notified) = self.query(query, observer).await?;
-        if !is_notified && !self.listeners.is_unreachable() {
-            let register = |reply| Change::RegisterObserver {
-                key: key.clone(),
-                client: self.observer,
-                reply,
-            };
-            self.write(register).await?;
-            (page, is_notified) = self.query(query, observer).await?;
-        }
-        page.changed = is_notified.then_some(changed);
-        Ok(page)
+        result.unwrap_or_else(|_| Err(timed_out("read or written", self.response_timeout)))
     }
 }
 
-impl Sealed for SqliteStore {}
-
-impl Store for SqliteStore {
+impl Backend for Sqlite {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(StoreKind::Sqlite, self.listeners.wakeup_mode())
+        Capabilities::new(StoreKind::Sqlite, self.sockets.wakeup_mode())
     }
 
-    fn shard(&self, _key: &Key) -> Shard {
-        Shard(0)
+    async fn transact(&self, work: Work) -> Result<Vec<Reply>> {
+        let apply = |reply| Command::Write(Write::new(Change::Apply(work, Some(reply))));
+        self.call(apply).await
     }
 
-    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(StoreKind::Sqlite.apply(batch, self, |batch| self.apply_batch(batch)))
+    async fn read(&self, query: RunningQuery) -> Result<Page> {
+        if query.watched().is_some() {
+            self.sockets.add_refreshed(self.watcher, watchers::REFRESH);
+        }
+        let read = |reply| {
+            Command::Read(Read {
+                query,
+                is_registered: false,
+                reply,
+            })
+        };
+        self.call(read).await?
     }
 
-    fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
-        Box::pin(self.read_page(query))
-    }
-
-    fn listen(&self, _space: &Keyspace, client: ClientId, to: Weak<dyn Listener>) -> Listening {
-        self.listeners.add(client, to, None);
-        let listeners = Arc::downgrade(&self.listeners);
-        Listening::new(move || {
-            if let Some(listeners) = listeners.upgrade() {
-                listeners.remove(client);
-            }
-        })
+    fn listen(&self, change: ListenChange) {
+        match change {
+            ListenChange::Began(client) => self.sockets.add(client),
+            ListenChange::Ended(client) => self.sockets.remove(client),
+        }
     }
 }
 
-impl Drop for SqliteStore {
+impl fmt::Display for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sqlite:{}", self.path.display())
+    }
+}
+
+impl Drop for Sqlite {
     fn drop(&mut self) {
         // In a fork the sockets are those of the parent, and must stay.
         if self.process.is_current() {
-            self.listeners.clear();
+            self.sockets.clear();
         }
     }
 }
@@ -309,12 +260,6 @@ impl Drop for SqliteStore {
 /// The URL of a store as its `Display`.
 pub(super) fn redacted_url(url: &str) -> Result<String> {
     Ok(format!("sqlite:{}", path::parse(url)?.display()))
-}
-
-impl fmt::Display for SqliteStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sqlite:{}", self.path.display())
-    }
 }
 
 /// How long the thread waits for other processes: less than the timeout, so that its result, which is certain,

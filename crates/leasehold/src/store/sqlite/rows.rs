@@ -5,87 +5,25 @@
 
 use leasehold_core::record::text::Damaged;
 use leasehold_core::record::{
-    self, Applied, Body, Change, Changes, Class, Description, Environment, Head, Holder, LeaseKind,
-    Note, Op, Outcome, Part, QueueHead, Removal, Row, Slot, Source, Waiter, Whom,
+    Body, Change, Changes, Class, Description, Environment, Head, Holder, LeaseKind, Note, Op,
+    Part, QueueHead, Removal, Row, Slot, Source, Waiter, Whom,
 };
-use leasehold_core::{ArrivalId, ClientId, LeaseId, StoreTime};
+use leasehold_core::{ArrivalId, ClientId, LeaseId};
 use rusqlite::{Connection, Params, params};
 
 use super::error::{Damage, Fault};
 use super::row::{columns, signed};
-use crate::store::api::{Key, View};
-
-/// The tables of records.
-///
-/// `until` is when a row may be removed, as far as the row itself shows; see [`Head::kept_until`] and [`Row::kept_until`]. A member
-/// without `until` may be removed together with its head, and a head stays as long as it has holders. `place` is the
-/// place of a waiter.
-pub(super) const TABLES: &str = "
-    CREATE TABLE heads (
-        namespace TEXT NOT NULL,
-        tenant TEXT NOT NULL,
-        name TEXT NOT NULL,
-        value TEXT NOT NULL,
-        until INTEGER NOT NULL,
-        PRIMARY KEY (namespace, tenant, name)
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE members (
-        namespace TEXT NOT NULL,
-        tenant TEXT NOT NULL,
-        name TEXT NOT NULL,
-        class INTEGER NOT NULL,
-        id TEXT NOT NULL,
-        place INTEGER,
-        value TEXT NOT NULL,
-        until INTEGER,
-        PRIMARY KEY (namespace, tenant, name, class, id)
-    ) STRICT, WITHOUT ROWID;
-    CREATE UNIQUE INDEX members_by_place ON members (namespace, tenant, name, place)
-        WHERE place IS NOT NULL;
-    CREATE INDEX members_by_end ON members (until) WHERE until IS NOT NULL;
-";
-
-/// The classes of members.
-pub(super) const HOLDER: u8 = 1;
-const WAITER: u8 = 2;
-const ARRIVAL: u8 = 3;
-pub(super) const NOTE: u8 = 4;
-const DESCRIPTION: u8 = 5;
-
-/// Applies an operation to the stored record of a name, inside a transaction. `reaches` returns whether a notice would
-/// reach a client, the same for a client throughout one call.
-///
-/// # Errors
-///
-/// [`Fault::Damaged`] if the record is damaged. Nothing is written then, and other names are not affected.
-pub(super) fn apply(
-    db: &Connection,
-    key: &Key,
-    op: &Op,
-    now: StoreTime,
-    reaches: impl FnMut(ClientId) -> bool,
-) -> Result<Applied, Fault> {
-    let mut record = StoredRecord::new(db, key, reaches);
-    let environment = Environment { now };
-    let applied = match record::apply(&mut record, op, &environment) {
-        Err(fault) => {
-            record.repair(op, fault)?;
-            let applied = record::apply(&mut record, op, &environment)?;
-            repaired(op, applied)
-        }
-        Ok(applied) => applied,
-    };
-    record.write(&applied.changes)?;
-    Ok(applied)
-}
+use super::schema::class::{ARRIVAL, DESCRIPTION, HOLDER, NOTE, WAITER, WATCHER};
+use crate::store::api::Key;
+use crate::store::records::Record;
 
 /// Frees all locks and forgets their clients, inside a transaction. Counters stay, and all notes and latches.
 ///
 /// A damaged head stays too: its error says what to do.
 pub(super) fn free_locks(db: &Connection) -> Result<(), Fault> {
     db.execute(
-        "DELETE FROM members WHERE class IN (?1, ?2, ?3)",
-        [HOLDER, WAITER, DESCRIPTION],
+        "DELETE FROM members WHERE class IN (?1, ?2, ?3, ?4)",
+        [HOLDER, WAITER, DESCRIPTION, WATCHER],
     )?;
     let mut statement = db.prepare("SELECT namespace, tenant, name, value FROM heads")?;
     let mut rows = statement.query([])?;
@@ -156,15 +94,18 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
 
     fn holders(&mut self) -> Result<Vec<Holder>, Fault> {
         let (namespace, tenant, name) = columns(self.key);
-        self.select(
+        let mut holders = self.select(
             "SELECT id, value, place FROM members
-             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND class = ?4",
+             WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3",
             params![namespace, tenant, name, HOLDER],
             |row| match member(&Part::Holder(lease(row)?), row)? {
                 Row::Holder(holder) => Ok(holder),
                 _ => Err(Damaged("holder").into()),
             },
-        )
+        )?;
+        // As everywhere: the texts of leases have another order.
+        holders.sort_by_key(|holder| holder.lease);
+        Ok(holders)
     }
 
     fn waiter(&mut self, lease: LeaseId) -> Result<Option<Waiter>, Fault> {
@@ -216,67 +157,30 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
     }
 }
 
-impl<'a, F: FnMut(ClientId) -> bool> StoredRecord<'a, F> {
-    pub(super) fn new(db: &'a Connection, key: &'a Key, reaches: F) -> Self {
-        Self {
-            db,
-            key,
-            reaches,
-            head: Head::default(),
-        }
-    }
-
-    /// The description of a client, for people: one that cannot be read hides no lock.
-    pub(super) fn description(&self) -> Result<Option<Description>, Fault> {
-        match self.row(&Part::Description) {
-            Ok(Some(Row::Description(description))) => Ok(Some(description)),
-            Ok(_) | Err(Fault::Damaged(..)) => Ok(None),
-            Err(fault) => Err(fault),
-        }
-    }
-
-    /// The first leases that wait, for people: one that cannot be read hides no other.
-    pub(super) fn first_waiting(&self) -> Result<Vec<LeaseId>, Fault> {
+impl<F: FnMut(ClientId) -> bool> Record for StoredRecord<'_, F> {
+    fn waiting(&mut self, _: &Environment, max: usize) -> Result<Vec<LeaseId>, Fault> {
         let (namespace, tenant, name) = columns(self.key);
         let leases = self.select(
             "SELECT id FROM members
              WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND place >= 0
              ORDER BY place LIMIT ?4",
-            params![namespace, tenant, name, View::WAITERS_MAX.cast_signed()],
+            params![namespace, tenant, name, max.cast_signed()],
             |row| Ok(lease(row).ok()),
         )?;
         Ok(leases.into_iter().flatten().collect())
     }
 
-    fn row(&self, part: &Part) -> Result<Option<Row>, Fault> {
-        let (namespace, tenant, name) = columns(self.key);
-        let mut members = self.select(
-            "SELECT value, place FROM members
-             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND class = ?4 AND id = ?5",
-            params![namespace, tenant, name, class(part), part.id()],
-            |row| member(part, row),
-        )?;
-        Ok(members.pop())
-    }
-
-    /// Reads all rows of a statement.
-    fn select<T>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        read: impl Fn(&rusqlite::Row<'_>) -> Result<T, Fault>,
-    ) -> Result<Vec<T>, Fault> {
-        let mut statement = self.db.prepare_cached(sql)?;
-        let mut rows = statement.query(params)?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            found.push(read(row)?);
+    fn description(&mut self, environment: &Environment) -> Result<Option<Description>, Fault> {
+        match self.row(&Part::Description) {
+            Ok(Some(Row::Description(description))) => {
+                Ok(Some(description).filter(|found| environment.now < found.until))
+            }
+            Ok(_) | Err(Fault::Damaged(..)) => Ok(None),
+            Err(fault) => Err(fault),
         }
-        Ok(found)
     }
 
-    /// Writes the changes of an operation.
-    fn write(&self, changes: &Changes) -> Result<(), Fault> {
+    fn store(&mut self, changes: Changes) -> Result<(), Fault> {
         if let Some(head) = &changes.head {
             self.put_head(head)?;
         }
@@ -301,8 +205,8 @@ impl<'a, F: FnMut(ClientId) -> bool> StoredRecord<'a, F> {
         Ok(())
     }
 
-    /// Repairs a damaged record for an operation of an operator. A forced release removes everything except the notes, and
-    /// keeps the counter and the holder of a mutex if they can be read.
+    /// A forced release removes everything except the notes, and keeps the counter and the holder of a mutex if they can
+    /// be read.
     fn repair(&mut self, op: &Op, fault: Fault) -> Result<(), Fault> {
         match (op, &fault) {
             (Op::Revoke(Whom::All), Fault::Damaged(..)) => {
@@ -326,6 +230,38 @@ impl<'a, F: FnMut(ClientId) -> bool> StoredRecord<'a, F> {
             _ => Err(fault),
         }
     }
+}
+
+impl<'a, F> StoredRecord<'a, F> {
+    pub(super) fn new(db: &'a Connection, key: &'a Key, reaches: F) -> Self {
+        Self {
+            db,
+            key,
+            reaches,
+            head: Head::default(),
+        }
+    }
+
+    fn row(&self, part: &Part) -> Result<Option<Row>, Fault> {
+        let (namespace, tenant, name) = columns(self.key);
+        let mut members = self.select(
+            "SELECT value, place FROM members
+             WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3 AND id = ?5",
+            params![namespace, tenant, name, class(part), part.id()],
+            |row| member(part, row),
+        )?;
+        Ok(members.pop())
+    }
+
+    /// Reads all rows of a statement.
+    fn select<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl Fn(&rusqlite::Row<'_>) -> Result<T, Fault>,
+    ) -> Result<Vec<T>, Fault> {
+        select(self.db, sql, params, read)
+    }
 
     fn put_head(&self, head: &Head) -> Result<(), Fault> {
         put_head(self.db, columns(self.key), head)
@@ -347,7 +283,7 @@ impl<'a, F: FnMut(ClientId) -> bool> StoredRecord<'a, F> {
         let (namespace, tenant, name) = columns(self.key);
         self.execute(
             "DELETE FROM members
-             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND class = ?4 AND id = ?5",
+             WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3 AND id = ?5",
             params![namespace, tenant, name, class(part), part.id()],
         )
     }
@@ -356,7 +292,7 @@ impl<'a, F: FnMut(ClientId) -> bool> StoredRecord<'a, F> {
         let (namespace, tenant, name) = columns(self.key);
         self.execute(
             "DELETE FROM members
-             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND class = ?4",
+             WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3",
             params![namespace, tenant, name, class],
         )
     }
@@ -376,17 +312,20 @@ impl<'a, F: FnMut(ClientId) -> bool> StoredRecord<'a, F> {
     }
 }
 
-/// The result of an operation on a record that was repaired for it.
-fn repaired(op: &Op, applied: Applied) -> Applied {
-    let outcome = match op {
-        Op::Remove(_) => Outcome::Removed(true),
-        _ => applied.outcome,
-    };
-    Applied {
-        outcome,
-        is_visible: true,
-        ..applied
+/// Reads all rows of a statement.
+pub(super) fn select<T>(
+    db: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl Fn(&rusqlite::Row<'_>) -> Result<T, Fault>,
+) -> Result<Vec<T>, Fault> {
+    let mut statement = db.prepare_cached(sql)?;
+    let mut rows = statement.query(params)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(read(row)?);
     }
+    Ok(found)
 }
 
 fn put_head(
@@ -450,4 +389,52 @@ pub(super) fn text<'a>(row: &'a rusqlite::Row<'_>, column: &str) -> Result<&'a s
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::time::Duration;
+
+    use leasehold_core::record::{self, Outcome};
+    use leasehold_core::{Acquire, LatchCount, StoreTime, Ttl};
+
+    use super::*;
+    use crate::store::api::fixture;
+    use crate::store::sqlite::schema::TABLES;
+
+    /// Applies an operation to a name. Returns its outcome, and how many rows it has written.
+    fn apply(db: &Connection, op: &Op) -> (Outcome, u64) {
+        let (key, before) = (fixture::key("a"), db.total_changes());
+        let mut record = StoredRecord::new(db, &key, |_| true);
+        let environment = Environment {
+            now: StoreTime::from_micros(1_000_000),
+        };
+        let applied = record::apply(&mut record, op, &environment).unwrap();
+        record.store(applied.changes).unwrap();
+        (applied.outcome, db.total_changes() - before)
+    }
+
+    fn database() -> Connection {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(TABLES).unwrap();
+        db
+    }
+
+    #[test]
+    fn an_uncontended_mutex_is_one_row_that_is_written_once() {
+        let (db, lease) = (database(), fixture::lease(1));
+        let acquire = Op::Acquire(Acquire::mutex(lease, Ttl::MAX));
+        for op in [acquire, Op::release(lease)] {
+            assert_eq!(apply(&db, &op).1, 1);
+        }
+    }
+
+    #[test]
+    fn an_arrival_writes_two_rows_however_many_have_arrived() {
+        let (db, count) = (database(), LatchCount::new(LatchCount::MAX).unwrap());
+        for number in 0..LatchCount::MAX {
+            let id = ArrivalId::parse(&number.to_string()).unwrap();
+            let keep = Duration::from_secs(1);
+            let (outcome, written) = apply(&db, &Op::Arrive { id, count, keep });
+            assert!(matches!(outcome, Outcome::Arrived(status) if status.arrived == number + 1));
+            assert_eq!(written, 2);
+        }
+    }
+}

@@ -3,14 +3,19 @@
 /// Identifies the file in its header: "LSHD".
 pub(super) const APPLICATION_ID: i32 = 0x4c53_4844;
 
-/// The version of the tables below, `user_version` of the file.
-pub(super) const VERSION: i32 = 6;
+/// The version of the tables, `user_version` of the file.
+pub(super) const VERSION: i32 = 7;
 
-/// The tables beside those of [`super::rows`]. All times are microseconds of the store's clock, see [`super::time`].
+/// The tables. All times are microseconds of the store's clock, see [`super::time`].
 ///
-/// `meta` has one row: the boot id of the machine to which `anchor` belongs, the upper bound of all times
-/// given out, and the position of the garbage collector.
-/// `observers` has the clients that are notified when the record of a name changes.
+/// `meta` has one row: the boot id of the machine to which `anchor` belongs, the upper bound of all times given out, and
+/// the position of the garbage collector.
+///
+/// `heads` has the head of each name, `members` everything beside it: the rows of a record, and the clients that are
+/// notified of its changes. The class comes first in the key, so that a list of one class reads no other. `place` is that
+/// of a waiter. `until` is when a row may be removed, as far as the row itself shows; see
+/// [`Head::kept_until`](leasehold_core::record::Head::kept_until). A member without `until` may be removed together with
+/// its head, and a head stays as long as it has holders.
 pub(super) const TABLES: &str = "
     CREATE TABLE meta (
         id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -21,12 +26,48 @@ pub(super) const TABLES: &str = "
         swept_tenant TEXT NOT NULL DEFAULT '',
         swept_name TEXT NOT NULL DEFAULT ''
     ) STRICT;
-    CREATE TABLE observers (
+    CREATE TABLE heads (
         namespace TEXT NOT NULL,
         tenant TEXT NOT NULL,
         name TEXT NOT NULL,
-        client TEXT NOT NULL,
+        value TEXT NOT NULL,
         until INTEGER NOT NULL,
-        PRIMARY KEY (namespace, tenant, name, client)
+        PRIMARY KEY (namespace, tenant, name)
     ) STRICT, WITHOUT ROWID;
+    CREATE TABLE members (
+        class INTEGER NOT NULL,
+        namespace TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        id TEXT NOT NULL,
+        place INTEGER,
+        value TEXT NOT NULL,
+        until INTEGER,
+        PRIMARY KEY (class, namespace, tenant, name, id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE UNIQUE INDEX members_by_place ON members (namespace, tenant, name, place)
+        WHERE place IS NOT NULL;
+    CREATE INDEX members_by_end ON members (until) WHERE until IS NOT NULL;
 ";
+
+/// The classes of members.
+pub(super) mod class {
+    pub(in crate::store::sqlite) const HOLDER: u8 = 1;
+    pub(in crate::store::sqlite) const WAITER: u8 = 2;
+    pub(in crate::store::sqlite) const ARRIVAL: u8 = 3;
+    pub(in crate::store::sqlite) const NOTE: u8 = 4;
+    pub(in crate::store::sqlite) const DESCRIPTION: u8 = 5;
+    pub(in crate::store::sqlite) const WATCHER: u8 = 6;
+}
+
+/// The parts of the plan of a statement that scan a table or an index from its start to its end.
+#[cfg(test)]
+pub(super) fn scans(db: &rusqlite::Connection, sql: &str) -> Vec<String> {
+    let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let none = vec![rusqlite::types::Null; plan.parameter_count()];
+    let details = plan.query_map(rusqlite::params_from_iter(none), |row| row.get("detail"));
+    let details = details.unwrap().map(|detail| detail.unwrap());
+    details
+        .filter(|detail: &String| detail.starts_with("SCAN"))
+        .collect()
+}

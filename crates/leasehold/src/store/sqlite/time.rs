@@ -74,7 +74,6 @@ pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
         ],
     )?;
     rows::free_locks(db)?;
-    db.execute("DELETE FROM observers", [])?;
     Ok(())
 }
 

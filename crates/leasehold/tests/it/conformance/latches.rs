@@ -226,7 +226,7 @@ pub(super) async fn a_name_is_used_as_a_lock_or_as_a_latch(fixture: Fixture) {
     ] {
         assert_conflict(
             &error,
-            "used as a lock, and this is an operation on a latch",
+            "used as a lock, and this operation is of another kind",
         );
     }
     assert_eq!(

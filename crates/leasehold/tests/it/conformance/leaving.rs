@@ -257,7 +257,7 @@ pub(super) async fn many_cancellations_leave_nothing_behind(fixture: Fixture) {
         .iter()
         .map(|(_, recorder)| recorder.client())
         .collect();
-    let memory = matches!(fixture, Fixture::Memory(_));
+    let memory = matches!(fixture, Fixture::Local(_));
     let namespace = fixture.namespace("leasehold");
     let subscribed = |id: &ClientId| is_subscribed(&fixture, &namespace, *id);
     assert!(memory || ids.iter().all(subscribed));

@@ -66,7 +66,7 @@ pub(super) async fn tasks_of_a_client_are_served_in_their_order(fixture: Fixture
 /// first was requested.
 pub(super) async fn no_client_overtakes_the_queue(fixture: Fixture) {
     let acquisitions = match fixture {
-        Fixture::Memory(_) => ACQUISITIONS,
+        Fixture::Local(_) => ACQUISITIONS,
         _ => ACQUISITIONS_AFAR,
     };
     let name = fresh_name("fifo");

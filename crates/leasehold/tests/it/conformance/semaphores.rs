@@ -1,16 +1,28 @@
 //! Semaphores, by the operations of a store.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::store::{Claim, Feature, Op, Outcome, Reply, Request};
+use leasehold::store::{
+    ArrivalId, Claim, Event, Feature, LatchCount, Notice, Op, Outcome, Reply, Request,
+};
+use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::store_client::{acquire, send};
+use crate::leftovers::nothing_is_left;
+use crate::readings::{Arrival, Beside as _, Readings as _};
+use crate::store_client::{
+    StoreClient, TAKEN_OVER, TTL, acquire, enter, granted, key, lasting, rejected, release,
+    release_after, renew, revoke, send, space, wait,
+};
+use crate::waiters::SOON;
 
-/// A request for permits.
-fn permits(name: &str, number: u64, weight: u32, limit: u32) -> Request {
-    let mut request = acquire(name, number);
+/// Shorter than any other lease here.
+const SHORT: Duration = Duration::from_secs(2);
+
+/// The same request for permits.
+fn permits(mut request: Request, weight: u32, limit: u32) -> Request {
     if let Op::Acquire(acquire) = &mut request.op {
         let [weight, limit] = [weight, limit].map(|count| NonZeroU32::new(count).unwrap());
         acquire.claim = Claim::Permits { weight, limit };
@@ -21,7 +33,7 @@ fn permits(name: &str, number: u64, weight: u32, limit: u32) -> Request {
 pub(super) async fn permits_are_granted_or_refused_with_a_reason(fixture: Fixture) {
     let (store, name) = (fixture.store().await, fresh_name("permits"));
     let keeps = store.capabilities().kind.has(Feature::Semaphores);
-    match send(&*store, permits(&name, 1, 1, 2)).await {
+    match send(&*store, permits(acquire(&name, 1), 1, 2)).await {
         Reply::Applied { outcome, .. } => {
             assert!(keeps && matches!(outcome, Outcome::Granted { .. }));
         }
@@ -34,4 +46,191 @@ pub(super) async fn permits_are_granted_or_refused_with_a_reason(fixture: Fixtur
         }
         Reply::Unknown(error) => panic!("{error}"),
     }
+}
+
+/// Three clients, one of them of another store handle.
+async fn clients(fixture: &Fixture) -> [StoreClient; 3] {
+    let (one, other) = (fixture.store().await, fixture.store().await);
+    [&one, &one, &other].map(|store| StoreClient::unique(store).subscribed(&space()))
+}
+
+/// Acquires permits. Returns the token.
+async fn take(client: &StoreClient, name: &str, number: u64, weight: u32, limit: u32) -> u64 {
+    let request = permits(acquire(name, number), weight, limit);
+    granted(&*client.store, client.own(request)).await
+}
+
+pub(super) async fn holders_share_the_permits(fixture: Fixture) {
+    let [a, b, c] = clients(&fixture).await;
+    let name = fresh_name("permits");
+    let first = take(&a, &name, 1, 2, 3).await;
+    let second = take(&b, &name, 1, 1, 3).await;
+    assert!(second > first);
+    c.is_not_queued(permits(acquire(&name, 1), 1, 3)).await;
+    // A repetition is the same grant, whatever number of permits it asks for.
+    assert_eq!(take(&a, &name, 1, 1, 3).await, first);
+    assert_eq!(a.apply(enter(&name, 1, 2)).await, Outcome::Kept);
+    c.is_not_queued(permits(acquire(&name, 1), 1, 3)).await;
+
+    b.release(&name, 1).await;
+    assert_eq!(b.apply(renew(&name, 1)).await, TAKEN_OVER);
+    c.is_not_queued(permits(acquire(&name, 1), 2, 3)).await;
+    assert!(take(&c, &name, 1, 1, 3).await > second);
+    a.release(&name, 1).await;
+    take(&b, &name, 2, 2, 3).await;
+    for (client, number) in [(&b, 2), (&c, 1)] {
+        client.release(&name, number).await;
+    }
+    // Without holders any number of permits may be chosen, or a mutex.
+    take(&a, &name, 3, 4, 4).await;
+    a.release(&name, 3).await;
+    a.acquire(&name, 4).await;
+    a.release(&name, 4).await;
+    nothing_is_left(&fixture, &key(&name), &[]).await;
+}
+
+pub(super) async fn waiters_for_permits_are_served_in_their_order(fixture: Fixture) {
+    let [holder, a, b] = clients(&fixture).await;
+    let name = fresh_name("permits");
+    let first = take(&holder, &name, 1, 2, 3).await;
+    assert_eq!(a.join(permits(wait(&name, 1), 2, 3)).await, 0);
+    // One permit is free, and neither a waiter nor another request overtakes.
+    assert_eq!(b.join(permits(wait(&name, 1), 1, 3)).await, 1);
+    assert_eq!(b.join(permits(wait(&name, 2), 3, 3)).await, 2);
+    holder.is_not_queued(permits(acquire(&name, 2), 1, 3)).await;
+    for waiter in [&a, &b] {
+        waiter.no_notices();
+    }
+    holder.release(&name, 1).await;
+    let tokens = [a.granted(&name, 1).await, b.granted(&name, 1).await];
+    let [large, small] = tokens.map(|grant| grant.first.get());
+    assert!(first < large && large < small);
+    let lease = b.lease(2);
+    let is_next = |event: &Event| matches!(event, Event::Notice(_, Notice::Next { lease: next, .. }) if *next == lease);
+    eventually_async(SOON, async || b.events().iter().any(is_next)).await;
+
+    // All permits at once.
+    a.release(&name, 1).await;
+    b.no_notices();
+    b.release(&name, 1).await;
+    b.granted(&name, 2).await;
+    b.release(&name, 2).await;
+    nothing_is_left(&fixture, &key(&name), &[]).await;
+}
+
+/// More than the rule grants in one step: the store goes on by itself.
+pub(super) async fn a_release_of_all_permits_serves_all_waiters(fixture: Fixture) {
+    const WAITERS: u32 = 200;
+    let [holder, near, far] = clients(&fixture).await;
+    for waiter in [near, far] {
+        let name = fresh_name("permits");
+        take(&holder, &name, 1, WAITERS, WAITERS).await;
+        for number in 0..WAITERS {
+            let request = permits(wait(&name, number.into()), 1, WAITERS);
+            assert_eq!(waiter.join(request).await, number);
+        }
+        holder.release(&name, 1).await;
+        let events = waiter.next_events(usize::try_from(WAITERS).unwrap()).await;
+        for (number, event) in (0..).zip(events) {
+            let lease = waiter.lease(number);
+            let is_granted =
+                matches!(&event, Event::Notice(_, Notice::Granted(grant)) if grant.lease == lease);
+            assert!(is_granted, "{number}: {event:?}");
+        }
+    }
+}
+
+pub(super) async fn the_lease_of_one_holder_of_permits_ends(fixture: Fixture) {
+    let [dying, living, waiter] = clients(&fixture).await;
+    let name = fresh_name("permits");
+    let short = lasting(permits(acquire(&name, 1), 2, 3), SHORT);
+    granted(&*dying.store, dying.own(short)).await;
+    take(&living, &name, 1, 1, 3).await;
+    assert_eq!(waiter.join(permits(wait(&name, 1), 1, 3)).await, 0);
+    // Whoever asks finds the permits free.
+    let passes_on = async || {
+        assert_eq!(living.apply(renew(&name, 1)).await, Outcome::Kept);
+        let entry = waiter.store.inspect(&key(&name)).await.unwrap().unwrap();
+        entry.waiters.is_empty()
+    };
+    eventually_async(SOON, passes_on).await;
+    waiter.granted(&name, 1).await;
+    assert_eq!(dying.apply(renew(&name, 1)).await, TAKEN_OVER);
+    assert_eq!(dying.apply(release(&name, 1)).await, TAKEN_OVER);
+    take(&dying, &name, 2, 1, 3).await;
+
+    // The permits of a minimum hold are taken until it ends.
+    let rest = lasting(release_after(&name, 1), TTL);
+    assert_eq!(living.apply(rest).await, Outcome::Released);
+    assert_eq!(living.apply(renew(&name, 1)).await, TAKEN_OVER);
+    waiter.is_not_queued(permits(acquire(&name, 2), 1, 3)).await;
+    for (client, number) in [(&waiter, 1), (&dying, 2)] {
+        client.release(&name, number).await;
+    }
+    take(&waiter, &name, 3, 2, 3).await;
+}
+
+pub(super) async fn a_revocation_ends_the_leases_of_all_holders_of_permits(fixture: Fixture) {
+    let [a, b, waiter] = clients(&fixture).await;
+    let name = fresh_name("permits");
+    for client in [&a, &b] {
+        take(client, &name, 1, 1, 2).await;
+    }
+    assert_eq!(waiter.join(permits(wait(&name, 1), 2, 2)).await, 0);
+    let Outcome::Revoked(mut leases) = waiter.apply(revoke(&name)).await else {
+        panic!("nothing was revoked");
+    };
+    let mut expected = [&a, &b].map(|client| client.lease(1));
+    leases.sort();
+    expected.sort();
+    assert_eq!(leases, expected);
+    for client in [&a, &b] {
+        let lease = client.lease(1);
+        client
+            .until_event(&Event::Notice(key(&name), Notice::Revoked { lease }))
+            .await;
+        assert_eq!(client.apply(renew(&name, 1)).await, TAKEN_OVER);
+    }
+    waiter.granted(&name, 1).await;
+    waiter.release(&name, 1).await;
+    nothing_is_left(&fixture, &key(&name), &[]).await;
+}
+
+pub(super) async fn a_request_that_does_not_match_a_semaphore_changes_nothing(fixture: Fixture) {
+    let [holder, other, _] = clients(&fixture).await;
+    let name = fresh_name("permits");
+    take(&holder, &name, 1, 1, 3).await;
+    for (request, words) in [
+        (
+            permits(acquire(&name, 1), 1, 2),
+            "the semaphore has 3 permits, not 2",
+        ),
+        (
+            permits(wait(&name, 1), 4, 3),
+            "more permits than the semaphore has",
+        ),
+        (wait(&name, 1), "the name is used as a semaphore"),
+    ] {
+        let error = rejected(&*other.store, other.own(request)).await;
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let arrival = Arrival {
+        id: ArrivalId::parse("a").unwrap(),
+        count: LatchCount::new(2).unwrap(),
+        ttl: TTL,
+    };
+    let error = other.store.arrive(&key(&name), &arrival).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    take(&other, &name, 1, 2, 3).await;
+    for client in [&holder, &other] {
+        client.release(&name, 1).await;
+    }
+    // Permits of a mutex.
+    holder.acquire(&name, 2).await;
+    let request = other.own(permits(wait(&name, 2), 1, 2));
+    let error = rejected(&*other.store, request).await;
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    holder.release(&name, 2).await;
+    nothing_is_left(&fixture, &key(&name), &[]).await;
 }

@@ -1,13 +1,14 @@
 //! A store that follows the rule except in one point.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use leasehold::Result;
 use leasehold::store::{
-    BoxFuture, Event, ForwardingStore, Keyspace, Listener, Listening, MemoryStore, Page, Query,
-    Reply, Request, Store,
+    BoxFuture, Claim, Event, ForwardingStore, Keyspace, Listener, Listening, MemoryStore, Page,
+    Query, Reply, Request, Store,
 };
 use leasehold_core::{
     Acquire, Annotation, ArrivalId, ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl,
@@ -68,6 +69,10 @@ pub(super) enum Corruption {
     NotTold,
     /// Each arrival at a latch counts, also a repeated one.
     RepeatedArrival,
+    /// A semaphore counts its holders, and not their permits.
+    Weight,
+    /// A semaphore has one permit more.
+    Limit,
 }
 
 /// A memory store with one corruption.
@@ -111,7 +116,7 @@ impl Listener for CorruptingListener {
 }
 
 impl Corruption {
-    pub(super) const ALL: [Self; 25] = [
+    pub(super) const ALL: [Self; 27] = [
         Self::Token,
         Self::Left,
         Self::Count,
@@ -137,6 +142,8 @@ impl Corruption {
         Self::RequestTime,
         Self::NotTold,
         Self::RepeatedArrival,
+        Self::Weight,
+        Self::Limit,
     ];
 
     fn corrupt_batch(self, mut batch: Vec<Request>) -> Vec<Request> {
@@ -146,6 +153,9 @@ impl Corruption {
         for request in &mut batch {
             match (self, &mut request.op) {
                 (Self::Wait, Op::Acquire(acquire)) => acquire.wait = false,
+                (Self::Weight | Self::Limit, Op::Acquire(acquire)) => {
+                    acquire.claim = self.corrupt_claim(acquire.claim);
+                }
                 (Self::RepeatedArrival, Op::Arrive { id, .. }) => {
                     *id = ArrivalId::parse(&fastrand::u64(..).to_string()).unwrap();
                 }
@@ -162,6 +172,20 @@ impl Corruption {
             }
         }
         batch
+    }
+
+    fn corrupt_claim(self, claim: Claim) -> Claim {
+        match claim {
+            Claim::Permits { limit, .. } if self == Self::Weight => Claim::Permits {
+                weight: NonZeroU32::MIN,
+                limit,
+            },
+            Claim::Permits { weight, limit } => Claim::Permits {
+                weight,
+                limit: limit.saturating_add(1),
+            },
+            Claim::Mutex => Claim::Mutex,
+        }
     }
 
     /// Replaces an operation of the holder with one that has no effect, and returns the outcome of the original.

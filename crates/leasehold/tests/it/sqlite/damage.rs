@@ -1,13 +1,16 @@
 //! Damaged records and files, and disks that refuse to write.
 
 use std::fs::OpenOptions as FileOptions;
+use std::num::NonZeroU32;
 use std::process::Command;
 
-use leasehold::store::{ArrivalId, LatchCount};
+use leasehold::store::{ArrivalId, Claim, CompletionKey, Event, LatchCount, Notice, Op, Slot};
+use leasehold_sim::history::{Histories, Shape, timed};
 use leasehold_testkit::Helper;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
+use crate::differential::semaphores;
 use crate::processes::child::finish;
 use crate::readings::{Arrival, Beside as _, Readings as _};
 
@@ -164,6 +167,145 @@ async fn waiters_without_a_queue_are_deleted() {
     client.release("a", 1).await;
     assert_eq!(client.events(), []);
     client.acquire("a", 8).await;
+}
+
+/// A request for two of three permits.
+fn two_of_three(mut request: Request) -> Request {
+    if let Op::Acquire(acquire) = &mut request.op {
+        let [weight, limit] = [2, 3].map(|number| NonZeroU32::new(number).unwrap());
+        acquire.claim = Claim::Permits { weight, limit };
+    }
+    request
+}
+
+#[tokio::test]
+async fn a_damaged_holder_of_permits_is_an_error_of_that_semaphore_only() {
+    let damages = [
+        "value = '1'",
+        "value = '1 lost'",
+        "id = 'nobody'",
+        "place = 100",
+        "value = value || ' more'",
+    ];
+    let (fixture, store) = FileFixture::opened().await;
+    let client = StoreClient::listening(&store, 11).await;
+    for damage in damages {
+        for name in ["bad", "good"] {
+            granted(&*store, client.own(two_of_three(acquire(name, 1)))).await;
+            assert_eq!(client.join(two_of_three(wait(name, 2))).await, 0);
+        }
+        let damage = format!("UPDATE members SET {damage} WHERE name = 'bad' AND class = 1");
+        assert_eq!(fixture.database().execute(&damage, []), Ok(1));
+        let lost = damage.contains("id =");
+        let reply = send(&*store, client.own(release("bad", 1))).await;
+        // Its row is not found under another id.
+        assert_eq!(outcome(&reply).is_some(), lost, "{damage}: {reply:?}");
+        client.release("good", 1).await;
+        client.granted("good", 2).await;
+        client.release("good", 2).await;
+
+        let revoked = applied(&*store, revoke("bad")).await;
+        assert_eq!(revoked, Outcome::Revoked(Vec::new()), "{damage}");
+        granted(&*store, two_of_three(acquire("bad", 3))).await;
+        applied(&*store, release("bad", 3)).await;
+        assert_eq!(fixture.count("members"), 0, "{damage}");
+    }
+}
+
+/// A head that was deleted by hand leaves members behind.
+#[tokio::test]
+async fn a_new_record_has_no_members_of_a_lost_one() {
+    let (fixture, store) = FileFixture::opened().await;
+    let client = StoreClient::listening(&store, 11).await;
+    let take = async |first: u64| {
+        granted(&*store, client.own(two_of_three(acquire("a", first)))).await;
+        assert_eq!(client.join(two_of_three(wait("a", first + 1))).await, 0);
+    };
+    take(1).await;
+    fixture
+        .database()
+        .execute_batch("DELETE FROM heads")
+        .unwrap();
+    take(3).await;
+    client.release("a", 3).await;
+    let [Event::Notice(_, Notice::Granted(grant))] = &client.next_events(1).await[..] else {
+        panic!("one lease waits");
+    };
+    assert_eq!(grant.lease, client.lease(4));
+    client.release("a", 4).await;
+    assert_eq!(fixture.count("members"), 0);
+}
+
+/// The rows of a name.
+fn rows(database: &Connection, name: &str) -> Vec<String> {
+    let query = "SELECT 0 || value FROM heads WHERE name = ?1 UNION ALL
+                 SELECT class || id || value || ifnull(place, '') FROM members WHERE name = ?1";
+    let mut statement = database.prepare(query).unwrap();
+    let rows = statement.query_map([name], |row| row.get(0)).unwrap();
+    rows.map(|row| row.unwrap()).collect()
+}
+
+/// Damages one row of a name, if it has one.
+fn damage(database: &Connection, name: &str, random: &mut fastrand::Rng) {
+    const VALUES: [&str; 5] = ["", "1", "2 - free", "1 held", "1 - mutex 42 held 1 1 1 - 1"];
+    let value = VALUES[random.usize(..VALUES.len())];
+    let sql = match random.u8(..4) {
+        0 => "UPDATE heads SET value = ?1 WHERE name = ?2 AND ?3 < 9",
+        _ => {
+            "UPDATE members SET value = ?1 WHERE (class, name, id) IN (
+                 SELECT class, name, id FROM members WHERE name = ?2 LIMIT 1 OFFSET ?3)"
+        }
+    };
+    let damaged = database.execute(sql, (value, name, random.u8(..6)));
+    damaged.unwrap();
+}
+
+/// Whatever is damaged and requested: an error has changed nothing, other names are not affected, and an operator can
+/// repair everything.
+#[tokio::test]
+async fn random_damage_is_an_error_of_its_own_name_until_it_is_repaired() {
+    let fixture = FileFixture::in_memory();
+    // It stands still, so nothing ends.
+    let store = fixture.open_with_clock(ManualClock::new()).await;
+    let (database, mut random) = (fixture.database(), fastrand::Rng::with_seed(1));
+    let (mut errors, names) = (0, ["bad mutex", "bad semaphore"]);
+    for seed in 0..100 {
+        let histories = Histories::random(seed, Shape::Standing, names.len());
+        let histories = semaphores::added(histories);
+        let (_, now) = applied_at(&store, renew("clock", 1)).await;
+        for round in &histories.rounds {
+            for (name, op) in round.batches.iter().flatten() {
+                let (name, before) = (names[*name], rows(&database, names[*name]));
+                let request = Request::new(key(name), timed(op, now));
+                match send(&store, request).await {
+                    Reply::Applied { .. } => {}
+                    Reply::Rejected(error) => {
+                        assert_eq!(rows(&database, name), before, "{error}");
+                        errors += usize::from(error.kind() == ErrorKind::Store);
+                    }
+                    Reply::Unknown(error) => panic!("{error}"),
+                }
+            }
+            works(&store).await;
+            for name in names {
+                damage(&database, name, &mut random);
+            }
+        }
+        for name in names.map(key) {
+            // Each may grant the lock to waiters.
+            for _ in 0..10 {
+                applied(&store, revoke(name.name.as_str())).await;
+            }
+            store.reset_latch(&name).await.unwrap();
+            let keys = ["v1", "v2"].map(|key| Slot::Key(CompletionKey::parse(key).unwrap()));
+            for slot in [Slot::Value, Slot::Period].iter().chain(&keys) {
+                store.remove_annotation(&name, slot).await.unwrap();
+            }
+        }
+        assert_eq!(store.held(&space()).await.unwrap(), []);
+        assert_eq!(store.completions(&space()).await.unwrap(), []);
+    }
+    assert!(errors > 100, "{errors}");
 }
 
 #[tokio::test]

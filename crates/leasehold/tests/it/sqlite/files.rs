@@ -135,14 +135,14 @@ async fn a_file_of_another_version_is_refused_and_left_unchanged() {
     fixture.wait_until_closed();
     for (version, kind, words) in [
         (
-            7,
+            8,
             ErrorKind::InvalidConfig,
-            "made by a newer leasehold (format 7, this one knows 6)",
+            "made by a newer leasehold (format 8, this one knows 7)",
         ),
         (
-            5,
+            6,
             ErrorKind::InvalidConfig,
-            "made by an older leasehold (format 5, this one knows 6)",
+            "made by an older leasehold (format 6, this one knows 7); stop the programs that use it and delete it",
         ),
         (0, ErrorKind::Store, "the file is damaged"),
     ] {

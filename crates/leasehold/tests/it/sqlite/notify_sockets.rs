@@ -302,7 +302,7 @@ async fn without_sockets_no_client_joins_the_queue() {
         let holder = observation.holder.map(|(holder, _)| holder);
         assert_eq!(holder, Some(without.lease(1)));
         assert!(observation.changed.is_none());
-        assert_eq!(fixture.count("observers"), 0);
+        assert_eq!(fixture.count("members WHERE class = 6"), 0);
 
         // It is tried again with the next client.
         fs::remove_file(directory(&fixture)).unwrap();

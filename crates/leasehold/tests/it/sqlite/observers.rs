@@ -29,7 +29,7 @@ async fn annotate(store: &dyn Store, name: &str, keep: Duration) {
 
 /// The end of the only registration.
 fn end_of_registration(fixture: &FileFixture) -> i64 {
-    let query = "SELECT until FROM observers";
+    let query = "SELECT until FROM members WHERE class = 6";
     let until = fixture.database().query_row(query, [], |row| row.get(0));
     until.unwrap()
 }
@@ -63,7 +63,7 @@ async fn a_registration_is_renewed_with_its_socket_and_removed_after_its_end() {
     assert_eq!(observed().await, None);
 
     clock.advance(seconds(61));
-    until_deleted(&fixture, &writer, "observers").await;
+    until_deleted(&fixture, &writer, "members WHERE class = 6").await;
 }
 
 /// Many short programs that read a name would slow its changes down.
@@ -83,11 +83,11 @@ async fn an_observer_that_has_ended_is_notified_in_vain_once() {
     let living = fixture.open().await;
     let observe = async || living.observe(&key("a"), &KIND).await.unwrap();
     drop(observe().await);
-    assert_eq!(fixture.count("observers"), 4);
+    assert_eq!(fixture.count("members WHERE class = 6"), 4);
     granted(&*store, acquire("a", 1)).await;
     let changed = observe().await.changed.unwrap();
     applied(&*store, release("a", 1)).await;
-    assert_eq!(fixture.count("observers"), 1);
+    assert_eq!(fixture.count("members WHERE class = 6"), 1);
     let notified = tokio::time::timeout(NOTICED_MAX, changed).await;
     assert_eq!(notified, Ok(Ok(())));
 }

@@ -154,7 +154,7 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_annotations_and_gro
     let machine = machine.restarted("two", 20);
     let client = StoreClient::listening(&machine.open().await, 11).await;
     assert_eq!(client.store.held(&space()).await.unwrap(), []);
-    for rows in ["members WHERE place IS NOT NULL", "observers"] {
+    for rows in ["members WHERE place IS NOT NULL", "members WHERE class = 6"] {
         assert_eq!(machine.fixture.count(rows), 0);
     }
     let observation = client.store.observe(&key, &kind).await.unwrap();

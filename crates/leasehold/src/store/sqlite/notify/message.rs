@@ -1,9 +1,11 @@
 //! The messages between processes: events for one client.
 //!
-//! A message is a version and then the events. An event is its kind, its key as three strings with their
-//! lengths, its numbers, and a completion if there is one; all numbers are little-endian. An unreadable message is
-//! ignored: waiters have timers, and observers read again from time to time.
+//! A message is a line with its version, and a line of words for each event: its key, its kind, and what belongs to that.
+//! An unreadable message is ignored: waiters have timers, and observers read again from time to time.
 
+use std::str::{FromStr, Split};
+
+use leasehold_core::escape::Extent;
 use leasehold_core::record::Run;
 use leasehold_core::{
     Annotation, ClientId, Grant, LeaseId, Name, Namespace, Notice, ScopeName, StoreTime, Token, Ttl,
@@ -17,196 +19,154 @@ pub(super) const BYTES_MAX: usize = 32 * 1024;
 /// The number of messages that fit into a socket, by the default of Linux of 208 KiB.
 const MESSAGES_MAX: usize = 5;
 
-const VERSION: u8 = 3;
-const GRANTED: u8 = 1;
-const NEXT: u8 = 2;
-const REVOKED: u8 = 3;
-const INTERRUPTED: u8 = 4;
-const CHANGED: u8 = 5;
-const COMPLETE: u8 = 6;
+const VERSION: &str = "4\n";
 
-/// The runs of a grant.
-const NO_RUN: u64 = 0;
-const FIRST_RUN: u64 = 1;
-const LATER_RUN: u64 = 2;
+/// The message that events were missed.
+const OVERFLOW: &str = "4\ninterrupted\n";
 
-/// Appends an event to the last message, or to a new one if that is full. Too many events become two bytes,
-/// which say that events were missed.
-pub(super) fn write(messages: &mut Vec<Vec<u8>>, event: &Event) {
-    const OVERFLOW: [u8; 2] = [VERSION, INTERRUPTED];
-    let Some(event) = encode(event) else { return };
-    let full = messages.len() == MESSAGES_MAX;
+/// Appends an event to the last message, or to a new one if that is full. Too many events become the message that events
+/// were missed.
+pub(super) fn write(messages: &mut Vec<String>, event: &Event) {
+    let Some(line) = line(event) else { return };
+    let is_full = messages.len() == MESSAGES_MAX;
     match messages.last_mut() {
-        Some(message) if *message == OVERFLOW => {}
-        Some(message) if message.len() + event.len() <= BYTES_MAX => message.extend(event),
-        _ if full => *messages = vec![OVERFLOW.to_vec()],
-        _ => messages.push([vec![VERSION], event].concat()),
+        Some(message) if message == OVERFLOW => {}
+        Some(message) if message.len() + line.len() <= BYTES_MAX => message.push_str(&line),
+        _ if is_full => *messages = vec![OVERFLOW.to_owned()],
+        _ => messages.push(format!("{VERSION}{line}")),
     }
 }
 
 /// The events of a message to a client, as far as it is readable.
 pub(super) fn read(message: &[u8], client: ClientId) -> Vec<Event> {
-    let mut events = Vec::new();
-    let Some((&VERSION, mut rest)) = message.split_first() else {
+    let message = str::from_utf8(message).ok();
+    let Some(lines) = message.and_then(|message| message.strip_prefix(VERSION)) else {
         tracing::debug!("a message of an unknown version");
-        return events;
+        return Vec::new();
     };
-    while !rest.is_empty() {
-        let Some(event) = decode(&mut rest, client) else {
+    let events = lines.split_inclusive('\n').map_while(|line| {
+        let event = event(line.strip_suffix('\n')?, client);
+        if event.is_none() {
             tracing::debug!("a message that is unreadable");
-            break;
-        };
-        events.push(event);
-    }
-    events
+        }
+        event
+    });
+    events.collect()
 }
 
-fn encode(event: &Event) -> Option<Vec<u8>> {
-    let (kind, key, numbers) = match event {
-        Event::Notice(key, notice) => {
-            let (kind, mut numbers) = notice_numbers(notice);
-            numbers.insert(0, notice.lease().number);
-            (kind, key, numbers)
-        }
-        Event::Changed(key) => (CHANGED, key, Vec::new()),
+fn line(event: &Event) -> Option<String> {
+    let (key, words) = match event {
+        Event::Notice(key, notice) => (key, notice_words(notice)),
+        Event::Changed(key) => (key, "changed".to_owned()),
         Event::Interrupted(_) | Event::Moved(_) => return None,
     };
-    let mut bytes = vec![kind];
-    let space = &key.space;
-    for part in [
-        space.namespace().as_str(),
-        space.tenant().as_str(),
-        key.name.as_str(),
-    ] {
-        put_text(&mut bytes, part)?;
-    }
-    bytes.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
-    let completion = match event {
-        Event::Notice(_, Notice::Complete { note, .. }) => Some(note),
-        Event::Notice(_, Notice::Granted(grant)) => {
-            grant.run.as_ref().and_then(|run| run.last.as_ref())
-        }
-        _ => None,
-    };
-    if let Some(Annotation { lease, token, text }) = completion {
-        put_text(&mut bytes, &format!("{lease} {token} {text}"))?;
-    }
-    Some(bytes)
+    let [namespace, tenant] = [key.space.namespace().as_str(), key.space.tenant().as_str()];
+    let key = [namespace, tenant, key.name.as_str()].map(escaped);
+    Some(format!("{} {words}\n", key.join(" ")))
 }
 
-/// The kind of a notice, and its numbers behind that of its lease.
-fn notice_numbers(notice: &Notice) -> (u8, Vec<u64>) {
+fn notice_words(notice: &Notice) -> String {
+    let number = notice.lease().number;
     match notice {
         Notice::Granted(grant) => {
-            let numbers = [
-                grant.ttl.as_millis(),
-                grant.first.get(),
-                grant.now.as_micros(),
-            ];
-            (GRANTED, [&numbers[..], &run_numbers(&grant.run)].concat())
+            let (ttl, now) = (grant.ttl.as_millis(), grant.now.as_micros());
+            let run = grant.run.as_ref().map_or_else(String::new, run_words);
+            format!("granted {number} {ttl} {} {now}{run}", grant.first)
         }
-        Notice::Next { ttl, .. } => (NEXT, vec![ttl.as_millis()]),
-        Notice::Revoked { .. } => (REVOKED, Vec::new()),
-        Notice::Complete { .. } => (COMPLETE, Vec::new()),
+        Notice::Next { ttl, .. } => format!("next {number} {}", ttl.as_millis()),
+        Notice::Revoked { .. } => format!("revoked {number}"),
+        Notice::Complete { note, .. } => format!("complete {number}{}", note_words(note)),
     }
 }
 
-fn run_numbers(run: &Option<Run>) -> Vec<u64> {
-    let Some(Run { requested_at, last }) = run else {
-        return vec![NO_RUN];
-    };
-    let kind = last.as_ref().map_or(FIRST_RUN, |_| LATER_RUN);
-    vec![kind, requested_at.as_micros()]
+fn run_words(run: &Run) -> String {
+    let last = run.last.as_ref().map_or_else(String::new, note_words);
+    format!(" {}{last}", run.requested_at.as_micros())
 }
 
-fn decode(rest: &mut &[u8], client: ClientId) -> Option<Event> {
-    let [kind] = take(rest)?;
-    if kind == INTERRUPTED {
+fn note_words(note: &Annotation) -> String {
+    format!(" {} {} {}", note.lease, note.token, escaped(&note.text))
+}
+
+fn escaped(text: &str) -> String {
+    let mut word = String::with_capacity(text.len());
+    Extent::Word.escape(text, &mut word);
+    word
+}
+
+fn event(line: &str, client: ClientId) -> Option<Event> {
+    if line == "interrupted" {
         return Some(Event::Interrupted(EventScope::Store));
     }
-    let namespace = Namespace::parse(text(rest)?).ok()?;
-    let tenant = ScopeName::parse(text(rest)?).ok()?;
-    let name = Name::parse(text(rest)?).ok()?;
+    let mut words = Words(line.split(' '));
+    let namespace = Namespace::parse(&words.text()?).ok()?;
+    let tenant = ScopeName::parse(&words.text()?).ok()?;
+    let name = Name::parse(&words.text()?).ok()?;
     let key: Key = Keyspace::new(namespace, tenant).key(name);
-    if kind == CHANGED {
-        return Some(Event::Changed(key));
-    }
-    let number = number(rest)?;
-    let notice = decode_notice(kind, LeaseId { client, number }, rest)?;
-    Some(Event::Notice(key, notice))
-}
-
-fn decode_notice(kind: u8, lease: LeaseId, rest: &mut &[u8]) -> Option<Notice> {
-    Some(match kind {
-        GRANTED => Notice::Granted(Grant {
-            lease,
-            ttl: Ttl::from_millis(number(rest)?)?,
-            first: Token::new(number(rest)?)?,
-            now: time(rest)?,
-            run: decode_run(rest)?,
-        }),
-        NEXT => {
-            let ttl = Ttl::from_millis(number(rest)?)?;
-            Notice::Next { lease, ttl }
-        }
-        REVOKED => Notice::Revoked { lease },
-        COMPLETE => {
-            let note = completion(rest)?;
-            Notice::Complete { lease, note }
-        }
-        _ => return None,
-    })
-}
-
-/// `Some(None)`: the grant is for no run.
-fn decode_run(rest: &mut &[u8]) -> Option<Option<Run>> {
-    let kind = number(rest)?;
-    if kind == NO_RUN {
-        return Some(None);
-    }
-    let requested_at = time(rest)?;
-    let last = match kind {
-        FIRST_RUN => None,
-        LATER_RUN => Some(completion(rest)?),
-        _ => return None,
+    let event = match words.0.next()? {
+        "changed" => Event::Changed(key),
+        kind => Event::Notice(key, words.notice(kind, client)?),
     };
-    Some(Some(Run { requested_at, last }))
+    words.0.next().is_none().then_some(event)
 }
 
-fn completion(rest: &mut &[u8]) -> Option<Annotation> {
-    let mut words = text(rest)?.splitn(3, ' ');
-    Some(Annotation {
-        lease: words.next()?.parse().ok()?,
-        token: Token::new(words.next()?.parse().ok()?)?,
-        text: words.next()?.into(),
-    })
-}
+/// The words of a line that are not read yet.
+struct Words<'a>(Split<'a, char>);
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (bytes, after) = rest.split_first_chunk()?;
-    *rest = after;
-    Some(*bytes)
-}
+impl Words<'_> {
+    fn notice(&mut self, kind: &str, client: ClientId) -> Option<Notice> {
+        let number = self.next()?;
+        let lease = LeaseId { client, number };
+        Some(match kind {
+            "granted" => Notice::Granted(Grant {
+                lease,
+                ttl: Ttl::from_millis(self.next()?)?,
+                first: Token::new(self.next()?)?,
+                now: StoreTime::from_micros(self.next()?),
+                run: self.run()?,
+            }),
+            "next" => {
+                let ttl = Ttl::from_millis(self.next()?)?;
+                Notice::Next { lease, ttl }
+            }
+            "revoked" => Notice::Revoked { lease },
+            "complete" => {
+                let note = self.note()??;
+                Notice::Complete { lease, note }
+            }
+            _ => return None,
+        })
+    }
 
-fn number(rest: &mut &[u8]) -> Option<u64> {
-    take(rest).map(u64::from_le_bytes)
-}
+    /// `Some(None)`: the grant is for no run.
+    fn run(&mut self) -> Option<Option<Run>> {
+        let Some(requested_at) = self.0.next() else {
+            return Some(None);
+        };
+        let requested_at = StoreTime::from_micros(requested_at.parse().ok()?);
+        let last = self.note()?;
+        Some(Some(Run { requested_at, last }))
+    }
 
-fn time(rest: &mut &[u8]) -> Option<StoreTime> {
-    number(rest).map(StoreTime::from_micros)
-}
+    /// `Some(None)`: there is none.
+    fn note(&mut self) -> Option<Option<Annotation>> {
+        let Some(lease) = self.0.next() else {
+            return Some(None);
+        };
+        Some(Some(Annotation {
+            lease: lease.parse().ok()?,
+            token: Token::new(self.next()?)?,
+            text: self.text()?.into(),
+        }))
+    }
 
-fn put_text(bytes: &mut Vec<u8>, text: &str) -> Option<()> {
-    bytes.extend(u16::try_from(text.len()).ok()?.to_le_bytes());
-    bytes.extend(text.as_bytes());
-    Some(())
-}
+    fn text(&mut self) -> Option<String> {
+        Extent::Word.unescape(self.0.next()?).map(Into::into)
+    }
 
-fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
-    let length = u16::from_le_bytes(take(rest)?);
-    let (bytes, after) = rest.split_at_checked(length.into())?;
-    *rest = after;
-    str::from_utf8(bytes).ok()
+    fn next<T: FromStr>(&mut self) -> Option<T> {
+        self.0.next()?.parse().ok()
+    }
 }
 
 #[cfg(test)]
@@ -264,13 +224,14 @@ mod tests {
         let [message] = &messages[..] else {
             panic!("{messages:?}")
         };
+        let message = message.as_bytes();
         assert_eq!(read(message, CLIENT), events);
         for length in 0..message.len() {
             let found = read(&message[..length], CLIENT);
             assert!(found.len() < events.len() && found == events[..found.len()]);
         }
         for _ in 0..20_000 {
-            let mut message = message.clone();
+            let mut message = message.to_vec();
             let at = fastrand::usize(..message.len());
             message[at] = fastrand::u8(..);
             read(&message, CLIENT);
@@ -286,12 +247,16 @@ mod tests {
         }
         assert!(messages.len() > 2);
         assert!(messages.iter().all(|message| message.len() <= BYTES_MAX));
-        let found = messages.iter().flat_map(|message| read(message, CLIENT));
+        let found = messages
+            .iter()
+            .flat_map(|message| read(message.as_bytes(), CLIENT));
         assert!(found.eq((0..200).map(event)));
         for number in 0..1_000 {
             write(&mut messages, &event(number));
         }
-        let found = messages.iter().flat_map(|message| read(message, CLIENT));
+        let found = messages
+            .iter()
+            .flat_map(|message| read(message.as_bytes(), CLIENT));
         assert!(found.eq([Event::Interrupted(EventScope::Store)]));
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use leasehold_core::{ClientId, Instant};
 
 use super::directory::SocketDirectory;
-use super::listeners::Listeners;
 use super::socket::NotifySocket;
+use super::sockets::{Socket, Sockets};
 use crate::clock::{BootClock, Clock as _};
 use crate::store::api::Key;
 
@@ -19,7 +19,8 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Binds sockets, from the thread of a store.
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct Notifier {
-    pub(super) listeners: Arc<Listeners>,
+    pub(super) sockets: Arc<Sockets>,
+    pub(super) watcher: ClientId,
     pub(super) directory: SocketDirectory,
     retry_at: Cell<Instant>,
     /// Those that could not be notified: most of them are processes that have ended.
@@ -36,24 +37,39 @@ pub(in crate::store::sqlite) struct Registration {
 
 impl Notifier {
     /// For the clients of a store on a file.
-    pub(in crate::store::sqlite) fn new(file: &Path, listeners: Arc<Listeners>) -> Self {
+    pub(in crate::store::sqlite) fn new(
+        file: &Path,
+        sockets: Arc<Sockets>,
+        watcher: ClientId,
+    ) -> Self {
         Self {
-            listeners,
+            sockets,
+            watcher,
             directory: SocketDirectory::beside(file),
             retry_at: Cell::default(),
             unreachable: RefCell::default(),
         }
     }
 
+    /// The client of this store that is notified for its observers.
+    pub(in crate::store::sqlite) const fn watcher(&self) -> ClientId {
+        self.watcher
+    }
+
+    /// Whether others can reach the clients of this store at this moment.
+    pub(in crate::store::sqlite) fn is_reachable(&self) -> bool {
+        !self.sockets.is_unreachable()
+    }
+
     /// Binds the sockets that are due: the file is at another path, a client was added, or a retry is due.
     pub(super) fn update(&mut self, file: &Path) {
         if !self.directory.is_beside(file) {
             self.directory = SocketDirectory::beside(file);
-            self.listeners.close_sockets();
+            self.sockets.close();
             self.bind_sockets();
         }
-        let added = self.listeners.take_added();
-        if added || (self.listeners.is_unreachable() && self.retry_at.get() <= BootClock.now()) {
+        let added = self.sockets.take_added();
+        if added || (self.sockets.is_unreachable() && self.retry_at.get() <= BootClock.now()) {
             self.bind_sockets();
         }
     }
@@ -61,14 +77,20 @@ impl Notifier {
     /// Binds the missing sockets of clients. An existing one may have been deleted.
     pub(super) fn bind_sockets(&self) {
         let (mut bound, mut failed) = (false, None);
-        for (client, subscription) in self.listeners.all() {
-            if subscription.socket.is_some_and(|socket| socket.is_open()) {
+        for (
+            client,
+            Socket {
+                refresh,
+                bound: old,
+            },
+        ) in self.sockets.all()
+        {
+            if old.is_some_and(|socket| socket.is_open()) {
                 continue;
             }
-            let listener = subscription.listener;
-            let refresh = subscription.refresh;
-            match NotifySocket::bind(&self.directory, client, listener.clone(), refresh) {
-                Ok(socket) => self.listeners.set_socket(client, &listener, socket),
+            let hub = self.sockets.hub.clone();
+            match NotifySocket::bind(&self.directory, client, hub, refresh) {
+                Ok(socket) => self.sockets.set(client, socket),
                 Err(error) => failed = Some(error),
             }
             bound = true;
@@ -76,7 +98,7 @@ impl Notifier {
         if bound {
             self.directory.remove_stale();
         }
-        let was_unreachable = self.listeners.set_unreachable(failed.is_some());
+        let was_unreachable = self.sockets.set_unreachable(failed.is_some());
         if let Some(error) = failed {
             self.retry_at.set(BootClock.now().after(RETRY));
             if !was_unreachable {

@@ -4,33 +4,24 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::Arc;
 
 use leasehold_core::{ClientId, Notice};
 
 use super::directory::SocketDirectory;
 use super::message;
 use super::notifier::{Notifier, Registration};
-use crate::store::api::{Event, Key, Listener};
+use crate::store::api::{Event, Key};
 
-/// The notifications of a transaction. Nothing is sent unless [`Outbox::send`] is called.
+/// The notifications of a transaction to other stores. Nothing is sent unless [`Outbox::send`] is called.
 pub(in crate::store::sqlite) struct Outbox<'a> {
     notifier: &'a Notifier,
     /// The clients that were asked for. `None`: unreachable.
-    recipients: HashMap<ClientId, Option<Recipient>>,
+    recipients: HashMap<ClientId, Option<Remote>>,
     /// The changed names, for the clients that observe them, and the ends of their registrations.
     changes: HashMap<ClientId, BTreeMap<Key, i64>>,
     /// Whether any name is observed. `None`: unknown yet.
-    has_observers: Option<bool>,
+    has_watchers: Option<bool>,
     has_waiter: bool,
-}
-
-/// A client that can be reached, and its notifications.
-enum Recipient {
-    /// A client of this store.
-    Local(Arc<dyn Listener>, Vec<Event>),
-    /// A client of another one.
-    Remote(Remote),
 }
 
 /// The messages to a client of another store, and a connection to its notify socket.
@@ -40,7 +31,7 @@ enum Recipient {
 struct Remote {
     client: ClientId,
     socket: UnixDatagram,
-    messages: Vec<Vec<u8>>,
+    messages: Vec<String>,
 }
 
 impl<'a> Outbox<'a> {
@@ -51,14 +42,14 @@ impl<'a> Outbox<'a> {
             notifier,
             recipients: HashMap::new(),
             changes: HashMap::new(),
-            has_observers: None,
+            has_watchers: None,
             has_waiter: false,
         }
     }
 
-    /// Whether others cannot reach the clients of this store at this moment.
-    pub(in crate::store::sqlite) fn is_unreachable(&self) -> bool {
-        self.notifier.listeners.is_unreachable()
+    /// Whether others can reach the clients of this store at this moment.
+    pub(in crate::store::sqlite) fn is_reachable(&self) -> bool {
+        self.notifier.is_reachable()
     }
 
     /// Whether a notice would reach a client. The reply is the same throughout the transaction.
@@ -68,32 +59,34 @@ impl<'a> Outbox<'a> {
 
     /// Adds a notice to its client, if it can be reached.
     pub(in crate::store::sqlite) fn add(&mut self, key: &Key, notice: Notice) {
-        if let Some(recipient) = self.recipient(notice.lease().client) {
-            recipient.add(Event::Notice(key.clone(), notice));
+        if let Some(remote) = self.recipient(notice.lease().client) {
+            remote.add(&Event::Notice(key.clone(), notice));
         }
     }
 
-    fn recipient(&mut self, client: ClientId) -> Option<&mut Recipient> {
-        let notifier = self.notifier;
+    fn recipient(&mut self, client: ClientId) -> Option<&mut Remote> {
+        let directory = &self.notifier.directory;
         let recipient = self.recipients.entry(client);
-        let recipient = recipient.or_insert_with(|| Recipient::find(notifier, client));
+        let recipient = recipient.or_insert_with(|| Remote::connect(directory, client));
         recipient.as_mut()
     }
 
     /// Whether any name is observed, which is read once.
-    pub(in crate::store::sqlite) fn has_observers<E>(
+    pub(in crate::store::sqlite) fn has_watchers<E>(
         &mut self,
         read: impl FnOnce() -> Result<bool, E>,
     ) -> Result<bool, E> {
-        let has_observers = self.has_observers.map_or_else(read, Ok)?;
-        self.has_observers = Some(has_observers);
-        Ok(has_observers)
+        let has_watchers = self.has_watchers.map_or_else(read, Ok)?;
+        self.has_watchers = Some(has_watchers);
+        Ok(has_watchers)
     }
 
-    /// Adds the change of a name for a client that observes it. Its registration ends at `until`.
+    /// Adds the change of a name for a client of another store that observes it. Its registration ends at `until`.
     pub(in crate::store::sqlite) fn add_change(&mut self, client: ClientId, key: &Key, until: i64) {
-        let keys = self.changes.entry(client).or_default();
-        keys.insert(key.clone(), until);
+        if client != self.notifier.watcher {
+            let keys = self.changes.entry(client).or_default();
+            keys.insert(key.clone(), until);
+        }
     }
 
     /// Removes the registrations of observers that an earlier outbox could not notify.
@@ -102,7 +95,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// A client of this store waits for messages: it has joined a queue or observes a name.
-    pub(in crate::store::sqlite) fn add_waiter(&mut self) {
+    pub(in crate::store::sqlite) const fn add_waiter(&mut self) {
         self.has_waiter = true;
     }
 
@@ -115,46 +108,21 @@ impl<'a> Outbox<'a> {
 
     /// Sends everything. The transaction is committed.
     pub(in crate::store::sqlite) fn send(self) {
-        for recipient in self.recipients.into_values().flatten() {
-            recipient.send();
+        for remote in self.recipients.into_values().flatten() {
+            remote.send();
         }
         // Last, as there may be many observers.
         for (client, keys) in self.changes {
-            let Some(mut recipient) = Recipient::find(self.notifier, client) else {
+            let Some(mut remote) = Remote::connect(&self.notifier.directory, client) else {
                 let mut unreachable = self.notifier.unreachable.borrow_mut();
                 let keys = keys.into_iter();
                 unreachable.extend(keys.map(|(key, until)| Registration { client, key, until }));
                 continue;
             };
             for key in keys.into_keys() {
-                recipient.add(Event::Changed(key));
+                remote.add(&Event::Changed(key));
             }
-            recipient.send();
-        }
-    }
-}
-
-impl Recipient {
-    fn find(notifier: &Notifier, client: ClientId) -> Option<Self> {
-        match notifier.listeners.of(client) {
-            Some(listener) => listener.map(|listener| Self::Local(listener, Vec::new())),
-            None => Remote::connect(&notifier.directory, client).map(Self::Remote),
-        }
-    }
-
-    fn add(&mut self, event: Event) {
-        match self {
-            Self::Local(_, events) => events.push(event),
-            Self::Remote(remote) => message::write(&mut remote.messages, &event),
-        }
-    }
-
-    fn send(self) {
-        match self {
-            Self::Local(listener, events) => {
-                events.into_iter().for_each(|event| listener.notify(event));
-            }
-            Self::Remote(remote) => remote.send(),
+            remote.send();
         }
     }
 }
@@ -183,12 +151,16 @@ impl Remote {
         }
     }
 
+    fn add(&mut self, event: &Event) {
+        message::write(&mut self.messages, event);
+    }
+
     /// Sends without waiting for a client that is stopped or was just killed.
     fn send(&self) {
         let mut sent = self
             .messages
             .iter()
-            .map(|message| self.socket.send(message));
+            .map(|message| self.socket.send(message.as_bytes()));
         if let Err(error) = sent.try_for_each(|bytes| bytes.map(drop)) {
             tracing::debug!(client = %self.client, %error, "a client was not notified");
         }

@@ -16,7 +16,8 @@ use rustix::net::RecvFlags;
 use super::directory::SocketDirectory;
 use super::message;
 use crate::clock::{BootClock, Clock as _};
-use crate::store::api::{Event, EventScope, Listener};
+use crate::store::api::{Event, EventScope};
+use crate::store::hub::Hub;
 use crate::store::sqlite::path;
 
 /// A socket, and the thread that reads it. The thread owns the socket, so it is open as long as the thread
@@ -43,7 +44,7 @@ impl NotifySocket {
     pub(super) fn bind(
         directory: &SocketDirectory,
         client: ClientId,
-        listener: Weak<dyn Listener>,
+        hub: Weak<Hub>,
         refresh: Option<Duration>,
     ) -> io::Result<Self> {
         let (socket, identity) = directory.make()?.bind(client)?;
@@ -62,7 +63,7 @@ impl NotifySocket {
         thread::Builder::new()
             .name("leasehold-wake".into())
             .spawn(move || {
-                receiver.run(client, &listener);
+                receiver.run(client, &hub);
                 remove(&path, identity);
             })?;
         Ok(socket)
@@ -91,7 +92,7 @@ impl Receiver {
     /// A message to a full socket is lost, and its sender does not wait. But then at least `queue_max`
     /// messages are in the socket; so after that many without a pause the client is notified that events may
     /// have been missed.
-    fn run(&self, client: ClientId, listener: &Weak<dyn Listener>) {
+    fn run(&self, client: ClientId, hub: &Weak<Hub>) {
         let mut buffer = vec![0; message::BYTES_MAX];
         let (queue_max, mut in_a_row) = (queue_max(), 0);
         let mut refreshed = BootClock.now();
@@ -102,7 +103,8 @@ impl Receiver {
                 RecvFlags::DONTWAIT
             };
             let read = rustix::net::recv(&self.socket, &mut buffer[..], flags);
-            let Some(listener) = listener.upgrade() else {
+            let listener = hub.upgrade().and_then(|hub| hub.listener(client));
+            let Some(listener) = listener.flatten() else {
                 return;
             };
             if let Some(refresh) = self.refresh
@@ -154,6 +156,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::store::api::Listener;
 
     #[derive(Debug)]
     struct EventLog(mpsc::Sender<Event>);
@@ -175,7 +178,9 @@ mod tests {
         let (sender, events) = mpsc::channel();
         let log: Arc<dyn Listener> = Arc::new(EventLog(sender));
         let refresh = Some(Duration::from_millis(20));
-        let _socket = NotifySocket::bind(&sockets, client, Arc::downgrade(&log), refresh).unwrap();
+        let hub = Arc::<Hub>::default();
+        hub.add(client, Arc::downgrade(&log));
+        let _socket = NotifySocket::bind(&sockets, client, Arc::downgrade(&hub), refresh).unwrap();
         for _ in 0..3 {
             let event = events.recv_timeout(Duration::from_secs(20)).unwrap();
             assert_eq!(event, Event::Interrupted(EventScope::Store));

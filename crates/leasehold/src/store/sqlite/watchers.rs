@@ -1,4 +1,4 @@
-//! The clients that observe names, as rows.
+//! The clients that observe names, as members.
 //!
 //! A store that observes registers one client of its own for each name, and notifies its observers when that client
 //! receives an event. A registration ends by time, so nothing remains of a killed process.
@@ -11,6 +11,7 @@ use rusqlite::{Connection, params};
 use super::error::Fault;
 use super::notify::{Outbox, Registration};
 use super::row::{columns, signed};
+use super::schema::class::WATCHER;
 use crate::store::api::Key;
 
 /// How long a client is registered.
@@ -23,27 +24,27 @@ const RENEWAL: Duration = Duration::from_secs(30);
 /// their end, and also if the machine was suspended for longer.
 pub(super) const REFRESH: Duration = Duration::from_secs(20);
 
-/// Registers a client of this store for a name, inside a transaction.
+/// Registers a client for a name, inside a transaction.
 pub(super) fn register(
     db: &Connection,
     key: &Key,
     client: ClientId,
     now: StoreTime,
-    outbox: &mut Outbox<'_>,
 ) -> Result<(), Fault> {
-    outbox.add_waiter();
     let (namespace, tenant, name) = columns(key);
+    let until = signed(now.after_span(REGISTRATION).as_micros());
     db.prepare_cached(
-        "INSERT INTO observers (namespace, tenant, name, client, until)
-         VALUES (?1, ?2, ?3, ?4, ?5)
-         ON CONFLICT (namespace, tenant, name, client) DO UPDATE SET until = excluded.until",
+        "INSERT INTO members (class, namespace, tenant, name, id, value, until)
+         VALUES (?1, ?2, ?3, ?4, ?5, '', ?6)
+         ON CONFLICT (class, namespace, tenant, name, id) DO UPDATE SET until = excluded.until",
     )?
     .execute(params![
+        WATCHER,
         namespace,
         tenant,
         name,
         client.to_string(),
-        signed(now.after_span(REGISTRATION).as_micros())
+        until
     ])?;
     Ok(())
 }
@@ -56,28 +57,31 @@ pub(super) fn is_registered(
     now: StoreTime,
 ) -> Result<bool, Fault> {
     let (namespace, tenant, name) = columns(key);
+    let until = signed(now.after_span(RENEWAL).as_micros());
     Ok(db
         .prepare_cached(
-            "SELECT 1 FROM observers
-             WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND client = ?4 AND until > ?5",
+            "SELECT 1 FROM members
+             WHERE class = ?1 AND namespace = ?2 AND tenant = ?3 AND name = ?4 AND id = ?5
+               AND until > ?6",
         )?
         .exists(params![
+            WATCHER,
             namespace,
             tenant,
             name,
             client.to_string(),
-            signed(now.after_span(RENEWAL).as_micros())
+            until
         ])?)
 }
 
-/// Adds a change of a name to the outbox, for each client that observes it.
+/// Adds a change of a name to the outbox, for each client of another store that observes it.
 pub(super) fn notify(
     db: &Connection,
     key: &Key,
     now: StoreTime,
     outbox: &mut Outbox<'_>,
 ) -> Result<(), Fault> {
-    if !outbox.has_observers(|| any(db))? {
+    if !outbox.has_watchers(|| any(db))? {
         return Ok(());
     }
     // One that lives reads again soon, and is registered again with its socket.
@@ -85,12 +89,12 @@ pub(super) fn notify(
         unregister(db, &registration)?;
     }
     let mut statement = db.prepare_cached(
-        "SELECT client, until FROM observers
-         WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND until > ?4",
+        "SELECT id, until FROM members
+         WHERE class = ?1 AND namespace = ?2 AND tenant = ?3 AND name = ?4 AND until > ?5",
     )?;
     let (namespace, tenant, name) = columns(key);
     let now = signed(now.as_micros());
-    let mut rows = statement.query(params![namespace, tenant, name, now])?;
+    let mut rows = statement.query(params![WATCHER, namespace, tenant, name, now])?;
     while let Some(row) = rows.next()? {
         // A client that cannot be read is none of ours.
         if let Some(client) = row.get_ref(0)?.as_str().ok().and_then(|id| id.parse().ok()) {
@@ -105,16 +109,24 @@ fn unregister(db: &Connection, registration: &Registration) -> Result<(), Fault>
     let Registration { client, key, until } = registration;
     let (namespace, tenant, name) = columns(key);
     db.prepare_cached(
-        "DELETE FROM observers
-         WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND client = ?4 AND until = ?5",
+        "DELETE FROM members
+         WHERE class = ?1 AND namespace = ?2 AND tenant = ?3 AND name = ?4 AND id = ?5
+           AND until = ?6",
     )?
-    .execute(params![namespace, tenant, name, client.to_string(), until])?;
+    .execute(params![
+        WATCHER,
+        namespace,
+        tenant,
+        name,
+        client.to_string(),
+        until
+    ])?;
     Ok(())
 }
 
 /// Whether any name is observed: one read of a page for each transaction that changes something.
 fn any(db: &Connection) -> Result<bool, Fault> {
     Ok(db
-        .prepare_cached("SELECT 1 FROM observers LIMIT 1")?
-        .exists([])?)
+        .prepare_cached("SELECT 1 FROM members WHERE class = ?1 LIMIT 1")?
+        .exists([WATCHER])?)
 }

@@ -1,0 +1,147 @@
+//! The records of the file in one transaction.
+
+use leasehold_core::record::text::Damaged;
+use leasehold_core::record::{Head, Note};
+use leasehold_core::{ClientId, Name, Notice, Slot, StoreTime};
+use rusqlite::{Connection, params};
+
+use super::error::{Damage, Fault};
+use super::notify::Outbox;
+use super::row::signed;
+use super::rows::{self, StoredRecord};
+use super::schema::class::NOTE;
+use super::watchers;
+use crate::Error;
+use crate::store::api::{Key, Keyspace};
+use crate::store::records::{ListPart, Record, Records, Transaction};
+
+/// The number of rows of a list that are read at once, so that a long one does not delay other commands.
+const ROWS_MAX: u32 = 1_000;
+
+const HEADS: &str = "
+    SELECT name, value FROM heads
+    WHERE namespace = ?1 AND tenant = ?2 AND name > ?3
+    ORDER BY name LIMIT ?4";
+
+const COMPLETIONS: &str = "
+    SELECT name, id, value, place FROM members
+    WHERE class = ?1 AND namespace = ?2 AND tenant = ?3 AND (name, id) > (?4, ?5)
+      AND id <> ?6 AND until > ?7
+    ORDER BY name, id LIMIT ?8";
+
+/// The records of the file. Without an outbox they are only read.
+pub(super) struct FileRecords<'d, 'o> {
+    pub(super) db: &'d Connection,
+    pub(super) now: StoreTime,
+    pub(super) outbox: Option<Outbox<'o>>,
+}
+
+impl Records for FileRecords<'_, '_> {
+    type Error = Fault;
+
+    fn now(&self) -> StoreTime {
+        self.now
+    }
+
+    fn record<'a, F>(&'a mut self, key: &'a Key, mut reaches: F) -> impl Record<Error = Fault> + 'a
+    where
+        F: FnMut(ClientId) -> Option<bool> + 'a,
+    {
+        let Self { db, outbox, .. } = self;
+        StoredRecord::new(db, key, move |client| match reaches(client) {
+            Some(is_alive) => is_alive,
+            None => outbox.as_mut().is_some_and(|outbox| outbox.reaches(client)),
+        })
+    }
+
+    fn heads(&mut self, space: &Keyspace, after: &str) -> Result<ListPart<(Name, Head)>, Fault> {
+        let (namespace, tenant) = (space.namespace().as_str(), space.tenant().as_str());
+        let range = params![namespace, tenant, after, ROWS_MAX];
+        let entries = rows::select(self.db, HEADS, range, |row| {
+            let name = name(row)?;
+            match rows::head_of(row) {
+                // It hides no lock.
+                Err(Fault::Damaged(Damage::Latch, _)) => Ok((name, Head::default())),
+                Err(fault) => Err(fault.of_name(&name)),
+                Ok(head) => Ok((name, head)),
+            }
+        })?;
+        Ok(part(entries))
+    }
+
+    fn completions(
+        &mut self,
+        space: &Keyspace,
+        (after, id): (&str, &str),
+    ) -> Result<ListPart<(Name, Slot, Note)>, Fault> {
+        let (namespace, tenant) = (space.namespace().as_str(), space.tenant().as_str());
+        let (value, now) = (Slot::Value.id(), signed(self.now.as_micros()));
+        let range = params![NOTE, namespace, tenant, after, id, value, now, ROWS_MAX];
+        let entries = rows::select(self.db, COMPLETIONS, range, |row| {
+            let name = name(row)?;
+            let (slot, note) = rows::note_of(row).map_err(|fault| fault.of_name(&name))?;
+            Ok((name, slot, note))
+        })?;
+        Ok(part(entries))
+    }
+
+    fn damage(fault: Fault) -> Result<Error, Fault> {
+        match fault {
+            Fault::Damaged(..) => Ok(fault.into()),
+            fault => Err(fault),
+        }
+    }
+}
+
+impl Transaction for FileRecords<'_, '_> {
+    fn can_wait(&self) -> bool {
+        self.outbox.as_ref().is_some_and(Outbox::is_reachable)
+    }
+
+    fn waits(&mut self) {
+        if let Some(outbox) = &mut self.outbox {
+            outbox.add_waiter();
+        }
+    }
+
+    fn notify(&mut self, key: &Key, notice: Notice) {
+        if let Some(outbox) = &mut self.outbox {
+            outbox.add(key, notice);
+        }
+    }
+
+    fn changed(&mut self, key: &Key) -> Result<(), Fault> {
+        match &mut self.outbox {
+            Some(outbox) => watchers::notify(self.db, key, self.now, outbox),
+            None => Ok(()),
+        }
+    }
+}
+
+fn part<T>(entries: Vec<T>) -> ListPart<T> {
+    ListPart {
+        is_last: entries.len() < ROWS_MAX as usize,
+        entries,
+    }
+}
+
+fn name(row: &rusqlite::Row<'_>) -> Result<Name, Fault> {
+    let name = Name::parse(rows::text(row, "name")?);
+    name.map_err(|_| Damaged("name").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::sqlite::schema::{TABLES, scans};
+
+    /// However many notes, waiters and clients there are.
+    #[test]
+    fn a_list_scans_no_table() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(TABLES).unwrap();
+        for sql in [HEADS, COMPLETIONS] {
+            assert_eq!(scans(&db, sql), [""; 0], "{sql}");
+        }
+    }
+}
