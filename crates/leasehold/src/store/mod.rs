@@ -75,7 +75,6 @@ pub use self::redis::RedisAddress;
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub use self::redis::RedisStore;
-#[doc(hidden)]
 pub use self::rule_store::RuleStore;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;

@@ -16,7 +16,8 @@ use super::query::RunningQuery;
 use super::work::Work;
 use crate::Result;
 
-/// A store that applies the rule in this process, to the records of a backend.
+/// A store that applies the rule in this process, to the records of a backend: [`MemoryStore`](super::MemoryStore) and,
+/// with the feature `sqlite`, `SqliteStore`.
 #[derive(Debug)]
 pub struct RuleStore<B> {
     backend: Arc<B>,
@@ -25,12 +26,14 @@ pub struct RuleStore<B> {
 
 impl<B: Backend> RuleStore<B> {
     /// A store over a backend.
+    #[doc(hidden)]
     #[must_use]
     pub fn over(backend: B) -> Self {
         Self::with_hub(backend, Arc::default())
     }
 
     /// A store over a backend that notifies the clients of this process itself, too.
+    #[doc(hidden)]
     #[must_use]
     pub fn with_hub(backend: B, hub: Arc<Hub>) -> Self {
         let backend = Arc::new(backend);
@@ -38,6 +41,7 @@ impl<B: Backend> RuleStore<B> {
     }
 
     /// The backend.
+    #[doc(hidden)]
     #[must_use]
     pub fn backend(&self) -> &B {
         &self.backend
@@ -83,7 +87,6 @@ impl<B: Backend> RuleStore<B> {
 
 impl<B: Backend> Sealed for RuleStore<B> {}
 
-#[doc(hidden)]
 impl<B: Backend> Store for RuleStore<B> {
     fn capabilities(&self) -> Capabilities {
         self.backend.capabilities()

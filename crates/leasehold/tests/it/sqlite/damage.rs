@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::process::Command;
 
 use leasehold::store::{ArrivalId, Claim, CompletionKey, Event, LatchCount, Notice, Op, Slot};
+use leasehold_core::StoreTime;
 use leasehold_sim::history::{Histories, Shape, timed};
 use leasehold_testkit::Helper;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -236,12 +237,14 @@ async fn a_new_record_has_no_members_of_a_lost_one() {
     assert_eq!(fixture.count("members"), 0);
 }
 
-/// The rows of a name.
-fn rows(database: &Connection, name: &str) -> Vec<String> {
-    let query = "SELECT 0 || value FROM heads WHERE name = ?1 UNION ALL
-                 SELECT class || id || value || ifnull(place, '') FROM members WHERE name = ?1";
+/// The rows of a name that may not be removed at a time.
+fn rows(database: &Connection, name: &str, now: StoreTime) -> Vec<String> {
+    let query = "SELECT 0 || value FROM heads WHERE name = ?1 AND until > ?2 UNION ALL
+                 SELECT class || id || value || ifnull(place, '') FROM members
+                 WHERE name = ?1 AND ifnull(until, ?2 + 1) > ?2";
     let mut statement = database.prepare(query).unwrap();
-    let rows = statement.query_map([name], |row| row.get(0)).unwrap();
+    let now = now.as_micros().cast_signed();
+    let rows = statement.query_map((name, now), |row| row.get(0)).unwrap();
     rows.map(|row| row.unwrap()).collect()
 }
 
@@ -275,12 +278,12 @@ async fn random_damage_is_an_error_of_its_own_name_until_it_is_repaired() {
         let (_, now) = applied_at(&store, renew("clock", 1)).await;
         for round in &histories.rounds {
             for (name, op) in round.batches.iter().flatten() {
-                let (name, before) = (names[*name], rows(&database, names[*name]));
+                let (name, before) = (names[*name], rows(&database, names[*name], now));
                 let request = Request::new(key(name), timed(op, now));
                 match send(&store, request).await {
                     Reply::Applied { .. } => {}
                     Reply::Rejected(error) => {
-                        assert_eq!(rows(&database, name), before, "{error}");
+                        assert_eq!(rows(&database, name, now), before, "{error}");
                         errors += usize::from(error.kind() == ErrorKind::Store);
                     }
                     Reply::Unknown(error) => panic!("{error}"),

@@ -135,7 +135,8 @@ async fn a_damaged_annotation_is_an_error_of_that_name_only() {
         annotate(&*store, name, TTL).await;
     }
     for damage in damages {
-        let damage = format!("UPDATE members SET value = {damage} WHERE name = 'bad'");
+        let damage =
+            format!("UPDATE members SET value = {damage} WHERE name = 'bad' AND class = 4");
         assert_eq!(fixture.database().execute(&damage, []), Ok(1));
         let start = format!(r#"lock "bad" at {}: its completion record"#, fixture.url());
         let error = store.observe(&key("bad"), &KIND).await.unwrap_err();

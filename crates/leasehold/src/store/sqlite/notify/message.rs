@@ -98,22 +98,22 @@ fn event(line: &str, client: ClientId) -> Option<Event> {
     if line == "interrupted" {
         return Some(Event::Interrupted(EventScope::Store));
     }
-    let mut words = Words(line.split(' '));
-    let namespace = Namespace::parse(&words.text()?).ok()?;
-    let tenant = ScopeName::parse(&words.text()?).ok()?;
-    let name = Name::parse(&words.text()?).ok()?;
+    let mut fields = Fields(line.split(' '));
+    let namespace = Namespace::parse(&fields.text()?).ok()?;
+    let tenant = ScopeName::parse(&fields.text()?).ok()?;
+    let name = Name::parse(&fields.text()?).ok()?;
     let key: Key = Keyspace::new(namespace, tenant).key(name);
-    let event = match words.0.next()? {
+    let event = match fields.0.next()? {
         "changed" => Event::Changed(key),
-        kind => Event::Notice(key, words.notice(kind, client)?),
+        kind => Event::Notice(key, fields.notice(kind, client)?),
     };
-    words.0.next().is_none().then_some(event)
+    fields.0.next().is_none().then_some(event)
 }
 
 /// The words of a line that are not read yet.
-struct Words<'a>(Split<'a, char>);
+struct Fields<'a>(Split<'a, char>);
 
-impl Words<'_> {
+impl Fields<'_> {
     fn notice(&mut self, kind: &str, client: ClientId) -> Option<Notice> {
         let number = self.next()?;
         let lease = LeaseId { client, number };
