@@ -37,11 +37,11 @@ pub use self::messages::{
 };
 pub use self::timers::Timer;
 use self::timers::Timers;
+use crate::annotation::Annotation;
 use crate::contention::{self, Backoff, upper_half};
 use crate::id::LeaseId;
 use crate::lease::Lease;
 use crate::lease::holds::HoldId;
-use crate::record::notes::Annotation;
 use crate::record::{Acquire, Grant, Op, Outcome, Run};
 use crate::release::{AbandonedLease, ReleaseOrder};
 use crate::time::{self, Instant, StoreTime};

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use crate::annotation::Annotation;
 use crate::id::LeaseId;
-use crate::record::notes::Annotation;
 use crate::token::Token;
 
 /// A leader and the value that it has proclaimed.

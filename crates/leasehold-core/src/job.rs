@@ -1,7 +1,7 @@
 //! Jobs that are not run again: once in each period, or once for a key.
 //!
 //! The holder of a lock stores a [`Completion`] beside its record when a run has succeeded, as an
-//! [annotation](crate::record::notes), in the step that ends its lease. A lock is granted for a run only
+//! [annotation](crate::annotation), in the step that ends its lease. A lock is granted for a run only
 //! [unless](crate::record::Unless) that is complete: under the lock, nobody else can store a completion.
 //!
 //! A periodic job has [`Slots`], one for each period. Which slot a run belongs to is not a question of where a period

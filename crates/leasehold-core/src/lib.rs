@@ -6,6 +6,7 @@
 //!
 //! * [`record`]: what an operation does to the record of a name, whatever the kind of its lock. The rule.
 //! * [`quorum`]: the same over many masters.
+//! * [`annotation`]: what a holder may store beside the record, and [`latch`]: the parts of a latch.
 //! * [`election`]: what an observer of an election is told, and [`lock_event`]: what one of a lock is.
 //! * [`job`]: whether a job that has run is to be run again.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
@@ -20,12 +21,14 @@
 //! * [`id`], [`name`] and [`token`]: newtypes that can only hold valid values.
 
 pub mod acquisition;
+pub mod annotation;
 mod batching;
 pub mod contention;
 pub mod election;
 pub mod escape;
 pub mod id;
 pub mod job;
+pub mod latch;
 pub mod lease;
 pub mod lock_event;
 pub mod name;
@@ -43,10 +46,12 @@ pub mod value_writer;
 pub mod watchdog;
 
 pub use acquisition::{Acquisition, LeaseOptions};
+pub use annotation::{Annotation, CompletionKey};
 pub use contention::{Chain, Handoff};
 pub use election::{Leader, LeaderFilter, Proclamation};
 pub use id::{ClientId, LeaseId, OwnerId};
 pub use job::{Completion, CompletionError, Due, JobSchedule, Period, Slots};
+pub use latch::{ArrivalId, LatchCount, LatchStatus};
 pub use lease::holds::{HoldId, Holds, Term};
 pub use lease::min_hold::MinHold;
 pub use lease::state::{Cause, State, StateKind};
@@ -56,8 +61,6 @@ pub use name::{Name, NameError, Namespace, ScopeName};
 pub use note_writer::NoteWriter;
 pub use policy::{Policy, PolicyError};
 pub use reading::Reading;
-pub use record::latch::{ArrivalId, LatchCount, LatchStatus};
-pub use record::notes::{Annotation, CompletionKey};
 pub use record::{
     Acquire, Applied, Claim, Environment, Grant, Holder, Loss, Mismatch, NewNote, Notice, Op,
     Outcome, Removal, Rows, Slot, Waiter, Whom,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::annotation::Annotation;
 use crate::election::Leader;
 use crate::id::LeaseId;
-use crate::record::notes::Annotation;
 use crate::time::StoreTime;
 use crate::token::Token;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use super::Acquisition;
+use crate::annotation::Annotation;
 use crate::id::LeaseId;
 use crate::lease::Lease;
 use crate::lease::holds::{HoldId, Term};
 use crate::policy::Policy;
-use crate::record::notes::Annotation;
 use crate::record::{Grant, Op, Outcome, Run, Unless};
 use crate::release::AbandonedLease;
 use crate::time::{self, Instant, StoreTime, Ttl};

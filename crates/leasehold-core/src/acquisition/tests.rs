@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use self::host::Host;
 use super::*;
+use crate::annotation::CompletionKey;
 use crate::id::ClientId;
 use crate::policy::Policy;
 use crate::record::Unless;
-use crate::record::notes::CompletionKey;
 use crate::release::LateRelease;
 use crate::time::{StoreTime, Ttl};
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::record::notes::ANNOTATION_BYTES_MAX;
+use crate::annotation::ANNOTATION_BYTES_MAX;
 
 const HOUR: u64 = 3_600;
 const DAY: u64 = 24 * HOUR;

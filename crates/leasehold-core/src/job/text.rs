@@ -15,8 +15,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{Completion, Period, Slots};
+use crate::annotation::ANNOTATION_BYTES_MAX;
 use crate::escape::Extent;
-use crate::record::notes::ANNOTATION_BYTES_MAX;
 use crate::time::StoreTime;
 
 /// The version that is written, and the only one that is read.

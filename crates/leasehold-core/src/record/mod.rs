@@ -21,9 +21,9 @@
 //! its row is then marked as reserved, and no request of any lease changes it.
 
 pub mod environment;
-pub mod latch;
+mod latch;
 mod leases;
-pub mod notes;
+mod notes;
 pub mod op;
 pub mod queue;
 mod retention;

@@ -5,10 +5,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::latch::{ArrivalId, LatchCount, LatchStatus};
-use super::notes::Annotation;
 use super::rows::{Changes, Claim, Kind, LeaseKind, Slot, Unless};
+use crate::annotation::Annotation;
 use crate::id::LeaseId;
+use crate::latch::{ArrivalId, LatchCount, LatchStatus};
 use crate::time::{StoreTime, Ttl};
 use crate::token::{Token, TokenCount};
 

@@ -4,11 +4,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::latch::{ArrivalId, LatchCount, LatchStatus};
-use super::notes::{Annotation, CompletionKey};
 use super::op::NewNote;
+use crate::annotation::{Annotation, CompletionKey};
 use crate::id::LeaseId;
 use crate::job::{self, Completion, Due, JobSchedule};
+use crate::latch::{ArrivalId, LatchCount, LatchStatus};
 use crate::time::{StoreTime, Ttl};
 use crate::token::{Token, TokenCount};
 

@@ -1,8 +1,8 @@
 //! The source from which the rule reads a record.
 
-use super::latch::ArrivalId;
 use super::rows::{Head, Holder, Note, Slot, Waiter};
 use crate::id::{ClientId, LeaseId};
+use crate::latch::ArrivalId;
 
 /// The record of one name, as a store has it before the operation.
 ///

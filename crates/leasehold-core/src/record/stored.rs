@@ -6,7 +6,6 @@ use std::mem;
 use std::ops::Deref;
 
 use super::environment::Environment;
-use super::latch::ArrivalId;
 use super::op::{Applied, Op};
 use super::rows::{
     Body, Change, Changes, Class, Description, Head, Holder, Kind, Latch, LeaseKind, Leases, Note,
@@ -14,6 +13,7 @@ use super::rows::{
 };
 use super::source::Source;
 use crate::id::{ClientId, LeaseId};
+use crate::latch::ArrivalId;
 use crate::token::Token;
 
 /// The head and the rows of a name.

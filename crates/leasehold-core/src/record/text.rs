@@ -37,7 +37,7 @@ use std::fmt;
 use self::read::TextReader;
 use self::write::TextWriter;
 use super::rows::{Body, Head, Part, QueueHead, Row, Slot};
-use crate::record::notes::CompletionKey;
+use crate::annotation::CompletionKey;
 
 /// The version that is written, and the only one that is read.
 const VERSION: &str = "1";

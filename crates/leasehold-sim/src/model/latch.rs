@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use leasehold_core::record::latch::{self, ArrivalId, LatchCount};
+use leasehold_core::latch::{self, ArrivalId, LatchCount};
 use leasehold_core::time::StoreTime;
 use leasehold_core::{Op, Outcome, Rows};
 

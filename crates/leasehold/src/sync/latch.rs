@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::record::latch::{TTL_DEFAULT, TTL_MAX, TTL_MIN};
+use leasehold_core::latch::{TTL_DEFAULT, TTL_MAX, TTL_MIN};
 use leasehold_core::{ArrivalId, LatchCount, LatchStatus, Mismatch, Removal};
 
 use crate::driver::Driver;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::record::latch::{ArrivalId, LatchCount};
+use crate::latch::{ArrivalId, LatchCount};
 use crate::token::Token;
 
 pub(super) fn arrival(number: u32, count: u32) -> Op {

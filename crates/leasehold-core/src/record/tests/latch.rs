@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::record::latch::{ArrivalId, LatchCount};
+use crate::latch::{ArrivalId, LatchCount};
 
 fn arrive(id: &str, count: u32, micros: u64) -> Op {
     Op::Arrive {

@@ -9,8 +9,8 @@ mod properties;
 use std::num::NonZeroU32;
 
 use super::*;
+use crate::annotation::CompletionKey;
 use crate::id::{ClientId, LeaseId};
-use crate::record::notes::CompletionKey;
 use crate::time::{StoreTime, Ttl};
 use crate::token::TokenCount;
 

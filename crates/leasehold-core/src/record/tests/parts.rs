@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use super::*;
-use crate::record::latch::ArrivalId;
+use crate::latch::ArrivalId;
 
 /// A part that is not loaded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::Damaged;
 use super::{ABSENT, PLACES_END, VERSION};
+use crate::annotation::CompletionKey;
 use crate::escape::Extent;
 use crate::id::LeaseId;
 use crate::job::{JobSchedule, Period};
-use crate::record::latch::LatchCount;
-use crate::record::notes::CompletionKey;
+use crate::latch::LatchCount;
 use crate::record::rows::{
     Body, Claim, Condition, Description, End, Holder, Latch, LeaseKind, Leases, Note, QueueHead,
     Unless, Waiter,

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::id::{ClientId, LeaseId};
 use crate::job::{JobSchedule, Period};
-use crate::record::latch::{ArrivalId, LatchCount};
+use crate::latch::{ArrivalId, LatchCount};
 use crate::record::rows::{
     Claim, Condition, Description, End, Holder, Latch, LeaseKind, Leases, Note, Unless, Waiter,
 };

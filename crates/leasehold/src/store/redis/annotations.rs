@@ -1,6 +1,6 @@
 //! Parses the annotations of names: texts that holders keep beside the records of their locks.
 
-use leasehold_core::record::notes::ANNOTATION_BYTES_MAX;
+use leasehold_core::annotation::ANNOTATION_BYTES_MAX;
 use leasehold_core::{Annotation, Token};
 use redis::Value;
 

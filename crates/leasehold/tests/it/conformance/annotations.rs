@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::store::{Feature, Key, Reply, Store};
-use leasehold_core::record::notes::ANNOTATION_BYTES_MAX;
+use leasehold_core::annotation::ANNOTATION_BYTES_MAX;
 use leasehold_core::{Annotation, CompletionKey, LeaseId, Loss, Name, Outcome, Slot, Token};
 use leasehold_testkit::eventually_async;
 
