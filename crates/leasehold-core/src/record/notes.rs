@@ -91,7 +91,7 @@ impl<S: Source> Transaction<'_, S> {
         // Another hold of the lease may have written one with the same number.
         let stored = self.note(&new.slot)?;
         Ok(stored.is_some_and(|note| {
-            note.lease == lease && (note.number > new.number || note.has_content_of(new))
+            note.lease == lease && (note.number > new.number || new.is_content_of(&note))
         }))
     }
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rows::{Changes, Claim, Kind, LeaseKind, Slot, Unless};
+use super::rows::{Changes, Claim, Kind, LeaseKind, Note, Slot, Unless};
 use crate::annotation::Annotation;
 use crate::id::LeaseId;
 use crate::latch::{ArrivalId, LatchCount, LatchStatus};
@@ -197,6 +197,13 @@ pub struct NewNote {
     pub text: Arc<str>,
     /// How long it is kept.
     pub keep: Duration,
+}
+
+impl NewNote {
+    /// Whether a note has its token, its number and its text.
+    pub(super) fn is_content_of(&self, note: &Note) -> bool {
+        (self.token, self.number, &self.text) == (note.token, note.number, &note.text)
+    }
 }
 
 /// Whose lease is revoked.

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::op::NewNote;
 use crate::annotation::{Annotation, CompletionKey};
 use crate::id::LeaseId;
 use crate::job::{self, Completion, Due, JobSchedule};
@@ -306,13 +305,6 @@ pub struct Note {
     pub text: Arc<str>,
     /// When it ends.
     pub until: StoreTime,
-}
-
-impl Note {
-    /// Whether it has the token, the number and the text of a note to be written.
-    pub(super) fn has_content_of(&self, new: &NewNote) -> bool {
-        (self.token, self.number, &self.text) == (new.token, new.number, &new.text)
-    }
 }
 
 impl From<&Note> for Annotation {
