@@ -42,6 +42,8 @@ const TARGETS: [Target; 5] = [
             "\0*3\r\n:1\r\n:2\r\n*2\r\n~1\r\n,1.5\r\n%1\r\n#t\r\n*1\r\n_\r\n",
             "\0*1\r\n*4\r\n:0\r\n:8191\r\n*3\r\n+h\r\n:7000\r\n+a\r\n*3\r\n_\r\n:7003\r\n+d\r\n",
             "\0_\r\n",
+            "\0$43\r\n00000000000000000000000000000000:7 17 0 a b\r\n",
+            "\0$11\r\nlatch 7 100\r\n",
         ],
     ),
     (
@@ -52,6 +54,8 @@ const TARGETS: [Target; 5] = [
             "app:{t:a:token}",
             "app:{t:a}:token",
             "app:{u:a}",
+            "app@64:{17}:{t:a}",
+            "app:{t:a}:completion:{u:b}",
             "orders/42",
             "app:{t:",
             "app:{t:昼 [a-z]*?\\}",

@@ -10,7 +10,7 @@ use super::diagnose::DiagnosticFacts;
 use super::memory::MemoryStore;
 use super::options::OpenOptions;
 #[cfg(feature = "redis")]
-use super::redis::{ClusterStore, RedisAddress, RedisStore, deployment::Deployment};
+use super::redis::{RedisAddress, RedisStore, deployment::Deployment};
 #[cfg(feature = "redis")]
 use super::redlock::RedlockStore;
 #[cfg(feature = "sqlite")]
@@ -56,10 +56,7 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
         #[cfg(feature = "redis")]
         Scheme::Redis => match Deployment::of(url, options)? {
             Deployment::Masters(masters) => Arc::new(RedlockStore::open(masters, options).await?),
-            Deployment::Cluster(seeds) => Arc::new(ClusterStore::open(seeds, options).await?),
-            one @ (Deployment::Single(_) | Deployment::Sentinel(_)) => {
-                Arc::new(RedisStore::connect(one, options).await?)
-            }
+            one => Arc::new(RedisStore::connect(one, options).await?),
         },
     })
 }

@@ -112,6 +112,7 @@ pub(crate) enum Purpose {
     Wait,
     Renew,
     Losses,
+    Latch,
     Inspect,
 }
 

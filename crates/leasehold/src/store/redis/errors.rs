@@ -13,24 +13,21 @@ mod refused;
 use std::error::Error as StdError;
 use std::fmt;
 
-use leasehold_core::Mismatch;
-use leasehold_core::record::Kind;
 use redis::ServerError;
 
-pub(super) use self::cluster::*;
-pub(super) use self::connection::*;
-use self::known::{IS_LATCH, Known, NOT_ADMITTED, code_and_words, find};
-pub(super) use self::refusal::{DENIED, Refusal, refusal};
+pub(crate) use self::cluster::*;
+pub(crate) use self::connection::*;
+use self::known::{Known, NOT_ADMITTED, code_and_words, find};
+pub(crate) use self::refusal::{DENIED, Refusal, refusal};
 #[cfg(feature = "doctor")]
-pub(super) use self::refused::{Refused, refused_words};
-use crate::store::api::mismatch;
+pub(crate) use self::refused::{Refused, refused_words};
 use crate::{Error, ErrorKind};
 
 /// The maximum length of a quotation of the server.
 const WORDS_CHARS_MAX: usize = 200;
 
 /// The error of a whole call, and whether it is certain that nothing of the call was applied.
-pub(super) fn call(error: &ServerError) -> (Error, bool) {
+pub(crate) fn call(error: &ServerError) -> (Error, bool) {
     let (code, words) = (error.code(), error.details().unwrap_or_default());
     let found = find(code, words);
     let advice = found.map_or("the server replied with an error", |known| known.advice);
@@ -77,17 +74,17 @@ impl Condition {
 }
 
 /// Whether an error means that a master is not admitted.
-pub(in crate::store) fn is_not_admitted(error: &Error) -> bool {
+pub(crate) fn is_not_admitted(error: &Error) -> bool {
     Condition::NotAdmitted.is_of(error)
 }
 
 /// Whether an error means that the server is a replica.
-pub(super) fn is_of_replica(error: &Error) -> bool {
+pub(crate) fn is_of_replica(error: &Error) -> bool {
     Condition::Replica.is_of(error)
 }
 
 /// The error of a read that a replica would serve. Its data may be old.
-pub(super) fn replica() -> Error {
+pub(crate) fn replica() -> Error {
     command("HELLO", "", "READONLY the server is a replica")
 }
 
@@ -96,12 +93,12 @@ fn of_replica(code: &str) -> bool {
 }
 
 /// The error of one command that certainly changed nothing. `key` may be empty.
-pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
+pub(crate) fn command(command: &str, key: &str, text: &str) -> Error {
     let (code, words) = code_and_words(text);
     let found = find(code, words);
     let advice = found.map_or("the server refused a command", |known| known.advice);
     let (command, words) = (quote(command), quote(text));
-    let message = if [NOT_ADMITTED, IS_LATCH].contains(&text) {
+    let message = if text == NOT_ADMITTED {
         advice.to_owned()
     } else if key.is_empty() {
         format!("{advice} ({command}: {words})")
@@ -117,19 +114,14 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
 }
 
 /// As [`command`], for an error reply.
-pub(super) fn command_error(name: &str, key: &str, error: &ServerError) -> Error {
+pub(crate) fn command_error(name: &str, key: &str, error: &ServerError) -> Error {
     let words = error.details().unwrap_or_default();
     command(name, key, &format!("{} {words}", error.code()))
 }
 
-/// An operation on a lock whose name is used as a latch.
-pub(super) fn used_as_latch() -> Error {
-    mismatch(Mismatch::Kind(Kind::Latch))
-}
-
 /// A user that cannot be notified, while others can: it would wait behind all of them, and its releases would
 /// notify no waiter.
-pub(super) fn denied_notifications(namespace: &str, words: &str) -> Error {
+pub(crate) fn denied_notifications(namespace: &str, words: &str) -> Error {
     let message = format!(
         "the user lacks permissions to notify waiters in the namespace {namespace}; leasehold doctor \
          --namespace {namespace} prints the line that allows them ({words})"
@@ -138,20 +130,20 @@ pub(super) fn denied_notifications(namespace: &str, words: &str) -> Error {
 }
 
 /// A key of ours that has a value which this library did not write.
-pub(super) fn foreign_value(key: &str) -> Error {
+pub(crate) fn foreign_value(key: &str) -> Error {
     let message = format!("the key {key:?} holds a value that leasehold did not write");
     Error::new(ErrorKind::Store, message)
 }
 
 /// A reply that no supported server sends.
-pub(super) fn invalid_reply() -> Error {
+pub(crate) fn invalid_reply() -> Error {
     let message =
         "the reply is invalid; this is not a Redis server, or a proxy changes its replies";
     Error::new(ErrorKind::Store, message)
 }
 
 /// A quotation of the server on one line, without a full stop.
-pub(super) fn quote(words: &str) -> String {
+pub(crate) fn quote(words: &str) -> String {
     let line: String = words
         .trim()
         .chars()
@@ -201,9 +193,6 @@ mod tests {
             assert!(!message.ends_with('.') && !message.contains('\n'));
         }
         assert!(command("SET", "", NOT_ADMITTED).is_transient());
-        let latch = command("GET", "app:{t:n}", IS_LATCH);
-        assert_eq!(latch.kind(), ErrorKind::Conflict);
-        assert_eq!(latch.to_string(), used_as_latch().to_string());
     }
 
     #[test]

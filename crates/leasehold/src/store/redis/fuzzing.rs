@@ -8,14 +8,16 @@ use leasehold_core::{Acquire, ClientId, Name, Op, Outcome, Slot, Token, TokenCou
 use redis::{PushInfo, Value};
 
 use super::address::Address;
-use super::cluster::check_slots;
-use super::deployment::Deployment;
-use super::keys::{
+use super::address::deployment::Deployment;
+use super::link::notifications::Notifications;
+use super::read::{self, Unreadable};
+use super::topology::check_slots;
+use super::wire::decode::{decode, latch_status};
+use super::wire::keys::{
     annotation_key, client_key, parse_completion, parse_key, parse_record, record_key,
 };
-use super::notifications::Notifications;
-use super::reader::Unreadable;
-use super::{annotations, codec, read};
+use super::wire::note;
+use super::wire::script::Script;
 use crate::store::api::{Event, Listener, Parts, Reply, Request, fixture};
 use crate::store::lock::lock;
 
@@ -61,20 +63,27 @@ pub fn reply(data: &[u8]) {
 
 fn check_reply(choice: u8, value: Value) {
     let requests = requests(choice);
-    assert_eq!(codec::decode(&[], value.clone()).len(), 0);
-    let replies = codec::decode(&requests, value.clone());
-    assert_eq!(replies.len(), requests.len());
-    for (request, reply) in requests.iter().zip(replies) {
+    for script in [Script::Mutex, Script::Latch, Script::Renew] {
+        assert_eq!(decode(script, &[], &value).len(), 0);
+        assert_eq!(decode(script, &requests, &value).len(), requests.len());
+    }
+    let replies = decode(Script::Mutex, &requests, &value);
+    for (request, reply) in requests.iter().zip(replies.into_iter().flatten()) {
         match reply {
             Reply::Applied { outcome, .. } => assert!(fits(&request.op, &outcome)),
             Reply::Rejected(error) | Reply::Unknown(error) => check_message(&error),
         }
     }
     let _ = read::client_info(&value);
-    if let Some(annotation) = annotations::parse(&value) {
+    if let Some(annotation) = note::parse(&value) {
         let (lease, token) = (annotation.lease, annotation.token);
         let text = format!("{lease} {token} {}", annotation.text);
         assert_eq!(value, Value::BulkString(text.into_bytes()));
+    }
+    if let Some(status) = latch_status(&value) {
+        let text = format!("latch {} {}", status.arrived, status.count);
+        assert_eq!(value, Value::BulkString(text.into_bytes()));
+        assert!((1..=status.count).contains(&status.arrived));
     }
     check_slots(&value);
     if let Value::Array(values) = value {
@@ -102,7 +111,7 @@ pub fn push(data: &[u8]) {
     let log = Arc::new(EventLog::default());
     let listener = Arc::downgrade(&log) as Weak<dyn Listener>;
     let notifications = Notifications::default();
-    notifications.add(&space, client, listener);
+    notifications.clients().add(&space, client, listener);
     if let Ok(Value::Push { kind, data }) = redis::parse_redis_value(data) {
         notifications.handle_push(&PushInfo { kind, data });
     }

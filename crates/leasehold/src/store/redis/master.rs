@@ -1,24 +1,25 @@
 //! A server that is one of many masters: its identity, its inspection and its admission.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Observation, RunId};
 use leasehold_core::{Namespace, StoreTime, Token};
 use redis::{Cmd, Value, cmd};
 
-use super::RedisStore;
 use super::address::Address;
-use super::codec::{failed_command, text};
-use super::connection_manager::ConnectionManager;
-use super::errors;
-use super::keys::admission_key;
-use super::notifications::Notifications;
-use super::script::Script;
+use super::link::connection_manager::ConnectionManager;
+use super::link::notifications::Notifications;
+use super::topology::Topology;
+use super::topology::node::Node;
+use super::wire::decode::failed_command;
+use super::wire::keys::admission_key;
+use super::wire::reply::{parsed, text};
+use super::wire::script::Script;
+use super::{RedisStore, errors};
 use crate::store::diagnose::Fields;
 use crate::store::options::OpenOptions;
 use crate::{Error, Result};
-
-const MASTER: &str = include_str!("scripts/master.lua");
 
 /// The identity of a server, from `INFO`.
 #[derive(Clone, Debug)]
@@ -50,17 +51,26 @@ pub(in crate::store) struct ConnectionId {
 impl RedisStore {
     /// The connection over which a request is sent at its first poll, if there is one.
     pub(in crate::store) fn ready_connection(&self) -> Option<ConnectionId> {
+        let node = self.master().ok()?;
         Some(ConnectionId {
-            session: self.manager.ready_session()?.id,
-            resent: self.rule.mutex.resent(),
+            session: node.manager.ready_session()?.id,
+            resent: node.resent(),
         })
+    }
+
+    fn master(&self) -> Result<&Node> {
+        match &*self.topology {
+            Topology::One(node) => Ok(node),
+            Topology::Cluster(_) => Err(errors::invalid_reply().at_store(self)),
+        }
     }
 
     /// One of many masters. Connects on first use.
     pub(in crate::store) fn one_of_many(address: Address, options: &OpenOptions) -> Self {
+        let url = address.to_string();
         let manager = ConnectionManager::new(address, options)
             .with_notifications(Notifications::without_queue());
-        Self::new(manager, Some(Script::new(MASTER)))
+        Self::new(url, Topology::One(Arc::new(Node::new(manager))), options)
     }
 
     /// Proves that the server responds, accepts us and can run the rule. Returns its identity.
@@ -114,12 +124,9 @@ impl RedisStore {
         admit: Option<(&Inspection, Option<Token>)>,
     ) -> Result<Inspection> {
         let key = admission_key(namespace).to_string();
-        let Some(script) = &self.master else {
-            return Err(errors::invalid_reply().at_store(self));
-        };
-        let call = |verb: &str, script: &str, (): &()| {
-            let mut cmd = Cmd::new();
-            cmd.arg(verb).arg(script).arg(1).arg(&key);
+        let call = |by_text| {
+            let mut cmd = Script::Master.call(by_text, 5, key.len());
+            cmd.arg(1).arg(&key);
             if let Some((candidate, floor)) = admit {
                 let since = candidate.observation.since.map(StoreTime::as_micros);
                 cmd.arg(&candidate.run).arg(since.unwrap_or_default());
@@ -127,17 +134,18 @@ impl RedisStore {
             }
             cmd
         };
-        let result = match script.call_at(&self.manager, &(), call).await {
+        let result = match self.master()?.call_script(call).await {
             Err(error) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::call(&error).0),
-            Ok(reply) => inspection(&reply)
+            Ok(Value::Array(reply)) => inspection(&reply)
                 .ok_or_else(|| failed_command(&key, &reply).unwrap_or_else(errors::invalid_reply)),
+            Ok(_) => Err(errors::invalid_reply()),
         };
         result.map_err(|error| error.at_store(self))
     }
 
     async fn query(&self, command: &str, query: Cmd) -> Result<String> {
-        let result = match self.manager.query(query).await {
+        let result = match self.master()?.manager.query(Duration::ZERO, query).await {
             Err(error) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::command_error(command, "", &error)),
             Ok(reply) => text(&reply).ok_or_else(errors::invalid_reply),
@@ -146,27 +154,25 @@ impl RedisStore {
     }
 }
 
-fn inspection(reply: &Value) -> Option<Inspection> {
-    let Value::Array(items) = reply else {
+fn inspection(reply: &[Value]) -> Option<Inspection> {
+    let [run, up, now, admitted, high, since] = reply else {
         return None;
     };
-    let [run, up, now, admitted, high, since] = <[Value; 6]>::try_from(items.clone()).ok()?;
-    let number = |value: &Value| text(value)?.parse::<u64>().ok();
-    let uptime = number(&up)?.saturating_sub(1);
+    let run = text(run)?;
+    let uptime = parsed::<u64>(up)?.saturating_sub(1);
     let observation = Observation {
-        run: run_id(&text(&run)?)?,
+        run: run_id(&run)?,
         // The uptime is a difference of two times in whole seconds, so it may be a second too large.
         uptime: Duration::from_secs(uptime),
-        now: StoreTime::from_micros(number(&now)?),
-        admitted: match text(&admitted)? {
+        now: StoreTime::from_micros(parsed(now)?),
+        admitted: match text(admitted)? {
             run if run.is_empty() => None,
             // An unreadable id is that of another run.
             run => Some(run_id(&run).unwrap_or(RunId(0))),
         },
-        high: number(&high).and_then(Token::new),
-        since: number(&since).map(StoreTime::from_micros),
+        high: parsed(high).and_then(Token::new),
+        since: parsed(since).map(StoreTime::from_micros),
     };
-    let run = text(&run)?;
     Some(Inspection { observation, run })
 }
 
@@ -185,7 +191,7 @@ mod tests {
         let run = "f".repeat(40);
         let reply = |values: [&str; 6]| {
             let values = values.map(|value| Value::BulkString(value.into()));
-            inspection(&Value::Array(values.into()))
+            inspection(&values)
         };
         let new = reply([&run, "61", "7000000", "", "", "5000000"]).unwrap();
         assert_eq!(new.run, run);

@@ -1,101 +1,91 @@
-//! The Redis store: a single server over TCP, TLS or a unix socket, or the master that sentinels name.
+//! The Redis store: a single server over TCP, TLS or a unix socket, the master that sentinels name, or a cluster.
 //!
-//! * `address` is the URL of a server, `redis_address` has its parts, `deployment` is the URL of servers that belong
-//!   together.
-//! * `connection_manager` keeps one `session` to a `target`, which `connect` opens; `sentinel` finds the
-//!   target where sentinels know it.
-//! * `subscriptions` receives grants, `tracking` detects changed records, and `notifications` passes both
-//!   on to the clients.
-//! * `script` calls scripts, and applies batches with them: `scripts/mutex.lua` is the rule, and the comment at
-//!   its top describes every key and the wire format; `scripts/renew.lua` is the fast path for renewals. `codec`
-//!   writes the arguments and reads the replies.
-//! * `keys` writes and parses the names of keys, `slots` computes the slot of a cluster that a key has.
+//! The way of a batch: [`RedisStore::apply`] splits it into parts of one script each; `topology` makes the calls of a
+//! part, over the connections in `link`; `wire` writes their arguments and reads their replies.
+//!
+//! * `wire/` is what travels: keys, scripts, arguments and replies.
+//! * `address/` are the URLs of servers.
+//! * `link/` are the connections and what they push.
+//! * `topology/` are the servers: one, the one that sentinels name, or the nodes of a cluster.
+//! * `read/` reads the state of names and clients.
 //! * `replicas` waits for acknowledgements of replicas.
-//! * `read` reads the state of names and clients over a `reader`, and the `observers` are notified of their changes.
-//! * `beside` applies operations that are not of a lock: `latches` counts arrivals at latches, `latch_status` parses their
-//!   status. `annotations` parses the texts of holders.
-//! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
+//! * `master` is a server that is one of many masters.
 //! * `diagnose` collects facts for [`doctor`](crate::doctor).
 //! * `errors` describes the errors of a server.
 
-pub(super) mod address;
-mod annotations;
-mod beside;
-mod cluster;
-mod codec;
-mod connect;
-mod connection_manager;
-pub(super) mod deployment;
+mod address;
 #[cfg(feature = "doctor")]
 mod diagnose;
 pub(super) mod errors;
 #[cfg(any(test, feature = "__fuzz"))]
 pub(crate) mod fuzzing;
-mod keys;
-mod latch_status;
-mod latches;
+mod link;
 pub(super) mod master;
-mod notifications;
-mod observers;
 mod read;
-mod reader;
-mod redis_address;
 mod replicas;
-mod script;
-mod sentinel;
-mod session;
-mod session_state;
-mod slots;
-mod subscriptions;
-mod target;
-mod tracking;
+mod topology;
+mod wire;
 
+use std::collections::HashSet;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::ClientId;
-use redis::cmd;
+use leasehold_core::{ClientId, Op, Outcome};
+use redis::{Value, cmd};
+use tokio::time::{Instant, sleep};
 
-use self::beside::is_of_rule;
-pub(super) use self::cluster::ClusterStore;
-use self::connect::Role;
-use self::connection_manager::ConnectionManager;
-use self::deployment::Deployment;
+pub(super) use self::address::deployment;
+use self::address::deployment::Deployment;
+pub use self::address::redis_address::RedisAddress;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
-pub use self::redis_address::RedisAddress;
-use self::replicas::{Replicas, Waits};
-use self::script::{RuleScripts, Script, continue_passing, notify_local};
-use self::session::Session;
-use self::target::Target;
+use self::link::connect::{self, Role};
+use self::link::connection_manager::ConnectionManager;
+use self::link::sentinel::Sentinels;
+use self::link::target::Target;
+use self::replicas::Replicas;
+use self::topology::Topology;
+use self::topology::call::{Call, CallResult, CallResults, Positioned};
+use self::topology::cluster::Cluster;
+use self::topology::node::Node;
+use self::topology::waits::Waits;
+use self::wire::script::{REQUESTS_MAX, Script};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, Key, Keyspace, Listener, Listening, Page, Query, Reply, Request,
-    Shard, Store, StoreKind, WakeupMode,
+    Shard, Store, WakeupMode, mismatch,
 };
 use crate::store::options::OpenOptions;
-use crate::{Durability, ErrorKind, Result};
+use crate::{Durability, Error, ErrorKind, Result};
 
 /// How many calls a client has in flight at once: the server processes some while the client processes the replies to
 /// another one. With more, each call has fewer operations, and an operation costs more of the server's time.
+///
+/// The nodes of a cluster work side by side already, and a call has the operations of one slot.
 const PARALLEL_CALLS: u64 = 4;
 
-/// Lock records in a Redis server.
+/// The retry interval of an operation in a slot that is being migrated.
+const MIGRATION_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Lock records in Redis.
 ///
-/// It connects when it is opened and again, on the next call, whenever the connection broke. It
-/// never sends anything twice.
+/// It connects when it is opened and again, on the next call, whenever a connection broke. It
+/// never sends anything twice that may have been applied.
 #[derive(Debug)]
 pub struct RedisStore {
-    manager: ConnectionManager,
-    replicas: Replicas,
-    rule: RuleScripts,
-    /// Inspects and admits the server, if it is one of many masters.
-    master: Option<Script>,
+    url: String,
+    topology: Arc<Topology>,
+    /// Those of a single server.
+    replicas: Option<Replicas>,
+    /// Whether a command of the script for renewals was refused.
+    without_renewals: AtomicBool,
+    response_timeout: Duration,
 }
 
 impl RedisStore {
-    /// Connects to the server that a URL names, for programs that want this store and no other.
+    /// Connects to the servers that a URL names, for programs that want this store and no other.
     /// See [`open`](super::open()) for the URLs.
     ///
     /// # Cancel safety
@@ -109,41 +99,62 @@ impl RedisStore {
         Self::connect(Deployment::of(url, options)?, options).await
     }
 
-    /// Connects to a deployment with a single connection.
+    /// Connects to a deployment.
     pub(super) async fn connect(deployment: Deployment, options: &OpenOptions) -> Result<Self> {
-        let target = Target::of(deployment, options)?;
-        let manager = ConnectionManager::new(target, options);
-        let store = Self::new(manager, None);
+        let url = deployment.to_string();
+        let one = |target: Target| {
+            Topology::One(Arc::new(Node::new(ConnectionManager::new(target, options))))
+        };
+        let topology = match deployment {
+            Deployment::Single(address) => one(Target::Fixed(address)),
+            Deployment::Sentinel(set) => {
+                let password = options.sentinel_password.clone();
+                one(Target::Found(Sentinels::new(set, password)))
+            }
+            Deployment::Cluster(seeds) => {
+                Topology::Cluster(Arc::new(Cluster::new(seeds, options.clone())))
+            }
+            Deployment::Masters(_) => {
+                let message = "this URL names many masters, and not one store";
+                return Err(Error::new(ErrorKind::Unsupported, message).at_store(url));
+            }
+        };
+        let store = Self::new(url, topology, options);
         store.greet().await?;
         Ok(store)
     }
 
-    /// Connects on first use. `master` is its script if it is one of many masters.
-    fn new(manager: ConnectionManager, master: Option<Script>) -> Self {
+    /// Connects on first use.
+    fn new(url: String, topology: Topology, options: &OpenOptions) -> Self {
+        let replicas = match &topology {
+            Topology::One(node) => Some(Replicas::of(node)),
+            Topology::Cluster(_) => None,
+        };
         Self {
-            replicas: Replicas::beside(&manager),
-            manager,
-            rule: RuleScripts::new(master.is_some()),
-            master,
+            url,
+            topology: Arc::new(topology),
+            replicas,
+            without_renewals: AtomicBool::new(false),
+            response_timeout: options.response_timeout,
         }
     }
 
-    /// The number of script calls sent so far.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn calls(&self) -> u64 {
-        self.rule.calls()
-    }
-
     pub(super) fn wakeup_mode(&self) -> WakeupMode {
-        self.manager.notifications().wakeup_mode()
+        self.topology.wakeup_mode()
     }
 
-    /// Proves that the server responds, accepts us and can run the rule.
+    /// Proves that the servers respond, accept us and can run the rule.
     async fn greet(&self) -> Result<()> {
-        if let Err(error) = script::greet(&self.manager, &self.rule.mutex).await {
+        let node = match &*self.topology {
+            Topology::One(node) => node,
+            Topology::Cluster(cluster) => {
+                let greeted = cluster.greet().await;
+                return greeted.map_err(|error| error.at_store(self));
+            }
+        };
+        if let Err(error) = node.greet().await {
             if error.kind() == ErrorKind::Unsupported
-                && let Some(masters) = self.monitored_masters().await
+                && let Some(masters) = self.monitored_masters(node).await
             {
                 return Err(errors::sentinel(&masters).at_store(self));
             }
@@ -151,7 +162,7 @@ impl RedisStore {
         }
         // Every user may send HELLO. A server before 6.0 does not know it; one that does not reply now
         // fails at the first request.
-        match self.manager.query(cmd("HELLO")).await {
+        match node.manager.query(Duration::ZERO, cmd("HELLO")).await {
             Ok(hello) if connect::is_cluster_node(&hello) => {
                 Err(errors::cluster_without_its_name().at_store(self))
             }
@@ -159,135 +170,198 @@ impl RedisStore {
         }
     }
 
-    /// The masters that the server monitors, if it is a sentinel.
-    async fn monitored_masters(&self) -> Option<Vec<String>> {
+    /// The masters that a server monitors, if it is a sentinel.
+    async fn monitored_masters(&self, node: &Node) -> Option<Vec<String>> {
         let role = |mut connection| async move { Ok(connect::role(&mut connection).await) };
-        match self.manager.exchange(Duration::ZERO, role).await {
+        match node.manager.exchange(Duration::ZERO, role).await {
             Ok(Some(Role::Sentinel(masters))) => Some(masters),
             _ => None,
         }
     }
 
     async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
-        if batch.is_empty() {
-            return Vec::new();
+        let keys: Vec<_> = batch.iter().map(|request| request.key.clone()).collect();
+        let _own_changes = self.topology.clients().observers.own_changes(keys.iter());
+        let requests = batch.into_iter().enumerate();
+        let (replicated, plain): (Vec<_>, Vec<_>) =
+            requests.partition(|(_, request)| request.durability.is_replicated());
+        let mut replies = vec![None; keys.len()];
+        let (replicated, plain) = tokio::join!(
+            self.apply_replicated(replicated),
+            self.apply_parts(plain, None)
+        );
+        for (position, reply) in replicated.into_iter().chain(plain) {
+            if let Some(slot) = replies.get_mut(position) {
+                *slot = Some(reply);
+            }
         }
-        if !batch.iter().all(|request| is_of_rule(&request.op)) {
-            let (manager, observers) = (&self.manager, self.manager.notifications().observers());
-            let check = |error| manager.check_demoted(error);
-            return beside::apply_each(self, manager, observers, check, batch).await;
-        }
-        let notifications = self.manager.notifications();
-        notifications.retry_denied(&batch);
-        let changing = batch.iter().map(|request| &request.key);
-        let _own_changes = notifications.observers().own_changes(changing);
-        let replicated = |request: &&Request| request.durability.is_replicated();
-        let mut replies = match batch.iter().filter(replicated).count() {
-            0 => match self.manager.settled(Duration::ZERO).await {
-                Ok((session, deadline)) => {
-                    let mut connection = session.connection.clone();
-                    let mut unfinished = Vec::new();
-                    let applied =
-                        self.rule
-                            .apply(&mut connection, &batch, notifications, &mut unfinished);
-                    let applied = self.manager.await_reply(&session, deadline, applied).await;
-                    let replies = self.finish(&self.manager, &session, &batch, applied);
-                    continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
-                    replies
-                }
-                Err(error) => vec![Reply::Rejected(error); batch.len()],
-            },
-            count if count == batch.len() => self.apply_replicated(&batch).await,
-            _ => self.apply_mixed(&batch).await,
-        };
         // A request whose reply is missing may have been applied.
-        replies.resize(batch.len(), Reply::Unknown(errors::invalid_reply()));
-        let replies = replies.into_iter().zip(&batch);
-        let named = |(reply, request): (Reply, &Request)| {
-            reply.map_error(|error| error.for_lock(&request.key.name).at_store(self))
+        let unknown = || Reply::Unknown(errors::invalid_reply());
+        let replies = replies.into_iter().zip(&keys);
+        let named = |(reply, key): (Option<Reply>, &Key)| {
+            let reply = reply.unwrap_or_else(unknown);
+            reply.map_error(|error| error.for_lock(&key.name).at_store(self))
         };
         replies.map(named).collect()
     }
 
-    /// Applies requests that wait for replicas beside those that do not.
-    async fn apply_mixed(&self, batch: &[Request]) -> Vec<Reply> {
-        let (replicated, plain): (Vec<_>, Vec<_>) = batch
-            .iter()
-            .cloned()
-            .partition(|request| request.durability.is_replicated());
-        let (replicated, plain) =
-            tokio::join!(self.apply_replicated(&replicated), self.apply(plain));
-        let (mut replicated, mut plain) = (replicated.into_iter(), plain.into_iter());
-        let unknown = || Reply::Unknown(errors::invalid_reply());
-        let replies = batch.iter().map(|request| {
-            let reply = match request.durability.is_replicated() {
-                true => replicated.next(),
-                false => plain.next(),
-            };
-            reply.unwrap_or_else(unknown)
-        });
-        replies.collect()
-    }
-
     /// Applies requests whose grants and renewals take effect once replicas have acknowledged them.
-    async fn apply_replicated(&self, requests: &[Request]) -> Vec<Reply> {
-        let mut ready = self.replicas.count_for(requests).await;
+    async fn apply_replicated(&self, positioned: Positioned) -> Vec<(usize, Reply)> {
+        let (Some(replicas), Topology::One(node), false) =
+            (&self.replicas, &*self.topology, positioned.is_empty())
+        else {
+            return Vec::new();
+        };
+        let requests: Vec<_> = positioned.iter().map(|(_, it)| it.clone()).collect();
+        let mut ready = replicas.count_for(&requests).await;
         // A waiter is notified over the main connection.
         if ready.is_ok() && requests.iter().any(Request::acquires) {
-            ready = self.manager.settled(Duration::ZERO).await.map(drop);
+            ready = node.manager.session(Duration::ZERO, true).await.map(drop);
         }
         if let Err(error) = ready {
-            return vec![Reply::Rejected(error); requests.len()];
+            let rejected = |(position, _)| (position, Reply::Rejected(error.clone()));
+            return positioned.into_iter().map(rejected).collect();
         }
-        let (manager, _turn) = self.replicas.turn().await;
-        // The server may still be waiting for the previous batch, whose caller may have given up, and a
-        // repeated call by the text of the script waits again.
-        let time = Waits::of(requests).time().saturating_mul(3);
-        let (session, deadline) = match manager.settled(time).await {
-            Ok(settled) => settled,
-            Err(error) => return vec![Reply::Rejected(error); requests.len()],
-        };
-        let mut unfinished = Vec::new();
-        let applied = async {
-            let connection = session.connection.clone();
-            let mut connection = self.replicas.acknowledged(connection, requests);
-            let notifications = self.manager.notifications();
-            let replies =
-                self.rule
-                    .apply(&mut connection, requests, notifications, &mut unfinished);
-            let mut replies = replies.await?;
-            connection.into_waits().check(requests, &mut replies);
-            Ok(replies)
-        };
-        let applied = manager.await_reply(&session, deadline, applied).await;
-        let replies = self.finish(manager, &session, requests, applied);
-        continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
+        let (node, _turn) = replicas.turn().await;
+        let mut waits = replicas.waits(&requests);
+        self.apply_parts(positioned, Some((node, &mut waits))).await
+    }
+
+    /// Applies requests in parts, each of one script. Requests for a name are applied in order, so a part is sent after the
+    /// replies to the one before.
+    async fn apply_parts(
+        &self,
+        mut requests: Positioned,
+        mut replicated: Option<(&Node, &mut Waits)>,
+    ) -> Vec<(usize, Reply)> {
+        let mut replies = Vec::with_capacity(requests.len());
+        let is_renewal =
+            |(_, request): &(_, Request)| matches!(request.op, Op::Renew { count: None, .. });
+        let mut all_renewals = requests.iter().all(is_renewal);
+        // The renewals that their script has not applied.
+        let mut for_rule = Vec::new();
+        // The operations on latches for which the waiters of a lock were served.
+        let mut served = HashSet::new();
+        let mut start = None;
+        while let Some((_, first)) = requests.first() {
+            let is_fast = all_renewals && !self.without_renewals.load(Ordering::Relaxed);
+            let script = |op: &Op| match is_fast {
+                true => Some(Script::Renew),
+                false => Script::of(op),
+            };
+            let of_part = script(&first.op);
+            if let (Topology::Cluster(cluster), Op::Describe { .. }) = (&*self.topology, &first.op)
+            {
+                cluster.settle().await;
+            }
+            let same = requests.iter().take(REQUESTS_MAX);
+            let same = same.take_while(|(_, request)| script(&request.op) == of_part);
+            let rest = requests.split_off(same.count());
+            let calls = Call::group(of_part, requests, self.topology.slot());
+            let results = match &mut replicated {
+                Some((node, waits)) => node.call(calls, Some(waits)).await,
+                None => self.topology.call(calls).await,
+            };
+            requests = self.collect(results, replicated.as_ref(), &mut served, &mut replies);
+            if is_fast {
+                for_rule.append(&mut requests);
+            } else if requests.is_empty() {
+                start = None;
+            } else if start.get_or_insert_with(Instant::now).elapsed() >= self.response_timeout / 4
+            {
+                let moving = |(position, _)| (position, Reply::Rejected(errors::slot_is_moving()));
+                replies.extend(requests.drain(..).map(moving));
+                start = None;
+            } else {
+                sleep(MIGRATION_INTERVAL).await;
+            }
+            requests.extend(rest);
+            if requests.is_empty() {
+                all_renewals = false;
+                requests.append(&mut for_rule);
+            }
+        }
         replies
     }
 
-    /// Makes the replies of an exchange, and updates what depends on them.
-    fn finish(
+    /// Adds the replies to calls. Returns the requests that were certainly not applied and are sent again.
+    ///
+    /// An operation on a latch whose name is that of a free lock with waiters is sent again once, behind one that serves
+    /// them: the first living one is granted the lock, and without one the name is free.
+    fn collect(
         &self,
-        manager: &ConnectionManager,
-        session: &Arc<Session>,
-        requests: &[Request],
-        applied: Result<Vec<Reply>>,
-    ) -> Vec<Reply> {
-        match applied {
-            Err(error) => vec![Reply::Unknown(error); requests.len()],
-            Ok(mut replies) => {
-                manager.check_demotion(session, &mut replies);
-                session.subscriptions.track(requests, &replies);
-                notify_local(self.manager.notifications(), requests, &replies);
-                replies
+        results: CallResults,
+        replicated: Option<&(&Node, &mut Waits)>,
+        served: &mut HashSet<usize>,
+        replies: &mut Vec<(usize, Reply)>,
+    ) -> Positioned {
+        let (mut open, mut serving) = (Vec::new(), Vec::new());
+        for (call, result) in results {
+            let mut waited_for = Vec::new();
+            let decoded = match result {
+                CallResult::NotApplied(error) => {
+                    vec![Some(Reply::Rejected(error)); call.positions.len()]
+                }
+                CallResult::NoReply(error) => {
+                    vec![Some(Reply::Unknown(error)); call.positions.len()]
+                }
+                CallResult::Replied(value, session) => {
+                    self.note_renewals(&call, &value);
+                    waited_for = call.waited_for(&value);
+                    let mut decoded = call.decode(&value);
+                    if let Some((_, waits)) = replicated {
+                        waits.check(&call.requests, &mut decoded);
+                    }
+                    session.finish(&call.requests, &mut decoded);
+                    decoded
+                }
+            };
+            let positioned = call.into_positioned().into_iter().zip(decoded);
+            for (nth, ((position, request), decoded)) in positioned.enumerate() {
+                match decoded {
+                    Some(_) if waited_for.contains(&nth) && served.insert(position) => {
+                        let serve = Request::new(request.key.clone(), Op::Serve);
+                        // Its reply is nobody's.
+                        serving.push((usize::MAX - served.len(), serve));
+                        open.push((position, request));
+                    }
+                    None => open.push((position, request)),
+                    Some(reply) => {
+                        replies.push((position, conflict(reply)));
+                    }
+                }
             }
         }
+        open.sort_unstable_by_key(|(position, _)| *position);
+        serving.append(&mut open);
+        serving
+    }
+
+    /// Leaves renewals to the rule if a command of their script was refused.
+    fn note_renewals(&self, call: &Call, value: &Value) {
+        if let (Some(Script::Renew), Value::Array(words)) = (call.script(), value)
+            && let Some(Value::BulkString(_)) = words.first()
+            && !self.without_renewals.swap(true, Ordering::Relaxed)
+        {
+            tracing::debug!(reply = ?value, "renewals use the rule");
+        }
+    }
+}
+
+/// The reply for a name that is used otherwise: a conflict. Nothing was applied.
+fn conflict(reply: Reply) -> Reply {
+    match reply {
+        Reply::Applied {
+            outcome: Outcome::Mismatch(found),
+            ..
+        } => Reply::Rejected(mismatch(found)),
+        reply => reply,
     }
 }
 
 impl fmt::Display for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.manager.target().fmt(f)
+        f.write_str(&self.url)
     }
 }
 
@@ -296,32 +370,39 @@ impl Sealed for RedisStore {}
 #[doc(hidden)]
 impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
+        let kind = self.topology.kind();
         Capabilities {
-            parallel_calls: PARALLEL_CALLS,
-            ..Capabilities::new(StoreKind::Redis, self.wakeup_mode())
+            parallel_calls: match &*self.topology {
+                Topology::One(_) => PARALLEL_CALLS,
+                Topology::Cluster(_) => 1,
+            },
+            ..Capabilities::new(kind, self.wakeup_mode())
         }
     }
 
-    fn shard(&self, _key: &Key) -> Shard {
-        Shard(0)
+    fn shard(&self, key: &Key) -> Shard {
+        self.topology.shard(key)
     }
 
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(StoreKind::Redis.apply(batch, self, |batch| self.apply_batch(batch)))
+        let kind = self.topology.kind();
+        Box::pin(kind.apply(batch, self, |batch| self.apply_batch(batch)))
     }
 
     fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
-            StoreKind::Redis.check_query(&query, self)?;
-            if let Query::Durability(Durability::Replicas { count, .. }) = query {
-                let checked = self.replicas.check(count).await;
+            self.topology.kind().check_query(&query, self)?;
+            if let (Query::Durability(Durability::Replicas { count, .. }), Some(replicas)) =
+                (&query, &self.replicas)
+            {
+                let checked = replicas.check(*count).await;
                 checked.map_err(|error| error.at_store(self))?;
             }
-            read::page(&self.manager, vec![&self.manager], query).await
+            self.page(query).await
         })
     }
 
     fn listen(&self, space: &Keyspace, client: ClientId, to: Weak<dyn Listener>) -> Listening {
-        self.manager.listen(space, client, to)
+        self.topology.listen(space, client, to)
     }
 }

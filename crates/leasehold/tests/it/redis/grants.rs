@@ -162,22 +162,6 @@ async fn a_free_lock_behind_many_dead_waiters_is_granted() {
     assert!(!is_queued(&server, QUEUE) && !is_queued(&server, "app:{t:b}:queue"));
 }
 
-/// They take no tokens.
-#[tokio::test(flavor = "multi_thread")]
-async fn hundreds_of_dead_waiters_are_passed_over_by_the_rule() {
-    let server = RedisServer::start();
-    let [a, b, _] = clients(&server).await;
-    let token = a.acquire("a", 1).await;
-    queue_dead(&server, "a", 0..900);
-    b.wait("a", 1).await;
-    // Ahead of the clock, so that only reservations change it.
-    let counter = token + 3_600_000_000;
-    server.cli(&["SET", "app:{t:a}:token", &counter.to_string()]);
-    a.release("a", 1).await;
-    let grant = b.granted("a", 1).await;
-    assert_eq!(grant.first.get(), counter + 1);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_connection_subscribes_before_its_first_request() {
     let server = server_with_user("cut");

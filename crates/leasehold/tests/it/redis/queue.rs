@@ -201,9 +201,40 @@ async fn an_uncontended_run_costs_two_calls_and_one_that_is_complete_a_single_ca
     for job in [once("v1"), daily] {
         commands(&server);
         assert!(run(&job).await);
-        let expected = "del:2 evalsha:2 get:5 lindex:2 set:3 time:2";
+        let expected = "del:2 evalsha:2 get:4 lindex:2 set:3 time:2";
         assert_eq!(commands(&server), expected);
         assert!(!run(&job).await);
         assert_eq!(commands(&server), "evalsha:1 get:2 lindex:2 time:1");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_is_read_by_three_commands() {
+    let server = RedisServer::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let election = client.election("a").unwrap();
+    commands(&server);
+    assert!(election.leader().await.unwrap().is_none());
+    assert_eq!(commands(&server), "get:2 pttl:1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_a_new_client_costs_few_commands() {
+    let server = RedisServer::start();
+    let run = async |key| {
+        let client = Client::connect(&server.url()).await.unwrap();
+        let once = client.once("migrate", key).unwrap();
+        let work = once.run(async |_| Ok::<_, ()>(())).await;
+        work.unwrap().unwrap();
+        client.shutdown(SOON).await.unwrap();
+    };
+    // The first one loads the script.
+    run("v1").await;
+    commands(&server);
+    run("v2").await;
+    let counts = commands(&server);
+    let calls = counts
+        .split([' ', ':'])
+        .filter_map(|word| word.parse::<u32>().ok());
+    assert!(calls.sum::<u32>() <= 26, "{counts}");
 }

@@ -1,6 +1,5 @@
 //! Calls of the script, and its tokens. `differential` compares it with the rule.
 
-use leasehold::store::RedisStore;
 use leasehold_core::job::{self, Due};
 use leasehold_core::{Completion, JobSchedule, Period, Slots, StoreTime};
 use redis::{Script, Value};
@@ -9,15 +8,13 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_requests_are_four_calls() {
-    let server = RedisServer::start();
-    let options = OpenOptions::default();
-    let store = RedisStore::open(&server.url(), &options).await.unwrap();
-    let before = store.calls();
+    let (server, store) = server_and_store().await;
+    let before = script_calls(&server);
     let batch = (0..1_000).map(|n| acquire(&format!("lock {n}"), n));
     let replies = store.apply(batch.collect()).await;
     assert_eq!(replies.len(), 1_000);
     assert!(replies.iter().all(is_granted), "{replies:?}");
-    assert_eq!(store.calls() - before, 4);
+    assert_eq!(script_calls(&server) - before, 4);
     assert_eq!(server.cli(&["DBSIZE"]), "2000");
     assert!(store.apply(Vec::new()).await.is_empty());
 }
@@ -120,4 +117,46 @@ async fn a_periodic_job_is_due_as_by_the_rule() {
         counts[usize::from(is_due)] += 1;
     }
     assert!(counts.iter().all(|count| *count > 400), "{counts:?}");
+}
+
+/// Operations have different numbers of values, so the number of all values says nothing about the operations.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_is_not_admitted_grants_nothing_beside_notes_and_releases() {
+    let script = Script::new(include_str!("../../../src/store/redis/scripts/mutex.lua"));
+    let server = RedisServer::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let [one, other] = [1, 2].map(|number| lease(number).to_string());
+    let text = format!("{one} 1 1 text");
+    let note = ["note", &one, "1000", ":value", &text];
+    let release = ["release", &one];
+    let complete = [&["complete"], &note[1..], &[""]].concat();
+    let propose = ["propose", &other, "1000", "9000000000000000"];
+    for (ops, is_refused) in [
+        (vec![&note[..], &propose, &complete], true),
+        (vec![&propose], true),
+        (vec![&release, &propose], true),
+        (vec![&note, &release], false),
+        (vec![&release], false),
+    ] {
+        let mut call = script.prepare_invoke();
+        for nth in 0..ops.len() {
+            let record = format!("app:{{t:{nth}}}");
+            for suffix in ["", ":token", ":queue"] {
+                call.key(format!("{record}{suffix}"));
+            }
+        }
+        call.key("app:master");
+        for arg in ops.concat() {
+            call.arg(arg);
+        }
+        let reply: Value = call.invoke_async(&mut connection).await.unwrap();
+        let refused = ["HMGET", "NOTADMITTED"].map(|word| Value::BulkString(word.into()));
+        assert_eq!(
+            reply == Value::Array(refused.into()),
+            is_refused,
+            "{ops:?} {reply:?}"
+        );
+        assert_eq!(server.cli(&["DBSIZE"]), "0");
+    }
 }

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redis::{Value, cmd};
+use redis::cmd;
 
 use crate::Result;
 use crate::store::diagnose::ClockFacts;
-use crate::store::redis::connection_manager::ConnectionManager;
-use crate::store::redis::reader;
+use crate::store::redis::link::connection_manager::ConnectionManager;
+use crate::store::redis::wire::reply;
 
 /// The number of samples, of which the one with the shortest round trip counts.
 const SAMPLES: u32 = 5;
@@ -17,9 +17,10 @@ pub(super) async fn collect(manager: &ConnectionManager) -> Result<Option<ClockF
     let mut best: Option<ClockFacts> = None;
     for _ in 0..SAMPLES {
         let sent = SystemTime::now();
-        let reply = manager.query(cmd("TIME")).await?;
+        let reply = manager.query(Duration::ZERO, cmd("TIME")).await?;
         let received = SystemTime::now();
-        let Some(server) = parse(&reply) else {
+        let Some(server) = reply::time(&reply).and_then(|it| i64::try_from(it.as_micros()).ok())
+        else {
             return Ok(None);
         };
         let Some(sample) = compare(since_epoch(sent), server, since_epoch(received)) else {
@@ -47,17 +48,6 @@ fn since_epoch(time: SystemTime) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
-fn parse(reply: &Value) -> Option<i64> {
-    let Value::Array(parts) = reply else {
-        return None;
-    };
-    let [seconds, micros] = parts.as_slice() else {
-        return None;
-    };
-    let [seconds, micros] = [seconds, micros].map(reader::parsed::<i64>);
-    seconds?.checked_mul(1_000_000)?.checked_add(micros?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,19 +59,5 @@ mod tests {
         assert_eq!(compare(1_000, 31_100, 1_200), facts(30_000, 100));
         assert_eq!(compare(31_000, 1_100, 31_200), facts(-30_000, 100));
         assert_eq!(compare(1_200, 1_100, 1_000), None);
-    }
-
-    #[test]
-    fn a_time_is_read() {
-        for (reply, time) in [
-            ("*2\r\n+17\r\n+250001\r\n", Some(17_250_001)),
-            ("_\r\n", None),
-            ("*1\r\n+1\r\n", None),
-            ("*2\r\n+x\r\n+1\r\n", None),
-            ("*2\r\n+9223372036854775807\r\n+1\r\n", None),
-        ] {
-            let reply = redis::parse_redis_value(reply.as_bytes()).unwrap();
-            assert_eq!(parse(&reply), time);
-        }
     }
 }

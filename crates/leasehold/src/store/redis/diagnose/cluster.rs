@@ -5,10 +5,10 @@ use crate::Result;
 use crate::store::diagnose::{ClusterFacts, ClusterMember, Fields, QueryResult};
 use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
-use crate::store::redis::codec::text;
-use crate::store::redis::connection_manager::ConnectionManager;
-use crate::store::redis::deployment::Deployment;
+use crate::store::redis::address::deployment::Deployment;
 use crate::store::redis::errors;
+use crate::store::redis::link::connection_manager::ConnectionManager;
+use crate::store::redis::wire::reply::text;
 
 /// Asks one node after the other until one replies. Also returns all nodes; if they are not reported, those
 /// that the URL names.

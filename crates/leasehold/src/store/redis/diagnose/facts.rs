@@ -5,9 +5,9 @@ use redis::Value;
 use super::{send, words};
 use crate::Result;
 use crate::store::diagnose::{Fields, QueryResult};
-use crate::store::redis::codec::{field, fields, text};
-use crate::store::redis::connection_manager::ConnectionManager;
 use crate::store::redis::errors;
+use crate::store::redis::link::connection_manager::ConnectionManager;
+use crate::store::redis::wire::reply::{field, fields, text};
 
 /// The relevant settings. Each is queried by itself, as servers before 7.0 accept only one.
 const SETTINGS: [&str; 12] = [

@@ -7,13 +7,15 @@ mod facts;
 mod rights;
 mod sentinel;
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
-use redis::{Cmd, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, Value};
 
 use super::address::Address;
-use super::connection_manager::ConnectionManager;
-use super::deployment::Deployment;
-use super::reader::Reader as _;
+use super::address::deployment::Deployment;
+use super::link::connection_manager::ConnectionManager;
 use crate::store::api::Keyspace;
 use crate::store::diagnose::{NodeFacts, ServerFacts, Topology};
 use crate::store::options::OpenOptions;
@@ -109,8 +111,15 @@ async fn send(
     manager: &ConnectionManager,
     commands: impl IntoIterator<Item = Cmd>,
 ) -> Result<Vec<Value>> {
-    let queries = commands.into_iter().map(|cmd| (String::new(), cmd));
-    manager.fetch(queries.collect()).await
+    let mut pipeline = Pipeline::new();
+    for command in commands {
+        pipeline.add_command(command);
+    }
+    let count = pipeline.len();
+    let send = |mut connection: MultiplexedConnection| async move {
+        connection.send_packed_commands(&pipeline, 0, count).await
+    };
+    manager.exchange(Duration::ZERO, send).await
 }
 
 /// A command of these words.

@@ -1,7 +1,7 @@
 -- Tries the commands that a user needs, on keys that do not exist. Leaves nothing behind.
 --
 -- KEYS[1]  a record, KEYS[2] its queue; neither exists
--- ARGV[1]  a channel without subscribers, ARGV[2] 1: also HSET
+-- ARGV[1]  a channel without subscribers
 --
 -- Returns pairs of a command and its error.
 
@@ -28,6 +28,8 @@ try('PTTL', record)
 try('GET', record)
 try('SET', record, '1', 'XX')
 try('LINDEX', queue, 0)
+try('HGET', queue, 'f')
+try('HEXISTS', queue, 'f')
 try('LRANGE', queue, 0, 0)
 try('LLEN', queue)
 try('LPOS', queue, 'x')
@@ -40,9 +42,7 @@ try('PEXPIREAT', record, 1)
 if try('DEL', record) and try('SET', record, '1') then
   -- The record is neither a list nor a hash; the server checks the permission first.
   try('RPUSH', record, 'x')
-  if ARGV[2] == '1' then
-    try('HSET', record, 'f', '1')
-  end
+  try('HSET', record, 'f', '1')
   redis.call('DEL', record)
 end
 try('PUBLISH', ARGV[1], '')

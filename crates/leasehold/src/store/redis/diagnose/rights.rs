@@ -9,15 +9,15 @@ use redis::{Value, cmd};
 use super::{send, words};
 use crate::store::api::{Key, Keyspace};
 use crate::store::diagnose::{MissingRight, Purpose, Rights};
-use crate::store::redis::codec::text;
-use crate::store::redis::connection_manager::ConnectionManager;
-use crate::store::redis::deployment::Deployment;
+use crate::store::redis::address::deployment::Deployment;
 use crate::store::redis::errors::{self, Refused};
-use crate::store::redis::keys::{client_key, queue_key, record_key, record_pattern};
+use crate::store::redis::link::connection_manager::ConnectionManager;
+use crate::store::redis::wire::keys::{client_key, queue_key, record_key, record_pattern};
+use crate::store::redis::wire::reply::text;
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// The commands by their purpose, in the order of the command that creates a user.
-const RIGHTS: [(Purpose, &str); 5] = [
+const RIGHTS: [(Purpose, &str); 6] = [
     (Purpose::Lock, "eval evalsha time get set del pexpire"),
     (Purpose::Renew, "mget pexpireat"),
     (
@@ -25,10 +25,12 @@ const RIGHTS: [(Purpose, &str); 5] = [
         "pttl lindex lpos rpush lrem ltrim publish pubsub|numsub subscribe unsubscribe",
     ),
     (Purpose::Losses, "client|tracking client|caching exists"),
+    (Purpose::Latch, "hget hexists hset"),
     (Purpose::Inspect, "scan lrange llen"),
 ];
 
-/// One of many masters notes the largest token in a hash. This is tried in the script, which removes what it writes.
+/// One of many masters notes the largest token in a hash, and has no latches. This is tried in the script, which removes
+/// what it writes.
 const HSET: &str = "hset";
 
 /// Tries the commands that can be called in a script. Returns pairs of command and error.
@@ -72,7 +74,9 @@ fn user_line(user: &str, space: &Keyspace, deployment: &Deployment, extras: &[&s
     };
     let db = any.map_or(0, |any| any.db);
     let namespace = space.namespace();
-    let commands = RIGHTS.iter().flat_map(|(_, commands)| commands.split(' '));
+    let rows = RIGHTS.iter();
+    let rows = rows.filter(|(purpose, _)| *purpose != Purpose::Latch || !extras.contains(&HSET));
+    let commands = rows.flat_map(|(_, commands)| commands.split(' '));
     let mut line = format!("ACL SETUSER {user} reset on >PASSWORD ~{namespace}:* &{namespace}:*");
     // Another database than the first has to be selected.
     let extras = extras.iter().copied();
@@ -112,17 +116,17 @@ pub(super) async fn collect(
         user,
         ..Rights::default()
     };
-    let (record, channel, reply) = probe(manager, space, extras.contains(&HSET)).await?;
+    let (record, channel, reply) = probe(manager, space).await?;
     rights.tried = !reply.as_ref().is_none_or(has_moved);
     match &reply {
         Some(Value::Array(pairs)) => {
             for pair in pairs.chunks_exact(2) {
                 if let (Some(command), Some(words)) = (text(&pair[0]), text(&pair[1])) {
-                    rights.note(&command.to_lowercase(), &words);
+                    rights.note(&command.to_lowercase(), &words, extras);
                 }
             }
         }
-        Some(reply) => rights.note_reply("eval", reply),
+        Some(reply) => rights.note_reply("eval", reply, extras),
         None => {}
     }
     let (mut commands, mut names) = (Vec::new(), Vec::new());
@@ -156,7 +160,7 @@ pub(super) async fn collect(
     }
     let replies = send(manager, commands).await?;
     for (command, reply) in names.into_iter().zip(&replies) {
-        rights.note_reply(command, reply);
+        rights.note_reply(command, reply, extras);
     }
     rights.missing.sort_by_key(|lack| lack.purpose);
     Ok(rights)
@@ -167,7 +171,6 @@ pub(super) async fn collect(
 async fn probe(
     manager: &ConnectionManager,
     space: &Keyspace,
-    with_hset: bool,
 ) -> Result<(String, String, Option<Value>)> {
     let mut left = NAMES_MAX;
     loop {
@@ -176,7 +179,7 @@ async fn probe(
         let (record, queue) = (record_key(&key).to_string(), queue_key(&key).to_string());
         let mut probe = cmd("EVAL");
         probe.arg(PROBE).arg(2).arg(&record).arg(queue);
-        probe.arg(&channel).arg(u8::from(with_hset));
+        probe.arg(&channel);
         let reply = send(manager, [probe]).await?.into_iter().next();
         left -= 1;
         if !reply.as_ref().is_some_and(has_moved) || left == 0 {
@@ -205,19 +208,24 @@ fn unused_names(space: &Keyspace) -> Result<(Key, ClientId)> {
 }
 
 impl Rights {
-    fn note_reply(&mut self, command: &str, reply: &Value) {
+    fn note_reply(&mut self, command: &str, reply: &Value, extras: &[&str]) {
         if let Value::ServerError(error) = reply {
             let (code, details) = (error.code(), error.details().unwrap_or_default());
-            self.note(command, &format!("{code} {details}"));
+            self.note(command, &format!("{code} {details}"), extras);
         }
     }
 
     /// Adds the result of a command.
-    fn note(&mut self, command: &str, words: &str) {
-        let purpose = RIGHTS
-            .iter()
-            .find(|(_, commands)| commands.split(' ').any(|known| known == command))
-            .map_or(Purpose::Lock, |(purpose, _)| *purpose);
+    fn note(&mut self, command: &str, words: &str, extras: &[&str]) {
+        let mut rows = RIGHTS.iter();
+        let row = rows.find(|(_, commands)| commands.split(' ').any(|known| known == command));
+        let purpose = match row {
+            Some((purpose, _)) if !extras.contains(&command) => *purpose,
+            _ => Purpose::Lock,
+        };
+        if purpose == Purpose::Latch && extras.contains(&HSET) {
+            return;
+        }
         let rule = match errors::refused_words(words) {
             Some(Refused::Command) => format!("+{command}"),
             Some(Refused::Keys) => "~".to_owned(),

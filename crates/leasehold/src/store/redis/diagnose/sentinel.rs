@@ -8,12 +8,12 @@ use super::{send, words};
 use crate::store::diagnose::{Fields, QueryResult, SentinelFacts};
 use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
-use crate::store::redis::codec::{self, text};
-use crate::store::redis::connection_manager::ConnectionManager;
-use crate::store::redis::deployment::{Deployment, SentinelSet};
+use crate::store::redis::address::deployment::SentinelSet;
 use crate::store::redis::errors;
-use crate::store::redis::sentinel::Sentinels;
-use crate::store::redis::target::Target;
+use crate::store::redis::link::connection_manager::ConnectionManager;
+use crate::store::redis::link::sentinel::Sentinels;
+use crate::store::redis::link::target::Target;
+use crate::store::redis::wire::reply::{self, text};
 use crate::{Error, Result};
 
 /// Asks each sentinel. Also returns the servers that they monitor: the master first.
@@ -53,12 +53,9 @@ pub(super) async fn collect(
 
 /// Why no master was named: the error of a connection attempt.
 async fn nothing_named(set: SentinelSet, options: &OpenOptions) -> Error {
-    let target = match Target::of(Deployment::Sentinel(set), options) {
-        Ok(target) => target,
-        Err(error) => return error,
-    };
-    let manager = ConnectionManager::new(target, options);
-    match manager.settled(Duration::ZERO).await {
+    let sentinels = Sentinels::new(set, options.sentinel_password.clone());
+    let manager = ConnectionManager::new(Target::Found(sentinels), options);
+    match manager.session(Duration::ZERO, false).await {
         Ok(_) => errors::invalid_reply(),
         Err(error) => error,
     }
@@ -85,7 +82,7 @@ async fn one(
 }
 
 fn fields(reply: &Value) -> Fields {
-    let pairs = codec::fields(reply).unwrap_or_default().into_iter();
+    let pairs = reply::fields(reply).unwrap_or_default().into_iter();
     Fields(
         pairs
             .filter_map(|(name, value)| text(name).zip(text(value)))

@@ -7,12 +7,12 @@ use super::{call, quote};
 use crate::{Error, ErrorKind};
 
 /// The URL of a single server names a node of a cluster.
-pub(in crate::store::redis) fn cluster_without_its_name() -> Error {
+pub(crate) fn cluster_without_its_name() -> Error {
     Error::new(ErrorKind::InvalidConfig, CLUSTER)
 }
 
 /// The error of a command about the cluster.
-pub(in crate::store::redis) fn of_cluster(error: &ServerError) -> Error {
+pub(crate) fn of_cluster(error: &ServerError) -> Error {
     let words = error.details().unwrap_or_default();
     if words.contains("cluster support disabled") {
         let message = "this server is in no cluster; use redis:// with its host";
@@ -22,7 +22,7 @@ pub(in crate::store::redis) fn of_cluster(error: &ServerError) -> Error {
 }
 
 /// Not all slots of a cluster are served.
-pub(in crate::store::redis) fn slots_without_node(slots: usize) -> Error {
+pub(crate) fn slots_without_node(slots: usize) -> Error {
     let message = format!(
         "{slots} slots of the cluster are served by no node; look at CLUSTER INFO, and finish it \
          with redis-cli --cluster fix"
@@ -31,13 +31,13 @@ pub(in crate::store::redis) fn slots_without_node(slots: usize) -> Error {
 }
 
 /// No known node serves the slot of a lock.
-pub(in crate::store::redis) fn no_node_for_slot() -> Error {
+pub(crate) fn no_node_for_slot() -> Error {
     let message = "no node of the cluster serves the slot of this lock; check CLUSTER INFO";
     Error::new(ErrorKind::Unreachable, message)
 }
 
 /// The cluster does not serve this slot.
-pub(in crate::store::redis) fn cluster_down(reply: &Value) -> Error {
+pub(crate) fn cluster_down(reply: &Value) -> Error {
     let words = match reply {
         Value::ServerError(error) => error.details().unwrap_or_default(),
         _ => "",
@@ -50,14 +50,14 @@ pub(in crate::store::redis) fn cluster_down(reply: &Value) -> Error {
 }
 
 /// The slot of a lock is being migrated, and its keys are on two nodes.
-pub(in crate::store::redis) fn slot_is_moving() -> Error {
+pub(crate) fn slot_is_moving() -> Error {
     let message = "the slot of this lock is being migrated to another node; it works again when its keys \
                    have moved, if nobody moves them use redis-cli --cluster fix";
     Error::new(ErrorKind::Unreachable, message)
 }
 
 /// The nodes redirect to each other.
-pub(in crate::store::redis) fn nodes_disagree() -> Error {
+pub(crate) fn nodes_disagree() -> Error {
     let message = "the nodes of the cluster do not agree on the owner of the slot of this lock";
     Error::new(ErrorKind::Unreachable, message)
 }

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use redis::RedisError;
 
-use super::super::address::{Address, Endpoint};
 use super::known::{NO_PASSWORD, find};
 use super::quote;
+use crate::store::redis::address::{Address, Endpoint};
 use crate::{Error, ErrorKind};
 
 /// The text of [`without_tls`].
 const NO_TLS: &str = "it replies to a request without TLS";
 
 /// A connection could not be opened.
-pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Address) -> Error {
+pub(crate) fn no_connection(error: &RedisError, address: &Address) -> Error {
     let words = quote(&match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
@@ -49,16 +49,12 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
 }
 
 /// The error of a TLS handshake with a server that replies to requests without TLS.
-pub(in crate::store::redis) fn without_tls() -> RedisError {
+pub(crate) fn without_tls() -> RedisError {
     io::Error::new(io::ErrorKind::InvalidData, NO_TLS).into()
 }
 
 /// A connection attempt timed out. `accepts` is whether the server accepts connections.
-pub(in crate::store::redis) fn no_connection_within(
-    timeout: Duration,
-    address: &Address,
-    accepts: bool,
-) -> Error {
+pub(crate) fn no_connection_within(timeout: Duration, address: &Address, accepts: bool) -> Error {
     if accepts {
         let message = format!(
             "connected, but no reply within {timeout:?}; the server is stopped or busy, is not a Redis server, or wants \
@@ -77,7 +73,7 @@ pub(in crate::store::redis) fn no_connection_within(
 }
 
 /// The same for a sentinel that replies to requests without TLS. Other errors are returned as they are.
-pub(in crate::store::redis) fn of_sentinel(error: Error) -> Error {
+pub(crate) fn of_sentinel(error: Error) -> Error {
     if !error.to_string().contains(NO_TLS) {
         return error;
     }
@@ -89,7 +85,7 @@ pub(in crate::store::redis) fn of_sentinel(error: Error) -> Error {
 }
 
 /// No master was found, or it did not reply, in time.
-pub(in crate::store::redis) fn nothing_found_within(timeout: Duration) -> Error {
+pub(crate) fn nothing_found_within(timeout: Duration) -> Error {
     let message = format!(
         "no connection to the master within {timeout:?}; check hosts, ports and firewall of the \
          sentinels and of the servers that they name"
@@ -98,7 +94,7 @@ pub(in crate::store::redis) fn nothing_found_within(timeout: Duration) -> Error 
 }
 
 /// The server is a sentinel, which cannot keep locks.
-pub(in crate::store::redis) fn sentinel(masters: &[String]) -> Error {
+pub(crate) fn sentinel(masters: &[String]) -> Error {
     let masters = quote(&masters.join(", "));
     let message = format!(
         "this is a sentinel, not a Redis server; use redis+sentinel://HOST:PORT/MASTER (it watches: \
@@ -108,25 +104,25 @@ pub(in crate::store::redis) fn sentinel(masters: &[String]) -> Error {
 }
 
 /// Another server has become the master.
-pub(in crate::store::redis) fn replaced() -> Error {
+pub(crate) fn replaced() -> Error {
     let message = "the sentinels name another master; changes by the old one will be lost";
     Error::new(ErrorKind::Unreachable, message)
 }
 
 /// The server has become a replica during the connection.
-pub(in crate::store::redis) fn demoted(error: &Error) -> Error {
+pub(crate) fn demoted(error: &Error) -> Error {
     let message = "the server is no master any more; the sentinels are asked for the new one";
     Error::new(ErrorKind::Unreachable, message).with_source(error.clone())
 }
 
 /// There was no reply in time.
-pub(in crate::store::redis) fn no_reply_within(timeout: Duration) -> Error {
+pub(crate) fn no_reply_within(timeout: Duration) -> Error {
     let message = format!("no reply within {timeout:?}; the server is stopped, slow or cut off");
     Error::new(ErrorKind::Unreachable, message)
 }
 
 /// The connection broke before the reply arrived.
-pub(in crate::store::redis) fn no_reply(error: &RedisError) -> Error {
+pub(crate) fn no_reply(error: &RedisError) -> Error {
     let message = format!(
         "the connection broke before the reply arrived ({})",
         quote(&error.to_string())

@@ -2,22 +2,21 @@
 
 use crate::error::Retry;
 use crate::{Error, ErrorKind};
-use leasehold_core::Mismatch;
 
 /// The meaning of an error.
-pub(super) struct Known {
+pub(crate) struct Known {
     /// The error code. Empty: any.
-    pub(super) code: &'static str,
+    pub(crate) code: &'static str,
     /// A part of the message.
-    pub(super) words: &'static str,
-    pub(super) kind: ErrorKind,
+    pub(crate) words: &'static str,
+    pub(crate) kind: ErrorKind,
     /// Whether the condition ends by itself, so that a later retry may help.
-    pub(super) retry: Retry,
-    pub(super) advice: &'static str,
+    pub(crate) retry: Retry,
+    pub(crate) advice: &'static str,
 }
 
 impl Known {
-    pub(super) fn error(&self, message: String) -> Error {
+    pub(crate) fn error(&self, message: String) -> Error {
         Error::new(self.kind, message).with_retry(self.retry)
     }
 }
@@ -45,22 +44,19 @@ const fn transient(code: &'static str, words: &'static str, advice: &'static str
     }
 }
 
-pub(super) const NO_PASSWORD: &str = "the server requires a password, and none was given: set ClientBuilder::password, and \
+pub(crate) const NO_PASSWORD: &str = "the server requires a password, and none was given: set ClientBuilder::password, and \
      ClientBuilder::username if the server has users";
-pub(super) const WRONG_PASSWORD: &str =
+pub(crate) const WRONG_PASSWORD: &str =
     "the server does not accept this user and password; check both";
-pub(super) const NO_KEY: &str =
+pub(crate) const NO_KEY: &str =
     "the user may not use keys of this namespace; allow them with ~NAMESPACE:*";
-pub(super) const NO_CHANNEL: &str =
+pub(crate) const NO_CHANNEL: &str =
     "the user may not use channels of this namespace; allow them with &NAMESPACE:*";
-pub(super) const NO_COMMAND: &str = "the user may not run a command that locks need; leasehold doctor prints the line that allows all of them";
-pub(super) const CLUSTER: &str = "this is a node of a cluster; use redis+cluster:// with its host";
+pub(crate) const NO_COMMAND: &str = "the user may not run a command that locks need; leasehold doctor prints the line that allows all of them";
+pub(crate) const CLUSTER: &str = "this is a node of a cluster; use redis+cluster:// with its host";
 
 /// The error of the scripts for a master that is not admitted.
-pub(super) const NOT_ADMITTED: &str = "UNARMED";
-
-/// The error of the scripts for a name that is used as a latch.
-pub(super) const IS_LATCH: &str = "WRONGTYPE this list is a latch";
+pub(crate) const NOT_ADMITTED: &str = "NOTADMITTED";
 
 /// Errors that a server returns *before* it runs anything. The first match counts.
 #[rustfmt::skip]
@@ -95,7 +91,6 @@ const TABLE: &[Known] = &[
         "the server is busy with a slow script; wait, or end it with SCRIPT KILL"),
     transient("ERR", "max number of clients",
         "the server takes no more connections; raise its maxclients or close some"),
-    known("WRONGTYPE", "is a latch", ErrorKind::Conflict, Mismatch::USED_AS_LATCH),
     known("WRONGTYPE", "", ErrorKind::Store,
         "the key is not a lock of this version; choose another namespace, or delete that key"),
     known("MOVED", "", ErrorKind::Unsupported, CLUSTER),
@@ -112,14 +107,14 @@ const TABLE: &[Known] = &[
         "the server lacks a command that locks need; it was renamed, or this is not a Redis server"),
 ];
 
-pub(super) fn find(code: &str, words: &str) -> Option<&'static Known> {
+pub(crate) fn find(code: &str, words: &str) -> Option<&'static Known> {
     TABLE
         .iter()
         .find(|known| (known.code.is_empty() || known.code == code) && words.contains(known.words))
 }
 
 /// The code of an error, which may be absent, and its words.
-pub(super) fn code_and_words(text: &str) -> (&str, &str) {
+pub(crate) fn code_and_words(text: &str) -> (&str, &str) {
     let is_code = |(code, _): &(&str, &str)| code.bytes().all(|byte| byte.is_ascii_uppercase());
     text.split_once(' ').filter(is_code).unwrap_or(("", text))
 }

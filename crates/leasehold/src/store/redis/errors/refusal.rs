@@ -8,20 +8,20 @@ use crate::ErrorKind;
 
 /// The refusal of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::store::redis) struct Refusal {
+pub(crate) struct Refusal {
     /// The words of the server.
-    pub(in crate::store::redis) words: String,
+    pub(crate) words: String,
     /// Whether a permission or the command is missing, so that a retry cannot help.
-    pub(in crate::store::redis) lasting: bool,
+    pub(crate) lasting: bool,
     /// Whether a permission is missing, which other users may have.
-    pub(in crate::store::redis) denied: bool,
+    pub(crate) denied: bool,
 }
 
 /// The error code of a missing permission.
-pub(in crate::store::redis) const DENIED: &str = "NOPERM";
+pub(crate) const DENIED: &str = "NOPERM";
 
 /// The refusal in a reply, if it is one.
-pub(in crate::store::redis) fn refusal(reply: &Value) -> Option<Refusal> {
+pub(crate) fn refusal(reply: &Value) -> Option<Refusal> {
     let Value::ServerError(error) = reply else {
         return None;
     };

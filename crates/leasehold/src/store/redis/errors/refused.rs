@@ -5,7 +5,7 @@ use crate::ErrorKind;
 
 /// What a server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store::redis) enum Refused {
+pub(crate) enum Refused {
     /// The command, for this user or altogether.
     Command,
     /// The key, for this user.
@@ -25,7 +25,7 @@ const UNKNOWN: [&str; 3] = [
 
 /// What an error refuses, by its words. `None` if it has another cause, such as the type of a value: then the
 /// command was allowed.
-pub(in crate::store::redis) fn refused_words(text: &str) -> Option<Refused> {
+pub(crate) fn refused_words(text: &str) -> Option<Refused> {
     let (code, words) = code_and_words(text);
     // The words differ in scripts.
     let lower = words.to_lowercase();

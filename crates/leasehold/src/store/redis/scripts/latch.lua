@@ -1,68 +1,110 @@
--- Counts an arrival at a latch, or removes the latch. Applies the rule of crates/leasehold-core/src/record/latch.rs.
+-- The latch: counts arrivals, and removes latches. Applies the rule of crates/leasehold-core/src/record/latch.rs.
 --
--- A latch is a list in the key of the record of its name, so that a name which is used as a lock and as a latch is
--- noticed by both: see mutex.lua. It has two elements for each arrival, ":<id>", by which it is found, and
--- "latch <number of arrivals> <count>". So the last element is its status, which is read by one command. It expires by
--- itself. All commands are also those of locks.
+-- A latch is a hash in the key of the record of its name, so that a name which is used as a lock and as a latch is
+-- noticed by both: see mutex.lua. The field "." has its status, "latch <number of arrivals> <count>", which is read by one
+-- command, and each arrival has a field ":<id>". So an arrival costs the same however many have arrived. The hash expires
+-- by itself.
 --
--- KEYS: the record, and the queue of its lock.
--- ARGV: the id, the count, and for how long the latch is kept in ms; or nothing, to remove it.
+-- KEYS: for each operation its record. The queue of the lock of that name, the same and ":queue", is read as well, if there
+--       is no record: it is not declared, so that a latch is used while its slot moves to another node of a cluster.
+-- ARGV: for each operation three values:
 --
--- Returns {0, arrivals, count} for an arrival, and {0, 1} if there was a latch to remove, else {0, 0}; {1, count} if the
--- latch has another count; {2} if a lease holds the lock with this name; {3} if leases wait for it and none holds it; or
--- {command, error, key} if the server refused a command, or the key has another value. Then nothing was changed.
+--         arrive <count>, the id, and for how long the latch is kept in ms
+--         remove, '', ''
+--
+-- Returns a flat list as mutex.lua does, with 0 for the time, and for each operation a code and a value:
+--
+--   7  failed      {command, error, key}: the server refused the command, or the key has another value; nothing was changed
+--  11  arrived     {number of arrivals, count}
+--  12  removed     1 if there was a latch, else 0
+--  13  mismatch    'lock': a lease holds the lock with this name; 'queue': leases wait for it and none holds it; or the
+--                  count that the latch has
 
-local run, record, id, count, ttl = redis.pcall, KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local FAILED, ARRIVED, REMOVED, MISMATCH = 7, 11, 12, 13
+local run, keys, argv = redis.pcall, KEYS, ARGV
 
-local last = run('LINDEX', record, -1)
-if type(last) == 'table' then
-    local held = run('GET', record)
-    if type(held) == 'string' and string.byte(held, 33) == string.byte(':') then
-        return {2}
+-- The number of arrivals and the count of a latch; nothing if the name is free. If it is used otherwise, also a code and a
+-- value.
+local function read(record)
+    local status = run('HGET', record, '.')
+    if type(status) == 'table' then
+        local held = run('GET', record)
+        if type(held) == 'string' and string.byte(held, 33) == string.byte(':') then
+            return nil, nil, MISMATCH, 'lock'
+        end
+        return nil, nil, FAILED, {'HGET', status.err, record}
     end
-    return {'LINDEX', last.err, record}
-end
-local arrived, stored = string.match(last or 'latch 0 ' .. (count or 0), '^latch (%d+) (%d+)$')
-if not arrived then
-    return {'LINDEX', 'WRONGTYPE this list is no latch', record}
-elseif not last and run('EXISTS', KEYS[2]) == 1 then
-    return {3}
+    local arrived, count = string.match(status or '', '^latch (%d+) (%d+)$')
+    if arrived then
+        return tonumber(arrived), tonumber(count)
+    end
+    -- Each by itself: the keys may be at two nodes while the slot moves.
+    local exists = run('EXISTS', record)
+    if type(exists) == 'table' then
+        return nil, nil, FAILED, {'EXISTS', exists.err, record}
+    elseif exists == 1 then
+        return nil, nil, FAILED, {'HGET', 'WRONGTYPE this hash is no latch', record}
+    elseif run('EXISTS', record .. ':queue') == 1 then
+        return nil, nil, MISMATCH, 'queue'
+    end
 end
 
-if not id then
+local function arrive(record, id, count, ttl)
+    local arrived, stored, code, value = read(record)
+    if code then
+        return code, value
+    elseif stored and stored ~= count then
+        return MISMATCH, stored
+    end
+    arrived = arrived or 0
+    local known = arrived > 0 and (arrived >= count or run('HEXISTS', record, ':' .. id))
+    if type(known) == 'table' then
+        return FAILED, {'HEXISTS', known.err, record}
+    elseif known == true or known == 1 then
+        return ARRIVED, {arrived, count}
+    end
+    local left = run('PTTL', record)
+    if type(left) == 'table' then
+        return FAILED, {'PTTL', left.err, record}
+    end
+    -- Before the arrival, so that its refusal leaves no arrival behind; a new hash gets its expiry behind it.
+    local reply = arrived > 0 and left < tonumber(ttl) and run('PEXPIRE', record, ttl)
+    if type(reply) == 'table' then
+        return FAILED, {'PEXPIRE', reply.err, record}
+    end
+    reply = run('HSET', record, ':' .. id, '', '.', string.format('latch %d %d', arrived + 1, count))
+    if type(reply) == 'table' then
+        return FAILED, {'HSET', reply.err, record}
+    end
+    reply = arrived == 0 and run('PEXPIRE', record, ttl)
+    if type(reply) == 'table' then
+        run('DEL', record)
+        return FAILED, {'PEXPIRE', reply.err, record}
+    end
+    return ARRIVED, {arrived + 1, count}
+end
+
+local function remove(record)
+    local arrived, _, code, value = read(record)
+    if code or not arrived then
+        return code or REMOVED, value or 0
+    end
     local removed = run('DEL', record)
     if type(removed) == 'table' then
-        return {'DEL', removed.err, record}
+        return FAILED, {'DEL', removed.err, record}
     end
-    return {0, removed}
-elseif stored ~= count then
-    return {1, tonumber(stored)}
+    return REMOVED, removed
 end
 
-arrived, count = tonumber(arrived), tonumber(count)
-if arrived >= count then
-    return {0, arrived, count}
+local results = {0}
+for i, record in ipairs(keys) do
+    local verb, id, ttl = argv[3 * i - 2], argv[3 * i - 1], argv[3 * i]
+    local count, code, value = tonumber(string.match(verb, '^arrive (%d+)$')), nil, nil
+    if count then
+        code, value = arrive(record, id, count, ttl)
+    else
+        code, value = remove(record)
+    end
+    results[2 * i], results[2 * i + 1] = code, value
 end
-local known = run('LPOS', record, ':' .. id)
-if type(known) == 'table' then
-    return {'LPOS', known.err, record}
-elseif known then
-    return {0, arrived, count}
-end
-
-local left = run('PTTL', record)
-if type(left) == 'table' then
-    return {'PTTL', left.err, record}
-end
-arrived = arrived + 1
--- The first write: it detects a full memory.
-local reply = run('RPUSH', record, ':' .. id, 'latch ' .. arrived .. ' ' .. count)
-if type(reply) == 'table' then
-    return {'RPUSH', reply.err, record}
-end
-reply = left < tonumber(ttl) and run('PEXPIRE', record, ttl)
-if type(reply) == 'table' then
-    run('LTRIM', record, 0, -3)
-    return {'PEXPIRE', reply.err, record}
-end
-return {0, arrived, count}
+return results

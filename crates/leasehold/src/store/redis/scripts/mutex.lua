@@ -23,9 +23,10 @@
 --   <namespace>:{<tenant>:<name>}:revoked the lease that was revoked last, for observers, who could not tell
 --                                         its end from a release; expires after a minute
 --
--- Only this script writes them. Braces keep them in one slot of a cluster; if the namespace has buckets, the name's
+-- Only this script writes them. A call declares the first three; it does not declare the notes and :revoked, which are in
+-- the same slot. Braces keep them in one slot of a cluster; if the namespace has buckets, the name's
 -- bucket is the hash tag: <namespace>:{<bucket>}:{<tenant>:<name>}. A key with another value, such as a
--- record of an earlier layout (a hash) or a latch (latch.lua), makes the operation fail and is left unchanged.
+-- latch (latch.lua, a hash) or a record of an earlier layout, makes the operation fail and is left unchanged.
 --
 -- A grant to a waiter is published on its client's channel, <namespace>:client:<client id>:
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
@@ -42,7 +43,7 @@
 --
 -- KEYS: for each operation its record, its counter and its queue; for a single operation the record is
 --       enough. For one of many masters also its admission record, last. The reply of a master that is
---       not admitted is {'HMGET', 'UNARMED'}, unless all operations are releases, or notes.
+--       not admitted is {'HMGET', 'NOTADMITTED'}, unless each operation is a release or writes a note.
 -- ARGV: for each operation three values, verb, lease and ttl in ms; for a release the verb and the lease.
 --       The verb may be followed by numbers, each behind a space:
 --
@@ -88,6 +89,7 @@
 --   8  stored      0
 --   9  outdated    0: a larger token was issued before, or the lease has written a later note
 --  10  complete    the note
+--  13  mismatch    'latch': the name is used as a latch
 --
 -- Then, for each operation that left waiters to pass over, its number from 1: the caller continues it in
 -- another call, so that the server can serve others in between. Until then only the head can acquire the lock.
@@ -96,9 +98,9 @@
 --
 -- An error in one operation does not affect the others: every command is called by pcall. Needs the commands
 -- GET, SET, DEL, TIME, PEXPIRE, PTTL and LINDEX; for plain operations EXISTS; for the queue also LPOS, RPUSH, LREM,
--- LTRIM, PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); for one of many masters also HMGET, HSET and
--- INFO. A user without one of the first four is granted nothing, so it holds no lock that it cannot release. The
--- next three are not tried before a grant: their refusal shows at a renewal, or where a lease waits.
+-- LTRIM, PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); to name a latch HGET; for one of many masters also
+-- HMGET, HSET and INFO. A user without one of the first four is granted nothing, so it holds no lock that it cannot
+-- release. The next three are not tried before a grant: their refusal shows at a renewal, or where a lease waits.
 
 -- A day, and the largest whole number that a Lua number and JSON hold exactly.
 local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
@@ -107,20 +109,33 @@ local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
 local HIGH_STEP = 1000000
 
 -- Plain operations come first, before the functions of the rule are created: each command, value and table counts.
--- `open` has the records with operations that are not plain, and for each the position of its first one in KEYS; that
+-- `for_rule` has the records with operations that are not plain, and for each the position of its first one in KEYS; that
 -- one and all later ones are left to the rule. At the position it has the value of the record, if that was read.
+-- `can_delete`: a DEL in this call has shown that what is granted can be released.
 
 local run, keys, argv = redis.pcall, KEYS, ARGV
-local size, at, stamp, proven, open = #keys, 1, nil, false, nil
+local size, at, stamp, can_delete, for_rule = #keys, 1, nil, false, nil
 -- A call with one key is about a slot that is being migrated, where only the record may be read: the rule decides.
-local quick = size ~= 1
+local try_plain = size ~= 1
 
--- A master that is not admitted may have forgotten its grants. It applies only calls of releases, which have two
--- values for each operation, or of notes, which give no lease a lock. An admitted one issues only tokens above its floor. See
--- crates/leasehold-core/src/quorum/master.rs, and master.lua for the definition of a run.
+-- A master that is not admitted may have forgotten its grants. It applies only calls of releases and of notes, which give
+-- no lease a lock. An admitted one issues only tokens above its floor. See crates/leasehold-core/src/quorum/master.rs, and
+-- master.lua for the definition of a run.
 local admission, floor, high = size > 1 and size % 3 == 1 and keys[size], nil, nil
 size = size > 1 and size - size % 3 or size
-if admission and 3 * #argv > 2 * size and not (argv[1] == 'note' and 3 * #argv == 5 * size) then
+local must_be_admitted = false
+if admission then
+    for _ = 1, size, 3 do
+        local verb = argv[at]
+        if verb ~= 'release' and verb ~= 'note' then
+            must_be_admitted = true
+            break
+        end
+        at = at + (verb == 'release' and 2 or 5)
+    end
+    at = 1
+end
+if must_be_admitted then
     local kept, info = run('HMGET', admission, 'run', 'floor', 'high'), run('INFO', 'replication')
     if kept.err then
         return {'HMGET', kept.err}
@@ -129,20 +144,22 @@ if admission and 3 * #argv > 2 * size and not (argv[1] == 'note' and 3 * #argv =
     elseif not string.find(info, 'role:master', 1, true) then
         return {'INFO', 'READONLY the server is a replica'}
     elseif not kept[1] or kept[1] ~= string.match(info, 'master_replid:(%x+)') then
-        return {'HMGET', 'UNARMED'}
+        return {'HMGET', 'NOTADMITTED'}
     end
     floor, high = tonumber(kept[2] or 0), tonumber(kept[3] or 0)
 end
 
 for i = 1, size, 3 do
     local record, verb, lease = keys[i], argv[at], argv[at + 1]
-    if not (open and open[record]) then
+    if not (for_rule and for_rule[record]) then
         local held, done
-        if not quick then
+        if not try_plain then
             -- Left to the rule.
         elseif verb == 'release' then
             held = run('GET', record)
-            done = held == lease and (admission or run('EXISTS', keys[i + 2]) == 0) and run('DEL', record) == 1
+            -- Behind the lease of a run is its hold count, and when it was asked for.
+            local holds = held == lease or type(held) == 'string' and string.sub(held, 1, #lease + 3) == lease .. ' 1 '
+            done = holds and (admission or run('EXISTS', keys[i + 2]) == 0) and run('DEL', record) == 1
         elseif verb == 'queue' or verb == 'acquire' or verb == 'propose' then
             held = run('GET', record)
             if not held and (admission or run('EXISTS', keys[i + 2]) == 0) then
@@ -157,30 +174,30 @@ for i = 1, size, 3 do
                     or run('SET', counter, token, 'PX', RETENTION_MS, 'GET')
                 if not last or type(last) == 'string' and #last == 16 and last < token then
                     -- Deletes nothing. It proves that the lock can be released.
-                    proven = proven or run('DEL', record) == 0
+                    can_delete = can_delete or run('DEL', record) == 0
                     -- Without a value before, its reply is cheaper than a status.
-                    done = proven and run('SET', record, lease, 'PX', argv[at + 2], 'GET') == false
+                    done = can_delete and run('SET', record, lease, 'PX', argv[at + 2], 'GET') == false
                 elseif type(last) == 'string' then
                     -- Ahead of the clock, or not one of ours.
                     run('SET', counter, last, 'PX', RETENTION_MS)
                 end
             end
         end
-        if not done and open then
-            open[record], open[i] = i, held
+        if not done and for_rule then
+            for_rule[record], for_rule[i] = i, held
         elseif not done then
-            open = {[record] = i, [i] = held}
+            for_rule = {[record] = i, [i] = held}
         end
     end
     at = at + (verb == 'release' and 2 or verb == 'propose' and 4 or verb == 'note' and 5 or verb == 'complete' and 6 or 3)
 end
-if size > 0 and not open then
+if size > 0 and not for_rule then
     return stamp
 end
-open = open or {}
+for_rule = for_rule or {}
 
-local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, STORED, OUTDATED, COMPLETE =
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, STORED, OUTDATED, COMPLETE, MISMATCH =
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13
 
 -- Behind the client id of a lease, and before a hold count.
 local COLON, SPACE = 58, 32
@@ -250,7 +267,17 @@ end
 -- unless the counter was lost. On failure returns nil, a code and a value.
 local function reserve(counter, tokens, known, chosen, proposal)
     tokens = tonumber(tokens)
-    local last = run('GET', counter)
+    local last
+    if tokens == 1 and not (known or chosen or proposal or floor) then
+        -- Usually the time is later than the last token. This command, new in 6.2, reads and writes the counter.
+        last = run('SET', counter, format('%.0f', now), 'PX', RETENTION_MS, 'GET')
+        if not last or type(last) == 'string' and find(last, '^%d+$') and tonumber(last) < now then
+            return now
+        elseif type(last) == 'string' then
+            run('SET', counter, last, 'PX', RETENTION_MS)
+        end
+    end
+    last = run('GET', counter)
     if type(last) == 'table' then
         return nil, FAILED, {'GET', last.err, counter}
     elseif last then
@@ -302,14 +329,14 @@ local function delete(record)
     if type(reply) == 'table' then
         return FAILED, {'DEL', reply.err, record}
     end
-    proven = true
+    can_delete = true
 end
 
 -- Writes a record. Only a release shortens a lease: a longer time `left` is kept. It is written in either
 -- case, so that a replica that lags cannot acknowledge it. `since` is when its run was asked for. Returns nothing, or on
 -- failure a code and a value.
 local function write(record, lease, count, ttl, left, since)
-    if left == -2 and not proven then
+    if left == -2 and not can_delete then
         -- Deletes nothing. It proves that the lock can be released.
         local code, value = delete(record)
         if code then
@@ -610,16 +637,16 @@ for i = 1, size, 3 do
     local number, second
     local proposal, note, text = verb == 'propose' and argv[at + 3], argv[at + 3], argv[at + 4]
     local rest = verb == 'release_after' and ttl or verb == 'complete' and argv[at + 5] or ''
-    at = at + (verb == 'release' and 2 or proposal and 4 or verb == 'note' and 5 or verb == 'complete' and 6 or 3)
-    -- The record, or false if it is free. The hold count, if the lease holds it. And the time left of the record in
-    -- ms: -1 without an expiry, -2 if it is free, nil if not read yet.
-    local held, before, left
+    at = at + (verb == 'release' and 2 or verb == 'propose' and 4 or verb == 'note' and 5 or verb == 'complete' and 6 or 3)
+    -- The record, or false if it is free. `holds`: the hold count, if the lease holds it. And the time left of the record
+    -- in ms: -1 without an expiry, -2 if it is free, nil if not read yet.
+    local held, holds, left
     -- When the run of the holder was asked for, and for a conditional request how long ago its run was, and the condition.
     local since, ago, condition
     local code, value, reply, head, reserved
     unfinished, written = false, false
     repeat
-        if not open[record] or i < open[record] then
+        if not for_rule[record] or i < for_rule[record] then
             -- Plain, and done.
             code, value = GRANTED, tonumber(proposal or now)
             if verb == 'release' then
@@ -635,27 +662,29 @@ for i = 1, size, 3 do
                 ago, condition = match(proposal or '', '^unless (%d+) (.*)$')
             end
         end
-        held = open[i]
+        held = for_rule[i]
         if held == nil then
             held = run('GET', record)
         end
         if held == lease then
-            before = '1'
+            holds = '1'
         elseif type(held) == 'table' then
-            local last = run('LINDEX', record, -1)
-            local latch = type(last) == 'string' and match(last, '^latch %d+ %d+$')
-            code, value = FAILED, {'GET', latch and 'WRONGTYPE this list is a latch' or held.err, record}
+            local status = run('HGET', record, '.')
+            code, value = FAILED, {'GET', held.err, record}
+            if type(status) == 'string' and match(status, '^latch %d+ %d+$') then
+                code, value = MISMATCH, 'latch'
+            end
             break
         elseif held and byte(held, 33) ~= COLON then
             code, value = FAILED, {'GET', 'WRONGTYPE this string is no record', record}
             break
         elseif held and byte(held, #lease + 1) == SPACE and find(held, lease, 1, true) == 1 then
-            before, since = match(held, '^(%d+) ?(%d*)$', #lease + 2)
+            holds, since = match(held, '^(%d+) ?(%d*)$', #lease + 2)
             since = since ~= '' and since or nil
-            reserved = before == '0'
-            before = not reserved and before
+            reserved = holds == '0'
+            holds = not reserved and holds
         end
-        if before and verb == 'complete' then
+        if holds and verb == 'complete' then
             -- First, so that no release forgets its note.
             code, value = write_note(record, note, lease, text, ttl)
             if code == FAILED then
@@ -663,8 +692,8 @@ for i = 1, size, 3 do
             end
             code = nil
         end
-        if verb == 'revoke' and (lease == '' or before or reserved)
-            or before and (verb == 'release' or verb == 'complete' and rest == '')
+        if verb == 'revoke' and (lease == '' or holds or reserved)
+            or holds and (verb == 'release' or verb == 'complete' and rest == '')
         then
             code, value = delete(record)
             if code then
@@ -682,7 +711,8 @@ for i = 1, size, 3 do
                 end
             end
         else
-            left = held and run('PTTL', record) or -2
+            -- A note does not depend on it.
+            left = not held and -2 or holds and verb == 'note' and 0 or run('PTTL', record)
             if type(left) == 'table' then
                 code, value = FAILED, {'PTTL', left.err, record}
                 break
@@ -702,9 +732,9 @@ for i = 1, size, 3 do
             end
             local met, last, asked
             if condition and not reserved then
-                local waits = not before and (head or left ~= -2)
+                local waits = not holds and (head or left ~= -2)
                 -- The first request counts: a holder and a waiter keep its time.
-                asked = before and since
+                asked = holds and since
                 if waits then
                     asked, code, value = asked_at(queue, lease)
                 end
@@ -719,9 +749,9 @@ for i = 1, size, 3 do
             end
             if code then
                 break
-            elseif met and not before then
+            elseif met and not holds then
                 code, value = COMPLETE, last
-            elseif (left ~= -2 or unfinished) and not before then
+            elseif (left ~= -2 or unfinished) and not holds then
                 left = left == -2 and 0 or left
                 code, value = REFUSED, left
                 if verb == 'queue' and not reserved then
@@ -732,11 +762,11 @@ for i = 1, size, 3 do
                 end
                 break
             else
-                first, code, value = reserve(counter, tokens, before, nil, tonumber(proposal or ''))
+                first, code, value = reserve(counter, tokens, holds, nil, tonumber(proposal or ''))
                 if not first then
                     break
                 end
-                if not before then
+                if not holds then
                     since = asked
                 end
                 code, value = write(record, lease, count, ttl, left, since)
@@ -751,7 +781,7 @@ for i = 1, size, 3 do
                 end
                 break
             end
-        elseif before and verb == 'renew' then
+        elseif holds and verb == 'renew' then
             reply = run('PEXPIRE', record, left > tonumber(ttl) and left or ttl)
             if type(reply) == 'table' then
                 code, value = FAILED, {'PEXPIRE', reply.err, record}
@@ -759,19 +789,19 @@ for i = 1, size, 3 do
                 code, value = RENEWED, 0
             end
             break
-        elseif before and verb == 'fence' then
+        elseif holds and verb == 'fence' then
             reply, code, value = reserve(counter, second, false, tonumber(number))
             if reply then
                 code, value = STORED, 0
             end
             break
-        elseif before and verb == 'note' then
+        elseif holds and verb == 'note' then
             code, value = write_note(record, note, lease, text, ttl)
             if written then
                 notify_next(record, queue)
             end
             break
-        elseif before and rest ~= '' then
+        elseif holds and rest ~= '' then
             reply = run('SET', record, lease .. ' 0', 'PX', rest)
             if reply.err then
                 code, value = FAILED, {'SET', reply.err, record}
@@ -780,7 +810,7 @@ for i = 1, size, 3 do
                 notify_next(record, queue, tonumber(rest))
             end
             break
-        elseif before and left ~= -2 then
+        elseif holds and left ~= -2 then
             code, value = write(record, lease, number, ttl, left, since)
             if not code then
                 code, value = RELEASED, tonumber(number)
@@ -806,10 +836,14 @@ for i = 1, size, 3 do
         end
         if not code then
             code, value = LOST, left == -2 and 0 or 1
-            local kept = verb == 'complete' and read_note(record .. note)
-            if kept and (kept.value == text or is_outdated(kept, lease, text)) then
-                -- The release was applied before.
-                code, value = RELEASED, 0
+            if verb == 'complete' then
+                local stored, failed, failure = read_note(record .. note)
+                if failed then
+                    code, value = failed, failure
+                elseif stored and (stored.value == text or is_outdated(stored, lease, text)) then
+                    -- The release was applied before.
+                    code, value = RELEASED, 0
+                end
             end
         end
     until true

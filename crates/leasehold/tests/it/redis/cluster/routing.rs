@@ -2,7 +2,7 @@
 
 use leasehold::ErrorKind;
 use leasehold_core::record::Unless;
-use leasehold_core::{CompletionKey, NewNote, Op, Slot, Token};
+use leasehold_core::{ArrivalId, CompletionKey, LatchCount, NewNote, Op, Removal, Slot, Token};
 
 use super::*;
 use crate::readings::Readings as _;
@@ -114,6 +114,33 @@ async fn a_lock_with_keys_on_both_sides_can_only_be_renewed() {
     assert_eq!(applied(&*store, release("a", 1)).await, Outcome::Released);
     moving.end();
     granted(&*store, acquire("a", 2)).await;
+}
+
+/// A latch has one key, which is at one side.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_latch_is_used_while_its_slot_moves() {
+    let (cluster, store, slot, _, to) = scenario().await;
+    let arrivals = async |id| {
+        let op = Op::Arrive {
+            id: ArrivalId::parse(id).unwrap(),
+            count: LatchCount::new(3).unwrap(),
+            keep: LONG,
+        };
+        match applied(&*store, Request::new(key("a"), op)).await {
+            Outcome::Arrived(status) => status.arrived,
+            outcome => panic!("{outcome:?}"),
+        }
+    };
+    assert_eq!(arrivals("a").await, 1);
+    let moving = cluster.begin_to_move(slot, to);
+    assert_eq!(arrivals("b").await, 2);
+    moving.move_these(&[RECORD]);
+    assert_eq!(arrivals("b").await, 2);
+    let removal = Request::new(key("a"), Op::Remove(Removal::Latch));
+    assert_eq!(applied(&*store, removal).await, Outcome::Removed(true));
+    assert_eq!(arrivals("c").await, 1);
+    moving.end();
+    assert_eq!(arrivals("d").await, 2);
 }
 
 /// A call that waits for a slot goes on as soon as the slot has moved.

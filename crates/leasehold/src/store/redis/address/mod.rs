@@ -1,0 +1,441 @@
+//! The URLs of servers: [`Address`] is that of one server, `deployment` those of servers that belong together,
+//! `redis_address` has the parts of an address for programs without a URL.
+
+pub(crate) mod deployment;
+pub(crate) mod redis_address;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use url::{Host, ParseError, Url};
+
+use crate::store::options::OpenOptions;
+use crate::{Error, ErrorKind, Result, Secret};
+
+/// The default port of a Redis server.
+const PORT: u16 = 6379;
+
+/// The advice is for a password with a slash, before which the host and a port seem to stand.
+const ENCODING: &str =
+    "in a user or password, write @ as %40, : as %3A, / as %2F, ? as %3F and # as %23";
+
+/// The characters of a user name, a path or a value that are displayed without encoding.
+const UNENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/')
+    .remove(b'+');
+
+/// A Redis server, a user and a database.
+///
+/// No error message quotes a part of a URL: a password with an unescaped `/`, `#` or `?` spills into the next
+/// part. Its `Display` is a URL again, without the password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) db: u32,
+}
+
+/// How to connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    Tcp {
+        host: Server,
+        port: u16,
+        tls: Option<Certificates>,
+    },
+    Unix {
+        path: PathBuf,
+    },
+}
+
+/// The host as it is written in a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Server(String);
+
+/// The certificates of a connection over TLS. Without `ca` the authorities of the system are trusted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Certificates {
+    pub(crate) ca: Option<Pem>,
+    pub(crate) identity: Option<Identity>,
+}
+
+/// The certificate of a client and its private key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) cert: Pem,
+    pub(crate) key: Pem,
+}
+
+/// A certificate or a key in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pem {
+    /// Read for every connection, so that a renewed one takes effect.
+    File(PathBuf),
+    Text(Secret),
+}
+
+impl Pem {
+    /// The file in a URL.
+    fn encoded(&self) -> Option<String> {
+        match self {
+            Self::File(path) => Some(percent_encoded(&path.to_string_lossy())),
+            Self::Text(_) => None,
+        }
+    }
+}
+
+impl Address {
+    /// Parses a URL.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        if text.chars().any(char::is_control) {
+            return Err(invalid("the store URL contains a control character"));
+        }
+        match text.split_once(':') {
+            Some(("redis+unix", rest)) => parse_unix(rest),
+            Some((scheme @ ("redis" | "rediss"), rest)) if rest.starts_with("//") => {
+                parse_network(text, scheme == "rediss")
+            }
+            _ => Err(invalid(
+                "the URL of a Redis store must start with redis://, rediss:// or redis+unix:, as in redis://HOST:6379",
+            )),
+        }
+    }
+}
+
+impl Server {
+    /// For a resolver: an IPv6 address without its brackets.
+    pub(crate) fn as_str(&self) -> &str {
+        self.0.trim_start_matches('[').trim_end_matches(']')
+    }
+}
+
+impl Address {
+    /// Another server with the same user, database and certificates.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Self {
+        let host = Server(match host.contains(':') {
+            true => format!("[{host}]"),
+            false => host.to_owned(),
+        });
+        let tls = self.tls().cloned();
+        Self {
+            endpoint: Endpoint::Tcp { host, port, tls },
+            ..self.clone()
+        }
+    }
+
+    /// Replaces what the options name: user, password and certificates.
+    pub(crate) fn set_options(&mut self, options: &OpenOptions) -> Result<()> {
+        let (ca, identity) = (&options.tls_ca, &options.tls_identity);
+        if let Some(user) = &options.username {
+            self.user = Some(user.clone()).filter(|user| !user.is_empty());
+        }
+        if let Some(password) = &options.password {
+            self.password = Some(password.clone());
+        }
+        match &mut self.endpoint {
+            Endpoint::Tcp {
+                tls: Some(certificates),
+                ..
+            } => {
+                if let Some(ca) = ca {
+                    certificates.ca = Some(Pem::Text(ca.as_str().into()));
+                }
+                if let Some((cert, key)) = identity {
+                    certificates.identity = Some(Identity {
+                        cert: Pem::Text(cert.as_str().into()),
+                        key: Pem::Text(key.clone()),
+                    });
+                }
+                Ok(())
+            }
+            _ if ca.is_some() || identity.is_some() => Err(invalid(
+                "certificates were given for a connection without TLS; use rediss:// or another URL with TLS, \
+                 or RedisAddress::tls",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The certificates, if it is reached over TLS.
+    pub(crate) fn tls(&self) -> Option<&Certificates> {
+        match &self.endpoint {
+            Endpoint::Tcp { tls, .. } => tls.as_ref(),
+            Endpoint::Unix { .. } => None,
+        }
+    }
+
+    /// The same server without TLS and credentials.
+    pub(crate) fn without_tls(&self) -> Self {
+        let endpoint = match &self.endpoint {
+            Endpoint::Tcp { host, port, .. } => Endpoint::Tcp {
+                host: host.clone(),
+                port: *port,
+                tls: None,
+            },
+            unix @ Endpoint::Unix { .. } => unix.clone(),
+        };
+        Self {
+            endpoint,
+            user: None,
+            password: None,
+            db: 0,
+        }
+    }
+
+    /// Writes the user as in a URL, with an `@`, if there is one.
+    pub(crate) fn write_user(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.user {
+            // A slash would end the authority.
+            Some(user) => write!(f, "{}@", percent_encoded(user).replace('/', "%2F")),
+            None => Ok(()),
+        }
+    }
+
+    /// Host and port, or the path of a socket.
+    pub(crate) fn server(&self) -> String {
+        match &self.endpoint {
+            Endpoint::Tcp { host, port, .. } => format!("{}:{port}", host.0),
+            Endpoint::Unix { path } => {
+                let path = percent_encoded(&path.to_string_lossy());
+                // Two slashes after the colon belong to the URL, so a path with two follows two.
+                let slashes = if path.starts_with("//") { "//" } else { "" };
+                format!("{slashes}{path}")
+            }
+        }
+    }
+
+    /// What stands after the question mark, and one parameter more.
+    pub(crate) fn write_parameters(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        extra: (&str, Option<String>),
+    ) -> fmt::Result {
+        let certificates = self.tls();
+        let ca = certificates.and_then(|certificates| certificates.ca.as_ref());
+        let identity = certificates.and_then(|certificates| certificates.identity.as_ref());
+        let parameters = [
+            extra,
+            ("ca", ca.and_then(Pem::encoded)),
+            (
+                "cert",
+                identity.and_then(|identity| identity.cert.encoded()),
+            ),
+            ("key", identity.and_then(|identity| identity.key.encoded())),
+        ];
+        write_query(f, parameters)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Endpoint::Unix { .. } = self.endpoint {
+            write!(f, "redis+unix:{}", self.server())?;
+            let db = (self.db != 0).then(|| self.db.to_string());
+            let user = self.user.as_deref().map(percent_encoded);
+            return write_query(f, [("db", db), ("user", user)]);
+        }
+        f.write_str(if self.tls().is_some() {
+            "rediss://"
+        } else {
+            "redis://"
+        })?;
+        self.write_user(f)?;
+        write!(f, "{}/{}", self.server(), self.db)?;
+        self.write_parameters(f, ("", None))
+    }
+}
+
+fn parse_network(text: &str, tls: bool) -> Result<Address> {
+    if names_several_hosts(text) {
+        let (scheme, masters) = match tls {
+            true => ("rediss", "redlocks"),
+            false => ("redis", "redlock"),
+        };
+        return Err(invalid(&format!(
+            "a {scheme}:// URL names one server; write {scheme}+sentinel://HOST,HOST,HOST/MASTER for the master that \
+             sentinels name, {scheme}+cluster://HOST,HOST for a cluster, or {masters}://HOST,HOST,HOST for many \
+             independent masters"
+        )));
+    }
+    let url = Url::parse(text).map_err(|error| match error {
+        ParseError::InvalidPort => invalid_port(),
+        _ => invalid(&format!(
+            "the store URL has no valid host and port; {ENCODING}"
+        )),
+    })?;
+    if url.fragment().is_some() {
+        return Err(has_fragment());
+    }
+    let host = match url.host() {
+        Some(Host::Domain(name)) if !name.is_empty() && !name.contains('%') => name.to_owned(),
+        Some(Host::Ipv4(number)) => number.to_string(),
+        Some(Host::Ipv6(number)) => format!("[{number}]"),
+        _ => {
+            return Err(invalid(
+                "the store URL has no host, as in redis://HOST:6379",
+            ));
+        }
+    };
+    let user = Some(url.username()).filter(|user| !user.is_empty());
+    let (host, port) = (Server(host), url.port().unwrap_or(PORT));
+    if port == 0 {
+        return Err(invalid_port());
+    }
+    let query = url.query().unwrap_or_default();
+    if !tls && !query.is_empty() {
+        return Err(invalid(
+            "a redis:// URL takes no parameters after ?; certificates need rediss://, and a password is set by \
+             ClientBuilder::password",
+        ));
+    }
+    let tls = tls.then(|| parse_certificates(query)).transpose()?;
+    Ok(Address {
+        endpoint: Endpoint::Tcp { host, port, tls },
+        user: user.map(decoded).transpose()?,
+        password: url.password().map(decoded).transpose()?.map(Secret::from),
+        db: match url.path() {
+            "" | "/" => 0,
+            path => parse_db(path.trim_start_matches('/'))?,
+        },
+    })
+}
+
+/// Whether the part of a URL behind user and password is a list.
+fn names_several_hosts(text: &str) -> bool {
+    let (_, rest) = text.split_once("//").unwrap_or_default();
+    // A password may contain any of these.
+    let rest = rest.rsplit('@').next().unwrap_or_default();
+    let hosts = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    hosts.contains(',')
+}
+
+fn parse_unix(rest: &str) -> Result<Address> {
+    if rest.contains('#') {
+        return Err(has_fragment());
+    }
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let path = match path.strip_prefix("//") {
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => {
+            return Err(invalid(
+                "the path after redis+unix:// must start with a slash; user and password do not \
+                 stand before it: add ?user=USER and give the password separately",
+            ));
+        }
+        None => path,
+    };
+    let path = decoded(path)?;
+    if path.is_empty() || path.contains('\0') {
+        return Err(invalid(
+            "the store URL has no path of a socket, as in redis+unix:/run/redis/redis.sock",
+        ));
+    }
+    let [db, user] = parameters(query, ["db", "user"]).ok_or_else(|| {
+        invalid("the only parameters of a redis+unix URL are db and user, each once")
+    })?;
+    Ok(Address {
+        endpoint: Endpoint::Unix { path: path.into() },
+        user: user
+            .map(decoded)
+            .transpose()?
+            .filter(|user| !user.is_empty()),
+        password: None,
+        db: db.map_or(Ok(0), parse_db)?,
+    })
+}
+
+fn parse_certificates(query: &str) -> Result<Certificates> {
+    let files = parameters(query, ["ca", "cert", "key"]).ok_or_else(|| {
+        invalid("the only parameters of a rediss:// URL are ca, cert and key, each once")
+    })?;
+    let path = |text: &str| match decoded(text)? {
+        path if path.is_empty() => Err(invalid("a parameter of the store URL names no file")),
+        path => Ok(Pem::File(path.into())),
+    };
+    let [ca, cert, key] = files.map(|file| file.map(path).transpose());
+    let identity = match (cert?, key?) {
+        (Some(cert), Some(key)) => Some(Identity { cert, key }),
+        (None, None) => None,
+        _ => {
+            return Err(invalid(
+                "the parameters cert and key of a rediss:// URL need each other",
+            ));
+        }
+    };
+    Ok(Certificates { ca: ca?, identity })
+}
+
+fn invalid_port() -> Error {
+    invalid(&format!(
+        "the port in the store URL is not a number from 1 to 65535; {ENCODING}"
+    ))
+}
+
+fn parse_db(text: &str) -> Result<u32> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits).ok_or_else(|| {
+        let message = "the database in the store URL must be a number, as in redis://HOST:6379/0";
+        match text.contains('@') {
+            true => invalid(&format!("{message}; {ENCODING}")),
+            false => invalid(message),
+        }
+    })
+}
+
+/// The values of the named parameters. `None` if there is another one, or one twice.
+fn parameters<'a, const N: usize>(
+    query: &'a str,
+    names: [&str; N],
+) -> Option<[Option<&'a str>; N]> {
+    let mut values = [None; N];
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=')?;
+        let position = names.iter().position(|known| *known == name)?;
+        if values[position].replace(value).is_some() {
+            return None;
+        }
+    }
+    Some(values)
+}
+
+pub(crate) fn decoded(text: &str) -> Result<String> {
+    let bytes = percent_decode_str(text);
+    let text = bytes.decode_utf8();
+    text.map(String::from)
+        .map_err(|_| invalid("a percent-encoded part of the store URL is not UTF-8"))
+}
+
+pub(crate) fn percent_encoded(text: &str) -> String {
+    utf8_percent_encode(text, UNENCODED).to_string()
+}
+
+fn write_query<const N: usize>(
+    f: &mut fmt::Formatter<'_>,
+    parameters: [(&str, Option<String>); N],
+) -> fmt::Result {
+    let mut mark = '?';
+    for (name, value) in parameters {
+        if let Some(value) = value {
+            write!(f, "{mark}{name}={value}")?;
+            mark = '&';
+        }
+    }
+    Ok(())
+}
+
+fn has_fragment() -> Error {
+    invalid("the store URL contains a #; in a password or path, write it as %23")
+}
+
+pub(crate) fn invalid(message: &str) -> Error {
+    Error::new(ErrorKind::InvalidConfig, message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! The connection to the server, reopened when it breaks.
+//!
+//! Nothing is ever sent twice from here: retries are the decision of the caller.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_core::ClientId;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisResult, Value};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::notifications::Notifications;
+use super::session::Session;
+use super::subscriptions::SubscribedTo;
+use super::target::Target;
+use crate::fork::Process;
+use crate::store::lock::lock;
+use crate::store::options::OpenOptions;
+use crate::store::redis::errors;
+use crate::{Error, Result};
+
+/// Replaces a timeout that is too long to be added to a clock.
+const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The part of the connect timeout in which a server that has not replied is checked: whether it accepts connections.
+const ACCEPT_CHECK_DIVISOR: u32 = 4;
+
+/// The one connection of a store.
+#[derive(Debug)]
+pub(crate) struct ConnectionManager {
+    target: Target,
+    subscribed_to: SubscribedTo,
+    notifications: Arc<Notifications>,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    sessions: Arc<Sessions>,
+    process: Process,
+}
+
+/// The current session, and the attempts to open one.
+#[derive(Debug, Default)]
+struct Sessions {
+    current: Mutex<Option<Arc<Session>>>,
+    /// Held during a connection attempt, for which all callers wait together. Keeps the error of the last
+    /// attempt for them.
+    dialing: tokio::sync::Mutex<Option<Error>>,
+    /// The number of completed attempts.
+    attempts: AtomicU64,
+}
+
+impl ConnectionManager {
+    /// Connects on first use.
+    pub(crate) fn new(target: impl Into<Target>, options: &OpenOptions) -> Self {
+        Self {
+            target: target.into(),
+            subscribed_to: SubscribedTo::All,
+            notifications: Arc::default(),
+            connect_timeout: options.connect_timeout,
+            response_timeout: options.response_timeout,
+            sessions: Arc::default(),
+            process: Process::current(),
+        }
+    }
+
+    /// The same for these clients.
+    pub(crate) fn with_notifications(self, notifications: Arc<Notifications>) -> Self {
+        Self {
+            notifications,
+            ..self
+        }
+    }
+
+    /// Another connection to the same target and for the same clients, which only receives changes.
+    pub(crate) fn another(&self) -> Self {
+        Self {
+            target: self.target.clone(),
+            subscribed_to: SubscribedTo::Changes,
+            notifications: Arc::clone(&self.notifications),
+            sessions: Arc::default(),
+            ..*self
+        }
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// What is sent to the clients over this connection.
+    pub(crate) fn notifications(&self) -> &Arc<Notifications> {
+        &self.notifications
+    }
+
+    /// Ends the subscription of a client that was removed.
+    pub(crate) fn unsubscribe(&self, client: ClientId) {
+        if let Some(session) = self.sessions.usable() {
+            let connection = &session.connection;
+            session.subscriptions.unsubscribe(connection, client);
+        }
+    }
+
+    /// Sends one command, and returns its reply, within a response timeout that is `longer`.
+    pub(crate) async fn query(&self, longer: Duration, cmd: Cmd) -> Result<Value> {
+        let query = |mut connection: MultiplexedConnection| async move {
+            connection.send_packed_command(&cmd).await
+        };
+        self.exchange(longer, query).await
+    }
+
+    /// Runs `exchange`, which sends requests and waits for their replies, within a response timeout that is
+    /// `longer`. Connects first if needed, within the connect timeout.
+    ///
+    /// A connection that failed or timed out is not used again: late replies on it must not delay those of
+    /// other requests, or be taken for them.
+    pub(crate) async fn exchange<T, F>(
+        &self,
+        longer: Duration,
+        exchange: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let (session, deadline) = self.session(longer, false).await?;
+        let exchange = exchange(session.connection.clone());
+        self.await_reply(&session, deadline, exchange).await
+    }
+
+    /// A connection, opened within the connect timeout, and the deadline of a reply on it within a response timeout
+    /// that is `longer`. A `settled` one has all subscriptions. The future may be dropped: no record is involved.
+    pub(crate) async fn session(
+        &self,
+        longer: Duration,
+        settled: bool,
+    ) -> Result<(Arc<Session>, Instant)> {
+        let session = self.connected().await?;
+        let deadline = deadline(self.response_timeout.saturating_add(longer));
+        let subscriptions = &session.subscriptions;
+        if settled && !subscriptions.settled(&self.notifications) {
+            let mut connection = session.connection.clone();
+            let settle = subscriptions.settle(
+                &mut connection,
+                &self.notifications,
+                &self.target,
+                self.subscribed_to,
+            );
+            self.await_reply(&session, deadline, settle).await?;
+        }
+        Ok((session, deadline))
+    }
+
+    /// Waits for a reply on a connection, and ends the connection if none arrives.
+    pub(crate) async fn await_reply<T>(
+        &self,
+        session: &Arc<Session>,
+        deadline: Instant,
+        exchange: impl Future<Output = RedisResult<T>>,
+    ) -> Result<T> {
+        let replaced = async {
+            match session.failover_monitor {
+                Some(_) => session.state.until_replaced().await,
+                None => std::future::pending().await,
+            }
+        };
+        let error = tokio::select! {
+            biased;
+            // The replies of a former master are void.
+            () = replaced => errors::replaced(),
+            reply = timeout_at(deadline, exchange) => match reply {
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(error)) => errors::no_reply(&error),
+                Err(_) => errors::no_reply_within(self.response_timeout),
+            },
+        };
+        session.state.end();
+        // Dropped once nobody uses it: its subscriptions must not count any more.
+        let _ = self.sessions.usable();
+        Err(error.at_store(&self.target))
+    }
+
+    /// The current connection, or a new one.
+    async fn connected(&self) -> Result<Arc<Session>> {
+        // A forked process shares the connection: bytes that it reads or writes are missing in the parent.
+        self.process
+            .check()
+            .map_err(|error| error.at_store(&self.target))?;
+        if let Some(session) = self.sessions.usable() {
+            return Ok(session);
+        }
+        // In a task: a caller that is not polled any more must not keep the others waiting.
+        let dialing = tokio::spawn(
+            Dialing {
+                sessions: Arc::clone(&self.sessions),
+                attempts: self.sessions.attempts.load(Ordering::Acquire),
+                target: self.target.clone(),
+                notifications: Arc::clone(&self.notifications),
+                connect_timeout: self.connect_timeout,
+            }
+            .run(),
+        );
+        let ended = |_| {
+            Err(no_connection_in_time(
+                &self.target,
+                self.connect_timeout,
+                false,
+            ))
+        };
+        dialing.await.unwrap_or_else(ended)
+    }
+
+    /// The session over which a request would be sent at once, without connecting or subscribing.
+    pub(crate) fn ready_session(&self) -> Option<Arc<Session>> {
+        let is_settled =
+            |session: &Arc<Session>| session.subscriptions.settled(&self.notifications);
+        self.sessions.usable().filter(is_settled)
+    }
+}
+
+impl Sessions {
+    fn usable(&self) -> Option<Arc<Session>> {
+        let mut current = lock(&self.current);
+        if current.as_ref()?.state.is_ended() {
+            *current = None;
+        }
+        current.clone()
+    }
+}
+
+/// A caller's wait for a new connection.
+struct Dialing {
+    sessions: Arc<Sessions>,
+    /// The number of attempts before.
+    attempts: u64,
+    target: Target,
+    notifications: Arc<Notifications>,
+    connect_timeout: Duration,
+}
+
+impl Dialing {
+    async fn run(self) -> Result<Arc<Session>> {
+        let sessions = &self.sessions;
+        let late = |accepts| no_connection_in_time(&self.target, self.connect_timeout, accepts);
+        let deadline = deadline(self.connect_timeout);
+        let Ok(mut failure) = timeout_at(deadline, sessions.dialing.lock()).await else {
+            return Err(late(false));
+        };
+        if let Some(session) = sessions.usable() {
+            return Ok(session);
+        }
+        if let Some(error) = &*failure
+            && self.attempts != sessions.attempts.load(Ordering::Acquire)
+        {
+            return Err(error.clone());
+        }
+        let dial = self.target.dial(&self.notifications, self.connect_timeout);
+        let check = async {
+            let rest = self.connect_timeout / ACCEPT_CHECK_DIVISOR;
+            sleep_until(self::deadline(self.connect_timeout - rest)).await;
+            let accepts = timeout_at(deadline, self.target.accepts()).await;
+            sleep_until(deadline).await;
+            accepts.unwrap_or(false)
+        };
+        let session = tokio::select! {
+            biased;
+            session = dial => session.map_err(|error| error.at_store(&self.target)),
+            accepts = check => Err(late(accepts)),
+        };
+        let session = session.map(Arc::new);
+        *failure = session.as_ref().err().cloned();
+        sessions.attempts.fetch_add(1, Ordering::Release);
+        *lock(&sessions.current) = session.as_ref().ok().cloned();
+        session
+    }
+}
+
+fn no_connection_in_time(target: &Target, connect_timeout: Duration, accepts: bool) -> Error {
+    let error = target.no_connection_within(connect_timeout, accepts);
+    error.at_store(target)
+}
+
+/// The instant after a duration.
+pub(crate) fn deadline(duration: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(duration).unwrap_or_else(|| now + FAR_AWAY)
+}

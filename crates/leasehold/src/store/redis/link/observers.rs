@@ -1,0 +1,137 @@
+//! Who observes names over the connections to a server, or to the nodes of a cluster.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use crate::store::api::{Changed, Key};
+use crate::store::observers::Observers;
+use crate::store::redis::wire::keys::parse_key;
+
+/// The time after which all observers read again. A server whose tracking table is full does not report every key
+/// that it drops, and a slot of a cluster that has no keys moves without a report.
+const READ_AGAIN: Duration = Duration::from_secs(10);
+
+/// The observers over the connections to a server, or to the nodes of a cluster.
+#[derive(Debug, Default)]
+pub(crate) struct ServerObservers {
+    observers: Observers,
+    /// Whether there was an observer ever. Without one, no change is looked up.
+    in_use: AtomicBool,
+    added: Notify,
+}
+
+impl ServerObservers {
+    /// Adds an observer of a name, before the name is read.
+    pub(crate) fn add(&self, key: &Key) -> Changed {
+        let changed = self.observers.add(key);
+        self.in_use.store(true, Ordering::Release);
+        self.added.notify_one();
+        changed
+    }
+
+    /// Whether there was an observer ever.
+    pub(crate) fn in_use(&self) -> bool {
+        self.in_use.load(Ordering::Acquire)
+    }
+
+    /// Notifies the observers of the name that has a key: its record, its queue or an annotation.
+    pub(crate) fn notify_of(&self, key: &[u8]) {
+        if self.in_use()
+            && let Some(key) = parse_key(key)
+        {
+            self.observers.notify(&key);
+        }
+    }
+
+    /// Notifies all observers.
+    pub(crate) fn notify_all(&self) {
+        if self.in_use() {
+            self.observers.notify_all();
+        }
+    }
+
+    /// Notifies the observers of these names when the returned value is dropped, also by a caller that was cancelled:
+    /// a server does not report changes to the connection that made them. Their next reading goes over that connection,
+    /// behind the change.
+    pub(crate) fn own_changes<'a, K>(&'a self, keys: K) -> OwnChanges<'a, K>
+    where
+        K: Iterator<Item = &'a Key> + Clone,
+    {
+        OwnChanges {
+            observers: self,
+            keys,
+        }
+    }
+
+    /// Lets observers read again after a while, as long as the connection lives.
+    pub(crate) async fn run(&self) {
+        loop {
+            self.added.notified().await;
+            sleep(READ_AGAIN).await;
+            self.observers.notify_all();
+        }
+    }
+}
+
+/// Names that are about to be changed over our own connection.
+#[must_use = "it notifies when it is dropped"]
+pub(crate) struct OwnChanges<'a, K: Iterator<Item = &'a Key> + Clone> {
+    observers: &'a ServerObservers,
+    keys: K,
+}
+
+impl<'a, K: Iterator<Item = &'a Key> + Clone> Drop for OwnChanges<'a, K> {
+    fn drop(&mut self) {
+        if self.observers.in_use() {
+            for key in self.keys.clone() {
+                self.observers.observers.notify(key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::api::fixture::key;
+
+    #[test]
+    fn each_key_of_a_name_notifies_its_observers() {
+        let observers = ServerObservers::default();
+        observers.notify_of(b"app:{t:a}");
+        for changed in [
+            "app:{t:a}",
+            "app:{t:a}:queue",
+            "app:{t:a}:value",
+            "app:{t:a}:completion",
+            "app:{t:a}:completion:{t:b}",
+            "app:{t:a}:revoked",
+        ] {
+            let (mut one, mut other) = (observers.add(&key("a")), observers.add(&key("b")));
+            observers.notify_of(changed.as_bytes());
+            assert_eq!(one.try_recv(), Ok(()), "{changed}");
+            assert!(other.try_recv().is_err(), "{changed}");
+        }
+        let mut own = observers.add(&key("a"));
+        let names = [key("a")];
+        drop(observers.own_changes(names.iter()));
+        assert_eq!(own.try_recv(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_observer_reads_again_after_a_while() {
+        let observers = ServerObservers::default();
+        for _ in 0..2 {
+            let changed = observers.add(&key("a"));
+            let begun = tokio::time::Instant::now();
+            tokio::select! {
+                () = observers.run() => {}
+                changed = changed => assert_eq!(changed, Ok(())),
+            }
+            assert_eq!(begun.elapsed(), READ_AGAIN);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Whether a connection is still usable.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio_util::sync::CancellationToken;
+
+use super::notifications::Notifications;
+
+/// The state of a connection. When it ends, all clients are notified: events may be missed from then on.
+#[derive(Debug)]
+pub(crate) struct SessionState {
+    ended: AtomicBool,
+    /// Cancelled when another server has become the master.
+    replaced: CancellationToken,
+    notifications: Arc<Notifications>,
+}
+
+impl SessionState {
+    pub(crate) fn new(notifications: Arc<Notifications>) -> Self {
+        Self {
+            ended: AtomicBool::new(false),
+            replaced: CancellationToken::new(),
+            notifications,
+        }
+    }
+
+    /// What is sent to the clients over the connection.
+    pub(crate) fn notifications(&self) -> &Notifications {
+        &self.notifications
+    }
+
+    /// Whether the connection is broken, or must not be used any more.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connection.
+    pub(crate) fn end(&self) {
+        if !self.ended.swap(true, Ordering::Relaxed) {
+            self.notifications.interrupted();
+        }
+    }
+
+    /// Ends the connection because another server has become the master: replies of this one are void.
+    pub(crate) fn replace(&self) {
+        self.replaced.cancel();
+        self.end();
+    }
+
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced.is_cancelled()
+    }
+
+    /// Waits until another server has become the master.
+    pub(crate) async fn until_replaced(&self) {
+        self.replaced.cancelled().await;
+    }
+}

@@ -1,0 +1,428 @@
+//! Subscribes to the messages of a server: the channels of the clients, and the tracking of keys.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures_util::{FutureExt as _, StreamExt as _};
+use leasehold_core::ClientId;
+use redis::aio::{MultiplexedConnection, PubSubSink};
+use redis::{Client, Cmd, Pipeline, RedisError, RedisResult, Value};
+use tokio::task::JoinSet;
+
+use super::notifications::Notifications;
+use super::session_state::SessionState;
+use super::tracking::{self, KeyTracking};
+use crate::store::api::{Reply, Request, WakeupMode};
+use crate::store::lock::lock;
+use crate::store::redis::errors::{self, Refusal};
+use crate::store::redis::wire::keys::namespace;
+
+/// The subscriptions of one connection.
+#[derive(Debug)]
+pub(crate) struct Subscriptions {
+    transport: Transport,
+    /// The version of the notifications that is subscribed.
+    settled: AtomicU64,
+    tracking: Arc<KeyTracking>,
+    state: Mutex<State>,
+}
+
+/// The transport of messages.
+#[derive(Debug)]
+enum Transport {
+    /// The connection itself: RESP3.
+    Shared,
+    /// A second connection for subscriptions only: RESP2.
+    Separate(PubSub),
+}
+
+#[derive(Debug)]
+struct PubSub {
+    sink: PubSubSink,
+    /// The task that reads messages. Dropping it stops the task.
+    _reader: JoinSet<()>,
+}
+
+/// A refusal of the server, and its channel.
+type Refused = (Step, String, Refusal);
+
+/// The channels of the clients.
+type Channels = HashMap<ClientId, Vec<String>>;
+
+#[derive(Debug, Default)]
+struct State {
+    channels: Channels,
+    /// The tasks that track records and notify observers. Empty: not started yet, or not supported. Dropping it stops
+    /// them.
+    tracker: JoinSet<()>,
+    /// Why queues cannot be used. Permanent for the connection, unless a permission is missing.
+    no_queue: Option<Refusal>,
+    /// Why changes cannot be detected. Permanent for the connection.
+    no_tracking: Option<String>,
+}
+
+/// The events that clients receive over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SubscribedTo {
+    All,
+    /// No messages: another connection receives them.
+    Changes,
+}
+
+/// A command of [`Subscriptions::settle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Track,
+    Caching,
+    /// Has no effect; it is the command that the one before applies to.
+    Pass,
+    Unsubscribe,
+    Subscribe,
+    /// Publishes to ourselves, to check that messages arrive.
+    Publish,
+    /// Runs a command on one of our keys, to check that the server supports it.
+    Find,
+}
+
+impl Subscriptions {
+    /// Subscriptions on the connection itself, with the tracking on it.
+    pub(crate) fn shared(tracking: Arc<KeyTracking>) -> Self {
+        Self::new(Transport::Shared, tracking)
+    }
+
+    /// Subscriptions on a second connection. They end together.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened: without it, its clients would wait behind all others.
+    pub(crate) async fn separate(
+        client: &Client,
+        state: &Arc<SessionState>,
+        notifications: &Arc<Notifications>,
+    ) -> RedisResult<Self> {
+        let pubsub = client.get_async_pubsub().await?;
+        let (sink, mut stream) = pubsub.split();
+        let (state, notifications) = (Arc::clone(state), Arc::clone(notifications));
+        let mut reader = JoinSet::new();
+        reader.spawn(async move {
+            while let Some(message) = stream.next().await {
+                if state.is_replaced() {
+                    break;
+                }
+                let channel = message.get_channel_name().as_bytes();
+                notifications.handle_message(channel, message.get_payload_bytes());
+            }
+            state.end();
+        });
+        let transport = Transport::Separate(PubSub {
+            sink,
+            _reader: reader,
+        });
+        Ok(Self::new(transport, Arc::default()))
+    }
+
+    fn new(transport: Transport, tracking: Arc<KeyTracking>) -> Self {
+        Self {
+            transport,
+            settled: AtomicU64::new(0),
+            tracking,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Whether all current clients are subscribed.
+    pub(crate) fn settled(&self, notifications: &Notifications) -> bool {
+        self.settled.load(Ordering::Acquire) == notifications.version()
+    }
+
+    /// Whether the next change of a key that is read behind [`tracking::START`] is reported.
+    pub(crate) fn tracks(&self) -> bool {
+        self.tracking.is_on()
+    }
+
+    /// Tracks the records that are held after a batch.
+    pub(crate) fn track<'a>(&self, replied: impl Iterator<Item = (&'a Request, &'a Reply)>) {
+        self.tracking.add(replied);
+    }
+
+    /// Subscribes all current clients, before any other request is sent. What the server refuses is done without.
+    pub(crate) async fn settle(
+        &self,
+        connection: &mut MultiplexedConnection,
+        notifications: &Arc<Notifications>,
+        target: &impl fmt::Display,
+        subscribed_to: SubscribedTo,
+    ) -> RedisResult<()> {
+        let version = notifications.version();
+        let clients = notifications.clients().all();
+        let has_clients = !clients.is_empty();
+        let clients = clients
+            .into_iter()
+            .filter(|_| subscribed_to == SubscribedTo::All);
+        let wanted: Channels = clients
+            .map(|(client, space)| (client, notifications.channels(&space, client)))
+            .collect();
+        let (new, old) = lock(&self.state).compared_with(&wanted);
+        let mut refused = Vec::new();
+        if let Transport::Separate(pubsub) = &self.transport {
+            refused = pubsub.subscribe(&new, &old).await?;
+        }
+        let wants_changes = has_clients || notifications.clients().observers.in_use();
+        let (pipeline, steps) = self.steps(&new, &old, wants_changes);
+        let count = pipeline.len();
+        let replies = match count {
+            0 => Vec::new(),
+            _ => connection.send_packed_commands(&pipeline, 0, count).await?,
+        };
+        let replied = steps.iter().zip(&replies);
+        refused.extend(replied.filter_map(|((step, channel), reply)| {
+            let refusal = step.refusal(reply)?;
+            Some((*step, channel.clone(), refusal))
+        }));
+        if let Some((step, _, refusal)) = refused.iter().find(|(.., refusal)| !refusal.lasting) {
+            // For example, it is loading. The next batch tries again.
+            let why = &refusal.words;
+            tracing::debug!(store = %target, ?step, %why, "not subscribed yet");
+            return Ok(());
+        }
+        let denied = match notifications.queueless() {
+            true => HashMap::new(),
+            false => denied(&refused),
+        };
+        {
+            let mut state = lock(&self.state);
+            let tracked = steps.iter().any(|(step, _)| *step == Step::Track);
+            state.settled(wanted, &new, refused, &denied);
+            if tracked && state.no_tracking.is_none() {
+                let (tracking, connection) = (Arc::clone(&self.tracking), connection.clone());
+                let notifications = Arc::clone(notifications);
+                let clients = Arc::clone(notifications.clients());
+                tracking.turn_on();
+                state
+                    .tracker
+                    .spawn(async move { tracking.run(connection, &notifications).await });
+                state
+                    .tracker
+                    .spawn(async move { clients.observers.run().await });
+            }
+            if has_clients && subscribed_to == SubscribedTo::All {
+                let mode = self.wakeup_mode(&state, notifications.queueless());
+                state.report(mode, notifications, target);
+            }
+        }
+        if subscribed_to == SubscribedTo::All {
+            let denied = denied.into_iter().map(|(space, refusal)| {
+                let error = errors::denied_notifications(&space, &refusal.words);
+                (space, error)
+            });
+            notifications.set_denied(denied.collect());
+        }
+        self.settled.store(version, Ordering::Release);
+        Ok(())
+    }
+
+    /// The commands on the connection itself.
+    fn steps(
+        &self,
+        new: &[String],
+        old: &[String],
+        wants_changes: bool,
+    ) -> (Pipeline, Vec<(Step, String)>) {
+        let (mut pipeline, mut steps) = (Pipeline::new(), Vec::new());
+        let mut add = |step: Step, channel: &str, words: &[&str]| {
+            let mut cmd = Cmd::new();
+            cmd.arg(words);
+            pipeline.add_command(cmd);
+            steps.push((step, channel.to_owned()));
+        };
+        if matches!(self.transport, Transport::Shared) {
+            let decided = {
+                let state = lock(&self.state);
+                !state.tracker.is_empty() || state.no_tracking.is_some()
+            };
+            if wants_changes && !decided {
+                // Only selected keys, and not our own changes.
+                add(
+                    Step::Track,
+                    "",
+                    &["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"],
+                );
+                add(Step::Caching, "", &tracking::START);
+                if new.is_empty() {
+                    // It applies to the next command, which must not read. Every user may send this one.
+                    add(Step::Pass, "", &["HELLO"]);
+                }
+            }
+            // One command per channel, as the client library expects one reply per command.
+            for channel in old {
+                add(Step::Unsubscribe, channel, &["UNSUBSCRIBE", channel]);
+            }
+            for channel in new {
+                add(Step::Subscribe, channel, &["SUBSCRIBE", channel]);
+            }
+        }
+        for channel in new {
+            add(Step::Publish, channel, &["PUBLISH", channel, ""]);
+        }
+        for channels in by_namespace(new) {
+            let channel = &channels[0];
+            add(Step::Find, channel, &["LPOS", channel, ""]);
+        }
+        (pipeline, steps)
+    }
+
+    fn wakeup_mode(&self, state: &State, queueless: bool) -> WakeupMode {
+        let queue = state.no_queue.is_none() && !queueless;
+        match (&self.transport, &state.no_tracking) {
+            _ if queue => WakeupMode::Grants,
+            (Transport::Shared, None) => WakeupMode::Changes,
+            _ => WakeupMode::Nothing,
+        }
+    }
+
+    /// Ends a subscription without waiting. If it cannot be sent at once, it is sent before the next batch.
+    pub(crate) fn unsubscribe(&self, connection: &MultiplexedConnection, client: ClientId) {
+        let Some(channels) = lock(&self.state).channels.remove(&client) else {
+            return;
+        };
+        let sent = match &self.transport {
+            Transport::Shared => channels.iter().all(|channel| {
+                let mut cmd = redis::cmd("UNSUBSCRIBE");
+                cmd.arg(channel).set_no_response(true);
+                let mut connection = connection.clone();
+                let sent = async move { connection.send_packed_command(&cmd).await };
+                sent.now_or_never().is_some()
+            }),
+            Transport::Separate(pubsub) => {
+                let (mut sink, channels) = (pubsub.sink.clone(), channels.clone());
+                // The first poll sends it; the rest waits for the reply.
+                let _ = async move { sink.unsubscribe(channels).await }.now_or_never();
+                true
+            }
+        };
+        if !sent {
+            lock(&self.state).channels.insert(client, channels);
+        }
+    }
+}
+
+impl State {
+    /// The channels to subscribe, and those to unsubscribe.
+    fn compared_with(&self, wanted: &Channels) -> (Vec<String>, Vec<String>) {
+        let without = |all: &Channels, others: &Channels| {
+            let left = all
+                .iter()
+                .filter(|(client, _)| !others.contains_key(client));
+            left.flat_map(|(_, channels)| channels.clone()).collect()
+        };
+        let mut new: Vec<_> = without(wanted, &self.channels);
+        new.sort_unstable();
+        (new, without(&self.channels, wanted))
+    }
+
+    /// Records the result of subscribing the `new` channels. Those of a namespace that is denied are repeated.
+    fn settled(
+        &mut self,
+        wanted: Channels,
+        new: &[String],
+        refused: Vec<Refused>,
+        denied: &HashMap<String, Refusal>,
+    ) {
+        let is_denied = |channel: &String| denied.contains_key(namespace(channel));
+        self.channels = wanted;
+        let channels = &mut self.channels;
+        channels.retain(|_, channels| !channels.iter().any(is_denied));
+        if !new.iter().all(is_denied) {
+            self.no_queue = None;
+        }
+        for (step, channel, refusal) in refused {
+            match step {
+                // Not those of a denied namespace.
+                Step::Subscribe | Step::Publish | Step::Find if is_denied(&channel) => {}
+                Step::Track | Step::Caching => self.no_tracking = Some(refusal.words),
+                Step::Subscribe | Step::Publish | Step::Find => {
+                    self.no_queue.get_or_insert(refusal);
+                }
+                Step::Unsubscribe | Step::Pass => {}
+            }
+        }
+        if self.channels.is_empty() {
+            let refusal = denied.values().next().cloned();
+            self.no_queue = refusal.or_else(|| self.no_queue.take());
+        }
+    }
+
+    fn report(&self, wakes: WakeupMode, notifications: &Notifications, target: &impl fmt::Display) {
+        let no_queue = self.no_queue.as_ref().map(|refusal| &*refusal.words);
+        let no_tracking = self.no_tracking.as_deref();
+        if notifications.set_wakeup_mode(wakes) {
+            tracing::info!(store = %target, no_queue, no_tracking, "waiters are woken: {wakes}");
+        } else {
+            tracing::debug!(store = %target, no_queue, no_tracking, "waiters are woken: {wakes}");
+        }
+    }
+}
+
+impl Step {
+    /// The refusal in a reply, if it is one.
+    fn refusal(self, reply: &Value) -> Option<Refusal> {
+        match (self, reply) {
+            (Self::Publish, Value::Int(0)) => Some(Refusal {
+                words: "messages do not arrive".to_owned(),
+                lasting: true,
+                denied: false,
+            }),
+            // The key is not a list, or is on another node: the command is supported.
+            (Self::Find, Value::ServerError(error))
+                if matches!(error.code(), "WRONGTYPE" | "MOVED" | "ASK" | "CLUSTERDOWN") =>
+            {
+                None
+            }
+            (_, reply) => errors::refusal(reply),
+        }
+    }
+}
+
+impl PubSub {
+    async fn subscribe(&self, new: &[String], old: &[String]) -> RedisResult<Vec<Refused>> {
+        let mut sink = self.sink.clone();
+        // An error reply is a refusal; any other error ends the connection.
+        let refusal = |result: RedisResult<()>| match result {
+            Err(error) if error.code().is_none() => Err(error),
+            result => Ok(result.err().map(|error: RedisError| Refusal {
+                words: error.to_string(),
+                lasting: true,
+                denied: error.code() == Some(errors::DENIED),
+            })),
+        };
+        if !old.is_empty() {
+            refusal(sink.unsubscribe(old).await)?;
+        }
+        let mut refused = Vec::new();
+        for channels in by_namespace(new) {
+            let refusal = refusal(sink.subscribe(channels).await)?;
+            refused.extend(refusal.map(|why| (Step::Subscribe, channels[0].clone(), why)));
+        }
+        Ok(refused)
+    }
+}
+
+/// The channels in order, grouped by namespace.
+fn by_namespace(channels: &[String]) -> impl Iterator<Item = &[String]> {
+    channels.chunk_by(|a, b| namespace(a) == namespace(b))
+}
+
+/// The namespaces whose clients lack the permission to be notified.
+fn denied(refused: &[Refused]) -> HashMap<String, Refusal> {
+    let mut denied = HashMap::new();
+    for (step, channel, refusal) in refused {
+        let notifies = matches!(step, Step::Subscribe | Step::Publish | Step::Find);
+        if notifies && refusal.denied {
+            let namespace = namespace(channel).to_owned();
+            denied.entry(namespace).or_insert_with(|| refusal.clone());
+        }
+    }
+    denied
+}

@@ -1,0 +1,221 @@
+//! Calls to servers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redis::{Cmd, Value};
+
+use crate::Error;
+use crate::store::api::{Key, Reply, Request};
+use crate::store::redis::link::session::Session;
+use crate::store::redis::wire::encode::{self, CallContext};
+use crate::store::redis::wire::script::Script;
+use crate::store::redis::wire::{command, decode, slots};
+
+/// One call. All its keys are in one slot of a cluster, and its requests are of one namespace: the user may have
+/// permissions there that it lacks in another.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) slot: u16,
+    work: Work,
+    pub(crate) requests: Vec<Request>,
+    /// The positions of its requests in the batch, or of its command among all.
+    pub(crate) positions: Vec<usize>,
+    /// Whether it goes to the node to which the slot is being migrated, as its owner has said.
+    pub(crate) asking: bool,
+    /// Whether the server is to report the next change of its key.
+    pub(crate) tracked: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Work {
+    /// Operations, in order.
+    Script(Script),
+    /// Any other command, for one request or none.
+    Command(Cmd),
+}
+
+/// The result of a call.
+#[derive(Debug)]
+pub(crate) enum CallResult {
+    /// A server has replied, on this connection.
+    Replied(Value, Arc<Session>),
+    /// It was certainly not applied.
+    NotApplied(Error),
+    /// It may have been applied, or may still be.
+    NoReply(Error),
+}
+
+/// Calls with their results, in any order.
+pub(crate) type CallResults = Vec<(Call, CallResult)>;
+
+/// Requests with their positions in the batch.
+pub(crate) type Positioned = Vec<(usize, Request)>;
+
+impl Call {
+    /// A single command that reads a key.
+    pub(crate) fn reading(key: &str, cmd: Cmd, position: usize, tracked: bool) -> Self {
+        Self {
+            tracked,
+            ..Self::new(slots::of_text(key), Work::Command(cmd), position)
+        }
+    }
+
+    fn new(slot: u16, work: Work, position: usize) -> Self {
+        Self {
+            slot,
+            work,
+            requests: Vec::new(),
+            positions: vec![position],
+            asking: false,
+            tracked: false,
+        }
+    }
+
+    /// The calls for requests: of a script, or without one a command for each. Requests for a name stay in order. `slot`
+    /// is that of a name.
+    pub(crate) fn group(
+        script: Option<Script>,
+        requests: Positioned,
+        slot: fn(&Key) -> u16,
+    ) -> Vec<Self> {
+        let Some(script) = script else {
+            let calls = requests.into_iter().map(|(position, request)| {
+                let (key, cmd) = command::encode(&request);
+                Self {
+                    requests: vec![request],
+                    ..Self::new(slots::of_text(&key), Work::Command(cmd), position)
+                }
+            });
+            return calls.collect();
+        };
+        let (positions, requests) = requests.into_iter().unzip();
+        let call = Self {
+            requests,
+            positions,
+            ..Self::new(0, Work::Script(script), 0)
+        };
+        // A call of the fast path has one ttl.
+        let ttl = |request: &Request| request.op.ttl().filter(|_| script == Script::Renew);
+        let groups = call.split_by(|_, request| {
+            let namespace = request.key.space.namespace().clone();
+            (slot(&request.key), namespace, ttl(request))
+        });
+        let groups = groups.into_iter();
+        groups
+            .map(|((slot, ..), call)| Self { slot, ..call })
+            .collect()
+    }
+
+    /// Splits it by what the position and the request have in common.
+    fn split_by<K: Ord>(self, common: impl Fn(usize, &Request) -> K) -> Vec<(K, Self)> {
+        let mut groups = BTreeMap::<K, Self>::new();
+        let empty = Self {
+            requests: Vec::new(),
+            positions: Vec::new(),
+            ..self
+        };
+        for (position, request) in self.positions.into_iter().zip(self.requests) {
+            let group = groups.entry(common(position, &request));
+            let group = group.or_insert_with(|| empty.clone());
+            group.positions.push(position);
+            group.requests.push(request);
+        }
+        groups.into_iter().collect()
+    }
+
+    /// One call for each name. A node that has only some keys of a call refuses all of it, and during a migration
+    /// names may be at different nodes.
+    pub(crate) fn by_name(self) -> Vec<Self> {
+        let names = self.split_by(|_, request| -> Key { request.key.clone() });
+        names.into_iter().map(|(_, call)| call).collect()
+    }
+
+    /// Splits off the requests for which `why` has an error.
+    pub(crate) fn without_denied(self, why: impl Fn(&Request) -> Option<Error>) -> Vec<Self> {
+        if !self.requests.iter().any(|request| why(request).is_some()) {
+            return vec![self];
+        }
+        let parts = self.split_by(|_, request| why(request).is_some());
+        parts.into_iter().map(|(_, call)| call).collect()
+    }
+
+    /// The same for the node to which the slot is being migrated, with one call for each request.
+    pub(crate) fn redirected(self) -> Vec<Self> {
+        let redirected = Self {
+            asking: true,
+            // `ASKING` and `CLIENT CACHING` each apply to the next command only.
+            tracked: false,
+            ..self
+        };
+        if let Work::Command(_) = redirected.work {
+            return vec![redirected];
+        }
+        let calls = redirected.split_by(|position, _| position).into_iter();
+        calls.map(|(_, call)| call).collect()
+    }
+
+    /// Whether it concerns several names.
+    pub(crate) fn has_many_names(&self) -> bool {
+        let mut requests = self.requests.iter();
+        requests.any(|request| request.key != self.requests[0].key)
+    }
+
+    /// Whether it reads or writes notes of a lock, which have keys of their own.
+    pub(crate) fn has_notes(&self) -> bool {
+        let mut requests = self.requests.iter();
+        self.script().is_some() && requests.any(|request| request.op.slot().is_some())
+    }
+
+    /// Its script, if it calls one.
+    pub(crate) fn script(&self) -> Option<Script> {
+        match self.work {
+            Work::Script(script) => Some(script),
+            Work::Command(_) => None,
+        }
+    }
+
+    /// Whether the subscriptions of the clients come first. A mere reading needs none.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.tracked || !self.requests.is_empty()
+    }
+
+    /// The command that is sent.
+    pub(crate) fn command(&self, by_text: bool, context: &CallContext<'_>) -> Cmd {
+        match &self.work {
+            Work::Script(script) => {
+                let context = CallContext {
+                    record_only: self.asking,
+                    ..*context
+                };
+                encode::encode(*script, &self.requests, by_text, &context)
+            }
+            Work::Command(cmd) => cmd.clone(),
+        }
+    }
+
+    /// The replies in that of the server, one per request. `None`: it was certainly not applied, and is sent again.
+    pub(crate) fn decode(&self, value: &Value) -> Vec<Option<Reply>> {
+        match self.work {
+            Work::Script(script) => decode::decode(script, &self.requests, value),
+            Work::Command(_) => {
+                let requests = self.requests.iter();
+                let replies = requests.map(|request| Some(command::decode(request, value)));
+                replies.collect()
+            }
+        }
+    }
+
+    /// The numbers of its requests on latches whose names are those of free locks with waiters.
+    pub(crate) fn waited_for(&self, value: &Value) -> Vec<usize> {
+        match self.script() {
+            Some(Script::Latch) => decode::waited_for(value),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Its requests with their positions.
+    pub(crate) fn into_positioned(self) -> Positioned {
+        self.positions.into_iter().zip(self.requests).collect()
+    }
+}

@@ -1,0 +1,271 @@
+//! The owner of each slot.
+
+use std::sync::{Arc, Mutex};
+
+use redis::{ServerError, Value};
+
+use super::node::{ClusterNode, NodeAddr};
+use crate::store::api::{Key, Shard};
+use crate::store::lock::lock;
+use crate::store::redis::link::notifications::Owners;
+use crate::store::redis::wire::reply::text;
+use crate::store::redis::wire::slots::{self, SLOTS};
+
+/// The reply of a node to `CLUSTER SLOTS`.
+#[derive(Debug, Default)]
+pub(crate) struct SlotsReply {
+    pub(crate) masters: Vec<Master>,
+    pub(crate) replicas: Vec<NodeAddr>,
+}
+
+/// A master and a range of its slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Master {
+    pub(crate) addr: NodeAddr,
+    pub(crate) id: String,
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+}
+
+/// The owner of each slot.
+#[derive(Clone, Debug)]
+pub(crate) struct SlotMap {
+    /// The position in `nodes` of the owner of each slot. `NOBODY`: it has no owner.
+    owners: Vec<u16>,
+    nodes: Vec<Arc<ClusterNode>>,
+    replicas: Vec<NodeAddr>,
+}
+
+/// The current slot map.
+#[derive(Debug, Default)]
+pub(crate) struct SharedSlotMap(Mutex<Arc<SlotMap>>);
+
+/// A redirection to another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Redirect {
+    /// The slot belongs to another node.
+    Moved(NodeAddr),
+    /// The slot is being migrated, and the keys of the call are on the other node if anywhere.
+    Ask(NodeAddr),
+    /// The slot is being migrated, and the keys of the call are on both nodes.
+    Both,
+    /// No node serves the slot at this moment.
+    Down,
+}
+
+const NOBODY: u16 = u16::MAX;
+
+impl Default for SlotMap {
+    /// A map without owners.
+    fn default() -> Self {
+        Self {
+            owners: vec![NOBODY; usize::from(SLOTS)],
+            nodes: Vec::new(),
+            replicas: Vec::new(),
+        }
+    }
+}
+
+impl SharedSlotMap {
+    pub(crate) fn now(&self) -> Arc<SlotMap> {
+        Arc::clone(&lock(&self.0))
+    }
+
+    pub(crate) fn take(&self, map: SlotMap) {
+        *lock(&self.0) = Arc::new(map);
+    }
+}
+
+impl Owners for SharedSlotMap {
+    fn shard(&self, key: &Key) -> Option<Shard> {
+        self.now().shard(key)
+    }
+}
+
+impl SlotMap {
+    /// The map of a reply, with the nodes in the order of its masters.
+    pub(crate) fn new(reply: &SlotsReply, nodes: &[Arc<ClusterNode>]) -> Self {
+        let mut map = Self::default();
+        for (master, node) in reply.masters.iter().zip(nodes) {
+            for slot in master.first..=master.last {
+                map.set(slot, node);
+            }
+        }
+        map.replicas.clone_from(&reply.replicas);
+        map
+    }
+
+    pub(crate) fn owner(&self, slot: u16) -> Option<&Arc<ClusterNode>> {
+        let owner = self.owners.get(usize::from(slot))?;
+        self.nodes.get(usize::from(*owner))
+    }
+
+    /// The shard that has a name.
+    pub(crate) fn shard(&self, key: &Key) -> Option<Shard> {
+        self.owner(slots::of(key)).map(|node| node.shard)
+    }
+
+    /// Makes a node the owner of a slot.
+    pub(crate) fn set(&mut self, slot: u16, node: &Arc<ClusterNode>) {
+        let known = self.nodes.iter().position(|known| Arc::ptr_eq(known, node));
+        let nth = known.unwrap_or_else(|| {
+            self.nodes.push(Arc::clone(node));
+            self.nodes.len() - 1
+        });
+        if let Some(owner) = self.owners.get_mut(usize::from(slot)) {
+            *owner = u16::try_from(nth).unwrap_or(NOBODY);
+        }
+    }
+
+    /// The nodes that have slots.
+    pub(crate) fn nodes(&self) -> &[Arc<ClusterNode>] {
+        &self.nodes
+    }
+
+    pub(crate) fn replicas(&self) -> &[NodeAddr] {
+        &self.replicas
+    }
+
+    /// The number of slots without an owner.
+    pub(crate) fn uncovered(&self) -> usize {
+        self.owners.iter().filter(|owner| **owner == NOBODY).count()
+    }
+}
+
+impl SlotsReply {
+    /// Parses the reply of the node at an address. `None` if it is invalid.
+    pub(crate) fn parse(value: &Value, sender: &NodeAddr) -> Option<Self> {
+        let Value::Array(ranges) = value else {
+            return None;
+        };
+        let mut reply = Self::default();
+        for range in ranges {
+            let Value::Array(range) = range else {
+                return None;
+            };
+            let [first, last, master, replicas @ ..] = range.as_slice() else {
+                return None;
+            };
+            let (first, last) = (slot(first)?, slot(last)?);
+            let (addr, id) = node(master, sender)?;
+            reply.masters.push(Master {
+                addr,
+                id,
+                first,
+                last,
+            });
+            for replica in replicas {
+                let (addr, _) = node(replica, sender)?;
+                if !reply.replicas.contains(&addr) {
+                    reply.replicas.push(addr);
+                }
+            }
+        }
+        Some(reply)
+    }
+}
+
+impl Redirect {
+    /// The redirection in an error of the node at an address, if it is one.
+    pub(crate) fn parse(error: &ServerError, sender: &NodeAddr) -> Option<Self> {
+        let to = || {
+            let (_, addr) = error.details()?.trim().split_once(' ')?;
+            NodeAddr::parse(addr, sender)
+        };
+        match error.code() {
+            "MOVED" => to().map(Self::Moved),
+            "ASK" => to().map(Self::Ask),
+            "TRYAGAIN" => Some(Self::Both),
+            "CLUSTERDOWN" => Some(Self::Down),
+            _ => None,
+        }
+    }
+}
+
+fn slot(value: &Value) -> Option<u16> {
+    let Value::Int(slot) = value else { return None };
+    u16::try_from(*slot).ok().filter(|slot| *slot < SLOTS)
+}
+
+/// The address and the id of a node.
+fn node(value: &Value, sender: &NodeAddr) -> Option<(NodeAddr, String)> {
+    let Value::Array(node) = value else {
+        return None;
+    };
+    let [host, Value::Int(port), id, ..] = node.as_slice() else {
+        return None;
+    };
+    let host = match host {
+        Value::Nil => String::new(),
+        host => text(host)?,
+    };
+    let addr = NodeAddr::new(&host, u16::try_from(*port).ok()?, sender)?;
+    Some((addr, text(id)?))
+}
+
+/// Checks what a reply to `CLUSTER SLOTS` names, if it is one.
+#[cfg(any(test, feature = "__fuzz"))]
+pub(crate) fn check_slots(value: &Value) {
+    let (host, port) = (String::new(), 1);
+    let reply = SlotsReply::parse(value, &NodeAddr { host, port }).unwrap_or_default();
+    let mut masters = reply.masters.iter();
+    assert!(masters.all(|master| master.last < SLOTS && master.addr.port != 0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(host: &str, port: u16) -> NodeAddr {
+        NodeAddr {
+            host: host.to_owned(),
+            port,
+        }
+    }
+
+    #[test]
+    fn a_reply_names_masters_and_replicas() {
+        let [low, high] = [
+            "*4\r\n:0\r\n:8191\r\n*3\r\n+10.0.0.1\r\n:7000\r\n+a\r\n*3\r\n+\r\n:7003\r\n+d\r\n",
+            "*4\r\n:8192\r\n:16383\r\n*3\r\n_\r\n:7001\r\n+b\r\n*3\r\n+?\r\n:7003\r\n+d\r\n",
+        ];
+        let value = redis::parse_redis_value(format!("*2\r\n{low}{high}").as_bytes());
+        let reply = SlotsReply::parse(&value.unwrap(), &addr("seed", 7_009)).unwrap();
+        let master = |addr, id: &str, first, last| Master {
+            addr,
+            id: id.to_owned(),
+            first,
+            last,
+        };
+        let low = master(addr("10.0.0.1", 7_000), "a", 0, 8_191);
+        let high = master(addr("seed", 7_001), "b", 8_192, 16_383);
+        assert_eq!(reply.masters, [low, high]);
+        assert_eq!(reply.replicas, [addr("seed", 7_003)]);
+    }
+
+    #[test]
+    fn a_redirection_names_an_address() {
+        let moved = |host, port| Some(Redirect::Moved(addr(host, port)));
+        for (text, redirect) in [
+            ("MOVED 3999 127.0.0.1:6381", moved("127.0.0.1", 6_381)),
+            ("MOVED 3999 ::1:6381", moved("::1", 6_381)),
+            ("MOVED 3999 :6381", moved("sender", 6_381)),
+            ("ASK 1 h:2", Some(Redirect::Ask(addr("h", 2)))),
+            ("TRYAGAIN Multiple keys", Some(Redirect::Both)),
+            ("CLUSTERDOWN Hash slot not served", Some(Redirect::Down)),
+            ("MOVED", None),
+            ("MOVED 1", None),
+            ("MOVED 1 h", None),
+            ("MOVED 1 h:0", None),
+            ("MOVED 1 h:x", None),
+            ("ERR ASK", None),
+        ] {
+            let reply = redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
+            let Ok(Value::ServerError(error)) = reply else {
+                unreachable!("{reply:?}")
+            };
+            let parsed = Redirect::parse(&error, &addr("sender", 1));
+            assert_eq!(parsed, redirect, "{text}");
+        }
+    }
+}

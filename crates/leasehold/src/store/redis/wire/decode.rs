@@ -1,0 +1,396 @@
+//! Reads the replies to calls of scripts.
+
+use leasehold_core::record::{Kind, LeaseKind, Run};
+use leasehold_core::{
+    Acquire, LatchCount, LatchStatus, LeaseId, Loss, Mismatch, Op, Outcome, StoreTime, Token,
+};
+use redis::Value;
+
+use super::encode::is_plain;
+use super::keys::record_key;
+use super::note;
+use super::reply::{parsed, text, time_left};
+use super::script::Script;
+use crate::Error;
+use crate::store::api::{Key, Reply, Request};
+use crate::store::redis::errors;
+
+// The reply codes of the scripts. The comments at their tops list them, too.
+const LOST: i64 = 0;
+const GRANTED: i64 = 1;
+const REFUSED: i64 = 2;
+const RENEWED: i64 = 3;
+const RELEASED: i64 = 4;
+const REVOKED: i64 = 5;
+const EXHAUSTED: i64 = 6;
+const FAILED: i64 = 7;
+const STORED: i64 = 8;
+const OUTDATED: i64 = 9;
+const COMPLETE: i64 = 10;
+const ARRIVED: i64 = 11;
+const REMOVED: i64 = 12;
+const MISMATCH: i64 = 13;
+
+/// The replies in that of a script, one per request. `None`: the request was certainly not applied, and needs the rule,
+/// or its key is at another node.
+///
+/// An invalid part leaves only its own request unknown.
+pub(crate) fn decode(script: Script, requests: &[Request], value: &Value) -> Vec<Option<Reply>> {
+    match (script, value) {
+        (Script::Renew, _) => decode_renewals(requests.len(), value),
+        (_, Value::Array(items)) => decode_items(requests, items),
+        (_, Value::ServerError(error)) => {
+            let (error, certain) = errors::call(error);
+            let reply = match certain {
+                true => Reply::Rejected(error),
+                false => Reply::Unknown(error),
+            };
+            vec![Some(reply); requests.len()]
+        }
+        _ => decode_plain(requests, value),
+    }
+}
+
+/// The key of each request of a call that has left dead waiters.
+pub(crate) fn unfinished<'a>(requests: &'a [Request], value: &Value) -> Vec<&'a Key> {
+    let Value::Array(items) = value else {
+        return Vec::new();
+    };
+    let numbers = items.iter().skip(1 + 2 * requests.len());
+    let unfinished = numbers.filter_map(|number| match number {
+        Value::Int(number) => requests.get(usize::try_from(number.checked_sub(1)?).ok()?),
+        _ => None,
+    });
+    unfinished.map(|request| &request.key).collect()
+}
+
+/// The numbers of the requests in a call on latches whose names are those of free locks with waiters.
+pub(crate) fn waited_for(value: &Value) -> Vec<usize> {
+    let results = match value {
+        Value::Array(items) => items.get(1..).unwrap_or_default(),
+        _ => &[],
+    };
+    let is_queue = |result: &[Value]| match result {
+        [Value::Int(MISMATCH), found] => text(found).as_deref() == Some("queue"),
+        _ => false,
+    };
+    let results = results.chunks(2).enumerate();
+    let waited_for = results.filter(|(_, result)| is_queue(result));
+    waited_for.map(|(nth, _)| nth).collect()
+}
+
+fn invalid() -> Reply {
+    Reply::Unknown(errors::invalid_reply())
+}
+
+/// The time, a code and a value for each request, and the numbers of those that are unfinished.
+fn decode_items(requests: &[Request], items: &[Value]) -> Vec<Option<Reply>> {
+    let all_invalid = || vec![Some(invalid()); requests.len()];
+    let now = match items {
+        [Value::Int(micros), ..] => u64::try_from(*micros).ok(),
+        // The first command of the script was refused.
+        [Value::BulkString(_), ..] => {
+            let error = |request: &Request| {
+                let key = record_key(&request.key).to_string();
+                failed_command(&key, items).map_or_else(invalid, Reply::Rejected)
+            };
+            return requests
+                .iter()
+                .map(|request| Some(error(request)))
+                .collect();
+        }
+        _ => None,
+    };
+    let results = items.get(1..1 + 2 * requests.len());
+    let (Some(now), Some(results), true) = (now, results, items.len() <= 1 + 3 * requests.len())
+    else {
+        return all_invalid();
+    };
+    // A latch has no time.
+    let now = (now > 0).then(|| StoreTime::from_micros(now));
+    let results = requests.iter().zip(results.chunks_exact(2));
+    let replies = results.map(|(request, result)| match result {
+        [Value::Int(FAILED), value] => match failed(value) {
+            // A key that an earlier operation has deleted cannot be created again at this node.
+            Some((words, _)) if words.contains("non local key") => None,
+            failed => Some(failed.map_or_else(invalid, |(_, error)| Reply::Rejected(error))),
+        },
+        [Value::Int(MISMATCH), value] => {
+            let outcome = mismatched(&request.op, value).map(Outcome::Mismatch);
+            Some(outcome.map_or_else(invalid, |outcome| Reply::Applied { outcome, now }))
+        }
+        [Value::Int(code), value] => {
+            let outcome = outcome(&request.op, *code, value);
+            Some(outcome.map_or_else(invalid, |outcome| Reply::Applied { outcome, now }))
+        }
+        _ => Some(invalid()),
+    });
+    replies.collect()
+}
+
+/// The replies if all operations were plain: the proposal is the token of each acquisition, or without one the time.
+fn decode_plain(requests: &[Request], value: &Value) -> Vec<Option<Reply>> {
+    let now = parsed(value).map(StoreTime::from_micros);
+    let is_valid = now.is_some() || *value == Value::Nil;
+    let outcome = |op: &Op| match op {
+        Op::Acquire(request) if is_plain(request) => {
+            let first = request.proposal.or(Token::new(now?.as_micros()))?;
+            Some(Outcome::Granted { first, run: None })
+        }
+        Op::Release {
+            rest: None,
+            note: None,
+            ..
+        } => Some(Outcome::Released),
+        _ => None,
+    };
+    let replies = requests.iter().map(|request| {
+        let outcome = outcome(&request.op).filter(|_| is_valid);
+        Some(outcome.map_or_else(invalid, |outcome| Reply::Applied { outcome, now }))
+    });
+    replies.collect()
+}
+
+/// The time of the server, and the numbers of what was not renewed. An invalid reply renews nothing.
+fn decode_renewals(count: usize, value: &Value) -> Vec<Option<Reply>> {
+    let number = |item: &Value| match item {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    let numbers = match value {
+        Value::Array(items) => items.iter().map(number).collect::<Option<Vec<_>>>(),
+        _ => None,
+    };
+    let (count, none) = (count as u64, || vec![None; count]);
+    let Some([now, open @ ..]) = numbers.as_deref() else {
+        return none();
+    };
+    if !open.iter().all(|nth| (1..=count).contains(nth)) {
+        return none();
+    }
+    let kept = Reply::Applied {
+        outcome: Outcome::Kept,
+        now: Some(StoreTime::from_micros(*now)),
+    };
+    let reply = |nth: u64| (!open.contains(&nth)).then(|| kept.clone());
+    (1..=count).map(reply).collect()
+}
+
+/// The outcome of an operation by its code and value. `None` if they do not match it.
+fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
+    let number = || match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    };
+    match (code, op) {
+        (GRANTED, Op::Acquire(request)) => {
+            let (first, run) = match value {
+                Value::Array(parts) if request.unless.is_some() => granted_run(parts)?,
+                _ => (number()?, None),
+            };
+            let first = Token::new(u64::try_from(first).ok()?)?;
+            Some(Outcome::Granted { first, run })
+        }
+        (COMPLETE, Op::Acquire(request)) if request.unless.is_some() => {
+            note::parse(value).map(Outcome::Complete)
+        }
+        (REFUSED, Op::Acquire(Acquire { wait, .. })) => refused(*wait, value),
+        (EXHAUSTED, Op::Acquire(_) | Op::SetToken { .. }) => Some(Outcome::Exhausted),
+        (RENEWED, Op::Renew { count: None, .. }) => Some(Outcome::Kept),
+        (RELEASED, Op::Renew { count, .. }) => {
+            let count = (*count)?.get();
+            (number()? == count.into()).then_some(Outcome::Kept)
+        }
+        (RELEASED, Op::Release { .. }) if number() == Some(0) => Some(Outcome::Released),
+        (STORED, Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Stored),
+        (OUTDATED, Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Outdated),
+        (
+            LOST,
+            Op::SetToken { .. } | Op::WriteNote { .. } | Op::Renew { .. } | Op::Release { .. },
+        ) => Some(Outcome::Lost(match number()? {
+            0 => Loss::Free,
+            _ => Loss::TakenOver,
+        })),
+        (LOST, Op::Serve) => Some(Outcome::Served),
+        (REVOKED, Op::Revoke(_)) => {
+            let lease = parsed::<LeaseId>(value);
+            Some(Outcome::Revoked(lease.into_iter().collect()))
+        }
+        (ARRIVED, Op::Arrive { .. }) => match value {
+            Value::Array(status) => status_of(status).map(Outcome::Arrived),
+            _ => None,
+        },
+        (REMOVED, Op::Remove(_)) => Some(Outcome::Removed(number()? > 0)),
+        _ => None,
+    }
+}
+
+/// A refusal: the time left of the holder, and for a lease that waits its position. 0: the lock is free for others that
+/// wait.
+fn refused(wait: bool, value: &Value) -> Option<Outcome> {
+    let (millis, queue_position) = match value {
+        Value::Int(millis) => (*millis, None),
+        Value::Array(pair) if wait => match pair.as_slice() {
+            [Value::Int(millis), Value::Int(position)] => {
+                (*millis, Some(u32::try_from(*position).ok()?))
+            }
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(Outcome::Refused {
+        time_left: (millis != 0).then(|| time_left(millis)),
+        queue_position,
+    })
+}
+
+/// The first token of a grant, and its run.
+fn granted_run(parts: &[Value]) -> Option<(i64, Option<Run>)> {
+    let [Value::Int(first), requested_at, last] = parts else {
+        return None;
+    };
+    let last = match last {
+        Value::Nil => None,
+        last => Some(note::parse(last)?),
+    };
+    let requested_at = StoreTime::from_micros(parsed(requested_at)?);
+    Some((*first, Some(Run { requested_at, last })))
+}
+
+/// The arrivals and the count of a latch.
+fn status_of(parts: &[Value]) -> Option<LatchStatus> {
+    let [Value::Int(arrived), Value::Int(count)] = parts else {
+        return None;
+    };
+    let [arrived, count] = [*arrived, *count].map(|it| u32::try_from(it).ok());
+    let count = LatchCount::new(count?)?.get();
+    let arrived = arrived.filter(|arrived| (1..=count).contains(arrived))?;
+    Some(LatchStatus { arrived, count })
+}
+
+/// The status of a latch in the first field of its hash. `None` if the value is not one of this library.
+pub(crate) fn latch_status(value: &Value) -> Option<LatchStatus> {
+    let Value::BulkString(value) = value else {
+        return None;
+    };
+    let value = str::from_utf8(value).ok()?;
+    let (arrived, count) = value.strip_prefix("latch ")?.split_once(' ')?;
+    let number = |text: &str| {
+        let number = text.parse::<i64>().ok();
+        number.filter(|number| number.to_string() == text)
+    };
+    status_of(&[Value::Int(number(arrived)?), Value::Int(number(count)?)])
+}
+
+/// How a name is used: as another kind, or as a latch with another count.
+fn mismatched(op: &Op, value: &Value) -> Option<Mismatch> {
+    match (op, value) {
+        (Op::Arrive { count, .. }, Value::Int(stored)) => Some(Mismatch::Count {
+            stored: u32::try_from(*stored).ok()?,
+            requested: count.get(),
+        }),
+        _ => match text(value)?.as_str() {
+            "latch" => Some(Mismatch::Kind(Kind::Latch)),
+            "lock" | "queue" => Some(Mismatch::Kind(Kind::Leases(LeaseKind::Mutex))),
+            _ => None,
+        },
+    }
+}
+
+/// The error in the `{command, error}` of a script, if it has that form.
+pub(crate) fn failed_command(key: &str, pair: &[Value]) -> Option<Error> {
+    match pair {
+        [command, error] => Some(errors::command(&text(command)?, key, &text(error)?)),
+        _ => None,
+    }
+}
+
+/// The words and the error in the `{command, error, key}` of an operation, if it has that form.
+fn failed(value: &Value) -> Option<(String, Error)> {
+    let Value::Array(parts) = value else {
+        return None;
+    };
+    let [command, words, key] = parts.as_slice() else {
+        return None;
+    };
+    let words = text(words)?;
+    let error = errors::command(&text(command)?, &text(key)?, &words);
+    Some((words, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold_core::Ttl;
+
+    use super::*;
+    use crate::store::api::fixture;
+
+    fn requests(ops: [Op; 3]) -> Vec<Request> {
+        let named = ["a", "b", "c"].map(fixture::key).into_iter().zip(ops);
+        named.map(|(key, op)| Request::new(key, op)).collect()
+    }
+
+    #[test]
+    fn the_script_and_the_rule_have_the_same_numbers() {
+        let script = include_str!("../scripts/mutex.lua");
+        let (day, max) = (leasehold_core::token::RETENTION_MS, Token::MAX);
+        assert!(script.contains(&format!("RETENTION_MS, TOKEN_MAX = '{day}', {max}")));
+        let step = leasehold_core::quorum::HIGH_STEP;
+        assert!(script.contains(&format!("HIGH_STEP = {step}")));
+        let acceptance = leasehold_core::record::queue::ACCEPTANCE_MS;
+        assert!(script.contains(&format!("ACCEPTANCE_MS = {acceptance}")));
+        let revocation = leasehold_core::lock_event::REVOCATION_RETENTION.as_millis();
+        assert!(script.contains(&format!("REVOCATION_MS = {revocation}")));
+        let lead = leasehold_core::job::LEAD_MAX.as_micros();
+        assert!(script.contains(&format!("LEAD_MAX = {lead}")));
+        let ttl = Ttl::from_millis(7_000).unwrap();
+        let retention = leasehold_core::record::queue::retention(ttl);
+        assert_eq!(retention, 2 * ttl.as_duration() + Duration::from_secs(1));
+        assert!(script.contains("retention = run('PTTL', queue), 2 * ttl + 1000"));
+    }
+
+    #[test]
+    fn a_reply_names_what_was_not_renewed() {
+        let requests = requests([1, 2, 3].map(|n| Op::renew(fixture::lease(n), Ttl::MAX)));
+        for (reply, renewed) in [
+            ("*1\r\n:7\r\n", [true, true, true]),
+            ("*3\r\n:7\r\n:1\r\n:3\r\n", [false, true, false]),
+            ("*0\r\n", [false; 3]),
+            ("*1\r\n:-1\r\n", [false; 3]),
+            ("*2\r\n:7\r\n:-1\r\n", [false; 3]),
+            ("*2\r\n:7\r\n:0\r\n", [false; 3]),
+            ("*2\r\n:7\r\n_\r\n", [false; 3]),
+            ("*2\r\n$9\r\nPEXPIREAT\r\n_\r\n", [false; 3]),
+            ("_\r\n", [false; 3]),
+        ] {
+            let value = redis::parse_redis_value(reply.as_bytes()).unwrap();
+            let replies = decode(Script::Renew, &requests, &value);
+            let kept: Vec<_> = replies.iter().map(Option::is_some).collect();
+            assert_eq!(kept, renewed, "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn a_reply_names_what_is_unfinished() {
+        let requests = requests([Op::Serve, Op::Serve, Op::Serve]);
+        let named = |numbers: &[i64]| {
+            let items = [7, 4, 0, 4, 0, 4, 0].iter().chain(numbers);
+            let reply = Value::Array(items.map(|number| Value::Int(*number)).collect());
+            let unfinished = unfinished(&requests, &reply).into_iter();
+            unfinished
+                .map(|key| key.name.to_string())
+                .collect::<String>()
+        };
+        for (numbers, names) in [
+            (&[][..], ""),
+            (&[2], "b"),
+            (&[1, 2], "ab"),
+            (&[0, 4, -1, i64::MIN], ""),
+        ] {
+            assert_eq!(named(numbers), names);
+        }
+        assert!(unfinished(&requests, &Value::Nil).is_empty());
+    }
+}

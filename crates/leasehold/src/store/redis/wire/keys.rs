@@ -1,0 +1,295 @@
+//! The names of keys.
+
+use std::fmt::{self, Display, Formatter};
+
+use leasehold_core::{ClientId, CompletionKey, Name, Namespace, ScopeName, Slot};
+
+use super::slots;
+use crate::store::api::{Key, Keyspace};
+
+/// The record of a name: `<namespace>:{<tenant>:<name>}`. If the namespace has buckets, the name's bucket is the hash
+/// tag: `<namespace>:{<bucket>}:{<tenant>:<name>}`.
+pub(crate) fn record_key(Key { space, name }: &Key) -> impl Display {
+    let (namespace, tenant) = (space.namespace(), space.tenant());
+    let bucket = slots::bucket(space, name);
+    Written(move |f: &mut Formatter<'_>| match bucket {
+        Some(bucket) => write!(f, "{namespace}:{{{bucket}}}:{{{tenant}:{name}}}"),
+        None => write!(f, "{namespace}:{{{tenant}:{name}}}"),
+    })
+}
+
+/// The largest length of the key of a record.
+pub(crate) fn record_bytes_max(Key { space, name }: &Key) -> usize {
+    let (namespace, tenant) = (space.namespace(), space.tenant());
+    let tag = match namespace.buckets() {
+        Some(_) => "{16383}:".len(),
+        None => 0,
+    };
+    namespace.as_str().len() + tenant.as_str().len() + name.as_str().len() + "::{}".len() + tag
+}
+
+/// The counter of a name: the same and `:token`.
+pub(crate) fn counter_key(key: &Key) -> impl Display {
+    Written(move |f: &mut Formatter<'_>| write!(f, "{}{COUNTER_SUFFIX}", record_key(key)))
+}
+
+/// The queue of a name: the same and `:queue`.
+pub(crate) fn queue_key(key: &Key) -> impl Display {
+    Written(move |f: &mut Formatter<'_>| write!(f, "{}{QUEUE_SUFFIX}", record_key(key)))
+}
+
+/// An annotation of a name: the same and `:value`, `:completion` or `:completion:<key>`.
+pub(crate) fn annotation_key(key: &Key, kind: &Slot) -> impl Display {
+    Written(move |f: &mut Formatter<'_>| write!(f, "{}{}", record_key(key), note_suffix(kind)))
+}
+
+/// What the key of a note has behind that of the record.
+pub(crate) fn note_suffix(slot: &Slot) -> impl Display {
+    Written(move |f: &mut Formatter<'_>| match slot {
+        Slot::Value => f.write_str(VALUE_SUFFIX),
+        Slot::Period => f.write_str(COMPLETION_SUFFIX),
+        Slot::Key(key) => write!(f, "{COMPLETION_SUFFIX}:{key}"),
+    })
+}
+
+/// The lease of a name that was revoked last: the same and `:revoked`.
+pub(crate) fn revoked_key(key: &Key) -> impl Display {
+    Written(move |f: &mut Formatter<'_>| write!(f, "{}:revoked", record_key(key)))
+}
+
+/// The description of a client: `<namespace>:client:<client id>`.
+pub(crate) fn client_key(space: &Keyspace, client: ClientId) -> impl Display {
+    Written(move |f: &mut Formatter<'_>| write!(f, "{}{CLIENT_INFIX}{client}", space.namespace()))
+}
+
+/// The same for the key of the record of a client.
+pub(crate) fn description_key(Key { space, name }: &Key) -> String {
+    let client = name.as_str().trim_matches(['{', '}']);
+    format!("{}{CLIENT_INFIX}{client}", space.namespace())
+}
+
+/// The admission record of one of many masters: `<namespace>:master`.
+pub(crate) fn admission_key(namespace: &Namespace) -> impl Display {
+    Written(move |f: &mut Formatter<'_>| write!(f, "{namespace}:master"))
+}
+
+/// A channel on which a client receives its grants: that of its description and, in a cluster, `:<node id>`. `node`
+/// is empty without a cluster, or for all nodes.
+///
+/// A cluster broadcasts each message to all its nodes. A channel with a node id belongs to the connection to
+/// this node, so that a client with a connection to each node receives a message once. The channel without it
+/// belongs to all connections, and is used for messages that had no receiver on the other.
+pub(crate) fn channel(space: &Keyspace, client: ClientId, node: &str) -> String {
+    let channel = client_key(space, client);
+    match node {
+        "" => channel.to_string(),
+        node => format!("{channel}:{node}"),
+    }
+}
+
+/// A pattern that matches every record of a keyspace, and no other key of ours.
+///
+/// No namespace, tenant or literal here contains a special character of patterns.
+pub(crate) fn record_pattern(space: &Keyspace) -> String {
+    let tag = match space.namespace().buckets() {
+        Some(_) => "{*}:",
+        None => "",
+    };
+    format!("{}:{tag}{{{}:*}}", space.namespace(), space.tenant())
+}
+
+/// A pattern that matches every completion of a keyspace.
+pub(crate) fn completion_pattern(space: &Keyspace) -> String {
+    format!("{}{COMPLETION_SUFFIX}*", record_pattern(space))
+}
+
+/// Displays what a function writes.
+struct Written<F>(F);
+
+impl<F: Fn(&mut Formatter<'_>) -> fmt::Result> Display for Written<F> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0(f)
+    }
+}
+
+/// The suffix of the key of a counter.
+pub(crate) const COUNTER_SUFFIX: &str = ":token";
+
+/// The suffix of the key of a queue.
+pub(crate) const QUEUE_SUFFIX: &str = ":queue";
+
+/// The suffix of the key of a leader's value.
+const VALUE_SUFFIX: &str = ":value";
+
+/// The suffix of the key of a completion.
+const COMPLETION_SUFFIX: &str = ":completion";
+
+/// The part between namespace and client id.
+const CLIENT_INFIX: &str = ":client:";
+
+/// The name in a key that matched [`record_pattern`]. `None` if the key is not ours.
+///
+/// No name contains a brace, so a name that ends in `:token` is not mistaken for a counter.
+pub(crate) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
+    let key = str::from_utf8(key).ok()?;
+    let rest = key.strip_prefix(space.namespace().as_str())?;
+    let rest = rest.strip_prefix(":{")?;
+    let (tag, rest) = match space.namespace().buckets() {
+        Some(_) => rest
+            .split_once("}:{")
+            .map(|(tag, rest)| (Some(tag), rest))?,
+        None => (None, rest),
+    };
+    let rest = rest.strip_prefix(space.tenant().as_str())?;
+    let name = rest.strip_prefix(':')?.strip_suffix('}')?;
+    let name = Name::parse(name).ok()?;
+    let bucket = slots::bucket(space, &name).map(|bucket| bucket.to_string());
+    (tag == bucket.as_deref()).then_some(name)
+}
+
+/// The name and the kind in a key that matched [`completion_pattern`]. `None` if the key is not ours.
+pub(crate) fn parse_completion(space: &Keyspace, key: &[u8]) -> Option<(Name, Slot)> {
+    let (record, suffix) = split_record(str::from_utf8(key).ok()?)?;
+    let name = parse_record(space, record.as_bytes())?;
+    let kind = match suffix.strip_prefix(COMPLETION_SUFFIX)? {
+        "" => Slot::Period,
+        rest => Slot::Key(CompletionKey::parse(rest.strip_prefix(':')?).ok()?),
+    };
+    Some((name, kind))
+}
+
+/// The name that has a key: its record, its counter, its queue, an annotation or its revocation. `None` if the key is
+/// not ours.
+pub(crate) fn parse_key(key: &[u8]) -> Option<Key> {
+    let (record, _) = split_record(str::from_utf8(key).ok()?)?;
+    let (namespace, _) = record.split_once(':')?;
+    let (_, name) = record.rsplit_once('{')?;
+    let (tenant, _) = name.split_once(':')?;
+    let namespace = Namespace::parse(namespace).ok()?;
+    let space = Keyspace::new(namespace, ScopeName::parse(tenant).ok()?);
+    let name = parse_record(&space, record.as_bytes())?;
+    Some(space.key(name))
+}
+
+/// Splits a key of a name behind its record. No name contains a brace, but the key of a completion may.
+pub(crate) fn split_record(key: &str) -> Option<(&str, &str)> {
+    let (namespace, _) = key.split_once(':')?;
+    let bucket = match namespace.contains('@') {
+        true => key.find("}:{")? + 1,
+        false => 0,
+    };
+    let end = key.get(bucket..)?.find('}')?;
+    key.split_at_checked(bucket + end + 1)
+}
+
+/// The namespace of a channel of ours.
+pub(crate) fn namespace(channel: &str) -> &str {
+    channel
+        .split_once(CLIENT_INFIX)
+        .map_or(channel, |(namespace, _)| namespace)
+}
+
+/// The namespace and the client of a channel. `None` if the channel is not ours.
+pub(crate) fn parse_channel<'a>(channel: &'a [u8], node: &str) -> Option<(&'a str, ClientId)> {
+    let channel = str::from_utf8(channel).ok()?;
+    let (namespace, client) = channel.split_once(CLIENT_INFIX)?;
+    let client = match node {
+        "" => client,
+        node => client.strip_suffix(node)?.strip_suffix(':')?,
+    };
+    Some((namespace, client.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::api::fixture;
+
+    fn parsed(namespace: &str, key: &str) -> Option<String> {
+        let name = parse_record(&fixture::space(namespace, "t"), key.as_bytes())?;
+        Some(name.as_str().to_owned())
+    }
+
+    /// The slots of `t:a` and of `t:a:token` are those of a server.
+    #[test]
+    fn the_key_of_a_record_names_its_bucket() {
+        for (namespace, name, record) in [
+            ("app", "a", "app:{t:a}"),
+            ("app@64", "a", "app@64:{17}:{t:a}"),
+            ("app@1", "a", "app@1:{0}:{t:a}"),
+            ("app@16384", "a", "app@16384:{4625}:{t:a}"),
+            ("app@64", "a:token", "app@64:{48}:{t:a:token}"),
+        ] {
+            let space = fixture::space(namespace, "t");
+            let key = space.key(Name::parse(name).unwrap());
+            assert_eq!(record_key(&key).to_string(), record);
+            assert!(record.len() <= record_bytes_max(&key));
+            assert_eq!(parsed(namespace, record).as_deref(), Some(name));
+            assert_eq!(parsed(namespace, &queue_key(&key).to_string()), None);
+            assert_eq!(parsed(namespace, &counter_key(&key).to_string()), None);
+        }
+    }
+
+    #[test]
+    fn the_key_of_an_annotation_names_its_kind() {
+        let completion = |key: &str| Slot::Key(CompletionKey::parse(key).unwrap());
+        let keys = [
+            "v1",
+            ":completion",
+            "{u:b}",
+            "}",
+            "a}:{b",
+            "*?[x]\\",
+            "昼 夜",
+        ];
+        let kinds = keys.map(completion).into_iter();
+        let kinds: Vec<_> = kinds.chain([Slot::Period]).collect();
+        for namespace in ["app", "app@64"] {
+            let space = fixture::space(namespace, "t");
+            for name in ["a", "a:completion", ":value", "*?[x]\\", "昼"] {
+                let name = Name::parse(name).unwrap();
+                let key = space.key(name.clone());
+                for kind in &kinds {
+                    let text = annotation_key(&key, kind).to_string();
+                    let parsed = parse_completion(&space, text.as_bytes());
+                    assert_eq!(parsed, Some((name.clone(), kind.clone())), "{text}");
+                    assert_eq!(parse_key(text.as_bytes()), Some(key.clone()), "{text}");
+                    assert_eq!(slots::of_text(&text), slots::of(&key), "{text}");
+                    assert_eq!(parse_record(&space, text.as_bytes()), None, "{text}");
+                    let other = fixture::space(namespace, "u");
+                    assert_eq!(parse_completion(&other, text.as_bytes()), None, "{text}");
+                }
+                let value = annotation_key(&key, &Slot::Value).to_string();
+                for other in [
+                    record_key(&key).to_string(),
+                    value,
+                    queue_key(&key).to_string(),
+                ] {
+                    assert_eq!(parse_completion(&space, other.as_bytes()), None, "{other}");
+                    assert_eq!(parse_key(other.as_bytes()), Some(key.clone()), "{other}");
+                }
+            }
+        }
+        for other in [
+            "",
+            "app",
+            "app:x",
+            "app:{t:a",
+            "app:{t:a}:completions",
+            "app:{t:a}:completion:",
+        ] {
+            let space = fixture::space("app", "t");
+            assert_eq!(parse_completion(&space, other.as_bytes()), None, "{other}");
+        }
+        for other in [
+            "",
+            "app:{t}",
+            "app:master",
+            "app:client:{",
+            "a b:{t:n}",
+            "app@64:{18}:{t:a}",
+        ] {
+            assert_eq!(parse_key(other.as_bytes()), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The parts of replies.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use leasehold_core::{LeaseId, StoreTime, Ttl};
+use redis::Value;
+
+/// The text in a value. `None` if it is not a string.
+pub(crate) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::VerbatimString { text, .. } => Some(text.clone()),
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// A value in the text of a reply. `None` if it has none.
+pub(crate) fn parsed<T: FromStr>(value: &Value) -> Option<T> {
+    text(value)?.parse().ok()
+}
+
+/// The lease and the hold count in a record. `None` if the value is not a record.
+pub(crate) fn record(value: &Value) -> Option<(LeaseId, u32)> {
+    let value = text(value)?;
+    let (lease, rest) = value.split_once(' ').unwrap_or((&value, "1"));
+    // Behind the count is when its run was asked for.
+    let (count, requested_at) = rest.split_once(' ').unwrap_or((rest, "0"));
+    requested_at.parse::<u64>().ok()?;
+    Some((lease.parse().ok()?, count.parse().ok()?))
+}
+
+/// The time to live of a lease as the server reports it in ms, which is negative for a key without expiry.
+pub(crate) fn time_left(millis: i64) -> Duration {
+    let span = u64::try_from(millis).map_or(Ttl::MAX.as_duration(), Duration::from_millis);
+    span.min(Ttl::MAX.as_duration())
+}
+
+/// The reply to `TIME`: seconds and microseconds.
+pub(crate) fn time(reply: &Value) -> Option<StoreTime> {
+    let Value::Array(parts) = reply else {
+        return None;
+    };
+    let [seconds, micros] = parts.as_slice() else {
+        return None;
+    };
+    let (seconds, micros): (u64, u64) = (parsed(seconds)?, parsed(micros)?);
+    let micros = seconds.checked_mul(1_000_000)?.checked_add(micros)?;
+    Some(StoreTime::from_micros(micros))
+}
+
+/// The fields of a hash or an object, in either protocol. `None` if it has none.
+pub(crate) fn fields(reply: &Value) -> Option<Vec<(&Value, &Value)>> {
+    match reply {
+        Value::Map(fields) => Some(fields.iter().map(|(name, value)| (name, value)).collect()),
+        Value::Array(flat) => {
+            let pairs = flat.chunks_exact(2);
+            Some(pairs.map(|pair| (&pair[0], &pair[1])).collect())
+        }
+        _ => None,
+    }
+}
+
+/// The value of a field.
+pub(crate) fn field<'a>(reply: &'a Value, name: &str) -> Option<&'a Value> {
+    let is = |field: &Value| text(field).is_some_and(|field| field == name);
+    let mut fields = fields(reply)?.into_iter();
+    fields.find_map(|(field, value)| is(field).then_some(value))
+}
+
+/// Whether the reply is an error of this code.
+pub(crate) fn is_error(reply: &Value, code: &str) -> bool {
+    matches!(reply, Value::ServerError(error) if error.code() == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_read() {
+        for (reply, micros) in [
+            ("*2\r\n+17\r\n+250001\r\n", Some(17_250_001)),
+            ("_\r\n", None),
+            ("*1\r\n+1\r\n", None),
+            ("*2\r\n+x\r\n+1\r\n", None),
+            ("*2\r\n+18446744073709551615\r\n+1\r\n", None),
+        ] {
+            let reply = redis::parse_redis_value(reply.as_bytes()).unwrap();
+            assert_eq!(time(&reply), micros.map(StoreTime::from_micros));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The scripts.
+
+use std::sync::LazyLock;
+
+use leasehold_core::{Op, Removal};
+use redis::{Cmd, RedisWrite as _, Value};
+
+use super::reply::is_error;
+
+/// The number of requests in one call of a script.
+///
+/// The server does nothing else during a call: 256 requests take about a millisecond. Larger calls are hardly
+/// cheaper per request.
+pub(crate) const REQUESTS_MAX: usize = 256;
+
+/// A script. Each layout of a record has one of its own, because a call pays for every function that its script defines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Script {
+    /// The rule of a mutex.
+    Mutex,
+    /// The rule of a latch.
+    Latch,
+    /// Renewals in their usual form, at a third of the cost. What it does not apply is left to the rule.
+    Renew,
+    /// Inspects and admits one of many masters.
+    Master,
+}
+
+/// The texts, in the order of the scripts.
+const TEXTS: [&str; 4] = [
+    include_str!("../scripts/mutex.lua"),
+    include_str!("../scripts/latch.lua"),
+    include_str!("../scripts/renew.lua"),
+    include_str!("../scripts/master.lua"),
+];
+
+static HASHES: LazyLock<[String; 4]> =
+    LazyLock::new(|| TEXTS.map(|text| redis::Script::new(text).get_hash().to_owned()));
+
+impl Script {
+    /// The script that applies an operation. `None`: a command of its own.
+    pub(crate) const fn of(op: &Op) -> Option<Self> {
+        match op {
+            Op::Arrive { .. } | Op::Remove(Removal::Latch) => Some(Self::Latch),
+            Op::Remove(Removal::Note(_)) | Op::Describe { .. } => None,
+            _ => Some(Self::Mutex),
+        }
+    }
+
+    /// A call with room for arguments, by the hash of the script or by its text, which also loads it.
+    pub(crate) fn call(self, by_text: bool, args: usize, bytes: usize) -> Cmd {
+        let (verb, script) = match by_text {
+            true => ("EVAL", TEXTS[self as usize]),
+            false => ("EVALSHA", &*HASHES[self as usize]),
+        };
+        let mut cmd = Cmd::with_capacity(2 + args, script.len() + 8 + bytes);
+        cmd.write_arg(verb.as_bytes());
+        cmd.write_arg(script.as_bytes());
+        cmd
+    }
+}
+
+/// Whether a call was refused because the server does not know its script.
+pub(crate) fn is_unknown_script(reply: &Value) -> bool {
+    is_error(reply, "NOSCRIPT")
+}
