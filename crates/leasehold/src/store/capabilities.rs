@@ -88,11 +88,9 @@ impl StoreKind {
                  nobody would see both; use a single Redis server, Sentinel, a cluster or SQLite",
             ),
             (Feature::Semaphores, Self::Masters) => Some(
-                "this store keeps no semaphores: three masters with two permits each would admit three clients; use SQLite",
+                "this store keeps no semaphores: three masters with two permits each would admit three clients; use a \
+                 single Redis server, Sentinel, a cluster or SQLite",
             ),
-            (Feature::Semaphores, Self::Redis | Self::Cluster) => {
-                Some("this store keeps no semaphores; use SQLite")
-            }
             (Feature::Completions | Feature::Latches | Feature::Semaphores, _) => None,
         }
     }

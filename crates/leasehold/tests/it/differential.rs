@@ -69,6 +69,7 @@ fn the_redis_store_follows_the_rule() {
         compare(Target {
             step: &|step_ms| server.step_clock(step_ms),
             shape: Shape::RunningBack,
+            has_semaphores: true,
             slack: REDIS_SLACK,
             timeout: TIMEOUT,
             ..Target::new(&RedisStore::open(&server.url(), &options).await.unwrap())

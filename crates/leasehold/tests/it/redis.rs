@@ -16,6 +16,7 @@ mod refused;
 mod replicas;
 mod rights;
 mod rule;
+mod semaphores;
 mod sentinel;
 mod stopped;
 mod transient;

@@ -73,7 +73,8 @@ fn lacking(user: &str, missing: &[MissingRight], topology: &Topology, acl: &str)
         }
         Purpose::Losses => Finding::note("rights", observed)
             .because("it learns at its next renewal that its lock was deleted or evicted"),
-        Purpose::Latch => Finding::note("rights", observed).because("its latches do not work"),
+        Purpose::Hash => Finding::note("rights", observed)
+            .because("its latches and semaphores do not work"),
         Purpose::Inspect => Finding::note("rights", observed)
             .because("leasehold ls and show do not work, or do not describe its locks"),
     };

@@ -112,7 +112,8 @@ pub(crate) enum Purpose {
     Wait,
     Renew,
     Losses,
-    Latch,
+    /// A latch or a semaphore.
+    Hash,
     Inspect,
 }
 

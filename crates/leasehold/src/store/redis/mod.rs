@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Op, Outcome};
+use leasehold_core::{ClientId, LeaseId, Op, Outcome};
 use redis::{Value, cmd};
 use tokio::time::{Instant, sleep};
 
@@ -320,7 +320,7 @@ impl RedisStore {
             for (nth, ((position, request), decoded)) in positioned.enumerate() {
                 match decoded {
                     Some(_) if waited_for.contains(&nth) && served.insert(position) => {
-                        let serve = Request::new(request.key.clone(), Op::Serve);
+                        let serve = Request::new(request.key.clone(), Op::release(NOBODY));
                         // Its reply is nobody's.
                         serving.push((usize::MAX - served.len(), serve));
                         open.push((position, request));
@@ -347,6 +347,12 @@ impl RedisStore {
         }
     }
 }
+
+/// A lease that never holds and never waits. Its release serves the waiters.
+const NOBODY: LeaseId = LeaseId {
+    client: ClientId::from_random([0; 16]),
+    number: 0,
+};
 
 /// The reply for a name that is used otherwise: a conflict. Nothing was applied.
 fn conflict(reply: Reply) -> Reply {

@@ -45,6 +45,7 @@ async fn a_foreign_value_is_an_error_and_is_left_unchanged() {
         &["SET", RECORD, "somebody"][..],
         &["RPUSH", RECORD, "latch 1 3"],
         &["HSET", RECORD, "latch", "3"],
+        &["HSET", RECORD, ".", "barrier 2"],
         &["SADD", RECORD, "x"],
     ] {
         server.cli(command);

@@ -25,12 +25,12 @@ const RIGHTS: [(Purpose, &str); 6] = [
         "pttl lindex lpos rpush lrem ltrim publish pubsub|numsub subscribe unsubscribe",
     ),
     (Purpose::Losses, "client|tracking client|caching exists"),
-    (Purpose::Latch, "hget hexists hset"),
+    (Purpose::Hash, "hget hexists hset hdel hgetall"),
     (Purpose::Inspect, "scan lrange llen"),
 ];
 
-/// One of many masters notes the largest token in a hash, and has no latches. This is tried in the script, which removes
-/// what it writes.
+/// One of many masters notes the largest token in a hash, and has no latches and no semaphores. This is tried in the
+/// script, which removes what it writes.
 const HSET: &str = "hset";
 
 /// Tries the commands that can be called in a script. Returns pairs of command and error.
@@ -75,7 +75,7 @@ fn user_line(user: &str, space: &Keyspace, deployment: &Deployment, extras: &[&s
     let db = any.map_or(0, |any| any.db);
     let namespace = space.namespace();
     let rows = RIGHTS.iter();
-    let rows = rows.filter(|(purpose, _)| *purpose != Purpose::Latch || !extras.contains(&HSET));
+    let rows = rows.filter(|(purpose, _)| *purpose != Purpose::Hash || !extras.contains(&HSET));
     let commands = rows.flat_map(|(_, commands)| commands.split(' '));
     let mut line = format!("ACL SETUSER {user} reset on >PASSWORD ~{namespace}:* &{namespace}:*");
     // Another database than the first has to be selected.
@@ -223,7 +223,7 @@ impl Rights {
             Some((purpose, _)) if !extras.contains(&command) => *purpose,
             _ => Purpose::Lock,
         };
-        if purpose == Purpose::Latch && extras.contains(&HSET) {
+        if purpose == Purpose::Hash && extras.contains(&HSET) {
             return;
         }
         let rule = match errors::refused_words(words) {

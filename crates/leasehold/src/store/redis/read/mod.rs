@@ -5,6 +5,7 @@
 //! is being migrated. So a reading may mix two states of a name; if it is tracked, the change between them completes it.
 
 mod listing;
+mod semaphore;
 
 use leasehold_core::record::{Kind, LeaseKind};
 use leasehold_core::{Annotation, LatchStatus, Mismatch, Slot, Token};
@@ -25,8 +26,8 @@ use super::wire::reply::{is_error, parsed, record, time, time_left};
 use crate::store::api::{HolderInfo, Key, Page, Parts, Query, View, WaiterInfo, mismatch};
 use crate::{Error, Result};
 
-/// The field of a latch that has its status.
-const LATCH_STATUS: &str = ".";
+/// The field of a hash that says what it is: the status of a latch, or the permits of a semaphore.
+const STATUS_FIELD: &str = ".";
 
 /// Why a record cannot be read.
 pub(super) enum Unreadable {
@@ -69,7 +70,7 @@ impl RedisStore {
     /// Reads parts of the state of a name, and has its next change notified if the server can.
     async fn name(&self, key: &Key, parts: &Parts, watch: bool) -> Result<Page> {
         let commands = commands(key, parts);
-        let (replies, changed) = match watch {
+        let (mut replies, changed) = match watch {
             true => {
                 // Before the name is read, so that no change is missed.
                 let changed = self.topology.clients().observers.add(key);
@@ -78,6 +79,9 @@ impl RedisStore {
             }
             false => (self.fetch(commands).await?, None),
         };
+        if *parts != Parts::Latch && replies.first().is_some_and(|it| is_error(it, "WRONGTYPE")) {
+            self.put_first_holder(key, &mut replies).await?;
+        }
         let mut view = match view(key, parts, &replies) {
             Ok(view) => view,
             Err(Unreadable::Foreign(error)) => return Err(self.used_otherwise(key, error).await),
@@ -94,7 +98,7 @@ impl RedisStore {
         let record_key = record_key(key).to_string();
         let commands = vec![
             keyed("GET", record_key.clone(), &[]),
-            keyed("HGET", record_key, &[LATCH_STATUS]),
+            keyed("HGET", record_key, &[STATUS_FIELD]),
         ];
         match self.fetch(commands).await.as_deref() {
             Ok([value, _]) if record(value).is_some() => {
@@ -102,6 +106,9 @@ impl RedisStore {
             }
             Ok([_, status]) if latch_status(status).is_some() => {
                 mismatch(Mismatch::Kind(Kind::Latch))
+            }
+            Ok([_, status]) if semaphore::is_semaphore(status) => {
+                mismatch(Mismatch::Kind(Kind::Leases(LeaseKind::Semaphore)))
             }
             Ok(_) => error,
             Err(other) => other.clone(),
@@ -179,7 +186,7 @@ fn keyed(name: &str, key: String, args: &[&str]) -> KeyedCommand {
 fn commands(key: &Key, parts: &Parts) -> Vec<KeyedCommand> {
     let record = record_key(key).to_string();
     if *parts == Parts::Latch {
-        return vec![keyed("HGET", record, &[LATCH_STATUS])];
+        return vec![keyed("HGET", record, &[STATUS_FIELD])];
     }
     let get = |key: String| keyed("GET", key, &[]);
     let annotation = |slot| get(annotation_key(key, slot).to_string());

@@ -17,8 +17,8 @@
 --   7  failed      {command, error, key}: the server refused the command, or the key has another value; nothing was changed
 --  11  arrived     {number of arrivals, count}
 --  12  removed     1 if there was a latch, else 0
---  13  mismatch    'lock': a lease holds the lock with this name; 'queue': leases wait for it and none holds it; or the
---                  count that the latch has
+--  13  mismatch    'lock' or 'semaphore': a lease holds what has this name; 'queue' or 'semaphore queue': leases wait for
+--                  it and none holds it; or the count that the latch has
 
 local FAILED, ARRIVED, REMOVED, MISMATCH = 7, 11, 12, 13
 local run, keys, argv = redis.pcall, KEYS, ARGV
@@ -33,6 +33,12 @@ local function read(record)
             return nil, nil, MISMATCH, 'lock'
         end
         return nil, nil, FAILED, {'HGET', status.err, record}
+    end
+    if string.match(status or '', '^permits %d+$') then
+        local used, time = run('HGET', record, 'used'), run('TIME')
+        local earliest = type(used) == 'string' and tonumber(string.match(used, ' (%d+)$'))
+        local is_held = earliest and time[1] and time[1] * 1000000 + time[2] < earliest
+        return nil, nil, MISMATCH, is_held and 'semaphore' or 'semaphore queue'
     end
     local arrived, count = string.match(status or '', '^latch (%d+) (%d+)$')
     if arrived then

@@ -49,6 +49,8 @@
 --
 --         acquire, acquire <tokens> <hold count>   without numbers: one token and one hold
 --         acquire <tokens> <hold count> <proposal>
+--         acquire <tokens> <hold count> of <weight> <permits>
+--                                                  permits of a semaphore that has so many; the same may follow
 --         acquire <tokens> <hold count> unless <time> <condition>
 --                                                  the same for a run that was asked for that many microseconds ago
 --         propose                                  one token and one hold; a fourth value is the proposal
@@ -83,13 +85,14 @@
 --                  {that time, the number of waiters before it}
 --   3  renewed     0
 --   4  released    0; for enter the hold count that is set
---   5  revoked     the revoked lease, or nil
+--   5  revoked     the revoked lease, or nil; of a semaphore a list
 --   6  exhausted   0: the counter has reached its maximum, or is not one of ours
 --   7  failed      {command, error, key}: the server refused the command, and nothing was changed
 --   8  stored      0
 --   9  outdated    0: a larger token was issued before, or the lease has written a later note
 --  10  complete    the note
---  13  mismatch    'latch': the name is used as a latch
+--  13  mismatch    'latch', 'lock' or 'semaphore': the name is used as one; 'weight': more permits than there are; or their
+--                  number, which is not the requested one
 --
 -- Then, for each operation that left waiters to pass over, its number from 1: the caller continues it in
 -- another call, so that the server can serve others in between. Until then only the head can acquire the lock.
@@ -98,8 +101,8 @@
 --
 -- An error in one operation does not affect the others: every command is called by pcall. Needs the commands
 -- GET, SET, DEL, TIME, PEXPIRE, PTTL and LINDEX; for plain operations EXISTS; for the queue also LPOS, RPUSH, LREM,
--- LTRIM, PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); to name a latch HGET; for one of many masters also
--- HMGET, HSET and INFO. A user without one of the first four is granted nothing, so it holds no lock that it cannot
+-- LTRIM, PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); for semaphores
+-- HGET, HSET, HDEL, HGETALL, LLEN and EXISTS; for one of many masters also HMGET, HSET and INFO. A user without one of the first four is granted nothing, so it holds no lock that it cannot
 -- release. The next three are not tried before a grant: their refusal shows at a renewal, or where a lease waits.
 
 -- A day, and the largest whole number that a Lua number and JSON hold exactly.
@@ -212,8 +215,8 @@ local REVOCATION_MS = 60000
 local LEAD_MAX = 11700000000
 
 -- About how many waiters one call passes over at most, how many channels one `PUBSUB NUMSUB` has, and as how
--- many waiters one counts to which a message was sent.
-local PASS_MAX, PASS_CHUNK, PASS_MESSAGE = 1024, 32, 4
+-- many waiters one counts to which a message was sent, and one that was granted permits of a semaphore.
+local PASS_MAX, PASS_CHUNK, PASS_MESSAGE, PASS_GRANT = 1024, 32, 4, 16
 
 local byte, find, sub, match, format = string.byte, string.find, string.sub, string.match, string.format
 local type, tonumber = type, tonumber
@@ -445,7 +448,7 @@ local function pass_over(record, queue, requester)
             elseif type(words) == 'table' then
                 return nil, FAILED, {'LINDEX', words.err, queue}
             end
-            local lease, client, ttl, tokens, run_of = match(words, '^((%x+):%d+) (%d+) (%d+) ?(.*)$')
+            local lease, client, ttl, tokens, weight, run_of = match(words, '^((%x+):%d+) (%d+) (%d+)x?(%d*) ?(.*)$')
             if not lease and count > 0 then
                 break
             elseif not lease then
@@ -454,7 +457,9 @@ local function pass_over(record, queue, requester)
                 return {lease = lease}
             end
             count = count + 1
-            heads[count] = {lease = lease, ttl = ttl, tokens = tokens, run = run_of ~= '' and run_of}
+            heads[count] = {
+                lease = lease, ttl = ttl, tokens = tokens, weight = tonumber(weight), run = run_of ~= '' and run_of,
+            }
             channels[count] = prefix .. client .. node
         until count == size or lease == requester
         if count == 0 then
@@ -625,8 +630,359 @@ local function asked_at(queue, lease)
     if type(at) == 'table' then
         return nil, FAILED, {'LPOS', at.err, queue}
     elseif at then
-        return match(run('LINDEX', queue, at - 1), '^%S+ %d+ %d+ (%d+) ')
+        return match(run('LINDEX', queue, at - 1), '^%S+ %d+ [%dx]+ (%d+) ')
     end
+end
+
+-- Applies an operation to a semaphore, whose holders share its permits. Its record is a hash, and in its queue the tokens of
+-- a lease are followed by "x<permits>":
+--
+--   .          "permits <how many there are>"
+--   used       "<how many its holders have>[ <no holder ends before>]"; without it they are counted
+--   <lease>    a holder: "<weight> <hold count> <first token> <end>[ <when its run was asked for>]"
+--
+-- Times are in microseconds. A hold count of 0 is a minimum hold. The record does not expire before its last holder and
+-- its queue do.
+--
+-- `op` has the names of the keys, and the parts of the operation. Returns a code and a value; nothing if a mutex takes the
+-- name, which is free.
+local function share(op)
+    local record, queue, lease, verb = op.record, op.queue, op.lease, op.verb
+    local permits, used, earliest, owes_next, exhausted
+
+    -- Runs a command. Its refusal ends the operation, as that of the functions of the rule does by `check`.
+    local function must(command, key, ...)
+        local reply = run(command, key, ...)
+        if type(reply) == 'table' and reply.err then
+            error({FAILED, {command, reply.err, key}})
+        end
+        return reply
+    end
+    local function check(result, code, value)
+        if code then
+            error({code, value})
+        end
+        return result
+    end
+
+    local function parse(text)
+        local weight, count, first, ends, since = match(text, '^(%d+) (%d+) (%d+) (%d+) ?(%d*)$')
+        if not weight then
+            error({FAILED, {'HGET', 'WRONGTYPE this field is no holder', record}})
+        end
+        return {weight = tonumber(weight), count = count, first = tonumber(first), ends = tonumber(ends), since = since}
+    end
+
+    local function state()
+        return format(earliest and '%.0f %.0f' or '%.0f', used, earliest)
+    end
+
+    local function save_used()
+        if type(run('HSET', record, 'used', state())) == 'table' then
+            -- The memory is full.
+            run('HDEL', record, 'used')
+        end
+    end
+
+    -- Drops the holders whose leases have ended, and counts the others.
+    local function count_again()
+        -- A failure on the way must not look like a semaphore without holders.
+        used, earliest = nil, nil
+        local sum, first = 0, nil
+        local fields = must('HGETALL', record)
+        for i = 1, #fields, 2 do
+            if find(fields[i], ':', 1, true) then
+                local holder = parse(fields[i + 1])
+                if now >= holder.ends then
+                    must('HDEL', record, fields[i])
+                else
+                    sum = sum + holder.weight
+                    first = math.min(first or holder.ends, holder.ends)
+                end
+            end
+        end
+        used, earliest = sum, first
+        if #fields > 0 then
+            save_used()
+        end
+    end
+
+    local function holder_of(id)
+        local text = used > 0 and must('HGET', record, id)
+        local holder = text and parse(text)
+        return holder and now < holder.ends and holder
+    end
+
+    -- Keeps the record for so many milliseconds at least. Returns whether there is one.
+    local function keep(millis)
+        local left = must('PTTL', record)
+        must('PEXPIRE', record, math.max(left, millis))
+        return left ~= -2
+    end
+
+    -- Stores a holder that is counted. The expiry comes first: then its refusal changes nothing, and a full memory refuses
+    -- no renewal, because a script that has written may go on.
+    local function store(id, holder)
+        local millis = math.ceil((holder.ends - now) / 1000) + 1
+        earliest = math.min(earliest or holder.ends, holder.ends)
+        local row = format('%.0f %s %.0f %.0f', holder.weight, holder.count, holder.first, holder.ends)
+        row = holder.since ~= '' and row .. ' ' .. holder.since or row
+        local exists = keep(millis)
+        must('HSET', record, id, row, '.', 'permits ' .. permits, 'used', state())
+        if not exists then
+            keep(millis)
+        end
+    end
+
+    local function admit(id, holder)
+        -- Changes nothing. It proves that the permits can be taken back.
+        must('HDEL', record, id)
+        used = used + holder.weight
+        store(id, holder)
+    end
+
+    local function dismiss(id, holder)
+        must('HDEL', record, id)
+        used = used - holder.weight
+        earliest = used > 0 and earliest or nil
+        save_used()
+    end
+
+    -- Grants what is free to the first waiters, as far as they fit. Then it notifies the first one behind them.
+    local function serve(requester)
+        while written or verb == 'continue' or used < permits do
+            local head = check(pass_over(record, queue, requester))
+            if not head or head.lease == requester then
+                break
+            end
+            local dropped, about, value = drop_complete(record, queue, head)
+            if dropped == nil then
+                error({about, value})
+            elseif not dropped then
+                if used + (head.weight or 1) > permits then
+                    break
+                end
+                local first, code, failure = reserve(op.counter, head.tokens)
+                if code == EXHAUSTED then
+                    exhausted = true
+                    return
+                end
+                check(first, code, failure)
+                local ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
+                local holder = {
+                    weight = head.weight or 1, count = '1', first = first, ends = now + ttl * 1000,
+                    since = about and match(about, '^%d+') or '',
+                }
+                admit(head.lease, holder)
+                local trimmed = run('LTRIM', queue, 2, -1)
+                if trimmed.err then
+                    dismiss(head.lease, holder)
+                    error({FAILED, {'LTRIM', trimmed.err, queue}})
+                end
+                passed = passed + PASS_GRANT
+                if notify(record, head.lease, first, ttl, head.subscribers, about) then
+                    owes_next = true
+                else
+                    -- Its connection is closed, or it cannot be notified.
+                    dismiss(head.lease, holder)
+                end
+            end
+            if passed >= PASS_MAX then
+                unfinished = is_unfinished(queue)
+                return
+            end
+        end
+        if unfinished then
+            return
+        elseif owes_next and earliest then
+            notify_next(record, queue, math.ceil((earliest - now) / 1000))
+        end
+        owes_next = false
+    end
+
+    -- Without holders and waiters any kind may take the name.
+    local function is_free()
+        return used == 0 and must('EXISTS', queue) == 0
+    end
+
+    local function refused(position)
+        local left = earliest and math.ceil((earliest - now) / 1000) or 0
+        return REFUSED, position and {left, position} or left
+    end
+
+    local function acquire()
+        if op.weight and op.weight > op.permits then
+            return MISMATCH, 'weight'
+        elseif is_free() then
+            permits = op.permits
+            if not permits then
+                -- A mutex takes the name.
+                return
+            end
+        elseif permits ~= op.permits then
+            return MISMATCH, op.permits and permits or 'semaphore'
+        end
+        local holder = holder_of(lease)
+        if holder and holder.count == '0' then
+            return refused()
+        elseif not holder and exhausted then
+            return EXHAUSTED, 0
+        end
+        local at = not holder and must('LPOS', queue, lease)
+        local position = at and (at - 1) / 2 or must('LLEN', queue) / 2
+        local met, last, asked
+        if op.condition then
+            -- The first request counts: a holder and a waiter keep its time.
+            asked = holder and holder.since or at and check(asked_at(queue, lease))
+            asked = asked and asked ~= '' and asked or format('%.0f', math.max(now - op.ago, 0))
+            local value
+            met, last, value = decide(record, op.condition, asked)
+            if met == nil then
+                error({last, value})
+            end
+        end
+        local ends, first = now + op.ttl * 1000, nil
+        if holder then
+            first = holder.first
+            holder.count, holder.ends = op.count, math.max(holder.ends, ends)
+            store(lease, holder)
+        elseif met then
+            check(nil, leave(queue, lease))
+            return COMPLETE, last
+        elseif position > 0 or used + op.weight > permits then
+            if verb ~= 'queue' then
+                return refused()
+            end
+            -- First, so that a full memory refuses the request before it waits.
+            must('HSET', record, '.', 'permits ' .. permits, 'used', state())
+            keep(2 * op.ttl + 1000)
+            position = check(join(queue, lease, op.ttl, op.tokens .. 'x' .. op.weight,
+                asked and asked .. ' ' .. op.condition))
+            return refused(position)
+        else
+            first = check(reserve(op.counter, op.tokens, nil, nil, op.proposal))
+            holder = {weight = op.weight, count = op.count, first = first, ends = ends, since = asked or ''}
+            admit(lease, holder)
+            local code, value = leave(queue, lease)
+            if code then
+                dismiss(lease, holder)
+                return code, value
+            end
+        end
+        return GRANTED, asked and not met and {first, asked, last} or first
+    end
+
+    -- The outcome for a lease that does not hold. It does not wait any more.
+    local function lost()
+        check(nil, leave(queue, lease))
+        serve()
+        local stored = verb == 'complete' and check(read_note(record .. op.note))
+        if stored and (stored.value == op.text or is_outdated(stored, lease, op.text)) then
+            -- The release was applied before.
+            return RELEASED, 0
+        end
+        return LOST, used > 0 and 1 or 0
+    end
+
+    local function revoke()
+        local revoked, ids = {}, {lease}
+        if lease == '' then
+            ids = {}
+            local fields = must('HGETALL', record)
+            for i = 1, #fields, 2 do
+                ids[#ids + 1] = fields[i]
+            end
+            -- Numbers have no leading zeros.
+            table.sort(ids, function(a, b)
+                local client, other = sub(a, 1, 33), sub(b, 1, 33)
+                return client < other or client == other and (#a < #b or #a == #b and a < b)
+            end)
+        end
+        for _, id in ipairs(ids) do
+            local holder = find(id, ':', 1, true) and holder_of(id)
+            if holder then
+                dismiss(id, holder)
+                revoked[#revoked + 1] = id
+                run('SET', record .. ':revoked', id, 'PX', REVOCATION_MS)
+                local subscribers = run('PUBSUB', 'NUMSUB', prefix(record) .. match(id, '^%x+') .. node)
+                notify(record, id, 0, 0, subscribers[2])
+            end
+        end
+        return REVOKED, revoked
+    end
+
+    local function of_holder(holder)
+        if verb == 'renew' or verb == 'enter' then
+            holder.count = op.count or holder.count
+            holder.ends = math.max(holder.ends, now + op.ttl * 1000)
+            store(lease, holder)
+            if op.count then
+                return RELEASED, tonumber(op.count)
+            end
+            return RENEWED, 0
+        elseif verb == 'fence' then
+            check(reserve(op.counter, op.tokens, false, op.first))
+            holder.first = op.first
+            store(lease, holder)
+            return STORED, 0
+        end
+        local code, value
+        if verb == 'note' or verb == 'complete' then
+            -- First, so that no release forgets its note.
+            code, value = write_note(record, op.note, lease, op.text, op.ttl)
+            if verb == 'note' or code == FAILED then
+                return code, value
+            end
+        end
+        if op.rest == '' then
+            dismiss(lease, holder)
+        else
+            holder.count, holder.ends, owes_next = '0', now + op.rest * 1000, true
+            store(lease, holder)
+        end
+        return RELEASED, 0
+    end
+
+    local acquires = verb == 'acquire' or verb == 'queue' or verb == 'propose'
+
+    local function apply()
+        permits = tonumber(match(must('HGET', record, '.') or '', '^permits (%d+)$') or op.permits)
+        local sum, ends = match(must('HGET', record, 'used') or '', '^(%d+) ?(%d*)$')
+        used, earliest = tonumber(sum), tonumber(ends)
+        if not used or used > 0 and not earliest or earliest and now >= earliest then
+            count_again()
+        end
+        if acquires then
+            serve(lease)
+            return acquire()
+        elseif verb == 'continue' then
+            owes_next = true
+            return LOST, 0
+        elseif verb == 'revoke' then
+            return revoke()
+        end
+        local holder = holder_of(lease)
+        if holder and holder.count ~= '0' then
+            return of_holder(holder)
+        end
+        return lost()
+    end
+
+    local done, code, value = pcall(apply)
+    if not done then
+        if type(code) ~= 'table' then
+            error(code)
+        end
+        code, value = code[1], code[2]
+    end
+    -- A failure from here on does not change the result.
+    if used and permits then
+        pcall(serve, acquires and lease)
+    end
+    if used == 0 and run('EXISTS', queue) == 0 then
+        run('DEL', record)
+    end
+    return code, value
 end
 
 local results, place, continued = {now}, 1, {}
@@ -643,6 +999,8 @@ for i = 1, size, 3 do
     local held, holds, left
     -- When the run of the holder was asked for, and for a conditional request how long ago its run was, and the condition.
     local since, ago, condition
+    -- How many permits of a semaphore are requested, and how many it has.
+    local weight, permits
     local code, value, reply, head, reserved
     unfinished, written = false, false
     repeat
@@ -659,6 +1017,9 @@ for i = 1, size, 3 do
             verb, number = sub(verb, 1, space - 1), sub(verb, space + 1)
             if verb ~= 'enter' then
                 number, second, proposal = match(number, '^(%d+) (%d+) ?(.*)$')
+                if proposal and sub(proposal, 1, 3) == 'of ' then
+                    weight, permits, proposal = match(proposal, '^of (%d+) (%d+) ?(.*)$')
+                end
                 ago, condition = match(proposal or '', '^unless (%d+) (.*)$')
             end
         end
@@ -666,15 +1027,46 @@ for i = 1, size, 3 do
         if held == nil then
             held = run('GET', record)
         end
+        local shared = permits and not held
+        if type(held) == 'table' then
+            local status = run('HGET', record, '.')
+            if type(status) ~= 'string' then
+                code, value = FAILED, {'GET', held.err, record}
+                break
+            elseif match(status, '^latch %d+ %d+$') then
+                code, value = MISMATCH, 'latch'
+                break
+            elseif not match(status, '^permits %d+$') then
+                code, value = FAILED, {'GET', held.err, record}
+                break
+            end
+            shared = true
+        elseif permits then
+            -- Without a living waiter for the mutex, a free name is taken by the semaphore.
+            if not held then
+                head, left, code, value = pass_on(record, counter, queue, lease)
+            end
+            if code == FAILED then
+                break
+            elseif held or head then
+                code, value = MISMATCH, tonumber(weight) > tonumber(permits) and 'weight' or 'lock'
+                break
+            end
+        end
+        if shared then
+            code, value = share({
+                record = record, counter = counter, queue = queue, verb = verb, lease = lease, ttl = ttl,
+                tokens = verb == 'fence' and second or number or '1', count = verb == 'enter' and number or verb ~= 'renew' and (second or '1') or nil,
+                first = verb == 'fence' and tonumber(number), weight = tonumber(weight), permits = tonumber(permits),
+                proposal = tonumber(proposal or ''), ago = ago, condition = condition, note = note, text = text, rest = rest,
+            })
+            if code then
+                break
+            end
+            held = false
+        end
         if held == lease then
             holds = '1'
-        elseif type(held) == 'table' then
-            local status = run('HGET', record, '.')
-            code, value = FAILED, {'GET', held.err, record}
-            if type(status) == 'string' and match(status, '^latch %d+ %d+$') then
-                code, value = MISMATCH, 'latch'
-            end
-            break
         elseif held and byte(held, 33) ~= COLON then
             code, value = FAILED, {'GET', 'WRONGTYPE this string is no record', record}
             break

@@ -2,7 +2,7 @@
 
 use leasehold_core::record::{Kind, LeaseKind, Run};
 use leasehold_core::{
-    Acquire, LatchCount, LatchStatus, LeaseId, Loss, Mismatch, Op, Outcome, StoreTime, Token,
+    Acquire, Claim, LatchCount, LatchStatus, LeaseId, Loss, Mismatch, Op, Outcome, StoreTime, Token,
 };
 use redis::Value;
 
@@ -71,7 +71,7 @@ pub(crate) fn waited_for(value: &Value) -> Vec<usize> {
         _ => &[],
     };
     let is_queue = |result: &[Value]| match result {
-        [Value::Int(MISMATCH), found] => text(found).as_deref() == Some("queue"),
+        [Value::Int(MISMATCH), found] => text(found).is_some_and(|found| found.ends_with("queue")),
         _ => false,
     };
     let results = results.chunks(2).enumerate();
@@ -213,8 +213,13 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
         })),
         (LOST, Op::Serve) => Some(Outcome::Served),
         (REVOKED, Op::Revoke(_)) => {
-            let lease = parsed::<LeaseId>(value);
-            Some(Outcome::Revoked(lease.into_iter().collect()))
+            let leases = match value {
+                Value::Array(leases) => leases.as_slice(),
+                lease => std::slice::from_ref(lease),
+            };
+            let mut leases: Vec<_> = leases.iter().filter_map(parsed::<LeaseId>).collect();
+            leases.sort_unstable();
+            Some(Outcome::Revoked(leases))
         }
         (ARRIVED, Op::Arrive { .. }) => match value {
             Value::Array(status) => status_of(status).map(Outcome::Arrived),
@@ -289,9 +294,23 @@ fn mismatched(op: &Op, value: &Value) -> Option<Mismatch> {
             stored: u32::try_from(*stored).ok()?,
             requested: count.get(),
         }),
+        (
+            Op::Acquire(Acquire {
+                claim: Claim::Permits { limit, .. },
+                ..
+            }),
+            Value::Int(stored),
+        ) => Some(Mismatch::Limit {
+            stored: u64::try_from(*stored).ok()?,
+            requested: u64::from(limit.get()),
+        }),
         _ => match text(value)?.as_str() {
             "latch" => Some(Mismatch::Kind(Kind::Latch)),
             "lock" | "queue" => Some(Mismatch::Kind(Kind::Leases(LeaseKind::Mutex))),
+            "semaphore" | "semaphore queue" => {
+                Some(Mismatch::Kind(Kind::Leases(LeaseKind::Semaphore)))
+            }
+            "weight" => Some(Mismatch::Weight),
             _ => None,
         },
     }

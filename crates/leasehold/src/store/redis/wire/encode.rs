@@ -4,7 +4,7 @@ use std::fmt::{Arguments, Display, Write as _};
 use std::time::Duration;
 
 use leasehold_core::record::Unless;
-use leasehold_core::{Acquire, LeaseId, NewNote, Op, Ttl, Whom};
+use leasehold_core::{Acquire, Claim, LeaseId, NewNote, Op, Ttl, Whom};
 use redis::{Cmd, RedisWrite as _};
 
 use super::keys::{
@@ -170,16 +170,22 @@ fn encode_acquire(cmd: &mut Cmd, request: &Acquire, queued: bool) {
     let Acquire { count, tokens, .. } = request;
     let waits = request.wait && queued;
     let verb = if waits { "queue" } else { "acquire" };
+    let claim = match request.claim {
+        Claim::Mutex => String::new(),
+        Claim::Permits { weight, limit } => format!(" of {weight} {limit}"),
+    };
     match (&request.unless, request.proposal) {
         (Some(unless), _) => {
             let condition = condition(unless);
-            cmd.write_arg_fmt(format_args!("{verb} {tokens} {count} unless {condition}"));
+            cmd.write_arg_fmt(format_args!(
+                "{verb} {tokens} {count}{claim} unless {condition}"
+            ));
         }
         (None, None) if is_plain(request) => cmd.write_arg(verb.as_bytes()),
-        (None, None) => cmd.write_arg_fmt(format_args!("{verb} {tokens} {count}")),
+        (None, None) => cmd.write_arg_fmt(format_args!("{verb} {tokens} {count}{claim}")),
         (None, Some(_)) if is_plain(request) => cmd.write_arg(b"propose"),
         (None, Some(proposal)) => {
-            cmd.write_arg_fmt(format_args!("acquire {tokens} {count} {proposal}"));
+            cmd.write_arg_fmt(format_args!("acquire {tokens} {count}{claim} {proposal}"));
         }
     }
     cmd.write_arg_fmt(request.lease);
@@ -189,9 +195,10 @@ fn encode_acquire(cmd: &mut Cmd, request: &Acquire, queued: bool) {
     }
 }
 
-/// Whether an acquisition is for one hold and one token, and for no run.
+/// Whether an acquisition is for one hold of a mutex and one token, and for no run.
 pub(crate) fn is_plain(request: &Acquire) -> bool {
-    (request.count.get(), request.tokens.get()) == (1, 1) && request.unless.is_none()
+    let is_one = (request.count.get(), request.tokens.get()) == (1, 1);
+    is_one && request.claim == Claim::Mutex && request.unless.is_none()
 }
 
 /// How long ago a run was asked for, and the condition that makes it needless.
