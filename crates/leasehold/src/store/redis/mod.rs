@@ -321,8 +321,10 @@ impl RedisStore {
                 match decoded {
                     Some(_) if waited_for.contains(&nth) && served.insert(position) => {
                         let serve = Request::new(request.key.clone(), Op::release(NOBODY));
-                        // Its reply is nobody's.
-                        serving.push((usize::MAX - served.len(), serve));
+                        if !serving.iter().any(|(_, other)| *other == serve) {
+                            // Its reply is nobody's.
+                            serving.push((usize::MAX - served.len(), serve));
+                        }
                         open.push((position, request));
                     }
                     None => open.push((position, request)),
