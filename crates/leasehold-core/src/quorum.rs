@@ -1,12 +1,12 @@
 //! A lock over many masters: each of them applies the rule of [`record`](crate::record) by itself, and a majority
 //! decides.
 //!
-//! The classic text is the "Redlock" page of the Redis documentation. Tokens that grow are added here: reading the largest counter of a majority with the grants, and writing a larger one to a
-//! majority, as registers over a majority are read and written since Attiya, Bar-Noy and Dolev,
+//! The classic text is the "Redlock" page of the Redis documentation. Tokens that grow are added here: reading the largest
+//! counter of a majority with the grants, and writing a larger one to a majority, as registers over a majority are read and written since Attiya, Bar-Noy and Dolev,
 //! "Sharing memory robustly in message-passing systems" (1995).
 //!
 //! * [`Tally`] is one request: a [`Round`] if it acquires, a [`Vote`] if it renews, releases or changes the count.
-//! * [`proposal`] chooses the token that an acquisition asks for.
+//! * [`proposal()`] chooses the token that an acquisition asks for.
 //! * [`Orphans`] are leases that were released before a master has replied to their acquisition.
 //! * [`Master`] is one of the masters, and [`decide`] admits one that may have forgotten its grants.
 

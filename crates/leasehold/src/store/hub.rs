@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use leasehold_core::{ClientId, Notice};
 
-use super::api::{Changed, Event, EventScope, Key, Listener};
+#[cfg(feature = "sqlite")]
+use super::api::EventScope;
+use super::api::{Changed, Event, Key, Listener};
 use super::lock::lock;
 use super::observers::Observers;
 

@@ -191,6 +191,7 @@ impl Page {
     }
 
     /// The states of many names.
+    #[cfg(feature = "redis")]
     pub(crate) fn listed(views: Vec<View>) -> Self {
         Self {
             views,
