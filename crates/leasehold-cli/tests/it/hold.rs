@@ -374,7 +374,7 @@ fn a_stalled_reader_keeps_no_lease_from_renewal_and_no_lock_from_release() {
         let (mut reader, mut writer) = std::io::pipe().unwrap();
         fill(&mut writer);
         ioctl_fionbio(&writer, !is_blocking).unwrap();
-        let mut command = fixture.leasehold(["hold", "--ttl", "6s", "job"]);
+        let mut command = fixture.leasehold(["hold", "--ttl", "15s", "job"]);
         command.stdin(Stdio::piped()).stderr(Stdio::piped());
         let process = command.stdout(writer).spawn().unwrap();
         drop(command);

@@ -252,7 +252,7 @@ fn a_lease_is_renewed_while_nobody_reads_stderr() {
     let (server, fixture) = Fixture::redis();
     let (reader, mut writer) = std::io::pipe().unwrap();
     let script = "echo in; until test -e go-on; do sleep 0.02; done; exit 6";
-    let mut command = fixture.run_script(&["--ttl", "9s", "job"], script);
+    let mut command = fixture.run_script(&["--ttl", "15s", "job"], script);
     let mut process = command
         .stdout(Stdio::piped())
         .stderr(writer.try_clone().unwrap())
