@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use leasehold_core::{ClientId, StoreTime};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Params, params};
 
 use super::error::Fault;
 use super::notify::{Outbox, Registration};
@@ -31,21 +31,13 @@ pub(super) fn register(
     client: ClientId,
     now: StoreTime,
 ) -> Result<(), Fault> {
-    let (namespace, tenant, name) = columns(key);
     let until = signed(now.after_span(REGISTRATION).as_micros());
     db.prepare_cached(
         "INSERT INTO members (class, namespace, tenant, name, id, value, until)
          VALUES (?1, ?2, ?3, ?4, ?5, '', ?6)
          ON CONFLICT (class, namespace, tenant, name, id) DO UPDATE SET until = excluded.until",
     )?
-    .execute(params![
-        WATCHER,
-        namespace,
-        tenant,
-        name,
-        client.to_string(),
-        until
-    ])?;
+    .execute(parameters(key, client, until))?;
     Ok(())
 }
 
@@ -56,7 +48,6 @@ pub(super) fn is_registered(
     client: ClientId,
     now: StoreTime,
 ) -> Result<bool, Fault> {
-    let (namespace, tenant, name) = columns(key);
     let until = signed(now.after_span(RENEWAL).as_micros());
     Ok(db
         .prepare_cached(
@@ -64,14 +55,7 @@ pub(super) fn is_registered(
              WHERE class = ?1 AND namespace = ?2 AND tenant = ?3 AND name = ?4 AND id = ?5
                AND until > ?6",
         )?
-        .exists(params![
-            WATCHER,
-            namespace,
-            tenant,
-            name,
-            client.to_string(),
-            until
-        ])?)
+        .exists(parameters(key, client, until))?)
 }
 
 /// Adds a change of a name to the outbox, for each client of another store that observes it.
@@ -107,21 +91,19 @@ pub(super) fn notify(
 /// Removes a registration, unless it was renewed.
 fn unregister(db: &Connection, registration: &Registration) -> Result<(), Fault> {
     let Registration { client, key, until } = registration;
-    let (namespace, tenant, name) = columns(key);
     db.prepare_cached(
         "DELETE FROM members
          WHERE class = ?1 AND namespace = ?2 AND tenant = ?3 AND name = ?4 AND id = ?5
            AND until = ?6",
     )?
-    .execute(params![
-        WATCHER,
-        namespace,
-        tenant,
-        name,
-        client.to_string(),
-        until
-    ])?;
+    .execute(parameters(key, *client, *until))?;
     Ok(())
+}
+
+/// The class and the columns of the registration of a client, and a time.
+fn parameters(key: &Key, client: ClientId, until: i64) -> impl Params {
+    let (namespace, tenant, name) = columns(key);
+    (WATCHER, namespace, tenant, name, client.to_string(), until)
 }
 
 /// Whether any name is observed: one read of a page for each transaction that changes something.

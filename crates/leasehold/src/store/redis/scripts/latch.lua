@@ -34,15 +34,15 @@ local function read(record)
         end
         return nil, nil, FAILED, {'HGET', status.err, record}
     end
+    local arrived, count = string.match(status or '', '^latch (%d+) (%d+)$')
+    if arrived then
+        return tonumber(arrived), tonumber(count)
+    end
     if string.match(status or '', '^permits %d+$') then
         local used, time = run('HGET', record, 'used'), run('TIME')
         local earliest = type(used) == 'string' and tonumber(string.match(used, ' (%d+)$'))
         local is_held = earliest and time[1] and time[1] * 1000000 + time[2] < earliest
         return nil, nil, MISMATCH, is_held and 'semaphore' or 'semaphore queue'
-    end
-    local arrived, count = string.match(status or '', '^latch (%d+) (%d+)$')
-    if arrived then
-        return tonumber(arrived), tonumber(count)
     end
     -- Each by itself: the keys may be at two nodes while the slot moves.
     local exists = run('EXISTS', record)

@@ -265,6 +265,13 @@ local function notify(record, lease, first, ttl, subscribers, about)
     return false
 end
 
+-- Keeps for observers that a lease was revoked, and notifies its client. A failure changes nothing else.
+local function notify_revoked(record, lease)
+    run('SET', record .. ':revoked', lease, 'PX', REVOCATION_MS)
+    local subscribers = run('PUBSUB', 'NUMSUB', prefix(record) .. match(lease, '^%x+') .. node)
+    notify(record, lease, 0, 0, subscribers[2])
+end
+
 -- Reserves the next block of tokens, from the `proposal` or the time, whichever is later, or the `chosen` one, and
 -- returns its first token. If the block of this grant is `known` to be the last of the counter, returns that one again,
 -- unless the counter was lost. On failure returns nil, a code and a value.
@@ -903,9 +910,7 @@ local function share(op)
             if holder then
                 dismiss(id, holder)
                 revoked[#revoked + 1] = id
-                run('SET', record .. ':revoked', id, 'PX', REVOCATION_MS)
-                local subscribers = run('PUBSUB', 'NUMSUB', prefix(record) .. match(id, '^%x+') .. node)
-                notify(record, id, 0, 0, subscribers[2])
+                notify_revoked(record, id)
             end
         end
         return REVOKED, revoked
@@ -1095,11 +1100,7 @@ for i = 1, size, 3 do
             if verb == 'revoke' then
                 code, value = REVOKED, held and match(held, '^[^ ]+')
                 if value then
-                    -- A failure changes nothing else.
-                    run('SET', record .. ':revoked', value, 'PX', REVOCATION_MS)
-                    local client = match(value, '^%x+')
-                    local subscribers = run('PUBSUB', 'NUMSUB', prefix(record) .. client .. node)
-                    notify(record, value, 0, 0, subscribers[2])
+                    notify_revoked(record, value)
                 end
             end
         else

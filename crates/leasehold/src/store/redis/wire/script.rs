@@ -16,7 +16,7 @@ pub(crate) const REQUESTS_MAX: usize = 256;
 /// A script. Each layout of a record has one of its own, because a call pays for every function that its script defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
-    /// The rule of a mutex.
+    /// The rule of a mutex, and of a semaphore.
     Mutex,
     /// The rule of a latch.
     Latch,
