@@ -16,6 +16,7 @@ labelled! {
         WritesRejected: "fenced writes rejected: stale",
         Lost: "holds lost, and notified of it",
         KilledHolding: "holds of processes that were killed",
+        LostToSlowServers: "leases of watched processes lost while their server did not reply to anybody",
         PausedHolding: "holds of processes that were stopped for longer than their ttl",
         SamplesCompared: "records compared with an interval in which a holder relied on the lock",
         CountsCompared: "hold counts compared",

@@ -4,15 +4,15 @@ mod elections;
 
 use super::check;
 use super::report::Count::{
-    self, CountsCompared, Granted, KilledHolding, LateRequests, Lost, OverlapsForgotten,
-    PausedHolding, ReleasesObserved, SamplesCompared, Steps, StepsLate, TokensForgotten,
-    WritesRejected,
+    self, CountsCompared, Granted, KilledHolding, LateRequests, Lost, LostToSlowServers,
+    OverlapsForgotten, PausedHolding, ReleasesObserved, SamplesCompared, Steps, StepsLate,
+    TokensForgotten, WritesRejected,
 };
 use super::report::Margin;
 use crate::clock::MILLI;
 use crate::history::Fault::{
     self, ClockBack, DeleteRecord, FlushAll, KillHolder, KillNodes, PauseHolderLong, ReplaceServer,
-    RestartEmpty, RestartKept, RestartSnapshot, StopServer, WrongCounter,
+    RestartEmpty, RestartKept, RestartSnapshot, SlowServer, StopServer, WrongCounter,
 };
 use crate::history::{
     Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, ObservationKind, Process,
@@ -279,6 +279,11 @@ fn watched_loss(nodes_killed: u64) -> Builder {
     history.fault(KillNodes, nodes_killed, nodes_killed + 5)
 }
 
+/// A holder with a watchdog whose server did not reply for some time.
+fn slow_server(from: u64, until: u64) -> Builder {
+    watched(first_with([lost(121)])).fault(SlowServer, from, until)
+}
+
 /// A holder with a watchdog whose lock is granted to another, and when it died.
 fn watched_grant(at: u64, died: Option<u64>) -> Builder {
     let history = watched(first()).process("1-1", second(at));
@@ -363,6 +368,7 @@ fn other_violations_are_found() {
     finds("P8 the key", &one(first()).note(500, violation));
     finds("panicked", &with_stderr("thread 'main' panicked at"));
     finds("its process was watched", &watched_loss(200));
+    finds("its process was watched", &slow_server(122, 123));
     finds("though the process of", &watched_grant(80, None));
     finds("though the process of", &watched_grant(80, Some(90)));
 }
@@ -410,6 +416,7 @@ fn no_other_violation_is_found_without_one() {
     let stepped = hold(71, HoldEvent::Stepped("accepted".into()));
     counts(&one(first_with([stepped])), StepsLate, 1);
     counts(&watched_loss(60), Lost, 1);
+    counts(&slow_server(60, 110), LostToSlowServers, 1);
     counts(&watched_grant(50, Some(40)), KilledHolding, 1);
 }
 

@@ -1,7 +1,7 @@
 //! The watchdog: a lease of a live process is not lost, and not granted to another, while a node watches the process.
 
 use super::facts::{Facts, Hold};
-use super::report::CheckReport;
+use super::report::{CheckReport, Count};
 use crate::history::Fault;
 
 /// The part of its ttl for which a holder waits for a reply of the store.
@@ -22,13 +22,19 @@ pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
     }
 }
 
-/// A loss is excused by a pause during which no node watched the process at some time.
+/// A loss is excused by a pause during which no node watched the process at some time, and by a server that did not reply
+/// to anybody before the deadline.
 fn check_loss(facts: &Facts, hold: &Hold, report: &mut CheckReport) {
     let Some(lost) = hold.lost() else {
         return;
     };
     let process = &facts.processes[hold.process];
     let deadline = hold.deadline().unwrap_or(0);
+    let since = deadline.saturating_sub(process.ttl);
+    if facts.had_fault(since, lost.at, |event| event.fault == Fault::SlowServer) {
+        report.add(Count::LostToSlowServers, 1);
+        return;
+    }
     let mut pauses = facts.faults.iter().filter(|event| {
         event.fault.pauses_holder() && event.process.as_deref() == Some(&*process.name)
     });

@@ -40,13 +40,15 @@ labelled! {
         StopMaster: "`SIGSTOP` of a master with replicas, resumed after the failover",
         ExecHolder: "another program executed in the process of a holder",
         KillNodes: "`kill -9` of all nodes of the watchdog",
+        SlowServer: "a server without a reply, because the machine was busy",
     }
 }
 
 impl Fault {
     /// Whether the schedules of random faults contain it. The others belong to other scenarios.
     pub(crate) fn is_random(self) -> bool {
-        !self.is_failover() && !matches!(self, Self::ExecHolder | Self::KillNodes)
+        !self.is_failover()
+            && !matches!(self, Self::ExecHolder | Self::KillNodes | Self::SlowServer)
     }
 
     /// Whether a replica takes the place of its master.

@@ -1,9 +1,12 @@
 //! The world of a scenario: a server, nodes of the watchdog, and a client that waits for locks.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 
 use leasehold::Client;
@@ -15,8 +18,10 @@ use tokio::task::JoinHandle;
 
 use super::outcome::Outcome;
 use crate::checker;
-use crate::clock::{self, Nanos};
-use crate::history::{self, Event, HoldEvent, Journal, LeaseState, Note, ObservationKind};
+use crate::clock::{self, MILLI, Nanos};
+use crate::history::{
+    self, Event, Fault, FaultEvent, HoldEvent, Journal, LeaseState, Note, ObservationKind,
+};
 use crate::holder;
 use crate::node::NodeConfig;
 
@@ -25,6 +30,11 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The ttl of the client that waits for locks.
 const TTL_MS: u64 = 30_000;
+
+/// How often a server is asked for a reply, and the shortest time without one that is recorded: much less than the time
+/// that a holder has for a renewal.
+const INTERVAL: Duration = Duration::from_millis(20);
+const SILENCE: Nanos = 300 * MILLI;
 
 /// A server, its history, and a client of this process that waits for locks.
 pub(super) struct World {
@@ -59,10 +69,14 @@ impl World {
             ttl_ms: TTL_MS,
             handoff: true,
         });
+        let journal = Arc::new(journal);
+        if watched {
+            record_silence(&server, Arc::clone(&journal));
+        }
         Self {
             server,
             client,
-            journal: Arc::new(journal),
+            journal,
             waiters: Arc::new(waiters),
             directory,
             runtime,
@@ -134,6 +148,25 @@ impl World {
         let report = checker::check(&history::read(self.directory.path()));
         outcome.misses.extend(report.violations);
     }
+}
+
+/// Records each time in which a server does not reply to anybody, until it ends.
+fn record_silence(server: &RedisServer, journal: Arc<Journal>) {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    thread::spawn(move || {
+        let mut last = clock::now();
+        let mut reply = *b"+PONG\r\n";
+        while stream.write_all(b"PING\r\n").is_ok() && stream.read_exact(&mut reply).is_ok() {
+            let now = clock::now();
+            if now - last > SILENCE {
+                let time = (last, now);
+                let event = FaultEvent::new(Fault::SlowServer, None, time, time);
+                journal.record(&Note::Fault(event));
+            }
+            last = now;
+            thread::sleep(INTERVAL);
+        }
+    });
 }
 
 /// The record of a lock.

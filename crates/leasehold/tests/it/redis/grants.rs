@@ -1,7 +1,7 @@
 //! Grants by message: dead waiters, new connections, restarts. The rules are in `conformance::queue`.
 
 use leasehold::store::Event;
-use leasehold_core::Notice;
+use leasehold_core::{Notice, Op};
 use leasehold_testkit::Restart;
 
 use super::*;
@@ -113,7 +113,7 @@ async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
     b.granted_behind_dead("a", 1, &a).await;
     // A notified grant lasts for a few seconds.
     b.apply(renew("a", 1)).await;
-    // The same holds for the notice to the one behind it.
+    // The same holds for the notice to the one behind it, but only a client whose call has ended too early continues.
     for _ in 0..SOON.as_secs() {
         let next = |event: &Event| matches!(event, Event::Notice(_, Notice::Next { .. }));
         let noticed = eventually_async(SOON, async || c.events().iter().any(next));
@@ -121,11 +121,11 @@ async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
         if noticed.is_ok() {
             break;
         }
-        a.apply(renew("a", u64::MAX)).await;
+        a.store.apply(vec![Request::new(key("a"), Op::Serve)]).await;
     }
     assert_eq!(c.wait("a", 1).await, 0);
     let scripts = script_calls(&server);
-    assert!((5..20).contains(&scripts), "{scripts}");
+    assert!((5..50).contains(&scripts), "{scripts}");
     for command in ["set", "publish", "pubsub|numsub"] {
         let calls = calls(&server, command);
         assert!(calls < 300, "{command}: {calls}");
