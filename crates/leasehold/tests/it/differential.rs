@@ -6,6 +6,7 @@ mod event_logs;
 pub(crate) mod semaphores;
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
@@ -18,6 +19,9 @@ use self::corrupting_store::{CorruptingStore, Corruption};
 
 /// How many histories each store is played.
 const HISTORIES: usize = 4_000;
+
+/// How many servers share them.
+const REDIS_SERVERS: usize = 4;
 
 /// The tolerance for replies of the server: it reads its clock twice in a call, and may lose the
 /// processor in between. No request comes within half a second of the end of a lease.
@@ -63,18 +67,27 @@ fn the_sqlite_store_follows_the_rule() {
 /// The clock of the server is moved, also back, while it runs on.
 #[test]
 fn the_redis_store_follows_the_rule() {
-    let server = RedisServer::options().clock_shim().start();
-    let options = OpenOptions::default();
-    play(async {
-        compare(Target {
-            step: &|step_ms| server.step_clock(step_ms),
-            shape: Shape::RunningBack,
-            has_semaphores: true,
-            slack: REDIS_SLACK,
-            timeout: TIMEOUT,
-            ..Target::new(&RedisStore::open(&server.url(), &options).await.unwrap())
-        })
-        .await
+    let play_part = |part| {
+        let server = RedisServer::options().clock_shim().start();
+        let options = OpenOptions::default();
+        play(async {
+            compare(Target {
+                step: &|step_ms| server.step_clock(step_ms),
+                shape: Shape::RunningBack,
+                has_semaphores: true,
+                slack: REDIS_SLACK,
+                timeout: TIMEOUT,
+                part,
+                ..Target::new(&RedisStore::open(&server.url(), &options).await.unwrap())
+            })
+            .await
+        });
+    };
+    // Most of the time passes in waiting for replies.
+    thread::scope(|scope| {
+        for nth in 0..REDIS_SERVERS {
+            scope.spawn(move || play_part((nth, REDIS_SERVERS)));
+        }
     });
 }
 
