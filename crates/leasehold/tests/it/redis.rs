@@ -76,8 +76,13 @@ fn failovers() -> usize {
     failovers.map_or(2, |failovers| failovers.parse().unwrap())
 }
 
-fn is_held(guard: &Guard) -> bool {
-    matches!(guard.state(), State::Held { .. })
+/// Waits until it is held. On a busy machine any renewal may be late.
+async fn until_held(guard: &Guard) {
+    eventually_async(LONG, async || {
+        assert!(!guard.state().is_lost(), "{:?}", guard.state());
+        guard.state().is_held()
+    })
+    .await;
 }
 
 /// Retries a request until the connection is restored.

@@ -50,7 +50,7 @@ async fn locks_are_held_over_a_crash_of_the_master() {
             let decided = async || !matches!(guard.state(), State::Jeopardy { .. });
             eventually_async(FAILOVER, decided).await;
             guard.ensure(TTL / 2).await.unwrap();
-            assert!(is_held(&guard), "{:?}", guard.state());
+            until_held(&guard).await;
             let lease = guard.lease_id().to_string();
             assert_eq!(recorded(&set.servers()[new], guard.name()), lease);
             guard.release().await.unwrap();
