@@ -6,9 +6,9 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{self, Key, Keyspace, OpenOptions, Store};
+use leasehold::__private::store::{self, Key, Keyspace, OpenOptions, Store};
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, ClientBuilder, Mutex, Secret};
+use leasehold::{Client, ClientBuilder, Election, Mutex, Secret};
 use leasehold_core::{Name, Namespace, ScopeName};
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +95,7 @@ impl Target {
         }
         let mut options = OpenOptions::default();
         options.password.clone_from(&self.password);
-        Ok(store::open(&self.url, &options).await?)
+        Ok(store::open_with(&self.url, &options).await?)
     }
 
     fn session(
@@ -122,6 +122,11 @@ impl Session {
     /// A lock of this run.
     pub(crate) fn mutex(&self, name: impl fmt::Display) -> Result<Mutex> {
         Ok(self.client.mutex(format!("{}/{name}", self.prefix))?)
+    }
+
+    /// An election of this run.
+    pub(crate) fn election(&self, name: impl fmt::Display) -> Result<Election> {
+        Ok(self.client.election(format!("{}/{name}", self.prefix))?)
     }
 
     /// The key of a lock of this run.

@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
 
-use leasehold::store::redacted_url;
+use leasehold::__private::store::redacted_url;
 use leasehold::{Client, ClientBuilder, Error, ErrorKind};
 
 use crate::args::{LockArgs, Origin, StoreArgs};

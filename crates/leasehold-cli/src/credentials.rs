@@ -4,8 +4,8 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, absolute};
 
+use leasehold::__private::store::{redacted_url, without_user};
 use leasehold::Secret;
-use leasehold::store::{redacted_url, without_user};
 
 use crate::args::StoreArgs;
 use crate::exit::Failure;

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use leasehold::store::redacted_url;
+use leasehold::__private::store::redacted_url;
 
 use crate::misplaced::{command, is_named, split_duration};
 use crate::{duration, secret, shell, variables};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::{Client, CompletionInfo};
+use leasehold::{Client, Completion};
 
 use crate::args::{JobsArgs, StoreArgs};
 use crate::connect::connect;
@@ -17,6 +17,9 @@ const OVERDUE: u8 = 1;
 
 /// How many other records of a name are named.
 const OTHERS_MAX: usize = 5;
+
+/// A period for calls that do not depend on it: the record of a periodic job has its own.
+pub(crate) const ANY_PERIOD: Duration = Duration::from_secs(1);
 
 /// The column that is cut to the width of the terminal.
 const BY: usize = 5;
@@ -36,8 +39,8 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
     let now = SystemTime::now();
     let (mut missing, mut checked) = (Vec::new(), 0);
     if let Some(names) = &args.check {
-        let is_of_key = |run: &CompletionInfo| args.key.is_none() || run.key == args.key;
-        let is_checked = |run: &CompletionInfo| names.is_empty() || names.contains(&run.name);
+        let is_of_key = |run: &Completion| args.key.is_none() || run.key == args.key;
+        let is_checked = |run: &Completion| names.is_empty() || names.contains(&run.name);
         runs.retain(|run| is_of_key(run) && is_checked(run));
         unreadable
             .retain(|(name, key)| *key == args.key && (names.is_empty() || names.contains(name)));
@@ -77,13 +80,13 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
 fn check<'a>(
     names: &'a [String],
     key: Option<&str>,
-    runs: &[CompletionInfo],
+    runs: &[Completion],
     unreadable: &[(String, Option<String>)],
     now: SystemTime,
     store: &str,
 ) -> Result<(Vec<&'a str>, u8), Failure> {
     let of_kind = || {
-        let is_of_kind = |run: &&CompletionInfo| key.is_some() || run.period.is_some();
+        let is_of_kind = |run: &&Completion| key.is_some() || run.period.is_some();
         runs.iter().filter(is_of_kind)
     };
     let overdue: Vec<_> = of_kind().filter(|run| run.is_overdue(now)).collect();
@@ -133,8 +136,8 @@ fn check<'a>(
 }
 
 /// The metrics of the periodic jobs, as those that the library records.
-fn metrics(runs: &[CompletionInfo]) -> String {
-    type Time = fn(&CompletionInfo) -> Option<SystemTime>;
+fn metrics(runs: &[Completion]) -> String {
+    type Time = fn(&Completion) -> Option<SystemTime>;
     let metrics: [(&str, &str, Time); 2] = [
         (
             "leasehold_job_last_success_timestamp_seconds",
@@ -144,7 +147,7 @@ fn metrics(runs: &[CompletionInfo]) -> String {
         (
             "leasehold_job_overdue_timestamp_seconds",
             "when the next run of a periodic job is overdue",
-            CompletionInfo::overdue_at,
+            Completion::overdue_at,
         ),
     ];
     let mut lines = Vec::new();
@@ -164,12 +167,12 @@ fn metrics(runs: &[CompletionInfo]) -> String {
 }
 
 async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failure> {
-    let builder = client.job(name)?;
     let key = args.key.as_deref();
-    let removed = match key {
-        Some(key) => builder.once(key)?.reset().await?,
-        None => builder.reset().await?,
+    let job = match key {
+        Some(key) => client.once(name, key)?,
+        None => client.job(name, ANY_PERIOD)?,
     };
+    let removed = job.reset().await?;
     if !removed {
         misplaced::refuse_text("the name of the job", name)?;
         key.map_or(Ok(()), |key| misplaced::refuse_text("the key", key))?;
@@ -198,7 +201,7 @@ async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failu
 /// What the lock of a job means for its next start, if it is taken.
 async fn taken(client: &Client, name: &str) -> String {
     let holder = match client.mutex(name) {
-        Ok(mutex) => mutex.holder().await.ok().flatten(),
+        Ok(mutex) => mutex.inspect().await.ok().flatten(),
         Err(_) => None,
     };
     match holder {
@@ -213,7 +216,7 @@ async fn taken(client: &Client, name: &str) -> String {
 }
 
 /// The other records of a name, which may be the intended ones.
-fn others(runs: &[CompletionInfo], name: &str) -> String {
+fn others(runs: &[Completion], name: &str) -> String {
     let runs = runs.iter().filter(|run| run.name == name);
     let others: Vec<_> = runs
         .map(|run| match &run.key {
@@ -228,7 +231,7 @@ fn others(runs: &[CompletionInfo], name: &str) -> String {
     }
 }
 
-fn table(runs: &[CompletionInfo], now: SystemTime) -> String {
+fn table(runs: &[Completion], now: SystemTime) -> String {
     let rows = runs.iter().map(|run| {
         let ended = now.duration_since(run.finished).unwrap_or_default();
         [
@@ -248,7 +251,7 @@ fn table(runs: &[CompletionInfo], now: SystemTime) -> String {
 }
 
 /// The time of the next run, from now. That of a key is run again only without its record.
-fn next(run: &CompletionInfo, now: SystemTime) -> String {
+fn next(run: &Completion, now: SystemTime) -> String {
     let Some(next) = run.next_slot else {
         let kept = run.valid_until.and_then(output::local_date);
         return kept.map_or_else(|| "-".to_owned(), |date| format!("kept until {date}"));
@@ -262,7 +265,7 @@ fn next(run: &CompletionInfo, now: SystemTime) -> String {
 
 /// How long after the time of its slot a run began, if its anchor was chosen and that is more than half a period: perhaps
 /// the anchor is the time of a timer in another zone.
-pub(crate) fn far_from_anchor(run: &CompletionInfo) -> Option<Duration> {
+pub(crate) fn far_from_anchor(run: &Completion) -> Option<Duration> {
     let slot = run.slot?;
     let half = run.period? / 2;
     let is_after_half = |time: SystemTime| time.duration_since(slot).is_ok_and(|it| it > half);
@@ -291,7 +294,7 @@ pub(crate) fn reset_command(name: &str, key: Option<&str>, store: &StoreArgs) ->
 }
 
 /// Where a run was, such as `ci-7, backup.sh ("nightly")`.
-pub(crate) fn place(run: &CompletionInfo) -> String {
+pub(crate) fn place(run: &Completion) -> String {
     let label = match &*run.label {
         "" => String::new(),
         label => format!(" (\"{label}\")"),

@@ -9,8 +9,8 @@ mod jobs;
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime};
 
+use leasehold::__private::wire::ClientStatus;
 use leasehold::doctor::{Finding, Report};
-use leasehold::watchdog::ClientStatus;
 use leasehold::{ClientInfo, LockEvent, LockInfo, WaiterInfo};
 use serde::Serialize;
 

@@ -23,7 +23,7 @@ pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, F
         let info = match &leader {
             Some(leader) => election
                 .mutex()
-                .holder()
+                .inspect()
                 .await?
                 .filter(|info| of_leader(leader, info)),
             None => None,
@@ -39,7 +39,7 @@ pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, F
         output::print_line(&output::printable(&leader.value))?;
     } else {
         let (name, place) = (&args.name, store.place(client.store()));
-        match election.mutex().holder().await? {
+        match election.mutex().inspect().await? {
             Some(_) => note!(
                 "leasehold: {name} has no leader at {place}: it is held, without a value; leasehold show {} shows the holder",
                 shell::quote(name)

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use leasehold::store::distance;
+use leasehold::__private::store::distance;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
 use clap::{Arg, Command};
-use leasehold::store::redacted_url;
+use leasehold::__private::store::redacted_url;
 
 use crate::exit::Failure;
 use crate::{duration, output, shell};

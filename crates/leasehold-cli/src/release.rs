@@ -18,7 +18,7 @@ pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8,
     let mutex = client.mutex(&args.name)?;
     let held = match args.force {
         true => mutex.force_release().await?,
-        false => mutex.holder().await?,
+        false => mutex.inspect().await?,
     };
     if held.is_none() {
         misplaced::refuse_text("the name of the lock", &args.name)?;

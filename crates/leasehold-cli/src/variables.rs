@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 
 use clap::Command;
-use leasehold::store::distance;
+use leasehold::__private::store::distance;
 
 pub(crate) const STORE: &str = "LEASEHOLD_STORE";
 pub(crate) const NAMESPACE: &str = "LEASEHOLD_NAMESPACE";

@@ -33,7 +33,7 @@ use std::time::Duration;
 use self::attempt::{Attempt, InFlight, Queued};
 pub use self::messages::{
     AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease,
-    LeaseOptions, RunRequest,
+    RenewalOptions, RunRequest,
 };
 pub use self::timers::Timer;
 use self::timers::Timers;

@@ -45,7 +45,7 @@ pub mod token;
 pub mod value_writer;
 pub mod watchdog;
 
-pub use acquisition::{Acquisition, LeaseOptions};
+pub use acquisition::{Acquisition, RenewalOptions};
 pub use annotation::{Annotation, CompletionKey};
 pub use contention::{Chain, Handoff};
 pub use election::{Leader, LeaderFilter, Proclamation};

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use leasehold::__private::store::Keyspace;
 use leasehold::__private::wire::{Changes, ClientInfo, Refusal};
-use leasehold::store::Keyspace;
 use leasehold_core::watchdog::{ActionResult, ClientMonitor, Evidence, Liveness, WatchdogAction};
 use leasehold_core::{ClientId, DueTime, Instant, LeaseId, Namespace, Scheduled, ScopeName};
 use tokio::sync::Notify;

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use leasehold::__private::wire::Liveness;
 use leasehold::clock::{BootClock, Clock as _};
-use leasehold::watchdog::Liveness;
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold::__private::store::{Key, Shard};
 use leasehold::clock::{BootClock, Clock as _};
-use leasehold::store::{Key, Shard};
 use leasehold_core::watchdog::WatchdogAction;
 use leasehold_core::{Instant, Schedule, ShardLimiter};
 use tokio::sync::Notify;

@@ -131,7 +131,7 @@ impl fmt::Display for Listen {
 pub struct StoreSettings {
     /// A name that clients may use instead of the URL.
     pub name: Option<String>,
-    /// Its URL, as for [`leasehold::store::open`]. The user may differ from that of the clients.
+    /// Its URL, as for [`leasehold::store::open()`]. The user may differ from that of the clients.
     pub url: String,
     /// A password that is not in the URL.
     pub password: Option<Secret>,

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use leasehold::__private::store::{self, Keyspace, OpenOptions, Parts, Store};
 use leasehold::ErrorKind;
-use leasehold::store::{self, Keyspace, OpenOptions, Parts, Store};
 use leasehold_core::{Name, Namespace, ScopeName};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -114,7 +114,7 @@ impl ServedStore {
             .clone_from(&self.settings.sentinel_password);
         let mut logged = None;
         loop {
-            let opened = store::open(&self.settings.url, &options).await;
+            let opened = store::open_with(&self.settings.url, &options).await;
             let result = opened.map(|store| self.opened.set(store));
             self.attempted.notify_one();
             let Err(error) = result else {

@@ -33,8 +33,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn work(client: Client) -> leasehold::Result<()> {
     let mutex = client.mutex("import")?;
     loop {
-        let batch = mutex.run(async |lease| {
-            println!("working under token {}", lease.token());
+        let batch = mutex.run(async |guard| {
+            println!("working under token {}", guard.token());
             tokio::time::sleep(Duration::from_secs(60)).await;
         });
         match batch.await {

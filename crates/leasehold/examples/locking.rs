@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use leasehold::Client;
+use leasehold::{Client, LeaseOptions};
 
 #[tokio::main]
 async fn main() -> leasehold::Result<()> {
@@ -35,7 +35,7 @@ async fn main() -> leasehold::Result<()> {
     guard.release().await?;
 
     // A fixed lease is never renewed.
-    let fixed = mutex.lease(Duration::from_secs(2))?;
+    let fixed = mutex.with(LeaseOptions::new().fixed(Duration::from_secs(2)))?;
     if let Some(guard) = fixed.lock_timeout(limit).await? {
         println!("held, token {}, for two seconds at most", guard.token());
         guard.release().await?;

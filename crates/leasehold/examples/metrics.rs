@@ -8,7 +8,6 @@
 //! The second argument is the address of the metrics, the third one the address of a watchdog: `unix:PATH`.
 //! The dashboard and the alerts in `packaging` query these metrics.
 
-use std::convert::Infallible;
 use std::env;
 use std::error::Error;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, Job, Mutex};
+use leasehold::{Client, Job, LeaseOptions, Mutex};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
@@ -54,9 +53,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..2 {
         tokio::spawn(process_orders(client.mutex("metrics/orders")?));
     }
-    let lease = TTL;
-    tokio::spawn(write_reports(client.mutex("metrics/report")?.lease(lease)?));
-    tokio::spawn(clean_up(client.job("metrics/clean-up")?.every(PERIOD)?));
+    let fixed = LeaseOptions::new().fixed(TTL);
+    tokio::spawn(write_reports(client.mutex("metrics/report")?.with(fixed)?));
+    tokio::spawn(clean_up(client.job("metrics/clean-up", PERIOD)?));
 
     let page = get(async move || {
         recorder.run_upkeep();
@@ -131,7 +130,7 @@ async fn clean_up(job: Job) {
     loop {
         let cleaned = job.run(async |_| {
             sleep(Duration::from_millis(50)).await;
-            Ok::<_, Infallible>(())
+            Ok::<_, leasehold::Error>(())
         });
         if let Err(error) = cleaned.await {
             report(&error).await;

@@ -16,7 +16,7 @@ async fn main() -> leasehold::Result<()> {
     // Tasks have no identity of their own. Without an owner, `book` would wait for the lock that its caller holds.
     Owner::new().scope(close_day(&mutex)).await?;
 
-    println!("free again: {}", !mutex.is_locked().await?);
+    println!("free again: {}", mutex.inspect().await?.is_none());
     Ok(())
 }
 
@@ -29,7 +29,7 @@ async fn close_day(mutex: &Mutex) -> leasehold::Result<()> {
 
 async fn book(mutex: &Mutex, what: &str) -> leasehold::Result<()> {
     let guard = mutex.lock().await?;
-    let holds = mutex.holder().await?.map_or(0, |lock| lock.count);
+    let holds = mutex.inspect().await?.map_or(0, |lock| lock.count);
     println!("booked {what}, {holds} holds of one lease");
     guard.release().await
 }

@@ -21,7 +21,7 @@ async fn main() -> leasehold::Result<()> {
 
 async fn job(machine: &str, mutex: &Mutex) -> leasehold::Result<()> {
     // The work is dropped if the lock is lost. `run_timeout` waits for a while before it skips.
-    match mutex.try_run(async |_lease| report().await).await? {
+    match mutex.try_run(async |_guard| report().await).await? {
         Some(()) => println!("{machine}: done"),
         None => println!("{machine}: skipped"),
     }

@@ -19,8 +19,8 @@ async fn main() -> leasehold::Result<()> {
 
     // With `run` the work is dropped at its next `.await` after the loss.
     let worked = mutex
-        .run(async |lease| {
-            println!("importing under token {}", lease.token());
+        .run(async |guard| {
+            println!("importing under token {}", guard.token());
             import(&mutex).await
         })
         .await;

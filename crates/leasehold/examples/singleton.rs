@@ -33,7 +33,7 @@ async fn main() -> leasehold::Result<()> {
 }
 
 /// Works until the lock is lost. The token is the term of this leader: larger than those of all before.
-async fn serve(lease: &Guard) {
-    println!("leading, term {}", lease.token());
+async fn serve(guard: &Guard) {
+    println!("leading, term {}", guard.token());
     std::future::pending::<()>().await;
 }

@@ -6,20 +6,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Completion, CompletionError};
+use leasehold_core::{ClientId, Completion as CompletionRecord, CompletionError};
 
 pub use self::builder::ClientBuilder;
+#[cfg(doc)]
+use crate::LeaseOptions;
 use crate::config;
 use crate::driver::context::AcquireOptions;
 use crate::driver::{Driver, report, shutdown};
-#[cfg(doc)]
-use crate::store;
-use crate::store::{ClientInfo, Keyspace, Query};
+use crate::store::{ClientInfo, IntoStore, Keyspace, Query};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::WatchdogStatus;
-use crate::{
-    CompletionInfo, Election, Error, ErrorKind, Job, JobBuilder, Latch, LockInfo, Mutex, Result,
-};
+use crate::{Completion, Election, Error, ErrorKind, Job, Latch, LockInfo, Mutex, Result};
 
 /// A process's connection to a store, and the leases that it keeps alive there.
 ///
@@ -55,7 +53,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects with the default settings. See [`store::open`] for the URLs.
+    /// Connects with the default settings to the store that a URL names, or to an open store. See [`IntoStore`].
     ///
     /// # Errors
     ///
@@ -64,8 +62,8 @@ impl Client {
     /// # Cancel safety
     ///
     /// As [`ClientBuilder::connect`].
-    pub async fn connect(url: &str) -> Result<Self> {
-        Self::builder().connect(url).await
+    pub async fn connect(store: impl IntoStore) -> Result<Self> {
+        Self::builder().connect(store).await
     }
 
     /// A builder for a client with other settings.
@@ -94,23 +92,30 @@ impl Client {
         self.mutex(name).map(Election::new)
     }
 
-    /// The job with this name, which runs under the lock with this name. [`JobBuilder::every`] is its period. Sends no
-    /// request. See [`Job`].
+    /// The job with this name, which runs once in each period, from 1 s to 365 days, under the lock with this name. Sends
+    /// no request. See [`Job`].
+    ///
+    /// A period does not begin at a certain time: a run belongs to the slot whose time is nearest, unless [`Job::anchor`]
+    /// sets these times. So the starts on different machines may differ by less than half a period, lateness and clocks
+    /// included. The slots begin with the request of the first completed run; they are forgotten after two periods
+    /// without a completed run. Two runs can be close: [`LeaseOptions::min_hold`] keeps a distance.
     ///
     /// # Errors
     ///
-    /// As [`Client::mutex`], and [`ErrorKind::Unsupported`] over many masters, which keep no records of completed runs.
-    pub fn job(&self, name: impl AsRef<str>) -> Result<JobBuilder> {
-        self.mutex(name)?.job()
+    /// As [`Client::mutex`]; [`ErrorKind::InvalidConfig`] for another period, and [`ErrorKind::Unsupported`] over many
+    /// masters, which keep no records of completed runs.
+    pub fn job(&self, name: impl AsRef<str>, period: Duration) -> Result<Job> {
+        Job::every(self.mutex(name)?, period)
     }
 
-    /// The job that runs once for a key, such as a version. Sends no request. See [`Job`].
+    /// The job that runs once for a key, such as a version: 1 to 256 bytes without control characters or outer spaces.
+    /// Sends no request. See [`Job`].
     ///
     /// # Errors
     ///
-    /// As [`Client::job`] and [`JobBuilder::once`].
+    /// As [`Client::job`], and [`ErrorKind::InvalidName`] for an invalid key.
     pub fn once(&self, name: impl AsRef<str>, key: impl AsRef<str>) -> Result<Job> {
-        self.job(name)?.once(key)
+        Job::once(self.mutex(name)?, key.as_ref())
     }
 
     /// The latch with this name, which opens when so many have arrived: 1 to 10,000. Sends no request. See [`Latch`].
@@ -125,7 +130,7 @@ impl Client {
     }
 
     /// The last completed run of each job in this client's namespace and tenant, and of each key, by name. Records that
-    /// this version cannot read are not listed; a warning of `tracing` and [`Client::completion_records`] name them.
+    /// this version cannot read are not listed; a warning of `tracing` names them.
     ///
     /// # Errors
     ///
@@ -134,7 +139,7 @@ impl Client {
     /// # Cancel safety
     ///
     /// Changes nothing.
-    pub async fn completions(&self) -> Result<Vec<CompletionInfo>> {
+    pub async fn completions(&self) -> Result<Vec<Completion>> {
         let records = self.completion_records().await?;
         Ok(records.into_iter().flatten().collect())
     }
@@ -148,9 +153,10 @@ impl Client {
     /// # Cancel safety
     ///
     /// Changes nothing.
+    #[doc(hidden)]
     pub async fn completion_records(
         &self,
-    ) -> Result<Vec<Result<CompletionInfo, (String, Option<String>)>>> {
+    ) -> Result<Vec<Result<Completion, (String, Option<String>)>>> {
         let store = &self.driver.context.store;
         let read = store.read(Query::Completions(self.space.clone())).await;
         let views = read.map_err(|error| error.at_store(store))?.views;
@@ -159,8 +165,8 @@ impl Client {
             let (kind, read) = match (&view.unreadable, view.annotations.first()) {
                 (Some(kind), _) => (kind, Err(CompletionError::Malformed)),
                 (None, Some((kind, note))) => {
-                    let read = Completion::parse(&note.text);
-                    let info = |run| CompletionInfo::new(name, kind, note, &run);
+                    let read = CompletionRecord::parse(&note.text);
+                    let info = |run| Completion::new(name, kind, note, &run);
                     (kind, read.map(info))
                 }
                 (None, None) => return None,
@@ -170,7 +176,7 @@ impl Client {
                     let lock = name.as_str();
                     tracing::warn!(lock, %error, "the record of a completed run cannot be read");
                 });
-                (name.as_str().to_owned(), CompletionInfo::key_of(kind))
+                (name.as_str().to_owned(), Completion::key_of(kind))
             }))
         });
         Ok(records.collect())
@@ -194,6 +200,16 @@ impl Client {
 
     /// The client info of a client by its id, which its leases have: see [`LeaseId`](crate::LeaseId). It is written a moment
     /// after the first lease of the client, and kept for at least two minutes after the last one. `None`: it is not known.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let guard = client.mutex("orders/42")?.lock().await?;
+    /// if let Some(info) = client.client_info(guard.lease_id().client).await? {
+    ///     println!("{} on {}, process {}", info.program, info.host, info.pid);
+    /// }
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///

@@ -23,13 +23,13 @@ use std::time::Duration;
 /// ```
 /// use std::time::Duration;
 ///
-/// use leasehold::{Durability, ReplicaCount};
+/// use leasehold::{Durability, LeaseOptions, ReplicaCount};
 ///
 /// let both = Durability::Replicas {
 ///     count: ReplicaCount::All,
 ///     timeout: Duration::from_millis(500),
 /// };
-/// assert_ne!(both, Durability::default());
+/// let durable = LeaseOptions::new().durability(both);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -102,6 +102,7 @@ impl fmt::Display for ReplicaCount {
 }
 
 /// The error of a text that is not a number of replicas.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReplicaCountError;
@@ -114,6 +115,7 @@ impl fmt::Display for ReplicaCountError {
 
 impl std::error::Error for ReplicaCountError {}
 
+#[doc(hidden)]
 impl FromStr for ReplicaCount {
     type Err = ReplicaCountError;
 

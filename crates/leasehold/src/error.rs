@@ -15,6 +15,21 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A lock that another client holds is not an error: see [`Mutex::try_lock`](crate::Mutex::try_lock).
 /// Branch on [`Error::kind`], read the message, look for causes in
 /// [`source`](std::error::Error::source). No message contains a password.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let client = leasehold::Client::connect("memory:").await?;
+/// use leasehold::ErrorKind;
+///
+/// let worked = client.mutex("import")?.run(async |_guard| 42).await;
+/// match worked {
+///     Ok(rows) => println!("{rows} rows"),
+///     Err(error) if error.kind() == ErrorKind::Lost => println!("stopped: {error}"),
+///     Err(error) if error.is_transient() => println!("later, in {:?}: {error}", error.retry_after()),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -107,6 +122,7 @@ impl ErrorKind {
 
 impl Error {
     /// An error of this kind. The message is one sentence in lower case without a full stop.
+    #[doc(hidden)]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -185,9 +201,8 @@ impl Error {
         self.0.store.as_deref()
     }
 
-    /// Whether the same request may succeed later without any change: the store did not reply, or it
-    /// [refuses requests for a while](Self::is_transient_refusal). A client that waits for a lock waits through
-    /// such errors for a whole ttl, and returns any other at once.
+    /// Whether the same request may succeed later without any change: the store did not reply, or it refuses requests for a
+    /// while. A client that waits for a lock waits through such errors for a whole ttl, and returns any other at once.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.0.retry != Retry::Never
@@ -196,6 +211,7 @@ impl Error {
     /// Whether the store replied that it refuses requests for a while: it loads its data, is busy with a script,
     /// has too few replicas, accepts no more connections, or another process keeps its file locked. Of many
     /// masters, a majority replied. Connecting may succeed later, too.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_transient_refusal(&self) -> bool {
         matches!(self.0.retry, Retry::Refused { .. })

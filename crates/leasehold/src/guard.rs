@@ -1,19 +1,18 @@
 //! The guard of a lock that is held.
 
 use std::fmt;
-use std::future::{self, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::{Cause, Instant, LeaseId, NewNote, State, StateKind, Token};
-use tokio::sync::watch;
 
-use crate::driver::hold::{Hold, Loss};
+use crate::driver::hold::Hold;
 use crate::{Error, ErrorKind, Result};
 
-/// A lock that is held, until it is released, dropped or lost.
+/// A lock that is held, until it is released, dropped or lost. [`Leadership`](crate::Leadership) and [`Run`](crate::Run)
+/// are guards, too.
 ///
 /// Dropping it releases the lock in the background; [`Guard::release`] waits for that and reports
 /// whether the lock was held to the end. A guard that is leaked keeps its lease renewed.
@@ -21,18 +20,24 @@ use crate::{Error, ErrorKind, Result};
 /// A lease can be lost while the guard lives. [`Guard::state`] is what it is worth at this instant,
 /// [`Guard::lost`] returns when it is lost, and [`Guard::token`] lets the protected resource refuse a
 /// holder that did not notice.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let client = leasehold::Client::connect("memory:").await?;
+/// let mutex = client.mutex("orders/42")?;
+/// let _ = mutex.lock().await?; // not held: `let _` drops the guard at once
+/// let _guard = mutex.lock().await?; // held until the end of the block
+/// assert!(mutex.try_lock().await?.is_none());
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
 #[must_use = "bind it to `_guard`: `let _` drops it, which releases the lock"]
 pub struct Guard {
     hold: Hold,
-    loss: OnceLock<Loss>,
 }
 
 impl Guard {
     pub(crate) fn new(hold: Hold) -> Self {
-        Self {
-            hold,
-            loss: OnceLock::new(),
-        }
+        Self { hold }
     }
 
     /// The name of the lock.
@@ -80,6 +85,25 @@ impl Guard {
     }
 
     /// The changes of [`Guard::state`], beginning with the current state.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// # let mutex = client.mutex("orders/42")?;
+    /// use leasehold::State;
+    ///
+    /// let guard = mutex.lock().await?;
+    /// let mut states = guard.states();
+    /// # mutex.force_release().await?;
+    /// while let Some(state) = states.next().await {
+    ///     match state {
+    ///         State::Held { .. } => println!("held until {:?}", guard.deadline()),
+    ///         State::Jeopardy { cause, .. } => println!("in jeopardy: {cause}"),
+    ///         State::Lost(cause) => println!("lost: {cause}"),
+    ///     }
+    /// }
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn states(&self) -> States<'_> {
         States {
@@ -157,15 +181,6 @@ impl Guard {
         outcome.await.map_err(|cause| self.lost_error(cause))
     }
 
-    /// A signal of the loss of the lease, for tasks that do not have the guard.
-    ///
-    /// A release or drop of the guard does not trigger it.
-    #[must_use]
-    pub fn loss_signal(&self) -> LossSignal {
-        let loss = self.loss.get_or_init(|| self.hold.watch_loss());
-        LossSignal(loss.signal.clone())
-    }
-
     /// Makes sure that the lease lasts for at least `duration` more; renews it at once if it does not.
     ///
     /// Call it before a step that must not be cut off. For a renewed lease the duration ends where the
@@ -211,9 +226,9 @@ impl Guard {
         }
     }
 
-    /// Gives up the [minimum hold](crate::Mutex::min_hold) of the lease, also that of other holds on it, and the
-    /// [delay](crate::Job::retry_after) after a failed run: its release frees the lock at once. For work that was not
-    /// begun.
+    /// Gives up the minimum hold of the lease, also that of other holds on it, and the delay after a failed run: its
+    /// release frees the lock at once. For a command that was not started.
+    #[doc(hidden)]
     pub fn waive_min_hold(&self) {
         self.hold.waive_min_hold();
     }
@@ -248,11 +263,6 @@ impl Guard {
         (self.hold.lease.id, self.hold.lease.first)
     }
 
-    /// Writes a note under the lease, and waits until the store has confirmed it, or the lease is lost.
-    pub(crate) async fn write_note(&self, note: &NewNote) -> Result<()> {
-        self.hold.write_note(note).await
-    }
-
     /// Releases the lock with a note, and waits until the store has confirmed both, or the lease has expired.
     pub(crate) async fn complete(self, note: NewNote) -> Result<()> {
         self.hold.complete(note).await
@@ -276,29 +286,6 @@ impl fmt::Debug for Guard {
             .field("token", &self.token())
             .field("state", &self.state())
             .finish()
-    }
-}
-
-/// A signal of the loss of a lease. Made by [`Guard::loss_signal`].
-#[derive(Clone, Debug)]
-pub struct LossSignal(watch::Receiver<bool>);
-
-impl LossSignal {
-    /// Whether the lease was lost while its guard lived.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        *self.0.borrow()
-    }
-
-    /// Waits until the lease is lost. Never returns if the guard was released or dropped before.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping it loses nothing.
-    pub async fn lost(&self) {
-        if self.0.clone().wait_for(|lost| *lost).await.is_err() {
-            future::pending::<()>().await;
-        }
     }
 }
 

@@ -6,7 +6,8 @@ use leasehold_core::{LeaseId, Token};
 
 use crate::store::{ClientInfo, View, WaiterInfo};
 
-/// A lock that is held or in its minimum hold, as the store knew it at the time of the call.
+/// A lock that is held or in its minimum hold, as the store knew it at the time of the call. Made by
+/// [`Mutex::inspect`](crate::Mutex::inspect) and [`Client::locks`](crate::Client::locks).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
@@ -15,7 +16,7 @@ pub struct LockInfo {
     /// The lease that holds it. During a minimum hold its number is 0.
     pub lease: LeaseId,
     /// Whether no client holds it, and it stays taken for [`time_left`](Self::time_left) after its release by
-    /// [`client`](Self::client): see [`Mutex::min_hold`](crate::Mutex::min_hold).
+    /// [`client`](Self::client): see [`LeaseOptions::min_hold`](crate::LeaseOptions::min_hold).
     pub min_hold: bool,
     /// The number of holds that its owner has on it.
     pub count: u32,
@@ -27,12 +28,11 @@ pub struct LockInfo {
     pub since: Option<SystemTime>,
     /// The client that holds it, or held it. `None` if its client info is not written yet, or has expired.
     pub client: Option<ClientInfo>,
-    /// The leases that wait for it, in the order in which they will be served: the first
-    /// [`WAITERS_MAX`](crate::store::View::WAITERS_MAX) in the queue of the store. A client has one lease there,
-    /// however many of its tasks wait: see [`Client::id`](crate::Client::id).
+    /// The leases that wait for it, in the order in which they will be served: the first 1,000 in the queue of the store.
+    /// A client has one lease there, however many of its tasks wait: see [`Client::id`](crate::Client::id).
     ///
-    /// A client that has died is listed until its turn comes. Always empty over many masters, which have no queue,
-    /// in a reply of [`Mutex::holder`](crate::Mutex::holder), and if the user of the store may not read the queue.
+    /// A client that has died is listed until its turn comes. Always empty over many masters, which have no queue, and if
+    /// the user of the store may not read the queue.
     pub waiters: Vec<WaiterInfo>,
 }
 

@@ -1,17 +1,9 @@
 //! Distributed locks that know when they are lost.
 //!
-//! Services and jobs on several machines must not do the same work at once. A lock in a shared store
-//! keeps them apart, but a store can only *lend* a lock: a process that pauses, a network that breaks
-//! or a server that forgets ends the loan, and most libraries do not report it. This one does.
-//!
-//! * A lease is renewed every third of its ttl while its [`Guard`] lives.
-//! * [`Guard::state`] is [`State::Held`], [`State::Jeopardy`] after a failed renewal, and
-//!   [`State::Lost`] a third of the ttl *before* another can have the lock.
-//! * [`Guard::token`] grows with every grant: a resource that checks it refuses a stale holder even
-//!   where the store forgot the lock. [`fence`] has ready checks.
-//! * [`Mutex::run`] and [`Guard::run`] drop the work when the lease is lost.
-//! * Waiting is first come first served, without polling: the release grants to the next in the same
-//!   step, and tasks of one process hand a lease on without a round trip.
+//! Services and jobs on several machines must not do the same work at once. A lock in a shared store keeps them apart,
+//! but a store can only *lend* a lock, as a *lease*: a process that pauses, a network that breaks or a server that forgets
+//! ends it. This library renews a lease in the background, and reports its loss a third of its ttl *before* another client
+//! can have the lock.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -20,29 +12,26 @@
 //! let client = Client::connect("memory:").await?; // or sqlite:PATH, redis://host
 //! let mutex = client.mutex("orders/42")?;
 //! mutex
-//!     .run(async |lease| {
-//!         // ... write with lease.token() ...
+//!     .run(async |guard| {
+//!         // ... write with guard.token(); dropped at its next .await if the lease is lost ...
 //!     })
 //!     .await?;
 //! # Ok::<(), leasehold::Error>(()) }).unwrap();
 //! ```
 //!
-//! Programs without an async runtime use [`blocking`]: the same names. The futures of this crate need a Tokio
-//! runtime with its timers enabled, and panic outside of one. The directory `examples` of the repository has programs
-//! for the usual tasks.
+//! # Which lock do I need
 //!
-//! # Which store
+//! | task | made by | held as |
+//! |---|---|---|
+//! | one at a time does something | [`Client::mutex`] | [`Guard`] |
+//! | the same, and may lock again inside | [`Client::mutex`] with an [`Owner`] | [`Guard`] |
+//! | one process serves, and the others find it | [`Client::election`] | [`Leadership`] |
+//! | something is done once in each period, by one of many machines | [`Client::job`] | [`Run`] |
+//! | something is done once, such as a migration of a version | [`Client::once`] | [`Run`] |
+//! | many begin when all are ready | [`Client::latch`] | - |
+//! | the resource itself refuses a late holder | [`Guard::token`], with [`fence`] | - |
 //!
-//! | the locks are used by | URL |
-//! |---|---|
-//! | the processes of one machine | `sqlite:PATH` |
-//! | many machines | `redis://HOST`, or the [parts of an address](RedisAddress) |
-//! | many machines, with a server that is replaced when it fails | `redis+sentinel://HOST,.../MASTER` |
-//! | many machines, with more locks than one server serves | `redis+cluster://HOST,...` |
-//! | many machines, if the locks must survive the loss of any server | `redlock://HOST,HOST,HOST` |
-//! | one client, in tests | `memory:` |
-//!
-//! [`store::open`] has the URLs in full.
+//! [`LeaseOptions`] are the settings of all of them: ttl, longest and shortest hold, replicas, owner.
 //!
 //! # Which method
 //!
@@ -53,18 +42,38 @@
 //! | wait for a limited time | [`Mutex::lock_timeout`] | [`Mutex::run_timeout`] |
 //!
 //! With a guard, [`Guard::run`] drops work at a loss, [`Guard::ensure`] proves that the lease lasts for one more step,
-//! and [`Guard::lost`] returns when it is lost. A task that must enter its lock again needs an [`Owner`].
-//! [`Mutex::holder`] and [`Client::locks`] describe the holders of locks and their waiters.
+//! [`Guard::lost`] returns when it is lost, and [`Guard::state`] is what it is worth at this instant.
+//! [`Mutex::inspect`] and [`Client::locks`] describe the holders of locks and their waiters, [`Mutex::events`] what happens
+//! to a lock.
 //!
-//! A leader that others can find is elected by [`Client::election`]: [`Election::campaign`] returns a [`Leadership`], a
-//! guard with a value that [`Election::observe`] shows to everybody. [`Mutex::events`] has the events of any lock.
-//! Work that must not be done again, once in a day or once for a version, is a [`Job`]. Members that wait until all have
-//! arrived have a [`Latch`].
+//! # Which store
+//!
+//! | the locks are used by | URL |
+//! |---|---|
+//! | the processes of one machine | `sqlite:PATH` |
+//! | many machines | `redis://HOST` |
+//! | many machines, with a server that is replaced when it fails | `redis+sentinel://HOST,.../MASTER` |
+//! | many machines, with more locks than one server serves | `redis+cluster://HOST,...` |
+//! | many machines, if the locks must survive the loss of any server | `redlock://HOST,HOST,HOST` |
+//! | one process, in tests | `memory:`, or a [`MemoryStore`](store::MemoryStore) with its own clock |
+//!
+//! [`store::open`] has the URLs in full, and [`ClientBuilder`] the settings of a connection.
+//!
+//! # What to know
+//!
+//! * The futures of this crate need a Tokio runtime with its timers enabled; without one, a connection is an error that
+//!   says so. Programs without an async runtime use [`blocking`].
+//! * Bind a guard to `_guard`: `let _ = mutex.lock().await?` drops it at once.
+//! * Work is `async |guard| { .. }`. The form `|guard| async move { .. }` does not compile: see [`Mutex::run`].
+//! * Work that computes or blocks its thread delays the renewals. It belongs into `spawn_blocking`.
+//! * Each acquisition excludes all others, even in the same task, unless an [`Owner`] enters its lock again.
+//! * Tests run on a [`MemoryStore`](store::MemoryStore), whose [clock](clock::ManualClock) they move by hand: see the
+//!   example `testing` of the repository.
 //!
 //! # Observability
 //!
 //! Events go to `tracing`: a lease in jeopardy is a warning, a lost one an error. A task that waits for longer than a
-//! ttl while its own client holds the lock is a warning, too: it may wait for itself. Metrics go to the `metrics`
+//! ttl while its own client holds the lock is a warning, because it may wait for itself. Metrics go to the `metrics`
 //! facade, and cost next to nothing without a recorder. Install the recorder before the first client connects;
 //! `examples/metrics.rs` does it for Prometheus, and `docs/operations.md` of the repository lists the metrics.
 //!
@@ -82,21 +91,6 @@
 //! | `doctor` | [`doctor`]: settings under which a store can lose locks | 21 |
 //! | `fence` | [`fence`]: checks of tokens for protected resources | 21 |
 //! | `watchdog` | [`watchdog`]: leases that a service keeps alive while this process cannot | 49 |
-//!
-//! # Beside other crates that link SQLite
-//!
-//! A program links SQLite once: Cargo refuses two versions of `libsqlite3-sys`. The default features have none. The
-//! feature `sqlite` accepts `rusqlite` 0.32 to 0.41, so that Cargo can choose the version of the other crate:
-//!
-//! | dependency | default features | with `sqlite` |
-//! |---|---|---|
-//! | `sqlx = { version = "0.8", features = ["sqlite"] }` | yes | yes |
-//! | `sqlx = { version = "0.9", features = ["sqlite"] }` | yes | yes |
-//! | `sea-orm = { version = "1", features = ["sqlx-sqlite"] }` | yes | yes |
-//! | `sea-orm = { version = "2", features = ["sqlx-sqlite"] }` | yes | yes |
-//! | `diesel = { version = "2", features = ["sqlite"] }` | yes | yes |
-//! | `rusqlite = "0.41"` | yes | yes |
-//! | `rusqlite = "0.31"` | yes | no |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -104,7 +98,7 @@
 pub mod blocking;
 mod client;
 pub mod clock;
-mod completion_info;
+mod completion;
 mod config;
 #[cfg(feature = "doctor")]
 pub mod doctor;
@@ -119,6 +113,7 @@ mod fork;
 pub mod fuzzing;
 mod guard;
 mod info;
+mod lease_options;
 mod owner;
 mod random;
 mod secret;
@@ -132,37 +127,52 @@ pub use leasehold_core::{
 };
 
 pub use crate::client::{Client, ClientBuilder, Shutdown};
-pub use crate::completion_info::CompletionInfo;
-pub use crate::durability::{Durability, ReplicaCount, ReplicaCountError};
+pub use crate::completion::Completion;
+#[doc(hidden)]
+pub use crate::durability::ReplicaCountError;
+pub use crate::durability::{Durability, ReplicaCount};
 pub use crate::error::{Error, ErrorKind, Result};
-pub use crate::guard::{Guard, LossSignal, States};
+pub use crate::guard::{Guard, States};
 pub use crate::info::LockInfo;
+pub use crate::lease_options::LeaseOptions;
 pub use crate::owner::Owner;
 pub use crate::secret::Secret;
-#[cfg(feature = "redis")]
-pub use crate::store::RedisAddress;
-pub use crate::store::{ClientInfo, WaiterInfo};
+pub use crate::store::internal::{ClientInfo, WaiterInfo};
 pub use crate::sync::election::{Election, Leaders, Leadership};
-pub use crate::sync::job::{Job, JobBuilder, JobGuard, JobLock, JobOutcome};
+pub use crate::sync::job::{Job, Ran, Run};
 pub use crate::sync::latch::Latch;
 pub use crate::sync::lock_events::LockEvents;
-pub use crate::sync::mutex::Mutex;
+pub use crate::sync::mutex::{Mutex, WaitStatus};
 
-/// The wire protocol of the watchdog, for its node: a crate of this project that is released together with this one.
-/// Not part of the public API.
-#[cfg(feature = "watchdog")]
+/// What the other crates of this project need: crates that are released together with this one, and tests. Not part of the
+/// public API.
 #[doc(hidden)]
 pub mod __private {
+    pub mod store {
+        //! Stores, and the types of their interface.
+
+        pub use crate::store::internal::*;
+    }
+
+    #[cfg(feature = "watchdog")]
     pub mod frame {
-        //! Frames.
+        //! Frames of the watchdog.
 
         pub use crate::watchdog::frame::*;
     }
 
+    #[cfg(feature = "watchdog")]
     pub mod wire {
-        //! Messages.
+        //! Messages of the watchdog.
 
         pub use crate::watchdog::wire::*;
+    }
+
+    #[cfg(feature = "watchdog")]
+    pub mod observer {
+        //! Queries to a node of the watchdog.
+
+        pub use crate::watchdog::observer::*;
     }
 }
 
@@ -172,7 +182,12 @@ pub mod __private {
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// So are those in the page about fencing.
+/// So are those in the pages of the repository.
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/election.md")]
 #[doc = include_str!("../../../docs/fencing.md")]
-struct Fencing;
+#[doc = include_str!("../../../docs/jobs.md")]
+#[doc = include_str!("../../../docs/recipes.md")]
+#[doc = include_str!("../../../docs/testing.md")]
+#[doc = include_str!("../../../docs/watchdog.md")]
+struct Pages;

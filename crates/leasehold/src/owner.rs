@@ -10,8 +10,8 @@ use leasehold_core::OwnerId;
 ///
 /// Tasks move between threads and have no identity of their own, so in async code ownership is explicit:
 /// everything inside [`Owner::scope`] acts as this owner, or a mutex is bound to it with
-/// [`Mutex::owned_by`](crate::Mutex::owned_by). Without an owner, acquisitions exclude each other, also in
-/// the same task. The blocking API uses threads as owners.
+/// [`LeaseOptions::owner`](crate::LeaseOptions::owner). Without an owner, acquisitions exclude each other, even in the
+/// same task. The blocking API uses threads as owners.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -24,7 +24,7 @@ use leasehold_core::OwnerId;
 ///         let outer = mutex.lock().await?;
 ///         let inner = mutex.lock().await?; // the same lease, entered twice
 ///         assert_eq!(inner.lease_id(), outer.lease_id());
-///         assert_eq!(mutex.holder().await?.unwrap().count, 2);
+///         assert_eq!(mutex.inspect().await?.unwrap().count, 2);
 ///         inner.release().await?;
 ///         outer.release().await
 ///     })

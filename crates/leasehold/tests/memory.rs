@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use leasehold::__private::store::{Key, Keyspace, MemoryStore, Request, Store};
 use leasehold::clock::ManualClock;
-use leasehold::store::{Key, Keyspace, MemoryStore, Request, Store};
 use leasehold::{Client, Guard};
 use leasehold_core::{Acquire, ClientId, LeaseId, Name, Namespace, Op, ScopeName, Ttl};
 

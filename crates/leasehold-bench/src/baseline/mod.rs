@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use leasehold::__private::store::{Key, Reply, Request, Store};
 use leasehold::Secret;
-use leasehold::store::{Key, Reply, Request, Store};
 use leasehold_core::{Acquire, ClientId, LeaseId, Op, Outcome, Ttl};
 use tokio::sync::OnceCell;
 

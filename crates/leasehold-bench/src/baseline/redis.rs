@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use leasehold::__private::store::Key;
 use leasehold::Secret;
-use leasehold::store::Key;
 use leasehold_core::LeaseId;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::LeaseOptions;
 use leasehold_testkit::{RedisServer, eventually_async};
 
 use super::redis;
@@ -61,7 +62,9 @@ async fn a_baseline_renewal_extends_the_lease() {
     let server = RedisServer::start();
     let session = session(&server.url()).await;
     let mutex = session.mutex("a").unwrap();
-    let guard = mutex.ttl(Duration::from_millis(900)).unwrap();
+    let guard = mutex
+        .with(LeaseOptions::new().ttl(Duration::from_millis(900)))
+        .unwrap();
     let guard = guard.lock().await.unwrap();
     let leases = [(session.key("a").unwrap(), guard.lease_id())];
     let ttl = Duration::from_secs(90);

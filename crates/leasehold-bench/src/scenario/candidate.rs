@@ -24,10 +24,9 @@ pub(super) enum Acquired {
 
 impl Candidate {
     pub(super) fn new(session: &Session, settings: &Settings, name: &str) -> Result<Self> {
-        let mutex = session.mutex(name)?;
         Ok(match settings.election {
-            false => Self::Lock(mutex),
-            true => Self::Election(mutex.into()),
+            false => Self::Lock(session.mutex(name)?),
+            true => Self::Election(session.election(name)?),
         })
     }
 
@@ -45,7 +44,7 @@ impl Acquired {
     pub(super) fn lease(&self) -> LeaseId {
         match self {
             Self::Lock(guard) => guard.lease_id(),
-            Self::Election(leadership) => leadership.guard().lease_id(),
+            Self::Election(leadership) => leadership.lease_id(),
         }
     }
 
@@ -61,7 +60,7 @@ impl Acquired {
     pub(super) async fn release(self) -> Result<()> {
         match self {
             Self::Lock(guard) => guard.release().await?,
-            Self::Election(leadership) => leadership.resign().await?,
+            Self::Election(leadership) => leadership.release().await?,
         }
         Ok(())
     }

@@ -281,8 +281,8 @@ mod tests {
         let client = runtime
             .block_on(leasehold::Client::connect("memory:"))
             .unwrap();
-        let builder = client.job("job").unwrap();
-        let job = builder.every(PERIOD_MIN).unwrap();
+        let every = |period| client.job("job", period);
+        let job = every(PERIOD_MIN).unwrap();
         let step = Duration::from_millis(1);
         for (bound, inside) in [
             (PERIOD_MIN, true),
@@ -290,7 +290,7 @@ mod tests {
             (PERIOD_MAX, true),
             (PERIOD_MAX + step, false),
         ] {
-            assert_eq!(builder.every(bound).is_ok(), inside, "{bound:?}");
+            assert_eq!(every(bound).is_ok(), inside, "{bound:?}");
             let text = format!("{}ms", bound.as_millis());
             assert_eq!(period(&text).is_ok(), inside, "{bound:?}");
         }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use leasehold::CompletionInfo;
+use leasehold::Completion;
 use serde::Serialize;
 
 use super::millis;
@@ -48,7 +48,7 @@ struct CompletedRun<'a> {
 impl<'a> Jobs<'a> {
     pub(crate) fn new(
         client: &leasehold::Client,
-        runs: &'a [CompletionInfo],
+        runs: &'a [Completion],
         missing: &'a [&'a str],
         now: SystemTime,
     ) -> Self {
@@ -77,7 +77,7 @@ impl<'a> JobsReset<'a> {
 }
 
 impl<'a> CompletedRun<'a> {
-    fn new(run: &'a CompletionInfo, now: SystemTime) -> Self {
+    fn new(run: &'a Completion, now: SystemTime) -> Self {
         Self {
             name: &run.name,
             key: run.key.as_deref(),

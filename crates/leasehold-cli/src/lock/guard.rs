@@ -2,22 +2,21 @@
 
 use std::ops::Deref;
 
-use leasehold::{CompletionInfo, ErrorKind, Guard, JobGuard, JobLock, Leadership, Token};
+use leasehold::{Completion, ErrorKind, Guard, Leadership, Ran, Run, Token};
 
 use crate::args::LockArgs;
-use crate::exit::{self, Failure};
 
 /// The result of an acquisition.
 pub(super) enum Acquired {
     Held(AnyGuard),
     /// The job was complete already.
-    Completed(CompletionInfo),
+    Completed(Completion),
 }
 
 /// A lock that is held.
 pub(crate) enum AnyGuard {
     Lock(Guard),
-    Job(Box<JobGuard>),
+    Job(Box<Run>),
     Leadership(Box<Leadership>),
 }
 
@@ -33,43 +32,18 @@ impl From<Leadership> for Acquired {
     }
 }
 
-impl From<JobLock> for Acquired {
-    fn from(lock: JobLock) -> Self {
+impl Acquired {
+    /// `None`: another client holds the lock of the job.
+    pub(super) fn of_job(lock: Ran<Run>) -> Option<Self> {
         match lock {
-            JobLock::Granted(guard) => Self::Held(AnyGuard::Job(Box::new(guard))),
-            JobLock::Completed(run) => Self::Completed(run),
+            Ran::Now(run) => Some(Self::Held(AnyGuard::Job(Box::new(run)))),
+            Ran::Before(run) => Some(Self::Completed(run)),
+            Ran::Busy => None,
         }
     }
 }
 
 impl AnyGuard {
-    /// Records that the run of a job is complete, if its command has ended with 0. The exit code of the run, if that
-    /// failed: another client may run the job again.
-    pub(crate) async fn complete(
-        &mut self,
-        lost_exit_code: u8,
-        outcome: &Result<u8, Failure>,
-    ) -> Result<Option<CompletionInfo>, u8> {
-        let (Self::Job(job), Ok(0)) = (self, outcome) else {
-            return Ok(None);
-        };
-        match job.complete().await {
-            Ok(run) => Ok(Some(run)),
-            Err(error) if error.kind() == ErrorKind::Lost => {
-                note!(
-                    "leasehold: {error}; the run is not recorded as complete, so it may be repeated"
-                );
-                Err(lost_exit_code)
-            }
-            Err(error) => {
-                note!(
-                    "leasehold: {error}; the run is not recorded as complete, so it may be repeated"
-                );
-                Err(exit::FAILED)
-            }
-        }
-    }
-
     /// The term of a leader.
     pub(crate) fn term(&self) -> Option<Token> {
         match self {
@@ -94,7 +68,7 @@ impl AnyGuard {
         match self {
             Self::Lock(guard) => guard.release().await,
             Self::Job(guard) => guard.release().await,
-            Self::Leadership(leadership) => leadership.resign().await,
+            Self::Leadership(leadership) => leadership.release().await,
         }
     }
 }
@@ -106,7 +80,7 @@ impl Deref for AnyGuard {
         match self {
             Self::Lock(guard) => guard,
             Self::Job(guard) => guard,
-            Self::Leadership(leadership) => leadership.guard(),
+            Self::Leadership(leadership) => leadership,
         }
     }
 }

@@ -84,7 +84,7 @@ impl Problem {
     /// The problem behind a jeopardy. A query shows whether the store replies within a retry interval.
     async fn find(cause: Cause, mutex: &Mutex, retry: Duration) -> Self {
         match cause {
-            Cause::Unreachable => match holder::query(mutex.holder(), retry).await {
+            Cause::Unreachable => match holder::query(mutex.inspect(), retry).await {
                 Some(Ok(_)) => {
                     // A store that replies again may be about to confirm the next renewal.
                     tokio::time::sleep(retry).await;

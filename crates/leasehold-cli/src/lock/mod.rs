@@ -12,7 +12,7 @@ pub(crate) mod watchdog;
 use std::time::{Duration, Instant};
 
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, CompletionInfo, Durability, ErrorKind, Guard, Mutex};
+use leasehold::{Client, Completion, Durability, ErrorKind, Guard, Mutex};
 
 use self::guard::{Acquired, AnyGuard};
 use self::plan::{Plan, Target};
@@ -47,7 +47,7 @@ pub(crate) struct Request<'a> {
 pub(crate) enum Outcome<T> {
     Acquired(Client, AnyGuard),
     /// The job was complete already, or is now.
-    Completed(CompletionInfo),
+    Completed(Completion),
     /// Another client holds the lock for longer than it may be waited for.
     Refused,
     Interrupted(T),
@@ -142,7 +142,7 @@ impl Request<'_> {
             return;
         };
         let holder = match client.mutex(self.name) {
-            Ok(mutex) => holder::query(mutex.holder(), holder::QUERY_TIMEOUT).await,
+            Ok(mutex) => holder::query(mutex.inspect(), holder::QUERY_TIMEOUT).await,
             Err(_) => None,
         };
         let (is_held, runs) = match holder {
@@ -207,7 +207,7 @@ async fn wait(
                 waited => waited,
             }
         }
-        None => target.lock().await.map(Some),
+        None => target.lock().await,
     }
 }
 
@@ -250,7 +250,7 @@ async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
     let Ok(outer) = std::env::var(variables::LEASE) else {
         return Ok(());
     };
-    let holder = match mutex.holder().await {
+    let holder = match mutex.inspect().await {
         // The holder is unknown, so the lock is acquired as usual.
         Err(error) if error.kind() == ErrorKind::NoQuorum => None,
         found => found?,

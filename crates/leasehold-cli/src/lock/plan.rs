@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, stderr, stdin, stdout};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::{Client, CompletionInfo, Election, Guard, Job, Mutex};
+use leasehold::{Client, Completion, Election, Guard, Job, LeaseOptions, Mutex};
 
 use super::guard::Acquired;
 use super::health::Health;
@@ -66,27 +66,27 @@ impl<'a> Plan<'a> {
         program: &Program,
         client: &Client,
     ) -> Result<Target, Failure> {
-        let mut mutex = client.mutex(name)?;
-        if let Some(lease) = args.lease {
-            mutex = mutex.lease(lease)?;
+        let mut lease = LeaseOptions::new();
+        if let Some(length) = args.lease {
+            lease = lease.fixed(length);
         }
         if let Some(at_least) = args.at_least {
-            mutex = mutex.min_hold(at_least)?;
+            lease = lease.min_hold(at_least);
         }
         let (schedule, options) = match self {
-            Self::Always => return Ok(Target::Lock(mutex)),
+            Self::Always => return Ok(Target::Lock(client.mutex(name)?.with(lease)?)),
             Self::Election { value, .. } => {
-                let (election, value) = (Election::from(mutex), (*value).to_owned());
+                let election = client.election(name)?.with(lease)?;
+                let value = (*value).to_owned();
                 return Ok(Target::Election { election, value });
             }
             Self::Job { schedule, options } => (schedule, options),
         };
         schedule.print_conflicts(options, args);
-        let builder = mutex.job()?;
         let mut job = match schedule {
-            Schedule::Once { key } => builder.once(key)?,
+            Schedule::Once { key } => client.once(name, key)?,
             Schedule::Every { period, anchor } => {
-                let job = builder.every(*period)?;
+                let job = client.job(name, *period)?;
                 match anchor {
                     Some(anchor) => job.anchor(anchor.time(*period)?)?,
                     None => job,
@@ -96,6 +96,7 @@ impl<'a> Plan<'a> {
         if let Some(path) = &program.path {
             job = job.program_path(path);
         }
+        job = job.with(lease)?;
         if let Some(delay) = options.retry_after {
             job = job.retry_after(delay)?;
         }
@@ -122,11 +123,14 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The command begins to run.
-    pub(crate) fn begins(&self, guard: &Guard) {
+    /// Shows to probes, while the command runs under a guard, whether it leads.
+    pub(crate) async fn report_health<T>(&self, guard: &Guard) -> T {
         if let Self::Election { health, .. } = self {
-            health.leads(guard);
+            health.leads();
+            guard.lost().await;
+            health.lost();
         }
+        std::future::pending().await
     }
 
     /// The command has ended.
@@ -142,7 +146,7 @@ impl<'a> Plan<'a> {
         args: &LockArgs,
         program: &Program,
         store: &StoreArgs,
-        run: &CompletionInfo,
+        run: &Completion,
     ) -> u8 {
         let at_terminal = is_at_terminal();
         if at_terminal || !args.quiet || self.other_job(program, run).is_some() {
@@ -164,7 +168,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Prints that the last run under this name was perhaps that of another job, which keeps this one from being run.
-    pub(super) fn print_other_job(&self, program: &Program, run: &CompletionInfo) {
+    pub(super) fn print_other_job(&self, program: &Program, run: &Completion) {
         if let Some((recorded, this)) = self.other_job(program, run) {
             note!(
                 "leasehold: {}: the record is of a run of {recorded}, and this is {this}; if they are two jobs, give one \
@@ -175,7 +179,7 @@ impl<'a> Plan<'a> {
     }
 
     /// The recorded job and this one, if the program, the period or the anchor is another.
-    fn other_job(&self, program: &Program, run: &CompletionInfo) -> Option<(String, String)> {
+    fn other_job(&self, program: &Program, run: &Completion) -> Option<(String, String)> {
         let Self::Job { schedule, .. } = self else {
             return None;
         };
@@ -216,7 +220,7 @@ impl<'a> Plan<'a> {
         &self,
         args: &RunArgs,
         store: &StoreArgs,
-        run: Option<&CompletionInfo>,
+        run: Option<&Completion>,
         signal: Option<i32>,
         code: Option<u8>,
     ) {
@@ -267,10 +271,7 @@ impl<'a> Plan<'a> {
         if !matches!(self, Self::Always) || args.lock.quiet || !is_at_terminal() {
             return;
         }
-        let Ok(mutex) = client.mutex(&args.name) else {
-            return;
-        };
-        let recorded = tokio::time::timeout(QUERY_TIMEOUT, last_run(&mutex)).await;
+        let recorded = tokio::time::timeout(QUERY_TIMEOUT, last_run(client, &args.name)).await;
         if let Ok(Some(run)) = recorded
             && let Some(period) = run.period
         {
@@ -286,7 +287,7 @@ impl<'a> Plan<'a> {
 impl Schedule<'_> {
     /// Prints the slots of a run if they may be others than its user thinks: those that began with a trial at a terminal, and
     /// those of an anchor in another zone.
-    fn print_slots(&self, run: &CompletionInfo, at_terminal: bool) {
+    fn print_slots(&self, run: &Completion, at_terminal: bool) {
         let (anchor, next) = match self {
             Self::Every { anchor, .. } => (anchor, run.next_slot.and_then(output::local_time)),
             Self::Once { .. } => return,
@@ -328,13 +329,13 @@ impl Schedule<'_> {
 }
 
 /// The last run of a periodic job.
-async fn last_run(mutex: &Mutex) -> Option<CompletionInfo> {
-    let job = mutex.job().ok()?.every(Duration::from_secs(1)).ok()?;
+async fn last_run(client: &Client, name: &str) -> Option<Completion> {
+    let job = client.job(name, jobs::ANY_PERIOD).ok()?;
     job.last_run().await.ok()?
 }
 
 /// Whether the slots of a run, which have the period of this start, are at other times than those of an anchor.
-fn has_other_slots(run: &CompletionInfo, anchor: Anchor) -> bool {
+fn has_other_slots(run: &Completion, anchor: Anchor) -> bool {
     let micros = |time: SystemTime| {
         let since = time.duration_since(UNIX_EPOCH);
         since.map_or(0, |since| since.as_micros())
@@ -355,12 +356,12 @@ fn is_at_terminal() -> bool {
 }
 
 /// The job of a run, such as `migrate for v1`.
-fn describe(run: &CompletionInfo) -> String {
+fn describe(run: &Completion) -> String {
     jobs::describe(&run.name, run.key.as_deref())
 }
 
 /// The command that removes the record of a run.
-fn reset(run: &CompletionInfo, store: &StoreArgs) -> String {
+fn reset(run: &Completion, store: &StoreArgs) -> String {
     jobs::reset_command(&run.name, run.key.as_deref(), store)
 }
 
@@ -380,21 +381,20 @@ impl Target {
         }
     }
 
-    pub(super) async fn lock(&self) -> leasehold::Result<Acquired> {
-        match self {
-            Self::Lock(mutex) => mutex.lock().await.map(Acquired::from),
-            Self::Job(job) => job.lock().await.map(Acquired::from),
-            Self::Election { election, value } => {
-                election.campaign(value).await.map(Acquired::from)
-            }
-        }
+    /// Waits without a limit.
+    pub(super) async fn lock(&self) -> leasehold::Result<Option<Acquired>> {
+        Ok(match self {
+            Self::Lock(mutex) => Some(mutex.lock().await?.into()),
+            Self::Job(job) => Acquired::of_job(job.lock().await?),
+            Self::Election { election, value } => Some(election.campaign(value).await?.into()),
+        })
     }
 
     /// `None`: another client holds it.
     pub(super) async fn try_lock(&self) -> leasehold::Result<Option<Acquired>> {
         Ok(match self {
             Self::Lock(mutex) => mutex.try_lock().await?.map(Acquired::from),
-            Self::Job(job) => job.try_lock().await?.map(Acquired::from),
+            Self::Job(job) => Acquired::of_job(job.try_lock().await?),
             Self::Election { election, value } => {
                 election.try_campaign(value).await?.map(Acquired::from)
             }
@@ -408,7 +408,7 @@ impl Target {
     ) -> leasehold::Result<Option<Acquired>> {
         Ok(match self {
             Self::Lock(mutex) => mutex.lock_timeout(timeout).await?.map(Acquired::from),
-            Self::Job(job) => job.lock_timeout(timeout).await?.map(Acquired::from),
+            Self::Job(job) => Acquired::of_job(job.lock_timeout(timeout).await?),
             Self::Election { election, value } => {
                 let leadership = election.campaign_timeout(value, timeout).await?;
                 leadership.map(Acquired::from)

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use leasehold::CompletionInfo;
+use leasehold::Completion;
 
 use crate::shell;
 
@@ -29,10 +29,7 @@ impl Program {
     }
 
     /// The recorded program and this one, if they differ. Arguments are not compared: a date is another one on each day.
-    pub(super) fn unless_recorded<'a>(
-        &'a self,
-        run: &'a CompletionInfo,
-    ) -> Option<(&'a str, &'a str)> {
+    pub(super) fn unless_recorded<'a>(&'a self, run: &'a Completion) -> Option<(&'a str, &'a str)> {
         if run.program != self.name {
             return Some((run.program.as_str(), self.name.as_str()));
         }

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use leasehold::clock::{BootClock, Clock as _};
-use leasehold::{Client, Error, ErrorKind, LeaseId, Mutex};
+use leasehold::{Client, ErrorKind, LeaseId, Mutex, WaitStatus};
 
 use super::holder;
 use crate::args::{LockArgs, StoreArgs};
@@ -218,8 +218,8 @@ impl<'a> Progress<'a> {
     async fn print<T>(&mut self) -> T {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            match self.mutex.last_error() {
-                Some(error) => self.print_failure(&error),
+            match self.mutex.wait_status() {
+                Some(status) => self.print_failure(&status),
                 None => {
                     self.failing = None;
                     match self.pace {
@@ -234,7 +234,8 @@ impl<'a> Progress<'a> {
 
     /// Prints why the store grants no lock. One that announces when it will is printed also in a log: that may be in
     /// hours.
-    fn print_failure(&mut self, error: &Error) {
+    fn print_failure(&mut self, status: &WaitStatus) {
+        let error = &status.error;
         let since = *self.failing.get_or_insert_with(Instant::now);
         let announced = error.retry_after().is_some();
         let due = match self.pace {
@@ -251,7 +252,7 @@ impl<'a> Progress<'a> {
         self.printed = Some(Instant::now());
         (self.failure_printed, self.holder) = (self.printed, None);
         let now = BootClock.now();
-        let gives_up = self.mutex.gives_up_at();
+        let gives_up = status.gives_up_at;
         // A failing store is waited for as long as a lease lasts.
         let failed_for = gives_up.map(|at| now.since(at.before(self.args.lease_length())));
         let left = gives_up.map(|at| now.until(at));
@@ -270,7 +271,7 @@ impl<'a> Progress<'a> {
         let now = Instant::now();
         self.queried = Some(now);
         let since = since.unwrap_or(now);
-        match self.mutex.is_locked().await {
+        match self.mutex.inspect().await {
             Err(error) if error.kind() == ErrorKind::Unreachable => {
                 self.unanswered = Some(since);
                 if !self.silent && since.elapsed() >= LOG_SILENCE {

@@ -23,8 +23,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use leasehold::__private::observer::Observer;
 use leasehold::clock::{BootClock, Clock};
-use leasehold::watchdog::Observer;
 use leasehold::{Instant, LeaseId};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};

@@ -13,7 +13,7 @@ mod supervise;
 use std::time::{Duration, Instant};
 
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, ErrorKind, Guard};
+use leasehold::{Client, Completion, ErrorKind, Guard, Run};
 
 use self::child::Child;
 use self::supervise::Supervisor;
@@ -53,7 +53,7 @@ async fn run_until(
         refusal: refusal(args),
     };
     let interruption = async || signals.next().await.number;
-    let (client, mut guard) = match request.acquire(interruption).await? {
+    let (client, guard) = match request.acquire(interruption).await? {
         Outcome::Acquired(client, guard) => (client, guard),
         Outcome::Completed(run) => {
             return Ok(plan.print_completed(&args.lock, request.program, store, &run));
@@ -69,8 +69,13 @@ async fn run_until(
     }
     let begun = Instant::now();
     let mut report = WatchdogReport::new(&client, &args.watchdog);
-    let command = run_command(args, store, &client, &guard, signals, watchdog.as_ref());
-    plan.begins(&guard);
+    let command = async {
+        tokio::select! {
+            biased;
+            outcome = run_command(args, store, &client, &guard, signals, watchdog.as_ref()) => outcome,
+            never = plan.report_health(&guard) => never,
+        }
+    };
     let outcome = report.during(command).await;
     plan.ended();
     let held = begun.elapsed();
@@ -80,8 +85,14 @@ async fn run_until(
         guard.waive_min_hold();
     }
     let outcome = outcome.map(|ended| ended.code);
-    let completed = guard.complete(args.lost_exit_code, &outcome).await;
-    let to_the_end = release(guard, args).await;
+    let (completed, to_the_end) = match (guard, &outcome) {
+        (AnyGuard::Job(run), Ok(0)) => {
+            let completed = complete(*run, args).await.map(Some);
+            let to_the_end = completed.is_ok();
+            (completed, to_the_end)
+        }
+        (guard, _) => (Ok(None), release(guard, args).await),
+    };
     if watchdog.is_some() {
         report.finish(&client).await;
     }
@@ -200,6 +211,18 @@ async fn run_command(
     let cut_off = supervisor.cut_off;
     child.dismiss_guardian().await;
     Ok(CommandEnd { code, cut_off })
+}
+
+/// Releases the lock of a job with the record that its run is complete. The exit code, if that fails: another client may
+/// run the job again.
+async fn complete(run: Run, args: &RunArgs) -> Result<Completion, u8> {
+    run.complete().await.map_err(|error| {
+        note!("leasehold: {error}; the run is not recorded as complete, so it may be repeated");
+        match error.kind() {
+            ErrorKind::Lost => args.lost_exit_code,
+            _ => exit::FAILED,
+        }
+    })
 }
 
 /// Releases the lock. `false` if it was not held to the end.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold::watchdog::{ClientStatus, Observer, default_socket};
+use leasehold::__private::observer::Observer;
+use leasehold::__private::wire::ClientStatus;
+use leasehold::watchdog::default_socket;
 use leasehold::{Error, ErrorKind};
 
 use crate::args::StatusArgs;

@@ -1,6 +1,6 @@
 //! One lease id on its way to a grant.
 
-use super::messages::LeaseOptions;
+use super::messages::RenewalOptions;
 use crate::id::LeaseId;
 use crate::lease::Lease;
 use crate::lease::holds::{HoldId, Term};
@@ -72,7 +72,7 @@ impl Attempt {
         grant: &Grant,
         received: Instant,
         shard: u32,
-        LeaseOptions { policy, fixed }: LeaseOptions,
+        RenewalOptions { policy, fixed }: RenewalOptions,
     ) -> Option<(Lease, HoldId)> {
         let queued = self.queued?;
         // Another shard granted it, by another clock.

@@ -17,14 +17,14 @@ use crate::token::{Token, TokenCount};
 
 /// How a lease is kept once it is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseOptions {
+pub struct RenewalOptions {
     /// The policy of a renewed lease.
     pub policy: Policy,
     /// The ttl of a fixed lease. `None`: the lease is renewed.
     pub fixed: Option<Ttl>,
 }
 
-impl LeaseOptions {
+impl RenewalOptions {
     /// The ttl that a request names.
     #[must_use]
     pub fn ttl(&self) -> Ttl {
@@ -62,7 +62,7 @@ impl RunRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireOptions {
     /// How the lease is kept.
-    pub lease: LeaseOptions,
+    pub lease: RenewalOptions,
     /// The run for which it is acquired, if it is for one.
     pub run: Option<Arc<RunRequest>>,
     /// Whether the caller waits. If not, the first refusal is final, and so are most failures.

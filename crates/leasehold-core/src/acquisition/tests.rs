@@ -46,7 +46,7 @@ fn token(number: u64) -> Token {
 
 fn options() -> AcquireOptions {
     AcquireOptions {
-        lease: LeaseOptions {
+        lease: RenewalOptions {
             policy: Policy::of(ttl()),
             fixed: None,
         },
@@ -255,7 +255,7 @@ fn a_notified_grant_says_nothing_of_replicas_and_is_too_short_for_a_fixed_lease(
         ..options()
     };
     let fixed = AcquireOptions {
-        lease: LeaseOptions {
+        lease: RenewalOptions {
             fixed: Some(ttl()),
             ..options().lease
         },

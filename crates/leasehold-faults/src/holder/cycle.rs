@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold::{Client, Error, Guard, Mutex, Owner};
+use leasehold::{Client, Error, Guard, LeaseOptions, Mutex, Owner};
 use leasehold_testkit::helper::Commands;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::fence::Fence;
-use super::hold::{Hold, LeaseOptions, sleep_up_to};
+use super::hold::{Hold, LeaseLength, sleep_up_to};
 use super::{SHUTDOWN_TIMEOUT, Shared, stalls};
 use crate::history::{Event, HoldEvent};
 
@@ -99,7 +99,12 @@ impl Cycle {
             0 => self.run_inside(&mutex, options).await,
             1 | 2 => {
                 let owner = Owner::new();
-                self.hold(&mutex.owned_by(&owner), options, true).await
+                self.hold(
+                    &mutex.with(LeaseOptions::new().owner(&owner))?,
+                    options,
+                    true,
+                )
+                .await
             }
             _ => self.hold(&mutex, options, false).await,
         }
@@ -109,7 +114,7 @@ impl Cycle {
     async fn hold(
         &mut self,
         mutex: &Mutex,
-        options: LeaseOptions,
+        options: LeaseLength,
         reenter: bool,
     ) -> Result<(), Error> {
         let (shared, stop) = (Arc::clone(&self.shared), self.stop.clone());
@@ -159,7 +164,7 @@ impl Cycle {
     }
 
     /// Holds the lock by [`Mutex::run`].
-    async fn run_inside(&mut self, mutex: &Mutex, options: LeaseOptions) -> Result<(), Error> {
+    async fn run_inside(&mut self, mutex: &Mutex, options: LeaseLength) -> Result<(), Error> {
         let hold = self.shared.request(mutex.name(), options.fixed, None);
         let duration = self.duration();
         let (shared, stop) = (Arc::clone(&self.shared), self.stop.clone());
@@ -228,7 +233,7 @@ impl Cycle {
         released
     }
 
-    fn lease_options(&mut self) -> LeaseOptions {
+    fn lease_options(&mut self) -> LeaseLength {
         let ttl = self.shared.config.ttl_ms;
         let fixed = self.rng.u8(..4) == 0;
         let millis = if fixed {
@@ -236,7 +241,7 @@ impl Cycle {
         } else {
             self.rng.u64(ttl.div_ceil(2).max(200)..=ttl)
         };
-        LeaseOptions {
+        LeaseLength {
             ttl: Duration::from_millis(millis),
             fixed,
         }
@@ -266,11 +271,12 @@ impl Cycle {
     }
 }
 
-fn with_options(mutex: &Mutex, options: LeaseOptions) -> Result<Mutex, Error> {
-    match options.fixed {
-        true => mutex.lease(options.ttl),
-        false => mutex.ttl(options.ttl),
-    }
+fn with_options(mutex: &Mutex, options: LeaseLength) -> Result<Mutex, Error> {
+    let LeaseLength { ttl, fixed } = options;
+    mutex.with(match fixed {
+        true => LeaseOptions::new().fixed(ttl),
+        false => LeaseOptions::new().ttl(ttl),
+    })
 }
 
 /// Records that a hold ends, however its work does: the work is dropped when the lease is lost.

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold::{Client, Durability, Election, Leader, Leadership, ReplicaCount};
+use leasehold::{Client, Durability, Election, Leader, Leadership, LeaseOptions, ReplicaCount};
 use leasehold_testkit::helper::Commands;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::fence::Fence;
-use super::hold::{Hold, LeaseOptions, sleep_up_to};
+use super::hold::{Hold, LeaseLength, sleep_up_to};
 use super::{SHUTDOWN_TIMEOUT, Shared, stalls};
 use crate::history::{Event, HoldEvent, ObservedLeader};
 
@@ -110,7 +110,8 @@ fn election(client: &Client, name: &str, replicated: bool) -> Election {
         count: ReplicaCount::All,
         timeout: REPLICAS_TIMEOUT,
     };
-    election.durability(durability).unwrap()
+    let durable = LeaseOptions::new().durability(durability);
+    election.with(durable).unwrap()
 }
 
 /// Records what an observer is told.
@@ -182,11 +183,11 @@ impl Candidate {
             .lock()
             .unwrap()
             .insert(name, resign.clone());
-        let options = LeaseOptions {
+        let options = LeaseLength {
             ttl: Duration::from_millis(self.shared.config.ttl_ms),
             fixed: false,
         };
-        let lead = Hold::begin(&self.shared, &resign, hold, leadership.guard(), options);
+        let lead = Hold::begin(&self.shared, &resign, hold, &leadership, options);
         if self.rng.u8(..4) == 0 {
             let value = self.value(hold) + " again";
             let proclaim = resign.run_until_cancelled(leadership.proclaim(value));
@@ -196,7 +197,7 @@ impl Candidate {
             .await;
         lead.leave_to_store(&mut self.rng).await;
         self.shared.record(hold, HoldEvent::Releasing);
-        let outcome = super::outcome(&leadership.resign().await);
+        let outcome = super::outcome(&leadership.release().await);
         self.shared.record(hold, HoldEvent::Released { outcome });
     }
 

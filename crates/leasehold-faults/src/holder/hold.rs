@@ -18,7 +18,7 @@ const STEP_MAX_MS: u64 = 10;
 
 /// The ttl of an acquisition, and whether it is fixed.
 #[derive(Clone, Copy)]
-pub(super) struct LeaseOptions {
+pub(super) struct LeaseLength {
     pub(super) ttl: Duration,
     pub(super) fixed: bool,
 }
@@ -38,7 +38,7 @@ impl<'a> Hold<'a> {
         stop: &'a CancellationToken,
         number: u64,
         guard: &'a Guard,
-        options: LeaseOptions,
+        options: LeaseLength,
     ) -> Self {
         let ttl_ms = u64::try_from(options.ttl.as_millis()).unwrap();
         shared.record(number, super::granted(guard, ttl_ms));
@@ -124,7 +124,7 @@ impl<'a> Hold<'a> {
     /// Records the hold count in the store.
     pub(super) async fn count(&self, mutex: &Mutex, expected: u32) {
         let before = clock::now();
-        let Ok(holder) = mutex.holder().await else {
+        let Ok(holder) = mutex.inspect().await else {
             return;
         };
         let found = holder.map(|info| (info.lease.to_string(), info.count));

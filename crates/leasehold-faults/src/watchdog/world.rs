@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use leasehold::__private::{observer::Observer, wire::ClientStatus};
 use leasehold::Client;
-use leasehold::watchdog::{ClientStatus, Observer};
 use leasehold_testkit::{Helper, RedisServer, eventually};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;

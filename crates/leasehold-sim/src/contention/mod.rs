@@ -12,14 +12,14 @@ use leasehold_core::acquisition::{AcquireAction, AcquireNotice, AcquireOptions, 
 use leasehold_core::contention::Backoff;
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step};
 use leasehold_core::{
-    Acquisition, ClientId, Environment, Instant, LeaseId, LeaseOptions, Op, Outcome, Policy, Rows,
-    StoreTime, Token, TokenCount, Ttl,
+    Acquisition, ClientId, Environment, Instant, LeaseId, Op, Outcome, Policy, RenewalOptions,
+    Rows, StoreTime, Token, TokenCount, Ttl,
 };
 
 /// Leases that last longer than the simulation, at a store that needs a new lease id for each request.
 fn options() -> AcquireOptions {
     AcquireOptions {
-        lease: LeaseOptions {
+        lease: RenewalOptions {
             policy: Policy::of(Ttl::MAX),
             fixed: None,
         },

@@ -9,8 +9,8 @@ use leasehold_core::acquisition::{
 use leasehold_core::record::Unless;
 use leasehold_core::release::ReleaseReply;
 use leasehold_core::{
-    Cause, ClientId, Grant, Instant, LateRelease, LeaseId, LeaseOptions, Notice, Op, Outcome,
-    PendingReleases, Policy, StoreTime, Ttl,
+    Cause, ClientId, Grant, Instant, LateRelease, LeaseId, Notice, Op, Outcome, PendingReleases,
+    Policy, RenewalOptions, StoreTime, Ttl,
 };
 
 use super::Hold;
@@ -184,7 +184,7 @@ impl Client {
         let ttl = self.policy.ttl.as_duration();
         let fixed = fixed.then(|| Ttl::remainder(cx.part(ttl) + self.policy.retry()));
         let options = AcquireOptions {
-            lease: LeaseOptions {
+            lease: RenewalOptions {
                 policy: self.policy,
                 fixed,
             },

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::__private::store::{Reply, Request};
 use leasehold::clock::{BootClock, Clock as _};
-use leasehold::store::{Reply, Request};
 use leasehold_core::watchdog::{ActionResult, WatchdogAction};
 use leasehold_core::{Instant, Op, Outcome};
 

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold::store::{Key, Keyspace, OpenOptions, Parts, Reply, Request, Store, open};
+use leasehold::__private::store::{
+    Key, Keyspace, OpenOptions, Parts, Reply, Request, Store, open_with,
+};
 use leasehold_core::{Acquire, LeaseId, Name, Namespace, Op, Outcome, ScopeName, Ttl};
 use leasehold_testkit::{RedisServer, eventually_async};
 use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
@@ -31,7 +33,9 @@ impl Fixture {
     pub(crate) async fn new() -> Self {
         let redis = RedisServer::start();
         let directory = tempfile::tempdir().unwrap();
-        let store = open(&redis.url(), &OpenOptions::default()).await.unwrap();
+        let store = open_with(&redis.url(), &OpenOptions::default())
+            .await
+            .unwrap();
         Self {
             url: store.to_string(),
             store,

@@ -1,14 +1,17 @@
 //! The same locks for programs without an async runtime.
 //!
-//! The names are those of the async API, and [`ClientBuilder::connect_blocking`] takes the same settings. A client
-//! owns a small runtime on threads of its own, so leases are renewed while the caller is busy. Re-entry is by thread:
-//! a thread that holds a lock may acquire it again; a guard that was sent to another thread still belongs to the
-//! first.
+//! A client owns a small runtime on threads of its own, so leases are renewed while the caller is busy. [`Client`],
+//! [`Mutex`] and [`Guard`] have the methods of the async types, which they deref to, without `.await`.
+//! [`Client::block_on`] waits for all other calls: elections, jobs, latches, listings.
 //!
-//! [`ClientBuilder::connect_blocking`]: crate::ClientBuilder::connect_blocking
+//! Re-entry is by thread: a thread that holds a lock may acquire it again; a guard that was sent to another thread still
+//! belongs to the first.
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use leasehold::blocking::Client;
+//! use leasehold::{Error, Ran};
 //!
 //! let client = Client::connect("memory:")?;
 //! let mutex = client.mutex("orders/42")?;
@@ -17,32 +20,41 @@
 //! assert_eq!(outer.token(), inner.token());
 //! inner.release()?;
 //! outer.release()?;
-//! # Ok::<(), leasehold::Error>(())
+//!
+//! let job = client.job("clean-up", Duration::from_secs(24 * 60 * 60))?;
+//! match client.block_on(job.lock())? {
+//!     Ran::Now(run) => {
+//!         // ... the work, on this thread ...
+//!         client.block_on(run.complete())?;
+//!     }
+//!     Ran::Before(completion) => println!("{} has done it", completion.host),
+//!     Ran::Busy => {} // only of `try_lock` and `lock_timeout`: `lock` waits
+//! }
+//!
+//! let leadership = client.block_on(client.election("scheduler")?.campaign("10.0.0.7:8080"))?;
+//! client.block_on(leadership.release())?;
+//!
+//! let ready = client.latch("import/ready", 1)?;
+//! client.block_on(ready.arrive())?;
+//! assert!(client.block_on(ready.wait_timeout(Duration::from_secs(10)))?);
+//! # Ok::<(), Error>(())
 //! ```
 
-mod election;
-mod job;
-mod latch;
 mod runtime;
 
-use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
 
-pub use self::election::{Election, Leaders, Leadership};
-pub use self::job::{Job, JobBuilder};
-pub use self::latch::Latch;
 use self::runtime::Threads;
-use crate::{
-    Cause, ClientBuilder, ClientId, ClientInfo, CompletionInfo, Durability, Error, Instant,
-    LeaseId, LockInfo, Owner, Result, Shutdown, State, Token,
-};
-
-thread_local! {
-    /// The owner that stands for this thread.
-    static THREAD_OWNER: Owner = Owner::new();
-}
+#[cfg(doc)]
+use crate::ErrorKind;
+use crate::store::IntoStore;
+use crate::{Cause, ClientBuilder, Error, LeaseOptions, Result, Shutdown, State};
 
 /// A process's connection to a store. See [`crate::Client`].
+///
+/// When the last client, mutex or guard is dropped, it waits for up to two seconds until the store has confirmed all
+/// releases. A program that ends by [`std::process::exit`] does not.
 #[derive(Clone, Debug)]
 pub struct Client {
     threads: Threads,
@@ -50,21 +62,48 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects with the default settings. See [`crate::Client::connect`]. For other settings see
-    /// [`ClientBuilder::connect_blocking`].
+    /// Connects with the default settings. See [`crate::Client::connect`].
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect_blocking`].
-    pub fn connect(url: &str) -> Result<Self> {
-        ClientBuilder::default().connect_blocking(url)
+    /// As [`Client::connect_with`].
+    pub fn connect(store: impl IntoStore) -> Result<Self> {
+        Self::connect_with(ClientBuilder::default(), store)
     }
 
-    fn start(connecting: impl Future<Output = Result<crate::Client>>) -> Result<Self> {
+    /// Connects with other settings. See [`ClientBuilder::connect`].
+    ///
+    /// ```
+    /// use leasehold::blocking::Client;
+    ///
+    /// let settings = leasehold::Client::builder().namespace("billing").label("nightly run");
+    /// let client = Client::connect_with(settings, "memory:")?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`], [`ErrorKind::InvalidConfig`] inside an async runtime, and
+    /// [`ErrorKind::Unsupported`] if no threads can be started.
+    pub fn connect_with(settings: ClientBuilder, store: impl IntoStore) -> Result<Self> {
         let threads = Threads::start()?;
-        let client = threads.wait(connecting)?;
+        let client = threads.block_on(settings.connect(store))?;
         threads.serve(&client);
         Ok(Self { threads, client })
+    }
+
+    /// Waits on this thread for a future of this library, or for one that awaits such futures. Locks that it acquires
+    /// belong to this thread. Leaderships and runs end with their client: keep it as long as they are needed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the future; [`ErrorKind::InvalidConfig`] inside an async runtime, and [`ErrorKind::Unsupported`] in a fork
+    /// of the process.
+    pub fn block_on<T, E: From<Error>>(
+        &self,
+        future: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        self.threads.block_on(future)
     }
 
     /// The lock with this name. See [`crate::Client::mutex`].
@@ -73,124 +112,30 @@ impl Client {
     ///
     /// As [`crate::Client::mutex`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
-        let mutex = self.client.mutex(name)?;
-        Ok(Mutex::new(self.threads.clone(), mutex))
-    }
-
-    /// The job with this name. See [`crate::Client::job`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Client::job`].
-    pub fn job(&self, name: impl AsRef<str>) -> Result<JobBuilder> {
-        let builder = self.client.job(name)?;
-        Ok(JobBuilder::new(self.threads.clone(), builder))
-    }
-
-    /// The latch with this name. See [`crate::Client::latch`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Client::latch`].
-    pub fn latch(&self, name: impl AsRef<str>, count: u32) -> Result<Latch> {
-        let latch = self.client.latch(name, count)?;
-        Ok(Latch::new(self.threads.clone(), latch))
-    }
-
-    /// The job that runs once for a key. See [`crate::Client::once`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Client::once`].
-    pub fn once(&self, name: impl AsRef<str>, key: impl AsRef<str>) -> Result<Job> {
-        self.job(name)?.once(key)
-    }
-
-    /// The last completed runs of jobs. See [`crate::Client::completions`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Client::completions`].
-    pub fn completions(&self) -> Result<Vec<CompletionInfo>> {
-        self.threads.wait(self.client.completions())
-    }
-
-    /// The election with this name. See [`crate::Client::election`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Client::election`].
-    pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
-        let election = self.client.election(name)?;
-        Ok(Election::new(self.threads.clone(), election))
-    }
-
-    /// The locks that are held. See [`crate::Client::locks`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Client::locks`].
-    pub fn locks(&self) -> Result<Vec<LockInfo>> {
-        self.threads.wait(self.client.locks())
-    }
-
-    /// The client info of a client by its id. See [`crate::Client::client_info`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Client::client_info`].
-    pub fn client_info(&self, id: ClientId) -> Result<Option<ClientInfo>> {
-        self.threads.wait(self.client.client_info(id))
-    }
-
-    /// The id of this client. See [`crate::Client::id`].
-    #[must_use]
-    pub fn id(&self) -> ClientId {
-        self.client.id()
-    }
-
-    /// The store, as its URL without a password.
-    #[must_use]
-    pub fn store(&self) -> &dyn fmt::Display {
-        self.client.store()
+        let (threads, mutex) = (self.threads.clone(), self.client.mutex(name)?);
+        Ok(Mutex { threads, mutex })
     }
 
     /// Releases every lease that is still held. See [`crate::Client::shutdown`].
-    ///
-    /// When the last client, mutex or guard is dropped, it waits for up to two seconds until the store has
-    /// confirmed all releases. A program that ends by [`std::process::exit`] does not.
     ///
     /// # Errors
     ///
     /// As [`crate::Client::shutdown`].
     pub fn shutdown(&self, timeout: Duration) -> Result<Shutdown> {
-        self.threads.wait(self.client.shutdown(timeout))
+        self.block_on(self.client.shutdown(timeout))
     }
 }
 
-impl ClientBuilder {
-    /// Opens the store that the URL names, for a program without an async runtime. See [`blocking`](self).
-    ///
-    /// # Errors
-    ///
-    /// As [`ClientBuilder::connect`], [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) inside an async
-    /// runtime, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if no threads can be started.
-    pub fn connect_blocking(self, url: &str) -> Result<Client> {
-        Client::start(self.connect(url))
-    }
+impl Deref for Client {
+    type Target = crate::Client;
 
-    /// Connects to a Redis server by the parts of its address. See [`ClientBuilder::connect_redis`].
-    ///
-    /// # Errors
-    ///
-    /// As [`ClientBuilder::connect_blocking`].
-    #[cfg(feature = "redis")]
-    pub fn connect_redis_blocking(self, address: &crate::RedisAddress) -> Result<Client> {
-        Client::start(self.connect_redis(address))
+    fn deref(&self) -> &crate::Client {
+        &self.client
     }
 }
 
-/// A lock with a name. See [`crate::Mutex`]; its owner is the thread that acquires it.
+/// A lock with a name. See [`crate::Mutex`]. Its owner is the thread that acquires it, unless
+/// [`LeaseOptions::owner`] names another.
 #[derive(Clone, Debug)]
 pub struct Mutex {
     threads: Threads,
@@ -198,59 +143,14 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    fn new(threads: Threads, mutex: crate::Mutex) -> Self {
-        Self { threads, mutex }
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.mutex.name()
-    }
-
-    /// The same lock with another ttl. See [`crate::Mutex::ttl`].
+    /// The same lock with other settings. See [`crate::Mutex::with`].
     ///
     /// # Errors
     ///
-    /// As [`crate::Mutex::ttl`].
-    pub fn ttl(&self, ttl: Duration) -> Result<Self> {
-        self.wrap(self.mutex.ttl(ttl))
-    }
-
-    /// The same lock with a longest hold. See [`crate::Mutex::max_hold`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Mutex::max_hold`].
-    pub fn max_hold(&self, max_hold: Duration) -> Result<Self> {
-        self.wrap(self.mutex.max_hold(max_hold))
-    }
-
-    /// The same lock with a minimum hold. See [`crate::Mutex::min_hold`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Mutex::min_hold`].
-    pub fn min_hold(&self, min_hold: Duration) -> Result<Self> {
-        self.wrap(self.mutex.min_hold(min_hold))
-    }
-
-    /// The same lock with a fixed lease. See [`crate::Mutex::lease`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Mutex::lease`].
-    pub fn lease(&self, lease: Duration) -> Result<Self> {
-        self.wrap(self.mutex.lease(lease))
-    }
-
-    /// The same lock with another durability. See [`crate::Mutex::durability`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Mutex::durability`].
-    pub fn durability(&self, durability: Durability) -> Result<Self> {
-        self.wrap(self.mutex.durability(durability))
+    /// As [`crate::Mutex::with`].
+    pub fn with(&self, options: LeaseOptions) -> Result<Self> {
+        let (threads, mutex) = (self.threads.clone(), self.mutex.with(options)?);
+        Ok(Self { threads, mutex })
     }
 
     /// Acquires the lock, and waits without a limit. See [`crate::Mutex::lock`].
@@ -259,20 +159,8 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::lock`], and inside an async runtime.
     pub fn lock(&self) -> Result<Guard> {
-        let guard = self.threads.wait(self.owned_by_thread().lock())?;
-        Ok(Guard::new(self.threads.clone(), guard))
-    }
-
-    /// The last error of the store, if tasks wait for this lock. See [`crate::Mutex::last_error`].
-    #[must_use]
-    pub fn last_error(&self) -> Option<Error> {
-        self.mutex.last_error()
-    }
-
-    /// When waiting tasks give up, if the store fails. See [`crate::Mutex::gives_up_at`].
-    #[must_use]
-    pub fn gives_up_at(&self) -> Option<Instant> {
-        self.mutex.gives_up_at()
+        let guard = self.threads.block_on(self.mutex.lock())?;
+        Ok(self.guard(guard))
     }
 
     /// Acquires the lock if it is free. See [`crate::Mutex::try_lock`].
@@ -281,8 +169,8 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::try_lock`], and inside an async runtime.
     pub fn try_lock(&self) -> Result<Option<Guard>> {
-        let guard = self.threads.wait(self.owned_by_thread().try_lock())?;
-        Ok(guard.map(|guard| Guard::new(self.threads.clone(), guard)))
+        let guard = self.threads.block_on(self.mutex.try_lock())?;
+        Ok(guard.map(|guard| self.guard(guard)))
     }
 
     /// Acquires the lock, and waits no longer than `timeout`. See [`crate::Mutex::lock_timeout`].
@@ -291,21 +179,19 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::lock_timeout`], and inside an async runtime.
     pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
-        let guard = self
-            .threads
-            .wait(self.owned_by_thread().lock_timeout(timeout))?;
-        Ok(guard.map(|guard| Guard::new(self.threads.clone(), guard)))
+        let guard = self.threads.block_on(self.mutex.lock_timeout(timeout))?;
+        Ok(guard.map(|guard| self.guard(guard)))
     }
 
     /// Acquires the lock, does the work on this thread and releases the lock.
     ///
-    /// Work on a thread cannot be dropped when the lease is lost: check [`Guard::state`] or call
+    /// Work on a thread cannot be dropped when the lease is lost: check [`crate::Guard::state`] or call
     /// [`Guard::ensure`] before each step that matters.
     ///
     /// # Errors
     ///
-    /// As [`crate::Mutex::run`]: [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease was lost
-    /// before the work had ended, whose value is then dropped.
+    /// As [`crate::Mutex::run`]: [`ErrorKind::Lost`] if the lease was lost before the work had ended, whose value is then
+    /// dropped.
     pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T> {
         self.lock()?.run_and_release(work)
     }
@@ -336,66 +222,17 @@ impl Mutex {
         guard.map(|guard| guard.run_and_release(work)).transpose()
     }
 
-    /// A job that runs under this lock, with its settings. See [`crate::Mutex::job`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Mutex::job`].
-    pub fn job(&self) -> Result<JobBuilder> {
-        Ok(JobBuilder::new(self.threads.clone(), self.mutex.job()?))
+    fn guard(&self, guard: crate::Guard) -> Guard {
+        let threads = self.threads.clone();
+        Guard { guard, threads }
     }
+}
 
-    /// Whether the lock is held at this moment. See [`crate::Mutex::is_locked`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Mutex::is_locked`].
-    pub fn is_locked(&self) -> Result<bool> {
-        self.threads.wait(self.mutex.is_locked())
-    }
+impl Deref for Mutex {
+    type Target = crate::Mutex;
 
-    /// The time until the lease of the holder expires. See [`crate::Mutex::time_left`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Mutex::time_left`].
-    pub fn time_left(&self) -> Result<Option<Duration>> {
-        self.threads.wait(self.mutex.time_left())
-    }
-
-    /// The holder of the lock at this moment. See [`crate::Mutex::holder`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Mutex::holder`].
-    pub fn holder(&self) -> Result<Option<LockInfo>> {
-        self.threads.wait(self.mutex.holder())
-    }
-
-    /// The holder of the lock at this moment, and the waiters. See [`crate::Mutex::inspect`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Mutex::inspect`].
-    pub fn inspect(&self) -> Result<Option<LockInfo>> {
-        self.threads.wait(self.mutex.inspect())
-    }
-
-    /// Frees the lock, whichever client holds it. See [`crate::Mutex::force_release`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Mutex::force_release`].
-    pub fn force_release(&self) -> Result<Option<LockInfo>> {
-        self.threads.wait(self.mutex.force_release())
-    }
-
-    fn wrap(&self, mutex: Result<crate::Mutex>) -> Result<Self> {
-        Ok(Self::new(self.threads.clone(), mutex?))
-    }
-
-    fn owned_by_thread(&self) -> crate::Mutex {
-        THREAD_OWNER.with(|owner| self.mutex.owned_by(owner))
+    fn deref(&self) -> &crate::Mutex {
+        &self.mutex
     }
 }
 
@@ -409,53 +246,14 @@ pub struct Guard {
 }
 
 impl Guard {
-    fn new(threads: Threads, guard: crate::Guard) -> Self {
-        Self { guard, threads }
-    }
-
-    /// The name of the lock.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.guard.name()
-    }
-
-    /// The fencing token. See [`crate::Guard::token`].
-    #[must_use]
-    pub fn token(&self) -> Token {
-        self.guard.token()
-    }
-
-    /// The id of the lease. See [`crate::Guard::lease_id`].
-    #[must_use]
-    pub fn lease_id(&self) -> LeaseId {
-        self.guard.lease_id()
-    }
-
-    /// Until when the store certainly keeps the lease. See [`crate::Guard::deadline`].
-    #[must_use]
-    pub fn deadline(&self) -> Instant {
-        self.guard.deadline()
-    }
-
-    /// The time until [`Guard::deadline`].
-    #[must_use]
-    pub fn time_left(&self) -> Duration {
-        self.guard.time_left()
-    }
-
-    /// What the lease is worth at this instant. See [`crate::Guard::state`].
-    #[must_use]
-    pub fn state(&self) -> State {
-        self.guard.state()
-    }
-
     /// Waits until the lease is lost, and returns the cause. See [`crate::Guard::lost`].
     ///
     /// # Errors
     ///
     /// Inside an async runtime.
     pub fn lost(&self) -> Result<Cause> {
-        self.threads.wait(async { Ok(self.guard.lost().await) })
+        let lost = async { Ok(self.guard.lost().await) };
+        self.threads.block_on(lost)
     }
 
     /// Makes sure that the lease lasts for at least `duration` more. See [`crate::Guard::ensure`].
@@ -464,12 +262,7 @@ impl Guard {
     ///
     /// As [`crate::Guard::ensure`].
     pub fn ensure(&self, duration: Duration) -> Result<()> {
-        self.threads.wait(self.guard.ensure(duration))
-    }
-
-    /// As [`Guard::waive_min_hold`](crate::Guard::waive_min_hold).
-    pub fn waive_min_hold(&self) {
-        self.guard.waive_min_hold();
+        self.threads.block_on(self.guard.ensure(duration))
     }
 
     /// Releases the lock and waits for the reply. See [`crate::Guard::release`].
@@ -479,22 +272,25 @@ impl Guard {
     /// As [`crate::Guard::release`].
     pub fn release(self) -> Result<()> {
         let Self { guard, threads } = self;
-        threads.wait(guard.release())
+        threads.block_on(guard.release())
     }
 
     fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T> {
         let value = work(&self);
-        self.check_held()?;
+        if let State::Lost(cause) = self.guard.state() {
+            return Err(self.guard.lost_error(cause));
+        }
         if let Err(error) = self.release() {
             tracing::debug!(%error, "the lock could not be released after the work");
         }
         Ok(value)
     }
+}
 
-    fn check_held(&self) -> Result<()> {
-        match self.guard.state() {
-            State::Lost(cause) => Err(self.guard.lost_error(cause)),
-            _ => Ok(()),
-        }
+impl Deref for Guard {
+    type Target = crate::Guard;
+
+    fn deref(&self) -> &crate::Guard {
+        &self.guard
     }
 }

@@ -7,7 +7,12 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::fork::Process;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Owner, Result};
+
+thread_local! {
+    /// The owner that stands for this thread.
+    static THREAD_OWNER: Owner = Owner::new();
+}
 
 /// Threads that run between calls, unlike a current-thread runtime, on which no lease would be renewed
 /// while the caller works.
@@ -49,8 +54,17 @@ impl Threads {
         self.0.client.get_or_init(|| client.clone());
     }
 
-    /// Waits for a future on this thread.
-    pub(crate) fn wait<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+    /// Waits for a future on this thread, which owns the locks that it acquires.
+    pub(crate) fn block_on<T, E: From<Error>>(
+        &self,
+        future: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let runtime = self.checked_runtime()?;
+        let owner = THREAD_OWNER.with(Owner::clone);
+        runtime.block_on(owner.scope(future))
+    }
+
+    fn checked_runtime(&self) -> Result<&Runtime> {
         // A fork has none of the threads.
         self.0.process.check()?;
         if Handle::try_current().is_ok() {
@@ -60,10 +74,8 @@ impl Threads {
                  use leasehold::Client there, or spawn_blocking",
             ));
         }
-        match &self.0.runtime {
-            Some(runtime) => runtime.block_on(future),
-            None => Err(Error::new(ErrorKind::Unsupported, "the client has ended")),
-        }
+        let ended = || Error::new(ErrorKind::Unsupported, "the client has ended");
+        self.0.runtime.as_ref().ok_or_else(ended)
     }
 }
 

@@ -3,20 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::{ClientId, LeaseOptions};
+use leasehold_core::{ClientId, RenewalOptions};
 use tokio::runtime::TryCurrentError;
 
 use super::Client;
 #[cfg(doc)]
-use crate::Mutex;
+use crate::LeaseOptions;
 use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
 use crate::driver::context::AcquireOptions;
 use crate::driver::watchdog::WatchdogClient;
 use crate::driver::{Context, Driver, Runtime, has_timers};
-#[cfg(feature = "redis")]
-use crate::store::RedisAddress;
-use crate::store::{self, ClientInfo, Feature, OpenOptions, Query, Store};
+use crate::store::{ClientInfo, Feature, IntoStore, OpenOptions, Query, Store};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::Watchdog;
 #[cfg(feature = "watchdog")]
@@ -24,6 +22,21 @@ use crate::watchdog::wire::ClientSecret;
 use crate::{Durability, Error, ErrorKind, Result, Secret};
 
 /// Settings of a [`Client`]. Made by [`Client::builder`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use std::time::Duration;
+/// use leasehold::Client;
+///
+/// let client = Client::builder()
+///     .ttl(Duration::from_secs(15))
+///     .connect_timeout(Duration::from_secs(2))
+///     .username("app")
+///     .password("from the configuration")
+///     .connect("memory:") // or redis://host
+///     .await?;
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
 #[derive(Debug, Default)]
 #[must_use = "nothing happens until connect"]
 pub struct ClientBuilder {
@@ -150,7 +163,7 @@ impl ClientBuilder {
     }
 
     /// The replicas that must acknowledge a grant or renewal before it takes effect: none, if not set.
-    /// [`Mutex::durability`] sets it for one lock.
+    /// [`LeaseOptions::durability`] sets it for one lock.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.config.durability = durability;
         self
@@ -170,37 +183,21 @@ impl ClientBuilder {
         self
     }
 
-    /// Opens the store that the URL names. See [`store::open`] for the URLs.
+    /// Connects to the store that a URL names, or to an open store. See [`IntoStore`].
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings or an invalid URL, and outside a
-    /// Tokio runtime with timers; [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`] and [`ErrorKind::WrongPassword`] as the store replies; for a
-    /// [`ClientBuilder::durability`] that the store does not support, [`ErrorKind::Unsupported`], or
-    /// [`ErrorKind::NotReplicated`] if it has too few replicas.
+    /// Tokio runtime with timers; [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`] and
+    /// [`ErrorKind::WrongPassword`] as the store replies; for a [`ClientBuilder::durability`] that the store does not
+    /// support, [`ErrorKind::Unsupported`], or [`ErrorKind::NotReplicated`] if it has too few replicas.
     ///
     /// # Cancel safety
     ///
     /// Dropped, it closes what it has opened.
-    pub async fn connect(self, url: &str) -> Result<Client> {
+    pub async fn connect(self, store: impl IntoStore) -> Result<Client> {
         let options = self.checked_options()?;
-        let store = store::open(url, &options).await?;
-        self.connected(store, options.connect_timeout).await
-    }
-
-    /// Connects to a Redis server by the parts of its address, as [`ClientBuilder::connect`] does by its URL.
-    ///
-    /// # Errors
-    ///
-    /// As [`ClientBuilder::connect`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`ClientBuilder::connect`].
-    #[cfg(feature = "redis")]
-    pub async fn connect_redis(self, address: &RedisAddress) -> Result<Client> {
-        let options = self.checked_options()?;
-        let store = store::open_redis(address, &options).await?;
+        let store = store.into_source().open(&options).await?;
         self.connected(store, options.connect_timeout).await
     }
 
@@ -213,7 +210,7 @@ impl ClientBuilder {
         Ok(options)
     }
 
-    /// A client on a store that was just opened.
+    /// A client on a store that is checked for what the settings need.
     #[cfg_attr(
         not(feature = "watchdog"),
         expect(unused_variables, reason = "only a watchdog is waited for")
@@ -235,12 +232,13 @@ impl ClientBuilder {
         Ok(client)
     }
 
-    /// A client on a store that is open already.
+    /// A client on an open store, without a query whether that has what the settings need.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings, and outside a Tokio
     /// runtime.
+    #[doc(hidden)]
     pub fn build(self, store: Arc<dyn Store>) -> Result<Client> {
         let policy = self.config.policy()?;
         let space = self.config.space()?;
@@ -276,7 +274,7 @@ impl ClientBuilder {
             watchdog,
         );
         let fixed = None;
-        let lease = LeaseOptions { policy, fixed };
+        let lease = RenewalOptions { policy, fixed };
         Ok(Client {
             driver,
             space,

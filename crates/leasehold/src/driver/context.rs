@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use leasehold_core::LeaseOptions;
+use leasehold_core::RenewalOptions;
 use leasehold_core::acquisition::RunRequest;
 
 use super::primitives::Runtime;
@@ -29,7 +29,7 @@ pub(crate) struct Context {
 /// What a lease is for, and how it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcquireOptions {
-    pub(crate) lease: LeaseOptions,
+    pub(crate) lease: RenewalOptions,
     /// The replicas that must acknowledge the grant and each renewal.
     pub(crate) durability: Durability,
     /// The run of a job, which may be complete.

@@ -10,15 +10,14 @@ use leasehold_core::{
     Cause, HoldId, Instant, LateRelease, Lease, MinHold, NewNote, Op, Outcome, State, StateKind,
     Term, Token,
 };
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::active_lease::{ActiveLease, Inner};
 use super::context::AcquireOptions;
-use super::primitives::{AbortHandle, MutexGuard, report};
+use super::primitives::{MutexGuard, report};
 use super::reentry::ReentrySlot;
 use super::release::{self, Release};
 use super::{Driver, Turn, batcher};
-use crate::fork::Process;
 use crate::store::Reply;
 use crate::{Error, ErrorKind, Result};
 
@@ -251,32 +250,6 @@ impl Hold {
         }
     }
 
-    /// Triggers a signal when this hold is lost.
-    pub(crate) fn watch_loss(&self) -> Loss {
-        let context = &self.driver.context;
-        let is_current = context.process.is_current();
-        let (lost, signal) = watch::channel(!is_current);
-        let (id, lease, clock) = (self.id, Arc::clone(&self.lease), Arc::clone(&context.clock));
-        let wait = async move {
-            let mut last = None;
-            loop {
-                let state = lease.state_after(id, last, &*clock).await;
-                if state.is_lost() {
-                    lost.send_replace(true);
-                    return;
-                }
-                last = Some(state);
-            }
-        };
-        // A fork has no tasks.
-        let task = is_current.then(|| context.runtime.spawn(wait).abort_handle());
-        Loss {
-            signal,
-            task,
-            process: context.process,
-        }
-    }
-
     /// The error of a lease that is lost.
     pub(crate) fn lost(&self, cause: Cause) -> Error {
         let error = Error::new(ErrorKind::Lost, format!("the lease is lost: {cause}"));
@@ -484,23 +457,6 @@ fn hand_off(
         }
     }
     false
-}
-
-/// A signal of a loss, and the task that triggers it, which ends with this.
-pub(crate) struct Loss {
-    pub(crate) signal: watch::Receiver<bool>,
-    task: Option<AbortHandle>,
-    process: Process,
-}
-
-impl Drop for Loss {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.take()
-            && self.process.is_current()
-        {
-            task.abort();
-        }
-    }
 }
 
 /// A release whose reply is not known yet.

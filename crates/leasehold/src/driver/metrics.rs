@@ -7,7 +7,7 @@ use leasehold_core::Cause;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
 use super::primitives::report;
-use crate::completion_info::CompletionInfo;
+use crate::Completion;
 
 /// The causes of jeopardy.
 const JEOPARDY: [Cause; 4] = [
@@ -84,7 +84,7 @@ pub(super) fn register() {
 }
 
 /// Notes when the last run of a job ended that was complete, and when the next one is overdue.
-pub(crate) fn report_job_success(run: &CompletionInfo) {
+pub(crate) fn report_job_success(run: &Completion) {
     let seconds = |time: SystemTime| {
         let since = time.duration_since(UNIX_EPOCH);
         since.unwrap_or_default().as_secs_f64()

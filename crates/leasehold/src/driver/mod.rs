@@ -242,20 +242,18 @@ impl Driver {
         self.queues.head_state(key)?.last_reply()
     }
 
-    /// The error that the store replied last to those that wait for a lock.
-    pub(crate) fn last_error(&self, key: &Key) -> Option<Error> {
-        match self.last_reply(key)? {
-            LastReply::Failed(error) => Some(error),
-            LastReply::Refused => None,
-        }
-    }
-
-    /// When those that wait for a lock give up, unless the store replies before.
-    pub(crate) fn gives_up_at(&self, key: &Key) -> Option<Instant> {
-        match self.queues.head_state(key)? {
+    /// The error that the store replied last to those that wait for a lock, and when they give up unless it replies
+    /// before.
+    pub(crate) fn wait_status(&self, key: &Key) -> Option<(Error, Option<Instant>)> {
+        let state = self.queues.head_state(key)?;
+        let LastReply::Failed(error) = state.last_reply()? else {
+            return None;
+        };
+        let gives_up_at = match state {
             HeadState::Acquiring(acquisition) => acquisition.lock().machine.gives_up_at(),
             HeadState::Holding(_) => None,
-        }
+        };
+        Some((error, gives_up_at))
     }
 
     /// The backoff of earlier acquisitions of a lock.

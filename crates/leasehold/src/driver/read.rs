@@ -4,6 +4,7 @@
 //! observers.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Weak};
 
 use leasehold_core::Reading;
@@ -171,6 +172,12 @@ impl Readings {
 impl Drop for Readings {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Observer({})", self.key.name)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The protocol is [`leasehold_core::value_writer`]. Here is its host: a task for each leader.
 
+use std::fmt;
 use std::sync::Arc;
 
 use leasehold_core::value_writer::{WriteAction, WriteReply};
@@ -85,6 +86,12 @@ impl Proclaimer {
                 "the value is not written any more",
             )),
         }
+    }
+}
+
+impl fmt::Debug for Proclaimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Proclaimer")
     }
 }
 

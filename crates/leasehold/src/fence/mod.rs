@@ -17,7 +17,6 @@
 //! protect the resources of one name only, as tokens of different names cannot be compared.
 
 pub mod header;
-#[cfg(feature = "redis")]
 pub mod redis;
 pub mod sql;
 
@@ -44,7 +43,6 @@ mod tests {
                 assert!(page.contains(&statement), "{statement}");
             }
         }
-        #[cfg(feature = "redis")]
         assert!(page.contains(super::redis::WRITE));
     }
 }

@@ -1,12 +1,12 @@
 //! Values in a Redis server that a late holder cannot write.
 //!
-//! [`WRITE`] is a script that writes a value unless a later holder has written it already; any client in any language
-//! and any version can call it, with [`fence_key`] as its second key. [`write`](fn@write) calls it with the [`redis`]
-//! crate, version 1, over a single server, Sentinel or a cluster.
+//! [`WRITE`] is a script that writes a value unless a later holder has written it already. With the crate feature `redis`,
+//! `write` calls it by version 1 of the `redis` crate, over a single server, Sentinel or a cluster. Any other client, or
+//! another version of that crate, calls `EVAL` with [`WRITE`] and [`arguments`], which need no crate.
 //!
 //! ```
 //! # use leasehold::Token;
-//! use leasehold::fence::redis::write;
+//! use leasehold::fence::redis::{WRITE, arguments, write};
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! # let server = leasehold_testkit::RedisServer::start();
@@ -18,12 +18,20 @@
 //! write(&mut connection, "stock:42", late, b"5 left").await??;
 //! let stale = write(&mut connection, "stock:42", early, b"6 left").await?;
 //! assert_eq!(stale.unwrap_err().newest, late);
+//!
+//! // The same with any client.
+//! let arguments = arguments("stock:42", late, b"4 left").expect("a key that has a fence key");
+//! let reply = redis::cmd("EVAL").arg(WRITE).arg(&arguments[..]).query_async(&mut connection);
+//! assert_eq!(reply.await, Ok(redis::Value::Int(1))); // or the newest token as text: this holder is late
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 
+#[cfg(feature = "redis")]
 use redis::aio::ConnectionLike;
+#[cfg(feature = "redis")]
 use redis::{ErrorKind as RedisErrorKind, RedisError, RedisResult, Script, Value};
 
+#[cfg(feature = "redis")]
 use super::Stale;
 use crate::Token;
 
@@ -47,6 +55,7 @@ const SUFFIX: &str = ":fence";
 /// # Cancel safety
 ///
 /// If the future is dropped, the value may have been written, or may still be.
+#[cfg(feature = "redis")]
 pub async fn write(
     connection: &mut impl ConnectionLike,
     key: &str,
@@ -75,6 +84,23 @@ pub async fn write(
         }
         _ => Err(strange()),
     }
+}
+
+/// The arguments of `EVAL` behind the script: the number of the keys, the key of the value, that of its fence, the token
+/// and the value. `None`: the key has no [`fence_key`].
+///
+/// The reply is the number 1 if the value was written. Otherwise it is the newest token as text: the caller is late, and
+/// must stop.
+#[must_use]
+pub fn arguments(key: &str, token: Token, value: &[u8]) -> Option<[Vec<u8>; 5]> {
+    let fence = fence_key(key)?;
+    Some([
+        b"2".to_vec(),
+        key.into(),
+        fence.into(),
+        token.to_string().into(),
+        value.to_vec(),
+    ])
 }
 
 /// The key of the fence of a key, in the same slot of a cluster: `{KEY}:fence`, or `KEY:fence` if

@@ -24,9 +24,11 @@ pub(super) mod private {
     pub trait Sealed {}
 }
 
-/// A keeper of lock records.
+/// A keeper of lock records, which is open. Its `Display` is its URL without a password.
 ///
-/// Its `Display` is its URL without a password.
+/// It applies batches of operations, each atomically and by the rule of [`leasehold_core::record`], and returns a reply to
+/// each. It never waits for a lock, never renews and never retries: that is the work of the client, and the same for every
+/// store.
 ///
 /// This trait is sealed: the interface between the client and its stores is not a promise yet.
 ///

@@ -10,7 +10,7 @@ use super::diagnose::DiagnosticFacts;
 use super::memory::MemoryStore;
 use super::options::OpenOptions;
 #[cfg(feature = "redis")]
-use super::redis::{RedisAddress, RedisStore, deployment::Deployment};
+use super::redis::{RedisStore, deployment::Deployment};
 #[cfg(feature = "redis")]
 use super::redlock::RedlockStore;
 #[cfg(feature = "sqlite")]
@@ -20,7 +20,8 @@ use super::url_suggestion;
 use crate::Durability;
 use crate::{Error, ErrorKind, Result};
 
-/// Opens the store that a URL names.
+/// Opens the store that a URL names, with the default settings, for several clients that share it. Those of
+/// [`ClientBuilder`](crate::ClientBuilder), such as a password, are for [`connect`](crate::ClientBuilder::connect).
 ///
 /// | URL | store | crate feature |
 /// |---|---|---|
@@ -44,11 +45,27 @@ use crate::{Error, ErrorKind, Result};
 /// [`ErrorKind::InvalidConfig`] for any other URL, [`ErrorKind::Unsupported`] if the crate was built
 /// without the feature, [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`] and [`ErrorKind::WrongPassword`] by the reply of the
 /// server.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use std::sync::Arc;
+/// use leasehold::{Client, store};
+///
+/// let store = store::open("memory:").await?;
+/// let billing = Client::builder().namespace("billing").connect(Arc::clone(&store)).await?;
+/// let mail = Client::builder().namespace("mail").connect(store).await?;
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
+    open_with(url, &OpenOptions::default()).await
+}
+
+/// Opens the store that a URL names. See [`open`].
 #[cfg_attr(
     not(any(feature = "sqlite", feature = "redis")),
     expect(unused_variables, reason = "the memory store has no options")
 )]
-pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
+pub async fn open_with(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
     Ok(match Scheme::of(url)? {
         Scheme::Memory => Arc::new(MemoryStore::open(url)?),
         #[cfg(feature = "sqlite")]
@@ -59,16 +76,6 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
             one => Arc::new(RedisStore::connect(one, options).await?),
         },
     })
-}
-
-/// Connects to the server at an address, as [`open`] for the URL of one server.
-#[cfg(feature = "redis")]
-pub(crate) async fn open_redis(
-    address: &RedisAddress,
-    options: &OpenOptions,
-) -> Result<Arc<dyn Store>> {
-    let deployment = Deployment::Single(address.to_address()?).with_options(options)?;
-    Ok(Arc::new(RedisStore::connect(deployment, options).await?))
 }
 
 /// The URL of a store without a password, as the store's `Display`. Opens nothing.

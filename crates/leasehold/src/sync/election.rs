@@ -1,11 +1,11 @@
 //! Leader election: a mutex whose holder proclaims a value, and observers of it.
 
-use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::election::VALUE_BYTES_MAX;
-use leasehold_core::{Cause, Leader, LeaderFilter, Slot, State, Token};
+use leasehold_core::{Leader, LeaderFilter, Slot, Token};
 
 use super::mutex::Mutex;
 #[cfg(doc)]
@@ -14,7 +14,7 @@ use crate::driver::read::Observer;
 use crate::driver::report;
 use crate::driver::value::Proclaimer;
 use crate::store::Parts;
-use crate::{Durability, Guard, Result, config};
+use crate::{Guard, LeaseOptions, Result, config};
 
 /// An election with a name, in the store of its client.
 ///
@@ -34,7 +34,7 @@ use crate::{Durability, Guard, Result, config};
 /// if let Some(leader) = leaders.next().await? {
 ///     println!("the leader is at {}", leader.value);
 /// }
-/// leadership.resign().await?; // the next candidate leads in the same step
+/// leadership.release().await?; // the next candidate leads in the same step
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
@@ -61,40 +61,13 @@ impl Election {
         &self.mutex
     }
 
-    /// The same election with another ttl. See [`Mutex::ttl`].
+    /// The same election with other settings, which are those of a leadership. See [`LeaseOptions`].
     ///
     /// # Errors
     ///
-    /// As [`Mutex::ttl`].
-    pub fn ttl(&self, ttl: Duration) -> Result<Self> {
-        self.mutex.ttl(ttl).map(Self::new)
-    }
-
-    /// The same election with a longest leadership. See [`Mutex::max_hold`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::max_hold`].
-    pub fn max_hold(&self, max_hold: Duration) -> Result<Self> {
-        self.mutex.max_hold(max_hold).map(Self::new)
-    }
-
-    /// The same election with leaderships of a fixed time, which are not renewed. See [`Mutex::lease`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::lease`].
-    pub fn lease(&self, lease: Duration) -> Result<Self> {
-        self.mutex.lease(lease).map(Self::new)
-    }
-
-    /// The same election with another durability. See [`Mutex::durability`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::durability`].
-    pub fn durability(&self, durability: Durability) -> Result<Self> {
-        self.mutex.durability(durability).map(Self::new)
+    /// As [`Mutex::with`].
+    pub fn with(&self, options: LeaseOptions) -> Result<Self> {
+        self.mutex.with(options).map(Self::new)
     }
 
     /// Waits until this candidate leads, without a limit, and proclaims a value of at most 4 KiB.
@@ -108,7 +81,7 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// Dropped while it waits, it has left the queue; a leadership that was granted meanwhile is resigned in the
+    /// Dropped while it waits, it has left the queue; a leadership that was granted meanwhile is ended in the
     /// background.
     pub async fn campaign(&self, value: impl AsRef<str>) -> Result<Leadership> {
         let value = self.checked(value.as_ref())?;
@@ -188,13 +161,6 @@ impl Election {
     }
 }
 
-/// The election of this name, with the settings of this lock, whose holder leads. It has no [`Owner`](crate::Owner).
-impl From<Mutex> for Election {
-    fn from(mutex: Mutex) -> Self {
-        Self::new(mutex)
-    }
-}
-
 fn check(value: &str) -> Result<()> {
     let bytes = value.len();
     if bytes > VALUE_BYTES_MAX {
@@ -205,10 +171,24 @@ fn check(value: &str) -> Result<()> {
     Ok(())
 }
 
-/// A leadership, until it is resigned, dropped or lost.
+/// A leadership, until it is released, dropped or lost.
 ///
-/// It is a [`Guard`] of the lock of the election, with a value that observers see. Dropping it resigns in the background.
-#[must_use = "bind it to `_leadership`: `let _` drops it, which resigns"]
+/// It is a [`Guard`] of the lock of the election, with a value that observers see. Dropping it ends the leadership in the
+/// background.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let client = leasehold::Client::connect("memory:").await?;
+/// # async fn schedule() {}
+/// let election = client.election("scheduler")?;
+/// let leadership = election.campaign("10.0.0.7:8080").await?;
+/// leadership.run(schedule()).await?; // dropped when the leadership is lost
+/// leadership.proclaim("10.0.0.7:8081").await?; // another value
+/// leadership.release().await?;
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+#[must_use = "bind it to `_leadership`: `let _` drops it, which ends the leadership"]
 pub struct Leadership {
     // Dropped first: nothing is written after the release.
     proclaimer: Proclaimer,
@@ -225,49 +205,10 @@ impl Leadership {
         Self { proclaimer, guard }
     }
 
-    /// The name of the election.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.guard.name()
-    }
-
     /// The term: the fencing token, larger than that of every earlier leader. See [`Guard::token`].
     #[must_use]
     pub fn term(&self) -> Token {
         self.guard.token()
-    }
-
-    /// The guard of the lock, for all that a lock offers: [`Guard::ensure`], [`Guard::run`], [`Guard::states`].
-    pub const fn guard(&self) -> &Guard {
-        &self.guard
-    }
-
-    /// What the leadership is worth at this instant. See [`Guard::state`].
-    #[must_use]
-    pub fn state(&self) -> State {
-        self.guard.state()
-    }
-
-    /// Waits until the leadership is lost, and returns the cause. See [`Guard::lost`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping it loses nothing.
-    pub async fn lost(&self) -> Cause {
-        self.guard.lost().await
-    }
-
-    /// Does work as the leader: drops it, at its next `.await`, when the leadership is lost. See [`Guard::run`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Guard::run`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping it drops the work.
-    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
-        self.guard.run(work).await
     }
 
     /// Replaces the value, and waits until observers can see it.
@@ -318,18 +259,18 @@ impl Leadership {
     /// # Cancel safety
     ///
     /// As [`Guard::release`].
-    pub async fn resign(self) -> Result<()> {
+    pub async fn release(self) -> Result<()> {
         let Self { proclaimer, guard } = self;
         drop(proclaimer);
         guard.release().await
     }
 }
 
-impl fmt::Debug for Leadership {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leadership")
-            .field("guard", &self.guard)
-            .finish_non_exhaustive()
+impl Deref for Leadership {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
     }
 }
 
@@ -348,6 +289,7 @@ impl fmt::Debug for Leadership {
 ///     })
 /// }
 /// ```
+#[derive(Debug)]
 pub struct Leaders {
     observer: Observer,
     filter: LeaderFilter,
@@ -376,13 +318,5 @@ impl Leaders {
                 return Ok(leader);
             }
         }
-    }
-}
-
-impl fmt::Debug for Leaders {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leaders")
-            .field("filter", &self.filter)
-            .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 //! Jobs: work that is not done again once a run of it is complete.
 
-mod builder;
 mod run;
+mod schedule;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,19 +9,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use leasehold_core::acquisition::RunRequest;
 use leasehold_core::job::{self, KEEP_MAX, KEEP_MIN};
 use leasehold_core::record::{self, Unless};
-use leasehold_core::{Annotation, Completion, Due, JobSchedule, Removal, StoreTime, Ttl};
+use leasehold_core::{
+    Annotation, Completion as CompletionRecord, Due, JobSchedule, Removal, StoreTime, Ttl,
+};
 
-pub use self::builder::JobBuilder;
-pub(crate) use self::run::Run;
-pub use self::run::{JobGuard, JobLock, JobOutcome};
-use super::mutex::Mutex;
-#[cfg(feature = "blocking")]
-use crate::Owner;
-use crate::completion_info::CompletionInfo;
+use self::run::Begun;
+pub use self::run::{Ran, Run};
+use super::mutex::{Mutex, refused_without_limit};
 use crate::driver::acquire::{Acquired, Wait};
 use crate::driver::metrics::report_job_success;
 use crate::store::{Parts, unexpected};
-use crate::{Error, ErrorKind, Guard, Result, config};
+use crate::{Completion, Error, ErrorKind, Guard, LeaseOptions, Result, config};
 
 /// Work that is not done again once a run of it is complete: once in each period, or once for a key.
 ///
@@ -33,23 +31,28 @@ use crate::{Error, ErrorKind, Guard, Result, config};
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use std::error::Error;
 /// use std::time::Duration;
-/// use leasehold::JobOutcome;
+/// use leasehold::Ran;
 ///
 /// # let client = leasehold::Client::connect("memory:").await?;
-/// # async fn clean_up() -> std::io::Result<u64> { Ok(3) }
-/// let day = Duration::from_secs(24 * 60 * 60);
-/// let job = client.job("clean-up")?.every(day)?;
-/// match job.run(async |_lease| clean_up().await).await?? {
-///     JobOutcome::Ran(files) => println!("{files} files deleted"),
-///     JobOutcome::Completed(run) => println!("{} has done it today", run.host),
+/// async fn clean_up() -> Result<u64, Box<dyn Error>> {
+///     Ok(3)
 /// }
-/// # assert!(matches!(job.run(async |_| clean_up().await).await??, JobOutcome::Completed(_)));
+///
+/// let day = Duration::from_secs(24 * 60 * 60);
+/// let job = client.job("clean-up", day)?;
+/// match job.run(async |_run| clean_up().await).await? {
+///     Ran::Now(files) => println!("{files} files deleted"),
+///     Ran::Before(run) => println!("{} has done it today", run.host),
+///     Ran::Busy => {} // only of `try_run` and `run_timeout`: `run` waits
+/// }
+/// # assert!(matches!(job.run(async |_| clean_up().await).await?, Ran::Before(_)));
 ///
 /// // Once for each version, however many machines deploy it at the same time.
 /// let migration = client.once("migrate", "v1.2.3")?;
-/// migration.run(async |_lease| clean_up().await).await??;
-/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// migration.run(async |_run| clean_up().await).await?;
+/// # Ok::<(), Box<dyn Error>>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -72,6 +75,18 @@ impl Job {
     #[must_use]
     pub fn mutex(&self) -> &Mutex {
         &self.mutex
+    }
+
+    /// The same job whose lock has other settings. See [`LeaseOptions`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with`].
+    pub fn with(&self, options: LeaseOptions) -> Result<Self> {
+        Ok(Self {
+            mutex: self.mutex.with(options)?,
+            ..self.clone()
+        })
     }
 
     /// The same job with a slot at this time, and at every period before and after it: the times of its timer. A start
@@ -134,7 +149,7 @@ impl Job {
     }
 
     /// The same job whose record has this path of the program or script that does the work, if it has at most 255 bytes.
-    /// Two jobs under one name are recognized by it: see [`CompletionInfo::program_path`].
+    /// Two jobs under one name are recognized by it: see [`Completion::program_path`].
     #[must_use]
     pub fn program_path(&self, path: impl Into<String>) -> Self {
         Self {
@@ -145,25 +160,26 @@ impl Job {
 
     /// Does the work under the lock, unless it is complete. Waits while another client does it, without a limit.
     ///
-    /// The work is complete if it returns `Ok`. With an `Err` it leaves no record, and another client may do it. `??`
-    /// passes both errors on. The work is dropped when the lease is lost, as by [`Mutex::run`].
+    /// The work is complete if it returns `Ok`. With an `Err` it leaves no record, and another client may do it. The error
+    /// of the work is that of the call, so it can be made from an [`Error`] of this library: `Box<dyn std::error::Error>`,
+    /// `anyhow::Error`, or an enum with a variant for it. The work is dropped when the lease is lost, as by [`Mutex::run`].
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`]. [`ErrorKind::Lost`] if the lease was lost before the record was stored: another client may
-    /// do the work again. [`ErrorKind::Store`] for a record that this version cannot read.
+    /// That of the work. As [`Mutex::lock`]. [`ErrorKind::Lost`] if the lease was lost before the record was stored:
+    /// another client may do the work again. [`ErrorKind::Store`] for a record that this version cannot read.
     ///
     /// # Cancel safety
     ///
     /// Dropping it drops the work and releases the lock in the background.
-    pub async fn run<T, E>(
+    pub async fn run<T, E: From<Error>>(
         &self,
-        work: impl AsyncFnOnce(&Guard) -> Result<T, E>,
-    ) -> Result<Result<JobOutcome<T>, E>> {
-        self.lock().await?.run(work).await
+        work: impl AsyncFnOnce(&Run) -> Result<T, E>,
+    ) -> Result<Ran<T>, E> {
+        self.lock().await?.complete_by(work).await
     }
 
-    /// The same without a wait. `None`: another client holds the lock. If its run fails, nobody takes it over.
+    /// The same without a wait. [`Ran::Busy`]: another client holds the lock. If its run fails, nobody takes it over.
     ///
     /// # Errors
     ///
@@ -172,17 +188,14 @@ impl Job {
     /// # Cancel safety
     ///
     /// As [`Job::run`].
-    pub async fn try_run<T, E>(
+    pub async fn try_run<T, E: From<Error>>(
         &self,
-        work: impl AsyncFnOnce(&Guard) -> Result<T, E>,
-    ) -> Result<Result<Option<JobOutcome<T>>, E>> {
-        match self.try_lock().await? {
-            Some(lock) => Ok(lock.run(work).await?.map(Some)),
-            None => Ok(Ok(None)),
-        }
+        work: impl AsyncFnOnce(&Run) -> Result<T, E>,
+    ) -> Result<Ran<T>, E> {
+        self.try_lock().await?.complete_by(work).await
     }
 
-    /// The same with a limit for the wait. `None`: another client held the lock all the time.
+    /// The same with a limit for the wait. [`Ran::Busy`]: another client held the lock all the time.
     ///
     /// # Errors
     ///
@@ -191,19 +204,16 @@ impl Job {
     /// # Cancel safety
     ///
     /// As [`Job::run`].
-    pub async fn run_timeout<T, E>(
+    pub async fn run_timeout<T, E: From<Error>>(
         &self,
         timeout: Duration,
-        work: impl AsyncFnOnce(&Guard) -> Result<T, E>,
-    ) -> Result<Result<Option<JobOutcome<T>>, E>> {
-        match self.lock_timeout(timeout).await? {
-            Some(lock) => Ok(lock.run(work).await?.map(Some)),
-            None => Ok(Ok(None)),
-        }
+        work: impl AsyncFnOnce(&Run) -> Result<T, E>,
+    ) -> Result<Ran<T>, E> {
+        self.lock_timeout(timeout).await?.complete_by(work).await
     }
 
-    /// Acquires the lock, unless the job is complete. Waits while another client runs it, without a limit. For work that
-    /// is not a future; [`Job::run`] is simpler.
+    /// Acquires the lock for a run, unless the job is complete. Waits while another client runs it, without a limit. For
+    /// work that is not a future; [`Job::run`] is simpler. See [`Run`].
     ///
     /// # Errors
     ///
@@ -212,18 +222,14 @@ impl Job {
     /// # Cancel safety
     ///
     /// As [`Mutex::lock`].
-    pub async fn lock(&self) -> Result<JobLock> {
+    pub async fn lock(&self) -> Result<Ran<Run>> {
         match self.acquire(Wait::Forever).await? {
-            Some(lock) => Ok(lock),
-            // Only a caller that limits its waiting can be refused.
-            None => Err(self.name_error(Error::new(
-                ErrorKind::Store,
-                "the lock was refused without a limit",
-            ))),
+            Ran::Busy => Err(self.name_error(refused_without_limit())),
+            lock => Ok(lock),
         }
     }
 
-    /// The same without a wait. `None`: another client holds the lock.
+    /// The same without a wait. [`Ran::Busy`]: another client holds the lock.
     ///
     /// # Errors
     ///
@@ -232,11 +238,11 @@ impl Job {
     /// # Cancel safety
     ///
     /// As [`Mutex::lock`].
-    pub async fn try_lock(&self) -> Result<Option<JobLock>> {
+    pub async fn try_lock(&self) -> Result<Ran<Run>> {
         self.acquire(Wait::No).await
     }
 
-    /// The same with a limit for the wait. `None`: another client held the lock all the time.
+    /// The same with a limit for the wait. [`Ran::Busy`]: another client held the lock all the time.
     ///
     /// # Errors
     ///
@@ -245,7 +251,7 @@ impl Job {
     /// # Cancel safety
     ///
     /// As [`Mutex::lock`].
-    pub async fn lock_timeout(&self, timeout: Duration) -> Result<Option<JobLock>> {
+    pub async fn lock_timeout(&self, timeout: Duration) -> Result<Ran<Run>> {
         if timeout.is_zero() {
             return self.try_lock().await;
         }
@@ -262,13 +268,13 @@ impl Job {
     /// # Cancel safety
     ///
     /// Changes nothing.
-    pub async fn last_run(&self) -> Result<Option<CompletionInfo>> {
+    pub async fn last_run(&self) -> Result<Option<Completion>> {
         let Mutex { driver, key, .. } = &self.mutex;
         let parts = Parts::Annotation(self.unless.slot());
         let view = driver.context.store.view(key, parts).await;
         let view = view.map_err(|error| self.name_error(error))?;
         let last = view.annotation().map(|note| self.parse(note));
-        Ok(last.transpose()?.map(|(info, _)| info))
+        Ok(last.transpose()?.map(|(completion, _)| completion))
     }
 
     /// Removes the record of the last run, so that the job is run again. Returns whether there was one.
@@ -285,37 +291,32 @@ impl Job {
         self.mutex.driver.remove(&self.mutex.key, removal).await
     }
 
-    /// The same job for an owner.
-    #[cfg(feature = "blocking")]
-    pub(crate) fn owned_by(&self, owner: &Owner) -> Self {
-        Self {
-            mutex: self.mutex.owned_by(owner),
-            ..self.clone()
-        }
-    }
-
-    async fn acquire(&self, wait: Wait) -> Result<Option<JobLock>> {
+    async fn acquire(&self, wait: Wait) -> Result<Ran<Run>> {
         let since = self.mutex.driver.context.clock.now();
         let unless = self.unless.clone();
         let run = Arc::new(RunRequest { unless, since });
         Ok(match self.mutex.acquire_for(Some(run), wait).await? {
-            Acquired::Held(hold, run) => {
-                let guard = Guard::new(hold);
-                // Without a run, there is no minimum hold.
-                let run = self.begin(run).inspect_err(|_| guard.waive_min_hold())?;
-                Some(JobLock::Granted(JobGuard::new(guard, run)))
-            }
+            Acquired::Held(hold, run) => Ran::Now(self.begin(Guard::new(hold), run)?),
             Acquired::Complete(note) => {
-                let (info, _) = self.parse(&note)?;
-                report_job_success(&info);
-                Some(JobLock::Completed(info))
+                let (completion, _) = self.parse(&note)?;
+                report_job_success(&completion);
+                Ran::Before(completion)
             }
-            Acquired::Refused => None,
+            Acquired::Refused => Ran::Busy,
         })
     }
 
     /// Begins the run for which the lock was granted. Nobody else can complete it now.
-    fn begin(&self, run: Option<(record::Run, StoreTime)>) -> Result<Run> {
+    fn begin(&self, guard: Guard, run: Option<(record::Run, StoreTime)>) -> Result<Run> {
+        let begun = self.read_run(run);
+        // Without a run, there is no minimum hold.
+        begun
+            .inspect_err(|_| guard.waive_min_hold())
+            .map(|begun| Run::new(guard, self.clone(), begun))
+    }
+
+    /// The completed run before this one, and the slots of both.
+    fn read_run(&self, run: Option<(record::Run, StoreTime)>) -> Result<Begun> {
         let invalid = || self.name_error(unexpected("a grant for no run"));
         let (run, started_at) = run.ok_or_else(invalid)?;
         let last = run.last.map(|note| self.parse(&note)).transpose()?;
@@ -329,21 +330,19 @@ impl Job {
                 }
             }
         };
-        Ok(Run {
-            job: self.clone(),
-            last: last.map(|(info, _)| Box::new(info)),
+        Ok(Begun {
+            last: last.map(|(completion, _)| Box::new(completion)),
             slots,
             requested_at: run.requested_at,
             started_at,
-            begun: self.mutex.driver.context.clock.now(),
-            completed: false,
+            at: self.mutex.driver.context.clock.now(),
         })
     }
 
     /// Reads a completion.
-    fn parse(&self, note: &Annotation) -> Result<(CompletionInfo, Completion)> {
-        match Completion::parse(&note.text) {
-            Ok(run) => Ok((self.info(note, &run), run)),
+    fn parse(&self, note: &Annotation) -> Result<(Completion, CompletionRecord)> {
+        match CompletionRecord::parse(&note.text) {
+            Ok(run) => Ok((self.describe(note, &run), run)),
             Err(error) => {
                 let message = format!(
                     "the record of its last run cannot be read: {error}; it is of a newer version or was damaged, \
@@ -355,9 +354,9 @@ impl Job {
         }
     }
 
-    fn info(&self, annotation: &Annotation, run: &Completion) -> CompletionInfo {
+    fn describe(&self, annotation: &Annotation, run: &CompletionRecord) -> Completion {
         let slot = self.unless.slot();
-        CompletionInfo::new(&self.mutex.key.name, &slot, annotation, run)
+        Completion::new(&self.mutex.key.name, &slot, annotation, run)
     }
 
     fn invalid(&self, message: impl Into<String>) -> Error {

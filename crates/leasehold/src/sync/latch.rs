@@ -1,6 +1,5 @@
 //! A count-down latch: members arrive, and those who wait go on when all have arrived.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +41,7 @@ use crate::{Error, ErrorKind, Result, config};
 /// A latch counts arrivals, not living members: it does not notice that a member has died before its arrival. A group
 /// whose members may die needs a lock for each member, which ends with its holder. A name cannot be used as a latch and as a lock at the same
 /// time.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Latch {
     driver: Arc<Driver>,
     key: Key,
@@ -225,15 +224,5 @@ impl Latch {
 
     fn name_error(&self, error: Error) -> Error {
         self.driver.context.name_error(error, &self.key)
-    }
-}
-
-impl fmt::Debug for Latch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Latch")
-            .field("name", &self.key.name)
-            .field("count", &self.count)
-            .field("ttl", &self.ttl)
-            .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
 //! The events of a lock, as an observer sees them.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 use leasehold_core::lock_event::{self, LockEvent, LockState};
@@ -13,6 +12,16 @@ use crate::driver::read::{Observer, Update};
 use crate::store::{Feature, Key, Parts, View};
 
 /// The events of a lock, one after the other. Made by [`Mutex::events`](crate::Mutex::events).
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let client = leasehold::Client::connect("memory:").await?;
+/// let mut events = client.mutex("orders/42")?.events();
+/// # let _guard = client.mutex("orders/42")?.lock().await?;
+/// println!("{:?}", events.next().await?); // the state of the lock
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
 pub struct LockEvents {
     observer: Observer,
     /// `None`: the store keeps no completion records.
@@ -105,13 +114,5 @@ impl LockEvents {
         self.events
             .extend(lock_event::events(before.as_ref(), &state));
         self.state = Some(state);
-    }
-}
-
-impl fmt::Debug for LockEvents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockEvents")
-            .field("state", &self.state)
-            .finish_non_exhaustive()
     }
 }

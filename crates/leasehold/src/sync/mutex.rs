@@ -9,6 +9,8 @@ use leasehold_core::acquisition::RunRequest;
 use leasehold_core::{Instant, OwnerId};
 
 use super::lock_events::LockEvents;
+#[cfg(doc)]
+use crate::LeaseOptions;
 use crate::driver::acquire::{self, AcquireRequest, Acquired, Wait, reenter};
 use crate::driver::context::AcquireOptions;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
@@ -24,8 +26,9 @@ use crate::{Error, ErrorKind, Guard, LockInfo, Result, owner};
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// use std::time::Duration;
+/// use leasehold::{Client, LeaseOptions};
 ///
-/// let client = leasehold::Client::connect("memory:").await?;
+/// let client = Client::connect("memory:").await?;
 /// let mutex = client.mutex("orders/42")?;
 ///
 /// let guard = mutex.lock().await?; // waits; renewed until released or dropped
@@ -35,7 +38,8 @@ use crate::{Error, ErrorKind, Guard, LockInfo, Result, owner};
 /// let Some(guard) = mutex.try_lock().await? else { return Ok(()) }; // a refusal is not an error
 /// drop(guard); // releases in the background
 ///
-/// let guard = mutex.lease(Duration::from_secs(10))?.lock().await?; // ten seconds, not renewed
+/// let ten = LeaseOptions::new().fixed(Duration::from_secs(10)); // not renewed
+/// let guard = mutex.with(ten)?.lock().await?;
 /// # guard.release().await?;
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
@@ -102,22 +106,37 @@ impl Mutex {
         match self.acquire(Wait::Forever).await? {
             Some(guard) => Ok(guard),
             // Only a caller that limits its waiting can be refused.
-            None => Err(self.error(ErrorKind::Store, "the lock was refused without a limit")),
+            None => Err(self.name_error(refused_without_limit())),
         }
     }
 
-    /// The error with which the store replied last to the tasks of this client that wait for this lock. `None`
-    /// if the last reply was not an error, or if no task waits.
+    /// What delays the tasks of this client that wait for this lock. `None`: the last reply of the store was not an error,
+    /// or no task waits.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let mutex = client.mutex("orders/42")?;
+    /// # let _guard = mutex.lock().await?;
+    /// # let wait = std::time::Duration::from_millis(20);
+    /// let report = async {
+    ///     loop {
+    ///         tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    ///         if let Some(status) = mutex.wait_status() {
+    ///             eprintln!("still waiting: {}", status.error);
+    ///         }
+    ///     }
+    /// };
+    /// tokio::select! {
+    ///     guard = mutex.lock_timeout(wait) => drop(guard?),
+    ///     () = report => {}
+    /// }
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     #[must_use]
-    pub fn last_error(&self) -> Option<Error> {
-        self.driver.last_error(&self.key)
-    }
-
-    /// When the tasks of this client that wait for this lock give up, unless the store replies before: a ttl after the
-    /// first request that failed. `None` if the last reply was not such an error, or if no task waits.
-    #[must_use]
-    pub fn gives_up_at(&self) -> Option<Instant> {
-        self.driver.gives_up_at(&self.key)
+    pub fn wait_status(&self) -> Option<WaitStatus> {
+        let (error, gives_up_at) = self.driver.wait_status(&self.key)?;
+        Some(WaitStatus { error, gives_up_at })
     }
 
     /// Acquires the lock if it is free. `None`: another holds it, or has waited for it before.
@@ -154,18 +173,34 @@ impl Mutex {
     /// Acquires the lock, and waits for it without a limit; does the work and releases the lock.
     ///
     /// The work is dropped, at its next `.await`, when the lease is lost; after a pause of the process, the
-    /// lease is checked before the work goes on. A panic in the work releases the lock. The work is an async closure: for
-    /// `|lease| async move { .. }` rustc asks for type annotations.
+    /// lease is checked before the work goes on. A panic in the work releases the lock. Work that computes for long, or
+    /// blocks its thread, belongs into `spawn_blocking`: it would delay the renewals.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// let report = client
     ///     .mutex("report")?
-    ///     .run(async |lease| format!("written under token {}", lease.token()))
+    ///     .run(async |guard| format!("written under token {}", guard.token()))
     ///     .await?;
     /// # assert!(report.starts_with("written"));
     /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// The work is an async closure, or an async function of a `&Guard`. A closure that returns an async block,
+    ///
+    /// ```compile_fail
+    /// # async fn report(mutex: leasehold::Mutex) -> leasehold::Result<()> {
+    /// mutex.run(|guard| async move { println!("{}", guard.token()) }).await
+    /// # }
+    /// ```
+    ///
+    /// cannot borrow the guard, and rustc asks for type annotations. Put `async` before the bars instead:
+    ///
+    /// ```
+    /// # async fn report(mutex: leasehold::Mutex) -> leasehold::Result<()> {
+    /// mutex.run(async |guard| println!("{}", guard.token())).await
+    /// # }
     /// ```
     ///
     /// Work that can fail returns a `Result` of its own inside that of the lock. Its last expression names the
@@ -178,7 +213,7 @@ impl Mutex {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// let orders = client.mutex("orders")?;
     /// let count = orders
-    ///     .run(async |_lease| {
+    ///     .run(async |_guard| {
     ///         let text = fetch().await?;
     ///         Ok::<_, io::Error>(text.len())
     ///     })
@@ -208,7 +243,7 @@ impl Mutex {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// # async fn clean_up() {}
     /// // The nightly job of many machines, on one of them.
-    /// match client.mutex("clean-up")?.try_run(async |_lease| clean_up().await).await? {
+    /// match client.mutex("clean-up")?.try_run(async |_guard| clean_up().await).await? {
     ///     Some(()) => println!("done"),
     ///     None => println!("another machine does it"),
     /// }
@@ -231,7 +266,7 @@ impl Mutex {
 
     /// Acquires the lock, and waits for it no longer than `timeout`; does the work and releases the lock. `None`:
     /// the work was not begun, because another held the lock all the time. The work itself has no limit; see
-    /// [`Mutex::max_hold`].
+    /// [`LeaseOptions::max_hold`].
     ///
     /// # Errors
     ///
@@ -249,48 +284,6 @@ impl Mutex {
             Some(guard) => run_and_release(guard, work).await.map(Some),
             None => Ok(None),
         }
-    }
-
-    /// Whether the lock is held at this moment, or taken by a minimum hold. That may have changed when the call
-    /// returns.
-    ///
-    /// # Errors
-    ///
-    /// As the store replies.
-    ///
-    /// # Cancel safety
-    ///
-    /// Changes nothing.
-    pub async fn is_locked(&self) -> Result<bool> {
-        Ok(self.read(Parts::Lease).await?.is_some())
-    }
-
-    /// The time until the lease of the holder expires unless it is renewed, or until the end of a minimum hold. `None`:
-    /// the lock is free.
-    ///
-    /// # Errors
-    ///
-    /// As the store replies.
-    ///
-    /// # Cancel safety
-    ///
-    /// Changes nothing.
-    pub async fn time_left(&self) -> Result<Option<Duration>> {
-        let info = self.read(Parts::Lease).await?;
-        Ok(info.map(|info| info.time_left))
-    }
-
-    /// The holder of the lock at this moment, without the waiters. `None`: the lock is free.
-    ///
-    /// # Errors
-    ///
-    /// As the store replies. [`ErrorKind::NoQuorum`] if that depends on masters that did not reply.
-    ///
-    /// # Cancel safety
-    ///
-    /// Changes nothing.
-    pub async fn holder(&self) -> Result<Option<LockInfo>> {
-        self.read(Parts::Holder).await
     }
 
     /// The holder of the lock at this moment, and the waiters in their order. During a minimum hold it is the last
@@ -311,13 +304,17 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::holder`].
+    /// As the store replies. [`ErrorKind::NoQuorum`] if that depends on masters that did not reply.
     ///
     /// # Cancel safety
     ///
     /// Changes nothing.
     pub async fn inspect(&self) -> Result<Option<LockInfo>> {
-        self.read(Parts::Waiters).await
+        let context = &self.driver.context;
+        match context.store.view(&self.key, Parts::Waiters).await {
+            Ok(view) => Ok(LockInfo::held(view)),
+            Err(error) => Err(self.name_error(error)),
+        }
     }
 
     /// Frees the lock, whichever client holds it, and returns that holder. Ends a minimum hold, too. `None`: the lock was
@@ -343,14 +340,6 @@ impl Mutex {
         let lease = revoked.first().copied();
         let known = before.filter(|info| Some(info.lease) == lease);
         Ok(known.or_else(|| lease.map(|lease| LockInfo::of(self.name(), lease))))
-    }
-
-    async fn read(&self, parts: Parts) -> Result<Option<LockInfo>> {
-        let context = &self.driver.context;
-        match context.store.view(&self.key, parts).await {
-            Ok(view) => Ok(LockInfo::held(view)),
-            Err(error) => Err(context.name_error(error, &self.key)),
-        }
     }
 
     pub(super) async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
@@ -412,14 +401,26 @@ impl Mutex {
         acquired
     }
 
-    fn error(&self, kind: ErrorKind, message: &str) -> Error {
-        self.name_error(Error::new(kind, message))
-    }
-
     /// Names the lock and the store in an error.
     pub(super) fn name_error(&self, error: Error) -> Error {
         self.driver.context.name_error(error, &self.key)
     }
+}
+
+/// What delays a wait for a lock. Made by [`Mutex::wait_status`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WaitStatus {
+    /// The last error of the store.
+    pub error: Error,
+    /// When the wait ends with an error, unless the store replies before: a ttl after the first request that failed.
+    /// `None`: the wait goes on until the store accepts requests again. See [`Error::retry_after`].
+    pub gives_up_at: Option<Instant>,
+}
+
+/// Only a caller that limits its waiting can be refused.
+pub(super) fn refused_without_limit() -> Error {
+    Error::new(ErrorKind::Store, "the lock was refused without a limit")
 }
 
 /// Does work under a lock and releases it.

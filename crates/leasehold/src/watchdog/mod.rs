@@ -31,16 +31,14 @@
 
 mod address;
 pub(crate) mod frame;
-mod observer;
+pub(crate) mod observer;
 mod status;
 pub(crate) mod wire;
 
 use std::path::{Path, PathBuf};
 
 pub(crate) use self::address::Address;
-pub use self::observer::Observer;
 pub use self::status::{NodeState, NodeStatus, WatchdogStatus};
-pub use self::wire::{ClientStatus, Liveness};
 use crate::{Result, Secret};
 
 /// The nodes of the watchdog that monitor a client, and the credentials for them.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use leasehold::__private::store::{MemoryStore, OpenOptions, RedisStore, SqliteStore};
 use leasehold::clock::ManualClock;
-use leasehold::store::{MemoryStore, OpenOptions, RedisStore, SqliteStore};
 use leasehold_sim::history::Shape;
 use leasehold_testkit::RedisServer;
 

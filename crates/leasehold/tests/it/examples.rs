@@ -72,6 +72,12 @@ fn each_that_ends_prints_what_it_shows() {
             "next holder: written\nlate holder: refused, stop\norder # is paid\n",
         ),
         ("run_or_skip", "b: skipped\na: done\n"),
+        (
+            "testing",
+            "one process writes the report of a day\n\
+             a lock is free when the lease of a dead holder has ended\n\
+             work ends when its lock is lost\n",
+        ),
     ] {
         let sqlite = Fixture::sqlite();
         let url = sqlite.url().unwrap();

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use leasehold::__private::store::{BoxFuture, ForwardingStore, MemoryStore, Reply, Request, Store};
 use leasehold::clock::Clock;
-use leasehold::store::{BoxFuture, ForwardingStore, MemoryStore, Reply, Request, Store};
 use leasehold::{Error, ErrorKind};
 use leasehold_core::Op;
 

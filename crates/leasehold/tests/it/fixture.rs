@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use leasehold::store::{self, Key, MemoryStore, OpenOptions, Store};
+use leasehold::__private::store::{self, Key, MemoryStore, OpenOptions, Store};
 use leasehold::{Client, ClientBuilder};
 use leasehold_core::Name;
 use leasehold_testkit::{Cluster, Masters, RedisServer, SentinelSet};
@@ -172,7 +172,9 @@ impl Fixture {
     pub(crate) async fn store(&self) -> Arc<dyn Store> {
         match (self, self.url()) {
             (Self::Local(store), _) => Arc::clone(store),
-            (_, Some(url)) => store::open(&url, &OpenOptions::default()).await.unwrap(),
+            (_, Some(url)) => store::open_with(&url, &OpenOptions::default())
+                .await
+                .unwrap(),
             (_, None) => unreachable!("only a local store has no URL that can be shared"),
         }
     }

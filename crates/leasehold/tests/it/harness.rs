@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use leasehold::__private::store::{MemoryStore, Store};
 use leasehold::clock::{Clock, ManualClock};
-use leasehold::store::{MemoryStore, Store};
 use leasehold::{Client, ClientBuilder, Guard, Mutex, State};
 
 use crate::faulty_store::FaultyStore;

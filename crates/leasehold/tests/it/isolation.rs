@@ -6,8 +6,8 @@ mod shards;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::__private::store::{MemoryStore, Store};
 use leasehold::clock::{Clock, ManualClock};
-use leasehold::store::{MemoryStore, Store};
 use leasehold::{Cause, Client, Guard, State, StateKind};
 
 use self::listeners::{Logs, Metrics, ShakyClock};
@@ -109,8 +109,8 @@ impl Scenario {
         assert!(jeopardy.iter().all(Option::is_some), "without jeopardy");
         self.bad_are(|state| state == State::Lost(Cause::Unreachable));
         // No other client can acquire them yet.
-        let left = self.client.mutex("bad/0").unwrap().time_left().await;
-        assert!(left.unwrap().unwrap() >= TTL / 3 - SECOND);
+        let lock = self.client.mutex("bad/0").unwrap().inspect().await;
+        assert!(lock.unwrap().unwrap().time_left >= TTL / 3 - SECOND);
     }
 
     /// The bad shard recovers while its leases are in jeopardy.

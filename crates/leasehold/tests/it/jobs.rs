@@ -3,8 +3,8 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use leasehold::store::{Annotation, Name, Slot};
-use leasehold::{ErrorKind, Job, JobGuard, JobLock};
+use leasehold::__private::store::{Annotation, Name, Slot};
+use leasehold::{ErrorKind, Guard, Job, LeaseOptions, Owner, Ran, Run};
 
 use crate::faulty_store::FaultMode;
 use crate::harness::{Harness, SECOND, TTL, poll_once};
@@ -13,24 +13,31 @@ use crate::readings::Beside as _;
 use crate::store_client::keyspace;
 
 fn job(harness: &Harness) -> Job {
-    let builder = harness.mutex().job().unwrap();
-    builder.every(Duration::from_secs(3_600)).unwrap()
+    let hour = Duration::from_secs(3_600);
+    harness.client.job("harness", hour).unwrap()
 }
 
-async fn granted(job: &Job) -> JobGuard {
+async fn granted(job: &Job) -> Run {
     match job.lock().await.unwrap() {
-        JobLock::Granted(run) => run,
-        JobLock::Completed(run) => panic!("{run:?}"),
+        Ran::Now(run) => run,
+        other => panic!("{other:?}"),
     }
+}
+
+/// A run, and another hold of its owner: its note is written before the lock is released.
+async fn granted_inside(job: &Job) -> (Guard, Run) {
+    let job = job.with(LeaseOptions::new().owner(&Owner::new())).unwrap();
+    let outer = job.mutex().lock().await.unwrap();
+    (outer, granted(&job).await)
 }
 
 #[tokio::test]
 async fn a_completion_without_a_reply_is_stored_again() {
     let harness = Harness::new();
     let job = job(&harness);
-    let mut run = granted(&job).await;
-    harness.advance(2 * SECOND).await;
     for fault_mode in [FaultMode::Unreachable, FaultMode::ReplyLost] {
+        let (outer, run) = granted_inside(&job).await;
+        harness.advance(2 * SECOND).await;
         harness.store.set(fault_mode);
         let mut completing = pin!(run.complete());
         assert!(poll_once(completing.as_mut()).await.is_none());
@@ -38,12 +45,13 @@ async fn a_completion_without_a_reply_is_stored_again() {
         assert!(poll_once(completing.as_mut()).await.is_none());
         harness.store.set(FaultMode::None);
         harness.advance(SECOND).await;
-        let completed = poll_once(completing.as_mut()).await.unwrap().unwrap();
+        let completed = completing.await.unwrap();
         assert!(completed.took() >= 2 * SECOND && completed.took() < TTL);
+        outer.release().await.unwrap();
+        let stored = job.last_run().await.unwrap().unwrap();
+        assert_eq!(stored.lease.client, harness.client.id());
+        assert!(job.reset().await.unwrap());
     }
-    run.release().await.unwrap();
-    let stored = job.last_run().await.unwrap().unwrap();
-    assert_eq!(stored.lease.client, harness.client.id());
 }
 
 /// The only attempt was applied, and its reply was lost with the lock.
@@ -55,15 +63,14 @@ async fn after_a_loss_the_record_tells_whether_the_run_is_complete() {
     ] {
         let harness = Harness::new();
         let job = job(&harness);
-        let mut run = granted(&job).await;
+        let (_outer, run) = granted_inside(&job).await;
         harness.store.set(fault_mode);
         let mut completing = pin!(run.complete());
         assert!(poll_once(completing.as_mut()).await.is_none());
         harness.stranger().force_release().await.unwrap().unwrap();
         harness.store.set(FaultMode::None);
         harness.advance(SECOND).await;
-        let completed = poll_once(completing.as_mut()).await.unwrap();
-        match completed {
+        match completing.await {
             Ok(_) => assert!(complete),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
@@ -107,17 +114,17 @@ async fn a_record_that_cannot_be_read_is_an_error_and_can_be_removed() {
 #[tokio::test]
 async fn settings_outside_their_bounds_are_refused() {
     let harness = Harness::new();
-    let builder = harness.client.job("job").unwrap();
+    let every = |period| harness.client.job("job", period);
     let (short, day) = (
         Duration::from_millis(999),
         Duration::from_secs(24 * 60 * 60),
     );
-    let job = builder.every(Duration::from_secs(1)).unwrap();
-    let once = builder.once("v1").unwrap();
+    let job = every(Duration::from_secs(1)).unwrap();
+    let once = harness.client.once("job", "v1").unwrap();
     let before_1970 = std::time::UNIX_EPOCH - SECOND;
     for error in [
-        builder.every(short).unwrap_err(),
-        builder.every(366 * day).unwrap_err(),
+        every(short).unwrap_err(),
+        every(366 * day).unwrap_err(),
         job.keep(short).unwrap_err(),
         job.keep(3_651 * day).unwrap_err(),
         job.retry_after(Duration::ZERO).unwrap_err(),
@@ -140,7 +147,7 @@ async fn the_end_of_the_last_completed_run_is_a_metric() {
     let _recorder = metrics::set_default_local_recorder(&metrics);
     let harness = Harness::new();
     let job = job(&harness);
-    let mut run = granted(&job).await;
+    let run = granted(&job).await;
     let completed = run.complete().await.unwrap();
     let finished = completed
         .finished

@@ -1,7 +1,7 @@
 //! What is left of a lock in its store and in the clients that used it.
 
+use leasehold::__private::store::{Key, Reply, Request, Store};
 use leasehold::Client;
-use leasehold::store::{Key, Reply, Request, Store};
 use leasehold_core::{ClientId, Outcome};
 use leasehold_testkit::{RedisServer, eventually, eventually_async};
 use rusqlite::Connection;

@@ -2,8 +2,8 @@
 
 use std::pin::pin;
 
-use leasehold::store::{Name, Outcome};
-use leasehold::{Cause, ErrorKind, Owner, State, StateKind};
+use leasehold::__private::store::{Name, Outcome};
+use leasehold::{Cause, ErrorKind, LeaseOptions, Owner, State, StateKind};
 use leasehold_core::Op;
 
 use crate::faulty_store::FaultMode;
@@ -40,7 +40,13 @@ async fn two_failed_renewals_are_lost_with_a_third_of_the_ttl_left() {
     let kind = states.next().await.unwrap().kind();
     assert_eq!(kind, StateKind::Jeopardy(Cause::Unreachable));
     harness.until(&guard, |state| state.is_lost()).await;
-    let left = harness.stranger().time_left().await.unwrap().unwrap();
+    let left = harness
+        .stranger()
+        .inspect()
+        .await
+        .unwrap()
+        .map(|lock| lock.time_left)
+        .unwrap();
     assert!(left >= TTL / 3, "{left:?} left");
     assert_eq!(states.next().await, Some(State::Lost(Cause::Unreachable)));
     assert_eq!(guard.lost().await, Cause::Unreachable);
@@ -112,7 +118,7 @@ async fn an_outage_is_reported_and_not_taken_for_a_refusal() {
         assert!(text.contains("faulty:"), "{text}");
     }
     harness.store.set(FaultMode::None);
-    assert!(!mutex.is_locked().await.unwrap());
+    assert!(mutex.inspect().await.unwrap().is_none());
 }
 
 /// The request was sent twice, so the first one may still be applied. The release of an inner hold must not
@@ -122,7 +128,10 @@ async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
     for dropped in [false, true] {
         let harness = Harness::new();
         let owner = Owner::new();
-        let mutex = harness.mutex().owned_by(&owner);
+        let mutex = harness
+            .mutex()
+            .with(LeaseOptions::new().owner(&owner))
+            .unwrap();
         harness.store.set(FaultMode::ReplyLost);
         let mut locking = pin!(mutex.lock());
         poll_once(locking.as_mut()).await;
@@ -141,7 +150,7 @@ async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
             assert!(harness.stranger().try_lock().await.unwrap().is_none());
         }
         outer.release().await.unwrap();
-        assert!(!harness.mutex().is_locked().await.unwrap());
+        assert!(harness.mutex().inspect().await.unwrap().is_none());
     }
 }
 
@@ -149,7 +158,10 @@ async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
 #[tokio::test]
 async fn a_re_entry_into_a_lease_that_is_forgotten_is_a_new_lease() {
     let harness = Harness::new();
-    let mutex = harness.mutex().owned_by(&Owner::new());
+    let mutex = harness
+        .mutex()
+        .with(LeaseOptions::new().owner(&Owner::new()))
+        .unwrap();
     let outer = mutex.lock().await.unwrap();
     let key = keyspace("leasehold", "default").key(Name::parse(outer.name()).unwrap());
     let forget = Op::release(outer.lease_id());
@@ -164,7 +176,7 @@ async fn a_re_entry_into_a_lease_that_is_forgotten_is_a_new_lease() {
         assert!(inner.state().is_held(), "{:?}", inner.state());
     }
     inner.release().await.unwrap();
-    assert!(!harness.mutex().is_locked().await.unwrap());
+    assert!(harness.mutex().inspect().await.unwrap().is_none());
 }
 
 /// The process was stopped. Before its timers ring, an inner hold is left.
@@ -172,7 +184,10 @@ async fn a_re_entry_into_a_lease_that_is_forgotten_is_a_new_lease() {
 async fn a_loss_that_an_inner_release_notices_first_ends_no_wait() {
     let harness = Harness::new();
     let owner = Owner::new();
-    let mutex = harness.mutex().owned_by(&owner);
+    let mutex = harness
+        .mutex()
+        .with(LeaseOptions::new().owner(&owner))
+        .unwrap();
     let outer = mutex.lock().await.unwrap();
     let inner = mutex.lock().await.unwrap();
     let waiter = spawn_waiter(&harness.mutex());

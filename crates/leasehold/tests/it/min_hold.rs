@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use leasehold::{ErrorKind, Mutex, Owner};
+use leasehold::{ErrorKind, LeaseOptions, Mutex, Owner};
 
 use crate::faulty_store::FaultMode;
 use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
@@ -17,7 +17,7 @@ const DRIFT_MAX: Duration = Duration::from_millis(700);
 
 /// The rest of the minimum hold at the store, which no client shortens or lengthens.
 async fn remaining(harness: &Harness) -> Option<Duration> {
-    let holder = harness.stranger().holder().await.unwrap()?;
+    let holder = harness.stranger().inspect().await.unwrap()?;
     assert!(holder.min_hold, "{holder:?}");
     assert!(harness.stranger().try_lock().await.unwrap().is_none());
     Some(holder.time_left)
@@ -38,7 +38,10 @@ async fn ends_after(harness: &Harness, rest: Duration) {
 }
 
 fn mutex(harness: &Harness) -> Mutex {
-    harness.mutex().min_hold(MINUTE).unwrap()
+    harness
+        .mutex()
+        .with(LeaseOptions::new().min_hold(MINUTE))
+        .unwrap()
 }
 
 /// However the release is sent.
@@ -71,7 +74,7 @@ async fn a_longer_hold_is_released_at_once() {
         harness.advance(SECOND).await;
     }
     guard.release().await.unwrap();
-    assert!(!harness.stranger().is_locked().await.unwrap());
+    assert!(harness.stranger().inspect().await.unwrap().is_none());
 }
 
 /// The store is away, or has applied the release and its reply was lost. After 20 s the lease would read lost, but it was
@@ -109,7 +112,10 @@ async fn a_cancelled_acquisition_begins_none() {
         }
         harness.recorder.set(Valve::Open);
         harness.advance(SECOND).await;
-        assert!(!harness.stranger().is_locked().await.unwrap(), "{valve:?}");
+        assert!(
+            harness.stranger().inspect().await.unwrap().is_none(),
+            "{valve:?}"
+        );
     }
 }
 
@@ -117,16 +123,29 @@ async fn a_cancelled_acquisition_begins_none() {
 async fn of_the_holds_of_an_owner_the_one_that_ends_later_counts() {
     for (outer, inner, rest) in [(60, 10, 55), (60, 0, 55), (10, 30, 30), (0, 30, 30)] {
         let harness = Harness::new();
-        let owned = harness.mutex().owned_by(&Owner::new());
+        let owned = harness
+            .mutex()
+            .with(LeaseOptions::new().owner(&Owner::new()))
+            .unwrap();
         let lock = async |seconds| {
-            let mutex = owned.min_hold(SECOND * seconds).unwrap();
+            let mutex = owned
+                .with(LeaseOptions::new().min_hold(SECOND * seconds))
+                .unwrap();
             mutex.lock().await.unwrap()
         };
         let outer = lock(outer).await;
         harness.advance(SECOND * 5).await;
         let inner = lock(inner).await;
         inner.release().await.unwrap();
-        assert!(!harness.stranger().holder().await.unwrap().unwrap().min_hold);
+        assert!(
+            !harness
+                .stranger()
+                .inspect()
+                .await
+                .unwrap()
+                .unwrap()
+                .min_hold
+        );
         outer.release().await.unwrap();
         ends_after(&harness, SECOND * rest).await;
     }
@@ -137,16 +156,24 @@ async fn its_bounds_are_checked() {
     let harness = Harness::new();
     let day = Duration::from_secs(24 * 60 * 60);
     for allowed in [Duration::ZERO, Duration::from_nanos(1), TTL, day] {
-        harness.mutex().min_hold(allowed).unwrap();
+        harness
+            .mutex()
+            .with(LeaseOptions::new().min_hold(allowed))
+            .unwrap();
     }
     for bad in [day + Duration::from_nanos(1), Duration::MAX] {
-        let error = harness.mutex().min_hold(bad).unwrap_err();
+        let error = harness
+            .mutex()
+            .with(LeaseOptions::new().min_hold(bad))
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfig);
         assert!(error.to_string().contains("at most 24 h"), "{error}");
         assert_eq!(error.lock(), Some("harness"));
     }
     // Zero is none.
-    let none = mutex(&harness).min_hold(Duration::ZERO).unwrap();
+    let none = mutex(&harness)
+        .with(LeaseOptions::new().min_hold(Duration::ZERO))
+        .unwrap();
     none.lock().await.unwrap().release().await.unwrap();
-    assert!(!harness.stranger().is_locked().await.unwrap());
+    assert!(harness.stranger().inspect().await.unwrap().is_none());
 }

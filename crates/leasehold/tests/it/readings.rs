@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::store::{
+use leasehold::__private::store::{
     ArrivalId, Changed, ClientInfo, Key, Keyspace, LatchCount, Loss, NewNote, Op, Outcome, Page,
     Parts, Query, Removal, Reply, Request, Store, View, WaiterInfo,
 };

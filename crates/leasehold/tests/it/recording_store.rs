@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold::store::{BoxFuture, ForwardingStore, Reply, Request, Store};
+use leasehold::__private::store::{BoxFuture, ForwardingStore, Reply, Request, Store};
 use leasehold_core::{ClientId, LeaseId, Op, Outcome};
 use leasehold_testkit::eventually_async;
 use tokio::sync::watch;

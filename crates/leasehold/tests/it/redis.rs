@@ -25,7 +25,7 @@ mod wakeup;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{Key, OpenOptions, Reply, Request, Store};
+use leasehold::__private::store::{Key, OpenOptions, Reply, Request, Store};
 use leasehold::{Client, Error, Guard, State};
 use leasehold_core::{Name, Outcome, Ttl};
 use leasehold_testkit::{RedisServer, eventually_async};

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use leasehold::__private::store::{self, OpenOptions, Reply, Request, SqliteStore, Store};
 use leasehold::ErrorKind;
 use leasehold::clock::{Clock, ManualClock};
-use leasehold::store::{self, OpenOptions, Reply, Request, SqliteStore, Store};
 use leasehold_core::Outcome;
 use leasehold_testkit::helper::Commands;
 use rusqlite::Connection;
@@ -184,7 +184,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
 async fn refusal(path: &Path, kind: ErrorKind, advice: &str) {
     let url = format!("sqlite:{}", path.display());
     let options = OpenOptions::default().connect_timeout(Duration::from_secs(8));
-    let error = store::open(&url, &options).await.unwrap_err();
+    let error = store::open_with(&url, &options).await.unwrap_err();
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{text}");
     assert!(text.contains(advice), "{text}");

@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use leasehold::Error;
-use leasehold::store::{
+use leasehold::__private::store::{
     self, Event, EventScope, Key, Keyspace, Listener, Listening, OpenOptions, Reply, Request, Store,
 };
+use leasehold::Error;
 use leasehold_core::{
     Acquire, ClientId, Grant, LeaseId, Loss, Name, Namespace, Notice, Op, Outcome, ScopeName,
     StoreTime, TokenCount, Ttl, Whom,
@@ -127,7 +127,7 @@ pub(crate) async fn open(url: &str) -> Arc<dyn Store> {
 }
 
 pub(crate) async fn open_with(url: &str, options: OpenOptions) -> Arc<dyn Store> {
-    let opened = store::open(url, &options).await;
+    let opened = store::open_with(url, &options).await;
     opened.unwrap_or_else(|error| panic!("{error}"))
 }
 

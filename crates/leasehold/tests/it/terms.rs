@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use leasehold::{Cause, Guard, Owner, State};
+use leasehold::{Cause, Guard, LeaseOptions, Owner, State};
 
 use crate::harness::{Harness, SECOND, TTL, poll_once};
 use crate::recording_store::Valve;
@@ -25,10 +25,13 @@ impl Length {
     const ALL: [Self; 3] = [Self::Renewed, Self::Fixed(SHORT), Self::Fixed(LONG)];
 
     async fn take(self, harness: &Harness, owner: &Owner) -> Guard {
-        let mutex = harness.mutex().owned_by(owner);
+        let mutex = harness
+            .mutex()
+            .with(LeaseOptions::new().owner(owner))
+            .unwrap();
         let mutex = match self {
             Self::Renewed => mutex,
-            Self::Fixed(duration) => mutex.lease(duration).unwrap(),
+            Self::Fixed(duration) => mutex.with(LeaseOptions::new().fixed(duration)).unwrap(),
         };
         mutex.lock().await.unwrap()
     }
@@ -92,8 +95,8 @@ async fn keeps_terms(harness: &Harness, holds: &[&Kept], duration: Duration) {
         }
         let wanted = holds.iter().map(|kept| kept.length.left(now - kept.since));
         let wanted = wanted.max().unwrap_or_default();
-        let left = harness.stranger().time_left().await;
-        let left = left.unwrap().unwrap_or_default();
+        let lock = harness.stranger().inspect().await.unwrap();
+        let left = lock.map_or(Duration::ZERO, |lock| lock.time_left);
         assert!(left + SECOND >= wanted, "{left:?}, not {wanted:?}");
     }
     let renewals = renewals(harness) - before;
@@ -145,11 +148,11 @@ async fn combination(outer: Length, inner: Length, inner_first: bool, early: boo
     if let Length::Fixed(_) = second.length {
         keeps_terms(&harness, &[&second], LONG).await;
         assert!(second.guard.state().is_lost());
-        assert!(!harness.stranger().is_locked().await.unwrap());
+        assert!(harness.stranger().inspect().await.unwrap().is_none());
     }
     let before = renewals(&harness);
     release(second, &harness).await;
-    assert!(!harness.stranger().is_locked().await.unwrap());
+    assert!(harness.stranger().inspect().await.unwrap().is_none());
     harness.advance(TTL).await;
     assert_eq!(renewals(&harness), before, "renewed after the last release");
     assert!(harness.client.locks().await.unwrap().is_empty());
@@ -206,12 +209,12 @@ async fn a_cancelled_acquire_is_never_renewed() {
             harness.advance(SECOND).await;
             match outer {
                 Some(outer) => {
-                    let holder = harness.stranger().holder().await.unwrap().unwrap();
+                    let holder = harness.stranger().inspect().await.unwrap().unwrap();
                     assert_eq!(holder.count, 1);
                     keeps_terms(&harness, &[&outer], LONG).await;
                     assert!(outer.guard.state().is_lost());
                 }
-                None => assert!(!harness.stranger().is_locked().await.unwrap()),
+                None => assert!(harness.stranger().inspect().await.unwrap().is_none()),
             }
             harness.advance(TTL).await;
             assert_eq!(renewals(&harness), 0, "{valve:?}");

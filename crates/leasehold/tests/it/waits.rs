@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use leasehold::clock::Clock as _;
-use leasehold::{Cause, ErrorKind, Guard, Result, State, Token};
+use leasehold::{Cause, ErrorKind, Guard, LeaseOptions, Result, State, Token};
 use tokio::task::JoinHandle;
 use tracing::Level;
 
@@ -44,7 +44,13 @@ async fn a_pushed_grant_is_held_for_the_acceptance_ttl_and_then_for_the_full_one
         panic!("{:?}", guard.state());
     };
     assert!(harness.clock.now().until(until) <= left - ACCEPTANCE / 3);
-    let in_store = harness.mutex().time_left().await.unwrap().unwrap();
+    let in_store = harness
+        .mutex()
+        .inspect()
+        .await
+        .unwrap()
+        .map(|lock| lock.time_left)
+        .unwrap();
     assert_eq!(in_store, ACCEPTANCE);
 
     harness.advance(SECOND * 8 / 10).await;
@@ -53,7 +59,15 @@ async fn a_pushed_grant_is_held_for_the_acceptance_ttl_and_then_for_the_full_one
     assert_eq!(waiter.recorder.renewals(), [TTL]);
     assert!(guard.state().is_held());
     assert!(guard.time_left() > TTL * 9 / 10, "{:?}", guard.time_left());
-    assert_eq!(harness.mutex().time_left().await.unwrap(), Some(TTL));
+    assert_eq!(
+        harness
+            .mutex()
+            .inspect()
+            .await
+            .unwrap()
+            .map(|lock| lock.time_left),
+        Some(TTL)
+    );
     // From here on it is renewed as any other.
     for _ in 0..9 {
         harness.advance(SECOND).await;
@@ -73,7 +87,7 @@ async fn a_short_critical_section_after_a_pushed_grant_needs_no_renewal() {
     guard.release().await.unwrap();
     assert_eq!(waiter.recorder.operations(), [["acquire"], ["release"]]);
     assert!(waiter.recorder.renewals().is_empty());
-    assert!(!harness.mutex().is_locked().await.unwrap());
+    assert!(harness.mutex().inspect().await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -85,7 +99,13 @@ async fn a_pushed_grant_that_cannot_be_renewed_is_lost_before_it_ends() {
     assert!(jeopardy <= ACCEPTANCE / 3 + SECOND / 5, "{jeopardy:?}");
     harness.until(&guard, |state| state.is_lost()).await;
     assert_eq!(guard.state(), State::Lost(Cause::Unreachable));
-    let left = harness.mutex().time_left().await.unwrap().unwrap();
+    let left = harness
+        .mutex()
+        .inspect()
+        .await
+        .unwrap()
+        .map(|lock| lock.time_left)
+        .unwrap();
     assert!(left >= ACCEPTANCE / 4, "{left:?} left to stop the work");
 }
 
@@ -192,7 +212,10 @@ fn acquisitions(clients: &[Harness]) -> Vec<usize> {
 async fn a_holder_that_died_is_succeeded_by_the_head() {
     let harness = Harness::new();
     let lease = SECOND * 10;
-    let mutex = harness.mutex().lease(lease).unwrap();
+    let mutex = harness
+        .mutex()
+        .with(LeaseOptions::new().fixed(lease))
+        .unwrap();
     std::mem::forget(mutex.lock().await.unwrap());
     let clients: Vec<_> = (0..5).map(|_| harness.another()).collect();
     let mut waiters = Vec::new();

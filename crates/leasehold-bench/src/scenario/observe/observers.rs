@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Election, Leaders, LockEvent, LockEvents};
+use leasehold::{Leaders, LockEvent, LockEvents};
 use leasehold_core::LeaseId;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -61,10 +61,9 @@ impl Observers {
         let (sender, notified) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         for _ in 0..count {
-            let mutex = session.mutex(NAME)?;
             let mut observer = match settings.election {
-                false => Observer::Lock(Box::new(mutex.events())),
-                true => Observer::Election(Box::new(Election::from(mutex).observe())),
+                false => Observer::Lock(Box::new(session.mutex(NAME)?.events())),
+                true => Observer::Election(Box::new(session.election(NAME)?.observe())),
             };
             observer.next_holder().await?;
             tasks.spawn(observer.observe(sender.clone()));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use leasehold::Guard;
+use leasehold::{Guard, LeaseOptions};
 use tokio::task::JoinSet;
 
 use crate::latencies::lock;
@@ -95,7 +95,10 @@ impl Taking {
             if number >= self.leases {
                 return Ok(());
             }
-            let mutex = self.session.mutex(name(number))?.ttl(self.ttl)?;
+            let mutex = self
+                .session
+                .mutex(name(number))?
+                .with(LeaseOptions::new().ttl(self.ttl))?;
             let guard = mutex.lock().await?;
             lock(&self.guards).push(guard);
             if u64::from(number).is_multiple_of(LOCKS_IN_A_ROW) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::LeaseOptions;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -159,7 +160,10 @@ impl Clients {
     async fn wait(&mut self, waiters: u16, window: Window) -> Result<Option<u64>> {
         let mut tasks = JoinSet::new();
         for client in &self.clients[..self.part_of(waiters)] {
-            let mutex = client.session.mutex(HELD)?.ttl(TTL)?;
+            let mutex = client
+                .session
+                .mutex(HELD)?
+                .with(LeaseOptions::new().ttl(TTL))?;
             tasks.spawn(async move { mutex.lock().await.map(drop) });
         }
         window.from.wait().await;

@@ -24,6 +24,7 @@ use crate::target::{Session, Target};
 use crate::usage::Usage;
 use crate::workers::Workers;
 use crate::{print_step, runtime};
+use leasehold::LeaseOptions;
 
 /// The rounds of a run, each of some slices.
 const ROUNDS: u32 = 4;
@@ -169,7 +170,12 @@ impl Run {
 
     /// Holds a lock and renews it, while all waiters wait for it. Returns their requests.
     async fn wait(&mut self, waiters: u16) -> Result<Option<u64>> {
-        let guard = self.session.mutex(HELD)?.ttl(TTL)?.lock().await?;
+        let guard = self
+            .session
+            .mutex(HELD)?
+            .with(LeaseOptions::new().ttl(TTL))?
+            .lock()
+            .await?;
         let window = Window::after(TTL, TTL * TTLS);
         let order = Order::Wait(waiters, window);
         let session = &self.session;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use leasehold_core::acquisition::GrantedLease;
 use leasehold_core::{
-    Cause, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, LeaseOptions, Policy, State, Term,
+    Cause, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, Policy, RenewalOptions, State, Term,
     Token, TokenCount, Ttl,
 };
 use shuttle::future::{block_on, spawn, yield_now};
@@ -123,7 +123,7 @@ impl World {
     }
 
     async fn acquire(&self, name: u8) -> Option<Hold> {
-        let lease = LeaseOptions {
+        let lease = RenewalOptions {
             policy: policy(),
             fixed: None,
         };

@@ -38,7 +38,6 @@ use tokio::time::{Instant, sleep};
 
 pub(super) use self::address::deployment;
 use self::address::deployment::Deployment;
-pub use self::address::redis_address::RedisAddress;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
 use self::link::connect::{self, Role};

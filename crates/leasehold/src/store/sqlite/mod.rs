@@ -73,7 +73,7 @@ use crate::{Error, ErrorKind, Result, random};
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// # let directory = tempfile::tempdir().unwrap();
 /// # let url = format!("sqlite:{}/locks.db", directory.path().display());
-/// let store = leasehold::store::open(&url, &Default::default()).await?;
+/// let store = leasehold::store::open(&url).await?;
 /// assert_eq!(store.to_string(), url);
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```

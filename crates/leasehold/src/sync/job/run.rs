@@ -1,94 +1,139 @@
 //! One run of a job, from its lock to its record.
 
-use std::fmt;
 use std::ops::Deref;
 
 use leasehold_core::record::Unless;
-use leasehold_core::{Annotation, Completion, Instant, NewNote, Slots, StoreTime};
+use leasehold_core::{
+    Annotation, Completion as CompletionRecord, Instant, NewNote, Slots, StoreTime,
+};
 
 use super::Job;
-use crate::completion_info::CompletionInfo;
 use crate::driver::metrics::report_job_success;
 use crate::driver::report;
-use crate::{Guard, Result};
+use crate::{Completion, Error, Guard, Result};
 
-/// The outcome of a call that runs a job.
+/// The result of a call that runs a [`Job`], or acquires its lock for a [`Run`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let client = leasehold::Client::connect("memory:").await?;
+/// use leasehold::Ran;
+///
+/// let migration = client.once("migrate", "v1.2.3")?;
+/// match migration.try_run(async |_run| Ok::<_, leasehold::Error>(42)).await? {
+///     Ran::Now(rows) => println!("{rows} rows migrated"),
+///     Ran::Before(completion) => println!("migrated by {}", completion.host),
+///     Ran::Busy => println!("another process migrates"),
+/// }
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one for each run, and it is read at once"
 )]
-pub enum JobOutcome<T> {
-    /// The work was done here, and is complete. Its value.
-    Ran(T),
+pub enum Ran<T> {
+    /// The work was done by this call. Its value.
+    Now(T),
     /// The work was complete before, or while this client waited.
-    Completed(CompletionInfo),
+    Before(Completion),
+    /// Another client holds the lock, for longer than this call waits.
+    Busy,
 }
 
-/// The result of an acquisition of a job.
-#[derive(Debug)]
-pub enum JobLock {
-    /// The job is to be run by this client.
-    Granted(JobGuard),
-    /// The job is complete.
-    Completed(CompletionInfo),
-}
-
-impl JobLock {
-    pub(super) async fn run<T, E>(
+impl Ran<Run> {
+    pub(super) async fn complete_by<T, E: From<Error>>(
         self,
-        work: impl AsyncFnOnce(&Guard) -> Result<T, E>,
-    ) -> Result<Result<JobOutcome<T>, E>> {
-        let JobGuard { guard, run } = match self {
-            Self::Granted(guard) => guard,
-            Self::Completed(run) => return Ok(Ok(JobOutcome::Completed(run))),
+        work: impl AsyncFnOnce(&Run) -> Result<T, E>,
+    ) -> Result<Ran<T>, E> {
+        let run = match self {
+            Self::Now(run) => run,
+            Self::Before(completion) => return Ok(Ran::Before(completion)),
+            Self::Busy => return Ok(Ran::Busy),
         };
-        let outcome = guard.run(work(&guard)).await?;
-        run.end(guard, outcome.is_ok()).await?;
-        Ok(outcome.map(JobOutcome::Ran))
+        match run.guard.run(work(&run)).await? {
+            Ok(value) => {
+                run.complete().await?;
+                Ok(Ran::Now(value))
+            }
+            Err(failure) => {
+                if let Err(error) = run.release().await {
+                    report(|| tracing::debug!(%error, "the lock of a job could not be released"));
+                }
+                Err(failure)
+            }
+        }
     }
 }
 
-/// The lock of a job that is to be run. It is a [`Guard`], too.
+/// A run of a job that has begun. It is a [`Guard`] of the lock of the job.
 ///
-/// Dropped before [`JobGuard::complete`], the run has failed: the lock is released at once, and another client may do
-/// the work.
-#[must_use = "bind it to `_guard`: `let _` drops it, which releases the lock"]
-pub struct JobGuard {
+/// Dropped before [`Run::complete`], the run has failed: the lock is released at once, and another client may do the
+/// work.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let client = leasehold::Client::connect("memory:").await?;
+/// use leasehold::Ran;
+///
+/// let migration = client.once("migrate", "v1.2.3")?;
+/// if let Ran::Now(run) = migration.lock().await? {
+///     println!("migrating under token {}", run.token());
+///     let completion = run.complete().await?;
+///     println!("took {:?}", completion.took());
+/// }
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+#[must_use = "bind it to `_run`: `let _` drops it, and the run has failed then"]
+pub struct Run {
     guard: Guard,
-    run: Run,
+    job: Job,
+    begun: Begun,
 }
 
-impl JobGuard {
-    pub(super) fn new(guard: Guard, run: Run) -> Self {
-        Self { guard, run }
+/// What a run knows from its grant.
+#[derive(Debug)]
+pub(super) struct Begun {
+    /// The completed run before this one.
+    pub(super) last: Option<Box<Completion>>,
+    pub(super) slots: Option<Slots>,
+    pub(super) requested_at: StoreTime,
+    pub(super) started_at: StoreTime,
+    /// When that was, by the local clock.
+    pub(super) at: Instant,
+}
+
+impl Run {
+    pub(super) const fn new(guard: Guard, job: Job, begun: Begun) -> Self {
+        Self { guard, job, begun }
     }
 
-    /// Stores the record of this run: the work is complete, and nobody does it again. The lock stays held.
+    /// Releases the lock with the record of this run: the work is complete, and nobody does it again.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease was lost before, otherwise as the store replies. Another
-    /// client may do the work again.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease was lost before the store has confirmed the record,
+    /// otherwise as the store replies. Another client may do the work again.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not have stored the record.
-    pub async fn complete(&mut self) -> Result<CompletionInfo> {
-        let (note, info) = self.run.completion(&self.guard);
-        self.guard.write_note(&note).await?;
-        self.run.completed = true;
-        report_job_success(&info);
-        Ok(info)
+    /// Dropped, it may or may not have stored the record. The lock is released in the background.
+    pub async fn complete(self) -> Result<Completion> {
+        let (note, completion) = self.completion();
+        self.guard.complete(note).await?;
+        report_job_success(&completion);
+        Ok(completion)
     }
 
     /// The completed run before this one, as it was recorded when the lock was acquired. `None`: none was.
     #[must_use]
-    pub fn last_run(&self) -> Option<&CompletionInfo> {
-        self.run.last.as_deref()
+    pub fn last_run(&self) -> Option<&Completion> {
+        self.begun.last.as_deref()
     }
 
-    /// Releases the lock. If the run is not complete, the lock stays taken for the time of [`Job::retry_after`].
+    /// Releases the lock without a record: the run has failed. The lock stays taken for the time of
+    /// [`Job::retry_after`].
     ///
     /// # Errors
     ///
@@ -98,74 +143,23 @@ impl JobGuard {
     ///
     /// As [`Guard::release`].
     pub async fn release(self) -> Result<()> {
-        let Self { guard, run } = self;
-        run.release(guard).await
-    }
-
-    #[cfg(feature = "blocking")]
-    pub(crate) fn into_parts(self) -> (Guard, Run) {
-        (self.guard, self.run)
-    }
-}
-
-impl Deref for JobGuard {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        &self.guard
-    }
-}
-
-impl fmt::Debug for JobGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.guard, f)
-    }
-}
-
-/// A run that has begun.
-pub(crate) struct Run {
-    pub(super) job: Job,
-    /// The completed run before this one.
-    pub(super) last: Option<Box<CompletionInfo>>,
-    pub(super) slots: Option<Slots>,
-    pub(super) requested_at: StoreTime,
-    pub(super) started_at: StoreTime,
-    /// When that was, by the local clock.
-    pub(super) begun: Instant,
-    pub(super) completed: bool,
-}
-
-impl Run {
-    /// Ends the run. If its work was successful, the lock is released with its record, otherwise without one.
-    pub(crate) async fn end(self, guard: Guard, is_complete: bool) -> Result<()> {
-        if is_complete {
-            let (note, info) = self.completion(&guard);
-            guard.complete(note).await?;
-            report_job_success(&info);
-        } else if let Err(error) = self.release(guard).await {
-            report(|| tracing::debug!(%error, "the lock of a job could not be released"));
+        if let Some(delay) = self.job.retry_after {
+            self.guard.require_min_hold(delay.as_duration());
         }
-        Ok(())
-    }
-
-    /// Releases the lock.
-    async fn release(self, guard: Guard) -> Result<()> {
-        if let Some(delay) = self.job.retry_after.filter(|_| !self.completed) {
-            guard.require_min_hold(delay.as_duration());
-        }
-        guard.release().await
+        self.guard.release().await
     }
 
     /// The record of this run, if it ends now.
-    fn completion(&self, guard: &Guard) -> (NewNote, CompletionInfo) {
+    fn completion(&self) -> (NewNote, Completion) {
         let Job { mutex, unless, .. } = &self.job;
+        let begun = &self.begun;
         let client = mutex.driver.presence.info();
-        let took = mutex.driver.context.clock.now().since(self.begun);
-        let completion = Completion {
-            slots: self.slots,
-            requested_at: self.requested_at,
-            started_at: self.started_at,
-            finished_at: self.started_at.after_span(took),
+        let took = mutex.driver.context.clock.now().since(begun.at);
+        let record = CompletionRecord {
+            slots: begun.slots,
+            requested_at: begun.requested_at,
+            started_at: begun.started_at,
+            finished_at: begun.started_at.after_span(took),
             keep: matches!(unless, Unless::Key { .. }).then_some(self.job.keep),
             exit_code: 0,
             host: client.host.clone(),
@@ -173,13 +167,13 @@ impl Run {
             path: self.job.program_path.clone(),
             label: client.label.clone(),
         };
-        let (lease, token) = guard.lease();
+        let (lease, token) = self.guard.lease();
         let annotation = Annotation {
             lease,
             token,
-            text: completion.to_text().into(),
+            text: record.to_text().into(),
         };
-        let info = self.job.info(&annotation, &completion);
+        let completion = self.job.describe(&annotation, &record);
         let note = NewNote {
             slot: unless.slot(),
             token,
@@ -191,6 +185,14 @@ impl Run {
                 Unless::Key { .. } => self.job.keep,
             },
         };
-        (note, info)
+        (note, completion)
+    }
+}
+
+impl Deref for Run {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
     }
 }

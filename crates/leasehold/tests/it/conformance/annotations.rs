@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold::__private::store::{Feature, Key, Reply, Store};
 use leasehold::ErrorKind;
-use leasehold::store::{Feature, Key, Reply, Store};
 use leasehold_core::annotation::ANNOTATION_BYTES_MAX;
 use leasehold_core::{Annotation, CompletionKey, LeaseId, Loss, Name, Outcome, Slot, Token};
 use leasehold_testkit::eventually_async;
@@ -218,7 +218,7 @@ pub(super) async fn completions_are_listed_in_order_with_any_key(fixture: Fixtur
         assert_eq!(annotated, Ok(()), "{key:?} {kind:?}");
     };
     let hold = async |key: &Key| {
-        let request = leasehold::store::Request::new(key.clone(), acquire("any", 1).op);
+        let request = leasehold::__private::store::Request::new(key.clone(), acquire("any", 1).op);
         granted(&*store, request).await;
     };
     let mut expected = Vec::new();

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 
-use leasehold::{Client, Mutex};
+use leasehold::{Client, LeaseOptions, Mutex};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
@@ -35,7 +35,7 @@ async fn poll_times(future: impl Future, polls: usize) -> bool {
 async fn is_free(client: &Client, name: &str) {
     let mutex = client.mutex(name).unwrap();
     // The ttl is 30 s: within `SOON` only a release can have freed it.
-    eventually_async(SOON, async || !mutex.is_locked().await.unwrap()).await;
+    eventually_async(SOON, async || mutex.inspect().await.unwrap().is_none()).await;
 }
 
 async fn dropped_at_every_poll<F: Future>(fixture: &Fixture, acquire: impl Fn(Mutex) -> F) {
@@ -76,7 +76,7 @@ pub(super) async fn a_dropped_acquisition_leaves_nothing(fixture: Fixture) {
     .await;
     dropped_at_every_poll(&fixture, async |mutex: Mutex| {
         let owner = leasehold::Owner::new();
-        let mutex = mutex.owned_by(&owner);
+        let mutex = mutex.with(LeaseOptions::new().owner(&owner)).unwrap();
         let outer = mutex.lock().await.unwrap();
         let inner = mutex.lock().await.unwrap();
         inner.release().await.unwrap();

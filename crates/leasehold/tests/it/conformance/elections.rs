@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use leasehold::{Cause, Client, Election, ErrorKind, Leader, Leaders, LockEvent, Owner, Token};
+use leasehold::{
+    Cause, Client, Election, ErrorKind, Leader, Leaders, LeaseOptions, LockEvent, Owner, Token,
+};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -61,7 +63,7 @@ pub(super) async fn a_successor_leads_when_the_leader_resigns(fixture: Fixture) 
     let candidate = second.clone();
     let campaign = spawn_polled(async move { candidate.campaign("b:2").await.unwrap() });
     let term = leadership.term();
-    leadership.resign().await.unwrap();
+    leadership.release().await.unwrap();
     let successor = soon(campaign).await;
     assert!(successor.term() > term);
     let leader = observed(&mut leaders, "b:2", &mut last).await;
@@ -115,7 +117,7 @@ pub(super) async fn a_lock_that_passes_on_has_no_leader_until_a_value_is_proclai
     let (client, election) = election(&fixture, &name).await;
     let leadership = election.campaign("first").await.unwrap();
     leadership.proclaimed().await.unwrap();
-    leadership.resign().await.unwrap();
+    leadership.release().await.unwrap();
     assert_eq!(election.leader().await.unwrap(), None);
     // It holds the lock of the election, and has no value.
     let guard = client.mutex(&name).unwrap().lock().await.unwrap();
@@ -130,7 +132,7 @@ pub(super) async fn a_leader_that_is_cut_off_cannot_proclaim(fixture: Fixture) {
     let leadership = election.campaign("first").await.unwrap();
     observed(&mut leaders, "first", &mut None).await;
     let cut_off = election.mutex().force_release().await.unwrap();
-    assert_eq!(cut_off.unwrap().lease, leadership.guard().lease_id());
+    assert_eq!(cut_off.unwrap().lease, leadership.lease_id());
     assert_eq!(next(&mut leaders).await, None);
     let error = leadership.proclaim("second").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
@@ -152,11 +154,11 @@ pub(super) async fn each_leadership_has_a_lease_of_its_own(fixture: Fixture) {
     assert!(refused.is_none());
     let candidate = election.clone();
     let campaign = spawn_polled(async move { candidate.campaign("second").await.unwrap() });
-    let (term, lease) = (first.term(), first.guard().lease_id());
-    first.resign().await.unwrap();
+    let (term, lease) = (first.term(), first.lease_id());
+    first.release().await.unwrap();
     let second = soon(campaign).await;
     assert!(second.term() > term);
-    assert_ne!(second.guard().lease_id(), lease);
+    assert_ne!(second.lease_id(), lease);
     second.proclaimed().await.unwrap();
     let leader = election.leader().await.unwrap().unwrap();
     assert_eq!((&*leader.value, leader.term), ("second", second.term()));
@@ -169,17 +171,20 @@ pub(super) async fn the_events_of_a_lock_come_in_their_order(fixture: Fixture) {
     let mut event = async || timeout(SOON, events.next()).await.unwrap().unwrap();
     assert_eq!(event().await, LockEvent::Free);
     let leadership = election.campaign("leader").await.unwrap();
-    let lease = leadership.guard().lease_id();
+    let lease = leadership.lease_id();
     assert_eq!(event().await, LockEvent::Granted(lease));
     match event().await {
         LockEvent::LeaderChanged(Some(leader)) => assert_eq!(&*leader.value, "leader"),
         other => panic!("{other:?}"),
     }
-    leadership.resign().await.unwrap();
+    leadership.release().await.unwrap();
     assert_eq!(event().await, LockEvent::Released(lease));
     assert_eq!(event().await, LockEvent::LeaderChanged(None));
     // So long that a busy observer reads it before its end.
-    let fixed = election.mutex().lease(Duration::from_secs(4)).unwrap();
+    let fixed = election
+        .mutex()
+        .with(LeaseOptions::new().fixed(Duration::from_secs(4)))
+        .unwrap();
     let guard = fixed.lock().await.unwrap();
     let lease = guard.lease_id();
     assert_eq!(event().await, LockEvent::Granted(lease));
@@ -257,7 +262,7 @@ pub(super) async fn a_hundred_observers_are_told_the_leaders(fixture: Fixture) {
             return;
         }
         match change % 3 {
-            0 => leadership.resign().await.unwrap(),
+            0 => leadership.release().await.unwrap(),
             1 => drop(leadership),
             _ => drop(election.mutex().force_release().await.unwrap()),
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Cause, Client, ClientBuilder, ErrorKind, Guard, Mutex, Owner};
+use leasehold::{Cause, Client, ClientBuilder, ErrorKind, Guard, LeaseOptions, Mutex, Owner};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
@@ -19,7 +19,9 @@ fn unlimited() -> ClientBuilder {
 ///
 /// The first task has one token only, because no other waits at its request.
 async fn followed(mutex: &Mutex, waiters: &[&Mutex]) -> (Guard, Vec<JoinHandle<Guard>>) {
-    let stranger = mutex.owned_by(&Owner::new());
+    let stranger = mutex
+        .with(LeaseOptions::new().owner(&Owner::new()))
+        .unwrap();
     let alone = stranger.lock().await.unwrap();
     let next = spawn_waiter(mutex);
     let waiters = waiters.iter().map(|mutex| spawn_waiter(mutex)).collect();
@@ -50,12 +52,12 @@ pub(super) async fn a_lease_is_handed_off_without_the_store(fixture: Fixture) {
     }
     recorder.assert_silent();
     // What the store believes is the same all the time.
-    let holder = mutex.holder().await.unwrap().unwrap();
+    let holder = mutex.inspect().await.unwrap().unwrap();
     assert_eq!((holder.lease, holder.count), (guard.lease_id(), 1));
     assert!(holder.token > Some(guard.token()), "no token is left");
     guard.release().await.unwrap();
     assert_eq!(recorder.operations(), [["release"]]);
-    assert!(!mutex.is_locked().await.unwrap());
+    assert!(mutex.inspect().await.unwrap().is_none());
     // A token that was never given out is smaller than the next lease's, too.
     let next = mutex.lock().await.unwrap();
     assert!(next.token() > holder.token.unwrap());
@@ -130,8 +132,8 @@ pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_
     let (client, recorder) = fixture.recorded(unlimited()).await;
     let ttl = Duration::from_secs(20);
     let renewed = client.mutex(fresh_name("alike")).unwrap();
-    let fixed = renewed.lease(ttl).unwrap();
-    let other = renewed.ttl(ttl).unwrap();
+    let fixed = renewed.with(LeaseOptions::new().fixed(ttl)).unwrap();
+    let other = renewed.with(LeaseOptions::new().ttl(ttl)).unwrap();
     let pairs = [
         (&renewed, &fixed),
         (&renewed, &other),
@@ -152,7 +154,10 @@ pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_
     }
     // Nor from a fixed hold inside a renewed lease.
     let owner = Owner::new();
-    let (renewed, fixed) = (renewed.owned_by(&owner), fixed.owned_by(&owner));
+    let (renewed, fixed) = (
+        renewed.with(LeaseOptions::new().owner(&owner)).unwrap(),
+        fixed.with(LeaseOptions::new().owner(&owner)).unwrap(),
+    );
     let stranger = client.mutex(renewed.name()).unwrap();
     let (outer, waiters) = followed(&renewed, &[&stranger]).await;
     let inner = fixed.lock().await.unwrap();
@@ -169,8 +174,10 @@ pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_
 pub(super) async fn a_lease_is_handed_off_after_its_last_hold(fixture: Fixture) {
     let client = fixture.client_with(unlimited()).await;
     let stranger = client.mutex(fresh_name("last")).unwrap();
-    let owned = stranger.owned_by(&Owner::new());
-    let count = async || stranger.holder().await.unwrap().unwrap().count;
+    let owned = stranger
+        .with(LeaseOptions::new().owner(&Owner::new()))
+        .unwrap();
+    let count = async || stranger.inspect().await.unwrap().unwrap().count;
 
     let (outer, mut waiters) = followed(&owned, &[&stranger]).await;
     let inner = owned.lock().await.unwrap();
@@ -206,14 +213,16 @@ pub(super) async fn a_lease_is_handed_off_after_its_last_hold(fixture: Fixture) 
     let behind = soon(behind).await;
     assert_eq!(behind.lease_id(), lease);
     behind.release().await.unwrap();
-    eventually_async(SOON, async || !stranger.is_locked().await.unwrap()).await;
+    eventually_async(SOON, async || stranger.inspect().await.unwrap().is_none()).await;
 }
 
 /// A task of the owner is about to enter, and has its turn when the lease is another's.
 pub(super) async fn a_lease_that_was_handed_off_is_not_entered_again(fixture: Fixture) {
     let (client, recorder) = fixture.recorded(unlimited()).await;
     let stranger = client.mutex(fresh_name("late")).unwrap();
-    let owned = stranger.owned_by(&Owner::new());
+    let owned = stranger
+        .with(LeaseOptions::new().owner(&Owner::new()))
+        .unwrap();
     let (outer, mut waiters) = followed(&owned, &[&stranger]).await;
     // One task enters, with its request under way. Another waits for that.
     recorder.set(Valve::ClosedBefore);
@@ -235,9 +244,9 @@ pub(super) async fn a_lease_that_was_handed_off_is_not_entered_again(fixture: Fi
     next.release().await.unwrap();
     let late = soon(late).await;
     assert!(late.token() > token);
-    assert_eq!(stranger.holder().await.unwrap().unwrap().count, 1);
+    assert_eq!(stranger.inspect().await.unwrap().unwrap().count, 1);
     late.release().await.unwrap();
-    assert!(!stranger.is_locked().await.unwrap());
+    assert!(stranger.inspect().await.unwrap().is_none());
 }
 
 /// The lease is deleted while it is on its way through the tasks of a process.
@@ -274,5 +283,5 @@ pub(super) async fn a_forced_release_ends_the_chain(fixture: Fixture) {
     }
     let error = cut_off.release().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
-    assert!(!mutex.is_locked().await.unwrap());
+    assert!(mutex.inspect().await.unwrap().is_none());
 }

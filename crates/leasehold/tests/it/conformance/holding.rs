@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::{Cause, Client, ErrorKind, Owner, State, StateKind};
+use leasehold::{Cause, Client, ErrorKind, LeaseOptions, Owner, State, StateKind};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
@@ -36,21 +36,38 @@ pub(super) async fn tasks_on_two_clients_exclude_each_other(fixture: Fixture) {
 
 pub(super) async fn a_refusal_has_the_remaining_time(fixture: Fixture) {
     let mutex = fixture.mutex("left").await;
-    assert_eq!(mutex.time_left().await.unwrap(), None);
+    assert_eq!(
+        mutex.inspect().await.unwrap().map(|lock| lock.time_left),
+        None
+    );
     let ttl = Duration::from_secs(20);
-    let guard = mutex.ttl(ttl).unwrap().lock().await.unwrap();
-    let left = mutex.time_left().await.unwrap().unwrap();
+    let guard = mutex
+        .with(LeaseOptions::new().ttl(ttl))
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
+    let left = mutex
+        .inspect()
+        .await
+        .unwrap()
+        .map(|lock| lock.time_left)
+        .unwrap();
     assert!(left <= ttl && left > ttl * 3 / 4, "{left:?}");
-    assert!(mutex.is_locked().await.unwrap());
+    assert!(mutex.inspect().await.unwrap().is_some());
     guard.release().await.unwrap();
-    assert!(!mutex.is_locked().await.unwrap());
+    assert!(mutex.inspect().await.unwrap().is_none());
 }
 
 pub(super) async fn an_owner_enters_again_and_the_store_shows_the_count(fixture: Fixture) {
     let client = fixture.client().await;
     let (owner, name) = (Owner::new(), fresh_name("again"));
-    let mutex = client.mutex(&name).unwrap().owned_by(&owner);
-    let count = async || mutex.holder().await.unwrap().map(|info| info.count);
+    let mutex = client
+        .mutex(&name)
+        .unwrap()
+        .with(LeaseOptions::new().owner(&owner))
+        .unwrap();
+    let count = async || mutex.inspect().await.unwrap().map(|info| info.count);
 
     let outer = mutex.lock().await.unwrap();
     let inner = mutex.try_lock().await.unwrap().unwrap();
@@ -73,7 +90,8 @@ pub(super) async fn an_owner_enters_again_and_the_store_shows_the_count(fixture:
         .await
         .mutex(&name)
         .unwrap()
-        .owned_by(&owner);
+        .with(LeaseOptions::new().owner(&owner))
+        .unwrap();
     let guard = mutex.lock().await.unwrap();
     assert!(other.try_lock().await.unwrap().is_none());
     guard.release().await.unwrap();
@@ -84,13 +102,14 @@ pub(super) async fn tasks_of_one_owner_share_one_lease(fixture: Fixture) {
     let mutex = client
         .mutex(fresh_name("meet"))
         .unwrap()
-        .owned_by(&Owner::new());
+        .with(LeaseOptions::new().owner(&Owner::new()))
+        .unwrap();
     let guards = join_all((0..8).map(|_| spawn_waiter(&mutex))).await;
     let guards: Vec<_> = guards.into_iter().map(Result::unwrap).collect();
-    assert_eq!(mutex.holder().await.unwrap().unwrap().count, 8);
+    assert_eq!(mutex.inspect().await.unwrap().unwrap().count, 8);
     assert!(guards.iter().all(|guard| guard.state().is_held()));
     drop(guards);
-    eventually_async(SOON, async || !mutex.is_locked().await.unwrap()).await;
+    eventually_async(SOON, async || mutex.inspect().await.unwrap().is_none()).await;
 }
 
 pub(super) async fn without_an_owner_there_is_no_re_entry(fixture: Fixture) {
@@ -121,7 +140,7 @@ pub(super) async fn a_stale_guard_does_not_affect_the_new_holder(fixture: Fixtur
     let stale = old
         .mutex(&name)
         .unwrap()
-        .lease(short)
+        .with(LeaseOptions::new().fixed(short))
         .unwrap()
         .lock()
         .await
@@ -130,7 +149,7 @@ pub(super) async fn a_stale_guard_does_not_affect_the_new_holder(fixture: Fixtur
     assert_eq!(stale.state(), State::Lost(Cause::Expired));
     assert!(guard.token() > stale.token());
     assert_eq!(stale.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    let holder = new.mutex(&name).unwrap().holder().await.unwrap().unwrap();
+    let holder = new.mutex(&name).unwrap().inspect().await.unwrap().unwrap();
     assert_eq!(holder.lease, guard.lease_id());
     guard.release().await.unwrap();
 }
@@ -152,7 +171,7 @@ pub(super) async fn a_forced_release_makes_the_holder_lost(fixture: Fixture) {
 pub(super) async fn run_releases_after_a_value_and_after_a_panic(fixture: Fixture) {
     let mutex = fixture.mutex("run").await;
     let token = mutex.run(async |lease| lease.token()).await.unwrap();
-    assert!(!mutex.is_locked().await.unwrap());
+    assert!(mutex.inspect().await.unwrap().is_none());
 
     let panicking = mutex.clone();
     let work = tokio::spawn(async move {
@@ -173,7 +192,9 @@ pub(super) async fn run_drops_the_work_when_the_lease_is_lost(fixture: Fixture) 
         }
     }
     let mutex = fixture.mutex("cut").await;
-    let short = mutex.lease(Duration::from_secs(2)).unwrap();
+    let short = mutex
+        .with(LeaseOptions::new().fixed(Duration::from_secs(2)))
+        .unwrap();
     for with_guard in [false, true] {
         let dropped = Arc::new(AtomicBool::new(false));
         let mark = Dropped(Arc::clone(&dropped));
@@ -203,7 +224,15 @@ pub(super) async fn shutdown_releases_everything(fixture: Fixture) {
     let ended = client.shutdown(SOON).await.unwrap();
     assert_eq!(ended.released, names.len());
     for (name, guard) in names.iter().zip(&guards) {
-        assert!(!other.mutex(name).unwrap().is_locked().await.unwrap());
+        assert!(
+            other
+                .mutex(name)
+                .unwrap()
+                .inspect()
+                .await
+                .unwrap()
+                .is_none()
+        );
         assert_eq!(guard.state(), State::Lost(Cause::Released));
     }
 }
@@ -214,9 +243,16 @@ pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(fixture: Fixture
     let other = fixture.client().await;
     let name = fresh_name("long");
     let mutex = client.mutex(&name).unwrap();
-    let error = mutex.max_hold(ttl / 2).unwrap_err();
+    let error = mutex
+        .with(LeaseOptions::new().max_hold(ttl / 2))
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    let guard = mutex.max_hold(ttl).unwrap().lock().await.unwrap();
+    let guard = mutex
+        .with(LeaseOptions::new().max_hold(ttl))
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     let mut states = guard.states();
     let mut kinds = Vec::new();
     while let Some(state) = states.next().await {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use leasehold::store::Feature;
-use leasehold::{Client, ErrorKind, Guard, Job, JobLock, JobOutcome};
+use leasehold::__private::store::Feature;
+use leasehold::{Client, Error, ErrorKind, Guard, Job, LeaseOptions, Owner, Ran, Run};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
@@ -14,16 +14,26 @@ use crate::waiters::{SOON, soon, spawn_polled};
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The work of a run that succeeds.
-async fn succeed(_: &Guard) -> Result<u32, String> {
+async fn succeed(_: &Run) -> leasehold::Result<u32> {
     Ok(1)
 }
 
-async fn fail(_: &Guard) -> Result<u32, String> {
-    Err("failed".to_owned())
+async fn fail(_: &Run) -> leasehold::Result<u32> {
+    Err(Error::new(ErrorKind::Store, "failed"))
 }
 
-fn is_completed(outcome: &JobOutcome<u32>) -> bool {
-    matches!(outcome, JobOutcome::Completed(_))
+/// A run, and another hold of its owner, which keeps the lock held when the run is complete.
+async fn held_for(job: &Job) -> (Guard, Run) {
+    let job = job.with(LeaseOptions::new().owner(&Owner::new())).unwrap();
+    let outer = job.mutex().lock().await.unwrap();
+    let Ran::Now(run) = job.lock().await.unwrap() else {
+        panic!("it is not complete");
+    };
+    (outer, run)
+}
+
+fn is_completed(outcome: &Ran<u32>) -> bool {
+    matches!(outcome, Ran::Before(_))
 }
 
 /// The same job for some clients.
@@ -31,20 +41,20 @@ async fn shared<const CLIENTS: usize>(fixture: &Fixture, name: &str) -> [Job; CL
     let mut jobs = Vec::new();
     for _ in 0..CLIENTS {
         let client = fixture.client().await;
-        jobs.push(client.job(name).unwrap().every(DAY).unwrap());
+        jobs.push(client.job(name, DAY).unwrap());
     }
     jobs.try_into().unwrap()
 }
 
 /// A task that waits for a job that another client runs.
-fn spawn_waiting(job: &Job, runs: &Arc<AtomicU32>) -> tokio::task::JoinHandle<JobOutcome<u32>> {
+fn spawn_waiting(job: &Job, runs: &Arc<AtomicU32>) -> tokio::task::JoinHandle<Ran<u32>> {
     let (job, runs) = (job.clone(), Arc::clone(runs));
     spawn_polled(async move {
         let outcome = job.run(async |_| {
             runs.fetch_add(1, Ordering::SeqCst);
-            Ok::<_, String>(1)
+            Ok::<_, leasehold::Error>(1)
         });
-        outcome.await.unwrap().unwrap()
+        outcome.await.unwrap()
     })
 }
 
@@ -68,14 +78,13 @@ pub(super) async fn jobs_are_refused_where_no_completions_are_kept(fixture: Fixt
         .kind
         .has(Feature::Completions)
     {
-        client.job(&name).unwrap().every(DAY).unwrap();
+        client.job(&name, DAY).unwrap();
         client.once(&name, "v1").unwrap();
         return;
     }
     let errors = [
-        client.job(&name).unwrap_err(),
+        client.job(&name, DAY).unwrap_err(),
         client.once(&name, "v1").unwrap_err(),
-        client.mutex(&name).unwrap().job().unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
@@ -90,13 +99,13 @@ pub(super) async fn a_completed_run_is_not_repeated(fixture: Fixture) {
     let name = fresh_name("nightly");
     let builder = Client::builder().label("first").program("report");
     let client = fixture.client_with(builder).await;
-    let first = client.job(&name).unwrap().every(DAY).unwrap();
+    let first = client.job(&name, DAY).unwrap();
     let [second] = shared(&fixture, &name).await;
     assert_eq!(first.last_run().await.unwrap(), None);
     let before = SystemTime::now() - Duration::from_secs(60);
-    let ran = first.run(succeed).await.unwrap().unwrap();
-    assert_eq!(ran, JobOutcome::Ran(1));
-    let Ok(JobOutcome::Completed(run)) = second.run(fail).await.unwrap() else {
+    let ran = first.run(succeed).await.unwrap();
+    assert_eq!(ran, Ran::Now(1));
+    let Ran::Before(run) = second.run(fail).await.unwrap() else {
         panic!("it ran again");
     };
     assert_eq!((&*run.name, run.key.as_deref()), (&*name, None));
@@ -113,22 +122,14 @@ pub(super) async fn a_completed_run_is_not_repeated(fixture: Fixture) {
     assert_eq!(listed.iter().find(|run| run.name == name), Some(&run));
 
     // With another period it counts by its time. A slot of its own is at most a day away.
-    let other = client.job(&name).unwrap();
-    assert!(is_completed(
-        &other
-            .every(30 * DAY)
-            .unwrap()
-            .run(succeed)
-            .await
-            .unwrap()
-            .unwrap()
-    ));
+    let other = client.job(&name, 30 * DAY).unwrap();
+    assert!(is_completed(&other.run(succeed).await.unwrap()));
     let anchored = second.anchor(run.started - 10 * DAY).unwrap();
-    assert!(is_completed(&anchored.run(succeed).await.unwrap().unwrap()));
+    assert!(is_completed(&anchored.run(succeed).await.unwrap()));
     assert!(second.reset().await.unwrap());
     assert!(!other.reset().await.unwrap());
-    assert!(!is_completed(&first.run(succeed).await.unwrap().unwrap()));
-    assert!(!second.mutex().is_locked().await.unwrap());
+    assert!(!is_completed(&first.run(succeed).await.unwrap()));
+    assert!(second.mutex().inspect().await.unwrap().is_none());
 }
 
 pub(super) async fn each_key_has_one_run(fixture: Fixture) {
@@ -137,17 +138,14 @@ pub(super) async fn each_key_has_one_run(fixture: Fixture) {
     let job = |key: &str| client.once(&name, key).unwrap();
     let keys = ["v1", "v2 ünï:%", &"k".repeat(256)];
     for key in keys {
-        assert_eq!(job(key).run(fail).await.unwrap(), Err("failed".to_owned()));
-        assert!(!is_completed(
-            &job(key).run(succeed).await.unwrap().unwrap()
-        ));
-        assert!(is_completed(&job(key).run(succeed).await.unwrap().unwrap()));
+        let error = job(key).run(fail).await.unwrap_err();
+        assert_eq!(error.to_string(), "failed");
+        assert!(!is_completed(&job(key).run(succeed).await.unwrap()));
+        assert!(is_completed(&job(key).run(succeed).await.unwrap()));
     }
     // The periodic job of that name has a record of its own.
     let [periodic] = shared(&fixture, &name).await;
-    assert!(!is_completed(
-        &periodic.run(succeed).await.unwrap().unwrap()
-    ));
+    assert!(!is_completed(&periodic.run(succeed).await.unwrap()));
     let listed = client.completions().await.unwrap();
     let listed = listed.iter().filter(|run| run.name == name);
     let mut listed: Vec<_> = listed.map(|run| run.key.as_deref()).collect();
@@ -156,16 +154,12 @@ pub(super) async fn each_key_has_one_run(fixture: Fixture) {
     expected.sort_unstable();
     assert_eq!(listed, expected);
     assert!(job("v1").reset().await.unwrap());
-    assert!(!is_completed(
-        &job("v1").run(succeed).await.unwrap().unwrap()
-    ));
-    assert!(is_completed(
-        &job(keys[1]).run(succeed).await.unwrap().unwrap()
-    ));
+    assert!(!is_completed(&job("v1").run(succeed).await.unwrap()));
+    assert!(is_completed(&job(keys[1]).run(succeed).await.unwrap()));
 
     // A record is kept for its time.
     let short = job("short").keep(Duration::from_secs(1)).unwrap();
-    assert!(!is_completed(&short.run(succeed).await.unwrap().unwrap()));
+    assert!(!is_completed(&short.run(succeed).await.unwrap()));
     eventually_async(SOON, async || short.last_run().await.unwrap().is_none()).await;
     for key in ["", "a\nb", &"k".repeat(257)] {
         let error = client.once(&name, key).unwrap_err();
@@ -178,13 +172,14 @@ pub(super) async fn each_key_has_one_run(fixture: Fixture) {
 pub(super) async fn a_waiter_takes_over_a_run_that_failed(fixture: Fixture) {
     let name = fresh_name("taken-over");
     let [first, second, third] = shared(&fixture, &name).await;
-    let Some(JobLock::Granted(run)) = first.try_lock().await.unwrap() else {
+    let Ran::Now(run) = first.try_lock().await.unwrap() else {
         panic!("it is free");
     };
-    assert!(second.try_lock().await.unwrap().is_none());
+    assert!(matches!(second.try_lock().await.unwrap(), Ran::Busy));
     // Longer than a request takes, also on a busy machine.
     let limit = Duration::from_secs(2);
-    assert!(second.lock_timeout(limit).await.unwrap().is_none());
+    let limited = second.lock_timeout(limit).await.unwrap();
+    assert!(matches!(limited, Ran::Busy));
     let runs = Arc::default();
     let waiters = [&second, &third].map(|job| spawn_waiting(job, &runs));
     until_waiting(&first, 2).await;
@@ -193,28 +188,30 @@ pub(super) async fn a_waiter_takes_over_a_run_that_failed(fixture: Fixture) {
         soon(waiter).await;
     }
     assert_eq!(runs.load(Ordering::SeqCst), 1);
-    assert!(is_completed(&first.run(succeed).await.unwrap().unwrap()));
+    assert!(is_completed(&first.run(succeed).await.unwrap()));
 }
 
 /// The completion and the grant reach them together. Those that are granted the lock run nothing under it.
 async fn waiters_that_run_nothing_have_no_minimum_hold(fixture: &Fixture) {
     let name = fresh_name("min-hold");
     let [first, second, third] = shared(fixture, &name).await;
-    let JobLock::Granted(mut run) = first.lock().await.unwrap() else {
+    let Ran::Now(run) = first.lock().await.unwrap() else {
         panic!("it is free");
     };
     let runs = Arc::default();
     let waiters = [&second, &third].map(|job| {
-        let mutex = job.mutex().min_hold(DAY).unwrap();
-        spawn_waiting(&mutex.job().unwrap().every(DAY).unwrap(), &runs)
+        let job = job.with(LeaseOptions::new().min_hold(DAY)).unwrap();
+        spawn_waiting(&job, &runs)
     });
     until_waiting(&first, 2).await;
     run.complete().await.unwrap();
-    run.release().await.unwrap();
     for waiter in waiters {
         assert!(is_completed(&soon(waiter).await));
     }
-    eventually_async(SOON, async || !first.mutex().is_locked().await.unwrap()).await;
+    eventually_async(SOON, async || {
+        first.mutex().inspect().await.unwrap().is_none()
+    })
+    .await;
 }
 
 /// They do not wait for the lock, which is held still.
@@ -222,9 +219,7 @@ pub(super) async fn all_waiters_return_when_the_run_is_complete(fixture: Fixture
     waiters_that_run_nothing_have_no_minimum_hold(&fixture).await;
     let name = fresh_name("observed");
     let [first, second, third] = shared(&fixture, &name).await;
-    let JobLock::Granted(mut run) = first.lock().await.unwrap() else {
-        panic!("it is free");
-    };
+    let (outer, run) = held_for(&first).await;
     let runs = Arc::default();
     // Two tasks of a client, and one of another.
     let waiters = [&second, &second, &third].map(|job| spawn_waiting(job, &runs));
@@ -232,31 +227,31 @@ pub(super) async fn all_waiters_return_when_the_run_is_complete(fixture: Fixture
     let completed = run.complete().await.unwrap();
     let begun = Instant::now();
     for waiter in waiters {
-        assert_eq!(soon(waiter).await, JobOutcome::Completed(completed.clone()));
+        assert_eq!(soon(waiter).await, Ran::Before(completed.clone()));
     }
     println!("told after {:?}", begun.elapsed());
-    assert!(run.state().is_held());
+    assert!(outer.state().is_held());
     assert_eq!(runs.load(Ordering::SeqCst), 0);
     // Nobody is left in the queue.
     until_waiting(&first, 0).await;
-    run.release().await.unwrap();
+    outer.release().await.unwrap();
 }
 
 pub(super) async fn a_holder_that_was_cut_off_completes_nothing(fixture: Fixture) {
     let name = fresh_name("cut-off");
     let [first, second] = shared(&fixture, &name).await;
-    let JobLock::Granted(mut run) = first.lock().await.unwrap() else {
+    let Ran::Now(run) = first.lock().await.unwrap() else {
         panic!("it is free");
     };
+    let lease = run.lease_id();
     second.mutex().force_release().await.unwrap().unwrap();
     let error = run.complete().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     assert_eq!(second.last_run().await.unwrap(), None);
-    assert!(!is_completed(&second.run(succeed).await.unwrap().unwrap()));
-    assert!(run.complete().await.is_err());
+    assert!(!is_completed(&second.run(succeed).await.unwrap()));
     // Its own record may not be replaced by the one that was cut off.
     let stored = second.last_run().await.unwrap().unwrap();
-    assert_ne!(stored.lease, run.lease_id());
+    assert_ne!(stored.lease, lease);
 }
 
 pub(super) async fn a_run_that_failed_keeps_the_lock_for_a_while(fixture: Fixture) {
@@ -265,13 +260,14 @@ pub(super) async fn a_run_that_failed_keeps_the_lock_for_a_while(fixture: Fixtur
     let delay = Duration::from_secs(4);
     let first = first.retry_after(delay).unwrap();
     let begun = Instant::now();
-    assert!(first.run(fail).await.unwrap().is_err());
-    assert!(second.try_lock().await.unwrap().is_none());
-    assert!(!is_completed(&second.run(succeed).await.unwrap().unwrap()));
+    assert!(first.run(fail).await.is_err());
+    assert!(matches!(second.try_lock().await.unwrap(), Ran::Busy));
+    assert!(!is_completed(&second.run(succeed).await.unwrap()));
     assert!(begun.elapsed() >= delay);
     // After a run that succeeded it does not.
-    let third = first.mutex().job().unwrap().once("another").unwrap();
+    let client = fixture.client().await;
+    let third = client.once(&name, "another").unwrap();
     let third = third.retry_after(DAY).unwrap();
-    third.run(succeed).await.unwrap().unwrap();
-    assert!(!first.mutex().is_locked().await.unwrap());
+    third.run(succeed).await.unwrap();
+    assert!(first.mutex().inspect().await.unwrap().is_none());
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{ArrivalId, Feature, LatchCount, LatchStatus, Store};
-use leasehold::{Error, ErrorKind, Latch};
+use leasehold::__private::store::{ArrivalId, Feature, LatchCount, LatchStatus, Store};
+use leasehold::{Error, ErrorKind, Latch, LeaseOptions};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -207,7 +207,7 @@ pub(super) async fn waiters_of_one_that_expires_wait_for_the_next(fixture: Fixtu
 async fn error_of(store: &dyn Store, name: &str) -> Option<ErrorKind> {
     let replies = store.apply(vec![acquire(name, 1)]).await;
     match &replies[0] {
-        leasehold::store::Reply::Applied { .. } => None,
+        leasehold::__private::store::Reply::Applied { .. } => None,
         reply => Some(error(reply).kind()),
     }
 }
@@ -230,7 +230,7 @@ pub(super) async fn a_name_is_used_as_a_lock_or_as_a_latch(fixture: Fixture) {
         );
     }
     assert_eq!(
-        mutex.holder().await.unwrap().unwrap().lease,
+        mutex.inspect().await.unwrap().unwrap().lease,
         guard.lease_id()
     );
     guard.release().await.unwrap();
@@ -241,14 +241,13 @@ pub(super) async fn a_name_is_used_as_a_lock_or_as_a_latch(fixture: Fixture) {
         mutex.lock().await.map(drop).unwrap_err(),
         mutex.try_lock().await.map(drop).unwrap_err(),
         mutex
-            .lease(TTL)
+            .with(LeaseOptions::new().fixed(TTL))
             .unwrap()
             .try_lock()
             .await
             .map(drop)
             .unwrap_err(),
-        mutex.is_locked().await.map(drop).unwrap_err(),
-        mutex.holder().await.map(drop).unwrap_err(),
+        mutex.inspect().await.map(drop).unwrap_err(),
         mutex.inspect().await.map(drop).unwrap_err(),
         mutex.force_release().await.map(drop).unwrap_err(),
         election.leader().await.map(drop).unwrap_err(),

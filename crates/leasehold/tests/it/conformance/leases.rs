@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{Cause, ErrorKind, Owner, State};
+use leasehold::{Cause, ErrorKind, LeaseOptions, Owner, State};
 
 use crate::fixture::{Fixture, fresh_name};
 
@@ -16,17 +16,19 @@ const TTL: Duration = Duration::from_secs(9);
 pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(fixture: Fixture) {
     let mutex = fixture.mutex("fixed").await;
     let (begun, requested) = (Instant::now(), BootClock.now());
-    let guard = mutex.lease(SHORT).unwrap().lock().await.unwrap();
+    let guard = mutex
+        .with(LeaseOptions::new().fixed(SHORT))
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     // The drift is taken off.
     assert!(guard.deadline() < BootClock.now().after(SHORT));
-    let signal = guard.loss_signal();
     let mut states = guard.states();
     assert!(states.next().await.unwrap().is_held());
-    let (lost, ()) = tokio::join!(guard.lost(), signal.lost());
-    assert_eq!(lost, Cause::Expired);
+    assert_eq!(guard.lost().await, Cause::Expired);
     assert_eq!(states.next().await, Some(State::Lost(Cause::Expired)));
     assert_eq!(states.next().await, None);
-    assert!(signal.is_lost());
     assert!(BootClock.now() >= guard.deadline(), "notified too early");
     assert!(guard.deadline() >= requested.after(SHORT * 9 / 10));
     // The store ends it, too: the next one is served without any release.
@@ -39,7 +41,11 @@ pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(fixture: Fixtu
 pub(super) async fn a_renewed_lease_outlives_its_ttl(fixture: Fixture) {
     let (client, other) = (fixture.client().await, fixture.client().await);
     let name = fresh_name("renewed");
-    let mutex = client.mutex(&name).unwrap().ttl(TTL).unwrap();
+    let mutex = client
+        .mutex(&name)
+        .unwrap()
+        .with(LeaseOptions::new().ttl(TTL))
+        .unwrap();
     let guard = mutex.lock().await.unwrap();
     let begun = Instant::now();
     let stranger = other.mutex(&name).unwrap();
@@ -58,9 +64,10 @@ pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(fixture: Fixtur
     let renewed = client
         .mutex(fresh_name("mixed"))
         .unwrap()
-        .owned_by(&Owner::new());
-    let fixed = renewed.lease(SHORT).unwrap();
-    let long = renewed.lease(TTL * 4).unwrap();
+        .with(LeaseOptions::new().owner(&Owner::new()))
+        .unwrap();
+    let fixed = renewed.with(LeaseOptions::new().fixed(SHORT)).unwrap();
+    let long = renewed.with(LeaseOptions::new().fixed(TTL * 4)).unwrap();
 
     // Fixed inside renewed: the inner one ends, the outer one continues.
     let outer = renewed.lock().await.unwrap();
@@ -76,7 +83,7 @@ pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(fixture: Fixtur
     let inner = renewed.lock().await.unwrap();
     assert_eq!(outer.lost().await, Cause::Expired);
     assert!(!inner.state().is_lost());
-    assert!(renewed.is_locked().await.unwrap());
+    assert!(renewed.inspect().await.unwrap().is_some());
     inner.release().await.unwrap();
     drop(outer);
 
@@ -85,7 +92,12 @@ pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(fixture: Fixtur
     let inner = renewed.lock().await.unwrap();
     inner.release().await.unwrap();
     assert!(outer.time_left() > TTL * 2, "{:?}", outer.time_left());
-    let left = renewed.time_left().await.unwrap().unwrap();
+    let left = renewed
+        .inspect()
+        .await
+        .unwrap()
+        .map(|lock| lock.time_left)
+        .unwrap();
     assert!(left > TTL * 2, "{left:?}");
     outer.release().await.unwrap();
 }
@@ -105,7 +117,9 @@ pub(super) async fn ensure_renews_or_fails_with_the_reason(fixture: Fixture) {
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert_eq!(guard.state(), State::Lost(Cause::Revoked));
 
-    let fixed = mutex.lease(Duration::from_secs(20)).unwrap();
+    let fixed = mutex
+        .with(LeaseOptions::new().fixed(Duration::from_secs(20)))
+        .unwrap();
     let guard = fixed.lock().await.unwrap();
     guard.ensure(Duration::from_secs(9)).await.unwrap();
     let error = guard.ensure(Duration::from_secs(25)).await.unwrap_err();
@@ -122,12 +136,20 @@ pub(super) async fn ttls_outside_the_bounds_are_refused(fixture: Fixture) {
         day + Duration::from_millis(1),
         Duration::MAX,
     ] {
-        for refused in [mutex.ttl(bad), mutex.lease(bad)] {
+        for refused in [
+            mutex.with(LeaseOptions::new().ttl(bad)),
+            mutex.with(LeaseOptions::new().fixed(bad)),
+        ] {
             let error = refused.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig);
             assert!(error.to_string().contains("from 100 ms to 24 h"), "{error}");
         }
     }
-    let guard = mutex.lease(day).unwrap().lock().await.unwrap();
+    let guard = mutex
+        .with(LeaseOptions::new().fixed(day))
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     guard.release().await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::store::{ClientInfo, Parts, Request, View};
+use leasehold::__private::store::{ClientInfo, Parts, Request, View};
 use leasehold::{Client, ErrorKind, Guard, LockInfo};
 use leasehold_core::{ClientId, Name};
 use leasehold_testkit::eventually_async;
@@ -22,7 +22,7 @@ pub(super) async fn a_holder_is_described(fixture: Fixture) {
     let client = fixture.client_with(builder).await;
     let mutex = client.mutex(fresh_name("described")).unwrap();
     let guard = mutex.lock().await.unwrap();
-    let holder = async || mutex.holder().await.unwrap().unwrap();
+    let holder = async || mutex.inspect().await.unwrap().unwrap();
     // Client info is written beside the lock, a moment later.
     eventually_async(SOON, async || holder().await.client.is_some()).await;
     let info = holder().await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::clock::ManualClock;
-use leasehold::{Client, ErrorKind, Owner};
+use leasehold::{Client, ErrorKind, LeaseOptions, Owner};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
@@ -23,13 +23,23 @@ pub(super) async fn a_released_lock_stays_taken_until_its_end(fixture: Fixture) 
     let other = fixture.client().await;
     let name = fresh_name("min-hold");
     let (mutex, owner) = (client.mutex(&name).unwrap(), Owner::new());
-    let mutex = mutex.owned_by(&owner).min_hold(duration).unwrap();
+    let mutex = mutex
+        .with(LeaseOptions::new().owner(&owner))
+        .unwrap()
+        .with(LeaseOptions::new().min_hold(duration))
+        .unwrap();
     let other = other.mutex(&name).unwrap();
     let begun = Instant::now();
     let guard = mutex.lock().await.unwrap();
     // Re-entry works as ever, and a task of another owner waits here.
     mutex.lock().await.unwrap().release().await.unwrap();
-    let waiter = spawn_waiter(&client.mutex(&name).unwrap().owned_by(&Owner::new()));
+    let waiter = spawn_waiter(
+        &client
+            .mutex(&name)
+            .unwrap()
+            .with(LeaseOptions::new().owner(&Owner::new()))
+            .unwrap(),
+    );
     recorder.clear();
     let lease = guard.lease_id();
     guard.release().await.unwrap();
@@ -37,11 +47,11 @@ pub(super) async fn a_released_lock_stays_taken_until_its_end(fixture: Fixture) 
     eventually_async(SOON, async || operations().len() >= 2).await;
     assert_eq!(operations()[..2], ["release_after", "acquire"]);
 
-    let info = other.holder().await.unwrap().unwrap();
+    let info = other.inspect().await.unwrap().unwrap();
     assert_eq!((info.lease, info.count), (lease, 1));
     assert!(info.min_hold && info.time_left <= duration, "{info:?}");
     for mutex in [&mutex, &other] {
-        assert!(mutex.is_locked().await.unwrap());
+        assert!(mutex.inspect().await.unwrap().is_some());
         assert!(mutex.try_lock().await.unwrap().is_none());
     }
     assert!(begun.elapsed() < duration, "the machine was too busy");
@@ -62,9 +72,13 @@ pub(super) async fn a_lost_lease_begins_none(fixture: Fixture) {
     let other = fixture.client().await;
     for (fixed, dropped) in [(true, false), (true, true), (false, false), (false, true)] {
         let name = fresh_name("lost");
-        let mutex = client.mutex(&name).unwrap().min_hold(HOUR).unwrap();
+        let mutex = client
+            .mutex(&name)
+            .unwrap()
+            .with(LeaseOptions::new().min_hold(HOUR))
+            .unwrap();
         let mutex = match fixed {
-            true => mutex.lease(HOUR).unwrap(),
+            true => mutex.with(LeaseOptions::new().fixed(HOUR)).unwrap(),
             false => mutex,
         };
         // A repetition of the request waits by this clock.
@@ -86,7 +100,7 @@ pub(super) async fn a_lost_lease_begins_none(fixture: Fixture) {
         // A renewed lease would be free after its ttl as well, which is longer than that.
         eventually_async(SOON, async || {
             clock.advance(STEP);
-            !other.is_locked().await.unwrap()
+            other.inspect().await.unwrap().is_none()
         })
         .await;
     }
@@ -95,7 +109,11 @@ pub(super) async fn a_lost_lease_begins_none(fixture: Fixture) {
 pub(super) async fn a_forced_release_ends_it(fixture: Fixture) {
     let name = fresh_name("forced");
     let [client, other] = [fixture.client().await, fixture.client().await];
-    let mutex = client.mutex(&name).unwrap().min_hold(HOUR).unwrap();
+    let mutex = client
+        .mutex(&name)
+        .unwrap()
+        .with(LeaseOptions::new().min_hold(HOUR))
+        .unwrap();
     let other = other.mutex(&name).unwrap();
     let guard = mutex.lock().await.unwrap();
     let token = guard.token();

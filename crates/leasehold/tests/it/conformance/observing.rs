@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold::store::Store;
+use leasehold::__private::store::Store;
 use leasehold_core::{LeaseId, Slot};
 
 use super::annotations::{KEEP, annotate, annotation};

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use leasehold::store::{Request, Store};
+use leasehold::__private::store::{Request, Store};
 use leasehold_core::{Op, Outcome};
 
 use crate::fixture::{Fixture, fresh_name};
@@ -107,7 +107,7 @@ pub(super) async fn tokens_grow_over_ten_thousand_grants_and_restarts_of_the_cli
         for _ in 0..5 {
             let rounds = (0..200).flat_map(|n| [acquire(&name, n), release(&name, n)]);
             for reply in store.apply(rounds.collect()).await {
-                let leasehold::store::Reply::Applied { outcome, now } = reply else {
+                let leasehold::__private::store::Reply::Applied { outcome, now } = reply else {
                     panic!("{reply:?}");
                 };
                 if now.is_some() {

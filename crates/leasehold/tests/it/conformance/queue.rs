@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold::__private::store::{Event, Request};
 use leasehold::ErrorKind;
-use leasehold::store::{Event, Request};
 use leasehold_core::{Notice, Op, Outcome, Removal, Ttl};
 use leasehold_testkit::eventually_async;
 

@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold::ErrorKind;
-use leasehold::store::{
+use leasehold::__private::store::{
     ArrivalId, Claim, Event, Feature, LatchCount, Notice, Op, Outcome, Reply, Request,
 };
+use leasehold::ErrorKind;
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};

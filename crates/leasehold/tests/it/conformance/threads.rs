@@ -16,7 +16,7 @@ fn on_thread(work: impl FnOnce() + Send + 'static) {
 
 fn connect(fixture: &Fixture, builder: ClientBuilder) -> Client {
     let url = fixture.url().unwrap_or_else(|| "memory:".to_owned());
-    builder.connect_blocking(&url).unwrap()
+    Client::connect_with(builder, url).unwrap()
 }
 
 pub(super) async fn threads_enter_again_and_exclude_each_other(fixture: Fixture) {
@@ -26,7 +26,7 @@ pub(super) async fn threads_enter_again_and_exclude_each_other(fixture: Fixture)
         let outer = mutex.lock().unwrap();
         let inner = mutex.lock().unwrap();
         assert_eq!(inner.lease_id(), outer.lease_id());
-        assert_eq!(mutex.holder().unwrap().unwrap().count, 2);
+        assert_eq!(client.block_on(mutex.inspect()).unwrap().unwrap().count, 2);
         std::thread::scope(|scope| {
             let stranger = scope.spawn(|| {
                 assert!(mutex.try_lock().unwrap().is_none());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Guard, Mutex};
+use leasehold::{Client, Guard, LeaseOptions, Mutex};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
@@ -23,7 +23,12 @@ async fn both_are_served(
     let (other, recorder) = fixture.recorded(Client::builder()).await;
     let other = other.mutex(&name).unwrap();
     let guard = match lease {
-        Some(lease) => holder.lease(lease).unwrap().lock().await.unwrap(),
+        Some(lease) => holder
+            .with(LeaseOptions::new().fixed(lease))
+            .unwrap()
+            .lock()
+            .await
+            .unwrap(),
         None => holder.lock().await.unwrap(),
     };
     let token = guard.token();
@@ -46,7 +51,7 @@ async fn both_are_served(
     assert_eq!(tokens.iter().min(), Some(&token));
     assert_ne!(tokens[1], tokens[2]);
     assert!(guard.is_none_or(|guard| guard.state().is_lost()));
-    eventually_async(SOON, async || !holder.is_locked().await.unwrap()).await;
+    eventually_async(SOON, async || holder.inspect().await.unwrap().is_none()).await;
 }
 
 pub(super) async fn waiters_get_the_lock_after_a_release(fixture: Fixture) {
@@ -90,7 +95,7 @@ pub(super) async fn a_timeout_ends_the_waiting(fixture: Fixture) {
     assert!(mutex.lock_timeout(Duration::ZERO).await.unwrap().is_none());
     guard.release().await.unwrap();
     // Nothing was left behind by the waiter.
-    eventually_async(SOON, async || !mutex.is_locked().await.unwrap()).await;
+    eventually_async(SOON, async || mutex.inspect().await.unwrap().is_none()).await;
     let guard = mutex.lock_timeout(Duration::ZERO).await.unwrap();
     drop(guard);
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use leasehold::__private::store::{Key, Reply, Request, Store, WakeupMode};
 use leasehold::ErrorKind;
-use leasehold::store::{Key, Reply, Request, Store, WakeupMode};
 use leasehold_core::record::{Applied, Kind, Latch};
 use leasehold_core::{
     Acquire, Annotation, ClientId, Environment, LeaseId, Mismatch, Name, Notice, Op, Outcome,

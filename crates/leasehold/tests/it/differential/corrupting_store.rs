@@ -5,11 +5,11 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use leasehold::Result;
-use leasehold::store::{
+use leasehold::__private::store::{
     BoxFuture, Claim, Event, ForwardingStore, Keyspace, Listener, Listening, MemoryStore, Page,
     Query, Reply, Request, Store,
 };
+use leasehold::Result;
 use leasehold_core::{
     Acquire, Annotation, ArrivalId, ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl,
 };

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{Event, Key, Keyspace, Listener, Listening, Store};
+use leasehold::__private::store::{Event, Key, Keyspace, Listener, Listening, Store};
 use leasehold_core::{ClientId, LeaseId, Notice, StoreTime};
 use leasehold_sim::history::Histories;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};

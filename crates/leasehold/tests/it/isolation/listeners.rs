@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use leasehold::__private::store::BoxFuture;
 use leasehold::clock::{Clock, ManualClock};
-use leasehold::store::BoxFuture;
 use leasehold_core::Instant;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tracing::span;

@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold::clock::{Clock, ManualClock};
-use leasehold::store::{
+use leasehold::__private::store::{
     BoxFuture, ForwardingStore, Key, MemoryStore, Reply, Request, Shard, Store,
 };
+use leasehold::clock::{Clock, ManualClock};
 use leasehold::{Error, ErrorKind};
 use leasehold_core::{Instant, LeaseId, Loss, Op, Outcome, Token};
 

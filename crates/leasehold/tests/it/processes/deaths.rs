@@ -62,8 +62,8 @@ impl Scenario {
     /// The last holder releases the lock, which is free then.
     fn end(self, holder: usize) {
         self.children[holder].release();
-        let locked = self.runtime.block_on(self.operator.is_locked());
-        assert!(!locked.unwrap());
+        let lock = self.runtime.block_on(self.operator.inspect());
+        assert_eq!(lock.unwrap(), None);
     }
 }
 
@@ -98,7 +98,7 @@ fn a_stopped_waiter_is_passed_over(fixture: &Fixture) {
     scenario.children[0].release();
     let begun = Instant::now();
     // The next token is larger than that of the grant that is not accepted.
-    let unaccepted = scenario.runtime.block_on(scenario.operator.holder());
+    let unaccepted = scenario.runtime.block_on(scenario.operator.inspect());
     scenario.last = unaccepted.unwrap().unwrap().token.unwrap().get();
     scenario.acquired(2, ACCEPTANCE + SPARE);
     let took = begun.elapsed();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::Client;
+use leasehold::{Client, LeaseOptions};
 use tokio::runtime::{Builder, Runtime};
 
 use super::child::run;
@@ -31,11 +31,11 @@ fn a_program_that_returns_from_main_leaves_nothing_held(fixture: &Fixture) {
                 let client = fixture.client().await;
                 for name in [name.clone(), format!("{name}/other")] {
                     let mutex = client.mutex(&name).unwrap();
-                    assert!(!mutex.is_locked().await.unwrap(), "{threads} {way}");
+                    assert!(mutex.inspect().await.unwrap().is_none(), "{threads} {way}");
                 }
                 if !way.contains("blocking") {
                     let kept = client.mutex(format!("{name}/kept")).unwrap();
-                    let holder = kept.holder().await.unwrap();
+                    let holder = kept.inspect().await.unwrap();
                     assert!(
                         holder.is_some_and(|holder| holder.min_hold),
                         "{threads} {way}"
@@ -65,7 +65,13 @@ pub(super) fn end(url: &str, name: &str, way: &str) {
         let guard = mutex.lock().await.unwrap();
         // The runtime may end before this release is sent.
         let kept = client.mutex(format!("{name}/kept")).unwrap();
-        drop(kept.min_hold(HOUR).unwrap().lock().await.unwrap());
+        drop(
+            kept.with(LeaseOptions::new().min_hold(HOUR))
+                .unwrap()
+                .lock()
+                .await
+                .unwrap(),
+        );
         match way {
             "guard outlives the runtime" => return Some(guard),
             "guards live in tasks" => {

@@ -80,7 +80,7 @@ fn fork_async(url: &str, name: &str, way: &str) {
         let refused = [
             now(mutex.lock()).err(),
             now(mutex.try_lock()).err(),
-            now(mutex.holder()).err(),
+            now(mutex.inspect()).err(),
             now(mutex.force_release()).err(),
             now(client.locks()).err(),
         ];
@@ -124,7 +124,7 @@ fn fork_blocking(url: &str, name: &str, way: &str) {
         let (guard, mutex, client) = own.take().unwrap();
         assert_eq!(guard.state().kind(), StateKind::Lost(Cause::OtherProcess));
         assert_is_of_other_process(&mutex.lock().unwrap_err());
-        assert_is_of_other_process(&client.locks().unwrap_err());
+        assert_is_of_other_process(&client.block_on(client.locks()).unwrap_err());
         if way == "drops" {
             drop((guard, mutex, client));
         } else {

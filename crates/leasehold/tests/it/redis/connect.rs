@@ -1,6 +1,6 @@
 //! URLs, credentials and protocols at connect.
 
-use leasehold::{ErrorKind, RedisAddress};
+use leasehold::ErrorKind;
 
 use super::*;
 use crate::readings::Readings as _;
@@ -85,20 +85,18 @@ async fn over_tls_with_a_certificate_of_the_client() {
     works(&*open(&store.to_string()).await).await;
 }
 
-/// Without a URL, and with certificates in memory.
+/// With a user and a password that are not in the URL, and certificates in memory.
 #[tokio::test(flavor = "multi_thread")]
-async fn by_the_parts_of_an_address() {
+async fn with_credentials_beside_the_url() {
     let rules = "~leasehold:* &leasehold:* +@all";
     let acl = RedisServer::options().acl("alice", "wonder", rules);
     let builder = || Client::builder().username("alice").password("wonder");
     let server = acl.clone().tls_clients().start();
     let [ca, cert, key] = server.certificates();
-    let address = RedisAddress::tcp("localhost", server.port())
-        .tls()
-        .database(3);
+    let url = format!("rediss://localhost:{}/3", server.port());
     let trusting = || builder().tls_ca(&ca);
     let known = || trusting().tls_identity(&cert, key.as_str());
-    let client = known().connect_redis(&address).await.unwrap();
+    let client = known().connect(&url).await.unwrap();
     lock(&client, "here").await.release().await.unwrap();
     assert!(server.cli(&["INFO", "keyspace"]).contains("db3:"));
     assert!(server.cli(&["CLIENT", "LIST"]).contains("user=alice"));
@@ -109,10 +107,10 @@ async fn by_the_parts_of_an_address() {
         assert!(!shown_by_debug.contains(secret), "{shown_by_debug}");
     }
     // Certificates in memory replace those in the URL, which need not exist.
-    let url = format!("{shown}?ca=/none&cert=/none&key=/none");
-    known().connect(&url).await.unwrap();
+    let none = format!("{shown}?ca=/none&cert=/none&key=/none");
+    known().connect(&none).await.unwrap();
 
-    let error = trusting().connect_redis(&address).await.unwrap_err();
+    let error = trusting().connect(&url).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     for (builder, wrong) in [
         (
@@ -124,18 +122,16 @@ async fn by_the_parts_of_an_address() {
             "ClientBuilder::tls_identity contains no PRIVATE KEY block",
         ),
     ] {
-        let error = builder.connect_redis(&address).await.unwrap_err();
+        let error = builder.connect(&url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
         assert!(error.to_string().contains(wrong), "{error}");
     }
-    let plain = RedisAddress::tcp("localhost", server.port());
-    let error = known().connect_redis(&plain).await.unwrap_err();
+    let plain = format!("redis://localhost:{}", server.port());
+    let error = known().connect(&plain).await.unwrap_err();
     assert!(error.to_string().contains("without TLS"), "{error}");
 
     let server = acl.unix_socket().start();
-    let path = server.url().replace("redis+unix:", "");
-    let address = RedisAddress::unix(path);
-    let client = builder().connect_redis(&address).await.unwrap();
+    let client = builder().connect(server.url()).await.unwrap();
     lock(&client, "here").await.release().await.unwrap();
     assert!(server.cli(&["CLIENT", "LIST"]).contains("user=alice"));
 }

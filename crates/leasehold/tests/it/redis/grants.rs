@@ -1,6 +1,6 @@
 //! Grants by message: dead waiters, new connections, restarts. The rules are in `conformance::queue`.
 
-use leasehold::store::Event;
+use leasehold::__private::store::Event;
 use leasehold_core::{Notice, Op};
 use leasehold_testkit::Restart;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use leasehold::__private::store::{ArrivalId, LatchCount, LatchStatus};
 use leasehold::ErrorKind;
-use leasehold::store::{ArrivalId, LatchCount, LatchStatus};
 
 use super::*;
 use crate::readings::{Arrival, Beside as _, Readings as _};

@@ -1,6 +1,6 @@
 //! The server notifies a holder at once of changes of its record by other clients.
 
-use leasehold::store::Event;
+use leasehold::__private::store::Event;
 
 use super::*;
 use crate::readings::Readings as _;

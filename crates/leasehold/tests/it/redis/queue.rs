@@ -1,6 +1,6 @@
 //! The key of the queue: its format, foreign changes, and a server without memory.
 
-use leasehold::{Client, ErrorKind, Job, JobOutcome};
+use leasehold::{Client, ErrorKind, Job, Ran};
 
 use super::*;
 
@@ -191,13 +191,12 @@ async fn an_uncontended_run_costs_two_calls_and_one_that_is_complete_a_single_ca
     let server = RedisServer::start();
     let client = Client::connect(&server.url()).await.unwrap();
     let run = async |job: &Job| {
-        let work = job.run(async |_| Ok::<_, ()>(())).await;
-        matches!(work.unwrap().unwrap(), JobOutcome::Ran(()))
+        let work = job.run(async |_| Ok::<_, leasehold::Error>(())).await;
+        matches!(work.unwrap(), Ran::Now(()))
     };
     let once = |key| client.once("migrate", key).unwrap();
     assert!(run(&once("v0")).await);
-    let daily = client.job("migrate").unwrap();
-    let daily = daily.every(Duration::from_secs(86_400)).unwrap();
+    let daily = client.job("migrate", Duration::from_secs(86_400)).unwrap();
     for job in [once("v1"), daily] {
         commands(&server);
         assert!(run(&job).await);
@@ -224,8 +223,8 @@ async fn a_run_of_a_new_client_costs_few_commands() {
     let run = async |key| {
         let client = Client::connect(&server.url()).await.unwrap();
         let once = client.once("migrate", key).unwrap();
-        let work = once.run(async |_| Ok::<_, ()>(())).await;
-        work.unwrap().unwrap();
+        let work = once.run(async |_| Ok::<_, leasehold::Error>(())).await;
+        assert_eq!(work.unwrap(), Ran::Now(()));
         client.shutdown(SOON).await.unwrap();
     };
     // The first one loads the script.

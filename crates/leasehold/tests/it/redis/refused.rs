@@ -3,7 +3,8 @@
 use std::fs;
 use std::net::TcpListener;
 
-use leasehold::{ErrorKind, store};
+use leasehold::__private::store;
+use leasehold::ErrorKind;
 use leasehold_testkit::free_port;
 
 use super::*;
@@ -19,7 +20,7 @@ pub(super) async fn refused(url: &str, kind: ErrorKind, advice: &str) {
 /// The same with a limit for connecting.
 pub(super) async fn refused_within(limit: Duration, url: &str, kind: ErrorKind, advice: &str) {
     let options = OpenOptions::default().connect_timeout(limit);
-    let error = store::open(url, &options).await.unwrap_err();
+    let error = store::open_with(url, &options).await.unwrap_err();
     let message = error.to_string();
     assert_eq!(error.kind(), kind, "{message}");
     assert!(message.contains(advice), "{advice:?}: {message}");
@@ -76,7 +77,7 @@ async fn a_server_that_does_not_reply_over_tls() {
     let opening = tokio::spawn({
         let url = url.clone();
         let options = OpenOptions::default().connect_timeout(Duration::MAX);
-        async move { store::open(&url, &options).await.map(drop) }
+        async move { store::open_with(&url, &options).await.map(drop) }
     });
     let accept = async || tokio::time::timeout(SOON, silent.accept()).await;
     let (_handshake, _) = accept().await.unwrap().unwrap();
@@ -110,7 +111,7 @@ async fn something_else_that_replies() {
         }
     });
     for advice in ["not a Redis server", "closed the connection", "", ""] {
-        let error = store::open(&url, &OpenOptions::default()).await;
+        let error = store::open_with(&url, &OpenOptions::default()).await;
         let error = error.unwrap_err();
         assert!(error.to_string().contains(advice), "{error}");
         assert!(!format!("{error} {error:?}").contains(SECRET));

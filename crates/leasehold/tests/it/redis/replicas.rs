@@ -1,6 +1,6 @@
 //! Grants and renewals that count when replicas have them.
 
-use leasehold::{Cause, Durability, ErrorKind, Mutex, StateKind};
+use leasehold::{Cause, Durability, ErrorKind, LeaseOptions, Mutex, StateKind};
 use leasehold_testkit::{SentinelSet, eventually};
 
 use super::*;
@@ -54,7 +54,9 @@ impl Replicated {
 }
 
 async fn lock_and_release(mutex: &Mutex, durability: Durability) {
-    let mutex = mutex.durability(durability).unwrap();
+    let mutex = mutex
+        .with(LeaseOptions::new().durability(durability))
+        .unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
 }
 
@@ -279,7 +281,9 @@ async fn all_replicas_are_as_many_as_were_ever_seen() {
     replicated.add();
     // The store queries them every two seconds.
     replicated.replicas[1].stop();
-    let brief = mutex.durability(by("all", BRIEF)).unwrap();
+    let brief = mutex
+        .with(LeaseOptions::new().durability(by("all", BRIEF)))
+        .unwrap();
     let mut error = None;
     eventually_async(SOON, async || {
         error = brief.try_lock().await.err();
@@ -332,7 +336,11 @@ async fn stores_without_replicas_refuse_a_durability() {
         let builder = Client::builder().durability(by("all", BRIEF));
         unsupported(builder.build(store).unwrap_err());
         let mutex = fixture.client().await.mutex("a").unwrap();
-        unsupported(mutex.durability(by("1", BRIEF)).unwrap_err());
+        unsupported(
+            mutex
+                .with(LeaseOptions::new().durability(by("1", BRIEF)))
+                .unwrap_err(),
+        );
     }
 }
 
@@ -372,7 +380,9 @@ async fn no_failover_forgets_grants_that_all_replicas_acknowledged() {
     // One replica fewer remains, and `all` are still as many as before.
     let new = client.mutex("new").unwrap();
     for (count, expected) in [("all", Some("of 2 replicas")), ("1", None)] {
-        let mutex = new.durability(by(count, BRIEF)).unwrap();
+        let mutex = new
+            .with(LeaseOptions::new().durability(by(count, BRIEF)))
+            .unwrap();
         eventually_async(SOON * 2, async || {
             match (mutex.try_lock().await, expected) {
                 (Err(error), Some(words)) => error.to_string().contains(words),

@@ -1,8 +1,8 @@
 //! Users who lack one right: clear errors, and no partial changes. `conformance::allowed` shows that the rights named
 //! by `doctor` are enough.
 
+use leasehold::__private::store::ClientInfo;
 use leasehold::ErrorKind;
-use leasehold::store::ClientInfo;
 
 use super::*;
 use crate::doctor::{self, PASSWORD};

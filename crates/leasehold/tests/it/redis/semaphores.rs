@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use leasehold::store::{Claim, Op};
+use leasehold::__private::store::{Claim, Op};
 
 use super::*;
 

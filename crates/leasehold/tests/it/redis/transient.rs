@@ -19,7 +19,7 @@ async fn refused_waiter(mutex: &Mutex, reason: &str) -> JoinHandle<Result<Guard,
     let mut last = None;
     eventually_async(LONG, async || {
         assert!(!waiter.is_finished(), "the wait has ended");
-        last = mutex.last_error();
+        last = mutex.wait_status().map(|status| status.error);
         last.is_some()
     })
     .await;
@@ -70,7 +70,10 @@ async fn a_slow_script_is_waited_for() {
         let guard = mutex.lock().await.unwrap();
         let guard = held.then_some(guard);
         // The release has been applied.
-        eventually_async(SOON, async || mutex.is_locked().await.unwrap() == held).await;
+        eventually_async(SOON, async || {
+            mutex.inspect().await.unwrap().is_some() == held
+        })
+        .await;
         while_busy(&server, async || {
             drop(guard);
             if !held {

@@ -1,6 +1,6 @@
 //! How refused clients are notified where a server lacks commands or a user lacks rights.
 
-use leasehold::store::WakeupMode;
+use leasehold::__private::store::WakeupMode;
 use leasehold_testkit::RedisOptions;
 
 use super::transient::while_busy;

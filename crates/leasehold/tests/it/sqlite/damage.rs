@@ -4,7 +4,9 @@ use std::fs::OpenOptions as FileOptions;
 use std::num::NonZeroU32;
 use std::process::Command;
 
-use leasehold::store::{ArrivalId, Claim, CompletionKey, Event, LatchCount, Notice, Op, Slot};
+use leasehold::__private::store::{
+    ArrivalId, Claim, CompletionKey, Event, LatchCount, Notice, Op, Slot,
+};
 use leasehold_core::StoreTime;
 use leasehold_sim::history::{Histories, Shape, timed};
 use leasehold_testkit::Helper;
@@ -345,7 +347,7 @@ async fn a_damaged_file_is_an_error_and_its_store_survives() {
 
 /// A store that opens the damaged file fails then or at the first lock.
 async fn refusal_or_error(fixture: &FileFixture) {
-    let error = match store::open(&fixture.url(), &OpenOptions::default()).await {
+    let error = match store::open_with(&fixture.url(), &OpenOptions::default()).await {
         Ok(store) => rejected(&*store, acquire("n1234", 2)).await,
         Err(error) => error,
     };

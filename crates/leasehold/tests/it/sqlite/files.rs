@@ -40,7 +40,9 @@ async fn a_path_that_cannot_be_a_file_is_refused() {
     refusal(kernel, ErrorKind::Store, "the file is read-only").await;
     assert_eq!(fixture.files(), ["file"]);
     for url in "sqlite: sqlite:// sqlite://locks.db sqlite:~/locks.db".split(' ') {
-        let error = store::open(url, &OpenOptions::default()).await.unwrap_err();
+        let error = store::open_with(url, &OpenOptions::default())
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), kind, "{url}");
     }
 }

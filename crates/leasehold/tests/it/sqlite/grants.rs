@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use leasehold::store::{Event, EventScope};
+use leasehold::__private::store::{Event, EventScope};
 use leasehold_core::Notice;
 
 use super::*;

@@ -1,8 +1,8 @@
 //! Many requests: common commits, deletion of unused records, fairness.
 
 use futures_util::future::join_all;
+use leasehold::__private::store::ClientInfo;
 use leasehold::clock::BootClock;
-use leasehold::store::ClientInfo;
 use leasehold_testkit::eventually_async;
 
 use super::*;

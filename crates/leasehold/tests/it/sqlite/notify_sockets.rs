@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::sync::mpsc;
 
-use leasehold::store::{Event, EventScope, Listener, WakeupMode};
+use leasehold::__private::store::{Event, EventScope, Listener, WakeupMode};
 use leasehold_core::{ClientId, Notice, Slot};
 use leasehold_testkit::eventually;
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use leasehold::store::Machine;
-use leasehold::{Cause, Client, Error};
+use leasehold::__private::store::Machine;
+use leasehold::{Cause, Client, Error, LeaseOptions};
 use leasehold_core::{Annotation, Slot, Token};
 
 use super::*;
@@ -284,7 +284,11 @@ fn a_holder_notices_that_a_second_kernel_has_freed_its_lock() {
         let client = Client::builder().ttl(Duration::from_secs(15));
         let client = client.connect(&fixture.url()).await.unwrap();
         let held = client.mutex("held").unwrap().lock().await.unwrap();
-        let fixed = client.mutex("fixed").unwrap().lease(LONG).unwrap();
+        let fixed = client
+            .mutex("fixed")
+            .unwrap()
+            .with(LeaseOptions::new().fixed(LONG))
+            .unwrap();
         let fixed = fixed.lock().await.unwrap();
         open_under_another_kernel(&fixture);
         // Long before its time: at the next renewal.

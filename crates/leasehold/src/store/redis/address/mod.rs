@@ -1,8 +1,6 @@
-//! The URLs of servers: [`Address`] is that of one server, `deployment` those of servers that belong together,
-//! `redis_address` has the parts of an address for programs without a URL.
+//! The URLs of servers: [`Address`] is that of one server, `deployment` those of servers that belong together.
 
 pub(crate) mod deployment;
-pub(crate) mod redis_address;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -155,8 +153,7 @@ impl Address {
                 Ok(())
             }
             _ if ca.is_some() || identity.is_some() => Err(invalid(
-                "certificates were given for a connection without TLS; use rediss:// or another URL with TLS, \
-                 or RedisAddress::tls",
+                "certificates were given for a connection without TLS; use rediss:// or another URL with TLS",
             )),
             _ => Ok(()),
         }

@@ -199,7 +199,7 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
         (RENEWED, Op::Renew { count: None, .. }) => Some(Outcome::Kept),
         (RELEASED, Op::Renew { count, .. }) => {
             let count = (*count)?.get();
-            (number()? == count.into()).then_some(Outcome::Kept)
+            (number()? == i64::from(count)).then_some(Outcome::Kept)
         }
         (RELEASED, Op::Release { .. }) if number() == Some(0) => Some(Outcome::Released),
         (STORED, Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Stored),

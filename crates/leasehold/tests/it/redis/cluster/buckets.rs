@@ -1,7 +1,7 @@
 //! Names that share hash tags by bucket.
 
+use leasehold::__private::store::Keyspace;
 use leasehold::ErrorKind;
-use leasehold::store::Keyspace;
 
 use super::*;
 use crate::leftovers;

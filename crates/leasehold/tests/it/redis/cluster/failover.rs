@@ -168,7 +168,7 @@ async fn a_stopped_master_delays_no_other_shard() {
         let mutex = client.mutex(guard.name()).unwrap();
         // It may still be synchronizing.
         let read = async || loop {
-            match mutex.holder().await {
+            match mutex.inspect().await {
                 Err(error) if error.is_transient() => {}
                 found => return found.unwrap(),
             }

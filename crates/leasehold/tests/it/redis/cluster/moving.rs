@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::future::join_all;
+use leasehold::LeaseOptions;
 use leasehold_core::Name;
 
 use super::*;
@@ -23,7 +24,7 @@ async fn a_thousand_leases_in_all_slots_are_renewed() {
         pairs.all(|(guard, first)| guard.deadline() > first.after(ttl))
     })
     .await;
-    assert!(guards.iter().all(is_held));
+    join_all(guards.iter().map(until_held)).await;
     assert_eq!(client.locks().await.unwrap().len(), LEASES);
     client.shutdown(SOON).await.unwrap();
     assert!(client.locks().await.unwrap().is_empty());
@@ -63,7 +64,7 @@ async fn slots_move_under_load(namespace: &str) {
         join_all((0..BUSY).map(async |nth| {
             let mutex = client.mutex(format!("busy/{nth}")).unwrap();
             let min_hold = Duration::from_millis(5) * u32::from(nth % 4 == 0);
-            let mutex = mutex.min_hold(min_hold).unwrap();
+            let mutex = mutex.with(LeaseOptions::new().min_hold(min_hold)).unwrap();
             loop {
                 let guard = mutex.lock().await.unwrap();
                 assert!(!inside[nth].swap(true, Ordering::SeqCst), "two at once");
@@ -98,7 +99,7 @@ async fn slots_move_under_load(namespace: &str) {
         _ = join_all(load) => unreachable!("it never ends"),
         () = migration => {}
     }
-    eventually_async(LONG, async || guards.iter().all(is_held)).await;
+    join_all(guards.iter().map(until_held)).await;
     for (nth, guard) in guards.iter().enumerate() {
         let name = format!("held/{nth}");
         assert_eq!(records(&cluster, &key(&name)), 1, "{name}");

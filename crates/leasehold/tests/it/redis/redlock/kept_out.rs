@@ -36,14 +36,14 @@ async fn a_waiter_waits_for_new_masters_beyond_its_ttl() {
     let masters = Masters::start(3);
     let client = client_at(&url(&masters), SHORT).await;
     let mutex = client.mutex("a").unwrap();
-    assert!(mutex.last_error().is_none());
+    assert!(mutex.wait_status().is_none());
     let wanted = mutex.clone();
     let task = tokio::spawn(async move { wanted.lock().await });
     // On a busy machine, some masters may reply too late at first.
     let mut refusal = None;
     eventually_async(LONG, async || {
         let known = |error: &Error| error.to_string().contains(KEPT_OUT);
-        refusal = mutex.last_error().filter(known);
+        refusal = mutex.wait_status().map(|status| status.error).filter(known);
         refusal.is_some()
     })
     .await;
@@ -52,7 +52,7 @@ async fn a_waiter_waits_for_new_masters_beyond_its_ttl() {
     let second = mutex.lock_timeout(LONG);
     let guard = task.await.unwrap().unwrap();
     assert!(begun.elapsed() >= LONGEST, "{:?}", begun.elapsed());
-    assert!(mutex.last_error().is_none());
+    assert!(mutex.wait_status().is_none());
     guard.release().await.unwrap();
     let second = second.await.unwrap().expect("the lock");
     second.release().await.unwrap();

@@ -1,5 +1,6 @@
 //! A master replies too late: no client holds its grant, which is released.
 
+use leasehold::LeaseOptions;
 use leasehold_testkit::Way;
 
 use super::*;
@@ -72,14 +73,18 @@ async fn a_minority_misses_the_begin_of_a_minimum_hold() {
         client_at(&far.url(), NEVER).await,
     ];
     far.lock_and_release(&client).await;
-    let mutex = client.mutex("a").unwrap().min_hold(duration).unwrap();
+    let mutex = client
+        .mutex("a")
+        .unwrap()
+        .with(LeaseOptions::new().min_hold(duration))
+        .unwrap();
     let begun = Instant::now();
     let guard = mutex.lock().await.unwrap();
     far.proxies[2].hold(Way::ToServer);
     guard.release().await.unwrap();
     let other = other.mutex("a").unwrap();
     assert!(other.try_lock().await.unwrap().is_none());
-    assert!(other.holder().await.unwrap().unwrap().min_hold);
+    assert!(other.inspect().await.unwrap().unwrap().min_hold);
     let next = other.lock().await.unwrap();
     assert!(
         (duration..NEVER / 2).contains(&begun.elapsed()),
@@ -89,7 +94,9 @@ async fn a_minority_misses_the_begin_of_a_minimum_hold() {
     next.release().await.unwrap();
     far.proxies[2].go_on();
     far.until_free("a").await;
-    let error = mutex.min_hold(NEVER * 2).unwrap_err();
+    let error = mutex
+        .with(LeaseOptions::new().min_hold(NEVER * 2))
+        .unwrap_err();
     assert!(error.to_string().contains("?longest-ttl="), "{error}");
 }
 

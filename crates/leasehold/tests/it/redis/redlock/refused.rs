@@ -1,5 +1,6 @@
 //! Errors at connect.
 
+use leasehold::LeaseOptions;
 use leasehold_testkit::free_port;
 
 use super::forgotten::works_again;
@@ -88,7 +89,9 @@ async fn a_ttl_longer_than_the_longest() {
     }
     assert_eq!(records(&all(&masters), "a"), 0);
     let mutex = client.mutex("a").unwrap();
-    let mutex = mutex.ttl(Duration::from_secs(20)).unwrap();
+    let mutex = mutex
+        .with(LeaseOptions::new().ttl(Duration::from_secs(20)))
+        .unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
     // The default is a minute.
     let client = client_at(&masters.url(), Duration::from_secs(61)).await;

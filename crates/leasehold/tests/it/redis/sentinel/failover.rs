@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use leasehold::{Cause, ErrorKind, Owner, StateKind};
+use leasehold::{Cause, ErrorKind, LeaseOptions, Owner, StateKind};
 
 use super::*;
 
@@ -87,7 +87,11 @@ async fn a_lease_that_the_new_master_does_not_know_is_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_re_entry_on_the_new_master_revives_nothing() {
     let (mut set, client) = set_and_client().await;
-    let mutex = client.mutex("a").unwrap().owned_by(&Owner::new());
+    let mutex = client
+        .mutex("a")
+        .unwrap()
+        .with(LeaseOptions::new().owner(&Owner::new()))
+        .unwrap();
     set.until_in_sync();
     cut_replication(&set);
     let first = mutex.lock().await.unwrap();

@@ -1,6 +1,7 @@
 //! Errors at connect.
 
-use leasehold::{ErrorKind, store};
+use leasehold::__private::store;
+use leasehold::ErrorKind;
 use leasehold_testkit::free_port;
 
 use super::super::refused::{SECRET, refused, refused_within};
@@ -67,9 +68,9 @@ async fn sentinels_may_want_a_password_of_their_own() {
     refused(&url, ErrorKind::SentinelPassword, advice).await;
     for url in [url.clone(), format!("{url}?sentinel-user=watcher")] {
         let with = |password: &str| OpenOptions::default().sentinel_password(password);
-        let error = store::open(&url, &with("wrong")).await.unwrap_err();
+        let error = store::open_with(&url, &with("wrong")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SentinelPassword, "{error}");
-        let store = store::open(&url, &with("eyes-only")).await.unwrap();
+        let store = store::open_with(&url, &with("eyes-only")).await.unwrap();
         works(&*store).await;
         assert!(!format!("{:?} {store} {store:?}", with("eyes-only")).contains("eyes-only"));
     }

@@ -1,13 +1,28 @@
-//! Descriptions of completed runs, for people.
+//! Completed runs.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_core::{Annotation, Completion, LeaseId, Name, Slot, Slots, StoreTime, Token};
+use leasehold_core::{
+    Annotation, Completion as CompletionRecord, LeaseId, Name, Slot, Slots, StoreTime, Token,
+};
 
-/// A run of a job that said it was complete. Its times are those of the store's clock.
+/// A run of a [`Job`](crate::Job) that said it was complete. Its times are those of the store's clock.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let client = leasehold::Client::connect("memory:").await?;
+/// # client.once("migrate", "v1")?.run(async |_run| Ok::<_, leasehold::Error>(())).await?;
+/// for run in client.completions().await? {
+///     println!("{} ran on {} and took {:?}", run.name, run.host, run.took());
+///     if run.is_overdue(std::time::SystemTime::now()) {
+///         println!("the next run is overdue");
+///     }
+/// }
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct CompletionInfo {
+pub struct Completion {
     /// The name of the job.
     pub name: String,
     /// The key for which it ran. `None`: it is periodic.
@@ -41,8 +56,13 @@ pub struct CompletionInfo {
     pub token: Token,
 }
 
-impl CompletionInfo {
-    pub(crate) fn new(name: &Name, kind: &Slot, annotation: &Annotation, run: &Completion) -> Self {
+impl Completion {
+    pub(crate) fn new(
+        name: &Name,
+        kind: &Slot,
+        annotation: &Annotation,
+        run: &CompletionRecord,
+    ) -> Self {
         let time = |of: fn(&Slots, i64) -> Option<StoreTime>, later| {
             let slots = run.slots?;
             let slot = slots.slot_of(run).saturating_add(later);

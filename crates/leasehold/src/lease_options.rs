@@ -1,0 +1,118 @@
+//! The settings of what is held: a lock, a leadership, or the lock of a job.
+
+use std::time::Duration;
+
+use crate::{Durability, Owner};
+#[cfg(doc)]
+use crate::{Election, Job, LockInfo, Mutex};
+
+/// How a lock is held: for how long, by whom, and how safely. For [`Mutex::with`], [`Election::with`] and [`Job::with`].
+///
+/// What is not set stays as it is: at first, as the client was built.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use std::time::Duration;
+/// use leasehold::{Client, LeaseOptions};
+///
+/// let client = Client::connect("memory:").await?;
+/// let short = LeaseOptions::new().ttl(Duration::from_secs(5)).max_hold(Duration::from_secs(60));
+/// let orders = client.mutex("orders")?.with(short.clone())?;
+/// let scheduler = client.election("scheduler")?.with(short)?;
+///
+/// // Ten seconds, not renewed.
+/// let ten = LeaseOptions::new().fixed(Duration::from_secs(10));
+/// let guard = orders.with(ten)?.lock().await?;
+/// assert!(guard.time_left() <= Duration::from_secs(10));
+/// # guard.release().await?;
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "give it to the `with` of a mutex, an election or a job"]
+pub struct LeaseOptions {
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) fixed: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) durability: Option<Durability>,
+    pub(crate) owner: Option<Owner>,
+}
+
+impl LeaseOptions {
+    /// Options that change nothing.
+    pub const fn new() -> Self {
+        Self {
+            ttl: None,
+            fixed: None,
+            max_hold: None,
+            min_hold: None,
+            durability: None,
+            owner: None,
+        }
+    }
+
+    /// The ttl of a renewed lease, from 100 ms to 24 h.
+    ///
+    /// A lease is renewed every third of its ttl, and given up when a third of it is left, whatever the client does
+    /// otherwise.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// A fixed lease, from 100 ms to 24 h: it is never renewed, and lost when it expires. The ttl and the longest hold
+    /// have no effect on it.
+    pub const fn fixed(mut self, lease: Duration) -> Self {
+        self.fixed = Some(lease);
+        self
+    }
+
+    /// The longest hold, at least the ttl: after this time the lease is not renewed any more, so that a holder that hangs
+    /// does not keep the lock for ever. The lease is in jeopardy then, and lost a margin before it expires.
+    pub const fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// The minimum hold, up to 24 h: a release ends the lease, and the lock stays taken until this time has passed since
+    /// it was acquired. So a job that is started on several machines, and ends soon, is not run again by a machine whose
+    /// clock is a little behind.
+    ///
+    /// Others are refused, or wait, as during a lease, and [`LockInfo::min_hold`] is true. A forced release ends the
+    /// minimum hold. Only a release begins it: if the process dies or the lease is lost, the lock is free at the end
+    /// of the lease. Zero, the default, is none. Over many masters it is at most the longest ttl.
+    ///
+    /// An owner that enters a lease again can only make its minimum hold end later. A lease is not handed off to another
+    /// task of this client before the end of its minimum hold.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # use std::time::Duration;
+    /// # use leasehold::LeaseOptions;
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let minute = LeaseOptions::new().min_hold(Duration::from_secs(60));
+    /// let clean_up = client.mutex("clean-up")?.with(minute)?;
+    /// assert_eq!(clean_up.try_run(async |_guard| "done").await?, Some("done"));
+    /// // The other machines come a second later.
+    /// assert_eq!(clean_up.try_run(async |_guard| "done").await?, None);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    pub const fn min_hold(mut self, min_hold: Duration) -> Self {
+        self.min_hold = Some(min_hold);
+        self
+    }
+
+    /// The replicas that must acknowledge the grant and each renewal before they take effect.
+    ///
+    /// An owner that enters a lease again with a stricter durability makes it that of the whole lease.
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
+    /// The owner, which can enter the lock again. See [`Owner`]. A leadership has none.
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+}

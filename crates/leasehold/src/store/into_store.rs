@@ -1,0 +1,90 @@
+//! What a client can connect to.
+
+use std::sync::Arc;
+
+use super::api::Store;
+use super::backend::Backend;
+#[cfg(doc)]
+use super::memory::MemoryStore;
+use super::open::open_with;
+use super::options::OpenOptions;
+use super::rule_store::RuleStore;
+use crate::Result;
+
+/// What a [`Client`](crate::Client) can connect to.
+///
+/// | value | store |
+/// |---|---|
+/// | `&str`, `String`, `&String` | the one that the URL names: see [`open`](super::open) |
+/// | [`MemoryStore`], or an `Arc` of it for several clients | that one, in this process |
+/// | `Arc<dyn Store>` | an open store, which several clients share |
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use std::sync::Arc;
+/// use leasehold::Client;
+/// use leasehold::store::MemoryStore;
+///
+/// let store = Arc::new(MemoryStore::new());
+/// let one = Client::connect(Arc::clone(&store)).await?;
+/// let other = Client::connect(store).await?;
+/// let _guard = one.mutex("report")?.lock().await?;
+/// assert!(other.mutex("report")?.try_lock().await?.is_none());
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+pub trait IntoStore: Send {
+    #[doc(hidden)]
+    fn into_source(self) -> StoreSource;
+}
+
+/// A store, or its URL.
+#[derive(Debug)]
+pub enum StoreSource {
+    Url(String),
+    Open(Arc<dyn Store>),
+}
+
+impl StoreSource {
+    pub(crate) async fn open(self, options: &OpenOptions) -> Result<Arc<dyn Store>> {
+        match self {
+            Self::Url(url) => open_with(&url, options).await,
+            Self::Open(store) => Ok(store),
+        }
+    }
+}
+
+impl IntoStore for &str {
+    fn into_source(self) -> StoreSource {
+        StoreSource::Url(self.to_owned())
+    }
+}
+
+impl IntoStore for String {
+    fn into_source(self) -> StoreSource {
+        StoreSource::Url(self)
+    }
+}
+
+impl IntoStore for &String {
+    fn into_source(self) -> StoreSource {
+        StoreSource::Url(self.clone())
+    }
+}
+
+impl<B: Backend> IntoStore for RuleStore<B> {
+    fn into_source(self) -> StoreSource {
+        StoreSource::Open(Arc::new(self))
+    }
+}
+
+impl IntoStore for Arc<dyn Store> {
+    fn into_source(self) -> StoreSource {
+        StoreSource::Open(self)
+    }
+}
+
+impl<S: Store> IntoStore for Arc<S> {
+    fn into_source(self) -> StoreSource {
+        StoreSource::Open(self)
+    }
+}
