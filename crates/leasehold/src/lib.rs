@@ -90,6 +90,7 @@
 //! | `blocking` | [`blocking`]: the API for programs without an async runtime | 21 |
 //! | `doctor` | [`doctor`]: settings under which a store can lose locks | 21 |
 //! | `fence` | [`fence`]: checks of tokens for protected resources | 21 |
+//! | `serde` | `Serialize` for [`LockInfo`], [`ClientInfo`], [`WaiterInfo`], [`Completion`] and the report of a diagnosis | 26 |
 //! | `watchdog` | [`watchdog`]: leases that a service keeps alive while this process cannot | 49 |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -117,6 +118,8 @@ mod lease_options;
 mod owner;
 mod random;
 mod secret;
+#[cfg(feature = "serde")]
+mod serialize;
 pub mod store;
 mod sync;
 #[cfg(feature = "watchdog")]
