@@ -39,7 +39,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
         findings.retain(|finding| finding.check != "directory");
     }
     if args.json {
-        json::print(&json::Doctor::from(&report))?;
+        json::print(&report)?;
     } else {
         output::print_line(&text(&report, store))?;
     }

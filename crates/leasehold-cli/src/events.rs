@@ -5,13 +5,13 @@ use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use leasehold::{Client, ClientInfo, LeaseId, LockEvent, Mutex};
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::args::{EventsArgs, StoreArgs};
 use crate::connect::connect;
-use crate::event_record::EventRecord;
 use crate::exit::Failure;
 use crate::{json, misplaced, output};
 
@@ -21,6 +21,79 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is queried, and the interval: a client writes it a moment after its first grant.
 const QUERIES_MAX: u32 = 5;
 const QUERY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// An event of a lock.
+struct EventRecord {
+    /// When it was noticed, by the clock of this machine.
+    time: SystemTime,
+    /// The name of the lock.
+    name: String,
+    event: LockEvent,
+    /// The client of the lease that was granted, if its client info is known.
+    client: Option<ClientInfo>,
+}
+
+impl EventRecord {
+    /// When the lock was observed last, if the event says that it is not any more.
+    fn unobserved_since(&self) -> Option<String> {
+        match self.event {
+            LockEvent::Unobserved(time) => output::rfc3339(self.time.checked_sub(time)?),
+            _ => None,
+        }
+    }
+}
+
+/// A line of `watch --json`.
+#[derive(Debug, Default, Serialize)]
+struct Event<'a> {
+    time: Option<String>,
+    name: &'a str,
+    event: &'static str,
+    lease: Option<String>,
+    token: Option<u64>,
+    holder: Option<&'a ClientInfo>,
+    waiters: Option<usize>,
+    leader: Option<json::Leader<'a>>,
+    since: Option<String>,
+}
+
+impl<'a> From<&'a EventRecord> for Event<'a> {
+    fn from(record: &'a EventRecord) -> Self {
+        let (event, lease) = match &record.event {
+            LockEvent::Held(lease) => ("held", Some(lease)),
+            LockEvent::Free => ("free", None),
+            LockEvent::Granted(lease) => ("granted", Some(lease)),
+            LockEvent::Released(lease) => ("released", Some(lease)),
+            LockEvent::Revoked(lease) => ("revoked", Some(lease)),
+            LockEvent::Expired(lease) => ("expired", Some(lease)),
+            LockEvent::QueueLength(_) => ("queue", None),
+            LockEvent::LeaderChanged(_) => ("leader", None),
+            LockEvent::Completed(_) => ("completed", None),
+            LockEvent::Unobserved(_) => ("unobserved", None),
+            LockEvent::Observed => ("observed", None),
+            // Of a newer library.
+            _ => ("other", None),
+        };
+        let mut line = Self {
+            time: output::rfc3339(record.time),
+            name: &record.name,
+            event,
+            lease: lease.map(ToString::to_string),
+            holder: record.client.as_ref(),
+            ..Self::default()
+        };
+        match &record.event {
+            LockEvent::QueueLength(waiters) => line.waiters = Some(*waiters),
+            LockEvent::LeaderChanged(Some(leader)) => {
+                line.leader = Some(json::Leader::new(leader, None));
+            }
+            LockEvent::Completed(token) => line.token = Some(token.get()),
+            LockEvent::Unobserved(_) => line.since = record.unobserved_since(),
+            _ => {}
+        }
+        line
+    }
+}
 
 /// Prints each event, until nobody reads them.
 pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, Failure> {
@@ -42,7 +115,7 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
     } {
         let record: EventRecord = record?;
         let text = match args.json {
-            true => json::to_line(&json::Event::from(&record))?,
+            true => json::to_line(&Event::from(&record))?,
             false if print_silence(&record, client.store()) => continue,
             false => text(&record),
         };
@@ -103,10 +176,9 @@ async fn holder(client: &Client, lease: LeaseId) -> Option<ClientInfo> {
 /// Prints that events are missed or not missed any more, as it is no event of the lock. Returns whether it was that.
 fn print_silence(record: &EventRecord, store: &dyn fmt::Display) -> bool {
     let name = &record.name;
-    match &record.event {
+    match record.event {
         LockEvent::Unobserved(_) => {
-            let since = record.unobserved_since().and_then(output::rfc3339);
-            let since = since.unwrap_or_default();
+            let since = record.unobserved_since().unwrap_or_default();
             note!(
                 "leasehold: lock {name:?} at {store}: not observed since {since}, because the store fails or does not \
                  reply; events are missed meanwhile"
@@ -119,10 +191,7 @@ fn print_silence(record: &EventRecord, store: &dyn fmt::Display) -> bool {
 }
 
 fn text(record: &EventRecord) -> String {
-    let client = || match &record.client {
-        Some(it) => output::client(&it.host, it.pid, &it.program, &it.label),
-        None => "a client without client info".to_owned(),
-    };
+    let client = || output::client(record.client.as_ref());
     let event = match &record.event {
         LockEvent::Held(lease) => format!("held by {}, lease {lease}", client()),
         LockEvent::Free => "free".to_owned(),

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold::{Client, Completion};
+use serde::Serialize;
 
 use crate::args::{JobsArgs, StoreArgs};
 use crate::connect::connect;
@@ -23,6 +24,23 @@ pub(crate) const ANY_PERIOD: Duration = Duration::from_secs(1);
 
 /// The column that is cut to the width of the terminal.
 const BY: usize = 5;
+
+/// The output of `jobs --json`.
+#[derive(Debug, Serialize)]
+struct Jobs<'a> {
+    store: String,
+    jobs: &'a [Completion],
+    missing: &'a [&'a str],
+}
+
+/// The output of `jobs --reset --json`.
+#[derive(Debug, Serialize)]
+struct Reset<'a> {
+    store: String,
+    name: &'a str,
+    key: Option<&'a str>,
+    reset: bool,
+}
 
 pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let client = connect(store, Client::builder()).await?;
@@ -56,7 +74,11 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
         );
     }
     if args.json {
-        json::print(&json::Jobs::new(&client, &runs, &missing, now))?;
+        json::print(&Jobs {
+            store: client.store().to_string(),
+            jobs: &runs,
+            missing: &missing,
+        })?;
     } else if args.prometheus {
         output::print_line(&metrics(&runs))?;
     } else if args.check.is_some() {
@@ -178,7 +200,12 @@ async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failu
         key.map_or(Ok(()), |key| misplaced::refuse_text("the key", key))?;
     }
     if args.json {
-        json::print(&json::JobsReset::new(client, name, key, removed))?;
+        json::print(&Reset {
+            store: client.store().to_string(),
+            name,
+            key,
+            reset: removed,
+        })?;
     } else {
         let run = match key {
             Some(key) => format!("the run of {name} for {key}"),

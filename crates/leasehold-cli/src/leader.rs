@@ -1,6 +1,7 @@
 //! `leasehold leader`.
 
 use leasehold::{Client, Leader, LockInfo};
+use serde::Serialize;
 
 use crate::args::{LeaderArgs, StoreArgs};
 use crate::connect::connect;
@@ -9,6 +10,14 @@ use crate::{json, misplaced, output, shell};
 
 /// There is no leader.
 const NONE: u8 = 1;
+
+/// The output of `leader --json`.
+#[derive(Debug, Serialize)]
+struct Leadership<'a> {
+    store: String,
+    name: &'a str,
+    leader: Option<json::Leader<'a>>,
+}
 
 pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let client = connect(store, Client::builder()).await?;
@@ -29,12 +38,12 @@ pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, F
             None => None,
         };
         let holder = info.as_ref().and_then(|info| info.client.as_ref());
-        json::print(&json::Leadership::new(
-            &client,
-            &args.name,
-            leader.as_ref(),
-            holder,
-        ))?;
+        let leader = leader.as_ref();
+        json::print(&Leadership {
+            store: client.store().to_string(),
+            name: &args.name,
+            leader: leader.map(|leader| json::Leader::new(leader, holder)),
+        })?;
     } else if let Some(leader) = &leader {
         output::print_line(&output::printable(&leader.value))?;
     } else {

@@ -12,7 +12,6 @@ mod credentials;
 mod default_store;
 mod doctor;
 mod duration;
-mod event_record;
 mod events;
 mod exit;
 mod help;

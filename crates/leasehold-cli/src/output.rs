@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
-use leasehold::LockInfo;
+use leasehold::{ClientInfo, LockInfo};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::termios::tcgetwinsize;
@@ -24,10 +24,7 @@ const CUT_WIDTH_MIN: u16 = 20;
 
 /// The holder of a lock in words, such as `ci-7, pid 812, deploy.sh ("#42")`.
 pub(crate) fn holder(info: &LockInfo) -> String {
-    match &info.client {
-        Some(it) => client(&it.host, it.pid, &it.program, &it.label),
-        None => "a client without client info".to_owned(),
-    }
+    client(info.client.as_ref())
 }
 
 /// The same as it is listed: a lock in its minimum hold has no holder.
@@ -39,7 +36,15 @@ pub(crate) fn listed_holder(info: &LockInfo) -> String {
 }
 
 /// A client in words.
-pub(crate) fn client(host: &str, pid: u32, program: &str, label: &str) -> String {
+pub(crate) fn client(client: Option<&ClientInfo>) -> String {
+    match client {
+        Some(it) => process(&it.host, it.pid, &it.program, &it.label),
+        None => "a client without client info".to_owned(),
+    }
+}
+
+/// The process of a client in words.
+pub(crate) fn process(host: &str, pid: u32, program: &str, label: &str) -> String {
     let label = match label {
         "" => String::new(),
         label => format!(" (\"{label}\")"),

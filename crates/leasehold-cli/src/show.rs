@@ -1,6 +1,7 @@
 //! `leasehold show`.
 
 use leasehold::{Client, LockInfo, WaiterInfo};
+use serde::Serialize;
 
 use crate::args::{ShowArgs, StoreArgs};
 use crate::connect::connect;
@@ -9,6 +10,15 @@ use crate::{duration, json, misplaced, output};
 
 /// The lock is free.
 const FREE: u8 = 1;
+
+/// The output of `show --json`.
+#[derive(Debug, Serialize)]
+struct Lock<'a> {
+    store: String,
+    name: &'a str,
+    held: bool,
+    lock: Option<&'a LockInfo>,
+}
 
 pub(crate) async fn show(args: &ShowArgs, store: &StoreArgs) -> Result<u8, Failure> {
     misplaced::note_pattern(&args.name);
@@ -19,7 +29,12 @@ pub(crate) async fn show(args: &ShowArgs, store: &StoreArgs) -> Result<u8, Failu
         misplaced::refuse_text("the name of the lock", &args.name)?;
     }
     if args.json {
-        json::print(&json::Show::new(&client, &args.name, held.as_ref()))?;
+        json::print(&Lock {
+            store: client.store().to_string(),
+            name: &args.name,
+            held: held.is_some(),
+            lock: held.as_ref(),
+        })?;
     } else {
         let text = held.as_ref().map(text);
         output::print_line(&text.unwrap_or_else(|| {

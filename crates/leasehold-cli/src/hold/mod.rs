@@ -1,6 +1,7 @@
 //! `leasehold hold`: a lock for a program in any language.
 
 mod caller;
+mod record;
 
 use std::fs;
 use std::io::{self, IsTerminal as _};
@@ -11,6 +12,7 @@ use rustix::process::{Pid, getppid};
 use signal_hook::consts::SIGPIPE;
 
 use self::caller::{Caller, Departure};
+use self::record::Record;
 use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure};
 use crate::lock::jeopardy::{self, describe_loss};
@@ -94,7 +96,7 @@ async fn keep(
     let store = client.store().to_string();
     requests
         .caller
-        .print(json::to_line(&json::Hold::granted(&store, guard))?);
+        .print(json::to_line(&Record::granted(&store, guard))?);
     if io::stdin().is_terminal() && !args.lock.quiet {
         note!("leasehold: {} is held; Ctrl-D releases it", args.name);
     }
@@ -112,7 +114,7 @@ async fn keep(
                 return Ok(End::Lost);
             };
             if state.kind() != last {
-                let line = json::to_line(&json::Hold::changed(&store, guard, state))?;
+                let line = json::to_line(&Record::changed(&store, guard, state))?;
                 requests.caller.print(line);
                 last = state.kind();
             }

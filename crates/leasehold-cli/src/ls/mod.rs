@@ -4,9 +4,11 @@ mod glob;
 mod refresh;
 
 use std::cmp::Ordering;
+use std::time::SystemTime;
 
 use comfy_table::Table;
 use leasehold::{Client, LockInfo};
+use serde::Serialize;
 
 use crate::args::{LsArgs, Sort, StoreArgs};
 use crate::connect::connect;
@@ -16,6 +18,25 @@ use crate::{duration, json, output};
 /// The column that is cut to the width of the terminal.
 const HOLDER: usize = 1;
 
+/// The output of `ls --json`.
+#[derive(Debug, Serialize)]
+struct Listing<'a> {
+    store: String,
+    /// By the clock of this machine.
+    time: Option<String>,
+    locks: &'a [LockInfo],
+}
+
+impl<'a> Listing<'a> {
+    fn new(client: &Client, locks: &'a [LockInfo]) -> Self {
+        Self {
+            store: client.store().to_string(),
+            time: output::rfc3339(SystemTime::now()),
+            locks,
+        }
+    }
+}
+
 pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let client = connect(store, Client::builder()).await?;
     if let Some(interval) = args.watch {
@@ -23,7 +44,7 @@ pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> 
     }
     let locks = list(args, &client).await?;
     if args.json {
-        json::print(&json::Ls::new(&client, &locks))?;
+        json::print(&Listing::new(&client, &locks))?;
     } else if locks.is_empty() {
         note!("{}", nothing(args, store, &client));
     } else {

@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{self, Interval, MissedTickBehavior};
 
-use super::{list, table};
+use super::{Listing, list, table};
 use crate::args::LsArgs;
 use crate::exit::{self, Failure};
 use crate::{duration, json, output};
@@ -55,7 +55,7 @@ async fn print_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Resu
             Err(failure) => return Err(failure),
         };
         let text = match args.json {
-            true => json::to_line(&json::Ls::new(client, &locks))?,
+            true => json::to_line(&Listing::new(client, &locks))?,
             // With an empty line between two tables.
             false => format!("{}\n{}\n", headline(&locks), table(&locks).trim_fmt()),
         };

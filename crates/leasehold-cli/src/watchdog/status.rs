@@ -5,7 +5,8 @@ use std::time::Duration;
 use leasehold::__private::observer::Observer;
 use leasehold::__private::wire::ClientStatus;
 use leasehold::watchdog::default_socket;
-use leasehold::{Error, ErrorKind};
+use leasehold::{ClientId, Error, ErrorKind};
+use serde::Serialize;
 
 use crate::args::StatusArgs;
 use crate::exit::Failure;
@@ -14,6 +15,53 @@ use crate::{duration, json, output};
 
 /// The exit code if no watchdog replies.
 const NONE: u8 = 1;
+
+/// The output of `watchdog status --json`.
+#[derive(Debug, Serialize)]
+struct Status<'a> {
+    node: &'a str,
+    clients: Vec<MonitoredClient<'a>>,
+}
+
+/// A client of a node.
+#[derive(Debug, Serialize)]
+struct MonitoredClient<'a> {
+    id: String,
+    host: &'a str,
+    pid: u32,
+    program: &'a str,
+    label: &'a str,
+    store: &'a str,
+    leases: u32,
+    processes: u32,
+    connected: bool,
+    known_ms: u64,
+    silent_ms: u64,
+    state: &'static str,
+    reason: Option<&'a str>,
+    renewed: &'a [String],
+}
+
+impl<'a> From<&'a ClientStatus> for MonitoredClient<'a> {
+    fn from(status: &'a ClientStatus) -> Self {
+        Self {
+            id: ClientId::from_random(status.client).to_string(),
+            host: &status.host,
+            pid: status.pid,
+            program: &status.program,
+            label: &status.label,
+            store: &status.store,
+            leases: status.leases,
+            processes: status.processes,
+            connected: status.connected,
+            known_ms: status.known_ms,
+            silent_ms: status.silent_ms,
+            state: status.liveness.as_str(),
+            reason: Some(&*status.reason).filter(|reason| !reason.is_empty()),
+            renewed: &status.renewed,
+        }
+    }
+}
 
 pub(super) fn status(args: &StatusArgs) -> Result<u8, Failure> {
     let socket = args.socket.clone().unwrap_or_else(default_socket);
@@ -28,7 +76,10 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8, Failure> {
     let failed = |error| Failure::own("the watchdog sent no status", error);
     let clients = node.status().map_err(failed)?;
     if args.json {
-        json::print(&json::WatchdogStatus::new(node.node(), &clients))?;
+        json::print(&Status {
+            node: node.node(),
+            clients: clients.iter().map(MonitoredClient::from).collect(),
+        })?;
         return Ok(0);
     }
     let leases = clients.iter().map(|client| client.leases as usize).sum();
@@ -47,7 +98,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8, Failure> {
 fn table(clients: &[ClientStatus]) -> String {
     let rows = clients.iter().map(|it| {
         [
-            output::client(&it.host, it.pid, &it.program, &it.label),
+            output::process(&it.host, it.pid, &it.program, &it.label),
             it.leases.to_string(),
             ago(it.known_ms),
             ago(it.silent_ms),

@@ -1,4 +1,4 @@
-//! The lines of `hold`.
+//! The lines on stdout.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,12 +6,11 @@ use leasehold::clock::{BootClock, Clock as _};
 use leasehold::{Cause, Guard, State};
 use serde::Serialize;
 
-use super::millis;
 use crate::output;
 
-/// A line of `hold`.
+/// The lock at a change of its state.
 #[derive(Debug, Serialize)]
-pub(crate) struct Hold<'a> {
+pub(super) struct Record<'a> {
     event: &'static str,
     store: &'a str,
     name: &'a str,
@@ -23,36 +22,27 @@ pub(crate) struct Hold<'a> {
     cause: Option<String>,
 }
 
-impl<'a> Hold<'a> {
-    pub(crate) fn granted(store: &'a str, guard: &'a Guard) -> Self {
-        Self::new("granted", None, store, guard, guard.state())
+impl<'a> Record<'a> {
+    pub(super) fn granted(store: &'a str, guard: &'a Guard) -> Self {
+        Self {
+            event: "granted",
+            cause: None,
+            ..Self::changed(store, guard, guard.state())
+        }
     }
 
-    pub(crate) fn changed(store: &'a str, guard: &'a Guard, state: State) -> Self {
-        let (event, cause) = match state {
-            State::Held { .. } => ("held", None),
-            State::Jeopardy { cause, .. } => ("jeopardy", Some(cause)),
-            State::Lost(cause) => ("lost", Some(cause)),
+    pub(super) fn changed(store: &'a str, guard: &'a Guard, state: State) -> Self {
+        let (event, cause, until) = match state {
+            State::Held { until } => ("held", None, Some(until)),
+            State::Jeopardy { cause, until } => ("jeopardy", Some(cause), Some(until)),
+            State::Lost(cause) => ("lost", Some(cause), None),
         };
-        Self::new(event, cause, store, guard, state)
-    }
-
-    fn new(
-        event: &'static str,
-        cause: Option<Cause>,
-        store: &'a str,
-        guard: &'a Guard,
-        state: State,
-    ) -> Self {
         let time_left = match state {
             // The store has freed the lock before the deadline.
             State::Lost(Cause::TakenOver | Cause::Deleted | Cause::Revoked) => Duration::ZERO,
             _ => guard.time_left(),
         };
-        let lost_in = match state {
-            State::Held { until } | State::Jeopardy { until, .. } => BootClock.now().until(until),
-            State::Lost(_) => Duration::ZERO,
-        };
+        let lost_in = until.map(|until| BootClock.now().until(until));
         Self {
             event,
             store,
@@ -61,9 +51,13 @@ impl<'a> Hold<'a> {
             token: guard.token().get(),
             deadline: output::rfc3339(SystemTime::now() + time_left),
             time_left_ms: millis(time_left),
-            lost_in_ms: millis(lost_in),
+            lost_in_ms: millis(lost_in.unwrap_or_default()),
             // In the spelling of the other names in JSON.
             cause: cause.map(|cause| cause.name().replace('-', "_")),
         }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
