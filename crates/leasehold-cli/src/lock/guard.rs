@@ -2,45 +2,15 @@
 
 use std::ops::Deref;
 
-use leasehold::{Completion, ErrorKind, Guard, Leadership, Ran, Run, Token};
+use leasehold::{ErrorKind, Guard, Leadership, Run, Token};
 
 use crate::args::LockArgs;
-
-/// The result of an acquisition.
-pub(super) enum Acquired {
-    Held(AnyGuard),
-    /// The job was complete already.
-    Completed(Completion),
-}
 
 /// A lock that is held.
 pub(crate) enum AnyGuard {
     Lock(Guard),
     Job(Box<Run>),
     Leadership(Box<Leadership>),
-}
-
-impl From<Guard> for Acquired {
-    fn from(guard: Guard) -> Self {
-        Self::Held(AnyGuard::Lock(guard))
-    }
-}
-
-impl From<Leadership> for Acquired {
-    fn from(leadership: Leadership) -> Self {
-        Self::Held(AnyGuard::Leadership(Box::new(leadership)))
-    }
-}
-
-impl Acquired {
-    /// `None`: another client holds the lock of the job.
-    pub(super) fn of_job(lock: Ran<Run>) -> Option<Self> {
-        match lock {
-            Ran::Now(run) => Some(Self::Held(AnyGuard::Job(Box::new(run)))),
-            Ran::Before(run) => Some(Self::Completed(run)),
-            Ran::Busy => None,
-        }
-    }
 }
 
 impl AnyGuard {

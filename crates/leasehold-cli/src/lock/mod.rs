@@ -12,9 +12,9 @@ pub(crate) mod watchdog;
 use std::time::{Duration, Instant};
 
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, Completion, Durability, ErrorKind, Guard, Mutex};
+use leasehold::{Client, Completion, Durability, ErrorKind, Guard, Mutex, Ran};
 
-use self::guard::{Acquired, AnyGuard};
+use self::guard::AnyGuard;
 use self::plan::{Plan, Target};
 use self::program::Program;
 use self::waiting::Progress;
@@ -66,37 +66,37 @@ impl Request<'_> {
             interrupted = interruption() => return Ok(Outcome::Interrupted(interrupted)),
             client = waiting::connected(self.name, self.args, self.store, || self.connect()) => client?,
         };
-        let acquired = tokio::select! {
+        let outcome = tokio::select! {
             biased;
-            interrupted = interruption() => Err(Ok(Outcome::Interrupted(interrupted))),
+            interrupted = interruption() => Ok(Outcome::Interrupted(interrupted)),
             acquired = self.granted(&client, begun) => match acquired {
-                Ok(Some(Acquired::Held(guard))) => Ok(guard),
-                Ok(Some(Acquired::Completed(run))) => Err(Ok(Outcome::Completed(run))),
-                Ok(None) => {
+                Ok(Ran::Now(guard)) => Ok(Outcome::Acquired(client.clone(), guard)),
+                Ok(Ran::Before(run)) => Ok(Outcome::Completed(run)),
+                Ok(Ran::Busy) => {
                     self.print_refusal(&client).await;
-                    Err(Ok(Outcome::Refused))
+                    Ok(Outcome::Refused)
                 }
-                Err(failure) => Err(Err(failure)),
+                Err(failure) => Err(failure),
             },
         };
-        match acquired {
-            Ok(guard) => {
+        match &outcome {
+            Ok(Outcome::Acquired(_, guard)) => {
                 if self.args.verbose {
                     let (waited, token) = (duration::format(begun.elapsed()), guard.token());
                     note!("leasehold: waited {waited}, token {token}");
                 }
-                Ok(Outcome::Acquired(client, guard))
             }
-            Err(end) => {
-                match &end {
-                    // A store that has not replied for so long has granted nothing that would not end by itself. The
-                    // drop of the client would wait for its reply.
-                    Err(failure) if failure.is_unreachable() => std::mem::forget(client),
-                    _ => wait_for_late_release(&client, interruption()).await,
-                }
-                end
-            }
+            // A store that has not replied for so long has granted nothing that would not end by itself. The drop of the
+            // client would wait for its reply.
+            Err(failure) if failure.is_unreachable() => std::mem::forget(client),
+            // No background task survives the exit. The lock was never held, so nothing is printed.
+            _ => tokio::select! {
+                biased;
+                _ = interruption() => {}
+                _ = client.shutdown(LATE_RELEASE_TIMEOUT) => {}
+            },
         }
+        outcome
     }
 
     /// Connects to the store, with the client info of this process.
@@ -119,8 +119,8 @@ impl Request<'_> {
         connected.map_err(|failure| watchdog::with_start_command(failure, self.watchdog))
     }
 
-    /// The lock or job, or `None` if another client holds it for longer than it may be waited for.
-    async fn granted(&self, client: &Client, begun: Instant) -> Result<Option<Acquired>, Failure> {
+    /// The lock or job, unless another client holds it for longer than it may be waited for.
+    async fn granted(&self, client: &Client, begun: Instant) -> Result<Ran<AnyGuard>, Failure> {
         let target = self
             .plan
             .target(self.name, self.args, self.program, client)?;
@@ -128,8 +128,8 @@ impl Request<'_> {
         refuse_to_wait_for_itself(mutex).await?;
         let progress = Progress::new(self.args, mutex, client, begun);
         let acquired = progress.run(confirmed(self.args, &target, begun)).await?;
-        if let Some(Acquired::Held(AnyGuard::Job(job))) = &acquired
-            && let Some(last) = job.last_run()
+        if let Ran::Now(AnyGuard::Job(run)) = &acquired
+            && let Some(last) = run.last_run()
         {
             self.plan.print_other_job(self.program, last);
         }
@@ -171,43 +171,38 @@ async fn confirmed(
     args: &LockArgs,
     target: &Target,
     begun: Instant,
-) -> leasehold::Result<Option<Acquired>> {
+) -> leasehold::Result<Ran<AnyGuard>> {
     loop {
         let guard = match wait(args, target, begun).await? {
-            Some(Acquired::Held(guard)) => guard,
-            ended => return Ok(ended),
+            Ran::Now(guard) => guard,
+            other => return Ok(other),
         };
         match confirm(&guard, args).await {
             Err(_) if guard.state().is_lost() => {}
-            confirmed => return confirmed.map(|()| Some(Acquired::Held(guard))),
+            confirmed => return confirmed.map(|()| Ran::Now(guard)),
         }
     }
 }
 
+/// Waits for the lock as long as the arguments allow.
 async fn wait(
     args: &LockArgs,
     target: &Target,
     begun: Instant,
-) -> leasehold::Result<Option<Acquired>> {
-    if args.no_wait {
-        return target.try_lock().await;
-    }
-    match args.wait {
-        Some(limit) => {
-            let left = limit.saturating_sub(begun.elapsed());
-            match target.lock_timeout(left).await {
-                // Perhaps without a reply so far. One attempt shows whether the lock is held.
-                Err(error)
-                    if error.kind() == ErrorKind::Unreachable && left < FIRST_REPLY_TIMEOUT =>
-                {
-                    let attempt =
-                        tokio::time::timeout(FIRST_REPLY_TIMEOUT, target.try_lock()).await;
-                    attempt.unwrap_or(Err(error))
-                }
-                waited => waited,
-            }
+) -> leasehold::Result<Ran<AnyGuard>> {
+    let limit = match args.no_wait {
+        true => Some(Duration::ZERO),
+        false => args.wait.map(|limit| limit.saturating_sub(begun.elapsed())),
+    };
+    let is_short = limit.is_some_and(|limit| limit < FIRST_REPLY_TIMEOUT);
+    match target.acquire(limit).await {
+        // Perhaps without a reply so far. One attempt shows whether the lock is held.
+        Err(error) if error.kind() == ErrorKind::Unreachable && is_short && !args.no_wait => {
+            let attempt = target.acquire(Some(Duration::ZERO));
+            let attempt = tokio::time::timeout(FIRST_REPLY_TIMEOUT, attempt).await;
+            attempt.unwrap_or(Err(error))
         }
-        None => target.lock().await,
+        waited => waited,
     }
 }
 
@@ -222,16 +217,6 @@ async fn confirm(guard: &Guard, args: &LockArgs) -> leasehold::Result<()> {
             Err(error) if error.is_transient() => tokio::time::sleep(waiting::RETRY_INTERVAL).await,
             confirmed => return confirmed,
         }
-    }
-}
-
-/// Waits for the release of a cancelled acquisition, as no background task survives the exit, or for an interruption.
-/// The lock was never held, so nothing is printed.
-async fn wait_for_late_release<T>(client: &Client, interruption: impl Future<Output = T>) {
-    tokio::select! {
-        biased;
-        _ = interruption => {}
-        _ = client.shutdown(LATE_RELEASE_TIMEOUT) => {}
     }
 }
 

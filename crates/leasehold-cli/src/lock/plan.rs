@@ -3,9 +3,9 @@
 use std::io::{IsTerminal as _, stderr, stdin, stdout};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::{Client, Completion, Election, Guard, Job, LeaseOptions, Mutex};
+use leasehold::{Client, Completion, Election, Guard, Job, LeaseOptions, Mutex, Ran};
 
-use super::guard::Acquired;
+use super::guard::AnyGuard;
 use super::health::Health;
 use super::holder::QUERY_TIMEOUT;
 use super::program::Program;
@@ -381,38 +381,35 @@ impl Target {
         }
     }
 
-    /// Waits without a limit.
-    pub(super) async fn lock(&self) -> leasehold::Result<Option<Acquired>> {
-        Ok(match self {
-            Self::Lock(mutex) => Some(mutex.lock().await?.into()),
-            Self::Job(job) => Acquired::of_job(job.lock().await?),
-            Self::Election { election, value } => Some(election.campaign(value).await?.into()),
-        })
-    }
-
-    /// `None`: another client holds it.
-    pub(super) async fn try_lock(&self) -> leasehold::Result<Option<Acquired>> {
-        Ok(match self {
-            Self::Lock(mutex) => mutex.try_lock().await?.map(Acquired::from),
-            Self::Job(job) => Acquired::of_job(job.try_lock().await?),
-            Self::Election { election, value } => {
-                election.try_campaign(value).await?.map(Acquired::from)
-            }
-        })
-    }
-
-    /// `None`: another client held it all the time.
-    pub(super) async fn lock_timeout(
+    /// Waits for the lock, at most for a limit if there is one. One attempt is made in any case.
+    pub(super) async fn acquire(
         &self,
-        timeout: Duration,
-    ) -> leasehold::Result<Option<Acquired>> {
-        Ok(match self {
-            Self::Lock(mutex) => mutex.lock_timeout(timeout).await?.map(Acquired::from),
-            Self::Job(job) => Acquired::of_job(job.lock_timeout(timeout).await?),
-            Self::Election { election, value } => {
-                let leadership = election.campaign_timeout(value, timeout).await?;
-                leadership.map(Acquired::from)
+        limit: Option<Duration>,
+    ) -> leasehold::Result<Ran<AnyGuard>> {
+        let guard = match (self, limit) {
+            (Self::Lock(mutex), None) => Some(AnyGuard::Lock(mutex.lock().await?)),
+            (Self::Lock(mutex), Some(limit)) => {
+                mutex.lock_timeout(limit).await?.map(AnyGuard::Lock)
             }
-        })
+            (Self::Election { election, value }, limit) => {
+                let leadership = match limit {
+                    None => Some(election.campaign(value).await?),
+                    Some(limit) => election.campaign_timeout(value, limit).await?,
+                };
+                leadership.map(|leadership| AnyGuard::Leadership(Box::new(leadership)))
+            }
+            (Self::Job(job), limit) => {
+                let run = match limit {
+                    None => job.lock().await?,
+                    Some(limit) => job.lock_timeout(limit).await?,
+                };
+                match run {
+                    Ran::Now(run) => Some(AnyGuard::Job(Box::new(run))),
+                    Ran::Before(run) => return Ok(Ran::Before(run)),
+                    Ran::Busy => None,
+                }
+            }
+        };
+        Ok(guard.map_or(Ran::Busy, Ran::Now))
     }
 }
