@@ -16,9 +16,14 @@ use crate::{connect, duration, jobs, output, signals};
 /// Whether a command is run each time, as a job, or as the leader.
 pub(crate) enum Plan<'a> {
     Always,
-    Job {
-        schedule: Schedule<'a>,
-        options: &'a JobArgs,
+    Every {
+        period: Duration,
+        anchor: Option<Anchor>,
+        job: &'a JobArgs,
+    },
+    Once {
+        key: &'a str,
+        job: &'a JobArgs,
     },
     Election {
         value: &'a str,
@@ -26,35 +31,30 @@ pub(crate) enum Plan<'a> {
     },
 }
 
-/// When a job runs.
-pub(crate) enum Schedule<'a> {
-    Every {
-        period: Duration,
-        anchor: Option<Anchor>,
-    },
-    Once {
-        key: &'a str,
-    },
-}
-
 impl<'a> Plan<'a> {
     pub(crate) fn of(command: &'a RunCommand) -> Self {
         match command.every {
             None => Self::Always,
-            Some(period) => Self::Job {
-                schedule: Schedule::Every {
-                    period,
-                    anchor: command.anchor,
-                },
-                options: &command.job,
+            Some(period) => Self::Every {
+                period,
+                anchor: command.anchor,
+                job: &command.job,
             },
         }
     }
 
     pub(crate) fn once(command: &'a OnceCommand) -> Self {
-        Self::Job {
-            schedule: Schedule::Once { key: &command.key },
-            options: &command.job,
+        Self::Once {
+            key: &command.key,
+            job: &command.job,
+        }
+    }
+
+    /// The options of a job. Others rely on it that a run of it which exits with 0 was complete.
+    pub(crate) fn job(&self) -> Option<&'a JobArgs> {
+        match self {
+            Self::Every { job, .. } | Self::Once { job, .. } => Some(*job),
+            Self::Always | Self::Election { .. } => None,
         }
     }
 
@@ -73,24 +73,26 @@ impl<'a> Plan<'a> {
         if let Some(at_least) = args.at_least {
             lease = lease.min_hold(at_least);
         }
-        let (schedule, options) = match self {
+        self.print_conflicts(args);
+        let (mut job, options) = match self {
             Self::Always => return Ok(Target::Lock(client.mutex(name)?.with(lease)?)),
             Self::Election { value, .. } => {
                 let election = client.election(name)?.with(lease)?;
                 let value = (*value).to_owned();
                 return Ok(Target::Election { election, value });
             }
-            Self::Job { schedule, options } => (schedule, options),
-        };
-        schedule.print_conflicts(options, args);
-        let mut job = match schedule {
-            Schedule::Once { key } => client.once(name, key)?,
-            Schedule::Every { period, anchor } => {
+            Self::Once { key, job } => (client.once(name, key)?, job),
+            Self::Every {
+                period,
+                anchor,
+                job: options,
+            } => {
                 let job = client.job(name, *period)?;
-                match anchor {
+                let job = match anchor {
                     Some(anchor) => job.anchor(anchor.time(*period)?)?,
                     None => job,
-                }
+                };
+                (job, options)
             }
         };
         if let Some(path) = &program.path {
@@ -109,17 +111,11 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Whether others rely on it that a run which exits with 0 was complete.
-    pub(crate) fn is_job(&self) -> bool {
-        matches!(self, Self::Job { .. })
-    }
-
     /// What a refusal costs.
     pub(super) fn cost_of_refusal(&self) -> &'static str {
-        match self {
-            Self::Job { options, .. } if options.no_record => "",
-            Self::Always | Self::Election { .. } => "",
-            Self::Job { .. } => "; if the run there fails, this one does not take over",
+        match self.job() {
+            Some(job) if !job.no_record => "; if the run there fails, this one does not take over",
+            _ => "",
         }
     }
 
@@ -161,10 +157,7 @@ impl<'a> Plan<'a> {
             let reset = reset(run, store);
             note!("leasehold: to run it all the same, add --no-record, or first: {reset}");
         }
-        match self {
-            Self::Always | Self::Election { .. } => 0,
-            Self::Job { options, .. } => options.done_exit_code.unwrap_or(0),
-        }
+        self.job().and_then(|job| job.done_exit_code).unwrap_or(0)
     }
 
     /// Prints that the last run under this name was perhaps that of another job, which keeps this one from being run.
@@ -180,12 +173,10 @@ impl<'a> Plan<'a> {
 
     /// The recorded job and this one, if the program, the period or the anchor is another.
     fn other_job(&self, program: &Program, run: &Completion) -> Option<(String, String)> {
-        let Self::Job { schedule, .. } = self else {
-            return None;
-        };
-        let (period, anchor) = match schedule {
-            Schedule::Every { period, anchor } => (Some(*period), *anchor),
-            Schedule::Once { .. } => (None, None),
+        let (period, anchor) = match self {
+            Self::Always | Self::Election { .. } => return None,
+            Self::Every { period, anchor, .. } => (Some(*period), *anchor),
+            Self::Once { .. } => (None, None),
         };
         // The record has whole microseconds.
         let micros = |period: Option<Duration>| period.map(|period| period.as_micros());
@@ -224,7 +215,7 @@ impl<'a> Plan<'a> {
         signal: Option<i32>,
         code: Option<u8>,
     ) {
-        let Self::Job { schedule, options } = self else {
+        let Some(options) = self.job() else {
             return;
         };
         let at_terminal = is_at_terminal();
@@ -244,7 +235,7 @@ impl<'a> Plan<'a> {
                 connect::redacted(store),
                 until.unwrap_or_default()
             );
-            schedule.print_slots(run, at_terminal);
+            self.print_slots(run, at_terminal);
             if at_terminal {
                 note!("leasehold: to undo that: {}", reset(run, store));
             }
@@ -282,16 +273,14 @@ impl<'a> Plan<'a> {
             );
         }
     }
-}
 
-impl Schedule<'_> {
     /// Prints the slots of a run if they may be others than its user thinks: those that began with a trial at a terminal, and
     /// those of an anchor in another zone.
     fn print_slots(&self, run: &Completion, at_terminal: bool) {
-        let (anchor, next) = match self {
-            Self::Every { anchor, .. } => (anchor, run.next_slot.and_then(output::local_time)),
-            Self::Once { .. } => return,
+        let Self::Every { anchor, .. } = self else {
+            return;
         };
+        let next = run.next_slot.and_then(output::local_time);
         match (anchor, next, jobs::far_from_anchor(run)) {
             (None, Some(next), _) if at_terminal => note!(
                 "leasehold: later ones are for the run of {next}; if its timer has another time, undo that, or give the \
@@ -306,14 +295,14 @@ impl Schedule<'_> {
     }
 
     /// Prints which options of a job do not agree with its period.
-    fn print_conflicts(&self, options: &JobArgs, args: &LockArgs) {
-        let period = match self {
-            Self::Every { period, .. } if !args.quiet => *period,
+    fn print_conflicts(&self, args: &LockArgs) {
+        let (period, job) = match self {
+            Self::Every { period, job, .. } if !args.quiet => (*period, job),
             _ => return,
         };
         let every = duration::format(period);
         let least = period * 2 + Duration::from_secs(24 * 60 * 60);
-        if let Some(keep) = options.keep.filter(|keep| *keep < least) {
+        if let Some(keep) = job.keep.filter(|keep| *keep < least) {
             let (keep, least) = (duration::format(keep), duration::format(least));
             note!(
                 "leasehold: --keep {keep} has no effect: the record of --every {every} is kept for {least}"

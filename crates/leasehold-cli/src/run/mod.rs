@@ -108,7 +108,7 @@ async fn run_until(
         // The lock was held when the run was complete.
         Ok(0) if let Ok(Some(_)) = completed => Ok(0),
         Ok(0) if let Err(code) = completed => Ok(code),
-        Ok(_) if !to_the_end && plan.is_job() => Ok(args.lost_exit_code),
+        Ok(_) if !to_the_end && plan.job().is_some() => Ok(args.lost_exit_code),
         // Only the release has revealed that the lock was lost while the command ran.
         Ok(_) if !to_the_end && args.on_lost != OnLost::Ignore => Ok(args.lost_exit_code),
         outcome => outcome,
