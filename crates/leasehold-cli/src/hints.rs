@@ -27,9 +27,6 @@ const WAIT_CONFLICT: &str = "-n does not wait, and -w waits: leave one out";
 /// The hint for an exit code that would hide that the command did not run.
 const ZERO_CODE: &str = "'--skip-ok' exits with 0 if the lock is held elsewhere";
 
-/// Options that limit the wait elsewhere, or the time of the command.
-const TIMEOUTS: [&str; 4] = ["--timeout", "--time-limit", "--timelimit", "-t"];
-
 /// The cells of the rows of the table.
 fn rows() -> impl Iterator<Item = [&'static str; 3]> {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
@@ -44,15 +41,38 @@ fn has(cell: &str, word: &str) -> bool {
     cell.split(' ').any(|known| known == word)
 }
 
-/// The hint for an option that other programs have.
-fn of_foreign_option(command: Option<&str>, option: &str) -> Option<&'static str> {
+/// The hint for an option that other programs have, or that stands for something else here.
+fn of_foreign_option(
+    command: Option<&str>,
+    option: &str,
+    arguments: &[OsString],
+) -> Option<String> {
     let is_meant = |commands: &str| match command {
         _ if commands == "*" => true,
         None => has(commands, "-"),
         Some(command) => commands == "+" || has(commands, command),
     };
-    let found = rows().find(|[commands, options, _]| is_meant(commands) && has(options, option));
-    found.map(|[_, _, hint]| hint)
+    let mut rows = rows();
+    let [_, _, hint] =
+        rows.find(|[commands, options, _]| is_meant(commands) && has(options, option))?;
+    Some(with_value(hint, value_of(option, arguments)))
+}
+
+/// A hint of the table with the value of the option in the place of `{NAME}`, `{KEY}` or `{DURATION}`, if it can be one.
+fn with_value(hint: &str, value: Option<String>) -> String {
+    let parts = hint.split_once('{');
+    let Some((before, (kind, after))) =
+        parts.and_then(|(it, rest)| Some((it, rest.split_once('}')?)))
+    else {
+        return hint.to_owned();
+    };
+    let value = value.filter(|value| match kind {
+        "NAME" => is_name(value),
+        "DURATION" => duration::parse(value).is_ok(),
+        _ => true,
+    });
+    let value = value.map_or_else(|| kind.to_owned(), |value| shell::quote(&value));
+    format!("{before}{value}{after}")
 }
 
 /// Our commands for the purposes of those of other programs: their words, ours, and the purpose.
@@ -71,93 +91,82 @@ pub(crate) fn with_hint(
     arguments: &[OsString],
     cli: &Command,
 ) -> clap::Error {
-    let mut words = arguments.iter().filter_map(|word| word.to_str());
-    if let Some(meant) = words.find_map(|word| split_duration(word, arguments, cli)) {
-        error.remove(ContextKind::SuggestedArg);
-        insert(&mut error, format!("did you mean '{meant}'?"));
-        return error;
+    let message = match error.kind() {
+        ErrorKind::InvalidUtf8 => Some(of_bytes(arguments)),
+        ErrorKind::InvalidValue => empty_file(&error),
+        _ => None,
+    };
+    if let Some(message) = message {
+        return cli.clone().error(error.kind(), message);
     }
-    let kind = match error.kind() {
-        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
-        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
-        ErrorKind::ArgumentConflict if error.to_string().contains("'--no-wait' cannot") => {
-            insert(&mut error, WAIT_CONFLICT.to_owned());
-            return error;
+    let hint = hint(&error, arguments, cli);
+    for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand] {
+        if let Some(url) = invalid(&error, kind).filter(|it| secret::password_in(it).is_some()) {
+            let redacted = redacted_url(&url).unwrap_or_else(|_| "URL".to_owned());
+            error.insert(kind, ContextValue::String(redacted));
         }
-        ErrorKind::InvalidValue if let Some(variable) = empty_file(&error) => {
-            let message = format!("{variable} is empty; unset it, or name a file");
-            return cli.clone().error(error.kind(), message);
-        }
-        ErrorKind::ValueValidation if is_zero_code(&error) => {
-            insert(&mut error, ZERO_CODE.to_owned());
-            return error;
-        }
-        ErrorKind::InvalidUtf8 => return cli.clone().error(error.kind(), of_bytes(arguments)),
-        ErrorKind::MissingRequiredArgument if lacks(&error, "<COMMAND>") => {
-            if let Some(hint) = of_missing_command(arguments, cli) {
-                insert(&mut error, hint);
-            }
-            return error;
-        }
-        ErrorKind::MissingRequiredArgument if lacks(&error, "--key ") => {
-            insert(&mut error, KEY_MISSING.to_owned());
-            return error;
-        }
-        ErrorKind::MissingRequiredArgument if lacks(&error, "--every ") => {
-            insert(&mut error, PERIOD_MISSING.to_owned());
-            return error;
-        }
-        _ => return error,
-    };
-    let Some(invalid) = invalid(&error, kind) else {
-        return error;
-    };
-    let hint = match kind {
-        _ if is_url(&invalid) => Some(of_url(&invalid)),
-        ContextKind::InvalidArg if invalid.starts_with('-') => of_option(&invalid, arguments, cli),
-        ContextKind::InvalidArg => of_argument(&invalid, arguments, cli),
-        _ => of_command(&invalid, arguments, &error, cli),
-    };
-    if secret::password_in(&invalid).is_some() {
-        let redacted = redacted_url(&invalid).unwrap_or_else(|_| "URL".to_owned());
-        error.insert(kind, ContextValue::String(redacted));
     }
-    let own = match error.remove(ContextKind::Suggested) {
-        Some(ContextValue::StyledStrs(own)) => own,
-        _ => Vec::new(),
-    };
-    let mut hints: Vec<_> = own
-        .into_iter()
-        .filter(|hint| !hint.to_string().starts_with("to pass "))
-        .collect();
-    if let Some(hint) = hint {
+    let own = error.remove(ContextKind::Suggested);
+    let hints = if let Some(hint) = hint {
         // A similar name means something else.
         error.remove(ContextKind::SuggestedArg);
         error.remove(ContextKind::SuggestedSubcommand);
-        hints = vec![StyledStr::from(hint)];
-    }
+        vec![StyledStr::from(hint)]
+    } else if let Some(ContextValue::StyledStrs(mut own)) = own {
+        own.retain(|hint| !hint.to_string().starts_with("to pass "));
+        own
+    } else {
+        Vec::new()
+    };
     if !hints.is_empty() {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(hints));
     }
     error
 }
 
-fn insert(error: &mut clap::Error, hint: String) {
-    let hints = vec![StyledStr::from(hint)];
-    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(hints));
+fn hint(error: &clap::Error, arguments: &[OsString], cli: &Command) -> Option<String> {
+    let mut words = arguments.iter().filter_map(|word| word.to_str());
+    if let Some(meant) = words.find_map(|word| split_duration(word, arguments, cli)) {
+        return Some(format!("did you mean '{meant}'?"));
+    }
+    let fixed = match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let argument = invalid(error, ContextKind::InvalidArg)?;
+            return match argument.starts_with('-') {
+                _ if is_url(&argument) => Some(of_url(&argument)),
+                true => of_option(&argument, arguments, cli),
+                false => of_argument(&argument, arguments, cli),
+            };
+        }
+        ErrorKind::InvalidSubcommand => {
+            let word = invalid(error, ContextKind::InvalidSubcommand)?;
+            return match is_url(&word) {
+                true => Some(of_url(&word)),
+                false => of_command(&word, arguments, error, cli),
+            };
+        }
+        ErrorKind::MissingRequiredArgument if lacks(error, "<COMMAND>") => {
+            return of_missing_command(arguments, cli);
+        }
+        ErrorKind::MissingRequiredArgument if lacks(error, "--key ") => KEY_MISSING,
+        ErrorKind::MissingRequiredArgument if lacks(error, "--every ") => PERIOD_MISSING,
+        ErrorKind::ArgumentConflict if error.to_string().contains("'--no-wait' cannot") => {
+            WAIT_CONFLICT
+        }
+        ErrorKind::ValueValidation if is_zero_code(error) => ZERO_CODE,
+        _ => return None,
+    };
+    Some(fixed.to_owned())
 }
 
-/// The variable without a value that is read in place of an option for a file.
+/// The message for a variable without a value that is read in place of an option for a file.
 fn empty_file(error: &clap::Error) -> Option<String> {
     let option = invalid(error, ContextKind::InvalidArg)?;
     let option = option.strip_prefix("--")?.strip_suffix("-file <FILE>")?;
-    let variable = format!(
-        "LEASEHOLD_{}_FILE",
-        option.replace('-', "_").to_ascii_uppercase()
-    );
-    std::env::var_os(&variable)
-        .is_some_and(|value| value.is_empty())
-        .then_some(variable)
+    let option = option.replace('-', "_").to_ascii_uppercase();
+    let variable = format!("LEASEHOLD_{option}_FILE");
+    let is_empty = std::env::var_os(&variable).is_some_and(|value| value.is_empty());
+    is_empty.then(|| format!("{variable} is empty; unset it, or name a file"))
 }
 
 /// Whether the exit code of a refusal is to be 0.
@@ -257,17 +266,10 @@ fn of_url(url: &str) -> String {
 fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
     let command = command(arguments, cli);
     let option = option.split('=').next().unwrap_or(option);
-    if let Some(hint) = of_position(option, arguments, cli) {
-        return Some(hint);
-    }
+    let hint = of_position(option, arguments, cli)
+        .or_else(|| of_foreign_option(command, option, arguments));
     match (command, option) {
-        (Some("jobs"), "--name" | "--job") => {
-            let name = value_of(option, arguments).unwrap_or_else(|| "NAME".to_owned());
-            let name = shell::quote(&name);
-            Some(format!(
-                "leasehold jobs lists all jobs; leasehold jobs --check {name} checks one"
-            ))
-        }
+        _ if hint.is_some() => hint,
         (Some("run" | "once"), "--reset") => {
             let name = given("name", arguments, cli).unwrap_or_else(|| "NAME".to_owned());
             let key = value_of("--key", arguments);
@@ -278,38 +280,10 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
                 key.unwrap_or_default()
             ))
         }
-        (Some("run" | "once" | "elect" | "hold" | "show" | "release"), "--name" | "--lock") => {
-            let name = value_of(option, arguments);
-            let name = name.filter(|name| is_name(name));
-            let name = name.unwrap_or_else(|| "NAME".to_owned());
-            let usage = match command {
-                Some("run") => format!("run {name} COMMAND"),
-                Some("once") => format!("once {name} --key KEY COMMAND"),
-                Some("elect") => format!("elect {name} --value TEXT COMMAND"),
-                Some("release") => format!("release --force {name}"),
-                Some(command) => format!("{command} {name}"),
-                None => return None,
-            };
-            Some(format!(
-                "the name of the lock stands without an option: 'leasehold {usage}'"
-            ))
+        (None, option) => {
+            usage_of_option(option, cli).map(|_| of_run(&format!("{option} NAME COMMAND")))
         }
-        (Some("run" | "once" | "elect"), option) if TIMEOUTS.contains(&option) => {
-            let limit = value_of(option, arguments);
-            let limit = limit.filter(|limit| duration::parse(limit).is_ok());
-            let limit = limit.unwrap_or_else(|| "DURATION".to_owned());
-            Some(format!(
-                "'--wait {limit}' limits the wait for the lock; timeout(1) limits the time of the command"
-            ))
-        }
-        (Some("once"), "-k") => {
-            let key = value_of(option, arguments).unwrap_or_else(|| "KEY".to_owned());
-            Some(format!("'--key {}' is the key", shell::quote(&key)))
-        }
-        (None, option) if is_of_run(option, cli) && option != "-c" && option != "--command" => {
-            Some(of_run(&format!("{option} NAME COMMAND")))
-        }
-        _ => of_foreign_option(command, option).map(str::to_owned),
+        _ => None,
     }
 }
 
@@ -328,11 +302,6 @@ fn of_run(usage: &str) -> String {
     format!("to run a command under a lock, use 'leasehold run {usage}'")
 }
 
-fn is_of_run(option: &str, cli: &Command) -> bool {
-    let run = cli.find_subcommand("run");
-    run.is_some_and(|run| run.get_arguments().any(|known| is_named(known, option)))
-}
-
 /// How an option of `run` is written: with the name of its value.
 pub(crate) fn usage_of_option(option: &str, cli: &Command) -> Option<String> {
     let run = cli.find_subcommand("run")?;
@@ -347,60 +316,53 @@ pub(crate) fn usage_of_option(option: &str, cli: &Command) -> Option<String> {
 
 /// The hint for an argument where none belongs.
 fn of_argument(argument: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
-    match command(arguments, cli)? {
-        "ls" => {}
-        "hold" => return Some(of_run("NAME COMMAND")),
-        "show" | "release" | "leader" => {
-            return Some("one name is expected; quote a name that has spaces".to_owned());
-        }
-        "jobs" if ["ls", "list", "show"].contains(&argument) => {
-            return Some("'leasehold jobs' lists them".to_owned());
-        }
-        "jobs" if ["reset", "check"].contains(&argument) => {
-            let mut words = arguments.iter().filter_map(|word| word.to_str());
-            let name = words.by_ref().skip_while(|word| *word != argument).nth(1);
-            let name = shell::quote(name.unwrap_or("NAME"));
-            return Some(format!(
-                "did you mean 'leasehold jobs --{argument} {name}'?"
-            ));
-        }
-        "jobs" if let Some(name) = value_of("--reset", arguments) => {
-            let (name, key) = (shell::quote(&name), shell::quote(argument));
-            return Some(format!(
-                "did you mean 'leasehold jobs --reset {name} --key {key}'?"
-            ));
-        }
-        "jobs" if arguments.iter().any(|word| word == "--check") => {
-            let name = shell::quote(argument);
-            return Some(format!(
-                "the names stand behind --check: leasehold jobs --check {name}"
-            ));
-        }
-        "jobs" => {
-            let reset = format!("leasehold jobs --reset {}", shell::quote(argument));
-            return Some(format!(
-                "leasehold jobs lists all jobs; {reset} removes the record of one"
-            ));
-        }
-        _ => return None,
-    }
     let quoted = shell::quote(argument);
-    Some(match argument.contains(['*', '?']) {
-        true => format!("leasehold ls --filter {quoted} lists the locks that match"),
-        false => format!(
+    Some(match command(arguments, cli)? {
+        "hold" => of_run("NAME COMMAND"),
+        "show" | "release" | "leader" => {
+            "one name is expected; quote a name that has spaces".to_owned()
+        }
+        "jobs" => of_argument_of_jobs(argument, arguments),
+        "ls" if argument.contains(['*', '?']) => {
+            format!("leasehold ls --filter {quoted} lists the locks that match")
+        }
+        "ls" => format!(
             "leasehold show {quoted} shows one lock, leasehold ls --filter GLOB lists those that match"
         ),
+        _ => return None,
     })
 }
 
-/// The value that was given to an option.
+fn of_argument_of_jobs(argument: &str, arguments: &[OsString]) -> String {
+    let quoted = shell::quote(argument);
+    match argument {
+        "ls" | "list" | "show" => "'leasehold jobs' lists them".to_owned(),
+        "reset" | "check" => {
+            let name = value_of(argument, arguments).unwrap_or_else(|| "NAME".to_owned());
+            let name = shell::quote(&name);
+            format!("did you mean 'leasehold jobs --{argument} {name}'?")
+        }
+        _ if let Some(name) = value_of("--reset", arguments) => {
+            let name = shell::quote(&name);
+            format!("did you mean 'leasehold jobs --reset {name} --key {quoted}'?")
+        }
+        _ if arguments.iter().any(|word| word == "--check") => {
+            format!("the names stand behind --check: leasehold jobs --check {quoted}")
+        }
+        _ => format!(
+            "leasehold jobs lists all jobs; leasehold jobs --reset {quoted} removes the record of one"
+        ),
+    }
+}
+
+/// The word behind an option, or its value behind `=`.
 fn value_of(option: &str, arguments: &[OsString]) -> Option<String> {
-    let mut arguments = arguments.iter().filter_map(|argument| argument.to_str());
-    let value = arguments.find_map(|argument| argument.strip_prefix(option))?;
-    let value = match value.strip_prefix('=') {
-        Some(value) => value,
-        None => arguments.next()?,
-    };
+    let mut words = arguments.iter().filter_map(|word| word.to_str());
+    let rest = words.find_map(|word| {
+        let rest = word.strip_prefix(option)?;
+        (rest.is_empty() || rest.starts_with('=')).then_some(rest)
+    })?;
+    let value = rest.strip_prefix('=').or_else(|| words.next())?;
     Some(value.to_owned())
 }
 
