@@ -66,20 +66,19 @@ impl Signals {
             // At a terminal the shell's job control stops and continues us and the command alike.
             numbers.extend([SIGTSTP, SIGCONT]);
         }
-        Self::receive(numbers)
+        Self::receive(unless_ignored(numbers))
     }
 
     /// Receives the signals that request an exit, and all others that would end this process, which have no effect.
     pub(crate) fn listen_for_hold() -> Result<Self, Failure> {
         let others = OTHER_FATAL.into_iter().chain(REAL_TIME);
-        Self::receive(EXIT_SIGNALS.into_iter().chain(others).collect())
+        let numbers = EXIT_SIGNALS.into_iter().chain(others).collect();
+        Self::receive(unless_ignored(numbers))
     }
 
-    fn receive(mut numbers: Vec<i32>) -> Result<Self, Failure> {
+    /// Receives these signals.
+    pub(crate) fn receive(numbers: Vec<i32>) -> Result<Self, Failure> {
         let failed = |error| Failure::own("signals cannot be received", error);
-        // A signal that this process was started to ignore, by nohup for example, is ignored by the command, too.
-        let ignored = ignored();
-        numbers.retain(|number| !contains(ignored, *number));
         let mut signals = SignalsInfo::<WithOrigin>::new(numbers).map_err(failed)?;
         let (sender, received) = mpsc::unbounded_channel();
         std::thread::Builder::new()
@@ -146,6 +145,13 @@ impl Signals {
             None => std::future::pending().await,
         }
     }
+}
+
+/// The signals without those that this process was started to ignore, by nohup for example: the command ignores them, too.
+fn unless_ignored(mut numbers: Vec<i32>) -> Vec<i32> {
+    let ignored = ignored();
+    numbers.retain(|number| !contains(ignored, *number));
+    numbers
 }
 
 /// The name of a signal that requests an exit, such as `TERM`.

@@ -1,8 +1,6 @@
 //! `leasehold ls --watch`.
 
-use std::future;
 use std::io::{self, IsTerminal};
-use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use jiff::Zoned;
@@ -10,12 +8,12 @@ use leasehold::{Client, LockInfo};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::termios::tcgetwinsize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
-use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{self, Interval, MissedTickBehavior};
 
 use super::{Listing, list, table};
 use crate::args::LsArgs;
 use crate::exit::{self, Failure};
+use crate::signals::Signals;
 use crate::{duration, json, output};
 
 /// The lines of a frame above the locks: a summary, an empty line and the header of the table.
@@ -83,7 +81,9 @@ fn counts(locks: &[LockInfo]) -> String {
 
 /// Draws each listing in place of the one before, until a signal.
 async fn draw_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Result<u8, Failure> {
-    let mut signals = Signals::listen()?;
+    // After them the terminal must be as before.
+    let signals = vec![SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];
+    let mut signals = Signals::receive(signals)?;
     let mut screen = Screen::open()?;
     loop {
         let next = async {
@@ -92,9 +92,9 @@ async fn draw_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Resul
         };
         let listed = tokio::select! {
             listed = next => listed,
-            number = signals.next() => {
-                if number != SIGTSTP {
-                    return Ok(exit::by_signal(number));
+            signal = signals.any() => {
+                if signal.number != SIGTSTP {
+                    return Ok(exit::by_signal(signal.number));
                 }
                 drop(screen);
                 // Stops this process here, until it is continued.
@@ -175,31 +175,5 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         let _ = output::print_bytes(Self::CLOSE.as_bytes());
-    }
-}
-
-/// The signals after which the terminal must be as before.
-struct Signals(Vec<(i32, unix::Signal)>);
-
-impl Signals {
-    fn listen() -> Result<Self, Failure> {
-        let listen =
-            |number| -> io::Result<_> { Ok((number, unix::signal(SignalKind::from_raw(number))?)) };
-        let signals = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP].map(listen);
-        let failed = |error| Failure::own("signals cannot be received", error);
-        let signals: io::Result<_> = signals.into_iter().collect();
-        signals.map(Self).map_err(failed)
-    }
-
-    async fn next(&mut self) -> i32 {
-        future::poll_fn(|context| {
-            for (number, signal) in &mut self.0 {
-                if signal.poll_recv(context).is_ready() {
-                    return Poll::Ready(*number);
-                }
-            }
-            Poll::Pending
-        })
-        .await
     }
 }

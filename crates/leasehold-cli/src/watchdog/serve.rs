@@ -5,11 +5,12 @@ use std::path::Path;
 
 use leasehold::watchdog::default_socket;
 use leasehold_watchdog::{Listen, Node, Permission, Settings, StoreSettings, TlsFiles, Token};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{ServeArgs, StoreArgs};
 use crate::exit::{self, Failure};
+use crate::signals::Signals;
 use crate::{connect, credentials, log, secret, variables};
 
 pub(super) fn serve(args: &ServeArgs, store: &StoreArgs) -> Result<u8, Failure> {
@@ -19,12 +20,7 @@ pub(super) fn serve(args: &ServeArgs, store: &StoreArgs) -> Result<u8, Failure> 
 }
 
 async fn run(settings: Settings) -> Result<u8, Failure> {
-    let listen =
-        |kind| signal(kind).map_err(|error| Failure::own("signals cannot be received", error));
-    let (mut term, mut int) = (
-        listen(SignalKind::terminate())?,
-        listen(SignalKind::interrupt())?,
-    );
+    let mut signals = Signals::receive(vec![SIGTERM, SIGINT])?;
     let is_default = settings.listen == [Listen::Unix(default_socket())];
     let started = Node::start(settings).await;
     let node = started.map_err(|error| {
@@ -41,15 +37,13 @@ async fn run(settings: Settings) -> Result<u8, Failure> {
         note!("leasehold: its metrics are at http://{address}/metrics");
     }
     tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+        _ = signals.any() => {}
         () = node.stopped() => {}
     }
     // A second signal ends the node without waiting for the handover.
     tokio::select! {
         () = node.stop() => {}
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+        _ = signals.any() => {}
     }
     Ok(0)
 }
