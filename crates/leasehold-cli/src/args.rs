@@ -55,33 +55,29 @@ impl Cli {
             }
             Ok(cli)
         });
-        parsed.map_err(|error| match error.kind() {
-            ErrorKind::MissingRequiredArgument => refuse_name_after_escape(&arguments)
-                .err()
-                .unwrap_or_else(|| hints::with_hint(error, &arguments, &Self::command())),
-            _ => hints::with_hint(error, &arguments, &Self::command()),
+        parsed.map_err(|error| {
+            let misses_argument = error.kind() == ErrorKind::MissingRequiredArgument;
+            match refuse_name_after_escape(&arguments) {
+                Err(error) if misses_argument => error,
+                _ => hints::with_hint(error, &arguments, &Self::command()),
+            }
         })
     }
 
     /// The message for a name, a key or a label that is valid, but hardly what its user has meant.
     fn misplaced(&self, arguments: &[OsString]) -> Option<String> {
         let (name, lock) = self.command.acquired()?;
-        let mut message = misplaced::of_name(name, arguments, &Self::command())
+        let run = self.command.run_args();
+        misplaced::of_name(name, arguments, &Self::command())
             .or_else(|| misplaced::of_text("the name of the lock", name))
-            .or_else(|| misplaced::of_variable("--label", &lock.label));
-        if let Some(run) = self.command.run_args() {
-            message = message.or_else(|| misplaced::of_program(name, &run.command, arguments));
-        }
-        if let Command::Elect(elect) = &self.command {
-            message = message.or_else(|| misplaced::of_variable("the value", &elect.value));
-        }
-        if let Command::Once(once) = &self.command {
-            let of_key = || misplaced::of_key(&once.key, &once.run.command, arguments);
-            message = message
-                .or_else(of_key)
-                .or_else(|| misplaced::of_text("the key", &once.key));
-        }
-        message
+            .or_else(|| misplaced::of_variable("--label", &lock.label))
+            .or_else(|| misplaced::of_program(name, &run?.command, arguments))
+            .or_else(|| match &self.command {
+                Command::Elect(elect) => misplaced::of_variable("the value", &elect.value),
+                Command::Once(once) => misplaced::of_key(&once.key, &once.run.command, arguments)
+                    .or_else(|| misplaced::of_text("the key", &once.key)),
+                _ => None,
+            })
     }
 }
 

@@ -36,13 +36,12 @@ impl StoreArgs {
             Some(_) => Origin::Option,
             None => {
                 self.store = machine_store(Path::new(MACHINE_FILE))?;
-                match self.store {
-                    Some(_) => Origin::Machine,
-                    None => {
-                        self.refuse_password()?;
-                        Origin::Default
-                    }
+                if self.store.is_none() {
+                    self.refuse_password()?;
                 }
+                self.store
+                    .as_ref()
+                    .map_or(Origin::Default, |_| Origin::Machine)
             }
         };
         let is_named = matches!(self.origin, Origin::Option | Origin::Variable);
@@ -76,9 +75,9 @@ impl StoreArgs {
             ("namespace", &self.namespace, DEFAULT_NAMESPACE),
             ("tenant", &self.tenant, DEFAULT_TENANT),
         ];
-        let mut scopes = scopes.to_vec();
-        scopes.retain(|(_, value, default)| value != default);
-        let unusual = scopes.iter();
+        let unusual = scopes
+            .into_iter()
+            .filter(|(_, value, default)| value != default);
         let unusual = unusual.map(|(scope, value, _)| format!(", {scope} {value}"));
         format!("{store}{}", unusual.collect::<String>())
     }
