@@ -25,11 +25,24 @@ use crate::{duration, help, hints, misplaced};
 /// Run a command under a lock that knows when it is lost.
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, max_term_width = 100, after_long_help = help::LEASEHOLD)]
+#[command(mut_subcommands = allow_hyphens)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Lets the value of a duration begin with a hyphen: its parser names what is wrong with `-5s`.
+fn allow_hyphens(subcommand: clap::Command) -> clap::Command {
+    subcommand.mut_args(|option| {
+        let values = option.get_value_names().unwrap_or_default();
+        let is_duration = values.iter().any(|value| value.as_str() == "DURATION");
+        match is_duration {
+            true => option.allow_hyphen_values(true),
+            false => option,
+        }
+    })
 }
 
 impl Cli {
@@ -268,7 +281,6 @@ pub(crate) struct RunArgs {
         long,
         value_name = "DURATION",
         value_parser = duration::parse,
-        allow_hyphen_values = true,
         help_heading = "End of the command"
     )]
     pub(crate) kill_after: Option<Duration>,
@@ -405,13 +417,7 @@ pub(crate) struct ReleaseArgs {
 #[command(after_long_help = help::DOCTOR)]
 pub(crate) struct DoctorArgs {
     /// The ttl of the planned locks
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse_ttl,
-        allow_hyphen_values = true,
-        default_value = "30s"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl, default_value = "30s")]
     pub(crate) ttl: Duration,
     /// Number of replicas (or all) for the planned locks, as with run; needs a further right
     #[arg(long, value_name = "N|all")]

@@ -39,13 +39,7 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 pub(crate) struct RunCommand {
     /// Run the command once in each period: the others wait until the run is complete, and exit with 0.
     /// Two runs can be close: --at-least keeps a distance
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = period,
-        allow_hyphen_values = true,
-        help_heading = "Job"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = period, help_heading = "Job")]
     pub(crate) every: Option<Duration>,
     /// The time of the timer, as 02:00 in UTC or 2026-01-05T02:00:00Z; default: when the first run was started
     #[arg(
@@ -84,22 +78,10 @@ pub(crate) struct OnceCommand {
 #[group(id = "job")]
 pub(crate) struct JobArgs {
     /// Keep the lock for this time after a run that failed: nobody tries again before
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = delay,
-        allow_hyphen_values = true,
-        help_heading = "Job"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = delay, help_heading = "Job")]
     pub(crate) retry_after: Option<Duration>,
     /// Keep the record of the run for this time; if not given, 30d with --every and 3650d with --key
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = keep,
-        allow_hyphen_values = true,
-        help_heading = "Job"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = keep, help_heading = "Job")]
     pub(crate) keep: Option<Duration>,
     /// The exit code if the run was complete already, instead of 0
     #[arg(

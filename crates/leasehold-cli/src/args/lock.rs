@@ -23,13 +23,7 @@ pub(crate) struct LockArgs {
     #[arg(short = 'n', long, aliases = ["nonblock", "nb"], conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// Wait at most this time, then exit with 124; at least one attempt is made
-    #[arg(
-        short = 'w',
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse,
-        allow_hyphen_values = true
-    )]
+    #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
     /// A text for ls and show
     #[arg(
@@ -52,7 +46,6 @@ pub(crate) struct LockArgs {
         long,
         value_name = "DURATION",
         value_parser = duration::parse_ttl,
-        allow_hyphen_values = true,
         default_value = "30s",
         conflicts_with = "lease",
         help_heading = "Lease"
@@ -63,7 +56,6 @@ pub(crate) struct LockArgs {
         long,
         value_name = "DURATION",
         value_parser = duration::parse_ttl,
-        allow_hyphen_values = true,
         help_heading = "Lease"
     )]
     pub(crate) lease: Option<Duration>,
@@ -75,7 +67,6 @@ pub(crate) struct LockArgs {
         long,
         value_name = "DURATION",
         value_parser = duration::parse_min_hold,
-        allow_hyphen_values = true,
         help_heading = "Lease"
     )]
     pub(crate) at_least: Option<Duration>,
@@ -92,7 +83,6 @@ pub(crate) struct LockArgs {
         long,
         value_name = "DURATION",
         value_parser = duration::parse_timeout,
-        allow_hyphen_values = true,
         default_value = "1s",
         requires = "replicas",
         help_heading = "Lease"

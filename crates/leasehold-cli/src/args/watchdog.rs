@@ -58,13 +58,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME=URL")]
     pub(crate) serve: Vec<String>,
     /// The longest time for which the leases of a silent client are renewed
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse,
-        allow_hyphen_values = true,
-        default_value = "5m"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5m")]
     pub(crate) max_pause: Duration,
     /// The name of this node; default: the host name
     #[arg(long, value_name = "TEXT")]
