@@ -92,30 +92,24 @@ pub(crate) fn in_namespace(args: &StoreArgs, builder: ClientBuilder) -> ClientBu
 
 /// The store's URL.
 pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
-    match &args.store {
-        Some(url) if url.is_empty() => Err(Failure::usage(match args.origin {
-            Origin::Variable => {
-                format!("{STORE} is empty; unset it, or set it to the URL of a store")
-            }
-            _ => "--store is empty; is a variable of your script unset?".to_owned(),
-        })),
-        Some(url) if url.contains("://") && url.contains(" #") => Err(Failure::usage(format!(
-            "the store URL from {} contains a space and a comment; remove them",
-            args.origin
-        ))),
-        Some(url) => {
-            refuse_password_in_argv(
-                "--store",
-                url,
-                "LEASEHOLD_STORE, LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE",
-            )?;
-            Ok(url.clone())
+    let Some(url) = &args.store else {
+        return Ok(format!("sqlite:{}", default_store::file()?));
+    };
+    let wrong = match args.origin {
+        Origin::Variable if url.is_empty() => {
+            format!("{STORE} is empty; unset it, or set it to the URL of a store")
         }
-        None => {
-            let file = default_store::file()?;
-            Ok(format!("sqlite:{file}"))
+        _ if url.is_empty() => "--store is empty; is a variable of your script unset?".to_owned(),
+        origin if url.contains("://") && url.contains(" #") => {
+            format!("the store URL from {origin} contains a space and a comment; remove them")
         }
-    }
+        _ => {
+            let instead = "LEASEHOLD_STORE, LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE";
+            refuse_password_in_argv("--store", url, instead)?;
+            return Ok(url.clone());
+        }
+    };
+    Err(Failure::usage(wrong))
 }
 
 /// The store's URL as messages have it: without its password.

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -167,20 +167,13 @@ impl LockWatchdogArgs {
 
     /// Refuses options of a watchdog without one. Variables may be set for all commands.
     fn refuse_unused(&self) -> Result<(), Failure> {
-        let [store, token, ca] = [
-            self.watchdog_store.as_ref().map(OsStr::new),
-            self.watchdog_token_file
-                .as_ref()
-                .map(|file| file.as_os_str()),
-            self.watchdog_ca_file.as_ref().map(|file| file.as_os_str()),
-        ];
+        let store = self.watchdog_store.as_deref().map(OsStr::new);
+        let [token, ca] = [&self.watchdog_token_file, &self.watchdog_ca_file]
+            .map(|file| file.as_deref().map(Path::as_os_str));
+        let token_variable = variables::WATCHDOG_TOKEN_FILE;
         for (option, variable, value) in [
             ("--watchdog-store", variables::WATCHDOG_STORE, store),
-            (
-                "--watchdog-token-file",
-                variables::WATCHDOG_TOKEN_FILE,
-                token,
-            ),
+            ("--watchdog-token-file", token_variable, token),
             ("--watchdog-ca-file", variables::WATCHDOG_CA_FILE, ca),
         ] {
             if value.is_some() && value != env::var_os(variable).as_deref() {

@@ -64,7 +64,7 @@ impl Request<'_> {
         let client = tokio::select! {
             biased;
             interrupted = interruption() => return Ok(Outcome::Interrupted(interrupted)),
-            client = waiting::connected(self.name, self.args, self.store, || self.connect()) => client?,
+            client = waiting::connected(self) => client?,
         };
         let outcome = tokio::select! {
             biased;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::{Client, ErrorKind, LeaseId, Mutex, WaitStatus};
 
-use super::holder;
-use crate::args::{LockArgs, StoreArgs};
+use super::{Request, holder};
+use crate::args::LockArgs;
 use crate::exit::Failure;
 use crate::{connect, duration};
 
@@ -42,15 +42,8 @@ const LOG_QUERY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Connects to the store. One that refuses for a while is retried for as long as the lock may be waited for, or for a
 /// ttl.
-pub(super) async fn connected<F>(
-    name: &str,
-    args: &LockArgs,
-    store: &StoreArgs,
-    mut connect: impl FnMut() -> F,
-) -> Result<Client, Failure>
-where
-    F: Future<Output = Result<Client, Failure>>,
-{
+pub(super) async fn connected(request: &Request<'_>) -> Result<Client, Failure> {
+    let args = request.args;
     let begun = Instant::now();
     let pace = Pace::of(args);
     let (mut reported, mut silent) = (false, false);
@@ -59,9 +52,9 @@ where
         false => args.wait.unwrap_or(args.ttl),
     };
     loop {
-        let connecting = printing_silence(args, connect(), |silence| {
+        let connecting = printing_silence(args, request.connect(), |silence| {
             if pace.is_some() && !silent {
-                print_silence(name, &connect::redacted(store), silence);
+                print_silence(request.name, &connect::redacted(request.store), silence);
                 silent = true;
             }
         });

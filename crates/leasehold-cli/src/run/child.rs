@@ -20,6 +20,7 @@ use super::processes::{self, Sent, Tree};
 use super::protocol::{self, Order, Report, ToGuardian};
 use super::spawn::spawn_guardian;
 use super::start_error;
+use crate::args::RunArgs;
 use crate::exit::Failure;
 use crate::signals::at_terminal;
 
@@ -90,8 +91,7 @@ impl Child {
     /// of the lease, unless the command may go on without the lock.
     pub(crate) async fn start(
         &mut self,
-        lock: &str,
-        command: &[OsString],
+        args: &RunArgs,
         lease: LeaseId,
         allowance: Option<(Instant, Duration)>,
         watchdog: Option<&Watchdog>,
@@ -106,7 +106,7 @@ impl Child {
                 true => 0,
                 false => getpgrp().as_raw_nonzero().get(),
             },
-            command: command.to_vec(),
+            command: args.command.clone(),
         });
         let mut message = protocol::encode(&order).map_err(failed)?;
         // With the order: the runner may be stopped before it sends anything more.
@@ -124,7 +124,7 @@ impl Child {
             }
             Some(Report::Failed(errno)) => {
                 let error = io::Error::from_raw_os_error(errno);
-                Err(start_error::explain(lock, command, error))
+                Err(start_error::explain(&args.name, &args.command, error))
             }
             _ => Err(failed(io::ErrorKind::UnexpectedEof.into())),
         }

@@ -173,13 +173,7 @@ async fn run_command(
     let _ = watch(child.guardian_pid());
     let allowance = supervise::allowance(guard, args);
     let started = child
-        .start(
-            &args.name,
-            &args.command,
-            guard.lease_id(),
-            allowance,
-            watchdog,
-        )
+        .start(args, guard.lease_id(), allowance, watchdog)
         .await;
     if let Err(failure) = started {
         child.dismiss_guardian().await;

@@ -99,17 +99,12 @@ impl Supervisor<'_> {
             return;
         }
         let processes = output::count(remaining, "background process");
-        match (self.signals.requested_exit().is_some(), remaining) {
-            (true, _) => self.print_message(format_args!(
-                "{processes} of the command had not ended yet when the lock was released"
-            )),
-            (false, 1) => self.print_message(format_args!(
-                "{processes} of the command runs on without the lock"
-            )),
-            (false, _) => self.print_message(format_args!(
-                "{processes} of the command run on without the lock"
-            )),
-        }
+        let do_what = match (self.signals.requested_exit().is_some(), remaining) {
+            (true, _) => "had not ended yet when the lock was released",
+            (false, 1) => "runs on without the lock",
+            (false, _) => "run on without the lock",
+        };
+        self.print_message(format_args!("{processes} of the command {do_what}"));
     }
 
     /// Waits for an end, while signals are passed on. The exit code if the command was stopped before.
