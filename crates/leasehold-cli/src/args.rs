@@ -53,19 +53,16 @@ impl Cli {
             if let Some(message) = cli.misplaced(&arguments) {
                 return Err(Self::command().error(ErrorKind::ValueValidation, message));
             }
-            if let Some((run, job)) = cli.command.run_args_mut() {
+            if let Some(run) = cli.command.run_args() {
                 refuse_name_after_escape(&arguments)?;
-                if run
-                    .shell_command
-                    .as_ref()
-                    .is_some_and(|line| line.is_empty())
-                {
+                let line = run.shell_command.as_ref();
+                if line.is_some_and(|line| line.is_empty()) {
                     let message =
                         "-c has an empty command line; is a variable of your script unset?";
                     return Err(Self::command().error(ErrorKind::ValueValidation, message));
                 }
-                run.apply_implied(job);
             }
+            cli.command.apply_implied();
             Ok(cli)
         });
         parsed.map_err(|error| {
@@ -137,11 +134,7 @@ pub(crate) enum Command {
 impl Command {
     /// Whether the process renews leases, so that no writing may block it.
     pub(crate) fn keeps_leases(&self) -> bool {
-        match self {
-            Self::Run(_) | Self::Once(_) | Self::Elect(_) | Self::Hold(_) => true,
-            Self::Watchdog(args) => args.is_node(),
-            _ => false,
-        }
+        self.acquired().is_some() || matches!(self, Self::Watchdog(args) if args.is_node())
     }
 
     /// Whether the output is JSON, and so is a failure.
@@ -155,12 +148,7 @@ impl Command {
             Self::Leader(args) => args.json,
             Self::Events(args) => args.json,
             Self::Watchdog(args) => args.has_json_output(),
-            Self::Run(_)
-            | Self::Once(_)
-            | Self::Elect(_)
-            | Self::Hold(_)
-            | Self::Completions(_)
-            | Self::Man(_) => false,
+            _ => false,
         }
     }
 
@@ -219,13 +207,21 @@ impl Command {
         }
     }
 
-    /// The arguments of a command that runs another one, and those of its job.
-    fn run_args_mut(&mut self) -> Option<(&mut RunArgs, Option<&JobArgs>)> {
-        match self {
-            Self::Run(command) => Some((&mut command.run, Some(&command.job))),
-            Self::Once(command) => Some((&mut command.run, Some(&command.job))),
-            Self::Elect(command) => Some((&mut command.run, None)),
-            _ => None,
+    /// Sets what options of a command that runs another one imply: `-c` the command of a shell, `--skip-ok` without `-w`
+    /// that nothing is waited for, and `--no-record` that nothing keeps the next start from running the job.
+    fn apply_implied(&mut self) {
+        let (run, no_record) = match self {
+            Self::Run(command) => (&mut command.run, command.job.no_record),
+            Self::Once(command) => (&mut command.run, command.job.no_record),
+            Self::Elect(command) => (&mut command.run, false),
+            _ => return,
+        };
+        if let Some(line) = run.shell_command.take() {
+            run.command = vec!["sh".into(), "-c".into(), line];
+        }
+        run.lock.no_wait |= run.skip_ok && run.lock.wait.is_none();
+        if no_record {
+            run.lock.at_least = None;
         }
     }
 }
@@ -301,20 +297,6 @@ pub(crate) struct RunArgs {
     // Last: the heading of these options is also that of the options after them.
     #[command(flatten)]
     pub(crate) watchdog: LockWatchdogArgs,
-}
-
-impl RunArgs {
-    /// Sets what other options imply: `-c` the command of a shell, `--skip-ok` without `-w` that nothing is waited for,
-    /// and `--no-record` that nothing keeps the next start from running the job.
-    fn apply_implied(&mut self, job: Option<&JobArgs>) {
-        if let Some(line) = self.shell_command.take() {
-            self.command = vec!["sh".into(), "-c".into(), line];
-        }
-        self.lock.no_wait |= self.skip_ok && self.lock.wait.is_none();
-        if job.is_some_and(|job| job.no_record) {
-            self.lock.at_least = None;
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

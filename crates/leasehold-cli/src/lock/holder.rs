@@ -2,20 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold::{ClientId, LockInfo, Result};
+use leasehold::{ClientId, LockInfo};
 
 use crate::{duration, output};
 
 /// The usual time limit of a query for the holder: its words must not delay an exit.
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Waits for the reply to a query for the holder of a lock. `None`: the store has not replied within `timeout`.
-pub(super) async fn query(
-    reply: impl Future<Output = Result<Option<LockInfo>>>,
-    timeout: Duration,
-) -> Option<Result<Option<LockInfo>>> {
-    tokio::time::timeout(timeout, reply).await.ok()
-}
 
 /// Describes who holds a lock, and for how long, or when the hold that follows a run ends.
 pub(super) fn describe(info: &LockInfo) -> String {

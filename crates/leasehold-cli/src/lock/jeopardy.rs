@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
 use leasehold::{Cause, ErrorKind, Guard, Instant, Mutex, State};
+use tokio::time::{sleep, timeout};
 
-use super::holder;
 use crate::args::LockArgs;
 use crate::duration;
 
@@ -43,7 +43,7 @@ pub(crate) async fn print<T>(
             State::Jeopardy { cause, .. } if !printed => {
                 let short = SHORT_JEOPARDY.min(args.ttl / SHORT_JEOPARDY_DIVISOR);
                 let retry = (args.ttl / RETRY_DIVISOR).clamp(RETRY_MIN, RETRY_MAX);
-                let lasts = tokio::time::sleep(short);
+                let lasts = sleep(short);
                 let problem = async { tokio::join!(Problem::find(cause, mutex, retry), lasts) };
                 tokio::select! {
                     biased;
@@ -84,16 +84,16 @@ impl Problem {
     /// The problem behind a jeopardy. A query shows whether the store replies within a retry interval.
     async fn find(cause: Cause, mutex: &Mutex, retry: Duration) -> Self {
         match cause {
-            Cause::Unreachable => match holder::query(mutex.inspect(), retry).await {
-                Some(Ok(_)) => {
+            Cause::Unreachable => match timeout(retry, mutex.inspect()).await {
+                Ok(Ok(_)) => {
                     // A store that replies again may be about to confirm the next renewal.
-                    tokio::time::sleep(retry).await;
+                    sleep(retry).await;
                     Self::new("the store replies, but does not renew the lock", "it does")
                 }
-                Some(Err(error)) if error.kind() == ErrorKind::NoQuorum => {
+                Ok(Err(error)) if error.kind() == ErrorKind::NoQuorum => {
                     Self::new("too few masters reply", "they do")
                 }
-                Some(Err(error)) if error.kind() != ErrorKind::Unreachable => Self::new(
+                Ok(Err(error)) if error.kind() != ErrorKind::Unreachable => Self::new(
                     format!("the store cannot renew the lock: {error}"),
                     "it can",
                 ),

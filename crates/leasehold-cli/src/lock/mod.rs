@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::watchdog::Watchdog;
 use leasehold::{Client, Completion, Durability, ErrorKind, Guard, Mutex, Ran};
+use tokio::time::timeout;
 
 use self::guard::AnyGuard;
 use self::plan::{Plan, Target};
@@ -142,7 +143,7 @@ impl Request<'_> {
             return;
         };
         let holder = match client.mutex(self.name) {
-            Ok(mutex) => holder::query(mutex.inspect(), holder::QUERY_TIMEOUT).await,
+            Ok(mutex) => timeout(holder::QUERY_TIMEOUT, mutex.inspect()).await.ok(),
             Err(_) => None,
         };
         let (is_held, runs) = match holder {
@@ -199,7 +200,7 @@ async fn wait(
         // Perhaps without a reply so far. One attempt shows whether the lock is held.
         Err(error) if error.kind() == ErrorKind::Unreachable && is_short && !args.no_wait => {
             let attempt = target.acquire(Some(Duration::ZERO));
-            let attempt = tokio::time::timeout(FIRST_REPLY_TIMEOUT, attempt).await;
+            let attempt = timeout(FIRST_REPLY_TIMEOUT, attempt).await;
             attempt.unwrap_or(Err(error))
         }
         waited => waited,

@@ -134,19 +134,17 @@ impl Pace {
         if !prints_failures(args) || !(terminal || args.verbose) {
             return None;
         }
+        let (queries, interval) = match terminal {
+            true => (SILENCE, MESSAGE_INTERVAL),
+            false => (MESSAGE_INTERVAL, LOG_INTERVAL),
+        };
         Some(Self {
             begins: match args.verbose {
                 true => Duration::ZERO,
                 false => SHORT_WAIT,
             },
-            queries: match terminal {
-                true => SILENCE,
-                false => MESSAGE_INTERVAL,
-            },
-            interval: match terminal {
-                true => MESSAGE_INTERVAL,
-                false => LOG_INTERVAL,
-            },
+            queries,
+            interval,
             positions: terminal,
         })
     }
@@ -337,12 +335,9 @@ impl<'a> Progress<'a> {
         let is_held = is_held.unwrap_or("is held elsewhere");
         let position = position.map(|position| format!("{position} in the queue, "));
         let position = position.unwrap_or_default();
-        match self.args.wait {
-            Some(limit) => note!(
-                "leasehold: {name} {is_held}; {position}waiting (at most {})",
-                duration::format(limit)
-            ),
-            None => note!("leasehold: {name} {is_held}; {position}waiting"),
-        }
+        let limit = self.args.wait.map(duration::format);
+        let limit = limit.map(|limit| format!(" (at most {limit})"));
+        let limit = limit.unwrap_or_default();
+        note!("leasehold: {name} {is_held}; {position}waiting{limit}");
     }
 }
