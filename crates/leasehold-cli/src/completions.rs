@@ -71,15 +71,7 @@ fn with_hint(option: Arg) -> Arg {
 fn with_names(shell: Shell, script: &str) -> String {
     match shell {
         Shell::Bash => format!("{script}\n{}", include_str!("completions/names.bash")),
-        Shell::Fish => {
-            let mut script = script.to_owned();
-            for subcommand in ["run", "once", "elect"] {
-                let is_used = format!("\"__fish_leasehold_using_subcommand {subcommand}");
-                let condition = format!("{is_used}; and __fish_leasehold_before_command");
-                script = script.replace(&is_used, &condition);
-            }
-            format!("{script}\n{}", include_str!("completions/names.fish"))
-        }
+        Shell::Fish => format!("{script}\n{}", include_str!("completions/names.fish")),
         Shell::Zsh => {
             let mut lines: Vec<_> = script.lines().map(str::to_owned).collect();
             for line in &mut lines {
@@ -126,7 +118,7 @@ pub(crate) fn reply() -> Option<u8> {
 
 /// The store, the names before the cursor, and the begin of the name at the cursor, if the last word is the name of a
 /// lock.
-fn name_at_cursor(words: &[String]) -> Option<(StoreArgs, Vec<String>, &str)> {
+fn name_at_cursor(words: &[(usize, String)]) -> Option<(StoreArgs, Vec<String>, &str)> {
     let (matches, last) = parse(words)?;
     let (_, matches) = matches.subcommand()?;
     let names = matches.try_get_many::<String>("name").ok()??;
@@ -141,15 +133,17 @@ fn name_at_cursor(words: &[String]) -> Option<(StoreArgs, Vec<String>, &str)> {
 
 /// The command of a run, up to the cursor, if the last word is a part of it.
 fn command_at_cursor(line: &str) -> Option<&str> {
-    let words = shell::words_with_begin(line);
-    let texts: Vec<_> = words.iter().map(|(_, word)| word.clone()).collect();
-    let (matches, last) = parse(&texts)?;
+    let words = shell::words(line);
+    let (matches, last) = parse(&words)?;
     let (_, matches) = matches.subcommand()?;
     let mut command = matches.try_get_many::<OsString>("command").ok()??;
     let (length, end) = (command.len(), command.next_back()?);
-    let before = texts.len().checked_sub(2).map(|at| texts[at].as_str());
+    let is_escaped = words
+        .iter()
+        .nth_back(1)
+        .is_some_and(|(_, word)| word == "--");
     // As the first word, it is an option of this program.
-    let is_option = length == 1 && last.starts_with('-') && before != Some("--");
+    let is_option = length == 1 && last.starts_with('-') && !is_escaped;
     if end != CURSOR || is_option || matches.contains_id("shell_command") {
         return None;
     }
@@ -158,14 +152,15 @@ fn command_at_cursor(line: &str) -> Option<&str> {
 }
 
 /// Parses the call of this program in the words of a line, whose last one is at the cursor. Returns that word, too.
-fn parse(words: &[String]) -> Option<(ArgMatches, &str)> {
-    let is_program = |word: &String| Path::new(word).file_name() == Some(OsStr::new("leasehold"));
-    let program = words.iter().position(is_program)?;
-    let (last, before) = words.get(program..)?.split_last()?;
+fn parse(words: &[(usize, String)]) -> Option<(ArgMatches, &str)> {
+    let mut names = words.iter().map(|(_, word)| Path::new(word).file_name());
+    let program = names.position(|name| name == Some(OsStr::new("leasehold")))?;
+    let ((_, last), before) = words.get(program..)?.split_last()?;
     if before.is_empty() {
         return None;
     }
-    let line = before.iter().map(String::as_str).chain([CURSOR]);
+    let line = before.iter().map(|(_, word)| word.as_str());
+    let line = line.chain([CURSOR]);
     let parser = Cli::command().ignore_errors(true);
     let matches = parser.try_get_matches_from(line).ok()?;
     Some((matches, last))

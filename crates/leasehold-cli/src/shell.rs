@@ -96,14 +96,9 @@ pub(crate) fn is_program(word: &OsStr) -> bool {
     file.is_some_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// The words of the last command in a line of a shell. The last word is the one at the cursor, and may be empty.
-pub(crate) fn words(line: &str) -> Vec<String> {
-    let words = words_with_begin(line).into_iter();
-    words.map(|(_, word)| word).collect()
-}
-
-/// The same words, with the position of each in the line.
-pub(crate) fn words_with_begin(line: &str) -> Vec<(usize, String)> {
+/// The words of the last command in a line of a shell, with their positions in the line. The last word is the one at the
+/// cursor, and may be empty.
+pub(crate) fn words(line: &str) -> Vec<(usize, String)> {
     let mut words = vec![(0, String::new())];
     let mut quote = None;
     let mut letters = line.char_indices();
@@ -156,7 +151,8 @@ mod tests {
             (r#"a "b c"#, &["a", "b c"]),
             ("a \\", &["a", ""]),
         ] {
-            assert_eq!(words(line), expected, "{line}");
+            let words: Vec<_> = words(line).into_iter().map(|(_, word)| word).collect();
+            assert_eq!(words, expected, "{line}");
         }
     }
 }
