@@ -107,15 +107,16 @@ fn check<'a>(
     now: SystemTime,
     store: &str,
 ) -> Result<(Vec<&'a str>, u8), Failure> {
-    let of_kind = || {
-        let is_of_kind = |run: &&Completion| key.is_some() || run.period.is_some();
-        runs.iter().filter(is_of_kind)
-    };
-    let overdue: Vec<_> = of_kind().filter(|run| run.is_overdue(now)).collect();
-    let is_missing = |name: &&str| !of_kind().any(|run| run.name == **name);
-    let missing = names.iter().map(String::as_str).filter(is_missing);
-    let missing: Vec<_> = missing.collect();
-    let is_empty = of_kind().next().is_none() && names.is_empty() && unreadable.is_empty();
+    let is_of_kind = |run: &&Completion| key.is_some() || run.period.is_some();
+    let of_kind: Vec<_> = runs.iter().filter(is_of_kind).collect();
+    let overdue: Vec<_> = of_kind.iter().filter(|run| run.is_overdue(now)).collect();
+    let is_missing = |name: &&str| !of_kind.iter().any(|run| run.name == **name);
+    let missing: Vec<_> = names
+        .iter()
+        .map(String::as_str)
+        .filter(is_missing)
+        .collect();
+    let is_empty = of_kind.is_empty() && names.is_empty() && unreadable.is_empty();
     for name in &missing {
         misplaced::refuse_text("the name of the job", name)?;
     }
