@@ -40,21 +40,22 @@ const NO_TIME: Timespec = Timespec {
 const READ_LENGTH: usize = 4096;
 const FIRST_READS: usize = 16;
 
-/// The end of a stream of the caller.
-#[derive(Debug)]
-pub(super) enum Departure {
+/// Why a lock is not kept any longer.
+pub(super) enum End {
     /// stdin has ended.
     Closed,
     /// Nobody can read stdout any more.
     NoReader,
     /// stdout cannot be written, or neither stream be watched.
     Failed(Failure),
+    Signal(i32),
+    Lost,
 }
 
 /// The caller, by its two streams.
 pub(super) struct Caller {
     process: Option<Pid>,
-    departures: UnboundedReceiver<Departure>,
+    ends: UnboundedReceiver<End>,
     lines: SyncSender<String>,
     written: oneshot::Receiver<()>,
 }
@@ -68,14 +69,14 @@ impl Caller {
                  while the lock is needed"
             )));
         }
-        let (sender, departures) = unbounded_channel();
+        let (sender, ends) = unbounded_channel();
         let (lines, queued) = mpsc::sync_channel::<String>(QUEUE_LENGTH);
         let (done, written) = oneshot::channel();
         let of_stdout = sender.clone();
         start("stdout", move || {
             // An error is returned at once, and the lines behind it are dropped.
-            if let Some(departure) = queued.iter().find_map(|line| write(&line)) {
-                let _ = of_stdout.send(departure);
+            if let Some(end) = queued.iter().find_map(|line| write(&line)) {
+                let _ = of_stdout.send(end);
             }
             let _ = done.send(());
         })?;
@@ -83,7 +84,7 @@ impl Caller {
         Ok(Self {
             // The first process is the parent of all whose own has ended.
             process: getppid().filter(|process| !process.is_init()),
-            departures,
+            ends,
             lines,
             written,
         })
@@ -97,9 +98,9 @@ impl Caller {
     /// Waits for the end of a stream, once for each.
     ///
     /// Dropped, it has lost none.
-    pub(super) async fn departed(&mut self) -> Departure {
-        match self.departures.recv().await {
-            Some(departure) => departure,
+    pub(super) async fn ended(&mut self) -> End {
+        match self.ends.recv().await {
+            Some(end) => end,
             None => std::future::pending().await,
         }
     }
@@ -123,16 +124,16 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failure
 }
 
 /// Writes to stdout. Returns why no more can be written.
-fn write(line: &str) -> Option<Departure> {
+fn write(line: &str) -> Option<End> {
     match output::write_to_reader(line.as_bytes()) {
         Ok(true) => None,
-        Ok(false) => Some(Departure::NoReader),
-        Err(failure) => Some(Departure::Failed(failure)),
+        Ok(false) => Some(End::NoReader),
+        Err(failure) => Some(End::Failed(failure)),
     }
 }
 
 /// Waits until stdin has ended, and reports that and the end of the reader of stdout.
-fn watch(departures: &UnboundedSender<Departure>) {
+fn watch(ends: &UnboundedSender<End>) {
     let (stdin, stdout) = (io::stdin(), io::stdout());
     loop {
         let mut streams = [
@@ -146,16 +147,14 @@ fn watch(departures: &UnboundedSender<Departure>) {
         };
         let polled = poll(&mut streams[..count], timeout);
         let [has_no_reader, is_readable] = streams.map(|stream| !stream.revents().is_empty());
-        let departure = match polled {
+        let end = match polled {
             // It may be in the background by now.
-            Ok(_) if is_readable && may_read(&stdin) && has_ended(&stdin) => Departure::Closed,
-            Ok(_) if has_no_reader => Departure::NoReader,
+            Ok(_) if is_readable && may_read(&stdin) && has_ended(&stdin) => End::Closed,
+            Ok(_) if has_no_reader => End::NoReader,
             Ok(_) | Err(Errno::INTR) => continue,
-            Err(error) => {
-                Departure::Failed(Failure::own("stdin and stdout cannot be watched", error))
-            }
+            Err(error) => End::Failed(Failure::own("stdin and stdout cannot be watched", error)),
         };
-        let _ = departures.send(departure);
+        let _ = ends.send(end);
         return;
     }
 }

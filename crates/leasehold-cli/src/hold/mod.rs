@@ -11,7 +11,7 @@ use leasehold::{Client, ErrorKind, Guard, State, StateKind};
 use rustix::process::{Pid, getppid};
 use signal_hook::consts::SIGPIPE;
 
-use self::caller::{Caller, Departure};
+use self::caller::{Caller, End};
 use self::record::Record;
 use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure};
@@ -44,7 +44,7 @@ pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failu
         Outcome::Acquired(client, guard) => (client, guard),
         // A hold is not a job, so it is never complete.
         Outcome::Refused | Outcome::Completed(_) => return Ok(args.lock.refusal_code()),
-        Outcome::Interrupted(End::Departed(Departure::Closed)) => {
+        Outcome::Interrupted(End::Closed) => {
             let message = format!("{}: stdin has ended before the lock was granted", args.name);
             return Err(Failure::usage(message));
         }
@@ -61,7 +61,7 @@ pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failu
     };
     let kept = keep(args, &client, &guard, &mut requests);
     let kept = report.during(kept).await;
-    let end = kept.unwrap_or_else(|failure| End::Departed(Departure::Failed(failure)));
+    let end = kept.unwrap_or_else(End::Failed);
     let held = begun.elapsed();
     let released = guard.release().await;
     caller.flush().await;
@@ -131,35 +131,27 @@ async fn keep(
     }
 }
 
-/// Why a lock is not kept any longer.
-enum End {
-    /// The caller has closed a stream.
-    Departed(Departure),
-    Signal(i32),
-    Lost,
-}
-
 impl End {
     /// Waits until the caller or a signal ends the hold.
     async fn next(signals: &mut Signals, caller: &mut Caller) -> Self {
         tokio::select! {
             biased;
             signal = signals.next() => Self::Signal(signal.number),
-            departure = caller.departed() => Self::Departed(departure),
+            end = caller.ended() => end,
         }
     }
 
     /// The exit code.
     fn into_code(self, args: &HoldArgs) -> Result<u8, Failure> {
         match self {
-            Self::Departed(Departure::Closed) => Ok(0),
-            Self::Departed(Departure::NoReader) => {
+            Self::Closed => Ok(0),
+            Self::NoReader => {
                 if !args.lock.quiet {
                     note!("leasehold: {}: stdout has no reader any more", args.name);
                 }
                 Ok(exit::by_signal(SIGPIPE))
             }
-            Self::Departed(Departure::Failed(failure)) => Err(failure),
+            Self::Failed(failure) => Err(failure),
             Self::Signal(number) => Ok(exit::by_signal(number)),
             Self::Lost => Ok(exit::LOST),
         }
