@@ -82,6 +82,12 @@ impl StoreArgs {
         format!("{store}{}", unusual.collect::<String>())
     }
 
+    /// The namespace, the tenant and the store in a message.
+    pub(crate) fn full_place(&self, store: &dyn fmt::Display) -> String {
+        let (namespace, tenant) = (&self.namespace, &self.tenant);
+        format!("namespace {namespace}, tenant {tenant}, at {store}")
+    }
+
     /// Prints which variables have no effect, also with `--quiet`. A misspelt one that would have named the store is an
     /// error if nothing else names it: a lock in another store excludes nobody.
     pub(crate) fn check_variables(&self, served: &[String], cli: &Command) -> Result<(), Failure> {

@@ -84,13 +84,8 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
     } else if args.check.is_some() {
         // It is for a timer, which mails what is printed.
     } else if runs.is_empty() {
-        let StoreArgs {
-            namespace, tenant, ..
-        } = store;
-        let store = client.store();
-        note!(
-            "no completed runs are recorded in namespace {namespace}, tenant {tenant}, at {store}"
-        );
+        let place = store.full_place(client.store());
+        note!("no completed runs are recorded in {place}");
     } else {
         output::print_line(&table(&runs, now))?;
     }

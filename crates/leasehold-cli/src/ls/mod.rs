@@ -89,13 +89,7 @@ fn table(locks: &[LockInfo]) -> Table {
 }
 
 fn nothing(args: &LsArgs, store: &StoreArgs, client: &Client) -> String {
-    let StoreArgs {
-        namespace, tenant, ..
-    } = store;
-    let scope = format!(
-        "namespace {namespace}, tenant {tenant}, at {}",
-        client.store()
-    );
+    let scope = store.full_place(client.store());
     match &args.filter {
         None => format!("no locks are held in {scope}"),
         Some(filter) if glob::is_pattern(filter) => {
