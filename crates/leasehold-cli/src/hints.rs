@@ -189,14 +189,14 @@ fn of_bytes(arguments: &[OsString]) -> String {
     if let Some(variable) = variables::not_utf8() {
         return format!("the value of {variable} is not UTF-8; correct or unset the variable");
     }
-    let argument = arguments
-        .iter()
-        .find(|argument| argument.to_str().is_none());
-    let argument = argument.map_or_else(Default::default, |argument| argument.to_string_lossy());
-    match argument.contains('@') {
+    let mut arguments = arguments.iter();
+    let argument = arguments.find(|argument| argument.to_str().is_none());
+    match argument.map(|argument| argument.to_string_lossy()) {
+        Some(argument) if !argument.contains('@') => {
+            format!("the argument '{argument}' is not UTF-8")
+        }
         // Perhaps a URL with a password.
-        true => "an argument is not UTF-8".to_owned(),
-        false => format!("the argument '{argument}' is not UTF-8"),
+        _ => "an argument is not UTF-8".to_owned(),
     }
 }
 
@@ -212,32 +212,26 @@ fn given(id: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
 fn of_missing_command(arguments: &[OsString], cli: &Command) -> Option<String> {
     let subcommand = command(arguments, cli)?;
     let name = given("name", arguments, cli)?;
+    let key = given("key", arguments, cli);
+    let is_command = |word: &str| word.contains('/') || shell::is_program(OsStr::new(word));
+    let is_in_place_of_name = match &key {
+        Some(_) => is_command(&name),
+        None => name.contains(['/', ' ']),
+    };
     let quoted = shell::quote(&name);
-    let is_command = name.contains('/') || shell::is_program(OsStr::new(&name));
-    if let Some(key) = given("key", arguments, cli) {
-        let quoted_key = shell::quote(&key);
-        if is_command {
-            return Some(format!(
-                "'{name}' is in the place of the lock's name: leasehold {subcommand} NAME --key {quoted_key} -- {quoted}"
-            ));
-        }
-        if !key.contains('/') && !shell::is_program(OsStr::new(&key)) {
-            return Some(format!(
-                "'{name}' is the name of the lock, and a command follows it: leasehold {subcommand} {quoted} --key \
-                 {quoted_key} -- COMMAND"
-            ));
-        }
-        return Some(format!(
+    let option = key.as_deref().map(shell::quote);
+    let option = option.map(|key| format!(" --key {key} --"));
+    let option = option.unwrap_or_default();
+    Some(match key {
+        _ if is_in_place_of_name => format!(
+            "'{name}' is in the place of the lock's name: leasehold {subcommand} NAME{option} {quoted}"
+        ),
+        Some(key) if is_command(&key) => format!(
             "'{key}' is the key, and a command follows it; if that is the command, a variable before it is unset: write \
              leasehold {subcommand} {quoted} --key \"$KEY\" -- COMMAND"
-        ));
-    }
-    Some(match name.contains(['/', ' ']) {
-        true => format!(
-            "'{name}' is in the place of the lock's name: leasehold {subcommand} NAME {quoted}"
         ),
-        false => format!(
-            "'{name}' is the name of the lock, and a command follows it: leasehold {subcommand} {quoted} COMMAND"
+        _ => format!(
+            "'{name}' is the name of the lock, and a command follows it: leasehold {subcommand} {quoted}{option} COMMAND"
         ),
     })
 }
