@@ -6,6 +6,7 @@ mod holder;
 pub(crate) mod jeopardy;
 pub(crate) mod plan;
 pub(crate) mod program;
+mod target;
 mod waiting;
 pub(crate) mod watchdog;
 
@@ -16,8 +17,9 @@ use leasehold::{Client, Completion, Durability, ErrorKind, Guard, Mutex, Ran};
 use tokio::time::timeout;
 
 use self::guard::AnyGuard;
-use self::plan::{Plan, Target};
+use self::plan::Plan;
 use self::program::Program;
+use self::target::Target;
 use self::waiting::Progress;
 use crate::args::{LockArgs, StoreArgs};
 use crate::connect::connect;

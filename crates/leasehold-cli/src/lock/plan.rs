@@ -3,12 +3,12 @@
 use std::io::{IsTerminal as _, stderr, stdin, stdout};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::{Client, Completion, Election, Guard, Job, LeaseOptions, Mutex, Ran};
+use leasehold::{Client, Completion, Guard, LeaseOptions};
 
-use super::guard::AnyGuard;
 use super::health::Health;
 use super::holder::QUERY_TIMEOUT;
 use super::program::Program;
+use super::target::Target;
 use crate::args::{Anchor, JobArgs, LockArgs, OnceCommand, RunArgs, RunCommand, StoreArgs};
 use crate::exit::Failure;
 use crate::{connect, duration, jobs, output, signals};
@@ -352,53 +352,4 @@ fn describe(run: &Completion) -> String {
 /// The command that removes the record of a run.
 fn reset(run: &Completion, store: &StoreArgs) -> String {
     jobs::reset_command(&run.name, run.key.as_deref(), store)
-}
-
-/// A lock, a job or a leadership to be acquired.
-pub(super) enum Target {
-    Lock(Mutex),
-    Job(Job),
-    Election { election: Election, value: String },
-}
-
-impl Target {
-    pub(super) fn mutex(&self) -> &Mutex {
-        match self {
-            Self::Lock(mutex) => mutex,
-            Self::Job(job) => job.mutex(),
-            Self::Election { election, .. } => election.mutex(),
-        }
-    }
-
-    /// Waits for the lock, at most for a limit if there is one. One attempt is made in any case.
-    pub(super) async fn acquire(
-        &self,
-        limit: Option<Duration>,
-    ) -> leasehold::Result<Ran<AnyGuard>> {
-        let guard = match (self, limit) {
-            (Self::Lock(mutex), None) => Some(AnyGuard::Lock(mutex.lock().await?)),
-            (Self::Lock(mutex), Some(limit)) => {
-                mutex.lock_timeout(limit).await?.map(AnyGuard::Lock)
-            }
-            (Self::Election { election, value }, limit) => {
-                let leadership = match limit {
-                    None => Some(election.campaign(value).await?),
-                    Some(limit) => election.campaign_timeout(value, limit).await?,
-                };
-                leadership.map(|leadership| AnyGuard::Leadership(Box::new(leadership)))
-            }
-            (Self::Job(job), limit) => {
-                let run = match limit {
-                    None => job.lock().await?,
-                    Some(limit) => job.lock_timeout(limit).await?,
-                };
-                match run {
-                    Ran::Now(run) => Some(AnyGuard::Job(Box::new(run))),
-                    Ran::Before(run) => return Ok(Ran::Before(run)),
-                    Ran::Busy => None,
-                }
-            }
-        };
-        Ok(guard.map_or(Ran::Busy, Ran::Now))
-    }
 }
