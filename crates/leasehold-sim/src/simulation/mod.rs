@@ -5,15 +5,16 @@
 //! [`Lease`](leasehold_core::Lease), and in an election [`ValueWriter`](leasehold_core::ValueWriter) and
 //! [`Reading`](leasehold_core::Reading). Processes and the store are stopped, processes are killed and
 //! disconnected, messages are lost, doubled or late, and clocks drift. Checkers observe the store and the
-//! holders. In one scenario, processes run a daily job for a month. Otherwise the faults end, and the lock must be
-//! granted again, or the value of a leader reach all observers. At last every process is killed, and nothing may stay
-//! behind.
+//! holders. In one scenario, processes run a daily job for a month. In another one, contenders share a lock over many
+//! masters without a fault. Otherwise the faults end, and the lock must be granted again, or the value of a leader reach
+//! all observers. At last every process is killed, and nothing may stay behind.
 
 mod acquiring;
 mod calendar;
 mod calls;
 mod client;
 mod clock;
+mod contention;
 mod daily;
 mod fault;
 mod holder;
@@ -39,6 +40,8 @@ use leasehold_core::{CompletionKey, LeaseId, Rows, Token, Ttl};
 
 pub use self::calendar::ClockChange;
 use self::client::{Client, Message};
+pub use self::contention::Contention;
+use self::contention::{Contenders, ContentionEvent};
 use self::daily::Daily;
 use self::machine::Machine;
 use self::network::{LossRates, Request};
@@ -83,6 +86,8 @@ struct Simulation {
     /// The leases that have completed the run for each key.
     completed: BTreeMap<CompletionKey, LeaseId>,
     daily: Daily,
+    /// The contenders of a lock over many masters.
+    contenders: Option<Contenders>,
     machines: Vec<Machine>,
     /// Whether fault events happen at this moment.
     faults: bool,
@@ -107,6 +112,8 @@ enum Event {
     Acquire { machine: usize },
     /// A process of the daily job is started.
     Start(daily::Start),
+    /// A contender or one of many masters acts.
+    Contention(ContentionEvent),
     /// A process is killed.
     Crash { machine: usize },
     /// A process is stopped.
@@ -157,6 +164,7 @@ impl Simulation {
             holders: Sequence::default(),
             completed: BTreeMap::new(),
             daily: Daily::default(),
+            contenders: None,
             faults: matches!(setup.scenario, Scenario::Random(_)),
             service: None,
             report: Report::default(),
@@ -177,6 +185,8 @@ impl Simulation {
                 self.quiesce()?;
             }
             Scenario::Daily(timetable) => self.play_daily(&timetable)?,
+            // Their leases last longer than the simulation.
+            Scenario::Contention(contention) => return self.play_contention(contention),
             scenario => self.play(scenario)?,
         }
         self.check_leftovers()
@@ -191,8 +201,10 @@ impl Simulation {
         self.note(|| format!("{event:?}"));
         self.check_unused()?;
         self.process(event)?;
+        let contenders = self.contenders.iter().flat_map(Contenders::holds);
         let machines = self.machines.iter();
         let holders = machines.filter_map(|machine| machine.hold(time));
+        let holders = holders.chain(contenders);
         let holders = holders.map(|hold| (hold, hold.1.get()));
         self.holders.observe(holders).map_err(Violation::Holders)?;
         self.report.acquisitions = self.holders.acquisitions();
@@ -218,6 +230,7 @@ impl Simulation {
             }
             Event::Acquire { machine } => self.acquire(machine),
             Event::Start(start) => self.start_process(start),
+            Event::Contention(event) => self.contend(event),
             Event::Crash { machine } => self.kill(machine, None),
             Event::Pause { machine } => self.machines[machine].stopped = true,
             Event::BreakDetected {

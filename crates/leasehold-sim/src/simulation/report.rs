@@ -69,6 +69,8 @@ pub enum Occurrence {
     LateValue,
     /// An observer was notified that the store fails.
     Silence,
+    /// The first of many masters ran a script.
+    Script,
 }
 
 /// What happened in a simulation.
@@ -76,6 +78,8 @@ pub enum Occurrence {
 pub struct Report {
     /// How often a client began to rely on the lock.
     pub acquisitions: u64,
+    /// How often each contender was granted a lock over many masters.
+    pub grants: Vec<u64>,
     occurrences: BTreeMap<Occurrence, u64>,
 }
 
@@ -89,6 +93,7 @@ impl Report {
     /// Adds what happened in another simulation.
     pub fn add(&mut self, other: &Self) {
         self.acquisitions += other.acquisitions;
+        self.grants.extend(&other.grants);
         for (occurrence, times) in &other.occurrences {
             *self.occurrences.entry(*occurrence).or_default() += times;
         }

@@ -29,7 +29,7 @@ impl Simulation {
         // The release and the grant are under way, and perhaps a request and its reply.
         let soon = delay * 4 + Duration::from_millis(2);
         let (next, within) = match scenario {
-            Scenario::Random(_) | Scenario::Daily(_) => return Ok(()),
+            Scenario::Random(_) | Scenario::Daily(_) | Scenario::Contention(_) => return Ok(()),
             Scenario::DeadHeads => {
                 self.kill(1, None);
                 self.kill(2, None);

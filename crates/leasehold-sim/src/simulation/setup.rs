@@ -1,5 +1,6 @@
 //! The setup of a simulation.
 
+use super::contention::Contention;
 use super::timetable::Timetable;
 
 /// A simulation to run.
@@ -68,6 +69,8 @@ pub enum Scenario {
     LateRequest,
     /// Processes run a daily job for a month.
     Daily(Timetable),
+    /// Contenders acquire a lock over many masters, without a fault.
+    Contention(Contention),
 }
 
 /// A rule that is changed in the store, or around the state machines of the client.
@@ -171,6 +174,16 @@ impl Setup {
             // The daily job starts its processes itself.
             clients: 0,
             scenario: Scenario::Daily(timetable),
+            ..Self::CONNECTIONS
+        }
+    }
+
+    /// Contenders for a lock over many masters.
+    #[must_use]
+    pub const fn contention(contention: Contention) -> Self {
+        Self {
+            clients: 0,
+            scenario: Scenario::Contention(contention),
             ..Self::CONNECTIONS
         }
     }

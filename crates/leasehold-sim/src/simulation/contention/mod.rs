@@ -1,0 +1,482 @@
+//! Contenders for one lock over many masters. The report has how often each of them was granted the lock.
+//!
+//! Masters apply the rule that ships, and contenders host the acquisition and the rounds that ship. Messages take a
+//! random time and stay in order between a contender and a master. Nothing fails here.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold_core::acquisition::{AcquireAction, AcquireNotice, AcquireOptions, AcquireReply};
+use leasehold_core::contention::Backoff;
+use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step};
+use leasehold_core::{
+    Acquisition, ClientId, Environment, Instant, LeaseId, Op, Outcome, Policy, RenewalOptions,
+    Rows, StoreTime, Token, TokenCount, Ttl,
+};
+
+use super::{Event, Hold, Occurrence, Report, Simulation, Violation};
+
+/// Leases that last longer than the simulation, at a store that needs a new lease id for each request.
+fn options() -> AcquireOptions {
+    AcquireOptions {
+        lease: RenewalOptions {
+            policy: Policy::of(Ttl::MAX),
+            fixed: None,
+        },
+        run: None,
+        wait: true,
+        replicated: false,
+        idempotent: false,
+    }
+}
+
+/// The latency of a message, in microseconds.
+const LATENCY: Range<u64> = 80..220;
+
+/// How long a contender is idle between a release and the next acquisition.
+const IDLE: Duration = Duration::from_micros(20);
+
+/// All contenders want the lock within this time after the start.
+const START: Duration = Duration::from_millis(5);
+
+/// The contenders and the masters of a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contention {
+    /// How many contenders want the lock, again and again.
+    pub contenders: usize,
+    /// How many masters there are.
+    pub masters: Size,
+    /// How long each contender holds the lock.
+    pub hold: Duration,
+    /// How much longer the notice of a change takes than a reply.
+    pub notification: Duration,
+    /// How long a script takes on a master.
+    pub script: Duration,
+    /// How long the simulation runs.
+    pub runtime: Duration,
+}
+
+/// What happens to a contender or a master.
+#[derive(Clone, Debug)]
+pub(super) enum ContentionEvent {
+    /// A request reaches a master.
+    Request(Message, Op),
+    /// Its reply reaches the contender.
+    Reply(Message, Outcome),
+    /// A contender is notified by a master that the record was changed.
+    Changed { contender: usize, master: usize },
+    /// A timer of a contender expires.
+    Wake { contender: usize, timer: u64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    contender: usize,
+    master: usize,
+    lease: LeaseId,
+    kind: MessageKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MessageKind {
+    Acquire,
+    SetToken,
+    Release,
+    /// The release of a lease that was not won. Its reply is ignored.
+    Abandon,
+}
+
+struct Master {
+    record: Rows,
+    /// The contenders that have read the record since its last change. They are notified of the next one.
+    readers: BTreeSet<usize>,
+    busy_until: Instant,
+}
+
+struct Contender {
+    acquisition: Acquisition,
+    backoff: Backoff,
+    lease: LeaseId,
+    phase: Phase,
+    /// The masters that have notified it of a change.
+    changed_at: Masters,
+    timer: u64,
+}
+
+enum Phase {
+    Idle,
+    /// `round` is that of the request in flight.
+    Acquiring {
+        round: Option<Round>,
+        refused_at: Masters,
+    },
+    Holding(Token),
+    Releasing {
+        replies: usize,
+    },
+}
+
+/// The contenders of a simulation, and the masters.
+pub(super) struct Contenders {
+    setup: Contention,
+    masters: Vec<Master>,
+    contenders: Vec<Contender>,
+    /// When the last message from a contender to a master arrives, and the last one back.
+    last: BTreeMap<(usize, usize, bool), Instant>,
+}
+
+impl Contenders {
+    pub(super) fn new(setup: Contention) -> Self {
+        let now = Instant::from_nanos(0);
+        let master = |_| Master {
+            record: Rows::default(),
+            readers: BTreeSet::new(),
+            busy_until: now,
+        };
+        let contender = |nth: usize| Contender {
+            acquisition: Acquisition::new(options(), Backoff::default(), now),
+            backoff: Backoff::default(),
+            lease: LeaseId {
+                client: ClientId::from_random((nth as u128).to_be_bytes()),
+                number: 0,
+            },
+            phase: Phase::Idle,
+            changed_at: Masters::default(),
+            timer: 0,
+        };
+        Self {
+            setup,
+            masters: (0..setup.masters.masters()).map(master).collect(),
+            contenders: (0..setup.contenders).map(contender).collect(),
+            last: BTreeMap::new(),
+        }
+    }
+
+    /// What the contenders rely on.
+    pub(super) fn holds(&self) -> impl Iterator<Item = Hold> {
+        self.contenders.iter().filter_map(|it| match it.phase {
+            Phase::Holding(token) => Some((it.lease, token)),
+            _ => None,
+        })
+    }
+}
+
+/// What the steps of a contender or a master need.
+struct Context<'a> {
+    now: Instant,
+    rng: &'a mut Rng,
+    report: &'a mut Report,
+    /// What happens next.
+    events: Vec<(Instant, ContentionEvent)>,
+}
+
+impl Simulation {
+    /// Lets the contenders acquire the lock again and again.
+    pub(super) fn play_contention(&mut self, setup: Contention) -> Result<(), Violation> {
+        self.contenders = Some(Contenders::new(setup));
+        self.report.grants = vec![0; setup.contenders];
+        for contender in 0..setup.contenders {
+            let delay = self.part(START);
+            let wake = ContentionEvent::Wake {
+                contender,
+                timer: 0,
+            };
+            self.schedule(delay, Event::Contention(wake));
+        }
+        self.pass(setup.runtime)
+    }
+
+    /// Lets a contender or a master act.
+    pub(super) fn contend(&mut self, event: ContentionEvent) {
+        let Some(contenders) = &mut self.contenders else {
+            return;
+        };
+        let mut context = Context {
+            now: Instant::from_nanos(self.time),
+            rng: &mut self.rng,
+            report: &mut self.report,
+            events: Vec::new(),
+        };
+        contenders.process(event, &mut context);
+        for (at, event) in context.events {
+            self.schedule_at(at.as_nanos(), Event::Contention(event));
+        }
+    }
+}
+
+impl Contenders {
+    fn process(&mut self, event: ContentionEvent, cx: &mut Context<'_>) {
+        match event {
+            ContentionEvent::Request(message, op) => self.handle_request(message, &op, cx),
+            ContentionEvent::Reply(message, outcome) => self.handle_reply(message, outcome, cx),
+            ContentionEvent::Changed { contender, master } => {
+                self.handle_change(contender, master, cx);
+            }
+            ContentionEvent::Wake { contender, timer } => {
+                if timer == self.contenders[contender].timer {
+                    self.wake(contender, cx);
+                }
+            }
+        }
+    }
+
+    fn wake(&mut self, contender: usize, cx: &mut Context<'_>) {
+        let it = &mut self.contenders[contender];
+        match it.phase {
+            Phase::Idle => {
+                it.acquisition = Acquisition::new(options(), it.backoff, cx.now);
+                it.phase = Phase::Acquiring {
+                    round: None,
+                    refused_at: Masters::default(),
+                };
+                self.poll(contender, cx);
+            }
+            Phase::Acquiring { .. } => self.poll(contender, cx),
+            Phase::Holding(_) => {
+                it.backoff.released(cx.now);
+                it.phase = Phase::Releasing { replies: 0 };
+                let all = self.setup.masters.all();
+                self.release(contender, all, MessageKind::Release, cx);
+            }
+            Phase::Releasing { .. } => {}
+        }
+    }
+
+    /// Does what the acquisition of a contender returns, until it waits.
+    fn poll(&mut self, contender: usize, cx: &mut Context<'_>) {
+        let all = self.setup.masters.all();
+        loop {
+            let it = &mut self.contenders[contender];
+            let Phase::Acquiring { round, refused_at } = &mut it.phase else {
+                return;
+            };
+            match it.acquisition.poll(cx.now, 0) {
+                AcquireAction::NewLease => {
+                    it.lease.number += 1;
+                    it.acquisition.start(it.lease, TokenCount::MIN);
+                }
+                AcquireAction::Acquire(mut op) => {
+                    // A majority of queues would not have an order.
+                    let proposal = Token::at(store_time(cx.now));
+                    if let Op::Acquire(request) = &mut op {
+                        (request.wait, request.proposal) = (false, proposal);
+                    }
+                    *round = Some(Round::new(self.setup.masters, TokenCount::MIN, proposal));
+                    *refused_at = Masters::default();
+                    return self.send(contender, all, MessageKind::Acquire, &op, cx);
+                }
+                AcquireAction::Release(_) => {
+                    let granted = all.without(*refused_at);
+                    self.release(contender, granted, MessageKind::Abandon, cx);
+                }
+                AcquireAction::Granted(granted) => {
+                    it.backoff = it.acquisition.backoff();
+                    it.phase = Phase::Holding(granted.first);
+                    cx.report.grants[contender] += 1;
+                    let until = cx.now.after(self.setup.hold);
+                    return self.wake_at(contender, until, cx);
+                }
+                AcquireAction::Wait => {
+                    if let Some(timeout) = it.acquisition.next_timeout() {
+                        self.wake_at(contender, timeout, cx);
+                    }
+                    return;
+                }
+                other => unreachable!("nothing fails, but {other:?}"),
+            }
+        }
+    }
+
+    fn handle_request(&mut self, message: Message, op: &Op, cx: &mut Context<'_>) {
+        let Message {
+            contender, master, ..
+        } = message;
+        if master == 0 {
+            cx.report.count(Occurrence::Script);
+        }
+        let it = &mut self.masters[master];
+        let done = cx.now.max(it.busy_until).after(self.setup.script);
+        it.busy_until = done;
+        let before = it.record.clone();
+        let now = store_time(done);
+        let outcome = it.record.apply(op, &Environment { now }, |_| false).outcome;
+        let is_changed = it.record != before;
+        let readers = match is_changed {
+            true => std::mem::take(&mut it.readers),
+            false => BTreeSet::new(),
+        };
+        it.readers.insert(contender);
+        for reader in readers.into_iter().filter(|reader| *reader != contender) {
+            let changed = ContentionEvent::Changed {
+                contender: reader,
+                master,
+            };
+            let at = done.after(self.setup.notification);
+            self.deliver(at, (reader, master, true), changed, cx);
+        }
+        let reply = ContentionEvent::Reply(message, outcome);
+        self.deliver(done, (contender, master, true), reply, cx);
+    }
+
+    fn handle_reply(&mut self, message: Message, outcome: Outcome, cx: &mut Context<'_>) {
+        let Message {
+            contender, master, ..
+        } = message;
+        let it = &mut self.contenders[contender];
+        if message.lease != it.lease {
+            return;
+        }
+        let step = match (&mut it.phase, message.kind) {
+            (
+                Phase::Acquiring { round, refused_at },
+                MessageKind::Acquire | MessageKind::SetToken,
+            ) => {
+                let Some(round) = round else { return };
+                if matches!(outcome, Outcome::Refused { .. }) {
+                    refused_at.insert(master);
+                }
+                match message.kind {
+                    MessageKind::Acquire => match round.handle_reply(master, Some(&outcome)) {
+                        // A wait for other masters would be short.
+                        Step::Wait => round.end_proposal_wait(),
+                        step => step,
+                    },
+                    _ => round.handle_token_reply(master, Some(&outcome)),
+                }
+            }
+            (Phase::Releasing { replies }, MessageKind::Release) => {
+                *replies += 1;
+                if *replies == self.setup.masters.majority() {
+                    it.phase = Phase::Idle;
+                    self.wake_at(contender, cx.now.after(IDLE), cx);
+                }
+                return;
+            }
+            _ => return,
+        };
+        self.step(contender, step, cx);
+    }
+
+    /// Does the next step of a round.
+    fn step(&mut self, contender: usize, step: Step, cx: &mut Context<'_>) {
+        match step {
+            Step::Wait => {}
+            Step::Write { first, to } => {
+                let op = Op::SetToken {
+                    lease: self.contenders[contender].lease,
+                    first,
+                    tokens: TokenCount::MIN,
+                };
+                self.send(contender, to, MessageKind::SetToken, &op, cx);
+            }
+            Step::Won { first } => {
+                self.finish_round(contender, Outcome::Granted { first, run: None }, cx);
+            }
+            Step::Lost(Defeat::Held { left, split }) => {
+                let time_left = Some(if split { Duration::ZERO } else { left });
+                let Phase::Acquiring { refused_at, .. } = &self.contenders[contender].phase else {
+                    return;
+                };
+                let outcome = match *refused_at == self.setup.masters.all() {
+                    true => Outcome::Refused {
+                        time_left,
+                        queue_position: None,
+                    },
+                    false => Outcome::GrantedInPart { time_left },
+                };
+                self.finish_round(contender, outcome, cx);
+            }
+            Step::Lost(defeat) => unreachable!("nothing fails, but {defeat:?}"),
+        }
+    }
+
+    fn finish_round(&mut self, contender: usize, outcome: Outcome, cx: &mut Context<'_>) {
+        let it = &mut self.contenders[contender];
+        if let Phase::Acquiring { round, .. } = &mut it.phase {
+            *round = None;
+        }
+        let reply = AcquireReply::Applied {
+            outcome,
+            now: StoreTime::default(),
+            shard: None,
+            notifies_changes: true,
+        };
+        it.acquisition.handle_reply(reply, cx.now, cx.rng.f64());
+        self.poll(contender, cx);
+    }
+
+    fn handle_change(&mut self, contender: usize, master: usize, cx: &mut Context<'_>) {
+        let it = &mut self.contenders[contender];
+        it.changed_at.insert(master);
+        if it.changed_at.len() < self.setup.masters.majority() {
+            return;
+        }
+        it.changed_at = Masters::default();
+        let (now, spread) = (cx.now, cx.rng.f64());
+        if it
+            .acquisition
+            .handle_notice(AcquireNotice::Changed, now, spread)
+        {
+            self.poll(contender, cx);
+        }
+    }
+
+    /// Releases the lease of a contender at some masters.
+    fn release(&mut self, contender: usize, at: Masters, kind: MessageKind, cx: &mut Context<'_>) {
+        let op = Op::release(self.contenders[contender].lease);
+        self.send(contender, at, kind, &op, cx);
+    }
+
+    fn send(
+        &mut self,
+        contender: usize,
+        to: Masters,
+        kind: MessageKind,
+        op: &Op,
+        cx: &mut Context<'_>,
+    ) {
+        let lease = self.contenders[contender].lease;
+        for master in to.iter() {
+            let message = Message {
+                contender,
+                master,
+                lease,
+                kind,
+            };
+            let request = ContentionEvent::Request(message, op.clone());
+            self.deliver(cx.now, (contender, master, false), request, cx);
+        }
+    }
+
+    /// Delivers a message that is sent at an instant, behind the earlier ones of its path.
+    fn deliver(
+        &mut self,
+        sent: Instant,
+        path: (usize, usize, bool),
+        event: ContentionEvent,
+        cx: &mut Context<'_>,
+    ) {
+        let latency = Duration::from_micros(cx.rng.u64(LATENCY));
+        let last = self.last.entry(path).or_insert(cx.now);
+        *last = sent.after(latency).max(*last);
+        cx.events.push((*last, event));
+    }
+
+    fn wake_at(&mut self, contender: usize, at: Instant, cx: &mut Context<'_>) {
+        let it = &mut self.contenders[contender];
+        it.timer += 1;
+        let timer = it.timer;
+        cx.events
+            .push((at, ContentionEvent::Wake { contender, timer }));
+    }
+}
+
+/// The time of a master. The masters' clocks agree.
+fn store_time(now: Instant) -> StoreTime {
+    StoreTime::from_micros(1_000_000 + now.as_nanos() / 1_000)
+}
