@@ -7,9 +7,18 @@ use fastrand::Rng;
 use leasehold_core::record::Unless;
 use leasehold_core::{Instant, Op, Ttl};
 
+use super::frames::ToNode;
 use super::report::Report;
 use super::setup::Setup;
 use super::values::Values;
+
+/// How long a client waits for a reply at most: the library's default for longer ttls.
+const TIMEOUT_MAX: Duration = Duration::from_secs(2);
+
+/// How long a client or a node waits for a reply.
+pub(super) fn timeout(ttl: Ttl) -> Duration {
+    TIMEOUT_MAX.min(ttl.as_duration() / 6)
+}
 
 /// The environment of a client.
 pub(super) struct Context<'a> {
@@ -24,6 +33,8 @@ pub(super) struct Context<'a> {
     pub(super) values: &'a mut Values,
     /// The requests to send, with their numbers.
     pub(super) outbox: &'a mut Vec<(u64, Payload)>,
+    /// The messages to its node of the watchdog.
+    pub(super) to_node: &'a mut Vec<ToNode>,
 }
 
 impl Context<'_> {

@@ -15,7 +15,8 @@ use leasehold_core::{
 
 use super::Hold;
 use super::acquiring::{Acquiring, SHARD};
-use super::calls::{Call, Calls, Context, Purpose};
+use super::calls::{Call, Calls, Context, Purpose, timeout};
+use super::frames::FromNode;
 use super::holder::Holder;
 use super::leading::Leading;
 use super::observing::Observing;
@@ -23,9 +24,7 @@ use super::report::Occurrence;
 use super::runs::{self, Run};
 use super::setup::{Leases, Mutation, Setup};
 use super::values::{Observed, Value};
-
-/// How long a client waits for a reply at most: the library's default for longer ttls.
-const TIMEOUT_MAX: Duration = Duration::from_secs(2);
+use super::watching::Watching;
 
 /// A message to a client.
 #[derive(Clone, Debug)]
@@ -57,6 +56,8 @@ pub(super) struct Client {
     phase: Phase,
     /// Its observers, from its first connection on.
     observing: Option<Observing>,
+    /// Its session with a node of the watchdog.
+    pub(super) watching: Option<Watching>,
     /// When the lease of another client expires, by the last refusal.
     expiry: Option<Instant>,
     /// Whether its run succeeds. `None`: by chance.
@@ -76,10 +77,11 @@ impl Client {
             id,
             policy: Policy::of(ttl),
             leases: 0,
-            calls: Calls::new(TIMEOUT_MAX.min(ttl.as_duration() / 6)),
+            calls: Calls::new(timeout(ttl)),
             releases: PendingReleases::default(),
             phase: Phase::Idle,
             observing: None,
+            watching: None,
             expiry: None,
             succeeds: None,
         }
@@ -159,6 +161,14 @@ impl Client {
         }
     }
 
+    /// What it relies on again once the store has confirmed its lease.
+    pub(super) fn unconfirmed(&self, now: Instant) -> Option<Hold> {
+        match &self.phase {
+            Phase::Holding(holder) => holder.unconfirmed(now),
+            _ => None,
+        }
+    }
+
     pub(super) fn next_timeout(&self, now: Instant, setup: &Setup) -> Option<Instant> {
         let phase = match &self.phase {
             Phase::Idle => None,
@@ -169,9 +179,10 @@ impl Client {
             Phase::Holding(holder) => Some(holder.next_timeout(now)),
         };
         let observing = self.observing.as_ref().map(Observing::next_timeout);
+        let watching = self.watching.as_ref().and_then(Watching::next_timeout);
         let calls = self.calls.next_timeout().into_iter();
         let calls = calls.chain(self.releases.next_timeout());
-        calls.chain(phase).chain(observing).min()
+        calls.chain(phase).chain(observing).chain(watching).min()
     }
 
     /// Acquires the lock: gives up after `wait_for`, and holds it for `hold_for`.
@@ -461,6 +472,32 @@ impl Client {
                     self.leave(cx);
                 }
             }
+        }
+    }
+
+    /// Registers what it holds with its node, and lets the session with the node act.
+    pub(super) fn watch(&mut self, cx: &mut Context<'_>) {
+        let Some(watching) = &mut self.watching else {
+            return;
+        };
+        let lease = match &mut self.phase {
+            Phase::Holding(holder) => holder.registration(cx.now),
+            _ => None,
+        };
+        watching.register(lease, cx);
+        watching.poll(cx);
+    }
+
+    /// Processes a message of its node.
+    pub(super) fn handle_node(&mut self, message: FromNode, cx: &mut Context<'_>) {
+        let Some(watching) = &mut self.watching else {
+            return;
+        };
+        let (leases, watched) = watching.handle_message(message, cx);
+        if let Phase::Holding(holder) = &mut self.phase
+            && leases.contains(&holder.id.number)
+        {
+            holder.watch(watched, cx.now);
         }
     }
 

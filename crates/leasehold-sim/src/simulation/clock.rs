@@ -1,6 +1,9 @@
 //! Clocks that start anywhere and run a little too fast or too slow.
 
+use fastrand::Rng;
 use leasehold_core::Instant;
+
+use super::setup::Setup;
 
 /// The parts in which a rate is counted.
 const PPM: i64 = 1_000_000;
@@ -14,7 +17,13 @@ pub(super) struct DriftingClock {
 }
 
 impl DriftingClock {
-    pub(super) fn new(start: u64, ppm_fast: i64) -> Self {
+    /// A clock of a simulation.
+    pub(super) fn random(setup: &Setup, rng: &mut Rng) -> Self {
+        let (slow, fast) = setup.drift_ppm;
+        Self::new(rng.u64(0..1 << 50), rng.i64(slow..=fast))
+    }
+
+    fn new(start: u64, ppm_fast: i64) -> Self {
         Self {
             start,
             rate: u64::try_from(PPM + ppm_fast).unwrap_or(1).max(1),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::node::NodeEvent;
 use super::{Event, Occurrence, Simulation};
 
 impl Simulation {
@@ -9,6 +10,9 @@ impl Simulation {
         let ttl = self.ttl.as_duration();
         for machine in 0..self.machines.len() {
             self.schedule(ttl, Event::Fault { machine });
+        }
+        for node in 0..self.nodes.len() {
+            self.schedule(ttl, Event::Node(NodeEvent::Fault { node }));
         }
         if self.setup.has_queue() {
             let stop = self.part(ttl * 10);

@@ -3,14 +3,16 @@
 use std::num::NonZeroU32;
 
 use leasehold_core::acquisition::GrantedLease;
+use leasehold_core::watchdog::Terms;
 use leasehold_core::{
-    Action, Cause, HoldId, Instant, LateRelease, Lease, LeaseId, Op, Outcome, Policy, Term, Token,
-    Ttl,
+    Action, Cause, HoldId, Instant, LateRelease, Lease, LeaseId, Op, Outcome, Policy, State, Term,
+    Token, Ttl,
 };
 
 use super::Hold;
 use super::calls::{Call, Calls, Context, Purpose};
 use super::leading::Leading;
+use super::report::Occurrence;
 use super::runs::Run;
 use super::setup::{Leases, Mutation};
 
@@ -27,11 +29,14 @@ pub(super) struct Holder {
     pub(super) until: Instant,
     /// A second hold, and when it ends.
     second: Option<(HoldId, Instant)>,
+    /// When its lease is to be polled. If that is late, the process was stopped.
+    scheduled: Option<Instant>,
     /// Whether a reply reported the loss.
     lost: bool,
     /// Whether the user has noticed the loss.
     noticed: bool,
     no_deadline: bool,
+    ignores_pauses: bool,
     /// The writer of its values, in an election.
     pub(super) leading: Option<Leading>,
 }
@@ -57,18 +62,43 @@ impl Holder {
             late_release: granted.late_release,
             until,
             second: None,
+            scheduled: None,
             lost: false,
             noticed: false,
             no_deadline: false,
+            ignores_pauses: false,
         }
     }
 
     pub(super) fn hold(&self, now: Instant) -> Option<Hold> {
-        let lost = match self.no_deadline {
-            true => self.lost,
-            false => self.lease.state(now).is_lost(),
+        let is_relied_on = match self.lease.state(now) {
+            _ if self.no_deadline => !self.lost,
+            State::Held { until } | State::Jeopardy { until, .. } => {
+                now < until || self.ignores_pauses
+            }
+            State::Lost(_) => false,
         };
-        (!lost).then_some((self.id, self.token))
+        is_relied_on.then_some((self.id, self.token))
+    }
+
+    /// What it relies on again once the store has confirmed its lease, which a node may have kept during a pause.
+    pub(super) fn unconfirmed(&self, now: Instant) -> Option<Hold> {
+        let is_paused = !self.lease.state(now).is_lost() && self.hold(now).is_none();
+        is_paused.then_some((self.id, self.token))
+    }
+
+    /// How a node keeps its lease. `None`: the lease is lost.
+    pub(super) fn registration(&mut self, now: Instant) -> Option<(u64, Terms)> {
+        let next = self.lease.next_event(now);
+        if self.scheduled.is_none_or(|at| now < at) {
+            self.scheduled = next;
+        }
+        next.map(|_| (self.id.number, self.lease.watch_terms(now)))
+    }
+
+    /// A node watches its lease from now on, or no longer.
+    pub(super) fn watch(&mut self, watched: bool, now: Instant) {
+        self.lease.watch(watched, now);
     }
 
     pub(super) fn next_timeout(&self, now: Instant) -> Instant {
@@ -82,7 +112,14 @@ impl Holder {
     /// Renews and re-enters the lease. Returns whether it is to be released.
     pub(super) fn poll(&mut self, calls: &mut Calls, cx: &mut Context<'_>) -> bool {
         self.no_deadline = cx.setup.has(Mutation::NoDeadline);
-        if let Action::Renew(ttl) = self.lease.poll(cx.now) {
+        self.ignores_pauses = cx.setup.has(Mutation::IgnoresPauses);
+        let is_late = |at| cx.now.since(at) >= self.lease.late();
+        if self.scheduled.is_some_and(is_late) && !cx.setup.has(Mutation::TakesPausesForLosses) {
+            self.lease.wake(cx.now);
+        }
+        let action = self.lease.poll(cx.now);
+        self.scheduled = self.lease.next_event(cx.now);
+        if let Action::Renew(ttl) = action {
             calls.send(Purpose::Renew, Op::renew(self.id, ttl), cx);
         }
         if cx.now >= self.until {
@@ -93,7 +130,8 @@ impl Holder {
         }
         if self.hold(cx.now).is_none() {
             // The user needs some time to notice the loss and to stop. Replies still come meanwhile.
-            if !std::mem::replace(&mut self.noticed, true) {
+            let is_lost = self.unconfirmed(cx.now).is_none();
+            if is_lost && !std::mem::replace(&mut self.noticed, true) {
                 let stopped = cx.part(self.policy.ttl.as_duration() / 2);
                 self.until = self.until.min(cx.now.after(stopped));
             }
@@ -129,7 +167,13 @@ impl Holder {
                     leading.handle_reply(&outcome, cx);
                 }
             }
-            Outcome::Kept if purpose == Purpose::Renew => self.renewed(call, cx),
+            Outcome::Kept if purpose == Purpose::Renew => {
+                let was_paused = self.unconfirmed(cx.now).is_some();
+                self.renewed(call, cx);
+                if was_paused && self.hold(cx.now).is_some() {
+                    cx.report.count(Occurrence::WentOn);
+                }
+            }
             Outcome::Kept => self.lease.confirmed(call.sent, call.ttl, cx.now),
             lost => self.lose(Cause::of(&lost)),
         }

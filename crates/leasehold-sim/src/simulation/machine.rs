@@ -6,10 +6,11 @@ use leasehold_core::{ClientId, Instant};
 use super::calls::Context;
 use super::client::{Client, Message};
 use super::clock::DriftingClock;
+use super::watching::{Link, Watching};
 use super::{Event, Hold, Network, Occurrence, Setup, Simulation, nanos};
 
 pub(super) struct Machine {
-    clock: DriftingClock,
+    pub(super) clock: DriftingClock,
     pub(super) id: ClientId,
     /// `None`: its process is dead.
     pub(super) client: Option<Client>,
@@ -28,13 +29,14 @@ pub(super) struct Machine {
     pub(super) timer: u64,
     /// When the last message in each direction arrives.
     pub(super) arrivals: [u64; 2],
+    /// The connection of its process to a node of the watchdog.
+    pub(super) link: Link,
 }
 
 impl Machine {
     pub(super) fn new(setup: &Setup, rng: &mut Rng) -> Self {
-        let (slow, fast) = setup.drift_ppm;
         Self {
-            clock: DriftingClock::new(rng.u64(0..1 << 50), rng.i64(slow..=fast)),
+            clock: DriftingClock::random(setup, rng),
             id: ClientId::from_random(rng.u128(..).to_be_bytes()),
             client: None,
             connection: 0,
@@ -46,6 +48,7 @@ impl Machine {
             acquires: false,
             timer: 0,
             arrivals: [0; 2],
+            link: Link::default(),
         }
     }
 
@@ -57,13 +60,22 @@ impl Machine {
     pub(super) fn hold(&self, time: u64) -> Option<Hold> {
         self.client.as_ref()?.hold(self.now(time))
     }
+
+    /// What its client relies on again once the store has confirmed its lease.
+    pub(super) fn unconfirmed(&self, time: u64) -> Option<Hold> {
+        self.client.as_ref()?.unconfirmed(self.now(time))
+    }
 }
 
 impl Simulation {
     /// Starts a process, connected.
     pub(super) fn start(&mut self, machine: usize) {
         let id = ClientId::from_random(self.rng.u128(..).to_be_bytes());
-        let client = Client::new(id, self.ttl);
+        let mut client = Client::new(id, self.ttl);
+        if self.setup.watchdog.is_some() {
+            client.watching = Some(Watching::new(self.rng.bool()));
+        }
+        self.reset_link(machine);
         let it = &mut self.machines[machine];
         it.id = id;
         it.client = Some(client);
@@ -87,6 +99,7 @@ impl Simulation {
         if timers_first {
             self.with(machine, Client::handle_timer);
         }
+        self.read_mailbox(machine);
         let current = self.machines[machine].connection;
         for (connection, message) in messages {
             if connection == current {
@@ -121,7 +134,7 @@ impl Simulation {
         let Some(client) = &mut it.client else {
             return;
         };
-        let mut outbox = Vec::new();
+        let (mut outbox, mut to_node) = (Vec::new(), Vec::new());
         let mut context = Context {
             now,
             time: self.time,
@@ -131,8 +144,10 @@ impl Simulation {
             unless,
             values: &mut self.values,
             outbox: &mut outbox,
+            to_node: &mut to_node,
         };
         act(client, &mut context);
+        client.watch(&mut context);
         it.timer += 1;
         let number = it.timer;
         if let Some(timeout) = client.next_timeout(now, &self.setup) {
@@ -143,6 +158,9 @@ impl Simulation {
         }
         for (number, payload) in outbox {
             self.send_request(machine, number, payload);
+        }
+        for message in to_node {
+            self.send_to_node(machine, message);
         }
         self.schedule_acquire(machine);
     }

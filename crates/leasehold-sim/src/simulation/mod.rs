@@ -3,11 +3,14 @@
 //! The store applies the rule that ships, and the clients host the state machines that ship:
 //! [`Acquisition`](leasehold_core::Acquisition), [`PendingReleases`](leasehold_core::PendingReleases),
 //! [`Lease`](leasehold_core::Lease), and in an election [`ValueWriter`](leasehold_core::ValueWriter) and
-//! [`Reading`](leasehold_core::Reading). Processes and the store are stopped, processes are killed and
-//! disconnected, messages are lost, doubled or late, and clocks drift. Checkers observe the store and the
-//! holders. In one scenario, processes run a daily job for a month. In another one, contenders share a lock over many
-//! masters without a fault. Otherwise the faults end, and the lock must be granted again, or the value of a leader reach
-//! all observers. At last every process is killed, and nothing may stay behind.
+//! [`Reading`](leasehold_core::Reading). A node of the watchdog hosts the
+//! [`ClientMonitor`](leasehold_core::watchdog::ClientMonitor)s of its clients, and each client a
+//! [`NodeSession`](leasehold_core::watchdog::NodeSession). Processes, nodes and the store are stopped, processes are
+//! killed and disconnected, nodes are restarted without their data, messages are lost, doubled or late, and clocks
+//! drift. Checkers observe the store, the nodes and the holders. In one scenario, processes run a daily job for a month.
+//! In another one, contenders share a lock over many masters without a fault. Otherwise the faults end, and the lock must
+//! be granted again, or the value of a leader reach all observers. At last every process is killed, and nothing may stay
+//! behind.
 
 mod acquiring;
 mod calendar;
@@ -17,10 +20,12 @@ mod clock;
 mod contention;
 mod daily;
 mod fault;
+mod frames;
 mod holder;
 mod leading;
 mod machine;
 mod network;
+mod node;
 mod observing;
 mod quiesce;
 mod report;
@@ -30,12 +35,13 @@ mod setup;
 mod store;
 mod timetable;
 mod values;
+mod watching;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_checker::Sequence;
+use leasehold_checker::{self as checker, Sequence};
 use leasehold_core::{CompletionKey, LeaseId, Rows, Token, Ttl};
 
 pub use self::calendar::ClockChange;
@@ -45,9 +51,10 @@ use self::contention::{Contenders, ContentionEvent};
 use self::daily::Daily;
 use self::machine::Machine;
 use self::network::{LossRates, Request};
+use self::node::{Node, NodeEvent};
 use self::quiesce::ServiceCheck;
 pub use self::report::{Occurrence, Report, Violation};
-pub use self::setup::{Leases, Mutation, Network, Scenario, Setup};
+pub use self::setup::{Leases, Mutation, Network, Scenario, Setup, Watchdog};
 use self::store::Stall;
 pub use self::timetable::Timetable;
 use self::values::Values;
@@ -89,6 +96,7 @@ struct Simulation {
     /// The contenders of a lock over many masters.
     contenders: Option<Contenders>,
     machines: Vec<Machine>,
+    nodes: Vec<Node>,
     /// Whether fault events happen at this moment.
     faults: bool,
     service: Option<ServiceCheck>,
@@ -112,6 +120,8 @@ enum Event {
     Acquire { machine: usize },
     /// A process of the daily job is started.
     Start(daily::Start),
+    /// Something happens to a node of the watchdog, or by it.
+    Node(NodeEvent),
     /// A contender or one of many masters acts.
     Contention(ContentionEvent),
     /// A process is killed.
@@ -147,9 +157,12 @@ impl Simulation {
         };
         let ttl = Ttl::remainder(ttl);
         let machines = (0..setup.clients).map(|_| Machine::new(setup, &mut rng));
+        let machines: Vec<_> = machines.collect();
+        let clocks = machines.iter().map(|machine| machine.clock);
         Self {
             setup: *setup,
-            machines: machines.collect(),
+            nodes: Node::all(setup, clocks, ttl, &mut rng),
+            machines,
             loss: LossRates::random(&mut rng),
             rng,
             ttl,
@@ -201,17 +214,33 @@ impl Simulation {
         self.note(|| format!("{event:?}"));
         self.check_unused()?;
         self.process(event)?;
-        let contenders = self.contenders.iter().flat_map(Contenders::holds);
-        let machines = self.machines.iter();
-        let holders = machines.filter_map(|machine| machine.hold(time));
-        let holders = holders.chain(contenders);
-        let holders = holders.map(|hold| (hold, hold.1.get()));
-        self.holders.observe(holders).map_err(Violation::Holders)?;
-        self.report.acquisitions = self.holders.acquisitions();
+        self.observe_holders().map_err(Violation::Holders)?;
         self.check_order()?;
         self.check_runs()?;
         self.values.check()?;
         Ok(true)
+    }
+
+    /// Checks who relies on the lock.
+    fn observe_holders(&mut self) -> Result<(), checker::Violation> {
+        let time = self.time;
+        let machines = self.machines.iter();
+        let holds = machines.filter_map(|machine| machine.hold(time));
+        let contenders = self.contenders.iter().flat_map(Contenders::holds);
+        let mut holds = holds.chain(contenders).peekable();
+        if holds.peek().is_none()
+            && let Some(current) = self.holders.current()
+        {
+            // It may go on once the store has confirmed its lease, unless another client has held the lock meanwhile.
+            let mut paused = self.machines.iter().filter_map(|it| it.unconfirmed(time));
+            if paused.any(|hold| hold == current) {
+                return Ok(());
+            }
+        }
+        let holders = holds.map(|hold| (hold, hold.1.get()));
+        self.holders.observe(holders)?;
+        self.report.acquisitions = self.holders.acquisitions();
+        Ok(())
     }
 
     fn process(&mut self, event: Event) -> Result<(), Violation> {
@@ -230,6 +259,7 @@ impl Simulation {
             }
             Event::Acquire { machine } => self.acquire(machine),
             Event::Start(start) => self.start_process(start),
+            Event::Node(event) => self.handle_node_event(event)?,
             Event::Contention(event) => self.contend(event),
             Event::Crash { machine } => self.kill(machine, None),
             Event::Pause { machine } => self.machines[machine].stopped = true,

@@ -214,7 +214,9 @@ impl Simulation {
     }
 
     pub(super) fn kill(&mut self, machine: usize, undetected_for: Option<Duration>) {
-        self.machines[machine].client = None;
+        if self.machines[machine].client.take().is_some() {
+            self.end_link(machine);
+        }
         self.disconnect(machine, undetected_for);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold_core::{LeaseId, Notice, Op, Outcome};
 
 use super::network::LossRates;
+use super::node::NodeEvent;
 use super::scenario::with_drift;
 use super::values::Value;
 use super::{Event, Hold, Simulation, Violation, nanos};
@@ -40,6 +41,7 @@ impl Simulation {
         self.events.retain(|_, event| match event {
             Event::Request(_) | Event::Message { .. } | Event::Timer { .. } => true,
             Event::Acquire { .. } => !has_queue,
+            Event::Node(event) => !matches!(event, NodeEvent::Fault { .. }),
             _ => false,
         });
         for machine in 0..self.machines.len() {

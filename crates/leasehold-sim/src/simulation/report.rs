@@ -69,6 +69,14 @@ pub enum Occurrence {
     LateValue,
     /// An observer was notified that the store fails.
     Silence,
+    /// A node of the watchdog renewed a lease.
+    RenewedByNode,
+    /// A node released a lease of a dead client.
+    ReleasedByNode,
+    /// A node was restarted.
+    NodeRestarted,
+    /// A paused holder went on, because a node had kept its lease.
+    WentOn,
     /// The first of many masters ran a script.
     Script,
 }
@@ -129,6 +137,12 @@ pub enum Violation {
     OldReading,
     /// The newest value of a leader, or the end of its lease, did not reach all observers in time.
     NotObserved,
+    /// A node released a lease of a living client.
+    LivingReleased,
+    /// A node renewed a lease that is not registered.
+    UnknownRenewed,
+    /// A paused holder was not notified in time that its lease had ended.
+    NotNotified,
     /// The lock was held or the queue was kept after every process was dead and every ttl was over.
     Leftover,
 }

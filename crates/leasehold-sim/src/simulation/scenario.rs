@@ -8,6 +8,7 @@ use leasehold_core::{Acquire, LeaseId, Op, time};
 use super::calls::Payload;
 use super::client::Client;
 use super::network::Request;
+use super::node::max_pause;
 use super::{Event, Scenario, Simulation, Violation, nanos};
 
 impl Simulation {
@@ -73,6 +74,7 @@ impl Simulation {
                 self.with(0, Client::leave);
                 (2, soon)
             }
+            _ => self.play_watched(scenario, soon)?,
         };
         let until = self.time + nanos(within);
         while !self.is_holder(next) {
@@ -82,7 +84,78 @@ impl Simulation {
                 return Err(Violation::NotServed);
             }
         }
-        Ok(())
+        match scenario {
+            Scenario::LongPause | Scenario::NodeRestartInPause => self.check_notified(soon),
+            _ => Ok(()),
+        }
+    }
+
+    /// Plays a scenario whose holder a node watches. Returns which machine must hold the lock, and how soon.
+    fn play_watched(
+        &mut self,
+        scenario: Scenario,
+        soon: Duration,
+    ) -> Result<(usize, Duration), Violation> {
+        let (ttl, delay) = (self.ttl.as_duration(), self.longest_delay());
+        let longest = max_pause(self.ttl);
+        // Only heartbeats show the node that the holder lives.
+        self.pass(longest + delay * 6)?;
+        let pause = ttl + self.part(ttl * 2);
+        let is_planned = self.rng.bool();
+        let ends_within = |left| soon + with_drift(with_drift(left));
+        Ok(match scenario {
+            Scenario::WatchedDeath => {
+                if self.rng.bool() {
+                    self.machines[0].stopped = true;
+                    let some = self.part(ttl);
+                    self.pass(some)?;
+                }
+                self.kill(0, None);
+                (1, soon)
+            }
+            Scenario::PausedLoser => {
+                self.disconnect(0, Some(ttl * 100));
+                while self.is_holder(0) {
+                    self.step()?;
+                }
+                // The message that unregisters the lease, which is collected with others for 10 ms.
+                self.pass(delay * 2 + Duration::from_millis(20))?;
+                self.machines[0].stopped = true;
+                (1, ends_within(ttl))
+            }
+            Scenario::LongPause => {
+                self.machines[0].stopped = true;
+                (1, ends_within(longest + ttl))
+            }
+            Scenario::NodeRestartInPause => {
+                self.machines[0].stopped = true;
+                let some = self.part(ttl);
+                self.pass(some)?;
+                self.restart_node(0, is_planned)?;
+                (1, ends_within(ttl))
+            }
+            _ => {
+                if scenario == Scenario::NodeRestart {
+                    self.restart_node(0, is_planned)?;
+                    // The client connects again, and registers its lease.
+                    self.pass(delay * 6 + Duration::from_millis(100))?;
+                }
+                self.machines[0].stopped = true;
+                self.pass(pause)?;
+                self.resume(0);
+                (0, soon)
+            }
+        })
+    }
+
+    /// The holder that was paused goes on, and is notified soon that its lease has ended.
+    fn check_notified(&mut self, soon: Duration) -> Result<(), Violation> {
+        self.resume(0);
+        self.pass(soon)?;
+        match self.machines[0].unconfirmed(self.time) {
+            None => Ok(()),
+            Some(_) => Err(Violation::NotNotified),
+        }
     }
 
     /// Lets a client acquire the lock for as long as it can. It holds it, or waits behind so many.

@@ -14,6 +14,8 @@ pub struct Setup {
     pub leases: Leases,
     /// Whether holders proclaim values, which all clients observe.
     pub elects: bool,
+    /// Which nodes of the watchdog keep the leases of paused holders.
+    pub watchdog: Option<Watchdog>,
     /// By how many millionths a client's clock may be slower or faster than the store's.
     pub drift_ppm: (i64, i64),
     /// What happens.
@@ -34,6 +36,15 @@ pub enum Network {
     /// still apply what was sent before. It has a queue, and notifies its grants. Ttls are long enough to
     /// differ from the acceptance ttl.
     Connections,
+}
+
+/// Which nodes of the watchdog keep the leases of paused holders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watchdog {
+    /// One on each machine, which notices the end of its processes.
+    Local,
+    /// One on another machine, for all.
+    Remote,
 }
 
 /// Which leases the clients acquire.
@@ -67,6 +78,18 @@ pub enum Scenario {
     LeavingHead,
     /// A request of a waiter that gave up reaches the store after its release. Then the holder releases.
     LateRequest,
+    /// The holder, which a node watches, is paused for less than the longest pause.
+    PausedHolder,
+    /// The same for longer than that. Then it goes on.
+    LongPause,
+    /// A holder that a node watches is killed, perhaps while it is paused.
+    WatchedDeath,
+    /// A holder that a node watches is cut off from the store. When it has lost its lease, it is paused.
+    PausedLoser,
+    /// A node is restarted without its data. Later the holder is paused for less than the longest pause.
+    NodeRestart,
+    /// The same while the holder is paused. Then the holder goes on.
+    NodeRestartInPause,
     /// Processes run a daily job for a month.
     Daily(Timetable),
     /// Contenders acquire a lock over many masters, without a fault.
@@ -132,6 +155,26 @@ pub enum Mutation {
     NoRepeatedRead,
     /// Observers do not read the end of a lease.
     NoReadAtEnd,
+    /// A holder relies on its lease over a pause, without a confirmation by the store.
+    IgnoresPauses,
+    /// A holder gives up its lease after a pause, although a node may have kept it.
+    TakesPausesForLosses,
+    /// A client does not unregister what it no longer holds.
+    KeepsRegistrations,
+    /// A client sends no heartbeats to its node.
+    NoHeartbeats,
+    /// A client registers nothing on a further connection to its node.
+    NoRegistrationAfterReconnect,
+    /// A node does not notice the end of a process.
+    IgnoresDeath,
+    /// A node takes the end of a connection for that of the process.
+    DiesWithConnection,
+    /// A node keeps leases that were unregistered.
+    IgnoresUnregistrations,
+    /// A node renews the leases of a silent client without a limit.
+    RenewsForEver,
+    /// A node that is restarted goes on with the leases from before.
+    NodeKeepsLeases,
 }
 
 impl Setup {
@@ -143,6 +186,7 @@ impl Setup {
         network: Network::Datagrams,
         leases: Leases::Mixed,
         elects: false,
+        watchdog: None,
         drift_ppm: (-10_000, 10_000),
         scenario: Scenario::Random(1_000),
         runs: false,
@@ -155,13 +199,21 @@ impl Setup {
         network: Network::Connections,
         leases: Leases::Renewed,
         elects: false,
+        watchdog: None,
         drift_ppm: (-9_000, 9_000),
         scenario: Scenario::Random(600),
         runs: false,
         mutation: None,
     };
 
-    /// The same clients run a job, and wait for its completion.
+    /// The same clients, each watched by a node on its machine.
+    pub const WATCHED: Self = Self {
+        watchdog: Some(Watchdog::Local),
+        scenario: Scenario::Random(2_000),
+        ..Self::CONNECTIONS
+    };
+
+    /// The clients of [`Setup::CONNECTIONS`] run a job, and wait for its completion.
     pub const RUNS: Self = Self {
         runs: true,
         ..Self::CONNECTIONS

@@ -11,6 +11,7 @@ use super::calendar::STORE_START;
 use super::calls::Payload;
 use super::client::Message;
 use super::network::Request;
+use super::node::{Node, NodeEvent};
 use super::values::{Observed, value};
 use super::{Event, Mutation, Occurrence, Simulation, Violation, nanos};
 use crate::store_checker::Observation;
@@ -140,7 +141,7 @@ impl Simulation {
     }
 
     /// Applies an operation and sends its notices. The checker observes both.
-    fn apply(
+    pub(super) fn apply(
         &mut self,
         mut op: Op,
         machine: Option<usize>,
@@ -243,8 +244,13 @@ impl Simulation {
         for machine in 0..self.machines.len() {
             self.kill(machine, None);
         }
-        self.events
-            .retain(|_, event| matches!(event, Event::Request(_)));
+        self.nodes.iter_mut().for_each(Node::forget);
+        self.events.retain(|_, event| {
+            matches!(
+                event,
+                Event::Request(_) | Event::Node(NodeEvent::Request { .. })
+            )
+        });
         self.service = None;
         while self.step()? {}
         self.resume_store()?;

@@ -1,7 +1,5 @@
 //! The rules keep their promises in every simulation, and every mutation is noticed.
 
-use leasehold_checker as checker;
-
 use super::*;
 use crate::seed;
 
@@ -56,6 +54,15 @@ const fn scenario(scenario: Scenario) -> Setup {
     Setup {
         scenario,
         ..Setup::CONNECTIONS
+    }
+}
+
+/// A scenario whose holder a node of the watchdog watches.
+const fn watched(scenario: Scenario, watchdog: Watchdog) -> Setup {
+    Setup {
+        scenario,
+        watchdog: Some(watchdog),
+        ..Setup::WATCHED
     }
 }
 
@@ -146,6 +153,23 @@ fn values_of_leaders_do_not_go_back_and_reach_all_observers() {
 }
 
 #[test]
+fn a_watchdog_violates_no_promise() {
+    let seeds = SEEDS / 5;
+    let often = [
+        Occurrence::RenewedByNode,
+        Occurrence::WentOn,
+        Occurrence::NodeRestarted,
+    ];
+    let local = run_all(0..seeds, &Setup::WATCHED);
+    assert_frequent(&local, seeds / 10, &often);
+    assert_frequent(&local, seeds / 10, &[Occurrence::ReleasedByNode]);
+    let remote = watched(Setup::WATCHED.scenario, Watchdog::Remote);
+    let remote = run_all(0..seeds, &remote);
+    assert_frequent(&remote, seeds / 10, &often);
+    assert_eq!(remote.times(Occurrence::ReleasedByNode), 0, "{remote:?}");
+}
+
+#[test]
 fn fresh_seeds_violate_no_promise() {
     let seed = seed::from_environment();
     for setup in [
@@ -154,6 +178,7 @@ fn fresh_seeds_violate_no_promise() {
         Setup::RUNS,
         RUN_DATAGRAMS,
         elections(Setup::CONNECTIONS),
+        Setup::WATCHED,
     ] {
         assert_eq!(run(seed, &setup, false), run(seed, &setup, false));
         run_all((0..50).map(|nth| seed.wrapping_add(nth)), &setup);
@@ -173,6 +198,22 @@ fn each_fault_costs_no_more_than_promised() {
     ] {
         run_all(0..300, &scenario(fault));
     }
+}
+
+#[test]
+fn a_watchdog_keeps_the_lease_of_a_paused_holder_and_ends_that_of_a_dead_one() {
+    for watchdog in [Watchdog::Local, Watchdog::Remote] {
+        for scenario in [
+            Scenario::PausedHolder,
+            Scenario::LongPause,
+            Scenario::PausedLoser,
+            Scenario::NodeRestart,
+            Scenario::NodeRestartInPause,
+        ] {
+            run_all(0..100, &watched(scenario, watchdog));
+        }
+    }
+    run_all(0..300, &watched(Scenario::WatchedDeath, Watchdog::Local));
 }
 
 /// Asserts that enough seeds notice a mutation, and that the first one does by an expected violation.
@@ -277,4 +318,32 @@ mutations! {
         NoRepeatedRead, elections(Setup::DATAGRAMS), 50 => Violation::NotObserved,
     observers_that_do_not_read_the_end_of_a_lease_are_noticed:
         NoReadAtEnd, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved,
+    a_holder_that_relies_on_its_lease_over_a_pause_is_noticed:
+        IgnoresPauses, watched(Scenario::NodeRestartInPause, Watchdog::Local), 30
+            => Violation::Holders(checker::Violation::TwoHolders),
+    a_holder_that_gives_up_its_lease_after_a_pause_is_noticed:
+        TakesPausesForLosses, watched(Scenario::PausedHolder, Watchdog::Local), 30
+            => Violation::NotServed,
+    a_lost_lease_that_stays_registered_is_noticed:
+        KeepsRegistrations, watched(Scenario::PausedLoser, Watchdog::Local), 30
+            => Violation::NotServed,
+    a_client_without_heartbeats_is_noticed:
+        NoHeartbeats, watched(Scenario::PausedHolder, Watchdog::Remote), 30
+            => Violation::NotServed,
+    a_lease_that_is_not_registered_with_a_restarted_node_is_noticed:
+        NoRegistrationAfterReconnect, watched(Scenario::NodeRestart, Watchdog::Local), 30
+            => Violation::NotServed,
+    a_node_that_ignores_a_death_is_noticed:
+        IgnoresDeath, watched(Scenario::WatchedDeath, Watchdog::Local), 30
+            => Violation::NotServed,
+    a_node_that_takes_the_end_of_a_connection_for_a_death_is_noticed:
+        DiesWithConnection, Setup::WATCHED, 20 => Violation::LivingReleased,
+    a_node_that_renews_what_was_unregistered_is_noticed:
+        IgnoresUnregistrations, Setup::WATCHED, 10 => Violation::UnknownRenewed,
+    a_node_that_renews_for_ever_is_noticed:
+        RenewsForEver, watched(Scenario::LongPause, Watchdog::Remote), 30
+            => Violation::NotServed,
+    a_restarted_node_that_renews_what_it_does_not_know_is_noticed:
+        NodeKeepsLeases, watched(Scenario::NodeRestartInPause, Watchdog::Local), 30
+            => Violation::UnknownRenewed,
 }

@@ -1,0 +1,25 @@
+//! The messages between clients and nodes of the watchdog.
+
+use leasehold_core::watchdog::Changes;
+
+/// A message to a node, or what it observes of a client.
+#[derive(Clone, Debug)]
+pub(super) enum ToNode {
+    Hello,
+    Changes(Changes<u64>),
+    Heartbeat,
+    /// The connection has ended.
+    Closed,
+    /// The process has ended.
+    Died,
+}
+
+/// A message of a node to a client, or what the client observes of the node.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FromNode {
+    Welcome,
+    /// The node has processed the batch with this number.
+    Acknowledged(u64),
+    /// The connection has ended.
+    Ended,
+}
