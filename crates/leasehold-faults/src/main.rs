@@ -4,6 +4,7 @@
 // A campaign that cannot go on fails by a panic, as a test does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod admission;
 mod campaign;
 mod checker;
 mod clock;

@@ -6,21 +6,15 @@ use fastrand::Rng;
 use leasehold_testkit::{RedisServer, Restart, SentinelSet, eventually};
 use tempfile::TempDir;
 
+use crate::admission::{self, is_admitted};
 use crate::clock::{self, Nanos};
 use crate::history::{Fault, FaultEvent, Journal, Note};
-use crate::random::ADMISSION_KEY;
 
 /// The largest ttl over many masters.
 pub(super) const LONGEST_TTL_MS: u64 = 2_000;
 
-/// The time beyond the longest ttl until a master is admitted again: drift, and measurement errors.
-const DRIFT: Duration = Duration::from_millis(300);
-
 /// How long a master may take to be admitted.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How long the servers of many masters have run when the world begins, by their clocks: long enough to be admitted.
-const AGE_MS: i64 = 3_600_000;
 
 const MASTERS: usize = 3;
 
@@ -67,7 +61,7 @@ impl Store {
             StoreKind::Single => Self::Single(durable.start()),
             StoreKind::Sentinel { .. } => Self::Sentinel(SentinelSet::start()),
             StoreKind::Masters => Self::Masters(Masters {
-                servers: durable.started_ago(AGE_MS).start_many(MASTERS),
+                servers: durable.started_ago(admission::AGE_MS).start_many(MASTERS),
                 last: LastFault::None,
             }),
             StoreKind::File => Self::File(tempfile::tempdir().unwrap()),
@@ -150,21 +144,14 @@ impl Masters {
     fn settle(&mut self, journal: &Journal) {
         self.restart(journal);
         if let LastFault::Restarted(nth, at) = self.last {
-            let longest = Duration::from_millis(LONGEST_TTL_MS) + DRIFT;
-            let server = &self.servers[nth];
+            let longest = Duration::from_millis(LONGEST_TTL_MS) + admission::DRIFT;
+            let port = self.servers[nth].port();
             eventually(ADMISSION_TIMEOUT, || {
-                at.elapsed() > longest && is_admitted(server)
+                at.elapsed() > longest && is_admitted(port)
             });
         }
         self.last = LastFault::None;
     }
-}
-
-/// Whether a master is admitted since its last start.
-fn is_admitted(server: &RedisServer) -> bool {
-    let admitted = server.try_cli(&["HGET", ADMISSION_KEY, "run"]);
-    let info = server.try_cli(&["INFO", "replication"]).unwrap_or_default();
-    admitted.is_ok_and(|run| !run.is_empty() && info.contains(&format!("master_replid:{run}")))
 }
 
 /// Lets a replica take the place of its master, in one of three ways.

@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::servers::ADMISSION_KEY;
-
 use self::plan::Plan;
 use self::servers::Servers;
 use crate::checker::{self, CheckReport};

@@ -8,8 +8,9 @@ use redis::{Connection, RedisResult};
 use tokio_util::sync::CancellationToken;
 
 use super::plan::NAMES;
-use super::servers::{ADMISSION_KEY, Slot};
+use super::servers::Slot;
 use super::{CLOCK_STEP_MAX_MS, World};
+use crate::admission::{ADMISSION_KEY, connect};
 use crate::clock;
 use crate::history::{Note, Sample};
 
@@ -153,7 +154,7 @@ impl Observer<'_> {
         let kept = self.connection.take().filter(|(opened, _)| *opened == port);
         let (_, mut connection) = match kept {
             Some(kept) => kept,
-            None => (port, self.slot.connect(self.timeout)?),
+            None => (port, connect(port, self.timeout)?),
         };
         let reply = query(&mut connection)?;
         self.connection = Some((port, connection));

@@ -5,21 +5,9 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use leasehold_testkit::{Proxy, RedisServer};
-use redis::{Connection, RedisResult};
 
 use super::plan::Plan;
-
-/// The admission record of one of many masters, which has no ttl.
-pub(crate) const ADMISSION_KEY: &str = "leasehold:master";
-
-/// How long the servers of many masters have run when the world begins, by their clocks: long enough to be admitted.
-const AGE_MS: i64 = 3_600_000;
-
-/// The time beyond the longest ttl until a master is admitted again: drift, and measurement errors.
-const DRIFT: Duration = Duration::from_millis(300);
-
-/// How long one of many masters may take to reply to the campaign.
-const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
+use crate::admission::{self, is_admitted};
 
 /// The servers of a world.
 pub(super) struct Servers {
@@ -50,7 +38,7 @@ impl Servers {
             options = options.clock_shim();
         }
         if many {
-            options = options.started_ago(AGE_MS);
+            options = options.started_ago(admission::AGE_MS);
         }
         let count = plan.servers + usize::from(many);
         let mut servers = options.start_many(count);
@@ -99,8 +87,8 @@ impl Servers {
         }
         let mut forgotten = self.forgotten.lock().unwrap();
         for (slot, since) in self.all.iter().zip(forgotten.iter_mut()) {
-            let over = |since: Instant| since.elapsed() > self.longest_ttl + DRIFT;
-            if since.is_some_and(over) && slot.is_admitted().unwrap_or(false) {
+            let over = |since: Instant| since.elapsed() > self.longest_ttl + admission::DRIFT;
+            if since.is_some_and(over) && is_admitted(slot.port()) {
                 *since = None;
             }
         }
@@ -141,27 +129,5 @@ impl Slot {
     /// Its port.
     pub(super) fn port(&self) -> u16 {
         self.port.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn connect(&self, timeout: Duration) -> RedisResult<Connection> {
-        let client = redis::Client::open(("127.0.0.1", self.port()))?;
-        let connection = client.get_connection_with_timeout(timeout)?;
-        connection.set_read_timeout(Some(timeout))?;
-        Ok(connection)
-    }
-
-    /// Whether it is admitted in this run.
-    fn is_admitted(&self) -> RedisResult<bool> {
-        let mut connection = self.connect(REPLY_TIMEOUT)?;
-        let mut admitted = redis::cmd("HGET");
-        let admitted: Option<String> = admitted
-            .arg(ADMISSION_KEY)
-            .arg("run")
-            .query(&mut connection)?;
-        let info: redis::InfoDict = redis::cmd("INFO")
-            .arg("replication")
-            .query(&mut connection)?;
-        let run: Option<String> = info.get("master_replid");
-        Ok(admitted.is_some() && admitted == run)
     }
 }

@@ -151,7 +151,4 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new(12, "node-store-partition", (100, 2), nodes::node_store_partition,
         KEPT_AIM,
         "the network from one of two nodes to the store loses everything, or is cut"),
-    Scenario::new(12, "nodes-partitioned", (0, 0), |_, _| Outcome::default(),
-        KEPT_AIM,
-        "nodes do not communicate with each other, so there is nothing to cut"),
 ];
