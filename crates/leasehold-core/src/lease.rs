@@ -148,8 +148,10 @@ impl Lease {
         }
     }
 
-    /// From now on a watchdog keeps it alive while this process cannot, or does not any more.
+    /// From now on a watchdog keeps it alive while this process cannot, or does not any more. A lease that is lost by then
+    /// stays lost.
     pub fn watch(&mut self, watched: bool, now: Instant) {
+        self.settle(now);
         if self.is_open(now) && !watched && self.woken.is_none() {
             self.wake(now);
         }

@@ -49,6 +49,18 @@ fn nobody_watched_is_lost_after_a_pause() {
     assert_eq!(lease.state(at(95.0)), State::Lost(Cause::Paused));
 }
 
+/// The node has acknowledged the lease during the pause.
+#[test]
+fn a_watch_that_begins_after_the_loss_revives_nothing() {
+    let mut lease = renewed();
+    let lost = State::Lost(Cause::Paused);
+    assert_eq!(lease.state(at(95.0)), lost);
+    lease.watch(true, at(95.0));
+    assert_eq!(lease.state(at(95.0)), lost);
+    lease.wake(at(95.0));
+    assert_eq!(lease.state(at(95.0)), lost);
+}
+
 #[test]
 fn a_reply_to_a_request_before_the_pause_proves_nothing() {
     let mut lease = watched();
