@@ -159,6 +159,8 @@ pub enum Mutation {
     IgnoresPauses,
     /// A holder gives up its lease after a pause, although a node may have kept it.
     TakesPausesForLosses,
+    /// A holder ignores the reply that its lease is lost.
+    IgnoresLosses,
     /// A client does not unregister what it no longer holds.
     KeepsRegistrations,
     /// A client sends no heartbeats to its node.

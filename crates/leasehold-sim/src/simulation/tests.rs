@@ -324,6 +324,9 @@ mutations! {
     a_holder_that_gives_up_its_lease_after_a_pause_is_noticed:
         TakesPausesForLosses, watched(Scenario::PausedHolder, Watchdog::Local), 30
             => Violation::NotServed,
+    a_holder_that_ignores_the_loss_of_its_lease_is_noticed:
+        IgnoresLosses, watched(Scenario::LongPause, Watchdog::Local), 30
+            => Violation::NotNotified,
     a_lost_lease_that_stays_registered_is_noticed:
         KeepsRegistrations, watched(Scenario::PausedLoser, Watchdog::Local), 30
             => Violation::NotServed,
