@@ -66,7 +66,7 @@ struct WatchedClient {
     monitor: ClientMonitor<()>,
     /// The number of its last connection. Messages of earlier ones are dropped.
     connection: u64,
-    /// The leases that are registered, by the messages that the node has received since its start.
+    /// The leases that it may renew: those that are registered, by what the node has received since its start.
     registered: BTreeSet<u64>,
 }
 
@@ -141,8 +141,12 @@ impl Node {
         let watched = self.clients.get_mut(&client)?;
         let monitor = &mut watched.monitor;
         match message {
-            ToNode::Died if setup.has(Mutation::IgnoresDeath) => {}
-            ToNode::Died => monitor.died(now),
+            ToNode::Died => {
+                watched.registered.clear();
+                if !setup.has(Mutation::IgnoresDeath) {
+                    monitor.died(now);
+                }
+            }
             _ if watched.connection != connection => {}
             ToNode::Hello | ToNode::Heartbeat => monitor.message_received(now),
             ToNode::Closed => {
@@ -198,7 +202,7 @@ impl Node {
     /// Takes actions from the monitors. Returns the requests to send.
     fn take_actions(
         &mut self,
-        take: fn(&mut ClientMonitor<()>, Instant) -> Vec<(u64, WatchdogAction)>,
+        take: impl Fn(&mut ClientMonitor<()>, Instant) -> Vec<(u64, WatchdogAction)>,
         now: Instant,
     ) -> Result<Vec<(u64, Op)>, Violation> {
         let mut requests = Vec::new();

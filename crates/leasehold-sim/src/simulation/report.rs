@@ -139,7 +139,7 @@ pub enum Violation {
     NotObserved,
     /// A node released a lease of a living client.
     LivingReleased,
-    /// A node renewed a lease that is not registered.
+    /// A node renewed a lease that is not registered, or whose client is known to be dead.
     UnknownRenewed,
     /// A paused holder was not notified in time that its lease had ended.
     NotNotified,

@@ -338,7 +338,7 @@ mutations! {
             => Violation::NotServed,
     a_node_that_ignores_a_death_is_noticed:
         IgnoresDeath, watched(Scenario::WatchedDeath, Watchdog::Local), 30
-            => Violation::NotServed,
+            => Violation::NotServed | Violation::UnknownRenewed,
     a_node_that_takes_the_end_of_a_connection_for_a_death_is_noticed:
         DiesWithConnection, Setup::WATCHED, 20 => Violation::LivingReleased,
     a_node_that_renews_what_was_unregistered_is_noticed:
