@@ -175,31 +175,30 @@ impl World {
 
     /// The leader of an election, and the number of its candidate. `None`: nobody leads who lives, for too long.
     fn living_leader(&mut self, election: &str) -> Option<(Leader, usize)> {
-        let begin = Instant::now();
-        while begin.elapsed() < TIMEOUT {
-            self.progress.update();
-            let leader = self.progress.leader(election).cloned();
-            let living = leader.and_then(|leader| {
-                let mut candidates = self.candidates.iter();
-                let nth = candidates.position(|candidate| candidate.name == leader.process)?;
-                Some((leader, nth))
-            });
-            if living.is_some() {
-                return living;
-            }
-            thread::sleep(INTERVAL);
-        }
-        None
+        self.until(|world| {
+            let leader = world.progress.leader(election)?;
+            let mut candidates = world.candidates.iter();
+            let nth = candidates.position(|candidate| candidate.name == leader.process)?;
+            Some((leader.clone(), nth))
+        })
     }
 
     /// Waits for a leader with a larger term. Returns when it was granted. `None`: it takes too long.
     fn successor(&mut self, election: &str, term: u64) -> Option<Nanos> {
+        self.until(|world| {
+            let leader = world.progress.leader(election)?;
+            (leader.term > term).then_some(leader.at)
+        })
+    }
+
+    /// Reads events until something is found. `None`: it takes too long.
+    fn until<T>(&mut self, find: impl Fn(&Self) -> Option<T>) -> Option<T> {
         let begin = Instant::now();
         while begin.elapsed() < TIMEOUT {
             self.progress.update();
-            let leader = self.progress.leader(election);
-            if let Some(leader) = leader.filter(|leader| leader.term > term) {
-                return Some(leader.at);
+            let found = find(self);
+            if found.is_some() {
+                return found;
             }
             thread::sleep(INTERVAL);
         }
@@ -217,20 +216,14 @@ impl World {
             self.progress.remove(&name);
         }
         for election in ELECTIONS {
-            let begin = Instant::now();
-            let mut lease = None;
-            while begin.elapsed() < TIMEOUT {
-                self.progress.update();
-                let leader = self.progress.leader(election);
-                let leader = leader.filter(|leader| leader.process == last.name);
-                lease = leader.map(|leader| leader.lease.clone());
-                let told = |lease: &String| self.progress.all_observe(election, lease);
-                if lease.as_ref().is_some_and(told) {
-                    break;
-                }
-                thread::sleep(INTERVAL);
-            }
-            match lease {
+            let lease = |world: &Self| {
+                let leader = world.progress.leader(election)?;
+                (leader.process == last.name).then(|| leader.lease.clone())
+            };
+            self.until(|world| {
+                lease(world).filter(|lease| world.progress.all_observe(election, lease))
+            });
+            match lease(self) {
                 Some(lease) => drop(self.journal.record(&Note::FinalLeader {
                     election: election.to_owned(),
                     lease,
