@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::__private::store::MemoryStore;
 use leasehold::clock::ManualClock;
+use leasehold::store::MemoryStore;
 use leasehold::{Client, ErrorKind, LeaseOptions, Ran, State};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -92,7 +92,7 @@ async fn work_ends_when_its_lock_is_lost() -> leasehold::Result<()> {
         operator.force_release().await?;
         std::future::pending::<leasehold::Result<()>>().await
     });
-    assert_eq!(work.await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(work.await.is_err_and(|error| error.kind() == ErrorKind::Lost));
     println!("work ends when its lock is lost");
     Ok(())
 }

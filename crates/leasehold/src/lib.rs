@@ -1,15 +1,14 @@
 //! Distributed locks that know when they are lost.
 //!
-//! Services and jobs on several machines must not do the same work at once. A lock in a shared store keeps them apart,
-//! but a store can only *lend* a lock, as a *lease*: a process that pauses, a network that breaks or a server that forgets
-//! ends it. This library renews a lease in the background, and reports its loss a third of its ttl *before* another client
-//! can have the lock.
+//! A lock keeps services and jobs on several machines from doing the same work at the same time. A store can only *lend*
+//! a lock, as a *lease*: a process that pauses, a network that breaks or a server that forgets ends it. This library
+//! renews leases in the background. It reports a loss a third of the ttl *before* another client can have the lock.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! use leasehold::Client;
 //!
-//! let client = Client::connect("memory:").await?; // or sqlite:PATH, redis://host
+//! let client = Client::connect("memory:").await?; // or redis://host; one client per process is enough
 //! let mutex = client.mutex("orders/42")?;
 //! mutex
 //!     .run(async |guard| {
@@ -19,32 +18,31 @@
 //! # Ok::<(), leasehold::Error>(()) }).unwrap();
 //! ```
 //!
-//! # Which lock do I need
+//! # Which lock
 //!
 //! | task | made by | held as |
 //! |---|---|---|
 //! | one at a time does something | [`Client::mutex`] | [`Guard`] |
-//! | the same, and may lock again inside | [`Client::mutex`] with an [`Owner`] | [`Guard`] |
+//! | the same, and its owner may enter it again | [`Client::mutex`] with an [`Owner`] | [`Guard`] |
 //! | one process serves, and the others find it | [`Client::election`] | [`Leadership`] |
-//! | something is done once in each period, by one of many machines | [`Client::job`] | [`Run`] |
-//! | something is done once, such as a migration of a version | [`Client::once`] | [`Run`] |
-//! | many begin when all are ready | [`Client::latch`] | - |
-//! | the resource itself refuses a late holder | [`Guard::token`], with [`fence`] | - |
+//! | a job runs once in each period, on one of many machines | [`Client::job`] | [`Run`] |
+//! | something is done once for a key, such as a version | [`Client::once`] | [`Run`] |
+//! | many start when all are ready | [`Client::latch`] | - |
 //!
-//! [`LeaseOptions`] are the settings of all of them: ttl, longest and shortest hold, replicas, owner.
+//! [`Leadership`] and [`Run`] are guards. [`LeaseOptions`] are the settings of all leases: ttl, longest and shortest hold,
+//! replicas, owner. [`Guard::token`] and [`fence`] let the resource itself refuse a late holder.
 //!
 //! # Which method
 //!
-//! | if another holds the lock | a [`Guard`] to keep | work that is dropped at a loss |
+//! | if another client holds the lock | returns a [`Guard`] | drops the work at a loss |
 //! |---|---|---|
 //! | wait | [`Mutex::lock`] | [`Mutex::run`] |
 //! | do something else | [`Mutex::try_lock`] | [`Mutex::try_run`] |
 //! | wait for a limited time | [`Mutex::lock_timeout`] | [`Mutex::run_timeout`] |
 //!
-//! With a guard, [`Guard::run`] drops work at a loss, [`Guard::ensure`] proves that the lease lasts for one more step,
-//! [`Guard::lost`] returns when it is lost, and [`Guard::state`] is what it is worth at this instant.
-//! [`Mutex::inspect`] and [`Client::locks`] describe the holders of locks and their waiters, [`Mutex::events`] what happens
-//! to a lock.
+//! A [`Job`] has the same six methods. [`Guard::state`] is what a lease is worth at this instant, [`Guard::lost`] waits for
+//! its loss, and [`Guard::ensure`] makes sure that it lasts for one more step. [`Mutex::inspect`], [`Client::locks`] and
+//! [`Mutex::events`] describe holders, waiters and changes.
 //!
 //! # Which store
 //!
@@ -52,35 +50,34 @@
 //! |---|---|
 //! | the processes of one machine | `sqlite:PATH` |
 //! | many machines | `redis://HOST` |
-//! | many machines, with a server that is replaced when it fails | `redis+sentinel://HOST,.../MASTER` |
+//! | many machines; another server replaces one that fails | `redis+sentinel://HOST,.../MASTER` |
 //! | many machines, with more locks than one server serves | `redis+cluster://HOST,...` |
-//! | many machines, if the locks must survive the loss of any server | `redlock://HOST,HOST,HOST` |
-//! | one process, in tests | `memory:`, or a [`MemoryStore`](store::MemoryStore) with its own clock |
+//! | many machines; the locks survive the loss of a server | `redlock://HOST,HOST,HOST` |
+//! | one process, in tests | `memory:`, or a [`MemoryStore`](store::MemoryStore) with a [clock](clock::ManualClock) that the test moves |
 //!
-//! [`store::open`] has the URLs in full, and [`ClientBuilder`] the settings of a connection.
+//! [`store::open()`] has the complete URLs, [`ClientBuilder`] the settings of a client.
 //!
 //! # What to know
 //!
-//! * The futures of this crate need a Tokio runtime with its timers enabled; without one, a connection is an error that
-//!   says so. Programs without an async runtime use [`blocking`].
-//! * Bind a guard to `_guard`: `let _ = mutex.lock().await?` drops it at once.
-//! * Work is `async |guard| { .. }`. The form `|guard| async move { .. }` does not compile: see [`Mutex::run`].
-//! * Work that computes or blocks its thread delays the renewals. It belongs into `spawn_blocking`.
-//! * Each acquisition excludes all others, even in the same task, unless an [`Owner`] enters its lock again.
-//! * Tests run on a [`MemoryStore`](store::MemoryStore), whose [clock](clock::ManualClock) they move by hand: see the
-//!   example `testing` of the repository.
+//! * **Bind a guard to `_guard`.** `let _ = mutex.lock().await?` drops it, which releases the lock.
+//! * **Write work as `async |guard| { .. }`.** The form `|guard| async move { .. }` does not compile: see [`Mutex::run`].
+//! * **Do not block the runtime.** Work that computes for long or blocks its thread delays the renewals: it belongs into
+//!   `spawn_blocking`.
+//! * **Use a Tokio runtime with timers** (`enable_all`). Connecting fails without one. Programs without an async runtime
+//!   use [`blocking`].
+//! * **An acquisition excludes all others**, even those of the same task, unless an [`Owner`] enters its lock again.
+//! * **The library starts no job.** The program calls [`Job::run`] at the times of its timer.
+//! * **Call [`Client::shutdown`] at the end** of a service: others get its locks without waiting for the ttl.
 //!
 //! # Observability
 //!
-//! Events go to `tracing`: a lease in jeopardy is a warning, a lost one an error. A task that waits for longer than a
-//! ttl while its own client holds the lock is a warning, because it may wait for itself. Metrics go to the `metrics`
-//! facade, and cost next to nothing without a recorder. Install the recorder before the first client connects;
-//! `examples/metrics.rs` does it for Prometheus, and `docs/operations.md` of the repository lists the metrics.
+//! Events go to `tracing`: a lease in jeopardy is a warning, a lost one an error. Metrics go to the `metrics` facade;
+//! install the recorder before the first client connects. `docs/operations.md` of the repository lists both.
 //!
 //! # Crate features
 //!
 //! Features only add. The last column is the number of crates that the library is built from on Linux with this
-//! feature alone; without features, it is the same as for `fence`.
+//! feature alone.
 //!
 //! | feature | content | crates |
 //! |---|---|---|
