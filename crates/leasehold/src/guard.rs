@@ -12,14 +12,14 @@ use crate::driver::hold::Hold;
 use crate::{Error, ErrorKind, Result};
 
 /// A lock that is held, until it is released, dropped or lost. [`Leadership`](crate::Leadership) and [`Run`](crate::Run)
-/// are guards, too.
+/// deref to it.
 ///
-/// Dropping it releases the lock in the background; [`Guard::release`] waits for that and reports
-/// whether the lock was held to the end. A guard that is leaked keeps its lease renewed.
+/// Dropping a guard releases the lock in the background. [`Guard::release`] waits for the release and reports
+/// whether the lock was held to the end. A leaked guard keeps its lease renewed.
 ///
 /// A lease can be lost while the guard lives. [`Guard::state`] is what it is worth at this instant,
 /// [`Guard::lost`] returns when it is lost, and [`Guard::token`] lets the protected resource refuse a
-/// holder that did not notice.
+/// holder that did not notice the loss.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -49,27 +49,39 @@ impl Guard {
     /// The fencing token: larger than that of every earlier grant under this name.
     ///
     /// Send it with every write to the protected resource and let the resource refuse a token
-    /// smaller than the largest it has seen. All holds of one owner on one lease have the same token.
+    /// smaller than the largest it has seen: [`fence`](crate::fence) has such checks. All holds of one owner on one
+    /// lease have the same token.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let mutex = client.mutex("orders/42")?;
+    /// let first = mutex.lock().await?.token();
+    /// let second = mutex.lock().await?.token();
+    /// assert!(second > first);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn token(&self) -> Token {
         self.hold.token
     }
 
-    /// The id of the lease, which stands for one grant of the store. Tasks of this process that hand the
-    /// lease off to each other hold it one after the other, each with a larger [`Guard::token`].
+    /// The id of the lease, which stands for one grant of the store. A released lease may be handed off to another task
+    /// of this client: the next guard has the same id and a larger [`Guard::token`].
     #[must_use]
     pub fn lease_id(&self) -> LeaseId {
         self.hold.lease.id
     }
 
-    /// The local instant until which the store certainly keeps the lease, as known now. Each renewal moves
+    /// The local instant until which the store certainly keeps the lease, as known at this moment. Each renewal moves
     /// it on.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.hold.deadline()
     }
 
-    /// The time until [`Guard::deadline`].
+    /// The time until [`Guard::deadline`]; zero if it has passed. A renewed lease is lost earlier, a third of its ttl
+    /// before the deadline.
     #[must_use]
     pub fn time_left(&self) -> Duration {
         self.hold.driver.context.clock.now().until(self.deadline())
@@ -84,7 +96,7 @@ impl Guard {
         self.hold.state()
     }
 
-    /// The changes of [`Guard::state`], beginning with the current state.
+    /// The changes of [`Guard::state`], starting with the current state.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -115,7 +127,19 @@ impl Guard {
     /// Waits until the lease is lost, and returns the cause.
     ///
     /// For a renewed lease that is a third of its ttl *before* the store can grant the lock to another,
-    /// unless the store itself replied that it has. Use the time to stop.
+    /// unless the store itself replied that the lease has ended. Use the time to stop.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// # async fn import() {}
+    /// let guard = client.mutex("import")?.lock().await?;
+    /// tokio::select! {
+    ///     cause = guard.lost() => println!("stopped: {cause}"),
+    ///     () = import() => guard.release().await?,
+    /// }
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Cancel safety
     ///
@@ -129,10 +153,11 @@ impl Guard {
         }
     }
 
-    /// Does work under the lock: drops it, at its next `.await`, when the lease is lost.
+    /// Polls a future under the lock, and drops it at its next `.await` when the lease is lost.
     ///
-    /// After a pause of the process, the lease is checked before the work goes on. The guard stays as it is: it
-    /// can do more work, and is released afterwards.
+    /// After a pause of the process, the lease is checked before the work goes on. The guard is not released: it can
+    /// run more work. Unlike [`Mutex::run`](crate::Mutex::run), which acquires and releases the lock, this takes a
+    /// future and not a closure.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -181,10 +206,23 @@ impl Guard {
         outcome.await.map_err(|cause| self.lost_error(cause))
     }
 
-    /// Makes sure that the lease lasts for at least `duration` more; renews it at once if it does not.
+    /// Makes sure that the lease lasts for at least `duration` more; renews it immediately if it does not.
     ///
-    /// Call it before a step that must not be cut off. For a renewed lease the duration ends where the
-    /// lease would be given up, so it can be at most two thirds of the ttl.
+    /// Call it before a step that must not be cut off. For a renewed lease `duration` can be at most two thirds of the
+    /// ttl, 20 s of the default 30 s, because the lease is given up after that time.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// # async fn pay() {}
+    /// let guard = client.mutex("invoices")?.lock().await?;
+    /// guard.ensure(Duration::from_secs(10)).await?;
+    /// pay().await; // takes less than ten seconds
+    /// guard.release().await?;
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
@@ -226,8 +264,8 @@ impl Guard {
         }
     }
 
-    /// Gives up the minimum hold of the lease, also that of other holds on it, and the delay after a failed run: its
-    /// release frees the lock at once. For a command that was not started.
+    /// Gives up the minimum hold of the lease, even that of other holds on it, and the delay after a failed run: its
+    /// release frees the lock immediately. For a command that was not started.
     #[doc(hidden)]
     pub fn waive_min_hold(&self) {
         self.hold.waive_min_hold();
@@ -238,8 +276,8 @@ impl Guard {
     /// # Errors
     ///
     /// [`ErrorKind::Lost`] if the lease was lost before: the work under it was not protected to the end.
-    /// Any other error means that the release failed; it is repeated in the background, and the lease
-    /// expires by itself at its deadline.
+    /// Any other error means that the release failed. It is repeated in the background, and the lease
+    /// expires at its deadline.
     ///
     /// # Cancel safety
     ///
@@ -289,7 +327,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// The states of a lease, one after the other. Made by [`Guard::states`].
+/// The states of a lease, one after the other. Made by [`Guard::states`], which has an example.
 #[derive(Debug)]
 pub struct States<'a> {
     hold: &'a Hold,
