@@ -25,9 +25,9 @@ use crate::{Completion, Election, Error, ErrorKind, Job, Latch, LockInfo, Mutex,
 /// and the last guard are dropped.
 ///
 /// A client belongs to the process that made it. In a fork of that process each call is an error, each guard
-/// reads [`Lost`](crate::State::Lost), and a guard that is dropped releases nothing: connect anew there.
-/// A SQLite file that the process has open cannot be opened in a fork of it. It is closed when the last client
-/// on it was dropped, and its runtime has run on or was dropped.
+/// reads [`Lost`](crate::State::Lost), and a dropped guard releases nothing: connect anew there.
+/// A fork cannot open a SQLite file that its parent has open. A file is closed after the last client
+/// on it was dropped and its runtime has run on, or was dropped.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -95,10 +95,30 @@ impl Client {
     /// The job with this name, which runs once in each period, from 1 s to 365 days, under the lock with this name. Sends
     /// no request. See [`Job`].
     ///
-    /// A period does not begin at a certain time: a run belongs to the slot whose time is nearest, unless [`Job::anchor`]
-    /// sets these times. So the starts on different machines may differ by less than half a period, lateness and clocks
-    /// included. The slots begin with the request of the first completed run; they are forgotten after two periods
-    /// without a completed run. Two runs can be close: [`LeaseOptions::min_hold`] keeps a distance.
+    /// The library has no timer: each machine calls [`Job::run`] at the times of its own, such as `tokio::time::interval`
+    /// or cron, and the job runs on one of them.
+    ///
+    /// A job has *slots*, a period apart, by the clock of the store. A start belongs to the slot whose time is nearest, so
+    /// the starts for one run may differ by less than half a period, lateness and clocks included. The slots start with
+    /// the request of the first completed run, unless [`Job::anchor`] sets their times. They are forgotten after two
+    /// periods without a completed run. Two runs can be close: [`LeaseOptions::min_hold`] keeps a distance.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// # async fn clean_up() -> leasehold::Result<()> { Ok(()) }
+    /// use std::time::Duration;
+    ///
+    /// let hour = Duration::from_secs(60 * 60);
+    /// let job = client.job("clean-up", hour)?;
+    /// let mut ticks = tokio::time::interval(hour); // on every machine
+    /// loop {
+    ///     ticks.tick().await;
+    ///     job.run(async |_run| clean_up().await).await?;
+    /// #   break;
+    /// }
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
@@ -111,6 +131,8 @@ impl Client {
     /// The job that runs once for a key, such as a version: 1 to 256 bytes without control characters or outer spaces.
     /// Sends no request. See [`Job`].
     ///
+    /// Its record is kept for 3,650 days, unless [`Job::keep`] sets another time; after that the key is run again.
+    ///
     /// # Errors
     ///
     /// As [`Client::job`], and [`ErrorKind::InvalidName`] for an invalid key.
@@ -118,7 +140,8 @@ impl Client {
         Job::once(self.mutex(name)?, key.as_ref())
     }
 
-    /// The latch with this name, which opens when so many have arrived: 1 to 10,000. Sends no request. See [`Latch`].
+    /// The latch with this name, which opens when `count` members have arrived: 1 to 10,000. Sends no request. See
+    /// [`Latch`].
     ///
     /// # Errors
     ///
@@ -129,8 +152,8 @@ impl Client {
         Latch::new(Arc::clone(&self.driver), key, count)
     }
 
-    /// The last completed run of each job in this client's namespace and tenant, and of each key, by name. Records that
-    /// this version cannot read are not listed; a warning of `tracing` names them.
+    /// The last completed run of each job in this client's namespace and tenant, and of each key, sorted by name.
+    /// A record that this version cannot read is not listed; a warning of `tracing` names it.
     ///
     /// # Errors
     ///
@@ -182,7 +205,18 @@ impl Client {
         Ok(records.collect())
     }
 
-    /// The locks that are held in this client's namespace and tenant, by name, with their waiters.
+    /// The locks that are held in this client's namespace and tenant, sorted by name, with their waiters. Locks in a
+    /// minimum hold are among them.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// for lock in client.locks().await? {
+    ///     let host = lock.client.map_or("unknown".to_owned(), |client| client.host);
+    ///     println!("{} on {host}, {:?} left, {} waiters", lock.name, lock.time_left, lock.waiters.len());
+    /// }
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
@@ -198,8 +232,9 @@ impl Client {
         Ok(views.into_iter().filter_map(LockInfo::held).collect())
     }
 
-    /// The client info of a client by its id, which its leases have: see [`LeaseId`](crate::LeaseId). It is written a moment
-    /// after the first lease of the client, and kept for at least two minutes after the last one. `None`: it is not known.
+    /// Host, process id, program and label of a client, by the id that its leases have: see
+    /// [`LeaseId`](crate::LeaseId). A client writes this info a moment after its first lease. The store keeps it for at
+    /// least two minutes after the last one. `None`: the store does not have it.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -231,12 +266,12 @@ impl Client {
         self.driver.client
     }
 
-    /// Waits until a node of the watchdog has accepted this client. Returns at once for a client without a
+    /// Waits until a node of the watchdog has accepted this client. Returns immediately for a client without a
     /// watchdog.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NoWatchdog`], with the reason, if none has within `timeout`.
+    /// [`ErrorKind::NoWatchdog`], with the reason, if no node has accepted it within `timeout`.
     ///
     /// # Cancel safety
     ///
@@ -254,11 +289,11 @@ impl Client {
         self.driver.watchdog.status()
     }
 
-    /// Has the watchdog on this machine watch another process, too: this client counts as dead when all have
-    /// ended. For a child process that works under a lock of this one and may outlive it. Returns whether the
+    /// Lets the watchdog on this machine watch one more process: this client counts as dead only when all of them have
+    /// ended. For a child process that works under a lock of this process and may outlive it. Returns whether the
     /// client has a watchdog.
     ///
-    /// A node that cannot watch the process, because it watches as many as it may, forgets this client.
+    /// A node that already watches as many processes as it may forgets this client.
     ///
     /// # Errors
     ///
@@ -291,19 +326,29 @@ impl Client {
         &self.driver.context.store
     }
 
-    /// Releases every lease that is still held, in batches, ends all waiting, and waits until the store has
-    /// confirmed the releases. The guards read lost, and no clone of this client acquires a lock any more:
+    /// Releases every lease that is still held, in batches, ends all waits, and waits until the store has
+    /// confirmed the releases. The guards read lost. No clone of this client can acquire a lock afterwards:
     /// present and later waiters get [`ErrorKind::ShutDown`]. The nodes of a watchdog forget the client.
     ///
-    /// Without it, dropped guards release in the background. A program that returns from `main` then
-    /// waits up to two seconds for releases that are not confirmed; one that ends by
-    /// [`std::process::exit`] or by a signal does not.
+    /// Without a shutdown, dropped guards release in the background, and a program that returns from `main`
+    /// waits up to two seconds for them. A program that ends by [`std::process::exit`] or by a signal does not wait: its
+    /// locks are free when their leases expire.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    ///
+    /// // At the end of a service, after SIGTERM.
+    /// let ended = client.shutdown(Duration::from_secs(5)).await?;
+    /// println!("released {} locks", ended.released);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unreachable`], with the names of the locks, if the store did not confirm all releases
-    /// within `timeout`. They are repeated in the background as long as the runtime lives; the leases expire
-    /// by themselves.
+    /// within `timeout`. They are repeated in the background while the runtime lives, and the leases expire.
     ///
     /// # Cancel safety
     ///
@@ -341,10 +386,10 @@ impl Client {
 /// How many names an error lists at most.
 const NAMES_LISTED: usize = 10;
 
-/// The result of the shutdown of a client. Made by [`Client::shutdown`].
+/// The result of [`Client::shutdown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
-    /// How many leases were held, and are released.
+    /// The number of leases that were held and are released.
     pub released: usize,
 }

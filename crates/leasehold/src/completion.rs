@@ -6,7 +6,7 @@ use leasehold_core::{
     Annotation, Completion as CompletionRecord, LeaseId, Name, Slot, Slots, StoreTime, Token,
 };
 
-/// A run of a [`Job`](crate::Job) that said it was complete. Its times are those of the store's clock.
+/// A completed run of a [`Job`](crate::Job). Its times are those of the store's clock.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -25,22 +25,22 @@ use leasehold_core::{
 pub struct Completion {
     /// The name of the job.
     pub name: String,
-    /// The key for which it ran. `None`: it is periodic.
+    /// The key for which it ran. `None`: a periodic job.
     pub key: Option<String>,
-    /// The period of a periodic job.
+    /// The period. `None`, as for both slots: it ran for a key.
     pub period: Option<Duration>,
     /// The time of the run's slot.
     pub slot: Option<SystemTime>,
     /// The time of the slot after it, which is the next run's.
     pub next_slot: Option<SystemTime>,
-    /// A start before this time belongs to this run, which is complete: the record of a key is kept until then. `None`:
-    /// it is not known, because a version that did not record it has recorded the run.
+    /// The time until which starts belong to this run, so they do not run the job; for a key, the time until which its
+    /// record is kept. `None`: not known.
     pub valid_until: Option<SystemTime>,
-    /// When the run began.
+    /// When the run started.
     pub started: SystemTime,
-    /// When it had ended.
+    /// When the run ended.
     pub finished: SystemTime,
-    /// The exit code of its command. 0 for work that is not a command.
+    /// The exit code of the command of `leasehold run`. 0 for other work.
     pub exit_code: u8,
     /// The host of the client that ran it.
     pub host: String,
@@ -111,7 +111,7 @@ impl Completion {
         self.next_slot?.checked_add(self.period? / 2)
     }
 
-    /// Whether no run of the next slot is complete half a period after its time. Never for a key.
+    /// Whether the next run is overdue at this time. Never true for a key.
     #[must_use]
     pub fn is_overdue(&self, now: SystemTime) -> bool {
         self.overdue_at()

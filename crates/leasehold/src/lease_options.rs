@@ -8,7 +8,7 @@ use crate::{Election, Job, LockInfo, Mutex};
 
 /// How a lock is held: for how long, by whom, and how safely. For [`Mutex::with`], [`Election::with`] and [`Job::with`].
 ///
-/// What is not set stays as it is: at first, as the client was built.
+/// A setting that is not given keeps its value: that of the mutex, election or job, which is at first that of the client.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -53,8 +53,9 @@ impl LeaseOptions {
 
     /// The ttl of a renewed lease, from 100 ms to 24 h.
     ///
-    /// A lease is renewed every third of its ttl, and given up when a third of it is left, whatever the client does
-    /// otherwise.
+    /// A lease is renewed every third of its ttl, and given up when a third of it is left. This replaces
+    /// [`ClientBuilder::renew_every`](crate::ClientBuilder::renew_every) and
+    /// [`ClientBuilder::margin`](crate::ClientBuilder::margin).
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -67,23 +68,22 @@ impl LeaseOptions {
         self
     }
 
-    /// The longest hold, at least the ttl: after this time the lease is not renewed any more, so that a holder that hangs
-    /// does not keep the lock for ever. The lease is in jeopardy then, and lost a margin before it expires.
+    /// The longest hold, at least the ttl. After this time the lease is no longer renewed: it is in jeopardy, and lost a
+    /// third of the ttl before it expires. So a holder that hangs does not keep the lock for ever.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// The minimum hold, up to 24 h: a release ends the lease, and the lock stays taken until this time has passed since
-    /// it was acquired. So a job that is started on several machines, and ends soon, is not run again by a machine whose
-    /// clock is a little behind.
+    /// The minimum hold, up to 24 h: a released lock stays taken until this time has passed since it was acquired. So a
+    /// machine whose clock is a little behind does not run a short job again.
     ///
-    /// Others are refused, or wait, as during a lease, and [`LockInfo::min_hold`] is true. A forced release ends the
-    /// minimum hold. Only a release begins it: if the process dies or the lease is lost, the lock is free at the end
-    /// of the lease. Zero, the default, is none. Over many masters it is at most the longest ttl.
+    /// Meanwhile other clients are refused or wait, and [`LockInfo::min_hold`] is true. A forced release ends the minimum
+    /// hold. Only a release starts it: if the process dies or the lease is lost, the lock is free at the end of the lease.
+    /// Zero, the default, means no minimum hold. Over many masters it is at most the longest ttl.
     ///
-    /// An owner that enters a lease again can only make its minimum hold end later. A lease is not handed off to another
-    /// task of this client before the end of its minimum hold.
+    /// An owner that enters a lease again can only extend its minimum hold. A lease is not handed off to another task of
+    /// this client before the end of its minimum hold.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -104,13 +104,13 @@ impl LeaseOptions {
 
     /// The replicas that must acknowledge the grant and each renewal before they take effect.
     ///
-    /// An owner that enters a lease again with a stricter durability makes it that of the whole lease.
+    /// If an owner enters a lease again with a stricter durability, that one counts for the whole lease.
     pub const fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
     }
 
-    /// The owner, which can enter the lock again. See [`Owner`]. A leadership has none.
+    /// The owner, which can enter the lock again. See [`Owner`]. An election ignores it.
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self

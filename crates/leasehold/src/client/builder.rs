@@ -53,8 +53,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The interval between renewals: a third of the ttl if not set. A renewal may be sent a tenth earlier, so
-    /// that not all are sent at once.
+    /// The interval between renewals: a third of the ttl if not set. A renewal may be sent a tenth of it earlier, so
+    /// that the renewals of many leases are spread.
     pub fn renew_every(mut self, interval: Duration) -> Self {
         self.config.renew_every = Some(interval);
         self
@@ -67,9 +67,9 @@ impl ClientBuilder {
         self
     }
 
-    /// The longest time for which a lease is renewed, at least the ttl; unlimited if not set. With it, a
-    /// holder that hangs does not keep the lock for ever: the lease is in jeopardy after this time, and lost a
-    /// margin before it expires.
+    /// The longest hold, at least the ttl; unlimited if not set. After this time the lease is no longer renewed: it is in
+    /// jeopardy, and lost a [margin](Self::margin) before it expires. So a holder that hangs does not keep the lock for
+    /// ever. [`LeaseOptions::max_hold`] sets it for one lock.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.config.max_hold = Some(max_hold);
         self
@@ -86,7 +86,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The part of the namespace: the same characters, `default` if not set.
+    /// The tenant, a part of the namespace, in the same characters; `default` if not set. Clients of different tenants do
+    /// not see each other's locks.
     pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
         self.config.tenant = Some(tenant.into());
         self
@@ -116,7 +117,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The password of the sentinels, for a store that is found by them. That of the servers is another.
+    /// The password of the sentinels, for a `redis+sentinel://` store. [`ClientBuilder::password`] is that of the servers.
     pub fn sentinel_password(mut self, password: impl Into<Secret>) -> Self {
         self.config.sentinel_password = Some(password.into());
         self
@@ -142,8 +143,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long to wait for a reply of the store: at most a third of the ttl; 2 s, or a sixth of the ttl if
-    /// that is less, if not set. Other intervals and margins leave other times.
+    /// How long to wait for a reply of the store: 2 s, or a sixth of the ttl if that is less, if not set. It can be at most
+    /// a third of the ttl, or the time that another interval and margin leave.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.config.response_timeout = Some(timeout);
         self
@@ -177,7 +178,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Replaces the clock, for tests that control the time.
+    /// Replaces the clock, for tests that control the time. Give the same clock to the store: see
+    /// [`MemoryStore::with_clock`](crate::store::MemoryStore::with_clock), which has an example.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
@@ -187,10 +189,13 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings or an invalid URL, and outside a
-    /// Tokio runtime with timers; [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`] and
-    /// [`ErrorKind::WrongPassword`] as the store replies; for a [`ClientBuilder::durability`] that the store does not
-    /// support, [`ErrorKind::Unsupported`], or [`ErrorKind::NotReplicated`] if it has too few replicas.
+    /// * [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings or an invalid URL, and outside a
+    ///   Tokio runtime with timers.
+    /// * [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`], [`ErrorKind::NoPassword`] and
+    ///   [`ErrorKind::WrongPassword`] as the store replies.
+    /// * [`ErrorKind::Unsupported`] for a [`ClientBuilder::durability`] of a store without replicas, and
+    ///   [`ErrorKind::NotReplicated`] if it has too few.
+    /// * [`ErrorKind::NoWatchdog`] if a watchdog is required and no node accepts the client.
     ///
     /// # Cancel safety
     ///
