@@ -30,9 +30,9 @@ pub struct LockState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockEvent {
-    /// At the begin of the observation: this lease holds the lock.
+    /// The first event: this lease holds the lock.
     Held(LeaseId),
-    /// At the begin of the observation: the lock is free.
+    /// The first event: the lock is free.
     Free,
     /// The lock was granted to this lease.
     Granted(LeaseId),
@@ -43,15 +43,16 @@ pub enum LockEvent {
     Revoked(LeaseId),
     /// The time of this lease has passed without a renewal.
     Expired(LeaseId),
-    /// So many leases wait now.
+    /// The number of leases that wait has changed to this one.
     QueueLength(usize),
-    /// This leader has proclaimed its first or another value. `None`: there is no leader any more.
+    /// This leader has proclaimed its first or another value. `None`: there is no longer a leader.
     LeaderChanged(Option<Leader>),
     /// A run of the periodic job with this name was completed under this fencing token.
     Completed(Token),
-    /// The last reading of the lock is this long ago, because the store fails. What happens from then on is not reported.
+    /// The store fails, and the last reading of the lock is this long ago. Events are unknown until
+    /// [`Observed`](Self::Observed).
     Unobserved(Duration),
-    /// The store replies again. The events behind this one are those between the last reading and this one.
+    /// The store replies again. The next events are the difference between the last reading and this one.
     Observed,
 }
 

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use crate::{Durability, Owner};
-#[cfg(doc)]
-use crate::{Election, Job, LockInfo, Mutex};
 
-/// How a lock is held: for how long, by whom, and how safely. For [`Mutex::with`], [`Election::with`] and [`Job::with`].
+/// How a lock is held: for how long, by whom, and how safely. For [`Mutex::with`](crate::Mutex::with),
+/// [`Election::with`](crate::Election::with) and [`Job::with`](crate::Job::with).
 ///
 /// A setting that is not given keeps its value: that of the mutex, election or job, which is at first that of the client.
 ///
@@ -69,7 +68,7 @@ impl LeaseOptions {
     }
 
     /// The longest hold, at least the ttl. After this time the lease is no longer renewed: it is in jeopardy, and lost a
-    /// third of the ttl before it expires. So a holder that hangs does not keep the lock for ever.
+    /// margin (a third of the ttl) before it expires. So a holder that hangs does not keep the lock for ever.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -78,9 +77,9 @@ impl LeaseOptions {
     /// The minimum hold, up to 24 h: a released lock stays taken until this time has passed since it was acquired. So a
     /// machine whose clock is a little behind does not run a short job again.
     ///
-    /// Meanwhile other clients are refused or wait, and [`LockInfo::min_hold`] is true. A forced release ends the minimum
-    /// hold. Only a release starts it: if the process dies or the lease is lost, the lock is free at the end of the lease.
-    /// Zero, the default, means no minimum hold. Over many masters it is at most the longest ttl.
+    /// Meanwhile other clients are refused or wait, and [`LockInfo::min_hold`](crate::LockInfo::min_hold) is true. A forced
+    /// release ends the minimum hold. Only a release starts it: if the process dies or the lease is lost, the lock is free
+    /// at the end of the lease. Zero, the default, means no minimum hold. Over many masters it is at most the longest ttl.
     ///
     /// An owner that enters a lease again can only extend its minimum hold. A lease is not handed off to another task of
     /// this client before the end of its minimum hold.

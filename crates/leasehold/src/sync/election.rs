@@ -19,7 +19,7 @@ use crate::{Guard, LeaseOptions, Result, config};
 /// An election with a name, in the store of its client.
 ///
 /// One candidate at a time leads: the one that holds the [`Mutex`] of this name. It proclaims a value, such as its
-/// address, that everybody can observe.
+/// address, which every client of the store can observe.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -61,7 +61,7 @@ impl Election {
         &self.mutex
     }
 
-    /// The same election with other settings, which are those of a leadership. See [`LeaseOptions`].
+    /// The same election with other settings of its leaderships. See [`LeaseOptions`].
     ///
     /// # Errors
     ///
@@ -72,8 +72,32 @@ impl Election {
 
     /// Waits until this candidate leads, without a limit, and proclaims a value of at most 4 KiB.
     ///
-    /// It returns as soon as the store has granted the lock. The value is written at the same time, until the store has
-    /// confirmed it: [`Leadership::proclaimed`] waits for that.
+    /// It returns as soon as the store has granted the lock. The value is then written in the background, and again until
+    /// the store has confirmed it: [`Leadership::proclaimed`] waits for that.
+    ///
+    /// A service campaigns again after each loss, and after an error of the store:
+    ///
+    /// ```
+    /// # async fn schedule(_: leasehold::Token) {}
+    /// use std::time::Duration;
+    /// use leasehold::{Client, ErrorKind};
+    ///
+    /// async fn lead(client: Client, address: &str) -> leasehold::Result<()> {
+    ///     let election = client.election("scheduler")?;
+    ///     loop {
+    ///         let led = async {
+    ///             let leadership = election.campaign(address).await?;
+    ///             leadership.run(schedule(leadership.term())).await
+    ///         };
+    ///         match led.await {
+    ///             Ok(()) => return Ok(()),
+    ///             Err(error) if error.kind() == ErrorKind::ShutDown => return Ok(()),
+    ///             Err(error) => eprintln!("not leading: {error}"),
+    ///         }
+    ///         tokio::time::sleep(Duration::from_secs(1)).await;
+    ///     }
+    /// }
+    /// ```
     ///
     /// # Errors
     ///
@@ -81,14 +105,14 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// Dropped while it waits, it has left the queue; a leadership that was granted meanwhile is ended in the
+    /// Dropped during the wait, the future has left the queue. A leadership that was granted meanwhile is ended in the
     /// background.
     pub async fn campaign(&self, value: impl AsRef<str>) -> Result<Leadership> {
         let value = self.checked(value.as_ref())?;
         Ok(Leadership::begin(self.mutex.lock().await?, value))
     }
 
-    /// Leads if nobody else does or has campaigned before. `None`: another does.
+    /// Leads if no other candidate leads or waits. `None`: another one does.
     ///
     /// # Errors
     ///
@@ -103,7 +127,7 @@ impl Election {
         Ok(guard.map(|guard| Leadership::begin(guard, value)))
     }
 
-    /// Waits until this candidate leads, no longer than `timeout`. `None`: others led all the time.
+    /// Waits until this candidate leads, no longer than `timeout`. `None`: it did not lead in that time.
     ///
     /// # Errors
     ///
@@ -124,8 +148,17 @@ impl Election {
 
     /// The leader at this moment. `None`: nobody leads, or the leader has not proclaimed a value yet.
     ///
-    /// The term or the value of a second call may be an earlier one, if the store has lost its last writes in between;
-    /// those of [`Election::observe`] never are.
+    /// If the store loses its last writes, a second call may return an earlier term or value; those of
+    /// [`Election::observe`] never go back.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let leader = client.election("scheduler")?.leader().await?;
+    /// let address: Option<String> = leader.map(|leader| leader.value.to_string());
+    /// # assert_eq!(address, None);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
@@ -144,7 +177,7 @@ impl Election {
         Ok(Leader::of(holder, view.annotation()))
     }
 
-    /// The leaders from now on, one after the other.
+    /// The leaders, one after the other, starting with the one at this moment.
     #[must_use]
     pub fn observe(&self) -> Leaders {
         let Mutex { driver, key, .. } = &self.mutex;
@@ -173,8 +206,8 @@ fn check(value: &str) -> Result<()> {
 
 /// A leadership, until it is released, dropped or lost.
 ///
-/// It is a [`Guard`] of the lock of the election, with a value that observers see. Dropping it ends the leadership in the
-/// background.
+/// It derefs to the [`Guard`] of the lock of the election, and has a value that observers see. Dropping it ends the
+/// leadership in the background.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -216,11 +249,11 @@ impl Leadership {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`] for a value over 4 KiB, [`ErrorKind::Lost`] if the leadership is lost, otherwise as
-    /// the store replies. A transient error is waited for until then.
+    /// the store replies. A transient error is retried until the leadership is lost.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the value is written in the background.
+    /// If the future is dropped, the value is written in the background.
     pub async fn proclaim(&self, value: impl AsRef<str>) -> Result<()> {
         let value = value.as_ref();
         check(value).map_err(|error| self.guard.name_error(error))?;
@@ -244,7 +277,7 @@ impl Leadership {
     async fn unless_lost(&self, written: impl Future<Output = Result<()>>) -> Result<()> {
         tokio::select! {
             biased;
-            // First: a leadership that is lost writes no value any more.
+            // First: a lost leadership writes no value.
             cause = self.guard.lost() => Err(self.guard.lost_error(cause)),
             written = written => written,
         }
@@ -300,8 +333,8 @@ impl Leaders {
     /// nobody leads, or the leader has not proclaimed a value yet.
     ///
     /// Terms never fall, and the values of a leader never go back. Of several changes between two calls,
-    /// only the newest is returned. While the store fails, nothing is returned, and the last leader may not lead any more:
-    /// [`Mutex::events`] of [`Election::mutex`] reports that.
+    /// only the newest is returned. While the store fails, nothing is returned, although the last leader may have lost its
+    /// leadership: [`Mutex::events`] of [`Election::mutex`] reports such times.
     ///
     /// # Errors
     ///

@@ -23,11 +23,11 @@ use crate::{Completion, Error, ErrorKind, Guard, LeaseOptions, Result, config};
 
 /// Work that is not done again once a run of it is complete: once in each period, or once for a key.
 ///
-/// It is done under the lock of its name. A run that succeeds stores a record of itself before it releases the lock.
-/// All others wait meanwhile, and return as soon as that record is there. A run that fails, is lost or dies leaves no
-/// record, and one of those that wait takes over. So one client at a time does the work, and nobody does it again after
-/// a run that said it was complete. The work may be done twice if its client dies between the end of the work and the
-/// record: see [`Guard::token`].
+/// A run works under the lock of the job's name. If it succeeds, it stores a record before it releases the lock. The
+/// other clients wait meanwhile, and return as soon as the record is stored. A run that fails, loses its lock or dies
+/// leaves no record, and a waiting client takes over. So one client at a time does the work, and none does it again after
+/// a completed run. If a client dies between the end of the work and its record, the work is done twice: see
+/// [`Guard::token`].
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -90,8 +90,8 @@ impl Job {
     }
 
     /// The same job with a slot at this time, and at every period before and after it: the times of its timer. A start
-    /// belongs to a slot from 3 h 15 min before its time on, or half a period if that is less. An earlier one, such as a
-    /// trial by hand, belongs to the slot before it.
+    /// belongs to a slot from 3 h 15 min before its time, or half a period if that is less, until as long before the next
+    /// slot. So a trial by hand in the afternoon belongs to the slot of the last night.
     ///
     /// # Errors
     ///
@@ -111,12 +111,12 @@ impl Job {
         })
     }
 
-    /// The same job whose lock stays taken for a time after a run that failed, up to 24 h: nobody tries again before.
-    /// A run that was lost, or whose client died, is taken over without this delay.
+    /// The same job with a delay after a run that failed, up to 24 h: its lock stays taken, so no client tries again
+    /// before. A run whose lock was lost, or whose client died, is taken over without this delay.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] for a longer time, or none.
+    /// [`ErrorKind::InvalidConfig`] for zero or a longer time.
     pub fn retry_after(&self, delay: Duration) -> Result<Self> {
         if delay.is_zero() || delay > Ttl::MAX.as_duration() {
             let message =
@@ -129,9 +129,9 @@ impl Job {
         })
     }
 
-    /// The same job whose record is kept for another time: from 1 s to 3,650 days. If not set, that of a periodic job is
-    /// kept for 30 days, and that of a key for 3,650 days: after it, the key is run again. Where each day has many keys,
-    /// a shorter time saves the memory of the store. That of a periodic job is kept for two periods and a day at least.
+    /// The same job whose record is kept for another time, from 1 s to 3,650 days. The default is 3,650 days for a key,
+    /// which is run again after that, and 30 days for a periodic job, whose record is kept for at least two periods and a
+    /// day. With many keys a day, a shorter time saves memory of the store.
     ///
     /// # Errors
     ///
@@ -148,8 +148,8 @@ impl Job {
         })
     }
 
-    /// The same job whose record has this path of the program or script that does the work, if it has at most 255 bytes.
-    /// Two jobs under one name are recognized by it: see [`Completion::program_path`].
+    /// The same job whose record names the program or script that does the work, by a path of at most 255 bytes; a longer
+    /// one is left out. It shows that two different jobs have one name: see [`Completion::program_path`].
     #[must_use]
     pub fn program_path(&self, path: impl Into<String>) -> Self {
         Self {
@@ -160,14 +160,34 @@ impl Job {
 
     /// Does the work under the lock, unless it is complete. Waits while another client does it, without a limit.
     ///
-    /// The work is complete if it returns `Ok`. With an `Err` it leaves no record, and another client may do it. The error
-    /// of the work is that of the call, so it can be made from an [`Error`] of this library: `Box<dyn std::error::Error>`,
-    /// `anyhow::Error`, or an enum with a variant for it. The work is dropped when the lease is lost, as by [`Mutex::run`].
+    /// The work is complete if it returns `Ok`. An `Err` leaves no record, and another client may do the work. The work is
+    /// dropped when the lease is lost, as by [`Mutex::run`], which also describes the form of the closure.
+    ///
+    /// The call returns the error of the work, or one of this library. So the error type of the work needs
+    /// `From<leasehold::Error>`: `leasehold::Error` itself, `Box<dyn std::error::Error>`, `anyhow::Error`, or an enum with
+    /// such a variant. If the work calls no function that returns it, its last expression names the type:
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// # fn compute() -> u64 { 42 }
+    /// use leasehold::Error;
+    ///
+    /// let report = client.once("report", "2026-11")?;
+    /// report
+    ///     .run(async |_run| {
+    ///         // Blocks its thread: elsewhere, so that the lease is renewed meanwhile.
+    ///         let rows = tokio::task::spawn_blocking(compute).await;
+    ///         Ok::<_, Error>(rows.expect("the thread does not panic"))
+    ///     })
+    ///     .await?;
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
-    /// That of the work. As [`Mutex::lock`]. [`ErrorKind::Lost`] if the lease was lost before the record was stored:
-    /// another client may do the work again. [`ErrorKind::Store`] for a record that this version cannot read.
+    /// The error of the work, and those of [`Mutex::lock`]. [`ErrorKind::Lost`] if the lease was lost before the record
+    /// was stored: another client may do the work again. [`ErrorKind::Store`] for a record that this version cannot read.
     ///
     /// # Cancel safety
     ///
@@ -179,7 +199,8 @@ impl Job {
         self.lock().await?.complete_by(work).await
     }
 
-    /// The same without a wait. [`Ran::Busy`]: another client holds the lock. If its run fails, nobody takes it over.
+    /// As [`Job::run`], without a wait. [`Ran::Busy`]: another client holds the lock. If its run fails, this client does
+    /// not take over.
     ///
     /// # Errors
     ///
@@ -195,7 +216,7 @@ impl Job {
         self.try_lock().await?.complete_by(work).await
     }
 
-    /// The same with a limit for the wait. [`Ran::Busy`]: another client held the lock all the time.
+    /// As [`Job::run`], with a limit for the wait. [`Ran::Busy`]: the lock was not free in that time.
     ///
     /// # Errors
     ///
@@ -213,7 +234,7 @@ impl Job {
     }
 
     /// Acquires the lock for a run, unless the job is complete. Waits while another client runs it, without a limit. For
-    /// work that is not a future; [`Job::run`] is simpler. See [`Run`].
+    /// work that is not one future, such as that of a thread. See [`Run`].
     ///
     /// # Errors
     ///
@@ -229,7 +250,7 @@ impl Job {
         }
     }
 
-    /// The same without a wait. [`Ran::Busy`]: another client holds the lock.
+    /// As [`Job::lock`], without a wait. [`Ran::Busy`]: another client holds the lock.
     ///
     /// # Errors
     ///
@@ -242,7 +263,7 @@ impl Job {
         self.acquire(Wait::No).await
     }
 
-    /// The same with a limit for the wait. [`Ran::Busy`]: another client held the lock all the time.
+    /// As [`Job::lock`], with a limit for the wait. [`Ran::Busy`]: the lock was not free in that time.
     ///
     /// # Errors
     ///
@@ -259,7 +280,7 @@ impl Job {
         self.acquire(Wait::Until(end)).await
     }
 
-    /// The last completed run: of the periodic job, or for the key. `None`: none is known.
+    /// The last completed run of the periodic job, or for the key. `None`: the store has no record.
     ///
     /// # Errors
     ///
@@ -277,7 +298,18 @@ impl Job {
         Ok(last.transpose()?.map(|(completion, _)| completion))
     }
 
-    /// Removes the record of the last run, so that the job is run again. Returns whether there was one.
+    /// Removes the record of the last run, so that the next start runs the job. Returns whether there was a record.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let migration = client.once("migrate", "v1.2.3")?;
+    /// migration.run(async |_run| Ok::<_, leasehold::Error>(())).await?;
+    /// assert!(migration.last_run().await?.is_some());
+    /// assert!(migration.reset().await?);
+    /// assert!(migration.last_run().await?.is_none());
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
@@ -285,7 +317,7 @@ impl Job {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not have removed the record.
+    /// If the future is dropped, the record may or may not be removed.
     pub async fn reset(&self) -> Result<bool> {
         let removal = Removal::Note(self.unless.slot());
         self.mutex.driver.remove(&self.mutex.key, removal).await

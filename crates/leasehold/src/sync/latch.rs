@@ -1,4 +1,4 @@
-//! A count-down latch: members arrive, and those who wait go on when all have arrived.
+//! A count-down latch: members arrive, and waiters go on when all have arrived.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::{Error, ErrorKind, Result, config};
 /// A count-down latch with a name, in the store of its client.
 ///
 /// It opens when as many members have arrived as its count says, and stays open until it expires or is reset. Each
-/// arrival has an id, and counts once: an arrival that is repeated, or whose reply was lost, does not open the latch too
-/// early. All members use the same count. Cheap to make and to clone; making it sends no request.
+/// arrival has an id, and an id counts once: repeating an arrival, such as one whose reply was lost, does not open the
+/// latch too early. All members use the same count. Cheap to make and to clone; making it sends no request.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -38,9 +38,9 @@ use crate::{Error, ErrorKind, Result, config};
 /// after a [`reset`](Self::reset), the next arrival makes it anew. For a barrier that is used again and again, put the
 /// number of the round into its name.
 ///
-/// A latch counts arrivals, not living members: it does not notice that a member has died before its arrival. A group
-/// whose members may die needs a lock for each member, which ends with its holder. A name cannot be used as a latch and as a lock at the same
-/// time.
+/// A latch counts arrivals, not living members: a member that dies before its arrival is missing until the latch is reset.
+/// A group whose members may die needs a lock for each member, which ends with its holder. A name cannot be a latch and a
+/// lock at the same time.
 #[derive(Clone, Debug)]
 pub struct Latch {
     driver: Arc<Driver>,
@@ -81,8 +81,8 @@ impl Latch {
         self.count.get()
     }
 
-    /// The same latch, which is kept for another time after each arrival of this client that counts: from 1 s to 365
-    /// days, 24 h if not set. Arrivals with a shorter time do not shorten a longer one.
+    /// The same latch with another ttl: how long the store keeps it after an arrival of this client that counts, from 1 s
+    /// to 365 days, 24 h if not set. Arrivals with a shorter ttl do not shorten a longer one.
     ///
     /// # Errors
     ///
@@ -100,8 +100,7 @@ impl Latch {
 
     /// Arrives under the id of this client: a process with one client counts once, however often it arrives.
     ///
-    /// An arrival at an open latch changes nothing. If the store does not reply, the arrival may have been counted;
-    /// repeating it is harmless.
+    /// An arrival at an open latch changes nothing. If the store does not reply, the arrival may have counted; repeat it.
     ///
     /// # Errors
     ///
@@ -110,7 +109,7 @@ impl Latch {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not have been counted, now or later.
+    /// If the future is dropped, the arrival may or may not count, now or later.
     pub async fn arrive(&self) -> Result<LatchStatus> {
         self.arrive_as(self.driver.client.to_string()).await
     }
@@ -133,11 +132,11 @@ impl Latch {
         arrived.await
     }
 
-    /// Waits until the latch is open, without a limit. It need not exist yet.
+    /// Waits until the latch is open, without a limit. The latch need not exist yet.
     ///
-    /// The store notifies those who wait, where it can. A store that does not reply is waited for. A latch that is
-    /// reset or expires meanwhile is waited for until it opens again. An opening that is reset before a waiter has read
-    /// it is missed: reset a latch only when nobody waits for it any more.
+    /// The store notifies waiters, where it can. The wait goes on while the store does not reply, and after the latch is
+    /// reset or has expired. If a latch is reset before a waiter has read that it was open, the waiter misses that: reset
+    /// a latch only when nobody waits for it.
     ///
     /// # Errors
     ///
@@ -158,8 +157,8 @@ impl Latch {
         }
     }
 
-    /// Waits until the latch is open, no longer than `timeout`. Returns whether it is open. Without any time, it reads
-    /// the latch once.
+    /// Waits until the latch is open, no longer than `timeout`. Returns whether it is open. With a timeout of zero, it
+    /// reads the latch once.
     ///
     /// # Errors
     ///
@@ -201,7 +200,7 @@ impl Latch {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not have removed the latch, now or later.
+    /// If the future is dropped, the latch may or may not be removed, now or later.
     pub async fn reset(&self) -> Result<bool> {
         self.driver.check_open(&self.key)?;
         self.driver.remove(&self.key, Removal::Latch).await

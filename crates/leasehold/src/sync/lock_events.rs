@@ -16,9 +16,15 @@ use crate::store::{Feature, Key, Parts, View};
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// # let client = leasehold::Client::connect("memory:").await?;
+/// use leasehold::LockEvent;
+///
 /// let mut events = client.mutex("orders/42")?.events();
 /// # let _guard = client.mutex("orders/42")?.lock().await?;
-/// println!("{:?}", events.next().await?); // the state of the lock
+/// match events.next().await? { // first the state of the lock, then each change
+///     LockEvent::Held(lease) | LockEvent::Granted(lease) => println!("held by {}", lease.client),
+///     LockEvent::Unobserved(time) => println!("unknown for {time:?}"),
+///     event => println!("{event:?}"),
+/// }
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
@@ -54,9 +60,9 @@ impl LockEvents {
 
     /// Waits for the next event. The first one is the state of the lock.
     ///
-    /// Of leases that come and go between two readings of the store, nothing is known. A store that fails for more than
-    /// three seconds is reported by [`LockEvent::Unobserved`], and its next reply by [`LockEvent::Observed`]. While nothing
-    /// changes, silence is noticed at the next reading: after 10 s at Redis, 20 s at a file.
+    /// Leases that come and go between two readings of the store are not reported. [`LockEvent::Unobserved`] reports a
+    /// store that fails for more than three seconds, and [`LockEvent::Observed`] its next reply. While nothing changes, a
+    /// failure is noticed at the next reading: after 10 s with Redis, 20 s with a file.
     ///
     /// # Errors
     ///

@@ -20,8 +20,8 @@ use crate::{Error, ErrorKind, Guard, LockInfo, Result, owner};
 
 /// A lock with a name, in the store of its client.
 ///
-/// Cheap to make and to clone; making it sends no request. All mutexes of one name in one store exclude each
-/// other, across processes.
+/// Cheap to make and to clone; making it sends no request. All mutexes of one name, namespace and tenant in one store
+/// exclude each other, across processes.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -93,14 +93,14 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// A [transient](Error::is_transient) error, such as [`ErrorKind::Unreachable`], after the store has failed
-    /// with it for a whole ttl. A transient error that [names its end](Error::retry_after) is waited for.
-    /// Any other error at once: [`ErrorKind::Unauthorized`], [`ErrorKind::Store`], and
-    /// [`ErrorKind::NotReplicated`] if too few replicas acknowledged the grant, which is released then.
+    /// A [transient](Error::is_transient) error, such as [`ErrorKind::Unreachable`], is returned after the store has failed
+    /// with it for a whole ttl; one that [names its end](Error::retry_after) is waited for. Any other error is returned
+    /// immediately: [`ErrorKind::Unauthorized`], [`ErrorKind::Store`], [`ErrorKind::ShutDown`], and
+    /// [`ErrorKind::NotReplicated`] if too few replicas acknowledged the grant, which is then released.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while it waits, it holds nothing and has left the queue; a lock that was granted meanwhile is
+    /// Dropped during the wait, the future holds nothing and has left the queue. A lock that was granted meanwhile is
     /// released in the background.
     pub async fn lock(&self) -> Result<Guard> {
         match self.acquire(Wait::Forever).await? {
@@ -110,8 +110,8 @@ impl Mutex {
         }
     }
 
-    /// What delays the tasks of this client that wait for this lock. `None`: the last reply of the store was not an error,
-    /// or no task waits.
+    /// The error of the store that delays the tasks of this client that wait for this lock. `None`: the last reply of the
+    /// store was not an error, or no task waits.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -139,11 +139,11 @@ impl Mutex {
         Some(WaitStatus { error, gives_up_at })
     }
 
-    /// Acquires the lock if it is free. `None`: another holds it, or has waited for it before.
+    /// Acquires the lock if it is free. `None`: another client or task holds it or waits for it.
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`], but a transient error at once, or after one retry if the store did not reply.
+    /// As [`Mutex::lock`], but a transient error is returned immediately, or after one retry if the store did not reply.
     ///
     /// # Cancel safety
     ///
@@ -152,12 +152,12 @@ impl Mutex {
         self.acquire(Wait::No).await
     }
 
-    /// Acquires the lock, and waits for it no longer than `timeout`. `None`: another held it all the time.
+    /// Acquires the lock, and waits for it no longer than `timeout`. `None`: the lock was not free in that time.
     /// With a timeout of zero it is [`Mutex::try_lock`].
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`]; [`ErrorKind::Unreachable`] also if the store did not reply in that time.
+    /// As [`Mutex::lock`], and [`ErrorKind::Unreachable`] if the store did not reply in that time.
     ///
     /// # Cancel safety
     ///
@@ -172,9 +172,9 @@ impl Mutex {
 
     /// Acquires the lock, and waits for it without a limit; does the work and releases the lock.
     ///
-    /// The work is dropped, at its next `.await`, when the lease is lost; after a pause of the process, the
+    /// The work is dropped at its next `.await` when the lease is lost. After a pause of the process, the
     /// lease is checked before the work goes on. A panic in the work releases the lock. Work that computes for long, or
-    /// blocks its thread, belongs into `spawn_blocking`: it would delay the renewals.
+    /// blocks its thread, delays the renewals: it belongs into `spawn_blocking`.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -195,7 +195,7 @@ impl Mutex {
     /// # }
     /// ```
     ///
-    /// cannot borrow the guard, and rustc asks for type annotations. Put `async` before the bars instead:
+    /// does not compile: it cannot borrow the guard, and rustc asks for type annotations. Put `async` before the bars:
     ///
     /// ```
     /// # async fn report(mutex: leasehold::Mutex) -> leasehold::Result<()> {
@@ -203,8 +203,8 @@ impl Mutex {
     /// # }
     /// ```
     ///
-    /// Work that can fail returns a `Result` of its own inside that of the lock. Its last expression names the
-    /// type of the error, and `??` passes both errors on:
+    /// Work that can fail returns a `Result` inside that of the lock. Its last expression names the
+    /// type of its error, and `??` passes both errors on:
     ///
     /// ```
     /// # use std::io;
@@ -226,7 +226,7 @@ impl Mutex {
     /// # Errors
     ///
     /// As [`Mutex::lock`], and [`ErrorKind::Lost`] if the lease was lost before the work had ended. A failed
-    /// release is not reported as an error; the lease expires by itself.
+    /// release is not an error here: the lease expires.
     ///
     /// # Cancel safety
     ///
@@ -235,8 +235,8 @@ impl Mutex {
         run_and_release(self.lock().await?, work).await
     }
 
-    /// Does the work if the lock is free, and releases the lock. `None`: the work was not begun, because another
-    /// holds the lock or has waited for it before.
+    /// Does the work if the lock is free, and releases the lock. `None`: the work was not started, because another client
+    /// or task holds the lock or waits for it.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -265,8 +265,20 @@ impl Mutex {
     }
 
     /// Acquires the lock, and waits for it no longer than `timeout`; does the work and releases the lock. `None`:
-    /// the work was not begun, because another held the lock all the time. The work itself has no limit; see
+    /// the work was not started, because the lock was not free in that time. The work itself has no limit; see
     /// [`LeaseOptions::max_hold`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    ///
+    /// let mutex = client.mutex("orders/42")?;
+    /// let limit = Duration::from_secs(3);
+    /// let shipped = mutex.run_timeout(limit, async |guard| guard.token()).await?;
+    /// assert!(shipped.is_some());
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
@@ -317,11 +329,21 @@ impl Mutex {
         }
     }
 
-    /// Frees the lock, whichever client holds it, and returns that holder. Ends a minimum hold, too. `None`: the lock was
+    /// Frees the lock, whichever client holds it, and returns that holder. Also ends a minimum hold. `None`: the lock was
     /// free.
     ///
-    /// The holder is notified at once where the store can push messages to it; otherwise its next renewal fails. Until
+    /// The holder is notified immediately if the store can push messages to it; otherwise its next renewal fails. Until
     /// then, only its fencing token protects the resource.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let mutex = client.mutex("orders/42")?;
+    /// let guard = mutex.lock().await?;
+    /// let holder = mutex.force_release().await?.expect("the lock was held");
+    /// assert_eq!(holder.lease, guard.lease_id());
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
@@ -407,7 +429,7 @@ impl Mutex {
     }
 }
 
-/// What delays a wait for a lock. Made by [`Mutex::wait_status`].
+/// What delays a wait for a lock. Made by [`Mutex::wait_status`], which has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitStatus {

@@ -33,11 +33,12 @@ use crate::{Completion, Error, Guard, Result};
     reason = "there is one for each run, and it is read at once"
 )]
 pub enum Ran<T> {
-    /// The work was done by this call. Its value.
+    /// This call did the work, and this is its value; or it acquired the lock for the work.
     Now(T),
-    /// The work was complete before, or while this client waited.
+    /// The work was complete before the call, or was completed while this client waited.
     Before(Completion),
-    /// Another client holds the lock, for longer than this call waits.
+    /// Another client holds the lock for longer than this call waits. Calls without a limit, [`Job::run`] and
+    /// [`Job::lock`], never return it.
     Busy,
 }
 
@@ -66,10 +67,10 @@ impl Ran<Run> {
     }
 }
 
-/// A run of a job that has begun. It is a [`Guard`] of the lock of the job.
+/// A run of a job that has started. It derefs to the [`Guard`] of the lock of the job.
 ///
-/// Dropped before [`Run::complete`], the run has failed: the lock is released at once, and another client may do the
-/// work.
+/// A run that is dropped before [`Run::complete`] has failed: its lock is released in the background, and another client
+/// may do the work.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -85,7 +86,7 @@ impl Ran<Run> {
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
-#[must_use = "bind it to `_run`: `let _` drops it, and the run has failed then"]
+#[must_use = "bind it to `_run`: `let _` drops it, which ends the run as failed"]
 pub struct Run {
     guard: Guard,
     job: Job,
@@ -109,16 +110,17 @@ impl Run {
         Self { guard, job, begun }
     }
 
-    /// Releases the lock with the record of this run: the work is complete, and nobody does it again.
+    /// Stores the record that the work is complete, and releases the lock. No client does the work again for this slot or
+    /// key.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease was lost before the store has confirmed the record,
-    /// otherwise as the store replies. Another client may do the work again.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease was lost before the store confirmed the record,
+    /// otherwise as the store replies. After an error another client may do the work again.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not have stored the record. The lock is released in the background.
+    /// If the future is dropped, the record may or may not be stored. The lock is released in the background.
     pub async fn complete(self) -> Result<Completion> {
         let (note, completion) = self.completion();
         self.guard.complete(note).await?;
@@ -126,14 +128,14 @@ impl Run {
         Ok(completion)
     }
 
-    /// The completed run before this one, as it was recorded when the lock was acquired. `None`: none was.
+    /// The completed run before this one, as it was recorded when the lock was acquired. `None`: there was no record.
     #[must_use]
     pub fn last_run(&self) -> Option<&Completion> {
         self.begun.last.as_deref()
     }
 
-    /// Releases the lock without a record: the run has failed. The lock stays taken for the time of
-    /// [`Job::retry_after`].
+    /// Releases the lock without a record: the run has failed. The lock then stays taken for the time of
+    /// [`Job::retry_after`], if that is set.
     ///
     /// # Errors
     ///
