@@ -18,12 +18,12 @@ use tokio::sync::Notify;
 /// always computed from the clock, and is right at once.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// A clock that keeps counting while the machine is suspended.
+/// A clock that keeps counting while the machine is suspended. [`ManualClock`] is one for tests.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// This instant.
     fn now(&self) -> Instant;
 
-    /// Waits until an instant. Returns at once if it has passed.
+    /// Waits until an instant. Returns immediately if it has passed.
     ///
     /// # Cancel safety
     ///
@@ -33,7 +33,8 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
 /// The clock of this machine: `CLOCK_BOOTTIME` on Linux.
 ///
-/// Elsewhere the standard monotonic clock, which on some systems stands still during suspend.
+/// Elsewhere it is the standard monotonic clock, which on some systems stands still during suspend. Clients use it by
+/// default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
@@ -72,7 +73,7 @@ impl Clock for BootClock {
     }
 }
 
-/// A clock that stands still until it is moved. For tests.
+/// A clock that stands still until it is moved. For tests: [`MemoryStore`](crate::store::MemoryStore) has an example.
 ///
 /// ```
 /// use std::time::Duration;
@@ -99,7 +100,7 @@ impl ManualClock {
         Self::default()
     }
 
-    /// Advances the clock and wakes the tasks that sleep until an instant that has now come.
+    /// Advances the clock and wakes the tasks whose instant has come. They run when the test awaits.
     pub fn advance(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.0.nanos.fetch_add(nanos, Ordering::SeqCst);

@@ -9,16 +9,15 @@ use std::time::Duration;
 ///
 /// Replicas copy the changes of their master a moment later. If the master dies in that moment, the grant is
 /// lost, and a promoted replica grants the lock again. With [`Durability::Replicas`] a grant or renewal takes
-/// effect when a number of replicas have acknowledged it (`WAIT`). This costs a round trip between the servers
-/// for each.
+/// effect when a number of replicas have acknowledged it (`WAIT`). Each costs a round trip between the servers.
 ///
-/// A grant that was not acknowledged in time is released, and acquiring the lock fails with
+/// A grant that was not acknowledged in time is released, and the acquisition fails with
 /// [`ErrorKind::NotReplicated`](crate::ErrorKind::NotReplicated). A renewal that was not acknowledged has
 /// failed: the lease is in jeopardy with [`Cause::NotReplicated`](crate::Cause::NotReplicated), and lost if
-/// the next renewals fail, too.
+/// the next renewals also fail.
 ///
-/// Only a Redis server with replicas supports it. The guarantees are described in `docs/guarantees.md`: with
-/// all replicas, no failover of Redis Sentinel loses a lock; with fewer, a failover can.
+/// Only a Redis server with replicas supports it. With all replicas, no failover of Redis Sentinel loses a lock; with
+/// fewer, a failover can. `docs/guarantees.md` of the repository has the details.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,14 +33,14 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Durability {
-    /// Only the server that applied it.
+    /// No replica acknowledges: the server that applied it suffices.
     #[default]
     None,
-    /// Also replicas.
+    /// Replicas acknowledge.
     Replicas {
         /// The number of replicas.
         count: ReplicaCount,
-        /// The timeout, from 1 ms up to the interval of renewals of the lease.
+        /// The timeout, from 1 ms to the interval between renewals of the lease, by default a third of its ttl.
         timeout: Duration,
     },
 }
@@ -52,8 +51,8 @@ pub enum Durability {
 pub enum ReplicaCount {
     /// This number of any replicas.
     Number(NonZeroU32),
-    /// The largest number of replicas at once so far: if one disappears, nothing is acknowledged until it is back
-    /// or the client is created again.
+    /// The largest number of connected replicas that the client has seen. If one disappears, nothing is acknowledged until
+    /// it is back or the client is created again.
     All,
 }
 

@@ -60,13 +60,13 @@ pub(crate) enum Retry {
     },
 }
 
-/// The kind of an [`Error`].
+/// The kind of an [`Error`], which has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The store could not be reached or did not reply in time.
+    /// The store could not be reached or did not reply in time. Try again later.
     Unreachable,
-    /// The store refused the permissions of the client.
+    /// The user of the store lacks a permission, which the message names.
     Unauthorized,
     /// The store requires a password, and none was given.
     NoPassword,
@@ -74,7 +74,7 @@ pub enum ErrorKind {
     WrongPassword,
     /// The sentinels require a password of their own, or do not accept it.
     SentinelPassword,
-    /// The store replied with an error of its own.
+    /// The store replied with an error of its own, which the message contains.
     Store,
     /// The name, namespace or tenant is invalid.
     InvalidName,
@@ -82,17 +82,17 @@ pub enum ErrorKind {
     InvalidConfig,
     /// The name is in use for something else: a lock, a latch, or a latch with another count.
     Conflict,
-    /// This store cannot do that.
+    /// This store, system or build of the crate cannot do that.
     Unsupported,
-    /// The lease was lost, or is too short for the request.
+    /// The lease was lost, or is too short for the request. Stop the work: another client may hold the lock.
     Lost,
-    /// A majority of the stores could not be won or reached.
+    /// Too few of many masters replied or granted the lock. It does not mean that another client holds the lock.
     NoQuorum,
-    /// Too few replicas acknowledged.
+    /// Too few replicas acknowledged. The grant was released.
     NotReplicated,
     /// No node of the watchdog accepts the client or has registered the lease.
     NoWatchdog,
-    /// The client was shut down.
+    /// The client was shut down: end the task.
     ShutDown,
 }
 
@@ -202,7 +202,7 @@ impl Error {
     }
 
     /// Whether the same request may succeed later without any change: the store did not reply, or it refuses requests for a
-    /// while. A client that waits for a lock waits through such errors for a whole ttl, and returns any other at once.
+    /// while. A wait for a lock goes on for a whole ttl of such errors; any other error ends it immediately.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.0.retry != Retry::Never
@@ -210,16 +210,16 @@ impl Error {
 
     /// Whether the store replied that it refuses requests for a while: it loads its data, is busy with a script,
     /// has too few replicas, accepts no more connections, or another process keeps its file locked. Of many
-    /// masters, a majority replied. Connecting may succeed later, too.
+    /// masters, a majority replied. Connecting may also succeed later.
     #[doc(hidden)]
     #[must_use]
     pub fn is_transient_refusal(&self) -> bool {
         matches!(self.0.retry, Retry::Refused { .. })
     }
 
-    /// The time until the store accepts requests again, if it is known: masters that were started not long ago
-    /// are kept out until leases that they may have forgotten have ended. A client that waits for a lock waits
-    /// through this time, however long it is.
+    /// The time until the store accepts requests again, if it is known: recently started masters
+    /// are kept out until leases that they may have forgotten have ended. A wait for a lock goes on through this time,
+    /// however long it is.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.0.retry {

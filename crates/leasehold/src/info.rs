@@ -7,7 +7,7 @@ use leasehold_core::{LeaseId, Token};
 use crate::store::{ClientInfo, View, WaiterInfo};
 
 /// A lock that is held or in its minimum hold, as the store knew it at the time of the call. Made by
-/// [`Mutex::inspect`](crate::Mutex::inspect) and [`Client::locks`](crate::Client::locks).
+/// [`Mutex::inspect`](crate::Mutex::inspect) and [`Client::locks`](crate::Client::locks), which have examples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
@@ -15,8 +15,8 @@ pub struct LockInfo {
     pub name: String,
     /// The lease that holds it. During a minimum hold its number is 0.
     pub lease: LeaseId,
-    /// Whether no client holds it, and it stays taken for [`time_left`](Self::time_left) after its release by
-    /// [`client`](Self::client): see [`LeaseOptions::min_hold`](crate::LeaseOptions::min_hold).
+    /// Whether the lock was released and is in its minimum hold: no client holds it, and it stays taken for
+    /// [`time_left`](Self::time_left). See [`LeaseOptions::min_hold`](crate::LeaseOptions::min_hold).
     pub min_hold: bool,
     /// The number of holds that its owner has on it.
     pub count: u32,
@@ -26,13 +26,14 @@ pub struct LockInfo {
     pub time_left: Duration,
     /// When it was acquired, by the clock of the store: derived from the token, which starts at that time.
     pub since: Option<SystemTime>,
-    /// The client that holds it, or held it. `None` if its client info is not written yet, or has expired.
+    /// The client that holds it, or held it before the minimum hold. `None` if its client info is not written yet, or has
+    /// expired.
     pub client: Option<ClientInfo>,
     /// The leases that wait for it, in the order in which they will be served: the first 1,000 in the queue of the store.
     /// A client has one lease there, however many of its tasks wait: see [`Client::id`](crate::Client::id).
     ///
-    /// A client that has died is listed until its turn comes. Always empty over many masters, which have no queue, and if
-    /// the user of the store may not read the queue.
+    /// A dead client is listed until its turn comes. The list is empty over many masters, which have no queue, and if the
+    /// user of the store may not read the queue.
     pub waiters: Vec<WaiterInfo>,
 }
 

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_core::OwnerId;
 
-/// An owner of locks, which may enter a lock again that it holds.
+/// An owner of locks, which can enter a lock that it already holds.
 ///
-/// Tasks move between threads and have no identity of their own, so in async code ownership is explicit:
-/// everything inside [`Owner::scope`] acts as this owner, or a mutex is bound to it with
-/// [`LeaseOptions::owner`](crate::LeaseOptions::owner). Without an owner, acquisitions exclude each other, even in the
-/// same task. The blocking API uses threads as owners.
+/// Async tasks have no identity of their own, so ownership is explicit:
+/// everything inside [`Owner::scope`] acts as this owner, or
+/// [`LeaseOptions::owner`](crate::LeaseOptions::owner) binds a mutex to it. Without an owner, acquisitions exclude each
+/// other, even in the same task. In the blocking API each thread is an owner.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -49,7 +49,7 @@ impl Owner {
     ///
     /// # Cancel safety
     ///
-    /// As the future itself.
+    /// As `work`.
     pub async fn scope<F: Future>(&self, work: F) -> F::Output {
         CURRENT.scope(self.0, work).await
     }

@@ -5,6 +5,14 @@ use std::fmt;
 /// A text that is never displayed, such as a password. Its `Debug` is `...`.
 ///
 /// The time of a comparison depends only on the lengths.
+///
+/// ```
+/// use leasehold::Secret;
+///
+/// let password = Secret::from("swordfish");
+/// assert_eq!(format!("{password:?}"), "...");
+/// assert_eq!(password.expose(), "swordfish");
+/// ```
 #[derive(Clone, Eq)]
 #[cfg_attr(feature = "watchdog", derive(serde::Deserialize, serde::Serialize))]
 pub struct Secret(String);

@@ -15,8 +15,8 @@ use crate::Result;
 ///
 /// | value | store |
 /// |---|---|
-/// | `&str`, `String`, `&String` | the one that the URL names: see [`open`](super::open) |
-/// | [`MemoryStore`], or an `Arc` of it for several clients | that one, in this process |
+/// | `&str`, `String`, `&String` | the store that the URL names: see [`open`](super::open()) |
+/// | [`MemoryStore`], or an `Arc` of it for several clients | this store, in this process |
 /// | `Arc<dyn Store>` | an open store, which several clients share |
 ///
 /// ```
@@ -33,6 +33,7 @@ use crate::Result;
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 pub trait IntoStore: Send {
+    /// The store, or its URL.
     #[doc(hidden)]
     fn into_source(self) -> StoreSource;
 }

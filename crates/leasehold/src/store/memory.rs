@@ -22,14 +22,30 @@ use crate::{Error, ErrorKind, Result};
 /// The number of records from which unused ones are removed.
 const GC_MIN: usize = 1024;
 
-/// Lock records in the memory of this process.
+/// Lock records in the memory of this process. Each client on a store stands for a process. `memory:` is a store of one
+/// client.
+///
+/// A test moves the time by a [`ManualClock`](crate::clock::ManualClock), which it gives to the store and to each client:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// let client = leasehold::Client::connect("memory:").await?;
-/// let guard = client.mutex("report")?.lock().await?;
-/// assert!(client.mutex("report")?.try_lock().await?.is_none());
-/// guard.release().await?;
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use leasehold::clock::ManualClock;
+/// use leasehold::store::MemoryStore;
+/// use leasehold::{Client, LeaseOptions};
+///
+/// let clock = ManualClock::new();
+/// let store = Arc::new(MemoryStore::with_clock(Arc::new(clock.clone())));
+/// let client = || Client::builder().clock(Arc::new(clock.clone())).connect(Arc::clone(&store));
+/// let (dead, next) = (client().await?, client().await?);
+///
+/// // A fixed lease is not renewed, as the lease of a dead process.
+/// let fixed = LeaseOptions::new().fixed(Duration::from_secs(30));
+/// let _guard = dead.mutex("report")?.with(fixed)?.lock().await?;
+/// assert!(next.mutex("report")?.try_lock().await?.is_none());
+/// clock.advance(Duration::from_secs(30));
+/// assert!(next.mutex("report")?.try_lock().await?.is_some());
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 pub type MemoryStore = RuleStore<Memory>;
@@ -41,7 +57,8 @@ impl MemoryStore {
         Self::with_clock(Arc::new(BootClock))
     }
 
-    /// An empty store on another clock, for tests that control the time.
+    /// An empty store on another clock, for tests that control the time. Its clients need the same clock:
+    /// [`ClientBuilder::clock`](crate::ClientBuilder::clock).
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -1,11 +1,11 @@
 //! Stores: where lock records live.
 //!
-//! Most programs name a store by its URL, in [`Client::connect`](crate::Client::connect). A store that several clients
-//! share is opened by [`open`]. [`MemoryStore`] is for tests, and can have a clock of its own.
+//! Most programs name a store by its URL in [`Client::connect`](crate::Client::connect). [`open()`] opens a store that
+//! several clients share. [`MemoryStore`] is for tests, which can move its clock.
 //!
 //! # Beside other crates that link SQLite
 //!
-//! A program links SQLite once: Cargo refuses two versions of `libsqlite3-sys`. The default features have none. The
+//! A program links SQLite once: Cargo refuses two versions of `libsqlite3-sys`. The default features link no SQLite. The
 //! feature `sqlite` accepts `rusqlite` 0.32 to 0.41, so that Cargo can choose the version of the other crate:
 //!
 //! | dependency | default features | with `sqlite` |

@@ -20,8 +20,9 @@ use super::url_suggestion;
 use crate::Durability;
 use crate::{Error, ErrorKind, Result};
 
-/// Opens the store that a URL names, with the default settings, for several clients that share it. Those of
-/// [`ClientBuilder`](crate::ClientBuilder), such as a password, are for [`connect`](crate::ClientBuilder::connect).
+/// Opens the store that a URL names, for several clients that share it. Passwords, certificates and timeouts of a
+/// [`ClientBuilder`](crate::ClientBuilder) do not apply here; a URL can contain a password. A single client connects to
+/// the URL itself, by [`Client::connect`](crate::Client::connect).
 ///
 /// | URL | store | crate feature |
 /// |---|---|---|
@@ -36,15 +37,15 @@ use crate::{Error, ErrorKind, Result};
 ///
 /// `rediss+sentinel://`, `rediss+cluster://` and `redlocks://` are the same over TLS.
 ///
-/// # Cancel safety
-///
-/// If the future is dropped, its connections are closed. A SQLite file may have been created.
-///
 /// # Errors
 ///
 /// [`ErrorKind::InvalidConfig`] for any other URL, [`ErrorKind::Unsupported`] if the crate was built
-/// without the feature, [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`] and [`ErrorKind::WrongPassword`] by the reply of the
-/// server.
+/// without the feature, [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`], [`ErrorKind::NoPassword`] and
+/// [`ErrorKind::WrongPassword`] by the reply of the server.
+///
+/// # Cancel safety
+///
+/// If the future is dropped, its connections are closed. A SQLite file may have been created.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -60,7 +61,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
     open_with(url, &OpenOptions::default()).await
 }
 
-/// Opens the store that a URL names. See [`open`].
+/// Opens the store that a URL names. See [`open()`].
 #[cfg_attr(
     not(any(feature = "sqlite", feature = "redis")),
     expect(unused_variables, reason = "the memory store has no options")
@@ -82,7 +83,7 @@ pub async fn open_with(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store
 ///
 /// # Errors
 ///
-/// As [`open`] for a URL that names no store.
+/// As [`open()`] for a URL that names no store.
 #[doc(hidden)]
 pub fn redacted_url(url: &str) -> Result<String> {
     match Scheme::of(url)? {

@@ -234,21 +234,21 @@ impl HolderInfo {
 pub struct WaiterInfo {
     /// The lease that waits.
     pub lease: LeaseId,
-    /// The client that waits. `None` if its client info is not written yet, or has expired.
+    /// The client of that lease. `None` if its client info is not written yet, or has expired.
     pub client: Option<ClientInfo>,
 }
 
-/// The client info of a client.
+/// A client as it describes itself. Made by [`Client::client_info`](crate::Client::client_info), which has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientInfo {
     /// The name of its machine.
     pub host: String,
-    /// Its process id there.
+    /// Its process id on that machine.
     pub pid: u32,
-    /// The program it runs.
+    /// Its program: [`ClientBuilder::program`](crate::ClientBuilder::program).
     pub program: String,
-    /// A text of the user's choice; may be empty.
+    /// Its label, which may be empty: [`ClientBuilder::label`](crate::ClientBuilder::label).
     pub label: String,
     /// When it connected, by its own clock, to the millisecond.
     pub since: SystemTime,
