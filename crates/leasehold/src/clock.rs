@@ -34,7 +34,20 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 /// The clock of this machine: `CLOCK_BOOTTIME` on Linux.
 ///
 /// Elsewhere it is the standard monotonic clock, which on some systems stands still during suspend. Clients use it by
-/// default.
+/// default, and an [`Instant`] such as [`Guard::deadline`](crate::Guard::deadline) is one of it:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let client = leasehold::Client::connect("memory:").await?;
+/// use leasehold::State;
+/// use leasehold::clock::{BootClock, Clock};
+///
+/// let guard = client.mutex("orders/42")?.lock().await?;
+/// if let State::Held { until } = guard.state() {
+///     println!("given up in {:?} unless renewed", BootClock.now().until(until));
+/// }
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 

@@ -24,23 +24,20 @@ pub(super) mod private {
     pub trait Sealed {}
 }
 
-/// A keeper of lock records, which is open. Its `Display` is its URL without a password.
+/// An open store, which several clients can share: see [`open`](super::open()), which has an example. Its `Display` is its
+/// URL without a password.
 ///
-/// It applies batches of operations, each atomically and by the rule of [`leasehold_core::record`], and returns a reply to
-/// each. It never waits for a lock, never renews and never retries: that is the work of the client, and the same for every
-/// store.
-///
-/// This trait is sealed: the interface between the client and its stores is not a promise yet.
-///
-/// # Cancel safety
-///
-/// A dropped future of [`apply`](Store::apply) may or may not be applied, now or later. A reading changes nothing.
+/// This trait is sealed, and its methods are not a part of the public API.
+// It applies batches of operations, each atomically and by the rule of `leasehold_core::record`, and returns a reply to
+// each. It never waits for a lock, never renews and never retries: the client does that in the same way for every store.
 pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// What this store can do at this moment.
+    #[doc(hidden)]
     fn capabilities(&self) -> Capabilities;
 
     /// The shard that keeps a record. Shards fail independently: renewals of different shards never
     /// share a batch and never wait for each other.
+    #[doc(hidden)]
     fn shard(&self, key: &Key) -> Shard;
 
     /// Applies a batch in order, in as few round trips as possible. Returns one reply per request, in the
@@ -52,6 +49,7 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
     /// # Cancel safety
     ///
     /// A dropped call may or may not be applied, now or later. Treat it as [`Reply::Unknown`].
+    #[doc(hidden)]
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>>;
 
     /// Reads the state of names or clients. With `watch` in the query, the reader is registered before it is read, so that
@@ -61,6 +59,7 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
     ///
     /// The store's error; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for what this store does not keep,
     /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) for a name that is used otherwise.
+    #[doc(hidden)]
     fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>>;
 
     /// Subscribes a client to its events, for as long as the listener and the returned value live. A client has one
@@ -68,10 +67,12 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
     /// skipped.
     ///
     /// Does no I/O: the subscription travels with the next batch.
+    #[doc(hidden)]
     fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>)
     -> Listening;
 }
 
+#[doc(hidden)]
 impl dyn Store {
     /// Applies one operation to a name.
     ///
