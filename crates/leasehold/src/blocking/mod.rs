@@ -1,11 +1,20 @@
 //! The same locks for programs without an async runtime.
 //!
-//! A client owns a small runtime on threads of its own, so leases are renewed while the caller is busy. [`Client`],
-//! [`Mutex`] and [`Guard`] have the methods of the async types, which they deref to, without `.await`.
-//! [`Client::block_on`] waits for all other calls: elections, jobs, latches, listings.
+//! A client owns a small runtime on threads of its own, so leases are renewed while the caller is busy.
 //!
-//! Re-entry is by thread: a thread that holds a lock may acquire it again; a guard that was sent to another thread still
-//! belongs to the first.
+//! | call | from a thread |
+//! |---|---|
+//! | connect | [`Client::connect`], [`Client::connect_with`] |
+//! | `lock`, `run` and their variants of a mutex; `release`, `ensure`, `lost` of a guard; `shutdown` | the method of the same name, without `.await` |
+//! | methods that are not async, such as [`token`](crate::Guard::token) and [`state`](crate::Guard::state) | the method of the async type, which [`Client`], [`Mutex`] and [`Guard`] deref to |
+//! | every other async method: jobs, elections, latches, [`inspect`](crate::Mutex::inspect), [`locks`](crate::Client::locks) | `client.block_on(mutex.inspect())` |
+//!
+//! Work on a thread cannot be dropped when its lease is lost: it checks [`state`](crate::Guard::state) or calls
+//! [`Guard::ensure`] before each step that matters. A future under [`Client::block_on`] must not call blocking methods: for
+//! a job whose work uses them, acquire a [`Run`](crate::Run) by `block_on(job.lock())`, and work outside of `block_on`.
+//!
+//! Each thread is an owner: it may enter a lock that it holds. A guard that is sent to another thread still belongs to
+//! the first one.
 //!
 //! ```
 //! use std::time::Duration;
@@ -93,7 +102,18 @@ impl Client {
     }
 
     /// Waits on this thread for a future of this library, or for one that awaits such futures. Locks that it acquires
-    /// belong to this thread. Leaderships and runs end with their client: keep it as long as they are needed.
+    /// belong to this thread. Leaderships and runs end with their client: keep the client as long as they are needed.
+    ///
+    /// ```
+    /// use leasehold::blocking::Client;
+    ///
+    /// let client = Client::connect("memory:")?;
+    /// let mutex = client.mutex("orders/42")?;
+    /// let guard = mutex.lock()?;
+    /// let info = client.block_on(mutex.inspect())?.expect("the lock is held");
+    /// assert_eq!(info.token, Some(guard.token()));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -116,7 +136,7 @@ impl Client {
         Ok(Mutex { threads, mutex })
     }
 
-    /// Releases every lease that is still held. See [`crate::Client::shutdown`].
+    /// Releases every lease that is still held, and ends all waits. See [`crate::Client::shutdown`].
     ///
     /// # Errors
     ///
@@ -136,6 +156,20 @@ impl Deref for Client {
 
 /// A lock with a name. See [`crate::Mutex`]. Its owner is the thread that acquires it, unless
 /// [`LeaseOptions::owner`] names another.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::blocking::Client;
+///
+/// let client = Client::connect("memory:")?;
+/// let mutex = client.mutex("orders/42")?;
+/// let token = mutex.run(|guard| guard.token())?;
+/// if let Some(guard) = mutex.lock_timeout(Duration::from_secs(3))? {
+///     guard.ensure(Duration::from_secs(5))?; // at least five more seconds, or an error
+///     guard.release()?;
+/// }
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
     threads: Threads,
@@ -185,18 +219,18 @@ impl Mutex {
 
     /// Acquires the lock, does the work on this thread and releases the lock.
     ///
-    /// Work on a thread cannot be dropped when the lease is lost: check [`crate::Guard::state`] or call
-    /// [`Guard::ensure`] before each step that matters.
+    /// The work is not interrupted when the lease is lost: check [`crate::Guard::state`] or call [`Guard::ensure`] before
+    /// each step that matters.
     ///
     /// # Errors
     ///
-    /// As [`crate::Mutex::run`]: [`ErrorKind::Lost`] if the lease was lost before the work had ended, whose value is then
-    /// dropped.
+    /// As [`crate::Mutex::run`]. [`ErrorKind::Lost`] if the lease was lost before the work had ended; the value of the work
+    /// is then dropped.
     pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T> {
         self.lock()?.run_and_release(work)
     }
 
-    /// Does the work on this thread if the lock is free, and releases the lock. `None`: the work was not begun. As
+    /// Does the work on this thread if the lock is free, and releases the lock. `None`: the work was not started. As
     /// with [`Mutex::run`], it is not interrupted when the lease is lost.
     ///
     /// # Errors
@@ -208,7 +242,7 @@ impl Mutex {
     }
 
     /// Acquires the lock, and waits no longer than `timeout`; does the work on this thread and releases the lock.
-    /// `None`: the work was not begun. As with [`Mutex::run`], it is not interrupted when the lease is lost.
+    /// `None`: the work was not started. As with [`Mutex::run`], it is not interrupted when the lease is lost.
     ///
     /// # Errors
     ///
@@ -236,7 +270,7 @@ impl Deref for Mutex {
     }
 }
 
-/// A lock that is held. See [`crate::Guard`].
+/// A lock that is held. See [`crate::Guard`]. Dropping it releases the lock in the background.
 #[derive(Debug)]
 #[must_use = "bind it to `_guard`: `let _` drops it, which releases the lock"]
 pub struct Guard {

@@ -12,7 +12,7 @@ pub enum Severity {
     Note,
     /// A part of the store could not be checked, so it is not known whether locks can be lost there.
     Unknown,
-    /// Locks may be lost if something else fails, too, or some features are degraded.
+    /// Locks may be lost if something else also fails, or some features are degraded.
     Warning,
     /// Locks are lost in normal operation, or cannot be acquired at all.
     Danger,

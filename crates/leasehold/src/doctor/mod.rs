@@ -1,7 +1,6 @@
 //! Diagnosis of a store: the settings under which it can lose locks, and how to fix them.
 //!
-//! Made by [`ClientBuilder::diagnose`]; `leasehold doctor` prints it.
-//! Nothing here connects to a store: each rule is a function of the facts that were collected.
+//! [`ClientBuilder::diagnose`] makes the report, and has an example; `leasehold doctor` prints it.
 
 #[cfg(feature = "sqlite")]
 mod file;
@@ -68,8 +67,8 @@ impl Report {
 }
 
 impl ClientBuilder {
-    /// Reports settings under which the store that the URL names can lose locks: see [`doctor`](self). It changes
-    /// nothing in the store, and does not create a file.
+    /// Reports settings under which the store that the URL names can lose locks. It changes nothing in the store, and
+    /// does not create a file.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -86,8 +85,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect`]. A store that is reached and not fit for locks is not an error: it has a
-    /// report.
+    /// As [`ClientBuilder::connect`]. A reachable store that is not fit for locks is not an error: the report says so.
     ///
     /// # Cancel safety
     ///

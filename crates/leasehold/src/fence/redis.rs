@@ -1,8 +1,14 @@
 //! Values in a Redis server that a late holder cannot write.
 //!
-//! [`WRITE`] is a script that writes a value unless a later holder has written it already. With the crate feature `redis`,
-//! `write` calls it by version 1 of the `redis` crate, over a single server, Sentinel or a cluster. Any other client, or
-//! another version of that crate, calls `EVAL` with [`WRITE`] and [`arguments`], which need no crate.
+//! [`WRITE`] is a script that writes a value unless a later holder has written it already. It needs no crate: any client
+//! calls `EVAL` with [`WRITE`] and [`arguments`].
+//!
+//! With the crate feature `redis`, `write` does that over a connection of the `redis` crate, version 1, to a single
+//! server, Sentinel or a cluster. A connection of another version does not compile as its argument:
+//!
+//! ```toml
+//! redis = { version = "1", features = ["tokio-comp"] }
+//! ```
 //!
 //! ```
 //! # use leasehold::Token;
@@ -21,8 +27,10 @@
 //!
 //! // The same with any client.
 //! let arguments = arguments("stock:42", late, b"4 left").expect("a key that has a fence key");
-//! let reply = redis::cmd("EVAL").arg(WRITE).arg(&arguments[..]).query_async(&mut connection);
-//! assert_eq!(reply.await, Ok(redis::Value::Int(1))); // or the newest token as text: this holder is late
+//! let mut eval = redis::cmd("EVAL");
+//! eval.arg(WRITE).arg(&arguments[..]);
+//! let reply: redis::Value = eval.query_async(&mut connection).await?;
+//! assert_eq!(reply, redis::Value::Int(1)); // or the newest token as text: this holder is late
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 

@@ -7,7 +7,7 @@ use crate::{Error, ErrorKind, Token};
 
 /// A later holder has used the resource: nothing was written, and the holder of this token must stop.
 ///
-/// `?` converts it into an [`Error`] of the kind [`ErrorKind::Lost`].
+/// `?` converts it into an [`Error`] of the kind [`ErrorKind::Lost`]. [`Gate`](super::Gate) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stale {

@@ -1,9 +1,9 @@
 //! The client side of the watchdog: a service outside of this process that renews its leases while the process
 //! cannot, and releases them as soon as the process is dead.
 //!
-//! A process renews its leases itself, as long as it runs. A process that is stopped, swapped out or in a garbage
-//! collection does not: it would lose its leases although it is alive. When a process dies, other clients wait for
-//! the rest of its ttl. A node of the watchdog on the same machine distinguishes the two cases. A node on another
+//! A process renews its leases itself while it runs. A process that is stopped, swapped out or in a garbage
+//! collection cannot, and loses its leases although it is alive. When a process dies, other clients wait for
+//! the rest of its ttl. A node of the watchdog on the same machine tells the two cases apart. A node on another
 //! machine only renews leases and never releases any.
 //!
 //! ```no_run
@@ -19,10 +19,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! No lock depends on it: while no node is reachable, leases are renewed and lost as without a watchdog. With a
+//! No lock depends on the watchdog: while no node is reachable, leases are renewed and lost as without one. With a
 //! watchdog, a lease whose deadline passed while this process was paused is in [`State::Jeopardy`] with
-//! [`Cause::Paused`] until the store has replied whether it still exists. [`Guard::ensure`] and [`Mutex::run`] wait
-//! for that reply.
+//! [`Cause::Paused`] until the store has replied whether the lease still exists. [`Guard::ensure`] and [`Mutex::run`]
+//! wait for that reply. `docs/watchdog.md` of the repository describes the service.
 //!
 //! [`State::Jeopardy`]: crate::State::Jeopardy
 //! [`Cause::Paused`]: crate::Cause::Paused
@@ -42,6 +42,17 @@ pub use self::status::{NodeState, NodeStatus, WatchdogStatus};
 use crate::{Result, Secret};
 
 /// The nodes of the watchdog that monitor a client, and the credentials for them.
+///
+/// ```
+/// use leasehold::watchdog::Watchdog;
+///
+/// let nodes = Watchdog::local()
+///     .and("tcp://watch.example:7420")?
+///     .token("from the configuration")
+///     .store_name("locks")
+///     .required();
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Watchdog {
     pub(crate) nodes: Vec<Address>,
@@ -114,15 +125,14 @@ impl Watchdog {
         self
     }
 
-    /// A PEM file with the certificate authorities of nodes on other machines. By default those that the system
-    /// trusts.
+    /// A PEM file with the certificate authorities of nodes on other machines; those of the system if not set.
     #[must_use]
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.ca_file = Some(file.into());
         self
     }
 
-    /// The name of the store at the nodes. By default its URL without a password.
+    /// The name of the store at the nodes; its URL without a password if not set.
     #[must_use]
     pub fn store_name(mut self, name: impl Into<String>) -> Self {
         self.store = Some(name.into());
@@ -139,8 +149,8 @@ impl Watchdog {
     }
 }
 
-/// The default socket of the node on this machine: `leasehold/watchdog.sock` in `$XDG_RUNTIME_DIR`, or in `/run`
-/// for root and if that variable is not set.
+/// The default socket of the node on this machine: `leasehold/watchdog.sock` in `$XDG_RUNTIME_DIR`. It is in `/run` for
+/// root, and if that variable is not set.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);

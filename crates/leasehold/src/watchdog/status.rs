@@ -25,7 +25,7 @@ use crate::Error;
 #[derive(Clone, Debug)]
 pub struct WatchdogStatus(pub(crate) Vec<(String, watch::Receiver<NodeState>)>);
 
-/// The connection to a node.
+/// The connection to a node. Made by [`WatchdogStatus`], which has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeStatus {
@@ -63,13 +63,13 @@ impl WatchdogStatus {
             .collect()
     }
 
-    /// Waits for a change of a state, and returns the new one: first the result of the first attempt to connect to
-    /// each node. A state that another follows before this is called is not returned. `None` after the client has
+    /// Waits for a change of a state, and returns the new state: first the result of the first attempt to connect to
+    /// each node. Of several changes between two calls, only the newest is returned. `None` after the client has
     /// ended, and for a client without a watchdog.
     ///
     /// # Cancel safety
     ///
-    /// Loses no change.
+    /// Dropping the future loses no change.
     pub async fn changed(&mut self) -> Option<NodeStatus> {
         while !self.0.is_empty() {
             let changes = self.0.iter_mut();
