@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::figures::{
-    CHANGE, PAIR, RATE, ROUND_TRIPS, SCRIPT_CALLS, SECTION, SECTION_P99, SERVER_TIME,
-    SHARE_DEVIATION, Spread, WAIT, WAIT_MAX, WAIT_P99,
+    CHANGE, PAIR, RATE, ROUND_TRIPS, SECTION, SECTION_P99, SERVER_TIME, SHARE_DEVIATION, Spread,
+    WAIT, WAIT_MAX, WAIT_P99,
 };
 use super::libraries::LEASEHOLD;
 use super::table::{Unit, cell, number_text, table, value_text};
@@ -63,8 +63,8 @@ impl Report {
     }
 }
 
-/// The columns of the tables. One without figures is left out.
-const COLUMNS: [(&str, &str, Unit); 12] = [
+/// The columns of the tables. One without figures is left out. The data beside the document have more figures.
+const COLUMNS: [(&str, &str, Unit); 11] = [
     (RATE, "acquisitions/s", Unit::Count),
     (WAIT, "wait, p50", Unit::Micros),
     (ROUND_TRIPS, "in round trips", Unit::Decimal),
@@ -72,7 +72,6 @@ const COLUMNS: [(&str, &str, Unit); 12] = [
     (WAIT_MAX, "longest", Unit::Micros),
     (PAIR, "pair, p50", Unit::Micros),
     (SERVER_TIME, "server time each", Unit::Micros),
-    (SCRIPT_CALLS, "scripts each", Unit::Decimal),
     (SECTION, "section, p50", Unit::Micros),
     (SECTION_P99, "section, p99", Unit::Micros),
     (SHARE_DEVIATION, "off an equal share", Unit::Percent),
@@ -115,10 +114,11 @@ pub(super) fn document(report: &Report) -> String {
 }
 
 const READING: &str = "\
-A figure is the median of the rounds, with the smallest and the largest in brackets. `ratio` says how many times as
-many acquisitions/s Leasehold has, at ping-pong how many times as fast it passes the lock on. `server time each` is the
-processor time of all servers for one acquisition with its release. `/ rslock` divides Leasehold's figure by that of
-`rslock`, which does the least that a lock can do.
+A figure is the median of the rounds. The figure that decides has the smallest and the largest in brackets;
+[compare.json](compare.json) has those of all. `ratio` says how many times as many acquisitions/s Leasehold has, at
+ping-pong how many times as fast it passes the lock on. `server time each` is the processor time of all servers for one
+acquisition with its release. `/ rslock` divides Leasehold's figure by that of `rslock`, which does the least that a lock
+can do.
 ";
 
 /// Where Leasehold is ahead and where it is not.
@@ -231,13 +231,17 @@ impl WorkResult {
                 .any(|entry| entry.figures.contains_key(name))
         };
         let columns: Vec<_> = COLUMNS.iter().filter(|(name, ..)| known(name)).collect();
+        let (decides, _) = self.deciding_figure();
         let mut head = vec!["library".to_owned()];
         head.extend(columns.iter().map(|(_, title, _)| (*title).to_owned()));
         head.insert(2.min(head.len()), "ratio".to_owned());
         let rows = self.results.iter().map(|entry| {
             let cells = columns.iter().map(|(name, _, unit)| {
                 let figure = entry.figures.get(*name);
-                figure.map_or_else(dash, |figure| cell(*figure, *unit))
+                figure.map_or_else(dash, |figure| match *name == decides {
+                    true => cell(*figure, *unit),
+                    false => value_text(figure.median, *unit),
+                })
             });
             let mut row = vec![entry.label.clone()];
             row.extend(cells);
