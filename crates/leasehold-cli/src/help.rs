@@ -60,14 +60,13 @@ It is never 0 if the command did not run, except with --skip-ok, or if a run wit
 (--done-exit-code). A run with --every whose lock was lost never exits with 0.
 
 JOBS
-With --every the command runs once in each period, whichever machines start it. The first one runs it; the others wait, \
-and exit with 0 as soon as the run is complete: its command has ended with 0. A run that fails, is lost or killed leaves \
-no record, and one of those that wait takes over. With -n or --skip-ok they do not wait, so nobody does. A start belongs \
-to the run whose time is nearest, by the clock of the store. So starts for one run may differ by less than half a \
-period, lateness included. The times begin with the first completed run, and are forgotten after two periods without \
-one. With --anchor a start belongs to a run from 3h 15m (at most half a \
-period) before its time, until as long before the next one. A machine that dies between the end of the \
-command and its record repeats the run.
+With --every the command runs once in each period, on one of the machines that start it. The others wait, and exit with \
+0 as soon as the run is complete: its command has ended with 0. A run that fails, loses its lock or is killed leaves \
+no record, and a waiting machine takes over. With -n or --skip-ok a machine does not wait, and does not take over. A \
+start belongs to the run whose time is nearest, by the clock of the store. So starts for one run may differ by less \
+than half a period, lateness included. The times start with the first completed run, and are forgotten after two \
+periods without one. With --anchor a start belongs to a run from 3h 15m (at most half a period) before its time, until \
+as long before the next one. If a machine dies between the end of the command and its record, another one repeats the run.
 
 TRIAL
 A run by hand counts like a run by a timer, so the next night may be skipped. --no-record runs the job without a \
@@ -114,10 +113,11 @@ EXIT STATUS
 Otherwise it is that of leasehold run, whose help describes all that is not about keys.
 
 RUNS
-A run is complete when its command has ended with 0. Then all that wait exit, and each later start for this key exits at \
-once, until the record is removed: after 3,650 days or --keep, or by leasehold jobs --reset. A run that fails, is lost or killed leaves no \
-record, and one of those that wait takes over. With -n or --skip-ok they do not wait, so nobody does. A machine that \
-dies between the end of the command and its record repeats the run.
+A run is complete when its command has ended with 0. Then all waiting machines exit, and each later start for this key \
+exits immediately, until the record is removed: after 3,650 days or --keep, or by leasehold jobs --reset. A run that \
+fails, loses its lock or is killed leaves no record, and a waiting machine takes over. With -n or --skip-ok a machine does \
+not wait, and does not take over. If a machine dies between the end of the command and its record, another one repeats \
+the run.
 
 EXAMPLES
   leasehold once migrate --key \"$RELEASE\" -- ./migrate.sh
@@ -145,17 +145,17 @@ signal that ended leasehold.
 
 LEADERSHIP
 The command runs when the store has granted the lock of this name: then this candidate leads. Its term is the fencing \
-token, larger than those of all leaders before it. The value is written at the same time. Candidates that wait lead in \
-the order in which they came, each in the same step in which the leader before it resigns.
+token, larger than those of all leaders before it. The value is written at the same time. Waiting candidates lead in \
+the order of arrival, each in the same step in which the leader before it resigns.
 
 ENVIRONMENT OF THE COMMAND
   LEASEHOLD_TERM  the term, which is also LEASEHOLD_TOKEN
 The others are those of leasehold run.
 
 PROBES
-With --health, /healthz is answered with 200 while this candidate leads or waits, and with 500 while the command runs on \
-although the leadership is lost: it could not be stopped, or --on-lost is ignore. A store that does not reply is not a \
-reason to restart a candidate.
+With --health, /healthz replies 200 while this candidate leads or waits, and 500 if the leadership is lost but the \
+command still runs: it could not be stopped, or --on-lost is ignore. A store that does not reply is not a reason to \
+restart a candidate.
 
 EXAMPLES
   leasehold elect scheduler --value \"$(hostname):8080\" ./scheduler
@@ -173,7 +173,7 @@ EXAMPLES
 
 pub(crate) const WATCH: &str = "\
 EXIT STATUS
-  0    nobody reads the output any more
+  0    the reader has closed the output
   125  the store is unreachable or refuses access, or the arguments are wrong
 
 EXAMPLES
@@ -191,17 +191,17 @@ token is the fencing token: larger than those of all earlier holders. Messages f
 run.
 
 RELEASE OF THE LOCK
-The lock is released when stdin ends, or stdout has no reader any more. What is written to stdin has no effect. A stdin \
-that has ended already is an error. At a terminal Ctrl-D ends stdin.
+The lock is released when stdin ends, or the reader of stdout has closed it. Text on stdin has no effect. A stdin that \
+has already ended is an error. At a terminal Ctrl-D ends stdin.
 
 SIGNALS
-TERM, INT, HUP, QUIT and ALRM do not release the lock while stdin is open: a terminal or a supervisor sends them to the \
-program, too, which finishes its work and closes stdin. They end the wait for the lock. If stdin is a terminal, they \
+TERM, INT, HUP, QUIT and ALRM do not release the lock while stdin is open: a terminal or a supervisor also sends them to \
+the program, which finishes its work and closes stdin. They end the wait for the lock. If stdin is a terminal, they \
 release the lock. If the program has ended and another process has its pipe, a second signal of the same kind does.
 
 LOSS OF THE LOCK
-The program must stop its work at the line lost, and also if stdout ends without it: leasehold was killed, and the lock \
-is free at the end of the lease, or at once with a watchdog. leasehold does not stop the program.
+The program must stop its work at the line lost, and if stdout ends without it: then leasehold was killed, and the lock \
+is free at the end of the lease, or immediately with a watchdog. leasehold does not stop the program.
 
 EXIT STATUS
   0    stdin ended; the lock was held to the end and is released
@@ -250,7 +250,7 @@ EXAMPLES
 pub(crate) const DOCTOR: &str = "\
 EXIT STATUS
   0    no problem found in what was checked; there may be notes
-  1    warnings: locks may be lost when something else fails, too;
+  1    warnings: locks may be lost if something else also fails;
        or a part could not be checked: the server, the system or a missing
        right prevented it
   2    dangers: locks would be lost, or cannot be acquired
@@ -263,7 +263,7 @@ EXAMPLES
 
 pub(crate) const COMPLETIONS: &str = "\
 NAMES OF LOCKS
-The scripts for bash, zsh and fish complete the names of held locks, too, if a name has only ASCII letters, digits \
+The scripts for bash, zsh and fish also complete the names of held locks that have only ASCII letters, digits \
 and %+,-./:=@_. They query the store for at most 300 ms. The command of a run is completed as the shell completes commands.
 
 EXIT STATUS

@@ -287,7 +287,9 @@ impl WatchdogReport {
             for note in &row.notes {
                 let _ = writeln!(text, "  * {note}");
             }
-            for miss in &row.reported_misses {
+            let mut misses = row.reported_misses.clone();
+            misses.dedup();
+            for miss in misses {
                 let _ = writeln!(text, "  * **miss**: {miss}");
             }
         }

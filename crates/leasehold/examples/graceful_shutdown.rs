@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         result = tokio::signal::ctrl_c() => result.map(|()| println!("ending: Ctrl-C"))?,
     }
 
-    // Releases all leases in batches and ends all waiting. Guards read lost, so the worker stops, too.
+    // Releases all leases in batches and ends all waits. Guards read lost, so the worker also stops.
     let ended = client.shutdown(Duration::from_secs(5)).await?;
     println!("released {}", ended.released);
     worker.await??;

@@ -31,7 +31,7 @@ async fn main() -> leasehold::Result<()> {
     // At least five more seconds of the lease, or an error. For a step that must not be cut off.
     guard.ensure(Duration::from_secs(5)).await?;
 
-    // Reports a lease that was lost before. A dropped guard releases, too, but in the background.
+    // Reports a lease that was lost before. A dropped guard also releases, but in the background.
     guard.release().await?;
 
     // A fixed lease is never renewed.

@@ -25,7 +25,7 @@ use crate::{Error, ErrorKind, Result};
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// # let client = leasehold::Client::connect("memory:").await?;
 /// let mutex = client.mutex("orders/42")?;
-/// let _ = mutex.lock().await?; // not held: `let _` drops the guard at once
+/// let _ = mutex.lock().await?; // not held: `let _` drops the guard immediately
 /// let _guard = mutex.lock().await?; // held until the end of the block
 /// assert!(mutex.try_lock().await?.is_none());
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();

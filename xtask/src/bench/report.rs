@@ -64,13 +64,12 @@ impl Report {
 }
 
 /// The columns of the tables. One without figures is left out. The data beside the document have more figures.
-const COLUMNS: [(&str, &str, Unit); 11] = [
+const COLUMNS: [(&str, &str, Unit); 10] = [
     (RATE, "acquisitions/s", Unit::Count),
     (WAIT, "wait, p50", Unit::Micros),
     (ROUND_TRIPS, "in round trips", Unit::Decimal),
     (WAIT_P99, "wait, p99", Unit::Micros),
     (WAIT_MAX, "longest", Unit::Micros),
-    (PAIR, "pair, p50", Unit::Micros),
     (SERVER_TIME, "server time each", Unit::Micros),
     (SECTION, "section, p50", Unit::Micros),
     (SECTION_P99, "section, p99", Unit::Micros),

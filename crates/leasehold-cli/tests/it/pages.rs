@@ -26,9 +26,10 @@ const PAGES: [(&str, &str); 7] = [
 /// The options of the subcommands, by the words before them.
 fn options() -> BTreeMap<Vec<&'static str>, BTreeSet<String>> {
     let fixture = Fixture::new();
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 14] = [
         &["run"],
         &["once"],
+        &["elect"],
         &["hold"],
         &["jobs"],
         &["ls"],

@@ -67,7 +67,7 @@ pub enum Cause {
     Expired,
     /// Another lease holds the lock: this one ended early in the store.
     TakenOver,
-    /// The store does not know the lease any more: its record was deleted or evicted, or the store
+    /// The store no longer knows the lease: its record was deleted or evicted, or the store
     /// was restarted, failed over or emptied.
     Deleted,
     /// An operator freed the lock.
@@ -79,7 +79,7 @@ pub enum Cause {
     /// The renewal was not sent in time: this process was stopped or too busy, or work blocked its runtime. Such work
     /// belongs into `spawn_blocking`.
     Paused,
-    /// It was held for longer than the longest time allowed, and is not renewed any more.
+    /// It was held for longer than the longest hold, and is no longer renewed.
     HeldTooLong,
     /// The client of this process was shut down and released all its leases.
     Released,

@@ -23,8 +23,8 @@ use crate::{Completion, Error, ErrorKind, Guard, LeaseOptions, Result, config};
 
 /// Work that is not done again once a run of it is complete: once in each period, or once for a key.
 ///
-/// A run works under the lock of the job's name. If it succeeds, it stores a record before it releases the lock. The
-/// other clients wait meanwhile, and return as soon as the record is stored. A run that fails, loses its lock or dies
+/// A run works under the lock of the job's name. If it succeeds, it stores a record in the step that releases the lock.
+/// The other clients wait meanwhile, and return as soon as the record is stored. A run that fails, loses its lock or dies
 /// leaves no record, and a waiting client takes over. So one client at a time does the work, and none does it again after
 /// a completed run. If a client dies between the end of the work and its record, the work is done twice: see
 /// [`Guard::token`].

@@ -140,6 +140,7 @@ impl Watchdog {
     }
 
     /// The socket of the first node on this machine.
+    #[doc(hidden)]
     #[must_use]
     pub fn socket(&self) -> Option<&Path> {
         self.nodes.iter().find_map(|node| match node {
