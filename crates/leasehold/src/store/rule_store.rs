@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use leasehold_core::ClientId;
+use leasehold_core::{ClientId, Name};
 
 use super::api::private::Sealed;
 use super::api::{
@@ -48,18 +48,18 @@ impl<B: Backend> RuleStore<B> {
     }
 
     async fn transact(&self, batch: Vec<Request>) -> Vec<Reply> {
-        let requests = batch.len();
-        if requests == 0 {
+        if batch.is_empty() {
             return Vec::new();
         }
-        let work = Work::new(&self.hub, batch);
-        match self.backend.transact(work).await {
-            Ok(replies) => {
-                let named = |reply: Reply| reply.map_error(|error| error.at_store(self));
-                replies.into_iter().map(named).collect()
-            }
-            Err(error) => vec![Reply::Unknown(error.at_store(self)); requests],
-        }
+        let names: Vec<_> = batch.iter().map(|it| it.key.name.clone()).collect();
+        let transacted = self.backend.transact(Work::new(&self.hub, batch)).await;
+        let replies = transacted
+            .unwrap_or_else(|error| vec![Reply::Unknown(error); names.len()])
+            .into_iter();
+        let named = |(reply, name): (Reply, &Name)| {
+            reply.map_error(|error| error.for_lock(name).at_store(self))
+        };
+        replies.zip(&names).map(named).collect()
     }
 
     async fn read_page(&self, query: Query) -> Result<Page> {
@@ -121,5 +121,51 @@ impl<B: Backend> Store for RuleStore<B> {
 impl<B: Backend> fmt::Display for RuleStore<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.backend.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Op;
+
+    use super::*;
+    use crate::store::api::StoreKind;
+    use crate::store::api::fixture::key;
+    use crate::{Error, ErrorKind};
+
+    /// A backend that never replies.
+    #[derive(Debug)]
+    struct Silent;
+
+    impl fmt::Display for Silent {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("silent:")
+        }
+    }
+
+    impl Backend for Silent {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::new(StoreKind::Memory, WakeupMode::Grants)
+        }
+
+        async fn transact(&self, _: Work) -> Result<Vec<Reply>> {
+            Err(Error::new(ErrorKind::Unreachable, "no reply"))
+        }
+
+        async fn read(&self, _: RunningQuery) -> Result<Page> {
+            Err(Error::new(ErrorKind::Unreachable, "no reply"))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_without_a_reply_names_its_lock() {
+        let store = RuleStore::over(Silent);
+        let requests = ["a", "b"].map(|name| Request::new(key(name), Op::Serve));
+        let replies = store.apply(requests.to_vec()).await;
+        let [Reply::Unknown(a), Reply::Unknown(b)] = replies.as_slice() else {
+            panic!("{replies:?}");
+        };
+        assert_eq!(a.to_string(), r#"lock "a" at silent: no reply"#);
+        assert_eq!((b.lock(), b.store()), (Some("b"), Some("silent:")));
     }
 }

@@ -419,7 +419,8 @@ pub(super) async fn fill(url: &str) {
             panic!("{reply:?}");
         };
         assert_eq!(error.kind(), ErrorKind::Store, "{error}");
-        assert!(error.to_string().starts_with(&format!("store {url}: ")));
+        assert_eq!(error.store(), Some(url), "{error}");
+        assert!(error.lock().is_some(), "{error}");
     }
     setrlimit(Resource::Fsize, limit).unwrap();
     assert_eq!(holder.events(), []);
