@@ -311,7 +311,8 @@ impl RedisStore {
                     if let Some((_, waits)) = replicated {
                         waits.check(&call.requests, &mut decoded);
                     }
-                    session.finish(&call.requests, &mut decoded);
+                    let permits = call.renewed_permits(&value);
+                    session.finish(&call.requests, &mut decoded, &permits);
                     decoded
                 }
             };

@@ -1,14 +1,20 @@
-//! Semaphores in a server: what a refused command leaves.
+//! Semaphores in a server.
 
 use std::num::NonZeroU32;
 
-use leasehold::__private::store::{Claim, Op};
+use leasehold::__private::store::{Claim, Event, Notice, Op};
 
 use super::*;
 
+const RECORD: &str = "app:{t:a}";
+
 /// One of two permits.
 fn permit(number: u64) -> Request {
-    let mut request = acquire("a", number);
+    of_permit(acquire("a", number))
+}
+
+/// The same request for one of two permits.
+fn of_permit(mut request: Request) -> Request {
     if let Op::Acquire(acquire) = &mut request.op {
         acquire.claim = Claim::Permits {
             weight: NonZeroU32::MIN,
@@ -16,10 +22,6 @@ fn permit(number: u64) -> Request {
         };
     }
     request
-}
-
-fn is_granted(reply: &Reply) -> bool {
-    matches!(outcome(reply), Some(Outcome::Granted { .. }))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +47,7 @@ async fn holders_that_cannot_be_counted_are_kept() {
     for number in [1, 2] {
         assert!(is_granted(&send(&*store, permit(number)).await));
     }
-    server.cli(&["HSET", "app:{t:a}", "used", "2 1"]);
+    server.cli(&["HSET", RECORD, "used", "2 1"]);
     for command in ["hgetall", "hdel"] {
         let denied = format!("-{command}");
         server.cli(&[
@@ -54,11 +56,55 @@ async fn holders_that_cannot_be_counted_are_kept() {
         let other = open(&server.url_of("bob", "pw")).await;
         let reply = send(&*other, permit(3)).await;
         assert!(!is_granted(&reply), "{command}: {reply:?}");
-        assert_eq!(server.cli(&["EXISTS", "app:{t:a}"]), "1", "{command}");
+        assert_eq!(server.cli(&["EXISTS", RECORD]), "1", "{command}");
     }
     for number in [1, 2] {
         let renewed = send(&*store, renew("a", number)).await;
         assert_eq!(outcome(&renewed), Some(Outcome::Kept), "{renewed:?}");
     }
     assert!(!is_granted(&send(&*store, permit(3)).await));
+}
+
+/// Tracks a mutex, and waits until it is tracked: whatever the client held before is tracked as well, or never.
+async fn until_all_tracked(server: &RedisServer, client: &StoreClient, number: u64) {
+    client.acquire("b", number).await;
+    server.cli(&["DEL", "app:{t:b}"]);
+    client.until_changed("b").await;
+}
+
+/// Otherwise the renewals of one would cause renewals of all others, and those in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_of_permits_is_not_notified_of_the_others_but_of_a_revocation() {
+    let server = RedisServer::start();
+    let a = StoreClient::connect(&server.url(), 1).await;
+    let b = StoreClient::connect(&server.url(), 2).await;
+    for number in [1, 2] {
+        granted(&*a.store, a.own(permit(number))).await;
+    }
+    assert_eq!(b.join(of_permit(wait("a", 1))).await, 0);
+    a.release("a", 2).await;
+    b.granted("a", 1).await;
+    // After a grant by a message, and after each operation.
+    let operations = [None, Some(renew("a", 1)), Some(enter("a", 1, 2))];
+    for (number, operation) in (1..).zip(operations) {
+        if let Some(operation) = operation {
+            assert_eq!(b.apply(operation).await, Outcome::Kept);
+        }
+        until_all_tracked(&server, &b, number).await;
+        assert_eq!(a.apply(renew("a", 1)).await, Outcome::Kept);
+        b.settle().await;
+        assert_eq!(b.events(), [], "{number}");
+    }
+    granted(&*b.store, b.own(permit(2))).await;
+    until_all_tracked(&server, &b, 4).await;
+    assert_eq!(a.apply(renew("a", 1)).await, Outcome::Kept);
+    b.settle().await;
+    assert_eq!(b.events(), []);
+
+    a.apply(revoke("a")).await;
+    let revoked = [1, 2].map(|number| {
+        let lease = b.lease(number);
+        Event::Notice(key("a"), Notice::Revoked { lease })
+    });
+    assert_eq!(b.next_events(2).await, revoked);
 }

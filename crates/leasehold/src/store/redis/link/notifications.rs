@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use leasehold_core::record::Run;
+use leasehold_core::record::{LeaseKind, Run};
 use leasehold_core::{ClientId, Grant, LeaseId, Notice, StoreTime, Token, Ttl};
 use redis::{PushInfo, PushKind, Value};
 
@@ -131,7 +131,7 @@ impl Notifications {
         }
     }
 
-    /// Handles a push, and returns the lock that it granted. An invalid push is ignored.
+    /// Handles a push, and returns the mutex that it granted. An invalid push is ignored.
     pub(crate) fn handle_push(&self, push: &PushInfo) -> Option<(Key, LeaseId)> {
         match (&push.kind, push.data.as_slice()) {
             (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)]) => {
@@ -153,7 +153,7 @@ impl Notifications {
         None
     }
 
-    /// Handles a message on the channel of a client, and returns the lock that it granted.
+    /// Handles a message on the channel of a client, and returns the mutex that it granted.
     pub(crate) fn handle_message(&self, channel: &[u8], message: &[u8]) -> Option<(Key, LeaseId)> {
         // A message of the connection to itself, which checks its permission.
         if message.is_empty() {
@@ -166,14 +166,16 @@ impl Notifications {
             let ours = space.namespace().as_str() == namespace;
             parse_notice(&space, client, message).filter(|_| ours)
         });
-        let Some((key, notice)) = parsed else {
+        let Some((key, notice, kind)) = parsed else {
             let (channel, message) = (channel.escape_ascii(), message.escape_ascii());
             tracing::debug!(%channel, %message, "a message for an unknown client, or an invalid one");
             return None;
         };
         let lease = notice.lease();
         let granted = match notice {
-            Notice::Granted(_) if own.is_some() => Some((key.clone(), lease)),
+            Notice::Granted(_) if own.is_some() && kind == LeaseKind::Mutex => {
+                Some((key.clone(), lease))
+            }
             _ => None,
         };
         let event = match own {
@@ -233,19 +235,29 @@ fn missed(key: Key, notice: Notice) -> Event {
 
 /// Parses a message of the script: number of the lease, first token, ttl in ms, time in microseconds, record, and behind it
 /// a run or a completion. The head of the queue has no token, and a lease without ttl was revoked, or its run is complete.
-fn parse_notice(space: &Keyspace, client: ClientId, message: &[u8]) -> Option<(Key, Notice)> {
-    let mut parts = str::from_utf8(message).ok()?.splitn(5, ' ');
-    let mut number = || -> Option<u64> {
-        let digits = parts.next()?;
-        let plain = digits.bytes().all(|digit| digit.is_ascii_digit());
-        digits.parse().ok().filter(|_| plain)
+/// Behind the token of a grant of permits is their number.
+fn parse_notice(
+    space: &Keyspace,
+    client: ClientId,
+    message: &[u8],
+) -> Option<(Key, Notice, LeaseKind)> {
+    let parts: Vec<_> = str::from_utf8(message).ok()?.splitn(5, ' ').collect();
+    let [number, token, ttl, now, record] = parts[..] else {
+        return None;
+    };
+    let (first, kind) = match token.split_once('x') {
+        Some((first, permits)) => {
+            parse_number(permits)?;
+            (first, LeaseKind::Semaphore)
+        }
+        None => (token, LeaseKind::Mutex),
     };
     let lease = LeaseId {
         client,
-        number: number()?,
+        number: parse_number(number)?,
     };
-    let (first, ttl, now) = (number()?, number()?, number()?);
-    let (record, about) = split_record(parts.next()?)?;
+    let (first, ttl, now) = (parse_number(first)?, parse_number(ttl)?, parse_number(now)?);
+    let (record, about) = split_record(record)?;
     let about = match about {
         "" => None,
         about => Some(about.strip_prefix(' ')?),
@@ -272,7 +284,12 @@ fn parse_notice(space: &Keyspace, client: ClientId, message: &[u8]) -> Option<(K
         }),
     };
     let name = parse_record(space, record.as_bytes())?;
-    Some((space.key(name), notice))
+    Some((space.key(name), notice, kind))
+}
+
+fn parse_number(digits: &str) -> Option<u64> {
+    let is_plain = digits.bytes().all(|digit| digit.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_plain)
 }
 
 /// Parses a run: when it was asked for, and the last completion if there is one.

@@ -27,18 +27,30 @@ pub(crate) struct Session {
 impl Session {
     /// Updates what depends on the replies to requests: detects that the server has become a replica, tracks the
     /// records that are held, and notifies local clients of the changes that their own requests made, because the
-    /// server does not send these over the connection that caused them.
-    pub(crate) fn finish(&self, requests: &[Request], replies: &mut [Option<Reply>]) {
+    /// server does not send these over the connection that caused them. `renewed_permits` are the numbers of the requests
+    /// that have renewed permits of a semaphore, in order: nothing else in a request or its reply shows that.
+    pub(crate) fn finish(
+        &self,
+        requests: &[Request],
+        replies: &mut [Option<Reply>],
+        renewed_permits: &[usize],
+    ) {
         for reply in replies.iter_mut() {
             if let Some(Reply::Rejected(error)) = reply {
                 *error = self.check_demotion(error.clone());
             }
         }
-        let replied = requests.iter().zip(&*replies);
-        let replied = replied.filter_map(|(request, reply)| Some((request, reply.as_ref()?)));
-        self.subscriptions.track(replied.clone());
+        let replied = requests.iter().zip(&*replies).enumerate();
+        let replied = replied.filter_map(|(nth, (request, reply))| {
+            let reply = reply.as_ref()?;
+            Some((nth, request, reply))
+        });
+        let of_mutexes = replied.clone();
+        let of_mutexes = of_mutexes.filter(|(nth, ..)| renewed_permits.binary_search(nth).is_err());
+        self.subscriptions
+            .track(of_mutexes.map(|(_, request, reply)| (request, reply)));
         let notifications = self.state.notifications();
-        for (request, reply) in replied {
+        for (_, request, reply) in replied {
             let freed = match reply.outcome() {
                 Ok(Outcome::Revoked(leases)) => !leases.is_empty(),
                 // A queue would have granted it to its head.

@@ -2,8 +2,11 @@
 //!
 //! The server tracks a key that was read on a connection until its next change, own changes included. So
 //! each operation of a holder ends the tracking, and the record has to be read again. This does not happen
-//! with the operation, as it would make every short lock more expensive, but a moment later, for all locks
+//! with the operation, as it would make every short lock more expensive, but a moment later, for all mutexes
 //! that are still held. The replies show which were lost until then.
+//!
+//! A semaphore is not tracked for its holders: each would be notified of the renewals of all others. They learn of a
+//! revocation by a message, and of any other loss by their next renewal.
 //!
 //! It does not happen in the script either: servers before 7.2 track all keys of a script again at each of
 //! its reads, which is quadratic in the size of a batch, and would report counters and queues.
@@ -14,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{Acquire, LeaseId, Op, Outcome};
+use leasehold_core::{Acquire, Claim, LeaseId, Op, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisResult, Value};
 use tokio::sync::Notify;
@@ -88,7 +91,7 @@ impl KeyTracking {
         self.on.store(true, Ordering::Relaxed);
     }
 
-    /// Adds the records of a batch by its replies.
+    /// Adds the records of a batch by its replies, without renewals of permits.
     pub(crate) fn add<'a>(&self, replied: impl Iterator<Item = (&'a Request, &'a Reply)>) {
         if !self.on.load(Ordering::Relaxed) {
             return;
@@ -109,7 +112,14 @@ impl KeyTracking {
                 ) => {
                     tracked |= due.add_renewed(&request.key, *lease, now);
                 }
-                (Op::Acquire(Acquire { lease, .. }), Outcome::Granted { .. })
+                (
+                    Op::Acquire(Acquire {
+                        lease,
+                        claim: Claim::Mutex,
+                        ..
+                    }),
+                    Outcome::Granted { .. },
+                )
                 | (Op::Renew { lease, .. }, Outcome::Kept)
                 | (Op::SetToken { lease, .. }, Outcome::Stored | Outcome::Outdated) => {
                     due.add(&request.key, Reason::Held(*lease));
@@ -142,7 +152,7 @@ impl KeyTracking {
         }
     }
 
-    /// Adds the record of a lease that was granted a lock by a message.
+    /// Adds the record of a lease that was granted a mutex by a message.
     pub(crate) fn add_grant(&self, key: &Key, lease: LeaseId) {
         if !self.on.load(Ordering::Relaxed) {
             return;

@@ -29,7 +29,8 @@
 -- latch (latch.lua, a hash) or a record of an earlier layout, makes the operation fail and is left unchanged.
 --
 -- A grant to a waiter is published on its client's channel, <namespace>:client:<client id>:
--- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
+-- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>". Behind the token of a
+-- grant of permits is "x<permits>".
 -- The next live waiter receives the same message with 0 for the token, as no other client would notice that
 -- the grant is not accepted; so does the first live waiter behind a minimum hold. A revoked holder receives it
 -- with 0 for token and ttl; behind the record, " <note>" says that the run is complete that a waiter asked for, and
@@ -83,8 +84,8 @@
 --                  last completion or nil}
 --   2  refused     the time left of the holder's lease in ms, -1 without an expiry; or, if it waits,
 --                  {that time, the number of waiters before it}
---   3  renewed     0
---   4  released    0; for enter the hold count that is set
+--   3  renewed     1 if the lease has permits of a semaphore, else 0
+--   4  released    0
 --   5  revoked     the revoked lease, or nil; of a semaphore a list
 --   6  exhausted   0: the counter has reached its maximum, or is not one of ours
 --   7  failed      {command, error, key}: the server refused the command, and nothing was changed
@@ -242,14 +243,14 @@ end
 
 -- Notifies the client of a lease, and returns whether the client is alive. `subscribers` is the number of its
 -- connections; nil: unknown, so the receivers of the message are counted. `about` is what the message has behind the
--- record.
-local function notify(record, lease, first, ttl, subscribers, about)
+-- record, `permits` how many are granted.
+local function notify(record, lease, first, ttl, subscribers, about, permits)
     local client, number = match(lease, '^(%x+):(%d+)')
     if not client then
         return false
     end
     local channel = prefix(record) .. client
-    local message = format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record)
+    local message = format('%s %.0f%s %.0f %.0f %s', number, first, permits and 'x' .. permits or '', ttl, now, record)
     message = about and message .. ' ' .. about or message
     if subscribers ~= 0 then
         local received = run('PUBLISH', channel .. node, message)
@@ -787,7 +788,7 @@ local function share(op)
                     error({FAILED, {'LTRIM', trimmed.err, queue}})
                 end
                 passed = passed + PASS_GRANT
-                if notify(record, head.lease, first, ttl, head.subscribers, about) then
+                if notify(record, head.lease, first, ttl, head.subscribers, about, holder.weight) then
                     owes_next = true
                 else
                     -- Its connection is closed, or it cannot be notified.
@@ -921,10 +922,7 @@ local function share(op)
             holder.count = op.count or holder.count
             holder.ends = math.max(holder.ends, now + op.ttl * 1000)
             store(lease, holder)
-            if op.count then
-                return RELEASED, tonumber(op.count)
-            end
-            return RENEWED, 0
+            return RENEWED, 1
         elseif verb == 'fence' then
             check(reserve(op.counter, op.tokens, false, op.first))
             holder.first = op.first
@@ -1206,7 +1204,7 @@ for i = 1, size, 3 do
         elseif holds and left ~= -2 then
             code, value = write(record, lease, number, ttl, left, since)
             if not code then
-                code, value = RELEASED, tonumber(number)
+                code, value = RENEWED, 0
             end
             break
         end

@@ -214,6 +214,14 @@ impl Call {
         }
     }
 
+    /// The numbers of its requests that have renewed permits of a semaphore, in order.
+    pub(crate) fn renewed_permits(&self, value: &Value) -> Vec<usize> {
+        match self.script() {
+            Some(Script::Mutex) => decode::renewed_permits(value),
+            _ => Vec::new(),
+        }
+    }
+
     /// Its requests with their positions.
     pub(crate) fn into_positioned(self) -> Positioned {
         self.positions.into_iter().zip(self.requests).collect()

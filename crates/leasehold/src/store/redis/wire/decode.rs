@@ -66,17 +66,30 @@ pub(crate) fn unfinished<'a>(requests: &'a [Request], value: &Value) -> Vec<&'a 
 
 /// The numbers of the requests in a call on latches whose names are those of free locks with waiters.
 pub(crate) fn waited_for(value: &Value) -> Vec<usize> {
-    let results = match value {
+    numbers(value, |code, found| {
+        code == MISMATCH && text(found).is_some_and(|found| found.ends_with("queue"))
+    })
+}
+
+/// The numbers of the requests in a call that have renewed permits of a semaphore, in order.
+pub(crate) fn renewed_permits(value: &Value) -> Vec<usize> {
+    numbers(value, |code, value| {
+        code == RENEWED && *value == Value::Int(1)
+    })
+}
+
+/// The numbers of the requests with such a code and value.
+fn numbers(reply: &Value, is_such: impl Fn(i64, &Value) -> bool) -> Vec<usize> {
+    let results = match reply {
         Value::Array(items) => items.get(1..).unwrap_or_default(),
         _ => &[],
     };
-    let is_queue = |result: &[Value]| match result {
-        [Value::Int(MISMATCH), found] => text(found).is_some_and(|found| found.ends_with("queue")),
-        _ => false,
-    };
-    let results = results.chunks(2).enumerate();
-    let waited_for = results.filter(|(_, result)| is_queue(result));
-    waited_for.map(|(nth, _)| nth).collect()
+    let results = results.chunks_exact(2).enumerate();
+    let numbers = results.filter_map(|(nth, result)| match result {
+        [Value::Int(code), value] if is_such(*code, value) => Some(nth),
+        _ => None,
+    });
+    numbers.collect()
 }
 
 fn invalid() -> Reply {
@@ -196,12 +209,8 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
         }
         (REFUSED, Op::Acquire(Acquire { wait, .. })) => refused(*wait, value),
         (EXHAUSTED, Op::Acquire(_) | Op::SetToken { .. }) => Some(Outcome::Exhausted),
-        (RENEWED, Op::Renew { count: None, .. }) => Some(Outcome::Kept),
-        (RELEASED, Op::Renew { count, .. }) => {
-            let count = (*count)?.get();
-            (number()? == i64::from(count)).then_some(Outcome::Kept)
-        }
-        (RELEASED, Op::Release { .. }) if number() == Some(0) => Some(Outcome::Released),
+        (RENEWED, Op::Renew { .. }) => Some(Outcome::Kept),
+        (RELEASED, Op::Release { .. }) => Some(Outcome::Released),
         (STORED, Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Stored),
         (OUTDATED, Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Outdated),
         (
@@ -411,5 +420,12 @@ mod tests {
             assert_eq!(named(numbers), names);
         }
         assert!(unfinished(&requests, &Value::Nil).is_empty());
+    }
+
+    #[test]
+    fn a_reply_names_what_has_permits() {
+        let items = [7, RENEWED, 0, RENEWED, 1, RELEASED, 0, 1].map(Value::Int);
+        assert_eq!(renewed_permits(&Value::Array(items.to_vec())), [1]);
+        assert!(renewed_permits(&Value::Nil).is_empty());
     }
 }

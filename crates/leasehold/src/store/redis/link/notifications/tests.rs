@@ -35,7 +35,7 @@ fn bulk(text: &str) -> Value {
 }
 
 /// Messages that no script sends.
-const NO_GRANTS: [&str; 13] = [
+const NO_GRANTS: [&str; 15] = [
     "",
     "7",
     "7 1 3000 1",
@@ -49,6 +49,8 @@ const NO_GRANTS: [&str; 13] = [
     "+7 1 3000 1 app:{t:n}",
     "99999999999999999999 1 3000 1 app:{t:n}",
     " 7 1 3000 1 app:{t:n}",
+    "7 1x 3000 1 app:{t:n}",
+    "7 1x-1 3000 1 app:{t:n}",
 ];
 
 #[test]
@@ -117,6 +119,23 @@ fn a_message_notifies_its_client_and_is_a_grant_only_from_its_node() {
     assert_eq!(log.take(), [Event::Moved(EventScope::Record(key("n")))]);
     for message in NO_GRANTS {
         check(&own, message, vec![]);
+    }
+}
+
+#[test]
+fn a_grant_of_permits_names_no_mutex() {
+    let notifications = Notifications::default();
+    let log = add(&notifications, &space("app", "t"), 1);
+    let channel = format!("app:client:{}", client(1));
+    for (token, is_mutex) in [("17", true), ("17x2", false)] {
+        let message = format!("7 {token} 3000 1 app:{{t:n}}");
+        let found = notifications.handle_message(channel.as_bytes(), message.as_bytes());
+        assert_eq!(found.is_some(), is_mutex);
+        let events = log.take();
+        let [Event::Notice(_, Notice::Granted(grant))] = events.as_slice() else {
+            panic!("{events:?}");
+        };
+        assert_eq!(grant.first.get(), 17);
     }
 }
 
