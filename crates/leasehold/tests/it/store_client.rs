@@ -9,8 +9,8 @@ use leasehold::__private::store::{
 };
 use leasehold::Error;
 use leasehold_core::{
-    Acquire, ClientId, Grant, LeaseId, Loss, Name, Namespace, Notice, Op, Outcome, ScopeName,
-    StoreTime, TokenCount, Ttl, Whom,
+    Acquire, Claim, ClientId, Grant, LeaseId, Loss, Name, Namespace, Notice, Op, Outcome,
+    ScopeName, StoreTime, TokenCount, Ttl, Whom,
 };
 use leasehold_testkit::eventually_async;
 
@@ -64,6 +64,15 @@ pub(crate) fn wait(name: &str, number: u64) -> Request {
     let mut request = acquire(name, number);
     if let Op::Acquire(acquire) = &mut request.op {
         acquire.wait = true;
+    }
+    request
+}
+
+/// An acquisition of permits of a semaphore.
+pub(crate) fn permits(mut request: Request, weight: u32, limit: u32) -> Request {
+    if let Op::Acquire(acquire) = &mut request.op {
+        let [weight, limit] = [weight, limit].map(|count| NonZeroU32::new(count).unwrap());
+        acquire.claim = Claim::Permits { weight, limit };
     }
     request
 }

@@ -1,11 +1,8 @@
 //! Semaphores, by the operations of a store.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold::__private::store::{
-    ArrivalId, Claim, Event, Feature, LatchCount, Notice, Op, Outcome, Reply, Request,
-};
+use leasehold::__private::store::{ArrivalId, Event, Feature, LatchCount, Notice, Outcome, Reply};
 use leasehold::ErrorKind;
 use leasehold_testkit::eventually_async;
 
@@ -13,22 +10,13 @@ use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::nothing_is_left;
 use crate::readings::{Arrival, Beside as _, Readings as _};
 use crate::store_client::{
-    StoreClient, TAKEN_OVER, TTL, acquire, enter, granted, key, lasting, rejected, release,
-    release_after, renew, revoke, send, space, wait,
+    StoreClient, TAKEN_OVER, TTL, acquire, enter, granted, key, lasting, permits, rejected,
+    release, release_after, renew, revoke, send, space, wait,
 };
 use crate::waiters::SOON;
 
 /// Shorter than any other lease here.
 const SHORT: Duration = Duration::from_secs(2);
-
-/// The same request for permits.
-fn permits(mut request: Request, weight: u32, limit: u32) -> Request {
-    if let Op::Acquire(acquire) = &mut request.op {
-        let [weight, limit] = [weight, limit].map(|count| NonZeroU32::new(count).unwrap());
-        acquire.claim = Claim::Permits { weight, limit };
-    }
-    request
-}
 
 pub(super) async fn permits_are_granted_or_refused_with_a_reason(fixture: Fixture) {
     let (store, name) = (fixture.store().await, fresh_name("permits"));

@@ -60,6 +60,31 @@ async fn a_foreign_key_affects_no_other_request_of_its_batch() {
     assert_eq!(error.kind(), ErrorKind::Store);
 }
 
+/// A waiter for a run that nobody can have asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_queue_affects_no_other_request_of_its_batch() {
+    let (server, store) = server_and_store().await;
+    let waiter = StoreClient::listening(&store, 1).await;
+    let push = |tokens: &str| {
+        let lease = waiter.lease(9).to_string();
+        let entry = format!("{lease} 30000 {tokens} x");
+        server.cli(&["RPUSH", "app:{t:a}:queue", &entry, &lease]);
+    };
+    push("1");
+    let batch = vec![acquire("a", 1), acquire("after", 1)];
+    assert_eq!(words(&store.apply(batch).await), "rejected granted");
+
+    server.cli(&["DEL", "app:{t:a}:queue"]);
+    let permit = |number| permits(acquire("a", number), 1, 2);
+    granted(&*store, permit(1)).await;
+    push("1x1");
+    let batch = vec![permit(2), renew("a", 1), acquire("last", 1)];
+    let replies = store.apply(batch).await;
+    assert_eq!(words(&replies), "rejected applied granted");
+    let message = error(&replies[0]).to_string();
+    assert!(message.contains("app:{t:a}:queue"), "{message}");
+}
+
 /// Earlier versions kept the holder in a hash.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_of_an_earlier_layout_is_named_and_left_unchanged() {

@@ -1,8 +1,6 @@
 //! Semaphores in a server.
 
-use std::num::NonZeroU32;
-
-use leasehold::__private::store::{Claim, Event, Notice, Op};
+use leasehold::__private::store::{Event, Notice};
 
 use super::*;
 
@@ -10,18 +8,7 @@ const RECORD: &str = "app:{t:a}";
 
 /// One of two permits.
 fn permit(number: u64) -> Request {
-    of_permit(acquire("a", number))
-}
-
-/// The same request for one of two permits.
-fn of_permit(mut request: Request) -> Request {
-    if let Op::Acquire(acquire) = &mut request.op {
-        acquire.claim = Claim::Permits {
-            weight: NonZeroU32::MIN,
-            limit: NonZeroU32::new(2).unwrap(),
-        };
-    }
-    request
+    permits(acquire("a", number), 1, 2)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +68,7 @@ async fn a_holder_of_permits_is_not_notified_of_the_others_but_of_a_revocation()
     for number in [1, 2] {
         granted(&*a.store, a.own(permit(number))).await;
     }
-    assert_eq!(b.join(of_permit(wait("a", 1))).await, 0);
+    assert_eq!(b.join(permits(wait("a", 1), 1, 2)).await, 0);
     a.release("a", 2).await;
     b.granted("a", 1).await;
     // After a grant by a message, and after each operation.

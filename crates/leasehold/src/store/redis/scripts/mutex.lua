@@ -457,9 +457,10 @@ local function pass_over(record, queue, requester)
                 return nil, FAILED, {'LINDEX', words.err, queue}
             end
             local lease, client, ttl, tokens, weight, run_of = match(words, '^((%x+):%d+) (%d+) (%d+)x?(%d*) ?(.*)$')
-            if not lease and count > 0 then
+            local is_waiter = lease and (run_of == '' or find(run_of, '^%d+ :'))
+            if not is_waiter and count > 0 then
                 break
-            elseif not lease then
+            elseif not is_waiter then
                 return nil, FAILED, {'LINDEX', 'WRONGTYPE this list is no queue', queue}
             elseif lease == requester and count == 0 then
                 return {lease = lease}
@@ -972,11 +973,11 @@ local function share(op)
     end
 
     local done, code, value = pcall(apply)
-    if not done then
-        if type(code) ~= 'table' then
-            error(code)
-        end
+    if not done and type(code) == 'table' then
         code, value = code[1], code[2]
+    elseif not done then
+        -- A value is damaged in a way that no check finds.
+        code, value = FAILED, {'EVAL', tostring(code), record}
     end
     -- A failure from here on does not change the result.
     if used and permits then
