@@ -1,23 +1,23 @@
--- The mutex: applies a batch of operations to the records of names in one atomic call, each by the
+-- Mutexes and semaphores: applies a batch of operations to the records of names in one atomic call, each by the
 -- rule of crates/leasehold-core/src/record/mod.rs.
 --
 -- The keys of a name in a tenant of a namespace:
 --
---   <namespace>:{<tenant>:<name>}         the record: a string, the lease that holds the lock,
+--   <namespace>:{<tenant>:<name>}         the record. Of a mutex a string, the lease that holds it,
 --                                         <client id>:<number>, behind a space the hold count
 --                                         in decimal, and behind another one the time in microseconds at
 --                                         which its run was asked for; without a run and with one hold the
 --                                         lease alone; expires with the lease. A hold count
 --                                         of 0 is a minimum hold: the lease has ended, and no request of it
---                                         changes the record
+--                                         changes the record. Of a semaphore a hash, see below
 --   <namespace>:{<tenant>:<name>}:token   the counter: the last token issued, in decimal,
 --                                         which expires a day after the last grant
 --   <namespace>:{<tenant>:<name>}:queue   the queue: a list with two elements for each waiting
 --                                         lease, "<lease> <ttl in ms> <tokens>" and "<lease>", by
 --                                         which it is found; expires two ttls and a second after
---                                         the last request. Behind the tokens of a lease that waits for a
+--                                         the last request. Behind the tokens of a lease that waits for
+--                                         permits of a semaphore: "x<permits>". Then, if it waits for a
 --                                         run: " <time at which it was asked for> <condition>"
---
 --   <namespace>:{<tenant>:<name>}:value, :completion and :completion:<key>
 --                                         the notes: "<lease> <token> <number> <text>"; each expires by itself
 --   <namespace>:{<tenant>:<name>}:revoked the lease that was revoked last, for observers, who could not tell
@@ -27,6 +27,15 @@
 -- the same slot. Braces keep them in one slot of a cluster; if the namespace has buckets, the name's
 -- bucket is the hash tag: <namespace>:{<bucket>}:{<tenant>:<name>}. A key with another value, such as a
 -- latch (latch.lua, a hash) or a record of an earlier layout, makes the operation fail and is left unchanged.
+--
+-- The fields of the record of a semaphore:
+--
+--   .          "permits <how many there are>"
+--   used       "<how many its holders have>[ <no holder ends before>]"; without it they are counted
+--   <lease>    a holder: "<permits> <hold count> <first token> <end>[ <when its run was asked for>]"
+--
+-- Its times are in microseconds, and a hold count of 0 is a minimum hold. It does not expire before its last holder and
+-- its queue do.
 --
 -- A grant to a waiter is published on its client's channel, <namespace>:client:<client id>:
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>". Behind the token of a
@@ -382,6 +391,15 @@ local function is_outdated(note, lease, value)
     return note and note.lease == lease and note.number > tonumber(match(value, '^%S+ %d+ (%d+) '))
 end
 
+-- Whether a release that leaves a note, its `value`, was applied before. On failure returns nil, a code and a value.
+local function was_applied(record, slot, lease, value)
+    local note, code, failure = read_note(record .. slot)
+    if code then
+        return nil, code, failure
+    end
+    return note and (note.value == value or is_outdated(note, lease, value))
+end
+
 -- Writes a note, unless the lease has written one with a larger number. Returns a code and a value.
 local function write_note(record, slot, lease, value, ttl)
     local key = record .. slot
@@ -643,19 +661,9 @@ local function asked_at(queue, lease)
     end
 end
 
--- Applies an operation to a semaphore, whose holders share its permits. Its record is a hash, and in its queue the tokens of
--- a lease are followed by "x<permits>":
---
---   .          "permits <how many there are>"
---   used       "<how many its holders have>[ <no holder ends before>]"; without it they are counted
---   <lease>    a holder: "<weight> <hold count> <first token> <end>[ <when its run was asked for>]"
---
--- Times are in microseconds. A hold count of 0 is a minimum hold. The record does not expire before its last holder and
--- its queue do.
---
--- `op` has the names of the keys, and the parts of the operation. Returns a code and a value; nothing if a mutex takes the
--- name, which is free.
-local function share(op)
+-- Applies an operation to a semaphore. `op` has the names of the keys, and the parts of the operation; its `weight` is how
+-- many permits are requested. Returns a code and a value; nothing if a mutex takes the name, which is free.
+local function apply_to_semaphore(op)
     local record, queue, lease, verb = op.record, op.queue, op.lease, op.verb
     local permits, used, earliest, owes_next, exhausted
 
@@ -885,9 +893,7 @@ local function share(op)
     local function lost()
         check(nil, leave(queue, lease))
         serve()
-        local stored = verb == 'complete' and check(read_note(record .. op.note))
-        if stored and (stored.value == op.text or is_outdated(stored, lease, op.text)) then
-            -- The release was applied before.
+        if verb == 'complete' and check(was_applied(record, op.note, lease, op.text)) then
             return RELEASED, 0
         end
         return LOST, used > 0 and 1 or 0
@@ -1031,7 +1037,7 @@ for i = 1, size, 3 do
         if held == nil then
             held = run('GET', record)
         end
-        local shared = permits and not held
+        local is_semaphore = permits and not held
         if type(held) == 'table' then
             local status = run('HGET', record, '.')
             if type(status) ~= 'string' then
@@ -1044,7 +1050,7 @@ for i = 1, size, 3 do
                 code, value = FAILED, {'GET', held.err, record}
                 break
             end
-            shared = true
+            is_semaphore = true
         elseif permits then
             -- Without a living waiter for the mutex, a free name is taken by the semaphore.
             if not held then
@@ -1057,8 +1063,8 @@ for i = 1, size, 3 do
                 break
             end
         end
-        if shared then
-            code, value = share({
+        if is_semaphore then
+            code, value = apply_to_semaphore({
                 record = record, counter = counter, queue = queue, verb = verb, lease = lease, ttl = ttl,
                 tokens = verb == 'fence' and second or number or '1', count = verb == 'enter' and number or verb ~= 'renew' and (second or '1') or nil,
                 first = verb == 'fence' and tonumber(number), weight = tonumber(weight), permits = tonumber(permits),
@@ -1229,11 +1235,10 @@ for i = 1, size, 3 do
         if not code then
             code, value = LOST, left == -2 and 0 or 1
             if verb == 'complete' then
-                local stored, failed, failure = read_note(record .. note)
+                local applied, failed, failure = was_applied(record, note, lease, text)
                 if failed then
                     code, value = failed, failure
-                elseif stored and (stored.value == text or is_outdated(stored, lease, text)) then
-                    -- The release was applied before.
+                elseif applied then
                     code, value = RELEASED, 0
                 end
             end
