@@ -1,6 +1,7 @@
 //! Semaphores in a server.
 
 use leasehold::__private::store::{Event, Notice};
+use leasehold::ErrorKind;
 
 use super::*;
 
@@ -94,4 +95,39 @@ async fn a_holder_of_permits_is_not_notified_of_the_others_but_of_a_revocation()
         Event::Notice(key("a"), Notice::Revoked { lease })
     });
     assert_eq!(b.next_events(2).await, revoked);
+}
+
+/// They request their permits again, as nothing in the queue says how many there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_waiters_of_a_semaphore_that_was_deleted_are_not_granted_a_mutex() {
+    let server = RedisServer::start();
+    let a = StoreClient::connect(&server.url(), 1).await;
+    let b = StoreClient::connect(&server.url(), 2).await;
+    let request = || permits(wait("a", 1), 1, 2);
+    let deleted = async || {
+        for number in [1, 2] {
+            granted(&*a.store, a.own(permit(number))).await;
+        }
+        assert_eq!(b.join(request()).await, 0);
+        server.cli(&["DEL", RECORD]);
+    };
+    let lease = b.lease(1);
+    let is_asked = Event::Notice(key("a"), Notice::Next { lease, ttl: ttl(1) });
+
+    deleted().await;
+    a.acquire("a", 3).await;
+    b.until_event(&is_asked).await;
+    let error = b.rejected(request()).await;
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    a.release("a", 3).await;
+
+    deleted().await;
+    assert_eq!(a.apply(renew("a", 1)).await, FREE);
+    b.until_event(&is_asked).await;
+    granted(&*b.store, b.own(request())).await;
+    b.release("a", 1).await;
+
+    // A request for permits serves them, with the number of permits that it names.
+    deleted().await;
+    granted(&*b.store, b.own(request())).await;
 }

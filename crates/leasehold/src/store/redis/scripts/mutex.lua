@@ -520,17 +520,21 @@ local function pass_over(record, queue, requester)
     unfinished = is_unfinished(queue)
 end
 
--- Drops the waiter at the head of the queue if its run is complete, and notifies it. One whose note cannot be read repeats
--- its request, which fails for that reason. Returns whether it was dropped, and otherwise the run that it waits for as a
--- grant has it. On failure returns nil, a code and a value.
-local function drop_complete(record, queue, head)
-    if not head.run then
-        return false
-    end
-    local asked, condition = match(head.run, '^(%d+) (.*)$')
-    local met, note = decide(record, condition, asked)
-    if met == false then
-        return false, note and asked .. ' ' .. note or asked
+-- Drops the waiter at the head of the queue if its run is complete, and notifies it. `of_permits`: whether the waiters are
+-- those of a semaphore. One of another kind, whose record was deleted, repeats its request, and one whose note cannot be read
+-- as well. Returns whether it was dropped, and otherwise the run that it waits for as a grant has it. On failure returns nil,
+-- a code and a value.
+local function drop_needless(record, queue, head, of_permits)
+    local met, note
+    if of_permits == nil or of_permits == (head.weight ~= nil) then
+        if not head.run then
+            return false
+        end
+        local asked, condition = match(head.run, '^(%d+) (.*)$')
+        met, note = decide(record, condition, asked)
+        if met == false then
+            return false, note and asked .. ' ' .. note or asked
+        end
     end
     local trimmed = run('LTRIM', queue, 2, -1)
     if trimmed.err then
@@ -546,7 +550,7 @@ end
 local function notify_next(record, queue, ttl)
     repeat
         local head = pass_over(record, queue)
-        local dropped = head and written and drop_complete(record, queue, head)
+        local dropped = head and written and drop_needless(record, queue, head)
         if not head or dropped == nil then
             return
         elseif not dropped then
@@ -571,7 +575,7 @@ local function pass_on(record, counter, queue, requester)
         end
         local dropped, about, first, ttl
         if head then
-            dropped, about, value = drop_complete(record, queue, head)
+            dropped, about, value = drop_needless(record, queue, head, false)
             code = dropped == nil and about or nil
         end
         if dropped == false then
@@ -772,11 +776,11 @@ local function apply_to_semaphore(op)
             if not head or head.lease == requester then
                 break
             end
-            local dropped, about, value = drop_complete(record, queue, head)
+            local dropped, about, value = drop_needless(record, queue, head, true)
             if dropped == nil then
                 error({about, value})
             elseif not dropped then
-                if used + (head.weight or 1) > permits then
+                if used + head.weight > permits then
                     break
                 end
                 local first, code, failure = reserve(op.counter, head.tokens)
@@ -787,7 +791,7 @@ local function apply_to_semaphore(op)
                 check(first, code, failure)
                 local ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
                 local holder = {
-                    weight = head.weight or 1, count = '1', first = first, ends = now + ttl * 1000,
+                    weight = head.weight, count = '1', first = first, ends = now + ttl * 1000,
                     since = about and match(about, '^%d+') or '',
                 }
                 admit(head.lease, holder)
@@ -1052,8 +1056,9 @@ for i = 1, size, 3 do
             end
             is_semaphore = true
         elseif permits then
-            -- Without a living waiter for the mutex, a free name is taken by the semaphore.
-            if not held then
+            -- A free name is taken by the semaphore, unless a living lease waits for it as a mutex.
+            local waiter = not held and run('LINDEX', queue, 0)
+            if type(waiter) == 'string' and not find(waiter, '^%S+ %d+ %d+x') then
                 head, left, code, value = pass_on(record, counter, queue, lease)
             end
             if code == FAILED then
