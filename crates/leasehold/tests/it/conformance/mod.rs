@@ -26,15 +26,11 @@ mod waiting;
 use crate::fixture::Fixture;
 
 macro_rules! conformance {
-    (everywhere $everywhere:tt one_place $one_place:tt semaphores $semaphores:tt) => {
+    (everywhere $everywhere:tt one_place $one_place:tt) => {
         conformance!(@stores [memory sqlite redis sentinel cluster buckets redlock3 redlock5 allowed] $everywhere);
         mod in_one_place {
             use super::*;
             conformance!(@stores [memory sqlite redis sentinel cluster buckets] $one_place);
-        }
-        mod with_semaphores {
-            use super::*;
-            conformance!(@stores [memory sqlite] $semaphores);
         }
     };
     (@stores [$($store:ident)+] $behaviours:tt) => {
@@ -161,14 +157,12 @@ conformance! {
         latches::a_name_is_used_as_a_lock_or_as_a_latch,
         latches::a_latch_affects_no_other_request_of_its_batch,
         observing::each_change_of_the_queue_is_noticed,
-    }
-    // Where the rule has all claims.
-    semaphores {
         semaphores::holders_share_the_permits,
         semaphores::waiters_for_permits_are_served_in_their_order,
         semaphores::a_release_of_all_permits_serves_all_waiters,
         semaphores::the_lease_of_one_holder_of_permits_ends,
         semaphores::a_revocation_ends_the_leases_of_all_holders_of_permits,
         semaphores::a_request_that_does_not_match_a_semaphore_changes_nothing,
+        semaphores::a_semaphore_is_listed_with_its_first_holder_and_its_waiters,
     }
 }

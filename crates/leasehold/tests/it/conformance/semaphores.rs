@@ -222,3 +222,29 @@ pub(super) async fn a_request_that_does_not_match_a_semaphore_changes_nothing(fi
     holder.release(&name, 2).await;
     nothing_is_left(&fixture, &key(&name), &[]).await;
 }
+
+pub(super) async fn a_semaphore_is_listed_with_its_first_holder_and_its_waiters(fixture: Fixture) {
+    let [a, b, waiter] = clients(&fixture).await;
+    let name = fresh_name("permits");
+    for client in [&a, &b] {
+        take(client, &name, 1, 1, 2).await;
+    }
+    assert_eq!(waiter.join(permits(wait(&name, 1), 1, 2)).await, 0);
+    let listed = async || {
+        let held = a.store.held(&space()).await.unwrap().into_iter();
+        held.filter(|lock| lock.key == key(&name))
+            .collect::<Vec<_>>()
+    };
+    let inspected = a.store.inspect(&key(&name)).await.unwrap().unwrap();
+    for lock in listed().await.iter().chain([&inspected]) {
+        assert_eq!(lock.lease, a.lease(1).min(b.lease(1)));
+        assert!(lock.time_left > Duration::ZERO && lock.time_left <= TTL);
+        let waiters: Vec<_> = lock.waiters.iter().map(|waiter| waiter.lease).collect();
+        assert_eq!(waiters, [waiter.lease(1)]);
+    }
+    assert_eq!(listed().await.len(), 1);
+    for client in [&a, &b, &waiter] {
+        client.apply(release(&name, 1)).await;
+    }
+    assert_eq!(listed().await, []);
+}

@@ -4,6 +4,7 @@ use leasehold::__private::store::{Event, Notice};
 use leasehold::ErrorKind;
 
 use super::*;
+use crate::readings::Readings as _;
 
 const RECORD: &str = "app:{t:a}";
 
@@ -130,4 +131,28 @@ async fn the_waiters_of_a_semaphore_that_was_deleted_are_not_granted_a_mutex() {
     // A request for permits serves them, with the number of permits that it names.
     deleted().await;
     granted(&*b.store, b.own(request())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_semaphore_that_a_user_may_not_read_is_an_error() {
+    let (server, store) = server_and_store().await;
+    granted(&*store, permit(1)).await;
+    for command in ["HGET", "HGETALL"] {
+        let denied = format!("-{}", command.to_lowercase());
+        server.cli(&[
+            "ACL", "SETUSER", "bob", "reset", "on", ">pw", "~app:*", "&*", "+@all", &denied,
+        ]);
+        let other = open(&server.url_of("bob", "pw")).await;
+        let inspected = other.inspect(&key("a")).await.unwrap_err();
+        let listed = other.held(&space()).await.unwrap_err();
+        for error in [inspected, listed] {
+            assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+            assert_eq!(error.lock(), Some("a"));
+            assert!(error.store().is_some());
+            assert!(
+                error.to_string().contains(&format!("({command} of key")),
+                "{error}"
+            );
+        }
+    }
 }

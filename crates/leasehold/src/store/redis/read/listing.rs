@@ -49,7 +49,8 @@ impl RedisStore {
                 if let Value::ServerError(error) = reply
                     && !is_error(reply, "WRONGTYPE")
                 {
-                    return Err(errors::command_error("GET", text, error).at_store(self));
+                    let error = errors::command_error("GET", text, error);
+                    return Err(error.for_lock(&key.name).at_store(self));
                 }
                 // It has expired meanwhile.
                 if *reply == Value::Nil {
@@ -79,12 +80,16 @@ impl RedisStore {
                 .flat_map(|key| commands(key, &Parts::Waiters))
                 .collect();
             let each = commands.len() / part.len();
-            let replies = self.fetch(commands).await?;
+            let mut replies = self.fetch(commands).await?;
+            let names = part.iter().zip(replies.chunks_mut(each));
+            self.put_first_holders(names.collect()).await?;
             for (key, replies) in part.iter().zip(replies.chunks(each)) {
                 match view(key, &Parts::Waiters, replies) {
                     Ok(view) => listed.extend(Some(view).filter(|view| view.holder.is_some())),
                     Err(Unreadable::Foreign(_)) => {}
-                    Err(Unreadable::Refused(error)) => return Err(error.at_store(self)),
+                    Err(Unreadable::Refused(error)) => {
+                        return Err(error.for_lock(&key.name).at_store(self));
+                    }
                 }
             }
         }

@@ -79,8 +79,9 @@ impl RedisStore {
             }
             false => (self.fetch(commands).await?, None),
         };
-        if *parts != Parts::Latch && replies.first().is_some_and(|it| is_error(it, "WRONGTYPE")) {
-            self.put_first_holder(key, &mut replies).await?;
+        if *parts != Parts::Latch {
+            let names = vec![(key, replies.as_mut_slice())];
+            self.put_first_holders(names).await?;
         }
         let mut view = match view(key, parts, &replies) {
             Ok(view) => view,

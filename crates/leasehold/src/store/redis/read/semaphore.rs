@@ -1,28 +1,50 @@
-//! Reads the holders of a semaphore.
+//! Reads the holders of semaphores.
 
 use leasehold_core::{LeaseId, StoreTime};
 use redis::{Value, cmd};
 
-use super::{RedisStore, STATUS_FIELD, keyed};
+use super::{RedisStore, STATUS_FIELD, Unreadable, checked, keyed};
 use crate::Result;
 use crate::store::api::Key;
+use crate::store::redis::errors;
 use crate::store::redis::wire::keys::record_key;
-use crate::store::redis::wire::reply::{field, fields, parsed, text, time};
+use crate::store::redis::wire::reply::{fields, is_error, parsed, text, time};
 
 impl RedisStore {
-    /// Puts the first holder of a semaphore in the place of the record in the `replies` to commands that read a mutex, as a
-    /// state has one holder. Any other record is left as it is.
-    pub(super) async fn put_first_holder(&self, key: &Key, replies: &mut [Value]) -> Result<()> {
-        let record_key = record_key(key).to_string();
-        let commands = vec![
-            keyed("HGETALL", record_key.clone(), &[]),
-            (record_key, cmd("TIME")),
-        ];
-        let read = self.fetch(commands).await?;
-        if let ([semaphore, now], [record, ttl, ..]) = (read.as_slice(), replies)
-            && let Some(now) = time(now)
-            && field(semaphore, STATUS_FIELD).is_some_and(is_semaphore)
-        {
+    /// Puts the first holder of each semaphore in the place of its record in the replies to commands that read a mutex, as
+    /// a state has one holder. All other records are left as they are.
+    pub(super) async fn put_first_holders(&self, names: Vec<(&Key, &mut [Value])>) -> Result<()> {
+        let mut others = names;
+        others.retain(|(_, replies)| replies.first().is_some_and(|it| is_error(it, "WRONGTYPE")));
+        if others.is_empty() {
+            return Ok(());
+        }
+        // Not all fields at once: a latch has one for each arrival.
+        let status = |key: &Key| keyed("HGET", record_key(key).to_string(), &[STATUS_FIELD]);
+        let statuses = others.iter().map(|(key, _)| status(key)).collect();
+        let statuses = self.fetch(statuses).await?;
+        let mut semaphores = Vec::new();
+        for ((key, replies), status) in others.into_iter().zip(&statuses) {
+            if is_semaphore(self.permitted("HGET", key, status)?) {
+                semaphores.push((key, replies));
+            }
+        }
+        if semaphores.is_empty() {
+            return Ok(());
+        }
+        let commands = semaphores.iter().flat_map(|(key, _)| {
+            let record = record_key(key).to_string();
+            let hash = keyed("HGETALL", record.clone(), &[]);
+            [hash, (record, cmd("TIME"))]
+        });
+        let read = self.fetch(commands.collect()).await?;
+        for ((key, replies), read) in semaphores.into_iter().zip(read.chunks(2)) {
+            let ([semaphore, now], [record, ttl, ..]) = (read, replies) else {
+                continue;
+            };
+            let semaphore = self.permitted("HGETALL", key, semaphore)?;
+            let now = time(self.permitted("TIME", key, now)?);
+            let now = now.ok_or_else(|| errors::invalid_reply().at_store(self))?;
             let first = holders(semaphore, now).min_by_key(|holder| holder.0);
             (*record, *ttl) = match first {
                 Some((lease, count, millis)) => {
@@ -33,6 +55,14 @@ impl RedisStore {
             };
         }
         Ok(())
+    }
+
+    /// The reply to a command on a record, which may have another type, but not a command that the server refuses.
+    fn permitted<'a>(&self, command: &str, key: &Key, reply: &'a Value) -> Result<&'a Value> {
+        match checked(command, &record_key(key), reply) {
+            Err(Unreadable::Refused(error)) => Err(error.for_lock(&key.name).at_store(self)),
+            Ok(_) | Err(Unreadable::Foreign(_)) => Ok(reply),
+        }
     }
 }
 
