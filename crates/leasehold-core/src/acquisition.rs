@@ -18,7 +18,8 @@
 //!   for could be valid. After that the id is abandoned: a delayed request may still be applied, with a
 //!   full ttl. So the id is released now, and [once more](crate::LateRelease) after that time.
 //! * A grant that the store notified is accepted only if the reply that put the lease into the queue shows
-//!   since when it can be valid. Otherwise the request is repeated.
+//!   since when it can be valid, and if there is time to renew it. The allowance for drift since that reply may use up most
+//!   of its short ttl. Otherwise the request is repeated, and its reply is a grant for the whole ttl.
 //! * A request for a run that is complete neither holds nor waits. A late one changes nothing either, as long as the store
 //!   keeps the completion.
 //! * A store that does not accept repeated requests of one lease id gets a new id for each request, and a
@@ -530,7 +531,7 @@ impl Acquisition {
         }
     }
 
-    /// The lease of a notified grant. `None`: its validity is unknown, or it is lost already.
+    /// The lease of a notified grant. `None`: its validity is unknown, or too short to renew it.
     fn accept(
         &self,
         grant: Grant,
@@ -545,6 +546,7 @@ impl Acquisition {
         let attempt = self.attempt.as_ref()?;
         let granted = attempt.accept(&grant, received, shard, self.options.lease)?;
         let run = grant.run.map(|run| (run, grant.now));
+        let granted = Some(granted).filter(|(lease, _)| lease.can_be_renewed(now))?;
         self.finish(granted, grant.first, run, now)
     }
 

@@ -499,6 +499,14 @@ impl Lease {
         self.deadline.before(self.pace().margin())
     }
 
+    /// Whether there is time for its first renewal before it is given up: for a reply that takes as long as the notice of
+    /// its grant took, or for a retry.
+    pub(crate) fn can_be_renewed(&self, now: Instant) -> bool {
+        let reply = now.since(self.confirmed).max(self.pace().retry());
+        let confirmed = self.due.max(now).after(reply);
+        !self.holds.renewed() || confirmed <= self.renewed_end()
+    }
+
     /// When a missing confirmation puts the lease in jeopardy: soon if the renewal was not sent, and after half an
     /// interval, in which stores give up, if it was.
     fn overdue(&self) -> Instant {

@@ -269,13 +269,34 @@ fn a_notified_grant_says_nothing_of_replicas_and_is_too_short_for_a_fixed_lease(
     }
 }
 
+/// The lease would be lost before the reply to its first renewal.
 #[test]
-fn a_notified_grant_that_came_too_late_is_requested_again() {
-    let mut host = Host::new(options());
-    host.queued(1_000);
-    host.pushed(9, 2_000, 9_000);
-    assert_eq!(host.sends(9_000), lease(1));
-    assert!(host.released.is_empty());
+fn a_notified_grant_that_leaves_no_time_to_renew_it_is_requested_again() {
+    let minutes = Ttl::from_millis(300_000).unwrap();
+    for (ttl, waited, late, is_accepted) in [
+        (minutes, 10_000, 0, true),
+        // 1 % of this time is the allowance for drift, and a third of the 3 s of the grant is the margin.
+        (minutes, 80_000, 0, true),
+        (minutes, 105_000, 0, false),
+        // A round trip takes as long as the notice was late.
+        (minutes, 10_000, 700, true),
+        (minutes, 10_000, 1_000, false),
+        (ttl(), 20_000, 500, true),
+        (ttl(), 20_000, 1_500, false),
+        (ttl(), 1_000, 7_000, false),
+    ] {
+        let mut options = options();
+        options.lease.policy = Policy::of(ttl);
+        let mut host = Host::new(options);
+        host.queued(1_000);
+        let now = 1_000 + waited + late;
+        host.pushed(9, now - late, now);
+        match is_accepted {
+            true => assert_eq!(host.holds(now).first, token(9)),
+            false => assert_eq!(host.sends(now), lease(1), "{waited} {late}"),
+        }
+        assert!(host.released.is_empty());
+    }
 }
 
 #[test]
