@@ -153,6 +153,7 @@ impl Simulation {
         };
         let ttl = match setup.scenario {
             Scenario::Daily(_) => daily::TTL,
+            Scenario::SlowNetwork => Duration::from_secs(300),
             _ => Duration::from_millis(ttl),
         };
         let ttl = Ttl::remainder(ttl);

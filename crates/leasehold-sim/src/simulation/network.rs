@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::calls::Payload;
 use super::client::{Client, Message};
-use super::{Event, Network, Occurrence, Simulation, nanos};
+use super::{Event, Network, Occurrence, Scenario, Simulation, nanos};
 use fastrand::Rng;
 
 /// A request, and the connection on which it travels.
@@ -70,7 +70,11 @@ impl Simulation {
         match self.setup.network {
             Network::Datagrams => self.transmit_datagram(event),
             Network::Connections => {
-                let delay = self.rng.u64(0..nanos(self.longest_delay()));
+                let longest = nanos(self.longest_delay());
+                let delay = match self.setup.scenario {
+                    Scenario::SlowNetwork => longest,
+                    _ => self.rng.u64(0..longest),
+                };
                 let last = &mut self.machines[machine].arrivals[direction as usize];
                 *last = (self.time + delay).max(*last + 1);
                 let at = *last;
@@ -109,8 +113,12 @@ impl Simulation {
 
     /// The longest delay of a message on a connection. Several of them fit into the ttl of a grant that is accepted.
     pub(super) fn longest_delay(&self) -> Duration {
+        let longest = match self.setup.scenario {
+            Scenario::SlowNetwork => 750,
+            _ => 150,
+        };
         let of_ttl = self.ttl.as_duration() / 200;
-        of_ttl.min(Duration::from_millis(150))
+        of_ttl.min(Duration::from_millis(longest))
     }
 
     /// Breaks the connection behind a message, now and then.

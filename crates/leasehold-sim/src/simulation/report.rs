@@ -125,6 +125,8 @@ pub enum Violation {
     Unused,
     /// The lock was not granted within the promised time.
     NotServed,
+    /// A lease was lost, although nothing had disturbed its holder.
+    LostEarly,
     /// A run was begun for a key that was complete, or a second one was completed.
     Repeated,
     /// A run was confirmed as complete without a completion, or the other way round.

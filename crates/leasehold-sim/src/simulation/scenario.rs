@@ -74,20 +74,44 @@ impl Simulation {
                 self.with(0, Client::leave);
                 (2, soon)
             }
+            Scenario::SlowNetwork => {
+                while self.is_requesting(1) {
+                    self.step()?;
+                }
+                self.with(0, Client::leave);
+                (1, soon)
+            }
             _ => self.play_watched(scenario, soon)?,
         };
+        self.until_holder(next, within)?;
+        match scenario {
+            Scenario::SlowNetwork => self.check_hold(next),
+            Scenario::LongPause | Scenario::NodeRestartInPause => self.check_notified(soon),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that a holder still relies on its lease after a while.
+    fn check_hold(&mut self, machine: usize) -> Result<(), Violation> {
+        let hold = self.machines[machine].hold(self.time);
+        self.pass(self.ttl.as_duration() / 10)?;
+        match self.machines[machine].hold(self.time) == hold {
+            true => Ok(()),
+            false => Err(Violation::LostEarly),
+        }
+    }
+
+    /// Waits until a client holds the lock.
+    fn until_holder(&mut self, machine: usize, within: Duration) -> Result<(), Violation> {
         let until = self.time + nanos(within);
-        while !self.is_holder(next) {
+        while !self.is_holder(machine) {
             // A grant waits for the reply to a request that is in flight.
-            let is_late = self.time > until && !self.is_requesting(next);
+            let is_late = self.time > until && !self.is_requesting(machine);
             if is_late || !self.step()? {
                 return Err(Violation::NotServed);
             }
         }
-        match scenario {
-            Scenario::LongPause | Scenario::NodeRestartInPause => self.check_notified(soon),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Plays a scenario whose holder a node watches. Returns which machine must hold the lock, and how soon.

@@ -78,6 +78,8 @@ pub enum Scenario {
     LeavingHead,
     /// A request of a waiter that gave up reaches the store after its release. Then the holder releases.
     LateRequest,
+    /// The ttl is five minutes, and each message takes long. The holder releases, and the head must keep the lock.
+    SlowNetwork,
     /// The holder, which a node watches, is paused for less than the longest pause.
     PausedHolder,
     /// The same for longer than that. Then it goes on.

@@ -155,14 +155,11 @@ fn values_of_leaders_do_not_go_back_and_reach_all_observers() {
 #[test]
 fn a_watchdog_violates_no_promise() {
     let seeds = SEEDS / 5;
-    let often = [
-        Occurrence::RenewedByNode,
-        Occurrence::WentOn,
-        Occurrence::NodeRestarted,
-    ];
+    let often = [Occurrence::RenewedByNode, Occurrence::NodeRestarted];
     let local = run_all(0..seeds, &Setup::WATCHED);
     assert_frequent(&local, seeds / 10, &often);
     assert_frequent(&local, seeds / 10, &[Occurrence::ReleasedByNode]);
+    assert_frequent(&local, 0, &[Occurrence::WentOn]);
     let remote = watched(Setup::WATCHED.scenario, Watchdog::Remote);
     let remote = run_all(0..seeds, &remote);
     assert_frequent(&remote, seeds / 10, &often);
@@ -195,6 +192,7 @@ fn each_fault_costs_no_more_than_promised() {
         Scenario::LostGrant,
         Scenario::LeavingHead,
         Scenario::LateRequest,
+        Scenario::SlowNetwork,
     ] {
         run_all(0..300, &scenario(fault));
     }
