@@ -322,8 +322,8 @@ impl RedisStore {
                     Some(_) if waited_for.contains(&nth) && served.insert(position) => {
                         let serve = Request::new(request.key.clone(), Op::release(NOBODY));
                         if !serving.iter().any(|(_, other)| *other == serve) {
-                            // Its reply is nobody's.
-                            serving.push((usize::MAX - served.len(), serve));
+                            // The reply of the latch replaces that of this request.
+                            serving.push((position, serve));
                         }
                         open.push((position, request));
                     }
