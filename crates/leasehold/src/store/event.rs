@@ -13,8 +13,9 @@ pub enum Event {
     /// A waiting lease of this client was granted the lock or became the head of the queue, or a lease that
     /// holds it was revoked.
     Notice(Key, Notice),
-    /// Another client changed or removed the record that this client has read last: a holder must check
-    /// whether it still holds the lock. This is a hint and may be spurious.
+    /// Another client changed or removed the record that this client has read last: the holder of a mutex must check
+    /// whether it still holds it. A holder of permits need not, because each renewal of another one is such a change. This
+    /// is a hint and may be spurious.
     Changed(Key),
     /// Events of these records may have been missed, or the records are lost: waiters must repeat their
     /// request, and holders must check.

@@ -220,7 +220,8 @@ fn fits(op: &Op, outcome: &Outcome) -> bool {
         | (Op::Release { .. }, Outcome::Released)
         | (Op::SetToken { .. }, Outcome::Stored | Outcome::Outdated | Outcome::Exhausted)
         | (Op::Renew { .. } | Op::Release { .. } | Op::SetToken { .. }, Outcome::Lost(_))
-        | (Op::Revoke(_), Outcome::Revoked(_)) => true,
+        | (Op::Revoke(_), Outcome::Revoked(_))
+        | (_, Outcome::Mismatch(_)) => true,
         _ => false,
     }
 }

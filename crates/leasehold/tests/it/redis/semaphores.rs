@@ -67,10 +67,11 @@ async fn a_holder_of_permits_is_not_notified_of_the_others_but_of_a_revocation()
     let server = RedisServer::start();
     let a = StoreClient::connect(&server.url(), 1).await;
     let b = StoreClient::connect(&server.url(), 2).await;
-    for number in [1, 2] {
-        granted(&*a.store, a.own(permit(number))).await;
+    for (number, weight) in [(1, 1), (2, 2)] {
+        let request = permits(acquire("a", number), weight, 3);
+        granted(&*a.store, a.own(request)).await;
     }
-    assert_eq!(b.join(permits(wait("a", 1), 1, 2)).await, 0);
+    assert_eq!(b.join(permits(wait("a", 1), 1, 3)).await, 0);
     a.release("a", 2).await;
     b.granted("a", 1).await;
     // After a grant by a message, and after each operation.
@@ -84,7 +85,8 @@ async fn a_holder_of_permits_is_not_notified_of_the_others_but_of_a_revocation()
         b.settle().await;
         assert_eq!(b.events(), [], "{number}");
     }
-    granted(&*b.store, b.own(permit(2))).await;
+    let request = permits(acquire("a", 2), 1, 3);
+    granted(&*b.store, b.own(request)).await;
     until_all_tracked(&server, &b, 4).await;
     assert_eq!(a.apply(renew("a", 1)).await, Outcome::Kept);
     b.settle().await;

@@ -229,7 +229,8 @@ fn missed(key: Key, notice: Notice) -> Event {
         Notice::Granted(_) | Notice::Next { .. } | Notice::Complete { .. } => {
             Event::Moved(EventScope::Record(key))
         }
-        Notice::Revoked { .. } => Event::Changed(key),
+        // A holder of permits does not check because of a change.
+        Notice::Revoked { .. } => Event::Interrupted(EventScope::Record(key)),
     }
 }
 

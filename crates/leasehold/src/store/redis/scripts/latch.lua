@@ -12,27 +12,26 @@
 --         arrive <count>, the id, and for how long the latch is kept in ms
 --         remove, '', ''
 --
--- Returns a flat list as mutex.lua does, with 0 for the time, and for each operation a code and a value:
+-- Returns a flat list as mutex.lua does, with 0 for the time, and for each operation an outcome and a value:
 --
---   7  failed      {command, error, key}: the server refused the command, or the key has another value; nothing was changed
---  11  arrived     {number of arrivals, count}
---  12  removed     1 if there was a latch, else 0
---  13  mismatch    'lock' or 'semaphore': a lease holds what has this name; 'queue' or 'semaphore queue': leases wait for
---                  it and none holds it; or the count that the latch has
+--   failed      {command, error, key}: the server refused the command, or the key has another value; nothing was changed
+--   arrived     {number of arrivals, count}
+--   removed     1 if there was a latch, else 0
+--   mismatch    'lock' or 'semaphore': a lease holds what has this name; 'queue' or 'semaphore queue': leases wait for it and
+--               none holds it; or the count that the latch has
 
-local FAILED, ARRIVED, REMOVED, MISMATCH = 7, 11, 12, 13
 local run, keys, argv = redis.pcall, KEYS, ARGV
 
--- The number of arrivals and the count of a latch; nothing if the name is free. If it is used otherwise, also a code and a
--- value.
+-- The number of arrivals and the count of a latch; nothing if the name is free. If it is used otherwise, also an outcome and
+-- a value.
 local function read(record)
     local status = run('HGET', record, '.')
     if type(status) == 'table' then
         local held = run('GET', record)
         if type(held) == 'string' and string.byte(held, 33) == string.byte(':') then
-            return nil, nil, MISMATCH, 'lock'
+            return nil, nil, 'mismatch', 'lock'
         end
-        return nil, nil, FAILED, {'HGET', status.err, record}
+        return nil, nil, 'failed', {'HGET', status.err, record}
     end
     local arrived, count = string.match(status or '', '^latch (%d+) (%d+)$')
     if arrived then
@@ -42,75 +41,75 @@ local function read(record)
         local used, time = run('HGET', record, 'used'), run('TIME')
         local earliest = type(used) == 'string' and tonumber(string.match(used, ' (%d+)$'))
         local is_held = earliest and time[1] and time[1] * 1000000 + time[2] < earliest
-        return nil, nil, MISMATCH, is_held and 'semaphore' or 'semaphore queue'
+        return nil, nil, 'mismatch', is_held and 'semaphore' or 'semaphore queue'
     end
     -- Each by itself: the keys may be at two nodes while the slot moves.
     local exists = run('EXISTS', record)
     if type(exists) == 'table' then
-        return nil, nil, FAILED, {'EXISTS', exists.err, record}
+        return nil, nil, 'failed', {'EXISTS', exists.err, record}
     elseif exists == 1 then
-        return nil, nil, FAILED, {'HGET', 'WRONGTYPE this hash is no latch', record}
+        return nil, nil, 'failed', {'HGET', 'WRONGTYPE this hash is no latch', record}
     elseif run('EXISTS', record .. ':queue') == 1 then
-        return nil, nil, MISMATCH, 'queue'
+        return nil, nil, 'mismatch', 'queue'
     end
 end
 
 local function arrive(record, id, count, ttl)
-    local arrived, stored, code, value = read(record)
-    if code then
-        return code, value
+    local arrived, stored, outcome, value = read(record)
+    if outcome then
+        return outcome, value
     elseif stored and stored ~= count then
-        return MISMATCH, stored
+        return 'mismatch', stored
     end
     arrived = arrived or 0
     local known = arrived > 0 and (arrived >= count or run('HEXISTS', record, ':' .. id))
     if type(known) == 'table' then
-        return FAILED, {'HEXISTS', known.err, record}
+        return 'failed', {'HEXISTS', known.err, record}
     elseif known == true or known == 1 then
-        return ARRIVED, {arrived, count}
+        return 'arrived', {arrived, count}
     end
     local left = run('PTTL', record)
     if type(left) == 'table' then
-        return FAILED, {'PTTL', left.err, record}
+        return 'failed', {'PTTL', left.err, record}
     end
     -- Before the arrival, so that its refusal leaves no arrival behind; a new hash gets its expiry behind it.
     local reply = arrived > 0 and left < tonumber(ttl) and run('PEXPIRE', record, ttl)
     if type(reply) == 'table' then
-        return FAILED, {'PEXPIRE', reply.err, record}
+        return 'failed', {'PEXPIRE', reply.err, record}
     end
     reply = run('HSET', record, ':' .. id, '', '.', string.format('latch %d %d', arrived + 1, count))
     if type(reply) == 'table' then
-        return FAILED, {'HSET', reply.err, record}
+        return 'failed', {'HSET', reply.err, record}
     end
     reply = arrived == 0 and run('PEXPIRE', record, ttl)
     if type(reply) == 'table' then
         run('DEL', record)
-        return FAILED, {'PEXPIRE', reply.err, record}
+        return 'failed', {'PEXPIRE', reply.err, record}
     end
-    return ARRIVED, {arrived + 1, count}
+    return 'arrived', {arrived + 1, count}
 end
 
 local function remove(record)
-    local arrived, _, code, value = read(record)
-    if code or not arrived then
-        return code or REMOVED, value or 0
+    local arrived, _, outcome, value = read(record)
+    if outcome or not arrived then
+        return outcome or 'removed', value or 0
     end
     local removed = run('DEL', record)
     if type(removed) == 'table' then
-        return FAILED, {'DEL', removed.err, record}
+        return 'failed', {'DEL', removed.err, record}
     end
-    return REMOVED, removed
+    return 'removed', removed
 end
 
 local results = {0}
 for i, record in ipairs(keys) do
     local verb, id, ttl = argv[3 * i - 2], argv[3 * i - 1], argv[3 * i]
-    local count, code, value = tonumber(string.match(verb, '^arrive (%d+)$')), nil, nil
+    local count, outcome, value = tonumber(string.match(verb, '^arrive (%d+)$')), nil, nil
     if count then
-        code, value = arrive(record, id, count, ttl)
+        outcome, value = arrive(record, id, count, ttl)
     else
-        code, value = remove(record)
+        outcome, value = remove(record)
     end
-    results[2 * i], results[2 * i + 1] = code, value
+    results[2 * i], results[2 * i + 1] = outcome, value
 end
 return results

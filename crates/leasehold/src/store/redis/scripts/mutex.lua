@@ -39,14 +39,15 @@
 --
 -- A grant to a waiter is published on its client's channel, <namespace>:client:<client id>:
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>". Behind the token of a
--- grant of permits is "x<permits>".
--- The next live waiter receives the same message with 0 for the token, as no other client would notice that
--- the grant is not accepted; so does the first live waiter behind a minimum hold. A revoked holder receives it
--- with 0 for token and ttl; behind the record, " <note>" says that the run is complete that a waiter asked for, and
--- " <time at which it was asked for>[ <last completion>]" is the run of a grant. A client is alive if a connection is subscribed to exactly its channel: `PUBLISH`
--- also counts subscriptions to patterns, so `PUBSUB NUMSUB` is used, for several waiters at once.
--- In a cluster the channel ends with :<node id>, because messages go to all nodes. A message without a
--- receiver is also published on the channel without the id, for a client that has not noticed a failover.
+-- grant of permits is "x<permits>". The next live waiter receives the same message with 0 for the token, as no other client
+-- would notice that the grant is not accepted; so does the first live waiter behind a minimum hold. A revoked holder
+-- receives it with 0 for token and ttl; behind the record, " <note>" says that the run is complete that a waiter asked for,
+-- and " <time at which it was asked for>[ <last completion>]" is the run of a grant.
+--
+-- A client is alive if a connection is subscribed to exactly its channel: `PUBLISH` also counts subscriptions to
+-- patterns, so `PUBSUB NUMSUB` is used, for several waiters at once. In a cluster the channel ends with :<node id>, because
+-- messages go to all nodes. A message without a receiver is also published on the channel without the id, for a client that
+-- has not noticed a failover.
 --
 -- One of many masters also has its admission record, a hash with the run for which it is admitted, its floor
 -- and the largest token that it knows: <namespace>:master.
@@ -60,22 +61,22 @@
 --         acquire, acquire <tokens> <hold count>   without numbers: one token and one hold
 --         acquire <tokens> <hold count> <proposal>
 --         acquire <tokens> <hold count> of <weight> <permits>
---                                                  permits of a semaphore that has so many; the same may follow
+--                                                  the first number of the permits of a semaphore, which has the
+--                                                  second number of them; the same may follow
 --         acquire <tokens> <hold count> unless <time> <condition>
 --                                                  the same for a run that was asked for that many microseconds ago
 --         propose                                  one token and one hold; a fourth value is the proposal
 --         queue and the same numbers               the same; waits in the queue if it is refused
---         enter <hold count>                       renews, and sets the hold count
---         renew
+--         renew, renew <hold count>                sets the hold count, if there is one
 --         release
 --         release_after                            a release; the ttl is the rest of the minimum hold
---         fence <first token> <tokens>             no ttl ('')
+--         set_token <first token> <tokens>         no ttl ('')
 --         note                                     the ttl is that of the note; two more values: its key behind that
 --                                                  of the record, such as :value, and its value
 --         complete                                 a release that writes a note first; the ttl is that of the note;
 --                                                  three more: the same two, and the rest of the minimum hold or ''
 --         revoke                                   no ttl; without a lease: whichever holds the lock
---         continue                                 for a queue with waiters left to pass over; no lease and no ttl
+--         serve                                    for a queue with waiters left to pass over; no lease and no ttl
 --
 --       Then, in a cluster, the id of this node.
 --
@@ -86,34 +87,35 @@
 -- or without a proposal the time; or releases the only hold of a lock without a queue. If all operations are plain, the
 -- call returns the server's time in microseconds as text; or nil if all are releases, for which no time is read.
 --
--- Otherwise it returns a flat list: the server's time in microseconds, then for each operation a code and a value:
+-- Otherwise it returns a flat list: the server's time in microseconds, then for each operation an outcome and a value:
 --
---   0  lost        1 if another holds the lock, else 0
---   1  granted     the first of the reserved tokens; for a run {that token, the time at which it was asked for, the
---                  last completion or nil}
---   2  refused     the time left of the holder's lease in ms, -1 without an expiry; or, if it waits,
---                  {that time, the number of waiters before it}
---   3  renewed     1 if the lease has permits of a semaphore, else 0
---   4  released    0
---   5  revoked     the revoked lease, or nil; of a semaphore a list
---   6  exhausted   0: the counter has reached its maximum, or is not one of ours
---   7  failed      {command, error, key}: the server refused the command, and nothing was changed
---   8  stored      0
---   9  outdated    0: a larger token was issued before, or the lease has written a later note
---  10  complete    the note
---  13  mismatch    'latch', 'lock' or 'semaphore': the name is used as one; 'weight': more permits than there are; or their
---                  number, which is not the requested one
+--   lost        1 if another holds the lock, else 0
+--   granted     the first of the reserved tokens; for a run {that token, the time at which it was asked for, the last
+--               completion or nil}
+--   refused     the time left of the holder's lease in ms, -1 without an expiry; or, if it waits, {that time, the number of
+--               waiters before it}
+--   renewed     1 if the lease has permits of a semaphore, else 0
+--   released    0
+--   revoked     the revoked lease, or nil; of a semaphore a list
+--   exhausted   0: the counter has reached its maximum, or is not one of ours
+--   failed      {command, error, key}: the server refused the command, and nothing was changed; or {'EVAL', error, record}:
+--               a value is damaged
+--   stored      0
+--   outdated    0: a larger token was issued before, or the lease has written a later note
+--   complete    the note
+--   mismatch    'latch', 'lock' or 'semaphore': the name is used as one; 'weight': more permits than there are; or their
+--               number, which is not the requested one
 --
 -- Then, for each operation that left waiters to pass over, its number from 1: the caller continues it in
 -- another call, so that the server can serve others in between. Until then only the head can acquire the lock.
 --
 -- If the server refuses even TIME, the whole reply is {command, error}.
 --
--- An error in one operation does not affect the others: every command is called by pcall. Needs the commands
--- GET, SET, DEL, TIME, PEXPIRE, PTTL and LINDEX; for plain operations EXISTS; for the queue also LPOS, RPUSH, LREM,
--- LTRIM, PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); for semaphores
--- HGET, HSET, HDEL, HGETALL, LLEN and EXISTS; for one of many masters also HMGET, HSET and INFO. A user without one of the first four is granted nothing, so it holds no lock that it cannot
--- release. The next three are not tried before a grant: their refusal shows at a renewal, or where a lease waits.
+-- An error in one operation does not affect the others. Needs the commands GET, SET, DEL, TIME, PEXPIRE, PTTL and LINDEX;
+-- for plain operations EXISTS; for the queue also LPOS, RPUSH, LREM, LTRIM, PUBLISH and PUBSUB NUMSUB (without the last,
+-- PUBLISH counts); for semaphores HGET, HSET, HDEL, HGETALL, LLEN and EXISTS; for one of many masters also HMGET, HSET and
+-- INFO. A user without one of the first four is granted nothing, so it holds no lock that it cannot release. The next three
+-- are not tried before a grant: their refusal shows at a renewal, or where a lease waits.
 
 -- A day, and the largest whole number that a Lua number and JSON hold exactly.
 local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
@@ -123,11 +125,12 @@ local HIGH_STEP = 1000000
 
 -- Plain operations come first, before the functions of the rule are created: each command, value and table counts.
 -- `for_rule` has the records with operations that are not plain, and for each the position of its first one in KEYS; that
--- one and all later ones are left to the rule. At the position it has the value of the record, if that was read.
--- `can_delete`: a DEL in this call has shown that what is granted can be released.
+-- one and all later ones are left to the rule. At the position it has the value of the record.
+-- `can_delete`: a DEL in this call has shown that what is granted can be released. `has_semaphores`: the rule may need the
+-- functions of semaphores.
 
 local run, keys, argv = redis.pcall, KEYS, ARGV
-local size, at, stamp, can_delete, for_rule = #keys, 1, nil, false, nil
+local size, at, stamp, can_delete, has_semaphores, for_rule = #keys, 1, nil, false, false, nil
 -- A call with one key is about a slot that is being migrated, where only the record may be read: the rule decides.
 local try_plain = size ~= 1
 
@@ -196,11 +199,16 @@ for i = 1, size, 3 do
                 end
             end
         end
-        if not done and for_rule then
+        if not done then
+            if held == nil then
+                held = run('GET', record)
+            end
+            has_semaphores = has_semaphores or type(held) == 'table' or string.find(verb, ' of ', 1, true)
+            for_rule = for_rule or {}
             for_rule[record], for_rule[i] = i, held
-        elseif not done then
-            for_rule = {[record] = i, [i] = held}
         end
+    elseif not has_semaphores then
+        has_semaphores = string.find(verb, ' of ', 1, true)
     end
     at = at + (verb == 'release' and 2 or verb == 'propose' and 4 or verb == 'note' and 5 or verb == 'complete' and 6 or 3)
 end
@@ -208,9 +216,6 @@ if size > 0 and not for_rule then
     return stamp
 end
 for_rule = for_rule or {}
-
-local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, STORED, OUTDATED, COMPLETE, MISMATCH =
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13
 
 -- Behind the client id of a lease, and before a hold count.
 local COLON, SPACE = 58, 32
@@ -244,6 +249,15 @@ end
 
 -- The number of waiters passed over, whether the operation leaves more of them, and whether it has written a completion.
 local passed, unfinished, written = 0, false, false
+
+-- Runs a command. Its refusal ends the operation.
+local function must(command, key, ...)
+    local reply = run(command, key, ...)
+    if type(reply) == 'table' and reply.err then
+        error({'failed', {command, reply.err, key}})
+    end
+    return reply
+end
 
 -- The prefix of the channels of clients.
 local function prefix(record)
@@ -284,7 +298,8 @@ end
 
 -- Reserves the next block of tokens, from the `proposal` or the time, whichever is later, or the `chosen` one, and
 -- returns its first token. If the block of this grant is `known` to be the last of the counter, returns that one again,
--- unless the counter was lost. On failure returns nil, a code and a value.
+-- unless the counter was lost. Returns nil and an outcome if the counter has no larger token, or the chosen one is not
+-- larger.
 local function reserve(counter, tokens, known, chosen, proposal)
     tokens = tonumber(tokens)
     local last
@@ -297,13 +312,11 @@ local function reserve(counter, tokens, known, chosen, proposal)
             run('SET', counter, last, 'PX', RETENTION_MS)
         end
     end
-    last = run('GET', counter)
-    if type(last) == 'table' then
-        return nil, FAILED, {'GET', last.err, counter}
-    elseif last then
+    last = must('GET', counter)
+    if last then
         last = find(last, '^%d+$') and tonumber(last)
         if not last or last > TOKEN_MAX then
-            return nil, EXHAUSTED, 0
+            return nil, 'exhausted'
         end
     end
     if known and last and last >= tokens then
@@ -317,71 +330,47 @@ local function reserve(counter, tokens, known, chosen, proposal)
         if chosen and last == chosen - 1 + tokens then
             return chosen
         elseif chosen and last >= chosen then
-            return nil, OUTDATED, 0
+            return nil, 'outdated'
         elseif last >= first then
             first = last + 1
         end
     end
     -- In this order, every intermediate result is an exact number.
     if first - 1 > TOKEN_MAX - tokens then
-        return nil, EXHAUSTED, 0
+        return nil, 'exhausted'
     end
     last = first - 1 + tokens
     if high and last > high then
         local ahead = math.min(last + HIGH_STEP, TOKEN_MAX)
-        local reply = run('HSET', admission, 'high', ahead)
-        if type(reply) == 'table' then
-            return nil, FAILED, {'HSET', reply.err, admission}
-        end
+        must('HSET', admission, 'high', ahead)
         high = ahead
     end
     -- The server writes a number with all its digits.
-    local reply = run('SET', counter, last, 'PX', RETENTION_MS)
-    if reply.err then
-        return nil, FAILED, {'SET', reply.err, counter}
-    end
+    must('SET', counter, last, 'PX', RETENTION_MS)
     return first
 end
 
--- Deletes a record. Returns nothing, or on failure a code and a value.
-local function delete(record)
-    local reply = run('DEL', record)
-    if type(reply) == 'table' then
-        return FAILED, {'DEL', reply.err, record}
-    end
-    can_delete = true
-end
-
--- Writes a record. Only a release shortens a lease: a longer time `left` is kept. It is written in either
--- case, so that a replica that lags cannot acknowledge it. `since` is when its run was asked for. Returns nothing, or on
--- failure a code and a value.
+-- Writes the record of a mutex. Only a release shortens a lease: a longer time `left` is kept. It is written in either
+-- case, so that a replica that lags cannot acknowledge it. `since` is when its run was asked for.
 local function write(record, lease, count, ttl, left, since)
     if left == -2 and not can_delete then
         -- Deletes nothing. It proves that the lock can be released.
-        local code, value = delete(record)
-        if code then
-            return code, value
-        end
+        must('DEL', record)
+        can_delete = true
     end
     local value = count == '1' and not since and lease or lease .. ' ' .. count .. (since and ' ' .. since or '')
-    local reply = run('SET', record, value, 'PX', left > tonumber(ttl) and left or ttl)
-    if reply.err then
-        return FAILED, {'SET', reply.err, record}
-    end
+    must('SET', record, value, 'PX', left > tonumber(ttl) and left or ttl)
 end
 
--- The note under a key: its lease, its number, its text and the whole value; false if there is none. On failure returns
--- nil, a code and a value.
+-- The note under a key: its lease, its number, its text and the whole value; false if there is none.
 local function read_note(key)
-    local value = run('GET', key)
-    if type(value) == 'table' then
-        return nil, FAILED, {'GET', value.err, key}
-    elseif not value then
+    local value = must('GET', key)
+    if not value then
         return false
     end
     local lease, number, text = match(value, '^(%x+:%d+) %d+ (%d+) (.*)$')
     if not lease then
-        return nil, FAILED, {'GET', 'WRONGTYPE this string is no annotation', key}
+        error({'failed', {'GET', 'WRONGTYPE this string is no annotation', key}})
     end
     return {lease = lease, number = tonumber(number), text = text, value = value}
 end
@@ -391,30 +380,21 @@ local function is_outdated(note, lease, value)
     return note and note.lease == lease and note.number > tonumber(match(value, '^%S+ %d+ (%d+) '))
 end
 
--- Whether a release that leaves a note, its `value`, was applied before. On failure returns nil, a code and a value.
+-- Whether a release that leaves a note, its `value`, was applied before.
 local function was_applied(record, slot, lease, value)
-    local note, code, failure = read_note(record .. slot)
-    if code then
-        return nil, code, failure
-    end
+    local note = read_note(record .. slot)
     return note and (note.value == value or is_outdated(note, lease, value))
 end
 
--- Writes a note, unless the lease has written one with a larger number. Returns a code and a value.
+-- Writes a note, unless the lease has written one with a larger number. Returns an outcome.
 local function write_note(record, slot, lease, value, ttl)
     local key = record .. slot
-    local note, code, failure = read_note(key)
-    if code then
-        return code, failure
-    elseif is_outdated(note, lease, value) then
-        return OUTDATED, 0
+    if is_outdated(read_note(key), lease, value) then
+        return 'outdated'
     end
-    local reply = run('SET', key, value, 'PX', ttl)
-    if reply.err then
-        return FAILED, {'SET', reply.err, key}
-    end
+    must('SET', key, value, 'PX', ttl)
     written = slot ~= ':value'
-    return STORED, 0
+    return 'stored'
 end
 
 -- Whether a completion is that of a run that was asked for at the time `asked`. A text that cannot be read counts: its
@@ -444,14 +424,10 @@ local function is_met(text, period, anchor, asked)
     return math.max(slot(requested, lead), slot(started, 0)) >= slot(asked, lead)
 end
 
--- Whether the run of a condition is complete that was asked for at the time `asked`, and the note in its slot, or false. On
--- failure returns nil, a code and a value.
+-- Whether the run of a condition is complete that was asked for at the time `asked`, and the note in its slot, or false.
 local function decide(record, condition, asked)
     local slot, period, anchor = match(condition, '^(:completion) (%d+) ?(%d*)$')
-    local note, code, value = read_note(record .. (slot or condition))
-    if code then
-        return nil, code, value
-    end
+    local note = read_note(record .. (slot or condition))
     local met = note and (not slot or is_met(note.text, tonumber(period), tonumber(anchor), tonumber(asked)))
     return met, note and note.value
 end
@@ -462,24 +438,22 @@ local function is_unfinished(queue)
 end
 
 -- Removes dead waiters from the head of a queue, up to the first that is alive or is the `requester`. Returns that
--- one with the number of its subscribers; or nil, and on failure a code and a value.
+-- one with the number of its subscribers, or nil.
 local function pass_over(record, queue, requester)
     local prefix, size = prefix(record), 1
     repeat
         local heads, channels, count = {}, {}, 0
         repeat
-            local words = run('LINDEX', queue, 2 * count)
+            local words = must('LINDEX', queue, 2 * count)
             if not words then
                 break
-            elseif type(words) == 'table' then
-                return nil, FAILED, {'LINDEX', words.err, queue}
             end
             local lease, client, ttl, tokens, weight, run_of = match(words, '^((%x+):%d+) (%d+) (%d+)x?(%d*) ?(.*)$')
             local is_waiter = lease and (run_of == '' or find(run_of, '^%d+ :'))
             if not is_waiter and count > 0 then
                 break
             elseif not is_waiter then
-                return nil, FAILED, {'LINDEX', 'WRONGTYPE this list is no queue', queue}
+                error({'failed', {'LINDEX', 'WRONGTYPE this list is no queue', queue}})
             elseif lease == requester and count == 0 then
                 return {lease = lease}
             end
@@ -498,10 +472,7 @@ local function pass_over(record, queue, requester)
             dead = dead + 1
         end
         if dead > 0 then
-            local trimmed = run('LTRIM', queue, 2 * dead, -1)
-            if trimmed.err then
-                return nil, FAILED, {'LTRIM', trimmed.err, queue}
-            end
+            must('LTRIM', queue, 2 * dead, -1)
             passed = passed + dead
             if node ~= '' then
                 for i = 1, dead do
@@ -520,43 +491,39 @@ local function pass_over(record, queue, requester)
     unfinished = is_unfinished(queue)
 end
 
--- Drops the waiter at the head of the queue if its run is complete, and notifies it. `of_permits`: whether the waiters are
--- those of a semaphore. One of another kind, whose record was deleted, repeats its request, and one whose note cannot be read
--- as well. Returns whether it was dropped, and otherwise the run that it waits for as a grant has it. On failure returns nil,
--- a code and a value.
+-- Drops the waiter at the head of the queue if its run is complete, and notifies it. `of_permits`: whether the waiters
+-- are those of a semaphore. One of another kind, whose record was deleted, repeats its request, and one whose note cannot be
+-- read as well. Returns whether it was dropped, and otherwise the run that it waits for as a grant has it.
 local function drop_needless(record, queue, head, of_permits)
-    local met, note
+    local is_decided, met, note
     if of_permits == nil or of_permits == (head.weight ~= nil) then
         if not head.run then
             return false
         end
         local asked, condition = match(head.run, '^(%d+) (.*)$')
-        met, note = decide(record, condition, asked)
-        if met == false then
+        is_decided, met, note = pcall(decide, record, condition, asked)
+        if is_decided and not met then
             return false, note and asked .. ' ' .. note or asked
         end
     end
-    local trimmed = run('LTRIM', queue, 2, -1)
-    if trimmed.err then
-        return nil, FAILED, {'LTRIM', trimmed.err, queue}
-    end
-    notify(record, head.lease, 0, met and 0 or 1, head.subscribers, met and note)
+    must('LTRIM', queue, 2, -1)
+    notify(record, head.lease, 0, is_decided and 0 or 1, head.subscribers, is_decided and note)
     passed = passed + PASS_MESSAGE
     return true
 end
 
 -- Notifies the first live waiter behind a grant or a minimum hold for `ttl`, so that it watches that time. Those before
--- it whose run this operation has completed are dropped; without `ttl`, that is all.
+-- it whose run this operation has completed are dropped; without `ttl`, that is all. Its callers ignore a failure.
 local function notify_next(record, queue, ttl)
     repeat
         local head = pass_over(record, queue)
-        local dropped = head and written and drop_needless(record, queue, head)
-        if not head or dropped == nil then
+        if not head then
             return
-        elseif not dropped then
-            if not ttl or notify(record, head.lease, 0, ttl, head.subscribers) or run('LTRIM', queue, 2, -1).err then
+        elseif not (written and drop_needless(record, queue, head)) then
+            if not ttl or notify(record, head.lease, 0, ttl, head.subscribers) then
                 return
             end
+            must('LTRIM', queue, 2, -1)
             passed = passed + PASS_MESSAGE
         end
     until passed >= PASS_MAX
@@ -564,40 +531,31 @@ local function notify_next(record, queue, ttl)
 end
 
 -- Grants a free record to the first live waiter, unless that is the requester, whose reply is its grant. Returns
--- whether the queue has a head afterwards, and the time left of the record; on failure also a code and a value.
+-- whether the queue has a head afterwards, and the time left of the record.
 --
 -- The counter is written first and the queue last, so a failure removes only dead waiters from the queue.
 local function pass_on(record, counter, queue, requester)
     repeat
-        local head, code, value = pass_over(record, queue, requester)
-        if head and head.lease == requester or not head and not code then
+        local head = pass_over(record, queue, requester)
+        if not head or head.lease == requester then
             return head ~= nil or unfinished, -2
         end
-        local dropped, about, first, ttl
-        if head then
-            dropped, about, value = drop_needless(record, queue, head, false)
-            code = dropped == nil and about or nil
-        end
-        if dropped == false then
-            first, code, value = reserve(counter, head.tokens)
-        end
-        if code == EXHAUSTED then
-            -- The lock is granted to nobody: a request for fewer tokens does not overtake the waiter.
-            return true, -2, code, 0
-        elseif first then
-            ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
-            code, value = write(record, head.lease, '1', ttl, -2, about and match(about, '^%d+'))
-        end
-        if code then
-            return true, -2, code, value
-        elseif first then
+        local dropped, about = drop_needless(record, queue, head, false)
+        if not dropped then
+            local first, outcome = reserve(counter, head.tokens)
+            if not first then
+                -- The lock is granted to nobody: a request for fewer tokens does not overtake the waiter.
+                error({outcome, 0})
+            end
+            local ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
+            write(record, head.lease, '1', ttl, -2, about and match(about, '^%d+'))
             local trimmed = run('LTRIM', queue, 2, -1)
             if trimmed.err then
                 run('DEL', record)
-                return true, -2, FAILED, {'LTRIM', trimmed.err, queue}
+                error({'failed', {'LTRIM', trimmed.err, queue}})
             end
             if notify(record, head.lease, first, ttl, head.subscribers, about) then
-                notify_next(record, queue, ttl)
+                pcall(notify_next, record, queue, ttl)
                 return true, ttl
             end
             -- Its connection is closed, or it cannot be notified. The next waiter is tried.
@@ -610,20 +568,13 @@ local function pass_on(record, counter, queue, requester)
 end
 
 -- Appends a lease to the queue, unless it is there, and returns the number of waiters before it. `about` is the run that it
--- waits for. On failure returns nil, a code and a value.
+-- waits for.
 local function join(queue, lease, ttl, tokens, about)
-    local at = run('LPOS', queue, lease)
-    if type(at) == 'table' then
-        return nil, FAILED, {'LPOS', at.err, queue}
-    end
+    local at = must('LPOS', queue, lease)
     local entry = lease .. ' ' .. ttl .. ' ' .. tokens .. (about and ' ' .. about or '')
     local new = not at
     if new then
-        at = run('RPUSH', queue, entry, lease)
-        if type(at) == 'table' then
-            return nil, FAILED, {'RPUSH', at.err, queue}
-        end
-        at = at - 1
+        at = must('RPUSH', queue, entry, lease) - 1
     end
     local kept, retention = run('PTTL', queue), 2 * ttl + 1000
     if type(kept) == 'table' or kept < retention then
@@ -633,629 +584,548 @@ local function join(queue, lease, ttl, tokens, about)
                 run('LREM', queue, -1, lease)
                 run('LREM', queue, -1, entry)
             end
-            return nil, FAILED, {'PEXPIRE', reply.err, queue}
+            error({'failed', {'PEXPIRE', reply.err, queue}})
         end
     end
     return (at - 1) / 2
 end
 
--- Removes a lease from the queue, at any position. Returns nothing, or on failure a code and a value.
+-- Removes a lease from the queue, at any position.
 local function leave(queue, lease)
-    local at = run('LPOS', queue, lease)
-    if type(at) == 'table' then
-        return FAILED, {'LPOS', at.err, queue}
-    elseif at then
+    local at = must('LPOS', queue, lease)
+    if at then
         local entry = run('LINDEX', queue, at - 1)
-        local reply = run('LREM', queue, 1, lease)
-        if type(reply) == 'table' then
-            return FAILED, {'LREM', reply.err, queue}
-        end
+        must('LREM', queue, 1, lease)
         run('LREM', queue, 1, entry)
     end
 end
 
--- When a lease in the queue has asked for its run. nil: it does not wait. On failure also a code and a value.
+-- When a lease in the queue has asked for its run. nil or false: it does not wait.
 local function asked_at(queue, lease)
     -- A server without LPOS has no queue.
-    local at = type(run('LINDEX', queue, 0)) == 'string' and run('LPOS', queue, lease)
-    if type(at) == 'table' then
-        return nil, FAILED, {'LPOS', at.err, queue}
-    elseif at then
-        return match(run('LINDEX', queue, at - 1), '^%S+ %d+ [%dx]+ (%d+) ')
+    local at = type(run('LINDEX', queue, 0)) == 'string' and must('LPOS', queue, lease)
+    return at and match(run('LINDEX', queue, at - 1), '^%S+ %d+ [%dx]+ (%d+) ')
+end
+
+-- The functions of semaphores are created only for a call that needs them.
+local apply_to_semaphore
+if has_semaphores then
+    -- Applies an operation to a semaphore. `held` is what `GET` has replied for its record. Returns an outcome and a value;
+    -- nothing if a mutex takes the name, which is free.
+    function apply_to_semaphore(op, held)
+        local record, queue, lease, verb = op.record, op.queue, op.lease, op.verb
+        local acquires = verb == 'acquire' or verb == 'queue' or verb == 'propose'
+        local permits, used, earliest, owes_next, exhausted
+
+        local function parse(text)
+            local weight, count, first, ends, since = match(text, '^(%d+) (%d+) (%d+) (%d+) ?(%d*)$')
+            if not weight then
+                error({'failed', {'HGET', 'WRONGTYPE this field is no holder', record}})
+            end
+            return {weight = tonumber(weight), count = count, first = tonumber(first), ends = tonumber(ends), since = since}
+        end
+
+        local function state()
+            return format(earliest and '%.0f %.0f' or '%.0f', used, earliest)
+        end
+
+        local function save_used()
+            if type(run('HSET', record, 'used', state())) == 'table' then
+                -- The memory is full.
+                run('HDEL', record, 'used')
+            end
+        end
+
+        -- Drops the holders whose leases have ended, and counts the others.
+        local function count_again()
+            -- A failure on the way must not look like a semaphore without holders.
+            used, earliest = nil, nil
+            local sum, first = 0, nil
+            local fields = must('HGETALL', record)
+            for i = 1, #fields, 2 do
+                if find(fields[i], ':', 1, true) then
+                    local holder = parse(fields[i + 1])
+                    if now >= holder.ends then
+                        must('HDEL', record, fields[i])
+                    else
+                        sum = sum + holder.weight
+                        first = math.min(first or holder.ends, holder.ends)
+                    end
+                end
+            end
+            used, earliest = sum, first
+            if #fields > 0 then
+                save_used()
+            end
+        end
+
+        local function holder_of(id)
+            local text = used > 0 and must('HGET', record, id)
+            local holder = text and parse(text)
+            return holder and now < holder.ends and holder
+        end
+
+        -- Keeps the record for so many milliseconds at least. Returns whether there is one.
+        local function keep(millis)
+            local left = must('PTTL', record)
+            must('PEXPIRE', record, math.max(left, millis))
+            return left ~= -2
+        end
+
+        -- Stores a holder that is counted. The expiry comes first: then its refusal changes nothing, and a full memory
+        -- refuses no renewal, because a script that has written may go on.
+        local function store(id, holder)
+            local millis = math.ceil((holder.ends - now) / 1000) + 1
+            earliest = math.min(earliest or holder.ends, holder.ends)
+            local row = format('%.0f %s %.0f %.0f', holder.weight, holder.count, holder.first, holder.ends)
+            row = holder.since ~= '' and row .. ' ' .. holder.since or row
+            local exists = keep(millis)
+            must('HSET', record, id, row, '.', 'permits ' .. permits, 'used', state())
+            if not exists then
+                keep(millis)
+            end
+        end
+
+        local function dismiss(id, holder)
+            must('HDEL', record, id)
+            used = used - holder.weight
+            earliest = used > 0 and earliest or nil
+            save_used()
+        end
+
+        -- Stores a new holder, and removes it from the queue by a function. If that fails, it is no holder.
+        local function admit(id, holder, remove, ...)
+            -- Changes nothing. It proves that the permits can be taken back.
+            must('HDEL', record, id)
+            used = used + holder.weight
+            store(id, holder)
+            local removed, failure = pcall(remove, ...)
+            if not removed then
+                dismiss(id, holder)
+                error(failure)
+            end
+        end
+
+        -- Grants what is free to the first waiters, as far as they fit. Then it notifies the first one behind them.
+        local function serve(requester)
+            while written or verb == 'serve' or used < permits do
+                local head = pass_over(record, queue, requester)
+                if not head or head.lease == requester then
+                    break
+                end
+                local dropped, about = drop_needless(record, queue, head, true)
+                if not dropped then
+                    if used + head.weight > permits then
+                        break
+                    end
+                    local first = reserve(op.counter, head.tokens)
+                    if not first then
+                        exhausted = true
+                        return
+                    end
+                    local ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
+                    local holder = {
+                        weight = head.weight, count = '1', first = first, ends = now + ttl * 1000,
+                        since = about and match(about, '^%d+') or '',
+                    }
+                    admit(head.lease, holder, must, 'LTRIM', queue, 2, -1)
+                    passed = passed + PASS_GRANT
+                    if notify(record, head.lease, first, ttl, head.subscribers, about, head.weight) then
+                        owes_next = true
+                    else
+                        -- Its connection is closed, or it cannot be notified.
+                        dismiss(head.lease, holder)
+                    end
+                end
+                if passed >= PASS_MAX then
+                    unfinished = is_unfinished(queue)
+                    return
+                end
+            end
+            if unfinished then
+                return
+            elseif owes_next and earliest then
+                pcall(notify_next, record, queue, math.ceil((earliest - now) / 1000))
+            end
+            owes_next = false
+        end
+
+        -- Without holders and waiters any kind may take the name.
+        local function is_free()
+            return used == 0 and must('EXISTS', queue) == 0
+        end
+
+        local function refused(position)
+            local left = earliest and math.ceil((earliest - now) / 1000) or 0
+            return 'refused', position and {left, position} or left
+        end
+
+        local function acquire()
+            if op.weight and op.weight > op.permits then
+                return 'mismatch', 'weight'
+            elseif is_free() then
+                permits = op.permits
+                if not permits then
+                    -- A mutex takes the name.
+                    return
+                end
+            elseif permits ~= op.permits then
+                return 'mismatch', op.permits and permits or 'semaphore'
+            end
+            local holder = holder_of(lease)
+            if holder and holder.count == '0' then
+                return refused()
+            elseif not holder and exhausted then
+                return 'exhausted', 0
+            end
+            local at = not holder and must('LPOS', queue, lease)
+            local position = at and (at - 1) / 2 or must('LLEN', queue) / 2
+            local met, last, asked
+            if op.condition then
+                -- The first request counts: a holder and a waiter keep its time.
+                asked = holder and holder.since or at and asked_at(queue, lease)
+                asked = asked and asked ~= '' and asked or format('%.0f', math.max(now - op.ago, 0))
+                met, last = decide(record, op.condition, asked)
+            end
+            local ends, first = now + op.ttl * 1000, nil
+            if holder then
+                first = holder.first
+                holder.count, holder.ends = op.count, math.max(holder.ends, ends)
+                store(lease, holder)
+            elseif met then
+                leave(queue, lease)
+                return 'complete', last
+            elseif position > 0 or used + op.weight > permits then
+                if verb ~= 'queue' then
+                    return refused()
+                end
+                -- First, so that a full memory refuses the request before it waits.
+                must('HSET', record, '.', 'permits ' .. permits, 'used', state())
+                keep(2 * op.ttl + 1000)
+                local tokens = op.tokens .. 'x' .. op.weight
+                return refused(join(queue, lease, op.ttl, tokens, asked and asked .. ' ' .. op.condition))
+            else
+                local outcome
+                first, outcome = reserve(op.counter, op.tokens, nil, nil, op.first)
+                if not first then
+                    return outcome, 0
+                end
+                holder = {weight = op.weight, count = op.count, first = first, ends = ends, since = asked or ''}
+                admit(lease, holder, leave, queue, lease)
+            end
+            return 'granted', asked and not met and {first, asked, last} or first
+        end
+
+        -- The outcome for a lease that does not hold. It does not wait any more.
+        local function lost()
+            leave(queue, lease)
+            serve()
+            if verb == 'complete' and was_applied(record, op.note, lease, op.text) then
+                return 'released', 0
+            end
+            return 'lost', used > 0 and 1 or 0
+        end
+
+        local function revoke()
+            local revoked, ids = {}, {lease}
+            if lease == '' then
+                ids = {}
+                local fields = must('HGETALL', record)
+                for i = 1, #fields, 2 do
+                    ids[#ids + 1] = fields[i]
+                end
+                -- Numbers have no leading zeros.
+                table.sort(ids, function(a, b)
+                    local client, other = sub(a, 1, 33), sub(b, 1, 33)
+                    return client < other or client == other and (#a < #b or #a == #b and a < b)
+                end)
+            end
+            for _, id in ipairs(ids) do
+                local holder = find(id, ':', 1, true) and holder_of(id)
+                if holder then
+                    dismiss(id, holder)
+                    revoked[#revoked + 1] = id
+                    notify_revoked(record, id)
+                end
+            end
+            return 'revoked', revoked
+        end
+
+        local function of_holder(holder)
+            if verb == 'renew' then
+                holder.count = op.count or holder.count
+                holder.ends = math.max(holder.ends, now + op.ttl * 1000)
+                store(lease, holder)
+                return 'renewed', 1
+            elseif verb == 'set_token' then
+                local first, outcome = reserve(op.counter, op.tokens, false, op.first)
+                if not first then
+                    return outcome, 0
+                end
+                holder.first = op.first
+                store(lease, holder)
+                return 'stored', 0
+            end
+            if verb == 'note' or verb == 'complete' then
+                -- First, so that no release forgets its note.
+                local outcome = write_note(record, op.note, lease, op.text, op.ttl)
+                if verb == 'note' then
+                    return outcome, 0
+                end
+            end
+            if op.rest == '' then
+                dismiss(lease, holder)
+            else
+                holder.count, holder.ends, owes_next = '0', now + op.rest * 1000, true
+                store(lease, holder)
+            end
+            return 'released', 0
+        end
+
+        local function apply()
+            permits = tonumber(match(must('HGET', record, '.') or '', '^permits (%d+)$') or op.permits)
+            local sum, ends = match(must('HGET', record, 'used') or '', '^(%d+) ?(%d*)$')
+            used, earliest = tonumber(sum), tonumber(ends)
+            if not used or used > 0 and not earliest or earliest and now >= earliest then
+                count_again()
+            end
+            if acquires then
+                serve(lease)
+                return acquire()
+            elseif verb == 'serve' then
+                owes_next = true
+                return 'lost', 0
+            elseif verb == 'revoke' then
+                return revoke()
+            end
+            local holder = holder_of(lease)
+            if holder and holder.count ~= '0' then
+                return of_holder(holder)
+            end
+            return lost()
+        end
+
+        if type(held) ~= 'table' then
+            -- A free name is taken by the semaphore, unless a living lease waits for it as a mutex.
+            local waiter = not held and run('LINDEX', queue, 0)
+            local is_mutex = type(waiter) == 'string' and not find(waiter, '^%S+ %d+ %d+x')
+            if held or is_mutex and pass_on(record, op.counter, queue, lease) then
+                return 'mismatch', op.weight > op.permits and 'weight' or 'lock'
+            end
+        end
+        local done, outcome, value = pcall(apply)
+        -- A failure from here on does not change the result.
+        if used and permits then
+            pcall(serve, acquires and lease)
+        end
+        if used == 0 and run('EXISTS', queue) == 0 then
+            run('DEL', record)
+        end
+        if not done then
+            error(outcome)
+        end
+        return outcome, value
     end
 end
 
--- Applies an operation to a semaphore. `op` has the names of the keys, and the parts of the operation; its `weight` is how
--- many permits are requested. Returns a code and a value; nothing if a mutex takes the name, which is free.
-local function apply_to_semaphore(op)
-    local record, queue, lease, verb = op.record, op.queue, op.lease, op.verb
-    local permits, used, earliest, owes_next, exhausted
-
-    -- Runs a command. Its refusal ends the operation, as that of the functions of the rule does by `check`.
-    local function must(command, key, ...)
-        local reply = run(command, key, ...)
-        if type(reply) == 'table' and reply.err then
-            error({FAILED, {command, reply.err, key}})
-        end
-        return reply
+-- Applies an operation to a mutex. `held` is its record, false if it is free; `rest` is the rest of a minimum hold, or
+-- empty. The others are those parts of the operation that its verb has. Returns an outcome and a value.
+local function apply_to_mutex(record, counter, queue, verb, lease, ttl, held, rest, note, text, tokens, count, first,
+    ago, condition)
+    -- The hold count if the lease holds the mutex, when its run was asked for, and whether it is in its minimum hold.
+    local holds, since, is_reserved
+    if held == lease then
+        holds = '1'
+    elseif held and byte(held, 33) ~= COLON then
+        error({'failed', {'GET', 'WRONGTYPE this string is no record', record}})
+    elseif held and byte(held, #lease + 1) == SPACE and find(held, lease, 1, true) == 1 then
+        holds, since = match(held, '^(%d+) ?(%d*)$', #lease + 2)
+        since = since ~= '' and since or nil
+        is_reserved = holds == '0'
+        holds = not is_reserved and holds
     end
-    local function check(result, code, value)
-        if code then
-            error({code, value})
-        end
-        return result
-    end
-
-    local function parse(text)
-        local weight, count, first, ends, since = match(text, '^(%d+) (%d+) (%d+) (%d+) ?(%d*)$')
-        if not weight then
-            error({FAILED, {'HGET', 'WRONGTYPE this field is no holder', record}})
-        end
-        return {weight = tonumber(weight), count = count, first = tonumber(first), ends = tonumber(ends), since = since}
-    end
-
-    local function state()
-        return format(earliest and '%.0f %.0f' or '%.0f', used, earliest)
-    end
-
-    local function save_used()
-        if type(run('HSET', record, 'used', state())) == 'table' then
-            -- The memory is full.
-            run('HDEL', record, 'used')
+    if holds and (verb == 'note' or verb == 'complete') then
+        -- First, so that no release forgets its note.
+        local outcome = write_note(record, note, lease, text, ttl)
+        if verb == 'note' then
+            if written then
+                pcall(notify_next, record, queue)
+            end
+            return outcome, 0
         end
     end
-
-    -- Drops the holders whose leases have ended, and counts the others.
-    local function count_again()
-        -- A failure on the way must not look like a semaphore without holders.
-        used, earliest = nil, nil
-        local sum, first = 0, nil
-        local fields = must('HGETALL', record)
-        for i = 1, #fields, 2 do
-            if find(fields[i], ':', 1, true) then
-                local holder = parse(fields[i + 1])
-                if now >= holder.ends then
-                    must('HDEL', record, fields[i])
-                else
-                    sum = sum + holder.weight
-                    first = math.min(first or holder.ends, holder.ends)
-                end
+    -- The time left in ms: -1 without an expiry, -2 if it is free. The result so far.
+    local left, outcome, value
+    local is_revoked = verb == 'revoke' and (lease == '' or holds or is_reserved)
+    if is_revoked or holds and rest == '' and (verb == 'release' or verb == 'complete') then
+        must('DEL', record)
+        can_delete = true
+        left, outcome, value = -2, 'released', 0
+        if is_revoked then
+            outcome, value = 'revoked', held and match(held, '^[^ ]+')
+            if value then
+                notify_revoked(record, value)
             end
         end
-        used, earliest = sum, first
-        if #fields > 0 then
-            save_used()
+    else
+        left = held and must('PTTL', record) or -2
+        if verb == 'revoke' then
+            outcome, value = 'revoked', false
         end
     end
 
-    local function holder_of(id)
-        local text = used > 0 and must('HGET', record, id)
-        local holder = text and parse(text)
-        return holder and now < holder.ends and holder
-    end
-
-    -- Keeps the record for so many milliseconds at least. Returns whether there is one.
-    local function keep(millis)
-        local left = must('PTTL', record)
-        must('PEXPIRE', record, math.max(left, millis))
-        return left ~= -2
-    end
-
-    -- Stores a holder that is counted. The expiry comes first: then its refusal changes nothing, and a full memory refuses
-    -- no renewal, because a script that has written may go on.
-    local function store(id, holder)
-        local millis = math.ceil((holder.ends - now) / 1000) + 1
-        earliest = math.min(earliest or holder.ends, holder.ends)
-        local row = format('%.0f %s %.0f %.0f', holder.weight, holder.count, holder.first, holder.ends)
-        row = holder.since ~= '' and row .. ' ' .. holder.since or row
-        local exists = keep(millis)
-        must('HSET', record, id, row, '.', 'permits ' .. permits, 'used', state())
-        if not exists then
-            keep(millis)
+    if verb == 'acquire' or verb == 'queue' or verb == 'propose' then
+        local head = left == -2 and run('LINDEX', queue, 0)
+        if head then
+            head, left = pass_on(record, counter, queue, lease)
         end
-    end
-
-    local function admit(id, holder)
-        -- Changes nothing. It proves that the permits can be taken back.
-        must('HDEL', record, id)
-        used = used + holder.weight
-        store(id, holder)
-    end
-
-    local function dismiss(id, holder)
-        must('HDEL', record, id)
-        used = used - holder.weight
-        earliest = used > 0 and earliest or nil
-        save_used()
-    end
-
-    -- Grants what is free to the first waiters, as far as they fit. Then it notifies the first one behind them.
-    local function serve(requester)
-        while written or verb == 'continue' or used < permits do
-            local head = check(pass_over(record, queue, requester))
-            if not head or head.lease == requester then
-                break
-            end
-            local dropped, about, value = drop_needless(record, queue, head, true)
-            if dropped == nil then
-                error({about, value})
-            elseif not dropped then
-                if used + head.weight > permits then
-                    break
-                end
-                local first, code, failure = reserve(op.counter, head.tokens)
-                if code == EXHAUSTED then
-                    exhausted = true
-                    return
-                end
-                check(first, code, failure)
-                local ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
-                local holder = {
-                    weight = head.weight, count = '1', first = first, ends = now + ttl * 1000,
-                    since = about and match(about, '^%d+') or '',
-                }
-                admit(head.lease, holder)
-                local trimmed = run('LTRIM', queue, 2, -1)
-                if trimmed.err then
-                    dismiss(head.lease, holder)
-                    error({FAILED, {'LTRIM', trimmed.err, queue}})
-                end
-                passed = passed + PASS_GRANT
-                if notify(record, head.lease, first, ttl, head.subscribers, about, holder.weight) then
-                    owes_next = true
-                else
-                    -- Its connection is closed, or it cannot be notified.
-                    dismiss(head.lease, holder)
-                end
-            end
-            if passed >= PASS_MAX then
-                unfinished = is_unfinished(queue)
-                return
-            end
-        end
-        if unfinished then
-            return
-        elseif owes_next and earliest then
-            notify_next(record, queue, math.ceil((earliest - now) / 1000))
-        end
-        owes_next = false
-    end
-
-    -- Without holders and waiters any kind may take the name.
-    local function is_free()
-        return used == 0 and must('EXISTS', queue) == 0
-    end
-
-    local function refused(position)
-        local left = earliest and math.ceil((earliest - now) / 1000) or 0
-        return REFUSED, position and {left, position} or left
-    end
-
-    local function acquire()
-        if op.weight and op.weight > op.permits then
-            return MISMATCH, 'weight'
-        elseif is_free() then
-            permits = op.permits
-            if not permits then
-                -- A mutex takes the name.
-                return
-            end
-        elseif permits ~= op.permits then
-            return MISMATCH, op.permits and permits or 'semaphore'
-        end
-        local holder = holder_of(lease)
-        if holder and holder.count == '0' then
-            return refused()
-        elseif not holder and exhausted then
-            return EXHAUSTED, 0
-        end
-        local at = not holder and must('LPOS', queue, lease)
-        local position = at and (at - 1) / 2 or must('LLEN', queue) / 2
+        local waits = not holds and (head or left ~= -2)
         local met, last, asked
-        if op.condition then
+        if condition and not is_reserved then
             -- The first request counts: a holder and a waiter keep its time.
-            asked = holder and holder.since or at and check(asked_at(queue, lease))
-            asked = asked and asked ~= '' and asked or format('%.0f', math.max(now - op.ago, 0))
-            local value
-            met, last, value = decide(record, op.condition, asked)
-            if met == nil then
-                error({last, value})
+            asked = holds and since or waits and asked_at(queue, lease)
+            asked = asked or format('%.0f', math.max(now - ago, 0))
+            met, last = decide(record, condition, asked)
+            if met and waits then
+                leave(queue, lease)
             end
         end
-        local ends, first = now + op.ttl * 1000, nil
-        if holder then
-            first = holder.first
-            holder.count, holder.ends = op.count, math.max(holder.ends, ends)
-            store(lease, holder)
-        elseif met then
-            check(nil, leave(queue, lease))
-            return COMPLETE, last
-        elseif position > 0 or used + op.weight > permits then
-            if verb ~= 'queue' then
-                return refused()
+        if not met or holds then
+            if not holds and (left ~= -2 or unfinished) then
+                left = left == -2 and 0 or left
+                if verb ~= 'queue' or is_reserved then
+                    return 'refused', left
+                end
+                return 'refused', {left, join(queue, lease, ttl, tokens, asked and asked .. ' ' .. condition)}
             end
-            -- First, so that a full memory refuses the request before it waits.
-            must('HSET', record, '.', 'permits ' .. permits, 'used', state())
-            keep(2 * op.ttl + 1000)
-            position = check(join(queue, lease, op.ttl, op.tokens .. 'x' .. op.weight,
-                asked and asked .. ' ' .. op.condition))
-            return refused(position)
-        else
-            first = check(reserve(op.counter, op.tokens, nil, nil, op.proposal))
-            holder = {weight = op.weight, count = op.count, first = first, ends = ends, since = asked or ''}
-            admit(lease, holder)
-            local code, value = leave(queue, lease)
-            if code then
-                dismiss(lease, holder)
-                return code, value
+            -- A proposal, if there is one.
+            first, outcome = reserve(counter, tokens, holds, nil, first)
+            if not first then
+                return outcome, 0
             end
-        end
-        return GRANTED, asked and not met and {first, asked, last} or first
-    end
-
-    -- The outcome for a lease that does not hold. It does not wait any more.
-    local function lost()
-        check(nil, leave(queue, lease))
-        serve()
-        if verb == 'complete' and check(was_applied(record, op.note, lease, op.text)) then
-            return RELEASED, 0
-        end
-        return LOST, used > 0 and 1 or 0
-    end
-
-    local function revoke()
-        local revoked, ids = {}, {lease}
-        if lease == '' then
-            ids = {}
-            local fields = must('HGETALL', record)
-            for i = 1, #fields, 2 do
-                ids[#ids + 1] = fields[i]
+            if not holds then
+                since = asked
             end
-            -- Numbers have no leading zeros.
-            table.sort(ids, function(a, b)
-                local client, other = sub(a, 1, 33), sub(b, 1, 33)
-                return client < other or client == other and (#a < #b or #a == #b and a < b)
-            end)
-        end
-        for _, id in ipairs(ids) do
-            local holder = find(id, ':', 1, true) and holder_of(id)
-            if holder then
-                dismiss(id, holder)
-                revoked[#revoked + 1] = id
-                notify_revoked(record, id)
+            write(record, lease, count, ttl, left, since)
+            if head then
+                local has_left, failure = pcall(leave, queue, lease)
+                if not has_left then
+                    run('DEL', record)
+                    error(failure)
+                end
             end
+            return 'granted', asked and not met and {first, asked, last} or first
         end
-        return REVOKED, revoked
+        outcome, value = 'complete', last
+    elseif holds and verb == 'renew' and not count then
+        must('PEXPIRE', record, left > tonumber(ttl) and left or ttl)
+        return 'renewed', 0
+    elseif holds and verb == 'set_token' then
+        first, outcome = reserve(counter, tokens, false, first)
+        return first and 'stored' or outcome, 0
+    elseif holds and rest ~= '' then
+        must('SET', record, lease .. ' 0', 'PX', rest)
+        pcall(notify_next, record, queue, tonumber(rest))
+        return 'released', 0
+    elseif holds and left ~= -2 then
+        write(record, lease, count, ttl, left, since)
+        return 'renewed', 0
     end
 
-    local function of_holder(holder)
-        if verb == 'renew' or verb == 'enter' then
-            holder.count = op.count or holder.count
-            holder.ends = math.max(holder.ends, now + op.ttl * 1000)
-            store(lease, holder)
-            return RENEWED, 1
-        elseif verb == 'fence' then
-            check(reserve(op.counter, op.tokens, false, op.first))
-            holder.first = op.first
-            store(lease, holder)
-            return STORED, 0
-        end
-        local code, value
-        if verb == 'note' or verb == 'complete' then
-            -- First, so that no release forgets its note.
-            code, value = write_note(record, op.note, lease, op.text, op.ttl)
-            if verb == 'note' or code == FAILED then
-                return code, value
-            end
-        end
-        if op.rest == '' then
-            dismiss(lease, holder)
-        else
-            holder.count, holder.ends, owes_next = '0', now + op.rest * 1000, true
-            store(lease, holder)
-        end
-        return RELEASED, 0
+    -- The lock is free or held by another lease. If it is free, it is granted to the queue's head.
+    local head = run('LINDEX', queue, 0)
+    if not outcome and head and verb ~= 'serve' then
+        -- A lease that renews or releases without holding the lock does not wait any more.
+        leave(queue, lease)
+        head = run('LINDEX', queue, 0)
     end
-
-    local acquires = verb == 'acquire' or verb == 'queue' or verb == 'propose'
-
-    local function apply()
-        permits = tonumber(match(must('HGET', record, '.') or '', '^permits (%d+)$') or op.permits)
-        local sum, ends = match(must('HGET', record, 'used') or '', '^(%d+) ?(%d*)$')
-        used, earliest = tonumber(sum), tonumber(ends)
-        if not used or used > 0 and not earliest or earliest and now >= earliest then
-            count_again()
-        end
-        if acquires then
-            serve(lease)
-            return acquire()
-        elseif verb == 'continue' then
-            owes_next = true
-            return LOST, 0
-        elseif verb == 'revoke' then
-            return revoke()
-        end
-        local holder = holder_of(lease)
-        if holder and holder.count ~= '0' then
-            return of_holder(holder)
-        end
-        return lost()
+    if head and left == -2 then
+        -- A failure here does not change the result so far.
+        local is_done, _, ttl_of_head = pcall(pass_on, record, counter, queue)
+        left = is_done and ttl_of_head or left
+    elseif head and verb == 'serve' and left > 0 then
+        pcall(notify_next, record, queue, left)
     end
-
-    local done, code, value = pcall(apply)
-    if not done and type(code) == 'table' then
-        code, value = code[1], code[2]
-    elseif not done then
-        -- A value is damaged in a way that no check finds.
-        code, value = FAILED, {'EVAL', tostring(code), record}
+    if outcome then
+        return outcome, value
+    elseif verb == 'complete' and was_applied(record, note, lease, text) then
+        return 'released', 0
     end
-    -- A failure from here on does not change the result.
-    if used and permits then
-        pcall(serve, acquires and lease)
-    end
-    if used == 0 and run('EXISTS', queue) == 0 then
-        run('DEL', record)
-    end
-    return code, value
+    return 'lost', left == -2 and 0 or 1
 end
 
 local results, place, continued = {now}, 1, {}
 at = 1
 for i = 1, size, 3 do
-    local record, verb, lease, ttl = keys[i], argv[at], argv[at + 1], argv[at + 2]
-    local counter, queue = keys[i + 1] or record .. ':token', keys[i + 2] or record .. ':queue'
-    local number, second
-    local proposal, note, text = verb == 'propose' and argv[at + 3], argv[at + 3], argv[at + 4]
+    local record, verb, lease, ttl, note, text = keys[i], argv[at], argv[at + 1], argv[at + 2], argv[at + 3], argv[at + 4]
     local rest = verb == 'release_after' and ttl or verb == 'complete' and argv[at + 5] or ''
+    local outcome, value
     at = at + (verb == 'release' and 2 or verb == 'propose' and 4 or verb == 'note' and 5 or verb == 'complete' and 6 or 3)
-    -- The record, or false if it is free. `holds`: the hold count, if the lease holds it. And the time left of the record
-    -- in ms: -1 without an expiry, -2 if it is free, nil if not read yet.
-    local held, holds, left
-    -- When the run of the holder was asked for, and for a conditional request how long ago its run was, and the condition.
-    local since, ago, condition
-    -- How many permits of a semaphore are requested, and how many it has.
-    local weight, permits
-    local code, value, reply, head, reserved
     unfinished, written = false, false
-    repeat
-        if not for_rule[record] or i < for_rule[record] then
-            -- Plain, and done.
-            code, value = GRANTED, tonumber(proposal or now)
-            if verb == 'release' then
-                code, value = RELEASED, 0
-            end
-            break
+    if not for_rule[record] or i < for_rule[record] then
+        -- Plain, and done.
+        outcome, value = 'granted', tonumber(verb == 'propose' and note or now)
+        if verb == 'release' then
+            outcome, value = 'released', 0
         end
+    else
+        local counter, queue = keys[i + 1] or record .. ':token', keys[i + 2] or record .. ':queue'
+        -- `first` is the first of the tokens to set, or a proposal.
+        local tokens, count, first = '1', verb ~= 'renew' and '1' or nil, verb == 'propose' and tonumber(note) or nil
+        local weight, permits, ago, condition
         local space = find(verb, ' ', 1, true)
         if space then
-            verb, number = sub(verb, 1, space - 1), sub(verb, space + 1)
-            if verb ~= 'enter' then
-                number, second, proposal = match(number, '^(%d+) (%d+) ?(.*)$')
-                if proposal and sub(proposal, 1, 3) == 'of ' then
-                    weight, permits, proposal = match(proposal, '^of (%d+) (%d+) ?(.*)$')
+            local numbers = sub(verb, space + 1)
+            verb = sub(verb, 1, space - 1)
+            if verb == 'renew' then
+                count = numbers
+            elseif verb == 'set_token' then
+                first, tokens = match(numbers, '^(%d+) (%d+)$')
+                first = tonumber(first)
+            else
+                tokens, count, numbers = match(numbers, '^(%d+) (%d+) ?(.*)$')
+                if sub(numbers, 1, 3) == 'of ' then
+                    weight, permits, numbers = match(numbers, '^of (%d+) (%d+) ?(.*)$')
                 end
-                ago, condition = match(proposal or '', '^unless (%d+) (.*)$')
+                first = tonumber(numbers)
+                ago, condition = match(numbers, '^unless (%d+) (.*)$')
             end
         end
-        held = for_rule[i]
+        local held, done = for_rule[i], nil
         if held == nil then
             held = run('GET', record)
         end
-        local is_semaphore = permits and not held
-        if type(held) == 'table' then
-            local status = run('HGET', record, '.')
-            if type(status) ~= 'string' then
-                code, value = FAILED, {'GET', held.err, record}
-                break
-            elseif match(status, '^latch %d+ %d+$') then
-                code, value = MISMATCH, 'latch'
-                break
-            elseif not match(status, '^permits %d+$') then
-                code, value = FAILED, {'GET', held.err, record}
-                break
-            end
-            is_semaphore = true
-        elseif permits then
-            -- A free name is taken by the semaphore, unless a living lease waits for it as a mutex.
-            local waiter = not held and run('LINDEX', queue, 0)
-            if type(waiter) == 'string' and not find(waiter, '^%S+ %d+ %d+x') then
-                head, left, code, value = pass_on(record, counter, queue, lease)
-            end
-            if code == FAILED then
-                break
-            elseif held or head then
-                code, value = MISMATCH, tonumber(weight) > tonumber(permits) and 'weight' or 'lock'
-                break
-            end
+        local status = type(held) == 'table' and run('HGET', record, '.')
+        if type(status) == 'string' and match(status, '^latch %d+ %d+$') then
+            done, outcome, value = true, 'mismatch', 'latch'
+        elseif type(held) == 'table' and not (type(status) == 'string' and match(status, '^permits %d+$')) then
+            done, outcome, value = true, 'failed', {'GET', held.err, record}
+        elseif status or permits then
+            done, outcome, value = pcall(apply_to_semaphore, {
+                record = record, counter = counter, queue = queue, verb = verb, lease = lease, ttl = ttl, rest = rest,
+                note = note, text = text, tokens = tokens, count = count, first = first, ago = ago, condition = condition,
+                weight = tonumber(weight), permits = tonumber(permits),
+            }, held)
+            held = type(held) ~= 'table' and held
         end
-        if is_semaphore then
-            code, value = apply_to_semaphore({
-                record = record, counter = counter, queue = queue, verb = verb, lease = lease, ttl = ttl,
-                tokens = verb == 'fence' and second or number or '1', count = verb == 'enter' and number or verb ~= 'renew' and (second or '1') or nil,
-                first = verb == 'fence' and tonumber(number), weight = tonumber(weight), permits = tonumber(permits),
-                proposal = tonumber(proposal or ''), ago = ago, condition = condition, note = note, text = text, rest = rest,
-            })
-            if code then
-                break
-            end
-            held = false
+        if done ~= false and not outcome then
+            done, outcome, value = pcall(apply_to_mutex, record, counter, queue, verb, lease, ttl, held, rest, note, text,
+                tokens, count, first, ago, condition)
         end
-        if held == lease then
-            holds = '1'
-        elseif held and byte(held, 33) ~= COLON then
-            code, value = FAILED, {'GET', 'WRONGTYPE this string is no record', record}
-            break
-        elseif held and byte(held, #lease + 1) == SPACE and find(held, lease, 1, true) == 1 then
-            holds, since = match(held, '^(%d+) ?(%d*)$', #lease + 2)
-            since = since ~= '' and since or nil
-            reserved = holds == '0'
-            holds = not reserved and holds
+        if not done and type(outcome) == 'table' then
+            outcome, value = outcome[1], outcome[2]
+        elseif not done then
+            -- A value is damaged in a way that no check finds.
+            outcome, value = 'failed', {'EVAL', tostring(outcome), record}
         end
-        if holds and verb == 'complete' then
-            -- First, so that no release forgets its note.
-            code, value = write_note(record, note, lease, text, ttl)
-            if code == FAILED then
-                break
-            end
-            code = nil
-        end
-        if verb == 'revoke' and (lease == '' or holds or reserved)
-            or holds and (verb == 'release' or verb == 'complete' and rest == '')
-        then
-            code, value = delete(record)
-            if code then
-                break
-            end
-            code, value, left = RELEASED, 0, -2
-            if verb == 'revoke' then
-                code, value = REVOKED, held and match(held, '^[^ ]+')
-                if value then
-                    notify_revoked(record, value)
-                end
-            end
-        else
-            -- A note does not depend on it.
-            left = not held and -2 or holds and verb == 'note' and 0 or run('PTTL', record)
-            if type(left) == 'table' then
-                code, value = FAILED, {'PTTL', left.err, record}
-                break
-            elseif verb == 'revoke' then
-                code, value = REVOKED, false
-            end
-        end
-
-        if verb == 'acquire' or verb == 'queue' or verb == 'propose' then
-            local tokens, count, first = number or '1', second or '1', nil
-            head = left == -2 and run('LINDEX', queue, 0)
-            if head then
-                head, left, code, value = pass_on(record, counter, queue, lease)
-                if code then
-                    break
-                end
-            end
-            local met, last, asked
-            if condition and not reserved then
-                local waits = not holds and (head or left ~= -2)
-                -- The first request counts: a holder and a waiter keep its time.
-                asked = holds and since
-                if waits then
-                    asked, code, value = asked_at(queue, lease)
-                end
-                asked = asked or format('%.0f', math.max(now - ago, 0))
-                if not code then
-                    met, last, value = decide(record, condition, asked)
-                    code = met == nil and last or nil
-                end
-                if met and waits then
-                    code, value = leave(queue, lease)
-                end
-            end
-            if code then
-                break
-            elseif met and not holds then
-                code, value = COMPLETE, last
-            elseif (left ~= -2 or unfinished) and not holds then
-                left = left == -2 and 0 or left
-                code, value = REFUSED, left
-                if verb == 'queue' and not reserved then
-                    reply, code, value = join(queue, lease, ttl, tokens, asked and asked .. ' ' .. condition)
-                    if reply then
-                        code, value = REFUSED, {left, reply}
-                    end
-                end
-                break
-            else
-                first, code, value = reserve(counter, tokens, holds, nil, tonumber(proposal or ''))
-                if not first then
-                    break
-                end
-                if not holds then
-                    since = asked
-                end
-                code, value = write(record, lease, count, ttl, left, since)
-                if head and not code then
-                    code, value = leave(queue, lease)
-                    if code then
-                        run('DEL', record)
-                    end
-                end
-                if not code then
-                    code, value = GRANTED, asked and not met and {first, asked, last} or first
-                end
-                break
-            end
-        elseif holds and verb == 'renew' then
-            reply = run('PEXPIRE', record, left > tonumber(ttl) and left or ttl)
-            if type(reply) == 'table' then
-                code, value = FAILED, {'PEXPIRE', reply.err, record}
-            else
-                code, value = RENEWED, 0
-            end
-            break
-        elseif holds and verb == 'fence' then
-            reply, code, value = reserve(counter, second, false, tonumber(number))
-            if reply then
-                code, value = STORED, 0
-            end
-            break
-        elseif holds and verb == 'note' then
-            code, value = write_note(record, note, lease, text, ttl)
-            if written then
-                notify_next(record, queue)
-            end
-            break
-        elseif holds and rest ~= '' then
-            reply = run('SET', record, lease .. ' 0', 'PX', rest)
-            if reply.err then
-                code, value = FAILED, {'SET', reply.err, record}
-            else
-                code, value = RELEASED, 0
-                notify_next(record, queue, tonumber(rest))
-            end
-            break
-        elseif holds and left ~= -2 then
-            code, value = write(record, lease, number, ttl, left, since)
-            if not code then
-                code, value = RENEWED, 0
-            end
-            break
-        end
-
-        -- The lock is free or held by another lease. If it is free, it is granted to the queue's head.
-        head = run('LINDEX', queue, 0)
-        if not code and head and verb ~= 'continue' then
-            -- A lease that renews or releases without holding the lock does not wait any more.
-            code, value = leave(queue, lease)
-            if code then
-                break
-            end
-            head = run('LINDEX', queue, 0)
-        end
-        if head and left == -2 then
-            -- A failure here does not change the result so far.
-            head, left = pass_on(record, counter, queue)
-        elseif head and verb == 'continue' and left > 0 then
-            notify_next(record, queue, left)
-        end
-        if not code then
-            code, value = LOST, left == -2 and 0 or 1
-            if verb == 'complete' then
-                local applied, failed, failure = was_applied(record, note, lease, text)
-                if failed then
-                    code, value = failed, failure
-                elseif applied then
-                    code, value = RELEASED, 0
-                end
-            end
-        end
-    until true
-    results[place + 1], results[place + 2] = code, value
+    end
+    results[place + 1], results[place + 2] = outcome, value
     place = place + 2
     if unfinished then
         continued[#continued + 1] = (i + 2) / 3
     end
 end
-for i, operation in ipairs(continued) do
-    results[place + i] = operation
+for i, number in ipairs(continued) do
+    results[place + i] = number
 end
 return results

@@ -15,22 +15,6 @@ use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 use crate::store::redis::errors;
 
-// The reply codes of the scripts. The comments at their tops list them, too.
-const LOST: i64 = 0;
-const GRANTED: i64 = 1;
-const REFUSED: i64 = 2;
-const RENEWED: i64 = 3;
-const RELEASED: i64 = 4;
-const REVOKED: i64 = 5;
-const EXHAUSTED: i64 = 6;
-const FAILED: i64 = 7;
-const STORED: i64 = 8;
-const OUTDATED: i64 = 9;
-const COMPLETE: i64 = 10;
-const ARRIVED: i64 = 11;
-const REMOVED: i64 = 12;
-const MISMATCH: i64 = 13;
-
 /// The replies in that of a script, one per request. `None`: the request was certainly not applied, and needs the rule,
 /// or its key is at another node.
 ///
@@ -66,37 +50,45 @@ pub(crate) fn unfinished<'a>(requests: &'a [Request], value: &Value) -> Vec<&'a 
 
 /// The numbers of the requests in a call on latches whose names are those of free locks with waiters.
 pub(crate) fn waited_for(value: &Value) -> Vec<usize> {
-    numbers(value, |code, found| {
-        code == MISMATCH && text(found).is_some_and(|found| found.ends_with("queue"))
+    numbers(value, |word, found| {
+        word == "mismatch" && text(found).is_some_and(|found| found.ends_with("queue"))
     })
 }
 
 /// The numbers of the requests in a call that have renewed permits of a semaphore, in order.
 pub(crate) fn renewed_permits(value: &Value) -> Vec<usize> {
-    numbers(value, |code, value| {
-        code == RENEWED && *value == Value::Int(1)
+    numbers(value, |word, value| {
+        word == "renewed" && *value == Value::Int(1)
     })
 }
 
-/// The numbers of the requests with such a code and value.
-fn numbers(reply: &Value, is_such: impl Fn(i64, &Value) -> bool) -> Vec<usize> {
+/// The numbers of the requests with such an outcome, by its word and its value.
+fn numbers(reply: &Value, is_such: impl Fn(&str, &Value) -> bool) -> Vec<usize> {
     let results = match reply {
         Value::Array(items) => items.get(1..).unwrap_or_default(),
         _ => &[],
     };
     let results = results.chunks_exact(2).enumerate();
     let numbers = results.filter_map(|(nth, result)| match result {
-        [Value::Int(code), value] if is_such(*code, value) => Some(nth),
+        [word, value] if is_such(self::word(word), value) => Some(nth),
         _ => None,
     });
     numbers.collect()
+}
+
+/// The word of an outcome, as the comments at the tops of the scripts list them. Empty if it is none.
+fn word(value: &Value) -> &str {
+    match value {
+        Value::BulkString(word) => str::from_utf8(word).unwrap_or_default(),
+        _ => "",
+    }
 }
 
 fn invalid() -> Reply {
     Reply::Unknown(errors::invalid_reply())
 }
 
-/// The time, a code and a value for each request, and the numbers of those that are unfinished.
+/// The time, an outcome and a value for each request, and the numbers of those that are unfinished.
 fn decode_items(requests: &[Request], items: &[Value]) -> Vec<Option<Reply>> {
     let all_invalid = || vec![Some(invalid()); requests.len()];
     let now = match items {
@@ -123,17 +115,13 @@ fn decode_items(requests: &[Request], items: &[Value]) -> Vec<Option<Reply>> {
     let now = (now > 0).then(|| StoreTime::from_micros(now));
     let results = requests.iter().zip(results.chunks_exact(2));
     let replies = results.map(|(request, result)| match result {
-        [Value::Int(FAILED), value] => match failed(value) {
+        [word, value] if self::word(word) == "failed" => match failed(value) {
             // A key that an earlier operation has deleted cannot be created again at this node.
             Some((words, _)) if words.contains("non local key") => None,
             failed => Some(failed.map_or_else(invalid, |(_, error)| Reply::Rejected(error))),
         },
-        [Value::Int(MISMATCH), value] => {
-            let outcome = mismatched(&request.op, value).map(Outcome::Mismatch);
-            Some(outcome.map_or_else(invalid, |outcome| Reply::Applied { outcome, now }))
-        }
-        [Value::Int(code), value] => {
-            let outcome = outcome(&request.op, *code, value);
+        [word, value] => {
+            let outcome = outcome(&request.op, self::word(word), value);
             Some(outcome.map_or_else(invalid, |outcome| Reply::Applied { outcome, now }))
         }
         _ => Some(invalid()),
@@ -189,14 +177,15 @@ fn decode_renewals(count: usize, value: &Value) -> Vec<Option<Reply>> {
     (1..=count).map(reply).collect()
 }
 
-/// The outcome of an operation by its code and value. `None` if they do not match it.
-fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
+/// The outcome of an operation by its word and value. `None` if they do not match it.
+fn outcome(op: &Op, word: &str, value: &Value) -> Option<Outcome> {
     let number = || match value {
         Value::Int(number) => Some(*number),
         _ => None,
     };
-    match (code, op) {
-        (GRANTED, Op::Acquire(request)) => {
+    match (word, op) {
+        ("mismatch", op) => mismatched(op, value).map(Outcome::Mismatch),
+        ("granted", Op::Acquire(request)) => {
             let (first, run) = match value {
                 Value::Array(parts) if request.unless.is_some() => granted_run(parts)?,
                 _ => (number()?, None),
@@ -204,24 +193,24 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
             let first = Token::new(u64::try_from(first).ok()?)?;
             Some(Outcome::Granted { first, run })
         }
-        (COMPLETE, Op::Acquire(request)) if request.unless.is_some() => {
+        ("complete", Op::Acquire(request)) if request.unless.is_some() => {
             note::parse(value).map(Outcome::Complete)
         }
-        (REFUSED, Op::Acquire(Acquire { wait, .. })) => refused(*wait, value),
-        (EXHAUSTED, Op::Acquire(_) | Op::SetToken { .. }) => Some(Outcome::Exhausted),
-        (RENEWED, Op::Renew { .. }) => Some(Outcome::Kept),
-        (RELEASED, Op::Release { .. }) => Some(Outcome::Released),
-        (STORED, Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Stored),
-        (OUTDATED, Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Outdated),
+        ("refused", Op::Acquire(Acquire { wait, .. })) => refused(*wait, value),
+        ("exhausted", Op::Acquire(_) | Op::SetToken { .. }) => Some(Outcome::Exhausted),
+        ("renewed", Op::Renew { .. }) => Some(Outcome::Kept),
+        ("released", Op::Release { .. }) => Some(Outcome::Released),
+        ("stored", Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Stored),
+        ("outdated", Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Outdated),
         (
-            LOST,
+            "lost",
             Op::SetToken { .. } | Op::WriteNote { .. } | Op::Renew { .. } | Op::Release { .. },
         ) => Some(Outcome::Lost(match number()? {
             0 => Loss::Free,
             _ => Loss::TakenOver,
         })),
-        (LOST, Op::Serve) => Some(Outcome::Served),
-        (REVOKED, Op::Revoke(_)) => {
+        ("lost", Op::Serve) => Some(Outcome::Served),
+        ("revoked", Op::Revoke(_)) => {
             let leases = match value {
                 Value::Array(leases) => leases.as_slice(),
                 lease => std::slice::from_ref(lease),
@@ -230,11 +219,11 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
             leases.sort_unstable();
             Some(Outcome::Revoked(leases))
         }
-        (ARRIVED, Op::Arrive { .. }) => match value {
+        ("arrived", Op::Arrive { .. }) => match value {
             Value::Array(status) => status_of(status).map(Outcome::Arrived),
             _ => None,
         },
-        (REMOVED, Op::Remove(_)) => Some(Outcome::Removed(number()? > 0)),
+        ("removed", Op::Remove(_)) => Some(Outcome::Removed(number()? > 0)),
         _ => None,
     }
 }
@@ -424,8 +413,13 @@ mod tests {
 
     #[test]
     fn a_reply_names_what_has_permits() {
-        let items = [7, RENEWED, 0, RENEWED, 1, RELEASED, 0, 1].map(Value::Int);
-        assert_eq!(renewed_permits(&Value::Array(items.to_vec())), [1]);
+        let results = [("renewed", 0), ("renewed", 1), ("released", 1)];
+        let results = results.map(|(word, value)| {
+            let word = Value::BulkString(word.into());
+            [word, Value::Int(value)]
+        });
+        let items = [Value::Int(7)].into_iter().chain(results.concat());
+        assert_eq!(renewed_permits(&Value::Array(items.collect())), [1]);
         assert!(renewed_permits(&Value::Nil).is_empty());
     }
 }

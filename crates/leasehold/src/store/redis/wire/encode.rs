@@ -127,9 +127,9 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
             lease,
             first,
             tokens,
-        } => args(format_args!("fence {first} {tokens}"), lease, &""),
+        } => args(format_args!("set_token {first} {tokens}"), lease, &""),
         Op::Renew { lease, ttl, count } => match count {
-            Some(count) => args(format_args!("enter {count}"), lease, &ttl.as_millis()),
+            Some(count) => args(format_args!("renew {count}"), lease, &ttl.as_millis()),
             None => args(format_args!("renew"), lease, &ttl.as_millis()),
         },
         Op::Release {
@@ -157,7 +157,7 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
         }
         Op::Revoke(Whom::One(lease)) => args(format_args!("revoke"), lease, &""),
         Op::Revoke(Whom::All) => args(format_args!("revoke"), &"", &""),
-        Op::Serve => args(format_args!("continue"), &"", &""),
+        Op::Serve => args(format_args!("serve"), &"", &""),
         Op::Arrive { id, count, keep } => {
             args(format_args!("arrive {count}"), id, &keep_millis(*keep));
         }

@@ -50,7 +50,7 @@ async fn an_acquisition_takes_one_round_trip_also_with_a_dead_master() {
     for proxy in &far.proxies {
         proxy.delay(Way::Both, EACH_WAY..=EACH_WAY);
         proxy.count("propose");
-        proxy.count("fence");
+        proxy.count("set_token");
     }
     mutex.lock().await.unwrap().release().await.unwrap();
     let (mut all, mut less) = (Duration::MAX, Duration::MAX);
@@ -75,7 +75,7 @@ async fn an_acquisition_takes_one_round_trip_also_with_a_dead_master() {
         .await;
     }
     // On a busy machine a proposal may be late.
-    let written = far.counted("fence");
+    let written = far.counted("set_token");
     assert!(
         written
             .iter()

@@ -55,7 +55,7 @@ async fn the_second_phase_is_late() {
     }
     far.proxies[1..]
         .iter()
-        .for_each(|proxy| proxy.hold_requests("fence", 1));
+        .for_each(|proxy| proxy.hold_requests("set_token", 1));
     let error = client.mutex("a").unwrap().try_lock().await.unwrap_err();
     assert_eq!(error.kind(), leasehold::ErrorKind::NoQuorum, "{error}");
     far.proxies[1..].iter().for_each(Proxy::deliver);

@@ -27,7 +27,7 @@ async fn counting(count: usize) -> (Proxied, Client) {
     let client = client_at(&far.url(), LONG_TTL).await;
     far.lock_and_release(&client).await;
     for proxy in &far.proxies {
-        for word in ["propose", "fence", "release"] {
+        for word in ["propose", "set_token", "release"] {
             proxy.count(word);
         }
     }
@@ -46,7 +46,7 @@ async fn an_acquisition_is_one_call_of_each_master() {
     let proposed = far.counted("propose");
     let repeated = |requests: &usize| each(requests) && *requests < ACQUISITIONS * 5 / 4;
     assert!(proposed.iter().all(repeated), "{proposed:?}");
-    let written = far.counted("fence");
+    let written = far.counted("set_token");
     let few = ACQUISITIONS / 2;
     assert!(
         written.iter().all(|requests| *requests <= few),
@@ -90,7 +90,7 @@ async fn a_majority_whose_counters_are_ahead_costs_a_second_phase() {
         last = guard.token().get();
         guard.release().await.unwrap();
     }
-    let written = far.counted("fence");
+    let written = far.counted("set_token");
     let masters = written.iter().filter(|requests| **requests > 0);
     assert!(masters.count() >= 3, "{written:?}");
     // Of another name nothing is ahead.

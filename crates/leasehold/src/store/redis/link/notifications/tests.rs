@@ -88,6 +88,7 @@ fn a_message_notifies_its_client_and_is_a_grant_only_from_its_node() {
     let notice = |notice| vec![Event::Notice(key("n"), notice)];
     let granted = notice(granted);
     let moved = vec![Event::Moved(EventScope::Record(key("n")))];
+    let interrupted = vec![Event::Interrupted(EventScope::Record(key("n")))];
     let check = |channel: &str, message: &str, events: Vec<Event>| {
         let found = notifications.handle_message(channel.as_bytes(), message.as_bytes());
         assert_eq!(found.is_some(), events == granted);
@@ -99,7 +100,7 @@ fn a_message_notifies_its_client_and_is_a_grant_only_from_its_node() {
     check(&own, REVOKED, notice(Notice::Revoked { lease }));
     check(&common, GRANT, moved.clone());
     check(&common, NEXT, moved);
-    check(&common, REVOKED, vec![Event::Changed(key("n"))]);
+    check(&common, REVOKED, interrupted);
     for channel in [
         &format!("{common}:4f0d"),
         &format!("app:client:{}:4f0c", client(3)),
