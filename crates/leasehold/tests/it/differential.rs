@@ -21,7 +21,7 @@ use self::corrupting_store::{CorruptingStore, Corruption};
 const HISTORIES: usize = 4_000;
 
 /// How many servers share them.
-const REDIS_SERVERS: usize = 4;
+const REDIS_SERVERS: usize = 2;
 
 /// The tolerance for replies of the server: it reads its clock twice in a call, and may lose the
 /// processor in between. No request comes within half a second of the end of a lease.
