@@ -1,5 +1,6 @@
 //! What a client can connect to.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::api::Store;
@@ -39,10 +40,19 @@ pub trait IntoStore: Send {
 }
 
 /// A store, or its URL.
-#[derive(Debug)]
 pub enum StoreSource {
     Url(String),
     Open(Arc<dyn Store>),
+}
+
+/// A URL can contain a password.
+impl fmt::Debug for StoreSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(_) => f.write_str("Url(...)"),
+            Self::Open(store) => f.debug_tuple("Open").field(store).finish(),
+        }
+    }
 }
 
 impl StoreSource {
