@@ -8,6 +8,7 @@ use crate::{Durability, Owner};
 /// [`Election::with`](crate::Election::with) and [`Job::with`](crate::Job::with).
 ///
 /// A setting that is not given keeps its value: that of the mutex, election or job, which is at first that of the client.
+/// Only a [fixed](Self::fixed) lease does not: options with a ttl or a longest hold, and without it, have a renewed lease.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -61,7 +62,7 @@ impl LeaseOptions {
     }
 
     /// A fixed lease, from 100 ms to 24 h: it is never renewed, and lost when it expires. The ttl and the longest hold
-    /// have no effect on it.
+    /// of the same options have no effect on it.
     pub const fn fixed(mut self, lease: Duration) -> Self {
         self.fixed = Some(lease);
         self

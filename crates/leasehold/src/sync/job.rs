@@ -112,7 +112,8 @@ impl Job {
     }
 
     /// The same job with a delay after a run that failed, up to 24 h: its lock stays taken, so no client tries again
-    /// before. A run whose lock was lost, or whose client died, is taken over without this delay.
+    /// before. A run that is dropped, as by a panic of the work, or whose lock was lost, or whose client died, is taken
+    /// over without this delay.
     ///
     /// # Errors
     ///
@@ -235,6 +236,8 @@ impl Job {
 
     /// Acquires the lock for a run, unless the job is complete. Waits while another client runs it, without a limit. For
     /// work that is not one future, such as that of a thread. See [`Run`].
+    ///
+    /// The compiler does not warn of an unused [`Ran`]: `job.lock().await?;` alone drops the run, which ends it as failed.
     ///
     /// # Errors
     ///
