@@ -9,6 +9,9 @@
 //! | methods that are not async, such as [`token`](crate::Guard::token) and [`state`](crate::Guard::state) | the method of the async type, which [`Client`], [`Mutex`] and [`Guard`] deref to |
 //! | every other async method: jobs, elections, latches, [`inspect`](crate::Mutex::inspect), [`locks`](crate::Client::locks) | `client.block_on(mutex.inspect())` |
 //!
+//! A method whose future is not a `Result`, such as [`lost`](crate::Guard::lost) of a leadership, is called in a block:
+//! `client.block_on(async { Ok::<_, Error>(leadership.lost().await) })`.
+//!
 //! Work on a thread cannot be dropped when its lease is lost: it checks [`state`](crate::Guard::state) or calls
 //! [`Guard::ensure`] before each step that matters. A future under [`Client::block_on`] must not call blocking methods: for
 //! a job whose work uses them, acquire a [`Run`](crate::Run) by `block_on(job.lock())`, and work outside of `block_on`.
