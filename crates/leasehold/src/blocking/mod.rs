@@ -66,7 +66,8 @@ use crate::{Cause, ClientBuilder, Error, LeaseOptions, Result, Shutdown, State};
 /// A process's connection to a store. See [`crate::Client`].
 ///
 /// When the last client, mutex or guard is dropped, it waits for up to two seconds until the store has confirmed all
-/// releases. A program that ends by [`std::process::exit`] does not.
+/// releases: drop it outside of an async runtime, whose thread it would block. A program that ends by
+/// [`std::process::exit`] does not wait.
 #[derive(Clone, Debug)]
 pub struct Client {
     threads: Threads,
