@@ -21,8 +21,9 @@ use crate::Durability;
 use crate::{Error, ErrorKind, Result};
 
 /// Opens the store that a URL names, for several clients that share it. Passwords, certificates and timeouts of a
-/// [`ClientBuilder`](crate::ClientBuilder) do not apply here; a URL can contain a password. A single client connects to
-/// the URL itself, by [`Client::connect`](crate::Client::connect).
+/// [`ClientBuilder`](crate::ClientBuilder) do not apply here; a URL can contain a password. The timeouts are those for a ttl
+/// of 15 s or more: 5 s for a connection, 2 s for a reply. A single client connects to the URL itself, by
+/// [`Client::connect`](crate::Client::connect).
 ///
 /// | URL | store | crate feature |
 /// |---|---|---|
