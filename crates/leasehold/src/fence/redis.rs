@@ -3,35 +3,11 @@
 //! [`WRITE`] is a script that writes a value unless a later holder has written it already. It needs no crate: any client
 //! calls `EVAL` with [`WRITE`] and [`arguments`].
 //!
-//! With the crate feature `redis`, `write` does that over a connection of the `redis` crate, version 1, to a single
+//! With the crate feature `redis`, `write`, which has an example, does that over a connection of the `redis` crate, version 1, to a single
 //! server, Sentinel or a cluster. A connection of another version does not compile as its argument:
 //!
 //! ```toml
 //! redis = { version = "1", features = ["tokio-comp"] }
-//! ```
-//!
-//! ```
-//! # use leasehold::Token;
-//! use leasehold::fence::redis::{WRITE, arguments, write};
-//!
-//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! # let server = leasehold_testkit::RedisServer::start();
-//! # let url = server.url();
-//! let client = redis::Client::open(url)?;
-//! let mut connection = client.get_multiplexed_async_connection().await?;
-//! # let (early, late) = (Token::new(7).unwrap(), Token::new(8).unwrap());
-//! // early and late are guard.token() of two holders.
-//! write(&mut connection, "stock:42", late, b"5 left").await??;
-//! let stale = write(&mut connection, "stock:42", early, b"6 left").await?;
-//! assert_eq!(stale.unwrap_err().newest, late);
-//!
-//! // The same with any client.
-//! let arguments = arguments("stock:42", late, b"4 left").expect("a key that has a fence key");
-//! let mut eval = redis::cmd("EVAL");
-//! eval.arg(WRITE).arg(&arguments[..]);
-//! let reply: redis::Value = eval.query_async(&mut connection).await?;
-//! assert_eq!(reply, redis::Value::Int(1)); // or the newest token as text: this holder is late
-//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 
 #[cfg(feature = "redis")]
@@ -54,6 +30,30 @@ const SUFFIX: &str = ":fence";
 ///
 /// The outer result is that of the server, the inner one that of the check. After an outer error, the
 /// value may have been written; a retry with the same token is safe.
+///
+/// ```
+/// # use leasehold::Token;
+/// use leasehold::fence::redis::{WRITE, arguments, write};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let server = leasehold_testkit::RedisServer::start();
+/// # let url = server.url();
+/// let client = redis::Client::open(url)?;
+/// let mut connection = client.get_multiplexed_async_connection().await?;
+/// # let (early, late) = (Token::new(7).unwrap(), Token::new(8).unwrap());
+/// // early and late are guard.token() of two holders.
+/// write(&mut connection, "stock:42", late, b"5 left").await??;
+/// let stale = write(&mut connection, "stock:42", early, b"6 left").await?;
+/// assert_eq!(stale.unwrap_err().newest, late);
+///
+/// // The same with any client.
+/// let arguments = arguments("stock:42", late, b"4 left").expect("a key that has a fence key");
+/// let mut eval = redis::cmd("EVAL");
+/// eval.arg(WRITE).arg(&arguments[..]);
+/// let reply: redis::Value = eval.query_async(&mut connection).await?;
+/// assert_eq!(reply, redis::Value::Int(1)); // or the newest token as text: this holder is late
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 ///
 /// # Errors
 ///
