@@ -3,8 +3,8 @@
 //! [`WRITE`] is a script that writes a value unless a later holder has written it already. It needs no crate: any client
 //! calls `EVAL` with [`WRITE`] and [`arguments`].
 //!
-//! With the crate feature `redis`, `write`, which has an example, does that over a connection of the `redis` crate, version 1, to a single
-//! server, Sentinel or a cluster. A connection of another version does not compile as its argument:
+//! With the crate feature `redis`, `write`, which has an example, does that over a connection of the `redis` crate,
+//! version 1, to a single server, Sentinel or a cluster. A connection of another version does not compile as its argument:
 //!
 //! ```toml
 //! redis = { version = "1", features = ["tokio-comp"] }
