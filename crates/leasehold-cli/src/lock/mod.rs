@@ -182,7 +182,12 @@ async fn confirmed(
         };
         match confirm(&guard, args).await {
             Err(_) if guard.state().is_lost() => {}
-            confirmed => return confirmed.map(|()| Ran::Now(guard)),
+            // An error: no command starts under it.
+            confirmed => {
+                return confirmed
+                    .inspect_err(|_| guard.waive_min_hold())
+                    .map(|()| Ran::Now(guard));
+            }
         }
     }
 }
