@@ -146,7 +146,7 @@ signal that ended leasehold.
 LEADERSHIP
 The command runs when the store has granted the lock of this name: then this candidate leads. Its term is the fencing \
 token, larger than those of all leaders before it. The value is written at the same time. Waiting candidates lead in \
-the order of arrival, each in the same step in which the leader before it resigns.
+the order of arrival, each in the same step in which the leader before it releases its leadership.
 
 ENVIRONMENT OF THE COMMAND
   LEASEHOLD_TERM  the term, which is also LEASEHOLD_TOKEN

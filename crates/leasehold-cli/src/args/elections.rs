@@ -7,7 +7,7 @@ use clap::Args;
 use super::RunArgs;
 use crate::help;
 
-/// Campaign for a leadership, run a command as the leader, resign.
+/// Campaign for a leadership, run a command as the leader.
 ///
 /// Others find the value of the leader with leasehold leader. The lease of the leader is renewed while the command runs.
 /// If renewals fail, the command is stopped before another client can lead. Options stand before COMMAND; all that follows

@@ -161,7 +161,7 @@ impl Anchor {
                 if !day.as_nanos().is_multiple_of(period.as_nanos()) {
                     return Err(Failure::usage(format!(
                         "--anchor {self} is a time of day, which is not at the same distance from all runs with --every {}; \
-                         give a date, too, such as 2026-01-05T{self}Z",
+                         also give a date, such as 2026-01-05T{self}Z",
                         duration::format(period)
                     )));
                 }

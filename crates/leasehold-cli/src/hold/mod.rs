@@ -147,7 +147,7 @@ impl End {
             Self::Closed => Ok(0),
             Self::NoReader => {
                 if !args.lock.quiet {
-                    note!("leasehold: {}: stdout has no reader any more", args.name);
+                    note!("leasehold: {}: stdout was closed by its reader", args.name);
                 }
                 Ok(exit::by_signal(SIGPIPE))
             }

@@ -346,7 +346,7 @@ fn without_a_reader_the_lock_is_released() {
     assert_eq!(output.status.code(), Some(141));
     assert_eq!(
         stderr(&output),
-        "leasehold: job: stdout has no reader any more\n"
+        "leasehold: job: stdout was closed by its reader\n"
     );
     assert!(!fixture.is_held("job"));
     drop(stdin);
