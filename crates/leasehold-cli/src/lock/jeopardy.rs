@@ -84,7 +84,7 @@ impl Problem {
     /// The problem behind a jeopardy. A query shows whether the store replies within a retry interval.
     async fn find(cause: Cause, mutex: &Mutex, retry: Duration) -> Self {
         match cause {
-            Cause::Unreachable => match timeout(retry, mutex.inspect()).await {
+            Cause::Unreachable => match timeout(retry, mutex.holder()).await {
                 Ok(Ok(_)) => {
                     // A store that replies again may be about to confirm the next renewal.
                     sleep(retry).await;

@@ -145,7 +145,7 @@ impl Request<'_> {
             return;
         };
         let holder = match client.mutex(self.name) {
-            Ok(mutex) => timeout(holder::QUERY_TIMEOUT, mutex.inspect()).await.ok(),
+            Ok(mutex) => timeout(holder::QUERY_TIMEOUT, mutex.holder()).await.ok(),
             Err(_) => None,
         };
         let (is_held, runs) = match holder {
@@ -243,7 +243,7 @@ async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
     let Ok(outer) = std::env::var(variables::LEASE) else {
         return Ok(());
     };
-    let holder = match mutex.inspect().await {
+    let holder = match mutex.holder().await {
         // The holder is unknown, so the lock is acquired as usual.
         Err(error) if error.kind() == ErrorKind::NoQuorum => None,
         found => found?,

@@ -262,7 +262,7 @@ impl<'a> Progress<'a> {
         let now = Instant::now();
         self.queried = Some(now);
         let since = since.unwrap_or(now);
-        match self.mutex.inspect().await {
+        match self.mutex.holder().await {
             Err(error) if error.kind() == ErrorKind::Unreachable => {
                 self.unanswered = Some(since);
                 if !self.silent && since.elapsed() >= LOG_SILENCE {

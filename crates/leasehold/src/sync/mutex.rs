@@ -322,8 +322,25 @@ impl Mutex {
     ///
     /// Changes nothing.
     pub async fn inspect(&self) -> Result<Option<LockInfo>> {
-        let context = &self.driver.context;
-        match context.store.view(&self.key, Parts::Waiters).await {
+        self.read(Parts::Waiters).await
+    }
+
+    /// The same without the waiters: its cost does not depend on the length of the queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::inspect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    #[doc(hidden)]
+    pub async fn holder(&self) -> Result<Option<LockInfo>> {
+        self.read(Parts::Holder).await
+    }
+
+    async fn read(&self, parts: Parts) -> Result<Option<LockInfo>> {
+        match self.driver.context.store.view(&self.key, parts).await {
             Ok(view) => Ok(LockInfo::held(view)),
             Err(error) => Err(self.name_error(error)),
         }
