@@ -8,7 +8,7 @@ use crate::{Durability, Owner};
 /// [`Election::with`](crate::Election::with) and [`Job::with`](crate::Job::with).
 ///
 /// A setting that is not given keeps its value: that of the mutex, election or job, which is at first that of the client.
-/// Only a [fixed](Self::fixed) lease does not: options with a ttl or a longest hold, and without it, have a renewed lease.
+/// A [fixed](Self::fixed) lease is the exception: later options with a ttl or a longest hold make it a renewed one.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
