@@ -92,7 +92,10 @@ async fn work_ends_when_its_lock_is_lost() -> leasehold::Result<()> {
         operator.force_release().await?;
         std::future::pending::<leasehold::Result<()>>().await
     });
-    assert!(work.await.is_err_and(|error| error.kind() == ErrorKind::Lost));
+    assert!(
+        work.await
+            .is_err_and(|error| error.kind() == ErrorKind::Lost)
+    );
     println!("work ends when its lock is lost");
     Ok(())
 }

@@ -288,15 +288,17 @@ impl<'a> Player<'a> {
             let compared = self.reply(*name, op, reply).await;
             compared.map_err(|what| (*name, what))?;
         }
-        if self.is_slow() {
-            // Its notices may never come.
-            return Err((batch[0].0, "the machine was too busy".to_owned()));
-        }
         let wakes = self.target.store.capabilities().wakeup;
         if wakes != WakeupMode::Grants {
             return Err((batch[0].0, format!("the wakeup of waiters: {wakes}")));
         }
-        self.event_logs.compare().await.map_err(|(key, what)| {
+        // After a slow reply they may never come.
+        let timeout = match self.is_slow() {
+            true => self.target.timeout / 50,
+            false => self.target.timeout,
+        };
+        let compared = self.event_logs.compare(timeout).await;
+        compared.map_err(|(key, what)| {
             let name = self.names.iter().position(|played| played.key == key);
             (name.unwrap_or_default(), what)
         })?;

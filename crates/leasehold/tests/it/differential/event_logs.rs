@@ -104,8 +104,9 @@ impl EventLogs {
         tokio::time::timeout(self.timeout, arrival).await.ok()?
     }
 
-    /// Compares received and expected notices, once all should have arrived. The error is a name and its difference.
-    pub(super) async fn compare(&mut self) -> Result<(), (Key, String)> {
+    /// Compares received and expected notices, once all should have arrived, or after the timeout. The error is a name and
+    /// its difference.
+    pub(super) async fn compare(&mut self, timeout: Duration) -> Result<(), (Key, String)> {
         for log in &mut self.logs {
             let expected = log.expected.take();
             let mut received = std::mem::take(&mut log.early);
@@ -115,7 +116,7 @@ impl EventLogs {
                 }
             };
             // Missing notices are found below.
-            let _ = tokio::time::timeout(self.timeout, arrival).await;
+            let _ = tokio::time::timeout(timeout, arrival).await;
             received.extend(std::iter::from_fn(|| log.received.try_recv().ok()));
             for nth in 0..received.len().max(expected.len()) {
                 let (received, expected) = (received.get(nth), expected.get(nth));

@@ -60,6 +60,21 @@ async fn a_foreign_key_affects_no_other_request_of_its_batch() {
     assert_eq!(error.kind(), ErrorKind::Store);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_names_no_lease_is_not_revoked() {
+    let (server, store) = server_and_store().await;
+    let foreign = format!("{}:1", "z".repeat(32));
+    for record in ["", foreign.as_str()] {
+        server.cli(&["SET", RECORD, record]);
+        let replies = store.apply(vec![revoke("a"), acquire("after", 1)]).await;
+        assert_eq!(words(&replies), "rejected granted");
+        let message = error(&replies[0]).to_string();
+        assert!(message.contains("delete that key"), "{message}");
+        assert_eq!(server.cli(&["EXISTS", RECORD]), "1");
+        assert_eq!(server.cli(&["GET", RECORD]), record);
+    }
+}
+
 /// A waiter for a run that nobody can have asked for.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_queue_affects_no_other_request_of_its_batch() {

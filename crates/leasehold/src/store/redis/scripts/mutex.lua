@@ -934,10 +934,10 @@ local function apply_to_mutex(record, counter, queue, verb, lease, ttl, held, re
     ago, condition)
     -- The hold count if the lease holds the mutex, when its run was asked for, and whether it is in its minimum hold.
     local holds, since, is_reserved
-    if held == lease then
-        holds = '1'
-    elseif held and byte(held, 33) ~= COLON then
+    if held and (byte(held, 33) ~= COLON or lease == '' and not find(held, '^%x+:%d')) then
         error({'failed', {'GET', 'WRONGTYPE this string is no record', record}})
+    elseif held == lease then
+        holds = '1'
     elseif held and byte(held, #lease + 1) == SPACE and find(held, lease, 1, true) == 1 then
         holds, since = match(held, '^(%d+) ?(%d*)$', #lease + 2)
         since = since ~= '' and since or nil
