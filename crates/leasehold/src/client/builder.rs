@@ -189,8 +189,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// * [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings or an invalid URL, and outside a
-    ///   Tokio runtime with timers.
+    /// * [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings, an invalid URL, a user, password or
+    ///   certificate for a store that is open already, and outside a Tokio runtime with timers.
     /// * [`ErrorKind::Unreachable`], [`ErrorKind::Unauthorized`], [`ErrorKind::NoPassword`] and
     ///   [`ErrorKind::WrongPassword`] as the store replies.
     /// * [`ErrorKind::Unsupported`] for a [`ClientBuilder::durability`] of a store without replicas, and

@@ -10,7 +10,7 @@ use super::memory::MemoryStore;
 use super::open::open_with;
 use super::options::OpenOptions;
 use super::rule_store::RuleStore;
-use crate::Result;
+use crate::{Error, ErrorKind, Result};
 
 /// What a [`Client`](crate::Client) can connect to.
 ///
@@ -59,6 +59,10 @@ impl StoreSource {
     pub(crate) async fn open(self, options: &OpenOptions) -> Result<Arc<dyn Store>> {
         match self {
             Self::Url(url) => open_with(&url, options).await,
+            Self::Open(store) if options.has_credentials() => {
+                let message = "it is open already, so no user, password or certificate can be given; connect by its URL";
+                Err(Error::new(ErrorKind::InvalidConfig, message).at_store(store))
+            }
             Self::Open(store) => Ok(store),
         }
     }
@@ -97,5 +101,31 @@ impl IntoStore for Arc<dyn Store> {
 impl<S: Store> IntoStore for Arc<S> {
     fn into_source(self) -> StoreSource {
         StoreSource::Open(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    #[tokio::test]
+    async fn credentials_for_an_open_store_are_refused() {
+        let open = async |options| MemoryStore::new().into_source().open(&options).await;
+        let default = OpenOptions::default;
+        assert!(open(default()).await.is_ok());
+        for options in [
+            default().username("app"),
+            default().password("secret"),
+            default().sentinel_password("secret"),
+        ] {
+            let error = open(options).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+            let text = error.to_string();
+            assert!(
+                text.contains("memory:") && !text.contains("secret"),
+                "{text}"
+            );
+        }
     }
 }

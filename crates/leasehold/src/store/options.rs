@@ -25,6 +25,15 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
+    /// Whether anything is given that only a connection can use.
+    pub(crate) fn has_credentials(&self) -> bool {
+        let texts = [&self.username, &self.tls_ca];
+        let secrets = [&self.password, &self.sentinel_password];
+        texts.iter().any(|text| text.is_some())
+            || secrets.iter().any(|secret| secret.is_some())
+            || self.tls_identity.is_some()
+    }
+
     /// Sets the timeout of a connection attempt: 5 s by default.
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
