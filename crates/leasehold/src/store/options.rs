@@ -27,10 +27,10 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// Whether anything is given that only a connection can use.
     pub(crate) fn has_credentials(&self) -> bool {
-        let texts = [&self.username, &self.tls_ca];
-        let secrets = [&self.password, &self.sentinel_password];
-        texts.iter().any(|text| text.is_some())
-            || secrets.iter().any(|secret| secret.is_some())
+        self.username.is_some()
+            || self.password.is_some()
+            || self.sentinel_password.is_some()
+            || self.tls_ca.is_some()
             || self.tls_identity.is_some()
     }
 
