@@ -124,7 +124,7 @@ impl<'a> Hold<'a> {
     /// Records the hold count in the store.
     pub(super) async fn count(&self, mutex: &Mutex, expected: u32) {
         let before = clock::now();
-        let Ok(holder) = mutex.inspect().await else {
+        let Ok(holder) = mutex.holder().await else {
             return;
         };
         let found = holder.map(|info| (info.lease.to_string(), info.count));
