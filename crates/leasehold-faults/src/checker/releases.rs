@@ -1,4 +1,4 @@
-//! P6: after a release has returned, the lease never holds its record again.
+//! P6: after the store has confirmed a release, the lease never holds its record again.
 //!
 //! Only for processes without hand-off, where a release that has returned has reached the store. A request that was
 //! repeated because the server was disturbed may be applied late and bring the lease back for a ttl; that is counted.
@@ -9,7 +9,8 @@ use super::facts::{Facts, Hold};
 use super::report::{CheckReport, Count};
 use crate::clock::Nanos;
 
-/// When a lease was first requested, and when the last of its releases returned; `None` if one of them failed.
+/// When a lease was first requested, and when the last of its releases returned; `None` if one of them is not known to
+/// be confirmed.
 struct Release {
     requested: Nanos,
     returned: Option<Nanos>,

@@ -149,7 +149,11 @@ fn releasing(at: u64) -> (u64, Event) {
 }
 
 fn released(at: u64) -> (u64, Event) {
-    let outcome = "ok".into();
+    released_as(at, "ok")
+}
+
+fn released_as(at: u64, outcome: &str) -> (u64, Event) {
+    let outcome = outcome.into();
     hold(at, HoldEvent::Released { outcome })
 }
 
@@ -409,6 +413,11 @@ fn no_other_violation_is_found_without_one() {
     counts(&first_released().sample(31, "a:1"), ReleasesObserved, 1);
     let disturbed = first_released().fault(StopServer, 15, 20);
     counts(&disturbed.sample(40, "a:1"), LateRequests, 1);
+    // Nobody has seen a confirmation.
+    for outcome in ["ran", "dropped", "Unreachable"] {
+        let unconfirmed = one(first_with([releasing(30), released_as(31, outcome)]));
+        counts(&unconfirmed.sample(40, "a:1"), ReleasesObserved, 0);
+    }
     counts(&hold_count(2), CountsCompared, 1);
     counts(&held_at_end(false, 40), Granted, 1);
     // It had expired before.

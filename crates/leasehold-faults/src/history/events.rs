@@ -78,7 +78,7 @@ pub(crate) enum HoldEvent {
     /// The critical step has ended, with this reply of the fenced resource, or an error.
     Stepped(String),
     Releasing,
-    /// The release has returned.
+    /// The release has returned. Only "ok" says that the store confirmed it.
     Released {
         outcome: String,
     },

@@ -179,7 +179,11 @@ impl Cycle {
             // The work itself stops soon, but the wait for the lock does not.
             () = stopped_for_long(&stop) => return Ok(()),
         };
-        let outcome = super::outcome(&outcome);
+        // Not "ok": a failed release is no error of `Mutex::run`. It is repeated, and the record may stay for a ttl.
+        let outcome = match outcome {
+            Ok(()) => "ran".to_owned(),
+            failed => super::outcome(&failed),
+        };
         self.shared.record(hold, HoldEvent::Released { outcome });
         Ok(())
     }

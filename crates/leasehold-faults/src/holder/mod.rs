@@ -195,7 +195,7 @@ pub(crate) fn granted(guard: &Guard, ttl_ms: u64) -> HoldEvent {
     }
 }
 
-/// The outcome of a release.
+/// The outcome of a release. [`leasehold::Mutex::run`] does not return that of its own.
 fn outcome(released: &Result<(), leasehold::Error>) -> String {
     match released {
         Ok(()) => "ok".to_owned(),

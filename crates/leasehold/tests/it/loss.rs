@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use leasehold::__private::store::{Name, Outcome};
-use leasehold::{Cause, ErrorKind, LeaseOptions, Owner, State, StateKind};
+use leasehold::{Cause, ErrorKind, Guard, LeaseOptions, Owner, State, StateKind};
 use leasehold_core::Op;
 
 use crate::faulty_store::FaultMode;
@@ -90,6 +90,19 @@ async fn run_does_not_go_on_with_the_work_after_a_pause() {
     });
     assert_eq!(work.await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(steps.get(), 1);
+}
+
+/// It is repeated, and until then the lock stays taken.
+#[tokio::test]
+async fn run_succeeds_though_its_release_fails() {
+    let harness = Harness::new();
+    let away = async |_: &Guard| harness.store.set(FaultMode::Unreachable);
+    harness.mutex().run(away).await.unwrap();
+    settle().await;
+    assert!(harness.stranger().try_lock().await.unwrap().is_none());
+    harness.store.set(FaultMode::None);
+    harness.advance(SECOND).await;
+    assert!(harness.stranger().try_lock().await.unwrap().is_some());
 }
 
 #[tokio::test]
