@@ -184,12 +184,21 @@ impl RedisStore {
         let requests = batch.into_iter().enumerate();
         let (replicated, plain): (Vec<_>, Vec<_>) =
             requests.partition(|(_, request)| request.durability.is_replicated());
+        let replied = if replicated.is_empty() {
+            self.apply_parts(plain, None).await
+        } else {
+            // In a box: every call would have the size of this one.
+            let both = Box::pin(async {
+                tokio::join!(
+                    self.apply_replicated(replicated),
+                    self.apply_parts(plain, None)
+                )
+            });
+            let (replicated, plain) = both.await;
+            replicated.into_iter().chain(plain).collect()
+        };
         let mut replies = vec![None; keys.len()];
-        let (replicated, plain) = tokio::join!(
-            self.apply_replicated(replicated),
-            self.apply_parts(plain, None)
-        );
-        for (position, reply) in replicated.into_iter().chain(plain) {
+        for (position, reply) in replied {
             if let Some(slot) = replies.get_mut(position) {
                 *slot = Some(reply);
             }
@@ -206,9 +215,7 @@ impl RedisStore {
 
     /// Applies requests whose grants and renewals take effect once replicas have acknowledged them.
     async fn apply_replicated(&self, positioned: Positioned) -> Vec<(usize, Reply)> {
-        let (Some(replicas), Topology::One(node), false) =
-            (&self.replicas, &*self.topology, positioned.is_empty())
-        else {
+        let (Some(replicas), Topology::One(node)) = (&self.replicas, &*self.topology) else {
             return Vec::new();
         };
         let requests: Vec<_> = positioned.iter().map(|(_, it)| it.clone()).collect();

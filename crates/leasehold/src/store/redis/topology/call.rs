@@ -109,6 +109,13 @@ impl Call {
 
     /// Splits it by what the position and the request have in common.
     fn split_by<K: Ord>(self, common: impl Fn(usize, &Request) -> K) -> Vec<(K, Self)> {
+        let requests = self.positions.iter().zip(&self.requests);
+        let mut keys = requests.map(|(position, request)| common(*position, request));
+        if let Some(first) = keys.next()
+            && keys.all(|key| key == first)
+        {
+            return vec![(first, self)];
+        }
         let mut groups = BTreeMap::<K, Self>::new();
         let empty = Self {
             requests: Vec::new(),
