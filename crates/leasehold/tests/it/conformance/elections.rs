@@ -101,7 +101,13 @@ pub(super) async fn a_value_is_replaced_and_its_length_is_checked(fixture: Fixtu
     leadership.proclaimed().await.unwrap();
     let mut last = None;
     let first = observed(&mut leaders, &longest, &mut last).await;
-    for value in ["", "one line\nanother", "a b"] {
+    for value in [
+        "",
+        "one line\nanother",
+        " a  b ",
+        "{\"host\": \"a\\b\"}\r\n\t\0end",
+        "昼 夜 ü",
+    ] {
         leadership.proclaim(value).await.unwrap();
         let leader = observed(&mut leaders, value, &mut last).await;
         assert_eq!((leader.term, leader.lease), (first.term, first.lease));

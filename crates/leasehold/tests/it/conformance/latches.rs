@@ -1,9 +1,8 @@
 //! Count-down latches.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::__private::store::{ArrivalId, Feature, LatchCount, LatchStatus, Store};
+use leasehold::__private::store::{Feature, LatchStatus};
 use leasehold::{Error, ErrorKind, Latch, LeaseOptions};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinSet;
@@ -11,15 +10,11 @@ use tokio::time::{Instant, timeout};
 
 use super::observing::NOTICED_MAX;
 use crate::fixture::{Fixture, fresh_name};
-use crate::readings::{Arrival, Beside as _, Readings as _};
-use crate::store_client::{TTL, acquire, applied, error, granted, key, release, renew, revoke};
+use crate::store_client::TTL;
 use crate::waiters::{SOON, soon, spawn_polled};
 
 /// How many tasks wait for a latch in one test.
 const WAITERS: usize = 100;
-
-/// Longer than a few requests take on a busy machine.
-const SHORT: Duration = Duration::from_secs(3);
 
 const fn status(arrived: u32, count: u32) -> LatchStatus {
     LatchStatus { arrived, count }
@@ -33,14 +28,6 @@ async fn shared<const CLIENTS: usize>(fixture: &Fixture, count: u32) -> [Latch; 
         latches.push(fixture.client().await.latch(&name, count).unwrap());
     }
     latches.try_into().unwrap()
-}
-
-fn arrival(id: &str, count: u32, ttl: Duration) -> Arrival {
-    Arrival {
-        id: ArrivalId::parse(id).unwrap(),
-        count: LatchCount::new(count).unwrap(),
-        ttl,
-    }
 }
 
 #[track_caller]
@@ -62,15 +49,9 @@ pub(super) async fn it_opens_when_all_have_arrived_or_is_not_made(fixture: Fixtu
         .has(Feature::Latches)
     {
         assert!(matches!(fixture, Fixture::Masters(_)));
-        let refused = client.latch(&name, 2).unwrap_err();
-        let (store, key) = (fixture.store().await, key(&name));
-        let below = store.arrive(&key, &arrival("a", 1, TTL)).await.unwrap_err();
-        let observed = store.watch_latch(&key).await.map(drop).unwrap_err();
-        let reset = store.reset_latch(&key).await.unwrap_err();
-        for error in [refused, below, observed, reset] {
-            assert_eq!(error.kind(), ErrorKind::Unsupported);
-            assert!(error.to_string().contains("no latches"), "{error}");
-        }
+        let error = client.latch(&name, 2).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("no latches"), "{error}");
         return;
     }
     let latch = client.latch(&name, 3).unwrap();
@@ -158,36 +139,6 @@ pub(super) async fn a_hundred_waiters_go_on_when_it_opens(fixture: Fixture) {
     latches[4].wait().await.unwrap();
 }
 
-pub(super) async fn it_expires_and_can_be_made_anew(fixture: Fixture) {
-    let store = fixture.store().await;
-    let name = fresh_name("latch");
-    let key = key(&name);
-    let arrive = async |id: &str, count: u32, ttl: Duration| {
-        let arrival = arrival(id, count, ttl);
-        store.arrive(&key, &arrival).await
-    };
-    let latch = async |store: &Arc<dyn Store>| store.watch_latch(&key).await.unwrap();
-    // An arrival that does not count does not lengthen the time.
-    arrive("a", 3, SHORT).await.unwrap();
-    arrive("a", 3, TTL).await.unwrap();
-    eventually_async(SOON, async || latch(&store).await.is_none()).await;
-    assert_eq!(latch(&fixture.store().await).await, None);
-    assert!(!store.reset_latch(&key).await.unwrap());
-    // With another count; what had arrived is forgotten. One that counts lengthens the time, and does not shorten it.
-    for (arrived, id, ttl) in [(1, "b", SHORT), (2, "a", TTL), (3, "c", SHORT)] {
-        assert_eq!(arrive(id, 4, ttl).await.unwrap(), status(arrived, 4));
-    }
-    let (begun, open) = (Instant::now(), Some(status(3, 4)));
-    while begun.elapsed() < SHORT * 3 / 2 {
-        assert_eq!(latch(&store).await, open);
-        tokio::time::sleep(SHORT / 5).await;
-    }
-    assert!(store.reset_latch(&key).await.unwrap());
-    arrive("a", 2, SHORT).await.unwrap();
-    let is_free = async || !matches!(error_of(&*store, &name).await, Some(ErrorKind::Conflict));
-    eventually_async(SOON, is_free).await;
-}
-
 /// What had arrived is forgotten.
 pub(super) async fn waiters_of_one_that_expires_wait_for_the_next(fixture: Fixture) {
     let [brief, latch] = shared(&fixture, 2).await;
@@ -201,15 +152,6 @@ pub(super) async fn waiters_of_one_that_expires_wait_for_the_next(fixture: Fixtu
     assert!(!waiting.is_finished());
     assert_eq!(latch.arrive_as("c").await.unwrap(), status(2, 2));
     soon(waiting).await;
-}
-
-/// The kind of the error of an acquisition.
-async fn error_of(store: &dyn Store, name: &str) -> Option<ErrorKind> {
-    let replies = store.apply(vec![acquire(name, 1)]).await;
-    match &replies[0] {
-        leasehold::__private::store::Reply::Applied { .. } => None,
-        reply => Some(error(reply).kind()),
-    }
 }
 
 /// Both kinds are named, whichever came first.
@@ -268,35 +210,4 @@ pub(super) async fn a_name_is_used_as_a_lock_or_as_a_latch(fixture: Fixture) {
     assert_eq!(latch.status().await.unwrap(), status(1, 2));
     assert!(latch.reset().await.unwrap());
     mutex.lock().await.unwrap().release().await.unwrap();
-}
-
-/// Operations on a latch fail one by one, in a batch as alone.
-pub(super) async fn a_latch_affects_no_other_request_of_its_batch(fixture: Fixture) {
-    let store = fixture.store().await;
-    let [before, latch, after] = ["batch"; 3].map(fresh_name);
-    let arrival = arrival("a", 2, TTL);
-    store.arrive(&key(&latch), &arrival).await.unwrap();
-    let of_latch = [acquire(&latch, 1), renew(&latch, 1), release(&latch, 1)];
-    let of_latch = of_latch.into_iter().chain([revoke(&latch)]);
-    let batch = [acquire(&before, 1)].into_iter().chain(of_latch.clone());
-    let batch: Vec<_> = batch.chain([acquire(&after, 1)]).collect();
-    let replies = store.apply(batch).await;
-    for reply in &replies[1..5] {
-        assert_conflict(error(reply), "used as a latch");
-    }
-    for request in of_latch {
-        assert_conflict(
-            error(&store.apply(vec![request]).await[0]),
-            "used as a latch",
-        );
-    }
-    let renewals = [&before, &latch, &after].map(|name| renew(name, 1));
-    let replies = store.apply(renewals.into()).await;
-    assert_conflict(error(&replies[1]), "used as a latch");
-    for name in [&before, &after] {
-        granted(&*store, acquire(name, 1)).await;
-        applied(&*store, release(name, 1)).await;
-    }
-    let observed = store.watch_latch(&key(&latch)).await.unwrap();
-    assert_eq!(observed, Some(status(1, 2)));
 }

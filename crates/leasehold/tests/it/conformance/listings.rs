@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold::__private::store::{ClientInfo, Parts, Request, View};
-use leasehold::{Client, ErrorKind, Guard, LockInfo};
+use leasehold::{Client, Guard, LockInfo};
 use leasehold_core::{ClientId, Name};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
@@ -145,15 +145,6 @@ pub(super) async fn held_locks_are_listed_by_name(fixture: Fixture) {
     assert!(listed.iter().all(|info| info.token.is_some()));
     client.shutdown(SOON).await.unwrap();
     assert!(client.locks().await.unwrap().is_empty());
-}
-
-pub(super) async fn invalid_names_are_refused_before_the_store(fixture: Fixture) {
-    let client = fixture.client().await;
-    let long = "n".repeat(513);
-    for name in ["", "a{b}", "}", "a\nb", "\u{7f}", "a\0", &long] {
-        let error = client.mutex(name).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidName, "{name:?}");
-    }
 }
 
 pub(super) async fn namespaces_and_tenants_are_separate(fixture: Fixture) {

@@ -1,4 +1,4 @@
-//! Single operations, below the driver.
+//! Single operations, below the driver, which are repeated after a lost reply.
 
 use std::num::NonZeroU32;
 
@@ -8,7 +8,7 @@ use leasehold_core::{Op, Outcome};
 use crate::fixture::{Fixture, fresh_name};
 use crate::readings::Readings as _;
 use crate::store_client::{
-    FREE, TAKEN_OVER, TTL, acquire, enter, key, lease, outcome, release, renew, revoke, words,
+    FREE, acquire, enter, key, outcome, release, renew,
 };
 
 /// An acquisition for so many holds.
@@ -49,78 +49,4 @@ pub(super) async fn the_same_operation_twice_equals_once(fixture: Fixture) {
     assert_eq!(count().await, Some(1));
     assert_eq!(twice(release(&name, 1)).await, [Outcome::Released, FREE]);
     assert_eq!(count().await, None);
-}
-
-/// Through the same store handle, and through another one.
-pub(super) async fn another_lease_changes_nothing(fixture: Fixture) {
-    let (store, name) = (fixture.store().await, fresh_name("op"));
-    let [granted] = apply(&*store, [acquire_times(&name, 1, 2)]).await;
-    for other in [&store, &fixture.store().await] {
-        let batch = [
-            acquire(&name, 2),
-            renew(&name, 2),
-            release(&name, 2),
-            enter(&name, 2, 1),
-        ];
-        let [refused, lost @ ..] = apply(&**other, batch).await;
-        let Outcome::Refused {
-            time_left: Some(time_left),
-            ..
-        } = refused
-        else {
-            panic!("{refused:?}");
-        };
-        assert!(time_left <= TTL && time_left > TTL / 2, "{time_left:?}");
-        assert_eq!(lost, [TAKEN_OVER; 3]);
-        let entry = other.inspect(&key(&name)).await.unwrap().unwrap();
-        assert_eq!((entry.lease, entry.count), (lease(1), 2));
-        let first = entry.token.unwrap();
-        assert_eq!(granted, Outcome::Granted { first, run: None });
-    }
-}
-
-pub(super) async fn the_replies_to_a_batch_are_in_its_order(fixture: Fixture) {
-    let store = fixture.store().await;
-    let names: Vec<_> = (0..300).map(|_| fresh_name("op")).collect();
-    let batch = names.iter().flat_map(|name| {
-        [
-            acquire(name, 1),
-            acquire(name, 2),
-            release(name, 1),
-            revoke(name),
-        ]
-    });
-    let replies = store.apply(batch.collect()).await;
-    assert_eq!(replies.len(), 4 * names.len());
-    for replies in replies.chunks(4) {
-        assert_eq!(words(replies), "granted refused released revoked");
-    }
-}
-
-pub(super) async fn tokens_grow_over_ten_thousand_grants_and_restarts_of_the_client(
-    fixture: Fixture,
-) {
-    let name = fresh_name("op");
-    let (mut last, mut last_time) = (None, None);
-    for _ in 0..10 {
-        let store = fixture.store().await;
-        for _ in 0..5 {
-            let rounds = (0..200).flat_map(|n| [acquire(&name, n), release(&name, n)]);
-            for reply in store.apply(rounds.collect()).await {
-                let leasehold::__private::store::Reply::Applied { outcome, now } = reply else {
-                    panic!("{reply:?}");
-                };
-                if now.is_some() {
-                    assert!(now >= last_time, "{now:?} after {last_time:?}");
-                    last_time = now;
-                }
-                if let Outcome::Granted { first, .. } = outcome {
-                    assert!(Some(first) > last, "{first} after {last:?}");
-                    last = Some(first);
-                } else {
-                    assert_eq!(outcome, Outcome::Released);
-                }
-            }
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Grants by message: dead waiters, new connections, restarts. The rules are in `conformance::queue`.
+//! Grants by message: dead waiters, new connections, restarts. The rules are in `differential`.
 
 use leasehold::__private::store::Event;
 use leasehold_core::{Notice, Op};

@@ -1,4 +1,4 @@
-//! Grants through the file. The rules of the queue are in `conformance::queue`.
+//! Grants through the file. The rules of the queue are in `differential`.
 
 use std::fs;
 
