@@ -1,13 +1,11 @@
-//! Completions that are stored through faults, and those that cannot be read.
+//! Completions that cannot be read, and the bounds and metrics of jobs.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use leasehold::__private::store::{Annotation, Name, Slot};
-use leasehold::{ErrorKind, Guard, Job, LeaseOptions, Owner, Ran, Run};
+use leasehold::{ErrorKind, Job, Ran, Run};
 
-use crate::faulty_store::FaultMode;
-use crate::harness::{Harness, SECOND, TTL, poll_once};
+use crate::harness::{Harness, SECOND, TTL};
 use crate::isolation::listeners::Metrics;
 use crate::readings::Beside as _;
 use crate::store_client::keyspace;
@@ -21,63 +19,6 @@ async fn granted(job: &Job) -> Run {
     match job.lock().await.unwrap() {
         Ran::Now(run) => run,
         other => panic!("{other:?}"),
-    }
-}
-
-/// A run, and another hold of its owner: its note is written before the lock is released.
-async fn granted_inside(job: &Job) -> (Guard, Run) {
-    let job = job.with(LeaseOptions::new().owner(&Owner::new())).unwrap();
-    let outer = job.mutex().lock().await.unwrap();
-    (outer, granted(&job).await)
-}
-
-#[tokio::test]
-async fn a_completion_without_a_reply_is_stored_again() {
-    let harness = Harness::new();
-    let job = job(&harness);
-    for fault_mode in [FaultMode::Unreachable, FaultMode::ReplyLost] {
-        let (outer, run) = granted_inside(&job).await;
-        harness.advance(2 * SECOND).await;
-        harness.store.set(fault_mode);
-        let mut completing = pin!(run.complete());
-        assert!(poll_once(completing.as_mut()).await.is_none());
-        harness.advance(SECOND).await;
-        assert!(poll_once(completing.as_mut()).await.is_none());
-        harness.store.set(FaultMode::None);
-        harness.advance(SECOND).await;
-        let completed = completing.await.unwrap();
-        assert!(completed.took() >= 2 * SECOND && completed.took() < TTL);
-        outer.release().await.unwrap();
-        let stored = job.last_run().await.unwrap().unwrap();
-        assert_eq!(stored.lease.client, harness.client.id());
-        assert!(job.reset().await.unwrap());
-    }
-}
-
-/// The only attempt was applied, and its reply was lost with the lock.
-#[tokio::test]
-async fn after_a_loss_the_record_tells_whether_the_run_is_complete() {
-    for (fault_mode, complete) in [
-        (FaultMode::ReplyLost, true),
-        (FaultMode::Unreachable, false),
-    ] {
-        let harness = Harness::new();
-        let job = job(&harness);
-        let (_outer, run) = granted_inside(&job).await;
-        harness.store.set(fault_mode);
-        let mut completing = pin!(run.complete());
-        assert!(poll_once(completing.as_mut()).await.is_none());
-        harness.stranger().force_release().await.unwrap().unwrap();
-        harness.store.set(FaultMode::None);
-        harness.advance(SECOND).await;
-        match completing.await {
-            Ok(_) => assert!(complete),
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-                assert!(!complete);
-            }
-        }
-        assert_eq!(job.last_run().await.unwrap().is_some(), complete);
     }
 }
 

@@ -10,21 +10,7 @@ use crate::faulty_store::FaultMode;
 use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
 use crate::readings::Beside as _;
 use crate::store_client::keyspace;
-use crate::waiters::{soon, spawn_polled, spawn_waiter};
-
-#[tokio::test]
-async fn renewals_keep_a_lease_for_a_hundred_ttls() {
-    let harness = Harness::new();
-    let guard = harness.mutex().lock().await.unwrap();
-    for _ in 0..3_000 {
-        harness.advance(TTL / 30).await;
-        assert!(guard.state().is_held(), "{:?}", guard.state());
-    }
-    assert!(harness.stranger().try_lock().await.unwrap().is_none());
-    // Every third of the ttl, and no more often.
-    let renewals = harness.store.calls() - 2;
-    assert!((280..=310).contains(&renewals), "{renewals} renewals");
-}
+use crate::waiters::{soon, spawn_waiter};
 
 #[tokio::test]
 async fn two_failed_renewals_are_lost_with_a_third_of_the_ttl_left() {
@@ -103,35 +89,6 @@ async fn run_succeeds_though_its_release_fails() {
     harness.store.set(FaultMode::None);
     harness.advance(SECOND).await;
     assert!(harness.stranger().try_lock().await.unwrap().is_some());
-}
-
-#[tokio::test]
-async fn an_outage_is_reported_and_not_taken_for_a_refusal() {
-    let harness = Harness::new();
-    harness.store.set(FaultMode::Unreachable);
-    let mutex = harness.mutex();
-    let tasks = [0, 1, 2].map(|way| {
-        let mutex = mutex.clone();
-        spawn_polled(async move {
-            match way {
-                0 => mutex.lock().await.map(drop),
-                1 => mutex.try_lock().await.map(drop),
-                _ => mutex.lock_timeout(SECOND * 5).await.map(drop),
-            }
-        })
-    });
-    for _ in 0..1_000 {
-        harness.advance(SECOND / 10).await;
-    }
-    for task in tasks {
-        let error = soon(task).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unreachable);
-        let text = error.to_string();
-        assert!(text.contains("harness"), "{text}");
-        assert!(text.contains("faulty:"), "{text}");
-    }
-    harness.store.set(FaultMode::None);
-    assert!(mutex.inspect().await.unwrap().is_none());
 }
 
 /// The request was sent twice, so the first one may still be applied. The release of an inner hold must not

@@ -24,7 +24,6 @@ mod redis;
 mod runtimes;
 mod sqlite;
 mod store_client;
-mod terms;
 mod waiters;
 mod waits;
 

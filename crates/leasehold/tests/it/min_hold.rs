@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use leasehold::{ErrorKind, LeaseOptions, Mutex, Owner};
+use leasehold::{ErrorKind, LeaseOptions, Mutex};
 
 use crate::faulty_store::FaultMode;
 use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
@@ -116,38 +116,6 @@ async fn a_cancelled_acquisition_begins_none() {
             harness.stranger().inspect().await.unwrap().is_none(),
             "{valve:?}"
         );
-    }
-}
-
-#[tokio::test]
-async fn of_the_holds_of_an_owner_the_one_that_ends_later_counts() {
-    for (outer, inner, rest) in [(60, 10, 55), (60, 0, 55), (10, 30, 30), (0, 30, 30)] {
-        let harness = Harness::new();
-        let owned = harness
-            .mutex()
-            .with(LeaseOptions::new().owner(&Owner::new()))
-            .unwrap();
-        let lock = async |seconds| {
-            let mutex = owned
-                .with(LeaseOptions::new().min_hold(SECOND * seconds))
-                .unwrap();
-            mutex.lock().await.unwrap()
-        };
-        let outer = lock(outer).await;
-        harness.advance(SECOND * 5).await;
-        let inner = lock(inner).await;
-        inner.release().await.unwrap();
-        assert!(
-            !harness
-                .stranger()
-                .inspect()
-                .await
-                .unwrap()
-                .unwrap()
-                .min_hold
-        );
-        outer.release().await.unwrap();
-        ends_after(&harness, SECOND * rest).await;
     }
 }
 

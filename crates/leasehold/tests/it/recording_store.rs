@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use leasehold::__private::store::{BoxFuture, ForwardingStore, Reply, Request, Store};
 use leasehold_core::{ClientId, LeaseId, Op, Outcome};
@@ -98,21 +97,6 @@ impl RecordingStore {
         let batches = self.batches();
         let verbs = |batch: &Batch| batch.ops.iter().map(verb).collect();
         batches.iter().map(verbs).collect()
-    }
-
-    /// The ttls of the renewals so far.
-    pub(crate) fn renewals(&self) -> Vec<Duration> {
-        let batches = self.all_batches().into_iter();
-        let ttl = |op| match op {
-            Op::Renew {
-                ttl, count: None, ..
-            } => Some(ttl.as_duration()),
-            _ => None,
-        };
-        batches
-            .flat_map(|batch| batch.ops)
-            .filter_map(ttl)
-            .collect()
     }
 
     /// Checks that no batch was sent but renewals.

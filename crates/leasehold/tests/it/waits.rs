@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use leasehold::clock::Clock as _;
-use leasehold::{Cause, ErrorKind, Guard, LeaseOptions, Result, State, Token};
+use leasehold::{ErrorKind, Guard, LeaseOptions, Result, Token};
 use tokio::task::JoinHandle;
 use tracing::Level;
 
@@ -12,117 +12,6 @@ use crate::faulty_store::{FaultMode, TIMEOUT};
 use crate::harness::{Harness, SECOND, TTL, settle};
 use crate::isolation::listeners::Logs;
 use crate::waiters::{soon, spawn_polled, spawn_waiter};
-
-/// The acceptance ttl.
-const ACCEPTANCE: Duration = Duration::from_secs(3);
-
-/// A guard by a pushed grant, ten seconds after its request.
-async fn pushed_grant(harness: &Harness) -> (Harness, Guard) {
-    let guard = harness.mutex().lock().await.unwrap();
-    let waiter = harness.another();
-    let waiting = spawn_waiter(&waiter.mutex());
-    waiter.recorder.until_queued(1).await;
-    harness.advance(SECOND * 10).await;
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let guard = soon(waiting).await;
-    assert!(guard.token() > token);
-    // It was pushed, not requested.
-    assert_eq!(waiter.recorder.acquisitions(), 1);
-    (waiter, guard)
-}
-
-#[tokio::test]
-async fn a_pushed_grant_is_held_for_the_acceptance_ttl_and_then_for_the_full_one() {
-    let harness = Harness::new();
-    let (waiter, guard) = pushed_grant(&harness).await;
-    assert!(guard.state().is_held());
-    let left = guard.time_left();
-    // The drift of the ten seconds of waiting is taken off, too.
-    assert!(left > ACCEPTANCE * 9 / 10 && left < ACCEPTANCE, "{left:?}");
-    let State::Held { until } = guard.state() else {
-        panic!("{:?}", guard.state());
-    };
-    assert!(harness.clock.now().until(until) <= left - ACCEPTANCE / 3);
-    let in_store = harness
-        .mutex()
-        .inspect()
-        .await
-        .unwrap()
-        .map(|lock| lock.time_left)
-        .unwrap();
-    assert_eq!(in_store, ACCEPTANCE);
-
-    harness.advance(SECOND * 8 / 10).await;
-    assert!(waiter.recorder.renewals().is_empty());
-    harness.advance(SECOND * 2 / 10).await;
-    assert_eq!(waiter.recorder.renewals(), [TTL]);
-    assert!(guard.state().is_held());
-    assert!(guard.time_left() > TTL * 9 / 10, "{:?}", guard.time_left());
-    assert_eq!(
-        harness
-            .mutex()
-            .inspect()
-            .await
-            .unwrap()
-            .map(|lock| lock.time_left),
-        Some(TTL)
-    );
-    // From here on it is renewed as any other.
-    for _ in 0..9 {
-        harness.advance(SECOND).await;
-        assert_eq!(waiter.recorder.renewals(), [TTL]);
-        assert!(guard.state().is_held());
-    }
-    harness.advance(SECOND).await;
-    assert_eq!(waiter.recorder.renewals(), [TTL; 2]);
-    guard.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_short_critical_section_after_a_pushed_grant_needs_no_renewal() {
-    let harness = Harness::new();
-    let (waiter, guard) = pushed_grant(&harness).await;
-    harness.advance(SECOND / 2).await;
-    guard.release().await.unwrap();
-    assert_eq!(waiter.recorder.operations(), [["acquire"], ["release"]]);
-    assert!(waiter.recorder.renewals().is_empty());
-    assert!(harness.mutex().inspect().await.unwrap().is_none());
-}
-
-#[tokio::test]
-async fn a_pushed_grant_that_cannot_be_renewed_is_lost_before_it_ends() {
-    let harness = Harness::new();
-    let (waiter, guard) = pushed_grant(&harness).await;
-    waiter.store.set(FaultMode::Unreachable);
-    let jeopardy = harness.until(&guard, |state| !state.is_held()).await;
-    assert!(jeopardy <= ACCEPTANCE / 3 + SECOND / 5, "{jeopardy:?}");
-    harness.until(&guard, |state| state.is_lost()).await;
-    assert_eq!(guard.state(), State::Lost(Cause::Unreachable));
-    let left = harness
-        .mutex()
-        .inspect()
-        .await
-        .unwrap()
-        .map(|lock| lock.time_left)
-        .unwrap();
-    assert!(left >= ACCEPTANCE / 4, "{left:?} left to stop the work");
-}
-
-/// Not at the next renewal: the clock does not move.
-#[tokio::test]
-async fn a_revoked_holder_is_notified_and_the_lock_passes_on_at_once() {
-    let harness = Harness::new();
-    let guard = harness.mutex().lock().await.unwrap();
-    let next = spawn_waiter(&harness.mutex());
-    let operator = harness.another().mutex();
-    operator.force_release().await.unwrap().unwrap();
-    settle().await;
-    assert_eq!(guard.state(), State::Lost(Cause::Revoked));
-    let next = soon(next).await;
-    assert!(next.token() > guard.token());
-    next.release().await.unwrap();
-}
 
 /// With its first lease, or when it begins to wait in the queue; not for an attempt.
 #[tokio::test]

@@ -7,9 +7,7 @@ use leasehold_core::{Op, Outcome};
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::readings::Readings as _;
-use crate::store_client::{
-    FREE, acquire, enter, key, outcome, release, renew,
-};
+use crate::store_client::{FREE, acquire, enter, key, outcome, release, renew};
 
 /// An acquisition for so many holds.
 fn acquire_times(name: &str, number: u64, holds: u32) -> Request {

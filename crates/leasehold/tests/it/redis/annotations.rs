@@ -4,7 +4,6 @@ use leasehold::ErrorKind;
 use leasehold_core::{Annotation, CompletionKey, LeaseId, Loss, Slot, Token};
 
 use super::*;
-use crate::doctor;
 use crate::readings::{Beside as _, Readings as _};
 
 const KEEP: Duration = Duration::from_secs(3_600);
@@ -200,44 +199,4 @@ async fn a_user_who_may_not_write_annotations_gets_an_error_with_the_remedy() {
         assert!(error.to_string().contains(command), "{error}");
     }
     assert_eq!(text(&*admin, &key("a")).await.as_deref(), Some("text"));
-}
-
-/// The rights that `doctor` names are enough, and none is tried in vain.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_rights_of_the_line_are_enough() {
-    let server = RedisServer::start();
-    doctor::allow(&server, &["app"], "");
-    let store = open(&server.url_of("leasehold", doctor::PASSWORD)).await;
-    let client = StoreClient::listening(&store, 7).await;
-    server.cli(&["ACL", "LOG", "RESET"]);
-    client.acquire("a", 1).await;
-    assert_eq!(
-        annotate(&*store, &key("a"), 1, "text").await.unwrap(),
-        Ok(())
-    );
-    let observed = store.observe(&key("a"), &VALUE).await.unwrap();
-    assert!(observed.changed.is_some());
-    store.completions(&space()).await.unwrap();
-    assert!(store.remove_annotation(&key("a"), &VALUE).await.unwrap());
-    // Also without a listener.
-    let store = open(&server.url_of("leasehold", doctor::PASSWORD)).await;
-    let observed = store.observe(&key("a"), &VALUE).await.unwrap();
-    assert!(observed.changed.is_some());
-    assert_eq!(server.cli(&["ACL", "LOG"]), "");
-}
-
-/// Only a lock that is held is annotated, so a full memory is reported and nothing is half written.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_memory_is_reported() {
-    let (server, store) = server_and_store().await;
-    granted(&*store, acquire("a", 1)).await;
-    assert_eq!(
-        annotate(&*store, &key("a"), 1, "one").await.unwrap(),
-        Ok(())
-    );
-    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    let error = annotate(&*store, &key("a"), 1, "two").await.unwrap_err();
-    assert!(error.to_string().contains("maxmemory"), "{error}");
-    assert_eq!(text(&*store, &key("a")).await.as_deref(), Some("one"));
-    assert!(store.remove_annotation(&key("a"), &VALUE).await.unwrap());
 }

@@ -130,24 +130,6 @@ async fn a_change_by_a_request_that_was_cancelled_is_noticed() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_new_connection_notifies_as_the_one_before() {
-    let (server, store) = server_and_store().await;
-    let other = open(&server.url()).await;
-    for number in 1..4 {
-        let observation = observe(&*store, &key("a")).await;
-        server.cli(&["CLIENT", "KILL", "USER", "default"]);
-        noticed(observation).await;
-        let observation = observe(&*store, &key("a")).await;
-        eventually_applied(&*other, acquire("a", number)).await;
-        noticed(observation).await;
-        let observation = observe(&*store, &key("a")).await;
-        assert_eq!(observation.holder.unwrap().0, lease(number));
-        applied(&*other, release("a", number)).await;
-        noticed(observation).await;
-    }
-}
-
 /// Then the observer polls.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_tracking_nothing_is_notified_and_all_is_read() {

@@ -2,8 +2,6 @@
 
 mod admission;
 mod clocks;
-mod contended;
-mod far;
 mod forgotten;
 mod kept_out;
 mod late;

@@ -96,17 +96,6 @@ async fn with_all_rights() {
     check_losses(&server, true).await;
 }
 
-/// Over TLS the whole conformance suite runs: `conformance::allowed`.
-#[tokio::test(flavor = "multi_thread")]
-async fn over_a_unix_socket() {
-    let server = RedisServer::options().unix_socket().start();
-    let url = server.url();
-    let [a, b] = [1, 2].map(|number| StoreClient::connect(&url, number));
-    let (a, b) = tokio::join!(a, b);
-    b.settle().await;
-    check_grants_to([a, b]).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_right_for_key_tracking() {
     for rights in ["-client", "-client|tracking", "-client|caching"] {

@@ -9,27 +9,6 @@ use leasehold_core::Name;
 use super::*;
 use crate::leftovers;
 
-/// All leases are renewed several times, listed, and released with their client.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_leases_in_all_slots_are_renewed() {
-    const LEASES: usize = 1_000;
-    let ttl = Duration::from_secs(12);
-    let cluster = Cluster::start();
-    let client = client_at(&cluster.url(), ttl).await;
-    let locking = (0..LEASES).map(async |nth| lock(&client, &format!("many/{nth}")).await);
-    let guards = join_all(locking).await;
-    let first: Vec<_> = guards.iter().map(Guard::deadline).collect();
-    eventually_async(LONG, async || {
-        let mut pairs = guards.iter().zip(&first);
-        pairs.all(|(guard, first)| guard.deadline() > first.after(ttl))
-    })
-    .await;
-    join_all(guards.iter().map(until_held)).await;
-    assert_eq!(client.locks().await.unwrap().len(), LEASES);
-    client.shutdown(SOON).await.unwrap();
-    assert!(client.locks().await.unwrap().is_empty());
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_move_under_load_and_no_lease_is_lost() {
     slots_move_under_load("leasehold").await;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::leftovers::record_key;
-use crate::readings::{Beside as _, Observation, Readings as _};
+use crate::readings::{Beside as _, Observation};
 use crate::redis::annotations::{VALUE, annotate};
 use crate::redis::observing::{noticed, observe, until_held_by};
 
@@ -97,28 +97,5 @@ async fn an_observer_goes_on_after_a_failover() {
         let acquiring = eventually_applied(&*other, acquire("a", number));
         tokio::join!(observing, acquiring);
         eventually_applied(&*other, release("a", number)).await;
-    }
-}
-
-/// The names are spread over all masters.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn completions_of_all_nodes_are_listed_once() {
-    let cluster = Cluster::start();
-    let store = open(&cluster.url()).await;
-    for namespace in ["app", "app@4"] {
-        let space = keyspace(namespace, "t");
-        let mut names: Vec<_> = (0..30).map(|nth| format!("job/{nth}")).collect();
-        let kind = leasehold_core::Slot::Period;
-        for name in &names {
-            granted(&*store, within(&space, acquire(name, 1))).await;
-            let done = crate::redis::annotations::annotation(lease(1), "done");
-            let key = space.key(Name::parse(name).unwrap());
-            let stored = store.annotate(&key, &kind, &done, LONG).await;
-            assert_eq!(stored.unwrap(), Ok(()));
-        }
-        names.sort();
-        let listed = store.completions(&space).await.unwrap();
-        let listed: Vec<_> = listed.iter().map(|(key, ..)| key.name.as_str()).collect();
-        assert_eq!(listed, names);
     }
 }

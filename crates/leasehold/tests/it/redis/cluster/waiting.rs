@@ -112,24 +112,6 @@ async fn a_waiter_is_granted_the_lock_over_a_new_connection() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
-    let cluster = Cluster::start();
-    let a = StoreClient::connect(&cluster.url(), 1).await;
-    let b = StoreClient::connect(&cluster.url(), 2).await;
-    let node = &cluster.nodes()[cluster.master_of(cluster.slot_of("app:{t:a}"))];
-    a.acquire("a", 1).await;
-    queue_dead(node, "a", 0..3_000);
-    assert_eq!(b.wait("a", 1).await, 3_000);
-    node.cli(&["CONFIG", "RESETSTAT"]);
-    a.release("a", 1).await;
-    b.granted_behind_dead("a", 1, &a).await;
-    let calls = script_calls(node);
-    assert!((10..30).contains(&calls), "{calls}");
-    b.release("a", 1).await;
-    assert_eq!(node.cli(&["EXISTS", "app:{t:a}:queue"]), "0");
-}
-
 /// Namespaces share a connection to each node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_without_channels_does_not_keep_another_from_its_locks() {

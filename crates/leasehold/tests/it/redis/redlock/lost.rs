@@ -54,16 +54,6 @@ async fn one_of_three_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_three_is_stopped() {
-    goes_on_without(3, &[1], Failure::Stopped).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn two_of_five_are_killed() {
-    goes_on_without(5, &[0, 4], Failure::Killed).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn two_of_five_are_stopped() {
     goes_on_without(5, &[1, 2], Failure::Stopped).await;
 }

@@ -36,41 +36,39 @@ async fn is_lost_in_time(guard: &Guard) {
     assert!(kinds.iter().any(jeopardy), "{kinds:?}");
 }
 
-async fn a_majority_fails(failure: Failure) {
-    for count in [3, 5] {
-        let mut masters = Masters::aged(count);
-        let [a, b] = two_clients(&short(&masters)).await;
-        let guard = lock(&a, "a").await;
-        let first = guard.token();
-        // The first request of a client inspects all masters, with a longer limit.
-        lock(&b, "b").await.release().await.unwrap();
-        for nth in 0..=count / 2 {
-            failure.begin(&mut masters, nth);
-        }
-        // The state of a held lock is as unknown as that of a free one.
-        let fails = async {
-            fails_fast(&b, "a").await;
-            fails_fast(&b, "b").await;
-        };
-        tokio::join!(is_lost_in_time(&guard), fails);
-        for nth in 0..=count / 2 {
-            failure.end(&mut masters, nth);
-        }
-        let next = lock_in_time(&b, "a").await;
-        assert!(next.token() > first);
-        renewed(&next).await;
-        next.release().await.unwrap();
+async fn a_majority_fails(count: usize, failure: Failure) {
+    let mut masters = Masters::aged(count);
+    let [a, b] = two_clients(&short(&masters)).await;
+    let guard = lock(&a, "a").await;
+    let first = guard.token();
+    // The first request of a client inspects all masters, with a longer limit.
+    lock(&b, "b").await.release().await.unwrap();
+    for nth in 0..=count / 2 {
+        failure.begin(&mut masters, nth);
     }
+    // The state of a held lock is as unknown as that of a free one.
+    let fails = async {
+        fails_fast(&b, "a").await;
+        fails_fast(&b, "b").await;
+    };
+    tokio::join!(is_lost_in_time(&guard), fails);
+    for nth in 0..=count / 2 {
+        failure.end(&mut masters, nth);
+    }
+    let next = lock_in_time(&b, "a").await;
+    assert!(next.token() > first);
+    renewed(&next).await;
+    next.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_majority_is_killed() {
-    a_majority_fails(Failure::Killed).await;
+    a_majority_fails(3, Failure::Killed).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_majority_is_stopped() {
-    a_majority_fails(Failure::Stopped).await;
+    a_majority_fails(5, Failure::Stopped).await;
 }
 
 /// A waiter is served when the masters are back.

@@ -97,19 +97,6 @@ async fn a_majority_whose_counters_are_ahead_costs_a_second_phase() {
     assert!(lock(&client, "a").await.token().get() < ahead);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn tokens_grow_from_client_to_client() {
-    let masters = Masters::aged(3);
-    let clients = two_clients(&masters.url()).await;
-    let mut last = None;
-    for nth in 0..200 {
-        let guard = lock(&clients[nth % 2], "a").await;
-        assert!(Some(guard.token()) > last, "{last:?}");
-        last = Some(guard.token());
-        guard.release().await.unwrap();
-    }
-}
-
 /// With more tokens and holds than one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_is_proposed() {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use leasehold::{Cause, ErrorKind, LeaseOptions, Owner, StateKind};
+use leasehold::{Cause, StateKind};
 
 use super::*;
 
@@ -81,37 +81,6 @@ async fn a_lease_that_the_new_master_does_not_know_is_lost() {
         guard.ensure(TTL / 2).await.unwrap();
         assert_eq!(recorded(guard), guard.lease_id().to_string());
     }
-}
-
-/// A re-entry into a lease that the new master has forgotten is granted another lease, and the first hold is lost.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_re_entry_on_the_new_master_revives_nothing() {
-    let (mut set, client) = set_and_client().await;
-    let mutex = client
-        .mutex("a")
-        .unwrap()
-        .with(LeaseOptions::new().owner(&Owner::new()))
-        .unwrap();
-    set.until_in_sync();
-    cut_replication(&set);
-    let first = mutex.lock().await.unwrap();
-    let old = set.kill_master();
-    let second = tokio::time::timeout(FAILOVER, mutex.lock()).await.unwrap();
-    // The store may have been unreachable: the hold is then released again.
-    let second = match second {
-        Ok(second) => second,
-        Err(error) => {
-            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-            eventually_async(FAILOVER, async || first.state().is_lost()).await;
-            mutex.lock().await.unwrap()
-        }
-    };
-    assert_eq!(first.state(), State::Lost(Cause::Deleted));
-    assert_ne!(first.lease_id(), second.lease_id());
-    assert!(first.token() < second.token());
-    let new = set.master_after(old);
-    let lease = second.lease_id().to_string();
-    assert_eq!(recorded(&set.servers()[new], "a"), lease);
 }
 
 /// Ends the replication to all replicas, which can still be promoted.

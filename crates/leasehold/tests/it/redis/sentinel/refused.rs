@@ -99,22 +99,3 @@ async fn a_replica_that_the_sentinels_name_is_not_used_as_master() {
     let error = rejected(&*store, acquire("b", 1)).await;
     assert!(error.to_string().contains("it is no master"), "{error}");
 }
-
-/// The sentinels are asked for the master by new connections only.
-#[tokio::test(flavor = "multi_thread")]
-async fn without_sentinels_a_connection_works_until_it_breaks() {
-    let mut set = SentinelSet::start();
-    let master = set.master();
-    let store = open(&set.url()).await;
-    works(&*store).await;
-    for sentinel in 0..set.sentinels().len() {
-        set.sentinel_mut(sentinel).kill9();
-    }
-    works(&*store).await;
-    set.servers()[master].cli(&["CLIENT", "KILL", "TYPE", "normal"]);
-    let is_rejected = async || match send(&*store, acquire("a", 1)).await {
-        Reply::Rejected(error) => error.kind() == ErrorKind::Unreachable,
-        _ => false,
-    };
-    eventually_async(LONG, is_rejected).await;
-}
