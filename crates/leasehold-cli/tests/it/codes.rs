@@ -78,34 +78,6 @@ fn the_command_follows_the_name_with_and_without_a_double_dash() {
     }
 }
 
-#[test]
-fn a_held_lock_refuses_or_times_out() {
-    let fixture = Fixture::new();
-    let holder = fixture.hold(&["job"]);
-    let run = |args: &[&str]| {
-        let mut command = fixture.run_script(args, "echo ran");
-        command.run_to_end()
-    };
-    for (args, wanted) in [
-        (&["-n", "job"][..], 75),
-        (&["-w", "1s", "job"], 124),
-        (&["-w", "0", "job"], 124),
-        (&["-n", "-E", "3", "job"], 3),
-        (&["-w", "1s", "-E", "4", "job"], 4),
-        (&["-n", "--skip-ok", "job"], 0),
-        (&["--skip-ok", "-w", "1s", "job"], 0),
-    ] {
-        let output = run(args);
-        assert_eq!(output.status.code(), Some(wanted), "{output:?}");
-        assert_eq!(stdout(&output), "", "{args:?} ran the command");
-    }
-    // Another name is another lock.
-    assert_eq!(stdout(&run(&["-n", "other"])), "ran\n");
-    holder.signal("TERM");
-    holder.ends_with(143);
-    assert_eq!(stdout(&run(&["-n", "job"])), "ran\n");
-}
-
 /// Also after a failed command, until it is over or ended by force.
 #[test]
 fn a_lock_stays_taken_for_its_minimum_hold() {

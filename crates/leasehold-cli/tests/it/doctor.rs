@@ -1,6 +1,6 @@
 //! `doctor` for people and for programs.
 
-use leasehold_testkit::{Masters, RedisOptions, RedisServer};
+use leasehold_testkit::{RedisOptions, RedisServer};
 use serde_json::Value;
 
 use crate::schema::checked;
@@ -184,23 +184,4 @@ fn a_store_that_cannot_be_diagnosed_is_a_failure() {
     assert_eq!(error["kind"], "wrong_password");
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("check both"), "{message}");
-}
-
-#[test]
-fn one_of_many_masters_is_named() {
-    let masters = Masters::aged(3);
-    let fixture = Fixture::with_store(masters.url());
-    let one = masters.server(1);
-    one.cli(&["CONFIG", "SET", "appendfsync", "everysec"]);
-    let (_, report) = json(&fixture);
-    let findings = report["findings"].as_array().unwrap();
-    let has_policy = |it: &&Value| it["observed"].as_str().unwrap().contains("everysec");
-    let node = findings.iter().find(has_policy).unwrap()["node"].as_str();
-    let node = node.unwrap();
-    assert!(node.contains(&one.port().to_string()), "{node}");
-    let output = fixture.leasehold(["doctor"]).run_to_end();
-    let text = stdout(&output);
-    let line = format!("note     persistence  {node}: appendonly yes, appendfsync everysec");
-    assert!(text.lines().any(|it| it == line), "{text}");
-    assert_aligned(&text);
 }

@@ -62,7 +62,9 @@ fn each_end_of_a_command_that_is_run_again_is_printed() {
 }
 
 /// A leader that is terminated, and one that is killed.
-fn check_succession(fixture: &Fixture) {
+#[test]
+fn the_next_candidate_leads_and_is_found() {
+    let fixture = &Fixture::new();
     assert_eq!(leader(fixture), (Some(1), String::new()));
     assert_eq!(leader_object(fixture)["leader"], Value::Null);
     let first = Running::start(candidate(fixture, "a:1", &["--label", "blue"]));
@@ -105,13 +107,6 @@ fn check_succession(fixture: &Fixture) {
         terms.is_sorted_by_key(|(term, _)| term.parse::<u64>().unwrap()),
         "{terms:?}"
     );
-}
-
-#[test]
-fn the_next_candidate_leads_and_is_found() {
-    check_succession(&Fixture::new());
-    let (_server, fixture) = Fixture::redis();
-    check_succession(&fixture);
 }
 
 #[test]
@@ -200,7 +195,10 @@ fn a_value_that_is_too_long_is_refused() {
 }
 
 /// The events of a leader, of one that waits, and of a lock that is freed by force.
-fn check_events(fixture: &Fixture) {
+#[test]
+fn events_are_printed_as_they_happen() {
+    let (_server, fixture) = Fixture::redis();
+    let fixture = &fixture;
     let mut watch = fixture.leasehold(["watch", "--json", NAME, "other"]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
@@ -243,13 +241,6 @@ fn check_events(fixture: &Fixture) {
     kill("TERM", watch.id());
     watch.wait().unwrap();
     reader.join().unwrap();
-}
-
-#[test]
-fn events_are_printed_as_they_happen() {
-    check_events(&Fixture::new());
-    let (_server, fixture) = Fixture::redis();
-    check_events(&fixture);
 }
 
 /// A stopped server accepts connections, and replies to nothing.

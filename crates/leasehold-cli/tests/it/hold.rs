@@ -4,7 +4,6 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use leasehold_testkit::{OutputLines, eventually};
 use rustix::io::ioctl_fionbio;
@@ -17,9 +16,6 @@ use crate::tools::{
     through,
 };
 use crate::watchdog::Node;
-
-/// How often the lock passes from one holder to the next.
-const RELEASES: usize = 20;
 
 /// A process that holds a lock or waits for it. The test is the program that it works for.
 struct Hold {
@@ -446,23 +442,6 @@ fn a_jeopardy_is_a_line_and_so_is_its_end() {
 }
 
 #[test]
-fn a_killed_hold_frees_its_lock_at_the_end_of_the_ttl() {
-    let (_server, fixture) = Fixture::redis();
-    let hold = Hold::granted(&fixture, &["--ttl", "9s", "job"]);
-    let killed = Instant::now();
-    kill("KILL", hold.process.id());
-    hold.finish();
-    assert_eq!(fixture.try_run(&["-n", "job"]), 75);
-    assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
-    // A renewal was at most a third of the ttl ago.
-    assert!(
-        killed.elapsed() > Duration::from_secs(5),
-        "{:?}",
-        killed.elapsed()
-    );
-}
-
-#[test]
 fn a_killed_hold_frees_its_lock_at_once_under_a_watchdog() {
     let (_server, fixture) = Fixture::redis();
     let node = Node::start(&fixture);
@@ -535,28 +514,4 @@ fn in_the_background_of_a_terminal_the_lock_is_held() {
     assert_eq!(lines.after("ended ").trim(), "143");
     finish(process);
     assert!(!fixture.is_held("job"));
-}
-
-/// The ttl does not end, nor does a waiter repeat its request: each end of stdin is what the next holder waits for.
-#[test]
-fn the_lock_passes_on_when_stdin_has_ended() {
-    let (_server, fixture) = Fixture::redis();
-    let args = ["--ttl", "1h", "job"];
-    let mut holder = Hold::granted(&fixture, &args);
-    let start = |_| Hold::start(&fixture, &args);
-    let mut waiting: Vec<_> = (0..RELEASES).map(start).collect();
-    eventually(SOON, || waiters(&fixture) == RELEASES);
-    // They may overtake each other when they start.
-    let lock = lock(&fixture);
-    let queue = lock["waiters"].as_array().unwrap().iter();
-    for waiter in queue {
-        let is_next = |hold: &Hold| waiter["client"]["pid"] == hold.process.id();
-        let next = waiting.iter().position(is_next).unwrap();
-        let next = waiting.swap_remove(next);
-        holder.close_stdin();
-        next.event("granted");
-        std::mem::replace(&mut holder, next).ends_with(0);
-    }
-    holder.close_stdin();
-    holder.ends_with(0);
 }

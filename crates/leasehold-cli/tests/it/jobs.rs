@@ -217,36 +217,6 @@ fn a_run_that_was_cut_off_is_not_recorded() {
     }
 }
 
-/// The slots are those of the store's clock. Five machines start the job on each day, some of them hours late.
-#[test]
-fn each_day_has_one_run_by_the_clock_of_the_store() {
-    const HOUR: i64 = 3_600_000;
-    let server = RedisServer::options().clock_shim().start();
-    let fixture = Fixture::with_store(server.url());
-    for day in 1..=4 {
-        let mut moved = 0;
-        // Before the time of the first run, after it, and late.
-        for late in [-HOUR / 2, HOUR / 6, 4 * HOUR] {
-            // On the first day the first start is the anchor.
-            let late = if day == 1 { late.max(0) } else { late };
-            server.step_clock(late - moved);
-            moved = late;
-            let started = (0..2).map(|_| {
-                let mut daily = start(&fixture, &["run", "--every", "1d", "job"]);
-                daily.spawn().unwrap()
-            });
-            for process in started.collect::<Vec<_>>() {
-                assert_eq!(finish(process).status.code(), Some(0));
-            }
-            assert_eq!(runs(&fixture), day, "day {day}, {late} ms late");
-        }
-        server.step_clock(24 * HOUR - moved);
-    }
-    let listed = fixture.leasehold(["jobs", "--json"]).run_to_end();
-    let listed = checked("jobs", &stdout(&listed));
-    assert_eq!(listed["jobs"].as_array().unwrap().len(), 1);
-}
-
 /// A person who tries the line of a crontab pastes its --quiet, too, and must know that the next night is done.
 #[test]
 fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {

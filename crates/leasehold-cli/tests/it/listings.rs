@@ -3,7 +3,6 @@
 use std::fs;
 use std::process::Stdio;
 
-use leasehold::Client;
 use leasehold_testkit::{Masters, RedisServer, eventually, free_port};
 use serde_json::Value;
 
@@ -149,12 +148,6 @@ fn on_sqlite() {
 }
 
 #[test]
-fn on_redis() {
-    let (_server, fixture) = Fixture::redis();
-    check(&fixture, true);
-}
-
-#[test]
 fn on_three_masters_also_without_one() {
     let mut masters = Masters::aged(3);
     let fixture = Fixture::with_store(masters.url());
@@ -221,17 +214,6 @@ fn locks_are_sorted_and_filtered() {
     }
 }
 
-/// The URL of a store in which a name is used as a latch.
-fn store_with_latch(fixture: &Fixture, name: &str) -> String {
-    let url = format!("sqlite:{}", fixture.path("latches").display());
-    let arrive = async {
-        let client = Client::connect(&url).await.unwrap();
-        client.latch(name, 2).unwrap().arrive().await.unwrap();
-    };
-    tokio::runtime::Runtime::new().unwrap().block_on(arrive);
-    url
-}
-
 /// With `--json` a failure is one object on stderr, whose message is that of the text.
 #[test]
 fn failures_are_objects_with_json() {
@@ -241,7 +223,6 @@ fn failures_are_objects_with_json() {
     let locked = format!("redis://127.0.0.1:{}", server.port());
     fs::write(fixture.path("damaged"), "this is no database").unwrap();
     let damaged = format!("sqlite:{}", fixture.path("damaged").display());
-    let latches = store_with_latch(&fixture, "ready");
     let none = Value::Null;
     let _held = fixture.hold(&["job"]);
     for (args, kind, lock) in [
@@ -260,16 +241,6 @@ fn failures_are_objects_with_json() {
         (&["show", "a{b"], "invalid_name", &"a{b".into()),
         (&["doctor", "--store", "nonsense"], "invalid_config", &none),
         (&["ls", "--password-file", "missing"], "system", &none),
-        (
-            &["show", "ready", "--store", &latches],
-            "conflict",
-            &"ready".into(),
-        ),
-        (
-            &["release", "--force", "ready", "--store", &latches],
-            "conflict",
-            &"ready".into(),
-        ),
         (&["ls", "--watch", "1ms"], "usage", &none),
         (&["show"], "usage", &none),
         (

@@ -129,26 +129,6 @@ fn a_run_that_its_fixed_lease_cuts_off_begins_no_minimum_hold() {
     }
 }
 
-/// The server continues when the lock is lost, so the release reaches it before the end of the lease.
-#[test]
-fn a_lock_that_was_lost_in_silence_begins_no_minimum_hold() {
-    for command in ["run", "hold"] {
-        let (server, fixture) = Fixture::redis();
-        let mut holder = fixture.leasehold([command, "--ttl", "6s", "--at-least", "1h", "job"]);
-        if command == "run" {
-            holder.args(["--", "sh", "-c", "echo in; exec sleep 1000"]);
-        }
-        holder.stdin(Stdio::piped());
-        let mut holder = Running::start(holder);
-        let lines = OutputLines::read(holder.process.stderr.take().unwrap());
-        server.stop();
-        lines.after("leasehold: job: the lock is lost: the store did not renew it in time");
-        server.cont();
-        holder.ends_with(122);
-        assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0, "{command}");
-    }
-}
-
 #[test]
 fn a_forced_release_ends_the_run_as_its_user_wants() {
     let fixture = Fixture::new();

@@ -17,7 +17,6 @@ mod listings;
 mod loss;
 mod mistakes;
 mod other_user;
-mod overlap;
 mod packaging;
 mod pages;
 mod redlock;

@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use leasehold_testkit::{Masters, RedisServer, SentinelSet, eventually, free_port};
+use leasehold_testkit::{Masters, RedisServer, SentinelSet, free_port};
 
 use crate::containers::contained;
 use crate::stores::http_server;
-use crate::tools::{Fixture, RunToEnd, SOON, code, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, code, stderr, stdout};
 
 /// The calls and their messages.
 const MISTAKES: &str = include_str!("mistakes.txt");
@@ -111,7 +111,7 @@ fn a_program_that_the_system_does_not_execute_is_explained() {
 #[test]
 fn a_url_that_names_no_store_has_a_suggestion() {
     let fixture = Fixture::new();
-    let schemes = "must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
+    let schemes = "must start with memory:, sqlite:, postgres://, redis://, rediss://, redis+unix:, \
                    redis+sentinel://, redis+cluster:// or redlock://";
     let nobody = free_port().to_string();
     let directory = directory(&fixture);
@@ -323,17 +323,6 @@ fn a_help_that_cannot_be_written_is_an_error() {
         let help = format!("leasehold {call} > /dev/full");
         assert_eq!(code(&mut Fixture::new().shell(&help)), 125);
     }
-}
-
-#[test]
-fn replicas_are_found_once_they_are_there() {
-    let (server, fixture) = Fixture::redis();
-    let run = ["run", "--replicas", "1", "job", "true"];
-    assert_eq!(code(&mut fixture.leasehold(run)), 125);
-    let _replica = RedisServer::options().replica_of(&server).start();
-    eventually(SOON, || code(&mut fixture.leasehold(run)) == 0);
-    let calls = server.cli(&["INFO", "commandstats"]);
-    assert!(calls.contains("cmdstat_wait"), "{calls}");
 }
 
 #[test]

@@ -90,6 +90,8 @@ fn a_refusal_names_the_holder_and_a_quiet_run_prints_nothing() {
         (&["--skip-ok", "-v", "job"], 0, "; skipped\n"),
         (&["--skip-ok", "job"], 0, ""),
         (&["-n", "-q", "job"], 75, ""),
+        (&["-n", "-q", "-E", "3", "job"], 3, ""),
+        (&["-w", "1s", "-q", "-E", "4", "job"], 4, ""),
         (&["-w", "1500ms", "-q", "job"], 124, ""),
         (&["--skip-ok", "--quiet", "job"], 0, ""),
     ] {
@@ -132,34 +134,6 @@ fn a_refusal_without_a_known_holder_is_printed_without_it() {
     );
     holder.signal("TERM");
     holder.ends_with(143);
-}
-
-/// The lock was never held, so no line is about its release.
-#[test]
-fn a_wait_at_a_store_that_falls_silent_names_the_store_and_its_end() {
-    let (mut server, fixture) = Fixture::redis();
-    let stranger = format!("{}:1", "0".repeat(32));
-    let record = "leasehold:{default:job}";
-    server.cli(&["SET", record, &stranger, "PX", "600000"]);
-    let (waiting, lines) = wait_verbosely(&fixture, &["--ttl", "6s", "job"]);
-    let line = lines.after("leasehold: job is held by ");
-    assert_eq!(
-        line,
-        "a client without client info; 1st in the queue, waiting"
-    );
-    server.kill9();
-    let line = lines.after("leasehold: waiting: ");
-    assert!(
-        line.contains("gives up in ") && line.contains("redis://"),
-        "{line}"
-    );
-    let last = lines.after("leasehold: ");
-    assert!(
-        last.contains("\"job\"") && !last.contains("release"),
-        "{last}"
-    );
-    assert_eq!(lines.next_line(), None);
-    assert_eq!(finish(waiting).status.code(), Some(125));
 }
 
 /// A stopped server accepts connections, and replies to nothing.

@@ -313,16 +313,6 @@ fn the_status_lists_the_clients() {
 }
 
 #[test]
-fn a_planned_end_is_a_success_and_leaves_no_socket() {
-    let fixture = Fixture::new();
-    let mut node = Node::start(&fixture);
-    kill("TERM", node.process.id());
-    eventually(SOON, || node.process.try_wait().unwrap().is_some());
-    assert_eq!(node.process.wait().unwrap().code(), Some(0));
-    assert!(!std::path::Path::new(&node.socket).exists());
-}
-
-#[test]
 fn a_node_lives_on_when_nobody_reads_its_log() {
     for form in ["text", "json"] {
         let fixture = Fixture::new();
