@@ -25,11 +25,15 @@ mod waiting;
 use crate::fixture::Fixture;
 
 macro_rules! conformance {
-    (everywhere $everywhere:tt one_place $one_place:tt) => {
+    (everywhere $everywhere:tt one_place $one_place:tt client $client:tt) => {
         conformance!(@stores [memory sqlite redis sentinel cluster buckets redlock3 redlock5 allowed] $everywhere);
         mod in_one_place {
             use super::*;
             conformance!(@stores [memory sqlite redis sentinel cluster buckets] $one_place);
+        }
+        mod of_the_client {
+            use super::*;
+            conformance!(@stores [memory redis redlock3] $client);
         }
     };
     (@stores [$($store:ident)+] $behaviours:tt) => {
@@ -60,22 +64,14 @@ conformance! {
         holding::tasks_on_two_clients_exclude_each_other,
         holding::a_refusal_has_the_remaining_time,
         holding::an_owner_enters_again_and_the_store_shows_the_count,
-        holding::tasks_of_one_owner_share_one_lease,
-        holding::without_an_owner_there_is_no_re_entry,
         holding::a_drop_releases_before_the_next_request,
         holding::a_stale_guard_does_not_affect_the_new_holder,
         holding::a_forced_release_makes_the_holder_lost,
-        holding::run_releases_after_a_value_and_after_a_panic,
-        holding::run_drops_the_work_when_the_lease_is_lost,
         holding::shutdown_releases_everything,
-        holding::a_lease_held_too_long_is_lost_and_passes_on,
         jobs::jobs_are_refused_where_no_completions_are_kept,
         latches::it_opens_when_all_have_arrived_or_is_not_made,
         leases::a_fixed_lease_ends_on_time_and_is_not_renewed,
         leases::a_renewed_lease_outlives_its_ttl,
-        leases::fixed_and_renewed_holds_keep_their_own_terms,
-        leases::ensure_renews_or_fails_with_the_reason,
-        leases::ttls_outside_the_bounds_are_refused,
         leaving::a_timeout_in_the_local_queue_affects_no_other_waiter,
         leaving::a_cancelled_waiter_affects_no_other,
         leaving::a_waiter_that_is_cancelled_at_its_turn_passes_it_on,
@@ -85,27 +81,14 @@ conformance! {
         listings::waiters_are_described_in_their_order,
         listings::namespaces_and_tenants_are_separate,
         min_hold::a_released_lock_stays_taken_until_its_end,
-        min_hold::a_lost_lease_begins_none,
         min_hold::a_forced_release_ends_it,
         operations::the_same_operation_twice_equals_once,
         semaphores::permits_are_granted_or_refused_with_a_reason,
-        threads::threads_enter_again_and_exclude_each_other,
-        threads::a_lease_is_renewed_while_its_thread_is_busy,
-        threads::the_blocking_api_refuses_to_block_a_runtime,
         waiting::waiters_get_the_lock_after_a_release,
         waiting::waiters_get_the_lock_after_a_drop,
         waiting::waiters_get_the_lock_at_the_end_of_a_fixed_lease,
         waiting::waiters_get_the_lock_after_a_forced_release,
-        handoff::a_lease_is_handed_off_without_the_store,
-        handoff::it_can_be_switched_off,
-        handoff::only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_same,
-        handoff::a_lease_is_handed_off_after_its_last_hold,
-        handoff::a_lease_that_was_handed_off_is_not_entered_again,
-        order::tasks_of_a_client_are_served_in_their_order,
         trying::a_free_lock_is_taken,
-        trying::a_lock_of_this_process_is_refused_without_the_store,
-        trying::try_lock_does_not_overtake_a_waiter_at_its_turn,
-        trying::work_is_not_begun_while_another_holds_the_lock,
         waiting::a_timeout_ends_the_waiting,
         waiting::a_waiter_that_is_not_polled_delays_no_other,
         observing::each_change_of_holder_and_annotation_is_noticed,
@@ -143,5 +126,29 @@ conformance! {
         semaphores::a_revocation_ends_the_leases_of_all_holders_of_permits,
         semaphores::a_request_that_does_not_match_a_semaphore_changes_nothing,
         semaphores::a_semaphore_is_listed_with_its_first_holder_and_its_waiters,
+    }
+    // What the client decides, whatever the store is: in one place, over a network, and over many masters.
+    client {
+        handoff::a_lease_is_handed_off_without_the_store,
+        handoff::it_can_be_switched_off,
+        handoff::only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_same,
+        handoff::a_lease_is_handed_off_after_its_last_hold,
+        handoff::a_lease_that_was_handed_off_is_not_entered_again,
+        holding::a_lease_held_too_long_is_lost_and_passes_on,
+        holding::run_drops_the_work_when_the_lease_is_lost,
+        holding::run_releases_after_a_value_and_after_a_panic,
+        holding::tasks_of_one_owner_share_one_lease,
+        holding::without_an_owner_there_is_no_re_entry,
+        leases::ensure_renews_or_fails_with_the_reason,
+        leases::fixed_and_renewed_holds_keep_their_own_terms,
+        leases::ttls_outside_the_bounds_are_refused,
+        min_hold::a_lost_lease_begins_none,
+        order::tasks_of_a_client_are_served_in_their_order,
+        threads::a_lease_is_renewed_while_its_thread_is_busy,
+        threads::the_blocking_api_refuses_to_block_a_runtime,
+        threads::threads_enter_again_and_exclude_each_other,
+        trying::a_lock_of_this_process_is_refused_without_the_store,
+        trying::try_lock_does_not_overtake_a_waiter_at_its_turn,
+        trying::work_is_not_begun_while_another_holds_the_lock,
     }
 }

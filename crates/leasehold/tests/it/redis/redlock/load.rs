@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 
 /// The duration of the wait.
-const WAIT: Duration = Duration::from_secs(6);
+const WAIT: Duration = Duration::from_secs(3);
 
 /// How many requests a waiter may send to a master in that time, with all that belongs to them. A waiter
 /// that does not slow down sends several thousand.
