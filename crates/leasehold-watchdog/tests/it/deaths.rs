@@ -42,23 +42,6 @@ async fn a_client_that_is_killed_right_after_a_registration_frees_its_locks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_is_replaced_by_another_program_is_dead() {
-    let (fixture, _node) = Fixture::with_node().await;
-    let mut actor = fixture.holder("lock", LONG).await;
-    let before = actor.client;
-    assert_eq!(actor.helper().request("exec"), "executed");
-    wait_until_disconnected(&fixture, before);
-    // The process lives, and has not yet proven that it executes another program.
-    fixture.assert_held_for(before, "lock", TTL / 4).await;
-    actor.client = fastrand::u128(..);
-    fixture.acquire(actor.client, 1, "another", LONG).await;
-    actor.connect(&fixture, |info| info.process_nonce = [2; 16]);
-    actor.register(1, "another", LONG);
-    fixture.wait_until_free("lock").await;
-    assert!(fixture.is_held(actor.client, 1, "another").await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_same_program_with_another_nonce_is_not_another_program() {
     let (fixture, _node) = Fixture::with_node().await;
     let mut actor = fixture.holder("lock", TTL).await;

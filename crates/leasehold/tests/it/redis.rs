@@ -18,7 +18,6 @@ mod rights;
 mod rule;
 mod semaphores;
 mod sentinel;
-mod stopped;
 mod transient;
 mod wakeup;
 

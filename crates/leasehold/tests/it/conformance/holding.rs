@@ -34,31 +34,6 @@ pub(super) async fn tasks_on_two_clients_exclude_each_other(fixture: Fixture) {
     }
 }
 
-pub(super) async fn a_refusal_has_the_remaining_time(fixture: Fixture) {
-    let mutex = fixture.mutex("left").await;
-    assert_eq!(
-        mutex.inspect().await.unwrap().map(|lock| lock.time_left),
-        None
-    );
-    let ttl = Duration::from_secs(20);
-    let guard = mutex
-        .with(LeaseOptions::new().ttl(ttl))
-        .unwrap()
-        .lock()
-        .await
-        .unwrap();
-    let left = mutex
-        .inspect()
-        .await
-        .unwrap()
-        .map(|lock| lock.time_left)
-        .unwrap();
-    assert!(left <= ttl && left > ttl * 3 / 4, "{left:?}");
-    assert!(mutex.inspect().await.unwrap().is_some());
-    guard.release().await.unwrap();
-    assert!(mutex.inspect().await.unwrap().is_none());
-}
-
 pub(super) async fn an_owner_enters_again_and_the_store_shows_the_count(fixture: Fixture) {
     let client = fixture.client().await;
     let (owner, name) = (Owner::new(), fresh_name("again"));

@@ -1,6 +1,6 @@
 //! Names, inspection and listings.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use leasehold::__private::store::{ClientInfo, Parts, Request, View};
 use leasehold::{Client, Guard, LockInfo};
@@ -11,14 +11,16 @@ use tokio::task::JoinHandle;
 use crate::fixture::{Fixture, fresh_name};
 use crate::readings::Readings as _;
 use crate::store_client::{
-    StoreClient, TTL, acquire, applied, client_id, enter, granted, is_refused, key, keyspace,
-    lasting, lease, release, space, wait,
+    StoreClient, TTL, acquire, applied, client_id, granted, is_refused, key, keyspace, lasting,
+    lease, release, wait,
 };
 use crate::waiters::{SOON, soon, spawn_waiter};
 
 pub(super) async fn a_holder_is_described(fixture: Fixture) {
     let begun = SystemTime::now();
-    let builder = Client::builder().program("report.sh").label("nightly");
+    let builder = Client::builder()
+        .program("report.sh")
+        .label("nächtlich \"run\"");
     let client = fixture.client_with(builder).await;
     let mutex = client.mutex(fresh_name("described")).unwrap();
     let guard = mutex.lock().await.unwrap();
@@ -37,7 +39,7 @@ pub(super) async fn a_holder_is_described(fixture: Fixture) {
     assert_eq!(described.pid, std::process::id());
     assert_eq!(
         (described.program.as_str(), described.label.as_str()),
-        ("report.sh", "nightly")
+        ("report.sh", "nächtlich \"run\"")
     );
     assert!(!described.host.is_empty());
     assert!(described.since + slack > begun);
@@ -166,39 +168,6 @@ pub(super) async fn namespaces_and_tenants_are_separate(fixture: Fixture) {
     for guard in guards {
         guard.release().await.unwrap();
     }
-}
-
-pub(super) async fn an_entry_has_the_hold_and_the_client_info(fixture: Fixture) {
-    let (store, name) = (fixture.store().await, fresh_name("entry"));
-    let key = key(&name);
-    let inspect = async || store.inspect(&key).await.unwrap();
-    assert_eq!(inspect().await, None);
-    let token = granted(&*store, acquire(&name, 1)).await;
-    applied(&*store, enter(&name, 1, 3)).await;
-    let entry = inspect().await.unwrap();
-    assert_eq!((&entry.key, entry.lease, entry.count), (&key, lease(1), 3));
-    assert_eq!(entry.token.map(|token| token.get()), Some(token));
-    assert!(entry.time_left > TTL / 2 && entry.time_left <= TTL);
-
-    let mut info = ClientInfo::default();
-    info.host = "böx".to_owned();
-    info.pid = u32::MAX;
-    info.program = "/usr/bin/worker".to_owned();
-    info.label = "nightly \"run\"".to_owned();
-    info.since = UNIX_EPOCH + Duration::from_millis(1_800_000_000_123);
-    let space = space();
-    let register = async |ttl| {
-        applied(&*store, info.describe(&space, lease(1).client, ttl)).await;
-    };
-    for ttl in [TTL, Duration::MAX] {
-        register(ttl).await;
-        assert_eq!(inspect().await.unwrap().client.as_ref(), Some(&info));
-    }
-    // The last registration decides how long it is kept.
-    register(Duration::ZERO).await;
-    eventually_async(SOON, async || inspect().await.unwrap().client.is_none()).await;
-    applied(&*store, release(&name, 1)).await;
-    assert_eq!(inspect().await, None);
 }
 
 pub(super) async fn an_entry_has_the_first_waiters_until_their_queue_expires(fixture: Fixture) {

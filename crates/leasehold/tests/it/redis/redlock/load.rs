@@ -1,7 +1,5 @@
 //! The load by waiters while masters refuse or fail.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::*;
 
 /// The duration of the wait.
@@ -62,74 +60,4 @@ async fn while_two_of_three_are_stopped() {
     lock(&client, "a").await.release().await.unwrap();
     client.shutdown(LONG).await.unwrap();
     eventually_async(LONG, async || records(&all(&masters), "a") == 0).await;
-}
-
-/// How many clients want one lock, how often it is granted, and how many requests a master may get for each
-/// grant. With pauses that do not grow it gets more than a hundred.
-const CONTENDERS: usize = 50;
-const GRANTS: u64 = 60;
-const SCRIPTS_EACH_MAX: u64 = 50;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_many_contenders_is_bounded_for_each_grant() {
-    let masters = Masters::aged(3);
-    let granted = Arc::new(AtomicU64::new(0));
-    let mut contenders = tokio::task::JoinSet::new();
-    for _ in 0..CONTENDERS {
-        let client = client_at(&masters.url(), Duration::from_secs(30)).await;
-        let granted = Arc::clone(&granted);
-        contenders.spawn(async move {
-            loop {
-                lock(&client, "a").await.release().await.unwrap();
-                granted.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-    }
-    let reach = async |grants: u64| {
-        eventually_async(LONG * 2, async || granted.load(Ordering::Relaxed) >= grants).await;
-        let scripts = script_calls(masters.server(0));
-        (granted.load(Ordering::Relaxed), scripts)
-    };
-    // First they learn how many they are.
-    let before = reach(GRANTS).await;
-    let after = reach(before.0 + GRANTS).await;
-    let each = (after.1 - before.1) / (after.0 - before.0);
-    assert!(each <= SCRIPTS_EACH_MAX, "{each} scripts for each grant");
-    contenders.shutdown().await;
-}
-
-/// How many tasks of each of two clients want one lock, how long they hold it, and how often each client is
-/// to get it at least.
-const TASKS: usize = 3;
-const HOLD: Duration = Duration::from_millis(30);
-const GRANTS_EACH: u64 = 5;
-
-/// A release and the next acquisition of the same client leave a moment in which the other is granted the
-/// lock.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_with_many_tasks_does_not_keep_the_lock() {
-    let masters = Masters::aged(3);
-    let url = masters.url();
-    let granted = [0, 1].map(|_| Arc::new(AtomicU64::new(0)));
-    let mut tasks = tokio::task::JoinSet::new();
-    for granted in &granted {
-        let client = client_at(&url, Duration::from_secs(30)).await;
-        for _ in 0..TASKS {
-            let (client, granted) = (client.clone(), Arc::clone(granted));
-            tasks.spawn(async move {
-                loop {
-                    let guard = lock(&client, "a").await;
-                    granted.fetch_add(1, Ordering::Relaxed);
-                    tokio::time::sleep(HOLD).await;
-                    guard.release().await.unwrap();
-                }
-            });
-        }
-    }
-    let each = || {
-        let mut each = granted.iter();
-        each.all(|granted| granted.load(Ordering::Relaxed) >= GRANTS_EACH)
-    };
-    eventually_async(LONG, async || each()).await;
-    tasks.shutdown().await;
 }
