@@ -18,10 +18,10 @@ use self::compare::{Difference, Target, compare};
 use self::corrupting_store::{CorruptingStore, Corruption};
 
 /// How many histories each store is played.
-const HISTORIES: usize = 4_000;
+const HISTORIES: usize = 2_000;
 
 /// How many servers share them.
-const REDIS_SERVERS: usize = 2;
+const REDIS_SERVERS: usize = 3;
 
 /// The tolerance for replies of the server: it reads its clock twice in a call, and may lose the
 /// processor in between. No request comes within half a second of the end of a lease.
