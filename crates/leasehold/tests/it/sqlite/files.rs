@@ -169,7 +169,7 @@ async fn a_locked_file_is_a_store_that_cannot_be_reached() {
     refusal(&fixture.path(), ErrorKind::Unreachable, words).await;
     other.execute_batch("COMMIT").unwrap();
 
-    let options = OpenOptions::default().response_timeout(Duration::from_secs(8));
+    let options = OpenOptions::default().response_timeout(Duration::from_secs(4));
     let store = open_with(&fixture.url(), options.clone()).await;
     let other = fixture.database();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -185,7 +185,7 @@ async fn a_locked_file_is_a_store_that_cannot_be_reached() {
 #[tokio::test]
 async fn each_request_has_its_own_timeout_for_a_locked_file() {
     let fixture = FileFixture::new();
-    let options = OpenOptions::default().response_timeout(Duration::from_secs(12));
+    let options = OpenOptions::default().response_timeout(Duration::from_secs(8));
     let store = open_with(&fixture.url(), options.clone()).await;
     let other = fixture.database();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -196,7 +196,7 @@ async fn each_request_has_its_own_timeout_for_a_locked_file() {
     start(&mut second);
     let replies = first.await;
     assert!(matches!(replies[0], Reply::Rejected(_)), "{replies:?}");
-    // Three seconds before the second one times out.
+    // Long before the second one times out.
     other.execute_batch("COMMIT").unwrap();
     assert!(is_granted(&second.await[0]));
 }
