@@ -114,51 +114,6 @@ fn assert_aligned(text: &str) {
     assert!(blocks.map(<[_]>::to_vec).all(is_complete), "{text}");
 }
 
-/// With only the rights of locks nothing is reported as ok that was not checked. The user that the text names may read it.
-#[test]
-fn missing_facts_are_reported() {
-    const PASSWORD: &str = "no-more-than-need-be";
-    let server = healthy().start();
-    let fixture = Fixture::with_store(server.url());
-    let text = stdout(&fixture.leasehold(["doctor"]).run_to_end());
-    let last = "no problem found in what was checked (0 dangers, 0 warnings, 0 unknown, 0 notes)";
-    assert_eq!(text.trim_end().lines().next_back(), Some(last));
-
-    let paste = |text: &str, user: &str| {
-        let line = text
-            .lines()
-            .find(|line| line.contains(&format!("ACL SETUSER {user} ")));
-        let line = line.unwrap().trim().replace("PASSWORD", PASSWORD);
-        server.cli(&line.split(' ').collect::<Vec<_>>());
-        let url = server
-            .url()
-            .replace("redis://", &format!("redis://{user}@"));
-        let mut doctor = fixture.leasehold(["doctor", "--store", &url]);
-        doctor.env("LEASEHOLD_PASSWORD", PASSWORD).run_to_end()
-    };
-    let output = paste(&text, "leasehold");
-    let text = stdout(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    for part in [
-        "unknown  diagnosis    not checked: ",
-        "eviction",
-        "INFO, CONFIG GET; ",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    let last = text.trim_end().lines().next_back().unwrap();
-    assert!(
-        last.starts_with("no problem found in what was checked ("),
-        "{last}"
-    );
-    assert!(last.contains(" 1 unknown"), "{last}");
-    assert_aligned(&text);
-
-    let output = paste(&text, "leasehold-doctor");
-    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
-    assert!(!stdout(&output).contains("unknown  "));
-}
-
 #[test]
 fn the_default_store_and_memory() {
     let fixture = Fixture::new();

@@ -17,7 +17,7 @@ use super::schema::class::{ARRIVAL, DESCRIPTION, HOLDER, NOTE, WAITER, WATCHER};
 use crate::store::api::Key;
 use crate::store::records::Record;
 
-/// Frees all locks and forgets their clients, inside a transaction. Counters stay, and all notes and latches.
+/// Frees all locks and forgets their clients, inside a transaction. All else stays, with the counters.
 ///
 /// A damaged head stays too: its error says what to do.
 pub(super) fn free_locks(db: &Connection) -> Result<(), Fault> {

@@ -52,7 +52,7 @@ pub(super) fn is_anchored(db: &Connection, machine: &Machine) -> Result<bool, Fa
 }
 
 /// Sets the anchor to this boot, for a process that has the file open alone. If the machine was restarted, no
-/// holder, no waiter and no observer lives, so all locks are freed. Notes and latches stay. Inside a transaction.
+/// holder, no waiter and no observer lives, so all locks are freed. All else stays. Inside a transaction.
 pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
     let meta = Meta::find(db)?;
     if meta

@@ -226,22 +226,3 @@ async fn certificates_that_are_missing_or_broken() {
     )
     .await;
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn invalid_urls() {
-    for url in [
-        "redis:",
-        "redis://",
-        &format!("redis://u:{SECRET}@"),
-        &format!("redis://u:{SECRET}@h:port"),
-        &format!("redis://u:{SECRET}@h/db"),
-        &format!("redis://u:{SECRET}@h/0?ca=x"),
-        &format!("redis://u:{SECRET}@h/0#x"),
-        &format!("redis://u:1/{SECRET}@h"),
-        &format!("rediss://u:{SECRET}@h/0?insecure=1"),
-        &format!("redis+unix://u:{SECRET}@/run/r.sock"),
-        &format!("redis+unix:/r.sock?password={SECRET}"),
-    ] {
-        refused(url, ErrorKind::InvalidConfig, "").await;
-    }
-}
