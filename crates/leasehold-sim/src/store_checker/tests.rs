@@ -1,7 +1,5 @@
 //! The rule keeps every promise, and the checker notices every mutation of it.
 
-mod queue;
-
 use std::cell::Cell;
 
 use leasehold_core::record::{
@@ -24,34 +22,163 @@ const NEVER_ENDED: Environment = Environment {
     now: StoreTime::from_micros(0),
 };
 
-type Rule = fn(&mut Rows, &Call<'_>) -> Applied;
+type Rule = fn(&mut Call<'_>) -> Applied;
 
-/// A request to a store.
+/// The waiters in a record, and when its queue ends.
+type Waiters = (Vec<leasehold_core::Waiter>, StoreTime);
+
+/// A request to a store, and the record that it may change.
 struct Call<'a> {
-    op: &'a Op,
+    record: &'a mut Rows,
+    op: Op,
     environment: Environment,
     reaches: &'a dyn Fn(ClientId) -> bool,
 }
 
 impl Call<'_> {
-    fn apply(&self, record: &mut Rows) -> Applied {
-        self.apply_op(record, self.op)
+    fn apply(&mut self) -> Applied {
+        self.record.apply(&self.op, &self.environment, self.reaches)
     }
 
-    fn apply_changed(&self, record: &mut Rows, change: impl FnOnce(&mut Op)) -> Applied {
-        let mut op = self.op.clone();
-        change(&mut op);
-        self.apply_op(record, &op)
+    fn now(&self) -> StoreTime {
+        self.environment.now
     }
 
-    fn apply_op(&self, record: &mut Rows, op: &Op) -> Applied {
-        record.apply(op, &self.environment, self.reaches)
+    fn by(&mut self, rule: Rule) -> Applied {
+        rule(self)
     }
 
-    /// The holder, unless its lease has ended.
+    /// Changes the request or the record first.
+    fn before(&mut self, change: impl FnOnce(&mut Self)) -> Applied {
+        change(self);
+        self.apply()
+    }
+
+    /// Changes what the rule did to a record.
+    fn after(&mut self, change: impl FnOnce(&mut Self, &Rows, &mut Applied)) -> Applied {
+        let before = self.record.clone();
+        let mut applied = self.apply();
+        change(self, &before, &mut applied);
+        applied
+    }
+
+    fn reply(&mut self, change: impl FnOnce(&mut Outcome)) -> Applied {
+        self.after(|_, _, applied| change(&mut applied.outcome))
+    }
+
+    fn notices(&mut self, change: impl FnOnce(&mut Vec<Notice>)) -> Applied {
+        self.after(|_, _, applied| change(&mut applied.notices))
+    }
+
+    /// Changes grants in their notices, in the record, or in both.
+    fn grants(&mut self, change: impl Fn(&mut Self, &mut Grant)) -> Applied {
+        self.after(|it, _, applied| {
+            for notice in &mut applied.notices {
+                if let Notice::Granted(grant) = notice {
+                    change(it, grant);
+                }
+            }
+        })
+    }
+
+    /// As if nobody waited.
+    fn apply_without_queue(&mut self) -> Applied {
+        let waiters = queue(self.record);
+        self.set_queue((Vec::new(), StoreTime::default()));
+        let applied = self.apply();
+        self.set_queue(waiters);
+        applied
+    }
+
+    /// The holder in a record, unless its lease has ended.
     fn holder(&self, record: &Rows) -> Option<Holder> {
         record.holders(&self.environment).next().copied()
     }
+
+    fn is_free(&self) -> bool {
+        self.holder(self.record).is_none()
+    }
+
+    fn set_head(&mut self, change: impl FnOnce(&mut Head)) {
+        let mut head = *self.record.head();
+        change(&mut head);
+        let (head, rows) = (Some(head), Vec::new());
+        self.record.store(Changes { head, rows });
+    }
+
+    fn set_holder(&mut self, holder: Option<Holder>) {
+        self.set_head(|head| {
+            if let Body::Leases(_) | Body::Free = head.body {
+                head.body = Body::Leases(Leases {
+                    kind: LeaseKind::Mutex,
+                    limit: 1,
+                    used: u64::from(holder.is_some()),
+                    earliest: holder.map(|holder| holder.end),
+                    sole: holder,
+                });
+            }
+        });
+    }
+
+    fn change_holder(&mut self, change: impl FnOnce(&mut Holder)) {
+        if let Some(mut holder) = named(self.record) {
+            change(&mut holder);
+            self.set_holder(Some(holder));
+        }
+    }
+
+    fn set_end(&mut self, end: StoreTime) {
+        self.change_holder(|holder| holder.end = End::At(end));
+    }
+
+    fn keep_until(&mut self, end: StoreTime) {
+        self.change_holder(|holder| holder.end = holder.end.max(End::At(end)));
+    }
+
+    fn set_queue(&mut self, (waiters, until): Waiters) {
+        let len = waiters.len() as u32;
+        if len > 0 && self.record.head().body == Body::Free {
+            self.set_holder(None);
+        }
+        self.set_head(|head| {
+            let next_place = head.queue.next_place.max(len.into());
+            head.queue = QueueHead {
+                len,
+                next_place,
+                until,
+            };
+        });
+        let mut rows = vec![Change::Clear(Class::Waiters)];
+        for (place, mut waiter) in (0..).zip(waiters) {
+            waiter.place = place;
+            rows.push(Change::Put(Part::Waiter(waiter.lease), Row::Waiter(waiter)));
+        }
+        self.record.store(Changes { head: None, rows });
+    }
+
+    fn edit_queue(&mut self, edit: impl FnOnce(&mut Waiters)) {
+        let mut waiters = queue(self.record);
+        edit(&mut waiters);
+        self.set_queue(waiters);
+    }
+
+    fn remove_waiter(&mut self, lease: LeaseId) {
+        self.edit_queue(|(waiters, _)| waiters.retain(|waiter| waiter.lease != lease));
+    }
+}
+
+/// The holder that a record names. Its lease may have ended.
+fn named(record: &Rows) -> Option<Holder> {
+    record.holders(&NEVER_ENDED).next().copied()
+}
+
+fn is_reserved(holder: Option<Holder>) -> bool {
+    holder.is_some_and(|holder| holder.is_reserved)
+}
+
+fn queue(record: &Rows) -> Waiters {
+    let waiters = record.waiters(&NEVER_ENDED).cloned();
+    (waiters.collect(), record.head().queue.until)
 }
 
 /// How often grants, completions and next waiters were notified, dead waiters passed over, waiters refused behind others,
@@ -68,11 +195,9 @@ fn play(seed: u64, shape: Shape, rule: Rule) -> Result<Counts, Violation> {
         passed_over.set(passed_over.get() + u64::from(!reached));
         reached
     };
-    let mut names: Vec<_> = (0..histories.names)
-        .map(|_| (Rows::default(), StoreChecker::new(Duration::ZERO)))
-        .collect();
-    let [mut granted, mut told, mut next, mut behind] = [0; 4];
-    let [mut stored, mut complete, mut running, mut arrived] = [0; 4];
+    let name = |_| (Rows::default(), StoreChecker::new(Duration::ZERO));
+    let mut names: Vec<_> = (0..histories.names).map(name).collect();
+    let mut counts = Counts::default();
     let mut now = START;
     for round in &histories.rounds {
         now = now.saturating_add_signed(round.step_ms * 1_000);
@@ -80,123 +205,70 @@ fn play(seed: u64, shape: Shape, rule: Rule) -> Result<Counts, Violation> {
         for (name, op) in round.batches.iter().flatten() {
             let (record, checker) = &mut names[*name];
             let op = &timed(op, now);
-            let call = Call {
-                op,
+            let mut call = Call {
+                record,
+                op: op.clone(),
                 environment: Environment { now },
                 reaches: &counted,
             };
-            let Applied {
-                outcome,
-                mut notices,
-                ..
-            } = rule(record, &call);
+            let mut applied = rule(&mut call);
+            let holder = call.holder(call.record);
+            let notices = &mut applied.notices;
             notices.retain(|notice| reaches(notice.lease().client));
-            let grants = notices.iter().filter(|notice| is_grant(notice)).count();
-            let is_told = |notice: &&Notice| matches!(notice, Notice::Complete { .. });
-            let completions = notices.iter().filter(is_told).count();
-            granted += grants as u64;
-            told += completions as u64;
-            next += (notices.len() - grants - completions) as u64;
-            match &outcome {
-                Outcome::Refused { queue_position, .. } => {
-                    behind += u64::from(*queue_position > Some(0));
-                }
-                Outcome::Stored => stored += 1,
-                Outcome::Complete(_) => complete += 1,
-                Outcome::Granted { run: Some(run), .. } => running += u64::from(run.last.is_some()),
-                Outcome::Arrived(_) => arrived += 1,
-                _ => {}
+            for notice in &*notices {
+                counts[match notice {
+                    Notice::Granted(_) => 0,
+                    Notice::Complete { .. } => 1,
+                    _ => 2,
+                }] += 1;
             }
+            let nth = match &applied.outcome {
+                Outcome::Refused {
+                    queue_position: Some(1..),
+                    ..
+                } => Some(4),
+                Outcome::Stored => Some(5),
+                Outcome::Complete(_) => Some(6),
+                Outcome::Granted { run: Some(run), .. } => run.last.as_ref().map(|_| 7),
+                Outcome::Arrived(_) => Some(8),
+                _ => None,
+            };
+            nth.into_iter().for_each(|nth: usize| counts[nth] += 1);
             let observation = Observation {
                 op,
-                reply: &outcome,
-                notices: &notices,
+                reply: &applied.outcome,
+                notices,
                 now,
             };
             checker.observe(observation, reaches)?;
-            let holder = call.holder(record);
             let holder = holder.map(|it| (it.lease, it.count.get(), it.is_reserved));
             checker.inspect(holder, now)?;
         }
     }
-    Ok([
-        granted,
-        told,
-        next,
-        passed_over.get(),
-        behind,
-        stored,
-        complete,
-        running,
-        arrived,
-    ])
+    counts[3] = passed_over.get();
+    Ok(counts)
 }
 
 const fn is_grant(notice: &Notice) -> bool {
     matches!(notice, Notice::Granted(_))
 }
 
-fn set_head(record: &mut Rows, change: impl FnOnce(&mut Head)) {
-    let mut head = *record.head();
-    change(&mut head);
-    record.store(Changes {
-        head: Some(head),
-        rows: Vec::new(),
-    });
-}
-
-/// The holder that a record names. Its lease may have ended.
-fn holder(record: &Rows) -> Option<Holder> {
-    record.holders(&NEVER_ENDED).next().copied()
-}
-
-fn set_holder(record: &mut Rows, holder: Option<Holder>) {
-    set_head(record, |head| {
-        if let Body::Leases(_) | Body::Free = head.body {
-            head.body = Body::Leases(Leases {
-                kind: LeaseKind::Mutex,
-                limit: 1,
-                used: u64::from(holder.is_some()),
-                earliest: holder.map(|holder| holder.end),
-                sole: holder,
-            });
-        }
-    });
-}
-
-fn change_holder(record: &mut Rows, change: impl FnOnce(&mut Holder)) {
-    if let Some(mut holder) = holder(record) {
-        change(&mut holder);
-        set_holder(record, Some(holder));
-    }
-}
-
-fn keep_until(record: &mut Rows, end: StoreTime) {
-    change_holder(record, |holder| holder.end = holder.end.max(End::At(end)));
-}
-
 /// The promises that a mutation violates.
-fn violated(rule: Rule) -> Vec<Promise> {
-    let mut violated: Vec<_> = (0..HISTORIES_MAX)
-        .filter_map(|seed| play(seed, Shape::RunningBack, rule).err())
-        .map(|violation| violation.promise)
-        .collect();
-    violated.sort();
-    violated.dedup();
-    violated
+fn violated(rule: Rule) -> BTreeSet<Promise> {
+    let played = (0..HISTORIES_MAX).map(|seed| play(seed, Shape::RunningBack, rule));
+    let violations = played.filter_map(Result::err);
+    violations.map(|violation| violation.promise).collect()
 }
 
 /// Asserts that a mutation violates this promise.
-#[track_caller]
-fn assert_noticed(promise: Promise, rule: Rule) {
+fn at_least(promises: [Promise; 1], what: &str, rule: Rule) {
     let violated = violated(rule);
-    assert!(violated.contains(&promise), "{violated:?}");
+    assert!(violated.contains(&promises[0]), "{what}: {violated:?}");
 }
 
 /// Asserts that a mutation violates these promises and no others.
-#[track_caller]
-fn assert_noticed_only(promises: &[Promise], rule: Rule) {
-    assert_eq!(violated(rule), promises);
+fn only<const N: usize>(promises: [Promise; N], what: &str, rule: Rule) {
+    assert_eq!(violated(rule), BTreeSet::from(promises), "{what}");
 }
 
 #[test]
@@ -204,34 +276,31 @@ fn the_rule_keeps_every_promise() {
     for shape in [Shape::Standing, Shape::Running, Shape::RunningBack] {
         let mut total = Counts::default();
         for seed in 0..1_000 {
-            match play(seed, shape, |record, call| call.apply(record)) {
-                Ok(counts) => {
-                    for (total, count) in total.iter_mut().zip(counts) {
-                        *total += count;
-                    }
-                }
+            let counts = match play(seed, shape, |it| it.apply()) {
+                Ok(counts) => counts,
                 Err(violation) => panic!("{violation}\n{}", Histories::random(seed, shape, 4)),
+            };
+            for (total, count) in total.iter_mut().zip(counts) {
+                *total += count;
             }
         }
-        assert!(
-            total.iter().all(|count| *count > 90),
-            "{shape:?}: {total:?}"
-        );
+        let is_often = |count: &u64| *count > 90;
+        assert!(total.iter().all(is_often), "{shape:?}: {total:?}");
     }
 }
 
 #[test]
 fn an_operation_that_is_sent_twice_has_the_effect_and_the_reply_of_one() {
     for seed in 0..300 {
-        let played = play(seed, Shape::RunningBack, |record, call| {
-            let applied = call.apply(record);
+        let played = play(seed, Shape::RunningBack, |it| {
+            let applied = it.apply();
             // It would revoke the lease that it let in.
-            if matches!(call.op, Op::Revoke(_)) {
+            if matches!(it.op, Op::Revoke(_)) {
                 return applied;
             }
-            let mut twice = record.clone();
-            let repeated = call.apply(&mut twice);
-            match call.op {
+            let mut twice = it.record.clone();
+            let repeated = twice.apply(&it.op, &it.environment, it.reaches);
+            match it.op {
                 Op::Remove(_) => assert_ne!(repeated.outcome, Outcome::Removed(true)),
                 // The lease does not hold the lock any more.
                 Op::Release { note: None, .. } if applied.outcome == Outcome::Released => {
@@ -241,233 +310,254 @@ fn an_operation_that_is_sent_twice_has_the_effect_and_the_reply_of_one() {
             }
             // No waiter is left to notify.
             assert_eq!(repeated.notices, []);
-            assert_eq!(twice, *record);
+            assert_eq!(twice, *it.record);
             applied
         });
         played.unwrap();
     }
 }
 
-#[test]
-fn mutations_of_holds_are_noticed() {
-    // A grant while another holds.
-    assert_noticed(Promise::Exclusion, |record, call| {
-        if matches!(call.op, Op::Acquire(_)) {
-            set_holder(record, None);
-        }
-        call.apply(record)
-    });
-    // A release by another lease.
-    assert_noticed(Promise::Exclusion, |record, call| {
-        let held = holder(record);
-        call.apply_changed(record, |op| {
-            if let (Op::Release { lease, .. }, Some(holder)) = (op, held) {
-                *lease = holder.lease;
+/// Tests of mutations, each with the promises that it violates: at least this one, or only these.
+macro_rules! mutations {
+    ($($test:ident {
+        $($noticed:ident($($promise:ident),+) $what:literal: $how:ident $change:expr;)+
+    })+) => {
+        $(
+            #[test]
+            fn $test() {
+                $($noticed([$(Promise::$promise),+], $what, |it| it.$how($change));)+
             }
-        })
-    });
-    // An expired lease that is renewed.
-    assert_noticed(Promise::Exclusion, |record, call| {
-        if let Op::Renew { .. } = call.op {
-            keep_until(record, call.environment.now.after_span(TICK));
-        }
-        call.apply(record)
-    });
-    // A late request that shortens a lease.
-    assert_noticed(Promise::Exclusion, |record, call| {
-        let applied = call.apply(record);
-        if let Outcome::Granted { .. } | Outcome::Kept = applied.outcome
-            && let Some(ttl) = call.op.ttl()
-        {
-            let end = End::At(call.environment.now.after(ttl));
-            change_holder(record, |holder| holder.end = end);
-        }
-        applied
-    });
-    // Counts that add up.
-    assert_noticed_only(&[Promise::HoldCount], |record, call| {
-        let before = call.holder(record);
-        let applied = call.apply(record);
-        if let (Op::Acquire(request), Some(before)) = (call.op, before)
-            && before.lease == request.lease
-            && !before.is_reserved
-        {
-            let count = before.count.saturating_add(request.count.get());
-            change_holder(record, |holder| holder.count = count);
-        }
-        applied
-    });
-    // A count that is not set.
-    assert_noticed_only(&[Promise::HoldCount], |record, call| {
-        call.apply_changed(record, |op| {
-            if let Op::Renew { count, .. } = op {
-                *count = None;
-            }
-        })
-    });
+        )+
+    };
 }
 
-#[test]
-fn mutations_of_minimum_holds_are_noticed() {
-    // A release that frees the lock before the end.
-    assert_noticed(Promise::HoldCount, |record, call| {
-        call.apply_changed(record, |op| {
-            if let Op::Release { rest, .. } = op {
-                *rest = None;
+mutations! {
+    mutations_of_holds_are_noticed {
+        at_least(Exclusion) "a grant while another holds": before |it| {
+            if matches!(it.op, Op::Acquire(_)) { it.set_holder(None); }
+        };
+        at_least(Exclusion) "a release by another lease": before |it| {
+            if let (Op::Release { lease, .. }, Some(holder)) = (&mut it.op, named(it.record)) { *lease = holder.lease; }
+        };
+        at_least(Exclusion) "an expired lease that is renewed": before |it| {
+            if let Op::Renew { .. } = it.op { it.keep_until(it.now().after_span(TICK)); }
+        };
+        at_least(Exclusion) "a late request that shortens a lease": after |it, _, applied| {
+            if let (Outcome::Granted { .. } | Outcome::Kept, Some(ttl)) = (&applied.outcome, it.op.ttl()) {
+                it.set_end(it.now().after(ttl));
             }
-        })
-    });
-    // An acquisition that ends it.
-    assert_noticed(Promise::Exclusion, |record, call| {
-        if matches!(call.op, Op::Acquire(_)) && holder(record).is_some_and(|it| it.is_reserved) {
-            set_holder(record, None);
-        }
-        call.apply(record)
-    });
-    // A renewal that lengthens it.
-    assert_noticed(Promise::Refusal, |record, call| {
-        let holder = call.holder(record);
-        if let (Op::Renew { ttl, .. }, Some(holder)) = (call.op, holder)
-            && holder.is_reserved
-        {
-            keep_until(record, call.environment.now.after(*ttl));
-        }
-        call.apply(record)
-    });
-    // A lease that goes on holding.
-    assert_noticed(Promise::HoldCount, |record, call| {
-        let applied = call.apply(record);
-        change_holder(record, |holder| holder.is_reserved = false);
-        applied
-    });
-    // A lease that is longer than its minimum hold, and lasts to its end.
-    assert_noticed(Promise::Refusal, |record, call| {
-        let before = call.holder(record);
-        let applied = call.apply(record);
-        if let (Op::Release { rest: Some(_), .. }, Some(before)) = (call.op, before)
-            && applied.outcome == Outcome::Released
-        {
-            change_holder(record, |holder| holder.end = holder.end.max(before.end));
-        }
-        applied
-    });
-    // A late request that waits for its own end.
-    assert_noticed(Promise::Order, |record, call| {
-        let own = holder(record).filter(|holder| holder.is_reserved);
-        if let (Op::Acquire(request), Some(own)) = (call.op, own)
-            && request.lease == own.lease
-        {
-            change_holder(record, |holder| holder.lease.number = 0);
-            let applied = call.apply(record);
-            change_holder(record, |holder| {
-                if holder.is_reserved {
-                    holder.lease = own.lease;
+        };
+        only(HoldCount) "counts that add up": after |it, before, _| {
+            if let (Op::Acquire(request), Some(before)) = (&it.op, it.holder(before))
+                && before.lease == request.lease && !before.is_reserved
+            {
+                let count = before.count.saturating_add(request.count.get());
+                it.change_holder(|holder| holder.count = count);
+            }
+        };
+        only(HoldCount) "a count that is not set": before |it| {
+            if let Op::Renew { count, .. } = &mut it.op { *count = None; }
+        };
+    }
+    mutations_of_minimum_holds_are_noticed {
+        at_least(HoldCount) "a release that frees the lock before the end": before |it| {
+            if let Op::Release { rest, .. } = &mut it.op { *rest = None; }
+        };
+        at_least(Exclusion) "an acquisition that ends it": before |it| {
+            if matches!(it.op, Op::Acquire(_)) && is_reserved(named(it.record)) { it.set_holder(None); }
+        };
+        at_least(Refusal) "a renewal that lengthens it": before |it| {
+            if let Op::Renew { ttl, .. } = it.op && is_reserved(it.holder(it.record)) {
+                it.keep_until(it.now().after(ttl));
+            }
+        };
+        at_least(HoldCount) "a lease that goes on holding": after |it, _, _| {
+            it.change_holder(|holder| holder.is_reserved = false);
+        };
+        at_least(Refusal) "a lease that is longer than its minimum hold, and lasts to its end":
+            after |it, before, applied| {
+                if let (Op::Release { rest: Some(_), .. }, Outcome::Released, Some(before)) =
+                    (&it.op, &applied.outcome, it.holder(before))
+                {
+                    it.change_holder(|holder| holder.end = holder.end.max(before.end));
                 }
-            });
-            return applied;
-        }
-        call.apply(record)
-    });
-    // Waiters that are not notified.
-    assert_noticed_only(&[Promise::Wake], |record, call| {
-        let mut applied = call.apply(record);
-        if let Op::Release { rest: Some(_), .. } = call.op {
-            applied.notices.clear();
-        }
-        applied
-    });
-}
-
-#[test]
-fn mutations_of_tokens_are_noticed() {
-    // Tokens of the clock alone.
-    assert_noticed_only(&[Promise::TokenOrder], |record, call| {
-        if call.holder(record).is_none() {
-            set_head(record, |head| head.counter = None);
-        }
-        call.apply(record)
-    });
-    // Blocks of tokens that overlap.
-    assert_noticed_only(&[Promise::TokenOrder], |record, call| {
-        let applied = call.apply(record);
-        if let Outcome::Granted { first, .. } = applied.outcome {
-            set_head(record, |head| head.counter = Some(first));
-        }
-        applied
-    });
-    // A new token for the same grant.
-    assert_noticed(Promise::TokenOrder, |record, call| {
-        let mut applied = call.apply(record);
-        if let (Outcome::Granted { first, .. }, Some(last)) =
-            (&mut applied.outcome, record.head().counter)
-        {
-            *first = Token::new(last.get() + 1).unwrap();
-        }
-        applied
-    });
-}
-
-#[test]
-fn mutations_of_replies_are_noticed() {
-    // A refusal of a free lock.
-    assert_noticed_only(&[Promise::Refusal], |record, call| {
-        let has_ended = holder(record).is_some() && call.holder(record).is_none();
-        let before = record.clone();
-        let mut applied = call.apply(record);
-        if matches!(call.op, Op::Acquire(_)) && has_ended {
-            *record = before;
-            applied.notices.clear();
-            applied.outcome = Outcome::Refused {
-                time_left: Some(Duration::ZERO),
-                queue_position: None,
             };
-        }
-        applied
-    });
-    // A wrong time left.
-    assert_noticed_only(&[Promise::Refusal], |record, call| {
-        let mut applied = call.apply(record);
-        if let Outcome::Refused {
-            time_left: Some(time_left),
-            ..
-        } = &mut applied.outcome
-        {
-            *time_left += Duration::from_millis(5);
-        }
-        applied
-    });
-    // A loss of a held lease.
-    assert_noticed(Promise::Loss, |record, call| {
-        let mut applied = call.apply(record);
-        if applied.outcome == Outcome::Kept {
-            applied.outcome = Outcome::Lost(Loss::Free);
-        }
-        applied
-    });
-    // A reply to another request.
-    assert_noticed_only(&[Promise::Reply], |record, call| {
-        let mut applied = call.apply(record);
-        if applied.outcome == Outcome::Kept {
-            applied.outcome = Outcome::Released;
-        }
-        applied
-    });
-}
-
-#[test]
-fn mutations_of_notes_and_latches_are_noticed() {
-    // A note of a lease that does not hold.
-    assert_noticed(Promise::Exclusion, |record, call| {
-        let held = holder(record);
-        call.apply_changed(record, |op| {
-            if let (Op::WriteNote { lease, .. }, Some(holder)) = (op, held) {
-                *lease = holder.lease;
+        at_least(Order) "a late request that waits for its own end": by |it| {
+            let (Op::Acquire(request), Some(own)) = (&it.op, named(it.record)) else { return it.apply() };
+            if request.lease != own.lease || !own.is_reserved { return it.apply(); }
+            it.change_holder(|holder| holder.lease.number = 0);
+            let applied = it.apply();
+            if is_reserved(named(it.record)) { it.change_holder(|holder| holder.lease = own.lease); }
+            applied
+        };
+        only(Wake) "waiters that are not notified": after |it, _, applied| {
+            if let Op::Release { rest: Some(_), .. } = it.op { applied.notices.clear(); }
+        };
+    }
+    mutations_of_tokens_are_noticed {
+        only(TokenOrder) "tokens of the clock alone": before |it| {
+            if it.is_free() { it.set_head(|head| head.counter = None); }
+        };
+        only(TokenOrder) "blocks of tokens that overlap": after |it, _, applied| {
+            if let Outcome::Granted { first, .. } = applied.outcome { it.set_head(|head| head.counter = Some(first)); }
+        };
+        at_least(TokenOrder) "a new token for the same grant": after |it, _, applied| {
+            if let (Outcome::Granted { first, .. }, Some(last)) = (&mut applied.outcome, it.record.head().counter) {
+                *first = Token::new(last.get() + 1).unwrap();
             }
-        })
-    });
-    // An arrival that takes a lock.
-    assert_noticed_only(&[Promise::Kind], |record, call| match call.op {
-        Op::Arrive { .. } => call.apply(&mut Rows::default()),
-        _ => call.apply(record),
-    });
+        };
+    }
+    mutations_of_replies_are_noticed {
+        only(Refusal) "a refusal of a free lock": after |it, before, applied| {
+            let has_ended = named(before).is_some() && it.holder(before).is_none();
+            if matches!(it.op, Op::Acquire(_)) && has_ended {
+                *it.record = before.clone();
+                applied.notices.clear();
+                applied.outcome = Outcome::Refused { time_left: Some(Duration::ZERO), queue_position: None };
+            }
+        };
+        only(Refusal) "a wrong time left": reply |reply| {
+            if let Outcome::Refused { time_left: Some(left), .. } = reply { *left += Duration::from_millis(5); }
+        };
+        at_least(Loss) "a loss of a held lease": reply |reply| {
+            if *reply == Outcome::Kept { *reply = Outcome::Lost(Loss::Free); }
+        };
+        only(Reply) "a reply to another request": reply |reply| {
+            if *reply == Outcome::Kept { *reply = Outcome::Released; }
+        };
+    }
+    mutations_of_notes_and_latches_are_noticed {
+        at_least(Exclusion) "a note of a lease that does not hold": before |it| {
+            if let (Op::WriteNote { lease, .. }, Some(holder)) = (&mut it.op, named(it.record)) { *lease = holder.lease; }
+        };
+        only(Kind) "an arrival that takes a lock": by |it| match it.op {
+            Op::Arrive { .. } => Rows::default().apply(&it.op, &it.environment, it.reaches),
+            _ => it.apply(),
+        };
+    }
+    mutations_of_the_order_of_the_queue_are_noticed {
+        at_least(Order) "a grant to the last instead of the first": by |it| {
+            let before = it.record.clone();
+            it.edit_queue(|(waiters, _)| waiters.reverse());
+            let applied = it.apply();
+            if applied.notices.iter().any(is_grant) {
+                it.edit_queue(|(waiters, _)| waiters.reverse());
+                return applied;
+            }
+            *it.record = before;
+            it.apply()
+        };
+        at_least(Order) "a request that overtakes waiters": by |it| match it.op.clone() {
+            Op::Acquire(request) if it.is_free() => {
+                let applied = it.apply_without_queue();
+                it.remove_waiter(request.lease);
+                applied
+            }
+            _ => it.apply(),
+        };
+        at_least(Order) "a dead head that stays in the queue": after |it, before, applied| {
+            if applied.notices.iter().any(is_grant) {
+                let reaches = |waiter: &leasehold_core::Waiter| (it.reaches)(waiter.lease.client);
+                let (mut waiters, until) = queue(before);
+                let living = waiters.iter().position(reaches);
+                waiters.truncate(living.unwrap_or(waiters.len()));
+                waiters.extend(queue(it.record).0.into_iter().filter(reaches));
+                it.set_queue((waiters, until));
+            }
+        };
+        at_least(Order) "a waiter that loses its place by a repeated request": before |it| {
+            if let Op::Acquire(request) = &it.op { it.remove_waiter(request.lease); }
+        };
+        only(Order) "a wrong queue position": reply |reply| {
+            if let Outcome::Refused { queue_position: Some(position), .. } = reply {
+                *position = position.saturating_sub(1);
+            }
+        };
+    }
+    mutations_of_passing_on_are_noticed {
+        at_least(Wake) "a free lock that is not granted": by |it| match it.op {
+            Op::Acquire(_) => it.apply(),
+            _ => it.apply_without_queue(),
+        };
+        at_least(Wake) "a dead head that is not passed over": by |it| {
+            let waiters = queue(it.record);
+            let is_first_dead = Cell::new(None);
+            let applied = it.record.apply(&it.op, &it.environment, |client| {
+                let is_dead = is_first_dead.get().unwrap_or(!(it.reaches)(client));
+                is_first_dead.set(Some(is_dead));
+                !is_dead && (it.reaches)(client)
+            });
+            if is_first_dead.get() == Some(true) && named(it.record).is_none() { it.set_queue(waiters); }
+            applied
+        };
+        at_least(Refusal) "a grant without a notice": by |it| it.record.apply(&it.op, &it.environment, |_| true);
+        at_least(Exclusion) "two grants at once": after |it, _, applied| {
+            let held = named(it.record);
+            if matches!(it.op, Op::Release { rest: None, .. } | Op::Revoke(_)) && held.is_some() {
+                let again = it.record.apply(&Op::Revoke(Whom::All), &it.environment, it.reaches);
+                applied.notices.extend(again.notices.into_iter().filter(is_grant));
+                if named(it.record).is_none() { it.set_holder(held); }
+            }
+        };
+        only(Exclusion) "a grant that is notified twice": notices |notices| {
+            let grant = notices.iter().position(is_grant);
+            if let Some(grant) = grant { notices.insert(grant, notices[grant].clone()); }
+        };
+        at_least(HoldCount) "a notified grant that is not stored": grants |it, _| it.set_holder(None);
+    }
+    mutations_of_waiters_are_noticed {
+        at_least(Order) "a holder that still waits": after |it, before, applied| {
+            if let (Op::Acquire(request), Outcome::Granted { .. }) = (&it.op, &applied.outcome) {
+                let (mut waiters, until) = queue(before);
+                waiters.retain(|waiter| waiter.lease == request.lease);
+                waiters.extend(queue(it.record).0);
+                it.set_queue((waiters, until));
+            }
+        };
+        only(Order, Wake, Run) "a waiter that is kept after its release": after |it, before, applied| {
+            if matches!(applied.outcome, Outcome::Lost(_)) && named(it.record) == named(before) {
+                it.set_queue(queue(before));
+            }
+        };
+        at_least(Wake) "a queue for clients that do not wait": by |it| {
+            let mut wanted = true;
+            if let Op::Acquire(request) = &mut it.op { wanted = std::mem::replace(&mut request.wait, true); }
+            it.reply(|reply| {
+                if let Outcome::Refused { queue_position, .. } = reply {
+                    *queue_position = queue_position.filter(|_| wanted);
+                }
+            })
+        };
+        at_least(Wake) "a queue that expires too soon": after |it, _, _| {
+            it.edit_queue(|(_, until)| *until = until.before_span(Duration::from_secs(1)));
+        };
+        at_least(Wake) "a queue that never expires": before |it| {
+            let end = it.now().after(Ttl::MAX);
+            it.edit_queue(|(_, until)| *until = end);
+        };
+    }
+    mutations_of_notified_grants_are_noticed {
+        only(Acceptance) "a grant for too long": grants |it, grant| {
+            grant.ttl = Ttl::MAX;
+            it.set_end(it.now().after(grant.ttl));
+        };
+        only(Acceptance) "a grant for too short a time": grants |it, grant| {
+            grant.ttl = Ttl::from_millis(grant.ttl.as_millis() - 1).unwrap_or(grant.ttl);
+            it.set_end(it.now().after(grant.ttl));
+        };
+        at_least(Refusal) "a grant that lasts longer than its notice":
+            grants |it, _| it.set_end(it.now().after(Ttl::MAX));
+        at_least(HoldCount) "a grant that ends before its notice": grants |it, _| it.set_end(it.now());
+        only(TokenOrder) "a grant with the token of the last one": by |it| {
+            let last = it.record.head().counter;
+            it.grants(|_, grant| grant.first = last.unwrap_or(grant.first))
+        };
+        at_least(TokenOrder) "a grant with fewer tokens than requested":
+            grants |it, grant| it.set_head(|head| head.counter = Some(grant.first));
+        only(Wake) "a missing notice to the next waiter":
+            notices |notices| notices.retain(|notice| !matches!(notice, Notice::Next { .. }));
+        only(Wake) "a wrong ttl for the next waiter": notices |notices| for notice in notices {
+            if let Notice::Next { ttl, .. } = notice { *ttl = Ttl::MAX; }
+        };
+    }
 }
