@@ -234,117 +234,84 @@ fn clocks_beyond_the_drift_allowance_are_noticed() {
     });
 }
 
-/// A test for each mutation: its setup, how many seeds notice it at least (about half of those that do), and the
-/// expected violation.
+/// Tests of mutations: the setup of each, how many seeds notice it at least (about half of those that do), and the expected
+/// violation.
 macro_rules! mutations {
-    ($($name:ident: $mutation:ident, $setup:expr, $seeds_min:literal => $violation:pat,)*) => {
+    ($($name:ident { $($mutation:ident, $setup:expr, $seeds_min:literal => $violation:pat;)+ })+) => {
         $(
             #[test]
             fn $name() {
-                let mutation = Some(Mutation::$mutation);
-                let setup = Setup { mutation, ..$setup };
-                assert_noticed(&setup, $seeds_min, |violation| matches!(violation, $violation));
+                $(
+                    let mutation = Some(Mutation::$mutation);
+                    let setup = Setup { mutation, ..$setup };
+                    assert_noticed(&setup, $seeds_min, |violation| matches!(violation, $violation));
+                )+
             }
-        )*
+        )+
 
         /// Does not compile if a mutation has no test.
         const fn _is_tested(mutation: Mutation) {
             match mutation {
-                $(Mutation::$mutation => {})*
+                $($(Mutation::$mutation => {})+)+
             }
         }
     };
 }
 
 mutations! {
-    a_deadline_from_the_reply_is_noticed:
-        DeadlineFromReply, FIXED, 7 => Violation::Holders(_),
-    a_deadline_from_the_notice_is_noticed:
-        DeadlineFromNotice, Setup::CONNECTIONS, 30 => Violation::Holders(_),
-    a_lease_without_a_deadline_is_noticed:
-        NoDeadline, Setup::DATAGRAMS, 50 => Violation::Holders(checker::Violation::TwoHolders),
-    a_revived_lease_is_noticed:
-        RevivedLease, Setup::DATAGRAMS, 1 => Violation::Holders(checker::Violation::Revived),
-    a_reused_lease_id_is_noticed:
-        ReusedLeaseId, Setup::DATAGRAMS, 40 => Violation::Holders(_),
-    a_grant_from_before_a_refusal_is_noticed:
-        AcceptsOldGrants, Setup::CONNECTIONS, 25 => Violation::Holders(_),
-    a_grant_accepted_for_the_whole_ttl_is_noticed:
-        AcceptsFullTtl, Setup::CONNECTIONS, 45
-            => Violation::Holders(checker::Violation::TwoHolders),
-    without_a_notice_to_the_next_waiter_a_silent_head_delays_it:
-        IgnoresNext, scenario(Scenario::SilentHead), 30 => Violation::NotServed,
-    without_retries_a_dead_holder_stops_every_waiter:
-        NoRetryTimer, scenario(Scenario::DeadHolder), 50 => Violation::NotServed,
-    without_a_request_after_a_reconnect_a_lost_grant_stays_lost:
-        NoRequestAfterReconnect, scenario(Scenario::LostGrant), 45 => Violation::NotServed,
-    a_waiter_that_leaves_without_a_release_costs_a_round_trip:
-        NoRelease, scenario(Scenario::LeavingHead), 15 => Violation::NotServed,
-    an_orphan_that_is_kept_stops_every_waiter:
-        KeepsOrphans, scenario(Scenario::LateRequest), 50 => Violation::NotServed,
-    without_passing_over_dead_heads_the_next_one_waits:
-        NotifiesDeadHeads, scenario(Scenario::DeadHeads), 50 => Violation::NotServed,
-    a_notice_to_a_dead_next_waiter_delays_the_living_one:
-        NotifiesDeadNext, scenario(Scenario::SilentHeadDeadSecond), 40 => Violation::NotServed,
-    without_the_acceptance_ttl_a_silent_head_stops_every_waiter:
-        UnlimitedAcceptance, scenario(Scenario::SilentHead), 50 => Violation::NotServed,
-    an_acceptance_for_the_whole_ttl_delays_the_next_waiter:
-        FullAcceptance, scenario(Scenario::SilentHead), 45 => Violation::NotServed,
-    a_completion_without_the_lock_is_noticed:
-        CompletesUnheld, RUN_DATAGRAMS, 3 => Violation::Forgotten,
-    a_release_before_its_completion_is_noticed:
-        ReleasesFirst, Setup::RUNS, 50 => Violation::Forgotten,
-    a_condition_that_is_not_checked_again_is_noticed:
-        DecidesOnce, Setup::RUNS, 50 => Violation::Repeated,
-    slots_that_begin_at_midnight_are_noticed:
-        SlotByFloor, Setup::daily(Timetable::MIDNIGHT), 40
-            => Violation::Repeated | Violation::NotRun,
-    a_trial_in_the_nearest_slot_is_noticed:
-        TrialByNearestSlot, Setup::daily(Timetable::NIGHTLY), 45
-            => Violation::Repeated | Violation::NotRun,
-    a_client_that_skips_its_run_is_noticed:
-        SkipsIfHeld, Setup::daily(Timetable::MIDNIGHT), 50 => Violation::NotRun,
-    a_value_without_a_number_that_is_late_is_noticed:
-        WritesWithoutNumber, elections(Setup::DATAGRAMS), 15 => Violation::ValueWentBack,
-    a_leader_that_does_not_repeat_a_write_is_noticed:
-        NoRepeatedWrite, elections(Setup::DATAGRAMS), 18 => Violation::NotObserved,
-    an_observer_that_begins_with_an_old_reading_is_noticed:
-        SharesOldReadings, elections(Setup::CONNECTIONS), 30 => Violation::OldReading,
-    observers_that_ignore_pushes_are_noticed:
-        IgnoresPushes, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved,
-    observers_that_do_not_repeat_a_reading_are_noticed:
-        NoRepeatedRead, elections(Setup::DATAGRAMS), 50 => Violation::NotObserved,
-    observers_that_do_not_read_the_end_of_a_lease_are_noticed:
-        NoReadAtEnd, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved,
-    a_holder_that_relies_on_its_lease_over_a_pause_is_noticed:
+    mutations_of_leases_are_noticed {
+        DeadlineFromReply, FIXED, 7 => Violation::Holders(_);
+        DeadlineFromNotice, Setup::CONNECTIONS, 30 => Violation::Holders(_);
+        NoDeadline, Setup::DATAGRAMS, 50 => Violation::Holders(checker::Violation::TwoHolders);
+        RevivedLease, Setup::DATAGRAMS, 1 => Violation::Holders(checker::Violation::Revived);
+        ReusedLeaseId, Setup::DATAGRAMS, 40 => Violation::Holders(_);
+        AcceptsOldGrants, Setup::CONNECTIONS, 25 => Violation::Holders(_);
+        AcceptsFullTtl, Setup::CONNECTIONS, 45 => Violation::Holders(checker::Violation::TwoHolders);
+    }
+    mutations_of_the_queue_are_noticed {
+        IgnoresNext, scenario(Scenario::SilentHead), 30 => Violation::NotServed;
+        NoRetryTimer, scenario(Scenario::DeadHolder), 50 => Violation::NotServed;
+        NoRequestAfterReconnect, scenario(Scenario::LostGrant), 45 => Violation::NotServed;
+        NoRelease, scenario(Scenario::LeavingHead), 15 => Violation::NotServed;
+        KeepsOrphans, scenario(Scenario::LateRequest), 50 => Violation::NotServed;
+        NotifiesDeadHeads, scenario(Scenario::DeadHeads), 50 => Violation::NotServed;
+        NotifiesDeadNext, scenario(Scenario::SilentHeadDeadSecond), 40 => Violation::NotServed;
+        UnlimitedAcceptance, scenario(Scenario::SilentHead), 50 => Violation::NotServed;
+        FullAcceptance, scenario(Scenario::SilentHead), 45 => Violation::NotServed;
+    }
+    mutations_of_runs_are_noticed {
+        CompletesUnheld, RUN_DATAGRAMS, 3 => Violation::Forgotten;
+        ReleasesFirst, Setup::RUNS, 50 => Violation::Forgotten;
+        DecidesOnce, Setup::RUNS, 50 => Violation::Repeated;
+    }
+    mutations_of_daily_jobs_are_noticed {
+        SlotByFloor, Setup::daily(Timetable::MIDNIGHT), 40 => Violation::Repeated | Violation::NotRun;
+        TrialByNearestSlot, Setup::daily(Timetable::NIGHTLY), 45 => Violation::Repeated | Violation::NotRun;
+        SkipsIfHeld, Setup::daily(Timetable::MIDNIGHT), 50 => Violation::NotRun;
+    }
+    mutations_of_values_are_noticed {
+        WritesWithoutNumber, elections(Setup::DATAGRAMS), 15 => Violation::ValueWentBack;
+        NoRepeatedWrite, elections(Setup::DATAGRAMS), 18 => Violation::NotObserved;
+        SharesOldReadings, elections(Setup::CONNECTIONS), 30 => Violation::OldReading;
+        IgnoresPushes, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved;
+        NoRepeatedRead, elections(Setup::DATAGRAMS), 50 => Violation::NotObserved;
+        NoReadAtEnd, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved;
+    }
+    mutations_of_watched_holders_are_noticed {
         IgnoresPauses, watched(Scenario::NodeRestartInPause, Watchdog::Local), 30
-            => Violation::Holders(checker::Violation::TwoHolders),
-    a_holder_that_gives_up_its_lease_after_a_pause_is_noticed:
-        TakesPausesForLosses, watched(Scenario::PausedHolder, Watchdog::Local), 30
-            => Violation::NotServed,
-    a_holder_that_ignores_the_loss_of_its_lease_is_noticed:
-        IgnoresLosses, watched(Scenario::LongPause, Watchdog::Local), 30
-            => Violation::NotNotified,
-    a_lost_lease_that_stays_registered_is_noticed:
-        KeepsRegistrations, watched(Scenario::PausedLoser, Watchdog::Local), 30
-            => Violation::NotServed,
-    a_client_without_heartbeats_is_noticed:
-        NoHeartbeats, watched(Scenario::PausedHolder, Watchdog::Remote), 30
-            => Violation::NotServed,
-    a_lease_that_is_not_registered_with_a_restarted_node_is_noticed:
-        NoRegistrationAfterReconnect, watched(Scenario::NodeRestart, Watchdog::Local), 30
-            => Violation::NotServed,
-    a_node_that_ignores_a_death_is_noticed:
+            => Violation::Holders(checker::Violation::TwoHolders);
+        TakesPausesForLosses, watched(Scenario::PausedHolder, Watchdog::Local), 30 => Violation::NotServed;
+        IgnoresLosses, watched(Scenario::LongPause, Watchdog::Local), 30 => Violation::NotNotified;
+        KeepsRegistrations, watched(Scenario::PausedLoser, Watchdog::Local), 30 => Violation::NotServed;
+        NoHeartbeats, watched(Scenario::PausedHolder, Watchdog::Remote), 30 => Violation::NotServed;
+        NoRegistrationAfterReconnect, watched(Scenario::NodeRestart, Watchdog::Local), 30 => Violation::NotServed;
+    }
+    mutations_of_nodes_are_noticed {
         IgnoresDeath, watched(Scenario::WatchedDeath, Watchdog::Local), 30
-            => Violation::NotServed | Violation::UnknownRenewed,
-    a_node_that_takes_the_end_of_a_connection_for_a_death_is_noticed:
-        DiesWithConnection, Setup::WATCHED, 20 => Violation::LivingReleased,
-    a_node_that_renews_what_was_unregistered_is_noticed:
-        IgnoresUnregistrations, Setup::WATCHED, 10 => Violation::UnknownRenewed,
-    a_node_that_renews_for_ever_is_noticed:
-        RenewsForEver, watched(Scenario::LongPause, Watchdog::Remote), 30
-            => Violation::NotServed,
-    a_restarted_node_that_renews_what_it_does_not_know_is_noticed:
-        NodeKeepsLeases, watched(Scenario::NodeRestartInPause, Watchdog::Local), 30
-            => Violation::UnknownRenewed,
+            => Violation::NotServed | Violation::UnknownRenewed;
+        DiesWithConnection, Setup::WATCHED, 20 => Violation::LivingReleased;
+        IgnoresUnregistrations, Setup::WATCHED, 10 => Violation::UnknownRenewed;
+        RenewsForEver, watched(Scenario::LongPause, Watchdog::Remote), 30 => Violation::NotServed;
+        NodeKeepsLeases, watched(Scenario::NodeRestartInPause, Watchdog::Local), 30 => Violation::UnknownRenewed;
+    }
 }
