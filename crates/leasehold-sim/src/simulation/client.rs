@@ -7,7 +7,7 @@ use leasehold_core::acquisition::{
     AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure, RunRequest,
 };
 use leasehold_core::record::Unless;
-use leasehold_core::release::ReleaseReply;
+use leasehold_core::release::{AbandonedLease, ReleaseReply};
 use leasehold_core::{
     Cause, ClientId, Grant, Instant, LateRelease, LeaseId, Notice, Op, Outcome, PendingReleases,
     Policy, RenewalOptions, StoreTime, Ttl,
@@ -29,21 +29,13 @@ use super::watching::Watching;
 /// A message to a client.
 #[derive(Clone, Debug)]
 pub(super) enum Message {
-    Reply {
-        number: u64,
-        outcome: Outcome,
-        now: StoreTime,
-    },
+    /// The reply to a request, and the store's time.
+    Reply(u64, Outcome, StoreTime),
     Notice(Notice),
-    /// The state of the lock.
-    State {
-        number: u64,
-        observed: Observed,
-    },
+    /// The state of the lock, which a request has read.
+    State(u64, Observed),
     /// The state that this request has read was changed.
-    Changed {
-        number: u64,
-    },
+    Changed(u64),
 }
 
 #[derive(Debug)]
@@ -115,10 +107,14 @@ impl Client {
 
     /// The run for which it holds the lock.
     pub(super) fn run(&self, now: Instant) -> Option<&Unless> {
+        self.hold(now)?;
+        let run = self.holder()?.run.as_ref()?;
+        Some(&run.request.unless)
+    }
+
+    fn holder(&self) -> Option<&Holder> {
         match &self.phase {
-            Phase::Holding(holder) if holder.hold(now).is_some() => {
-                holder.run.as_ref().map(|run| &run.request.unless)
-            }
+            Phase::Holding(holder) => Some(holder),
             _ => None,
         }
     }
@@ -138,13 +134,11 @@ impl Client {
 
     /// Keeps the value of the leader from now on, and returns it.
     pub(super) fn keep_value(&mut self, now: Instant) -> Option<Value> {
-        match &mut self.phase {
-            Phase::Holding(holder) if holder.hold(now).is_some() => {
-                let number = holder.leading.as_mut().map(Leading::keep)?;
-                Some((holder.token, number))
-            }
-            _ => None,
-        }
+        let (_, token) = self.hold(now)?;
+        let Phase::Holding(holder) = &mut self.phase else {
+            return None;
+        };
+        Some((token, holder.leading.as_mut().map(Leading::keep)?))
     }
 
     /// Whether its observers report this value, or that there is none.
@@ -155,18 +149,12 @@ impl Client {
 
     /// What it relies on.
     pub(super) fn hold(&self, now: Instant) -> Option<Hold> {
-        match &self.phase {
-            Phase::Holding(holder) => holder.hold(now),
-            _ => None,
-        }
+        self.holder()?.hold(now)
     }
 
     /// What it relies on again once the store has confirmed its lease.
     pub(super) fn unconfirmed(&self, now: Instant) -> Option<Hold> {
-        match &self.phase {
-            Phase::Holding(holder) => holder.unconfirmed(now),
-            _ => None,
-        }
+        self.holder()?.unconfirmed(now)
     }
 
     pub(super) fn next_timeout(&self, now: Instant, setup: &Setup) -> Option<Instant> {
@@ -222,12 +210,7 @@ impl Client {
                 if let Some(abandoned) = acquiring.acquisition.abandon()
                     && !cx.setup.has(Mutation::NoRelease)
                 {
-                    self.release(
-                        Op::release(abandoned.lease),
-                        abandoned.ttl,
-                        abandoned.late,
-                        cx,
-                    );
+                    self.abandon(abandoned, cx);
                 }
             }
             Phase::Holding(holder) => {
@@ -265,10 +248,8 @@ impl Client {
             Phase::Idle => {}
             Phase::Acquiring(acquiring) if acquiring.gives_up <= cx.now => self.leave(cx),
             Phase::Acquiring(acquiring) => {
-                if acquiring
-                    .next_timeout(cx.setup)
-                    .is_some_and(|at| at <= cx.now)
-                {
+                let next = acquiring.next_timeout(cx.setup);
+                if next.is_some_and(|at| at <= cx.now) {
                     acquiring.count_timer(cx);
                     self.poll_acquisition(cx);
                 }
@@ -288,9 +269,8 @@ impl Client {
         }
         if cx.setup.elects {
             let interval = self.policy.ttl.as_duration();
-            let observing = self
-                .observing
-                .get_or_insert_with(|| Observing::new(interval, cx));
+            let observing = &mut self.observing;
+            let observing = observing.get_or_insert_with(|| Observing::new(interval, cx));
             observing.interrupted(&mut self.calls, cx);
         }
         match &mut self.phase {
@@ -320,12 +300,12 @@ impl Client {
                     acquiring.handle_notice(AcquireNotice::Next(ttl), cx);
                 }
             }
-            Message::State { number, observed } => {
+            Message::State(number, observed) => {
                 if let (Some(_), Some(observing)) = (self.calls.take(number), &mut self.observing) {
                     observing.handle_reply(number, observed, &mut self.calls, cx);
                 }
             }
-            Message::Changed { number } => {
+            Message::Changed(number) => {
                 if let Some(observing) = &mut self.observing {
                     observing.handle_push(number, &mut self.calls, cx);
                 }
@@ -339,11 +319,7 @@ impl Client {
             }
             // No operator revokes leases here.
             Message::Notice(Notice::Revoked { .. }) => {}
-            Message::Reply {
-                number,
-                outcome,
-                now,
-            } => {
+            Message::Reply(number, outcome, now) => {
                 if let Some(call) = self.calls.take(number) {
                     self.handle_reply(call, outcome, now, cx);
                 }
@@ -437,11 +413,8 @@ impl Client {
                     if self.leases == 0 || !cx.setup.has(Mutation::ReusedLeaseId) {
                         self.leases += 1;
                     }
-                    let lease = LeaseId {
-                        client: self.id,
-                        number: self.leases,
-                    };
-                    acquiring.start(lease);
+                    let (client, number) = (self.id, self.leases);
+                    acquiring.start(LeaseId { client, number });
                 }
                 AcquireAction::Acquire(op) => {
                     if acquiring.discard_notice() {
@@ -451,8 +424,7 @@ impl Client {
                 }
                 AcquireAction::Release(abandoned) => {
                     cx.report.count(Occurrence::Abandoned);
-                    let release = Op::release(abandoned.lease);
-                    self.release(release, abandoned.ttl, abandoned.late, cx);
+                    self.abandon(abandoned, cx);
                 }
                 AcquireAction::GrantExpired => cx.report.count(Occurrence::GrantExpired),
                 AcquireAction::Granted(granted) => {
@@ -507,6 +479,11 @@ impl Client {
         {
             self.leave(cx);
         }
+    }
+
+    fn abandon(&mut self, abandoned: AbandonedLease, cx: &mut Context<'_>) {
+        let AbandonedLease { lease, ttl, late, .. } = abandoned;
+        self.release(Op::release(lease), ttl, late, cx);
     }
 
     fn release(&mut self, release: Op, ttl: Ttl, late: Option<LateRelease>, cx: &mut Context<'_>) {

@@ -12,7 +12,7 @@ impl Simulation {
             self.schedule(ttl, Event::Fault { machine });
         }
         for node in 0..self.nodes.len() {
-            self.schedule(ttl, Event::Node(NodeEvent::Fault { node }));
+            self.schedule(ttl, Event::Node(NodeEvent::Fault(node)));
         }
         if self.setup.has_queue() {
             let stop = self.part(ttl * 10);
@@ -45,9 +45,7 @@ impl Simulation {
             _ => {}
         }
         let rest = self.part(ttl * 2);
-        self.schedule(
-            long + rest + Duration::from_millis(1),
-            Event::Fault { machine },
-        );
+        let next = long + rest + Duration::from_millis(1);
+        self.schedule(next, Event::Fault { machine });
     }
 }

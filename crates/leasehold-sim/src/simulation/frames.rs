@@ -1,6 +1,16 @@
 //! The messages between clients and nodes of the watchdog.
 
+use leasehold_core::ClientId;
 use leasehold_core::watchdog::Changes;
+
+/// A message to a node, and the process and the connection that it comes from.
+#[derive(Clone, Debug)]
+pub(super) struct Frame {
+    pub(super) machine: usize,
+    pub(super) client: ClientId,
+    pub(super) connection: u64,
+    pub(super) message: ToNode,
+}
 
 /// A message to a node, or what it observes of a client.
 #[derive(Clone, Debug)]

@@ -35,8 +35,7 @@ pub(super) struct Holder {
     lost: bool,
     /// Whether the user has noticed the loss.
     noticed: bool,
-    no_deadline: bool,
-    ignores_pauses: bool,
+    mutation: Option<Mutation>,
     /// The writer of its values, in an election.
     pub(super) leading: Option<Leading>,
 }
@@ -65,16 +64,15 @@ impl Holder {
             scheduled: None,
             lost: false,
             noticed: false,
-            no_deadline: false,
-            ignores_pauses: false,
+            mutation: cx.setup.mutation,
         }
     }
 
     pub(super) fn hold(&self, now: Instant) -> Option<Hold> {
         let is_relied_on = match self.lease.state(now) {
-            _ if self.no_deadline => !self.lost,
+            _ if self.mutation == Some(Mutation::NoDeadline) => !self.lost,
             State::Held { until } | State::Jeopardy { until, .. } => {
-                now < until || self.ignores_pauses
+                now < until || self.mutation == Some(Mutation::IgnoresPauses)
             }
             State::Lost(_) => false,
         };
@@ -111,8 +109,6 @@ impl Holder {
 
     /// Renews and re-enters the lease. Returns whether it is to be released.
     pub(super) fn poll(&mut self, calls: &mut Calls, cx: &mut Context<'_>) -> bool {
-        self.no_deadline = cx.setup.has(Mutation::NoDeadline);
-        self.ignores_pauses = cx.setup.has(Mutation::IgnoresPauses);
         let is_late = |at| cx.now.since(at) >= self.lease.late();
         if self.scheduled.is_some_and(is_late) && !cx.setup.has(Mutation::TakesPausesForLosses) {
             self.lease.wake(cx.now);
@@ -212,10 +208,8 @@ impl Holder {
 
     /// What must be released: the id, the ttl of the last request, and the second release.
     pub(super) fn end(&self, now: Instant) -> (LeaseId, Ttl, Option<LateRelease>) {
-        let late = self
-            .late_release
-            .map(|at| LateRelease { at, single: false });
-        (self.id, self.lease.ttl(now), late)
+        let late = |at| LateRelease { at, single: false };
+        (self.id, self.lease.ttl(now), self.late_release.map(late))
     }
 
     fn renewed(&mut self, call: Call, cx: &mut Context<'_>) {

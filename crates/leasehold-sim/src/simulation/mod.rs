@@ -108,12 +108,8 @@ struct Simulation {
 enum Event {
     /// A request reaches the store.
     Request(Request),
-    /// A message reaches a machine.
-    Message {
-        machine: usize,
-        connection: u64,
-        message: Message,
-    },
+    /// A message reaches a machine, on this connection.
+    Message(usize, u64, Message),
     /// A timer of a client expires.
     Timer { machine: usize, number: u64 },
     /// A client wants the lock, if it is idle.
@@ -129,7 +125,7 @@ enum Event {
     /// A process is stopped.
     Pause { machine: usize },
     /// The store detects that a connection is broken.
-    BreakDetected { machine: usize, connection: u64 },
+    BreakDetected(usize, u64),
     /// A machine reaches the store again.
     Reconnect { machine: usize },
     /// A stopped process goes on.
@@ -247,11 +243,9 @@ impl Simulation {
     fn process(&mut self, event: Event) -> Result<(), Violation> {
         match event {
             Event::Request(request) => self.handle_request(request)?,
-            Event::Message {
-                machine,
-                connection,
-                message,
-            } => self.receive(machine, connection, message),
+            Event::Message(machine, connection, message) => {
+                self.receive(machine, connection, message);
+            }
             Event::Timer { machine, number } => {
                 let it = &self.machines[machine];
                 if it.timer == number && !it.stopped {
@@ -264,10 +258,7 @@ impl Simulation {
             Event::Contention(event) => self.contend(event),
             Event::Crash { machine } => self.kill(machine, None),
             Event::Pause { machine } => self.machines[machine].stopped = true,
-            Event::BreakDetected {
-                machine,
-                connection,
-            } => self.detect_break(machine, connection),
+            Event::BreakDetected(machine, connection) => self.detect_break(machine, connection),
             Event::Reconnect { machine } => self.reconnect(machine),
             Event::Resume { machine } => self.resume(machine),
             Event::Restart { machine } => self.start(machine),

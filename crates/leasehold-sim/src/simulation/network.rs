@@ -55,11 +55,7 @@ impl Simulation {
     }
 
     pub(super) fn send_message(&mut self, machine: usize, message: Message) {
-        let event = Event::Message {
-            machine,
-            connection: self.machines[machine].connection,
-            message,
-        };
+        let event = Event::Message(machine, self.machines[machine].connection, message);
         self.transmit(machine, Direction::ToClient, event);
     }
 
@@ -175,13 +171,7 @@ impl Simulation {
         let connection = it.connection;
         match undetected_for {
             None => it.store_open = false,
-            Some(after) => self.schedule(
-                after,
-                Event::BreakDetected {
-                    machine,
-                    connection,
-                },
-            ),
+            Some(after) => self.schedule(after, Event::BreakDetected(machine, connection)),
         }
         let mut requests = Vec::new();
         self.events.retain(|_, event| match event {
@@ -189,31 +179,23 @@ impl Simulation {
                 requests.push(request.clone());
                 false
             }
-            Event::Message { machine: to, .. } => *to != machine,
+            Event::Message(to, ..) => *to != machine,
             _ => true,
         });
-        let mut late = self.time;
+        let (mut at, late) = (self.time, true);
         for request in requests {
             // The bounds of the scenarios do not include them.
             if !self.faults || self.rng.bool() {
                 continue;
             }
-            late += nanos(self.part(self.ttl.as_duration()));
-            let request = Request {
-                late: true,
-                ..request
-            };
-            self.schedule_at(late, Event::Request(request));
+            at += nanos(self.part(self.ttl.as_duration()));
+            self.schedule_at(at, Event::Request(Request { late, ..request }));
         }
     }
 
     pub(super) fn detect_break(&mut self, machine: usize, connection: u64) {
         if let Some(until) = self.stall.until {
-            let event = Event::BreakDetected {
-                machine,
-                connection,
-            };
-            return self.schedule_at(until, event);
+            return self.schedule_at(until, Event::BreakDetected(machine, connection));
         }
         let it = &mut self.machines[machine];
         if it.connection == connection && !it.connected {

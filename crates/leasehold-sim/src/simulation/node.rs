@@ -9,7 +9,7 @@ use leasehold_core::{ClientId, Instant, LeaseId, Op, Outcome, Ttl};
 
 use super::calls::timeout;
 use super::clock::DriftingClock;
-use super::frames::{FromNode, ToNode};
+use super::frames::{Frame, FromNode, ToNode};
 use super::{Event, Mutation, Occurrence, Setup, Simulation, Violation, Watchdog, nanos};
 
 /// For how many ttls a node renews the leases of a silent client.
@@ -19,31 +19,17 @@ const MAX_PAUSE_TTLS: u32 = 4;
 #[derive(Clone, Debug)]
 pub(super) enum NodeEvent {
     /// A message of a client reaches its node.
-    Message {
-        node: usize,
-        machine: usize,
-        client: ClientId,
-        connection: u64,
-        message: ToNode,
-    },
-    /// A message of a node reaches a machine.
-    Reply {
-        machine: usize,
-        connection: u64,
-        message: FromNode,
-    },
-    /// A timer of a node expires.
-    Timer { node: usize, number: u64 },
-    /// A request of a node reaches the store.
-    Request { node: usize, number: u64, op: Op },
+    Message(usize, Frame),
+    /// A message of a node reaches a machine, on this connection.
+    Reply(usize, u64, FromNode),
+    /// The timer of a node with this number expires.
+    Timer(usize, u64),
+    /// The request of a node with this number reaches the store.
+    Request(usize, u64, Op),
     /// Its result reaches the node.
-    Result {
-        node: usize,
-        number: u64,
-        result: ActionResult,
-    },
+    Result(usize, u64, ActionResult),
     /// A random fault happens to a node.
-    Fault { node: usize },
+    Fault(usize),
 }
 
 pub(super) struct Node {
@@ -99,12 +85,10 @@ impl Node {
             stopped_until: 0,
             timer: 0,
         };
+        let local = |clock| node(clock, Evidence::Processes);
         match setup.watchdog {
             None => Vec::new(),
-            Some(Watchdog::Local) => {
-                let nodes = clocks.map(|clock| node(clock, Evidence::Processes));
-                nodes.collect()
-            }
+            Some(Watchdog::Local) => clocks.map(local).collect(),
             Some(Watchdog::Remote) => {
                 let clock = DriftingClock::random(setup, rng);
                 vec![node(clock, Evidence::Connection)]
@@ -119,14 +103,11 @@ impl Node {
     }
 
     /// Processes a message. Returns the reply.
-    fn receive(
-        &mut self,
-        (client, connection): (ClientId, u64),
-        message: ToNode,
-        setup: &Setup,
-        now: Instant,
-    ) -> Option<FromNode> {
-        if let ToNode::Hello = message {
+    fn receive(&mut self, frame: Frame, setup: &Setup, now: Instant) -> Option<FromNode> {
+        let Frame {
+            client, connection, ..
+        } = frame;
+        if let ToNode::Hello = frame.message {
             let (evidence, max_pause) = (self.evidence, self.max_pause);
             let watched = self.clients.entry(client);
             let watched = watched.or_insert_with(|| WatchedClient {
@@ -140,7 +121,7 @@ impl Node {
         }
         let watched = self.clients.get_mut(&client)?;
         let monitor = &mut watched.monitor;
-        match message {
+        match frame.message {
             ToNode::Died => {
                 watched.registered.clear();
                 if !setup.has(Mutation::IgnoresDeath) {
@@ -177,15 +158,9 @@ impl Node {
         let Some(request) = self.requests.remove(&number) else {
             return;
         };
-        let NodeRequest {
-            lease,
-            action,
-            sent,
-        } = request;
-        if let Some(watched) = self.clients.get_mut(&lease.client) {
-            watched
-                .monitor
-                .handle_result(lease.number, action, result, sent, now);
+        let (lease, action) = (request.lease, request.action);
+        if let Some(WatchedClient { monitor, .. }) = self.clients.get_mut(&lease.client) {
+            monitor.handle_result(lease.number, action, result, request.sent, now);
         }
     }
 
@@ -208,10 +183,8 @@ impl Node {
         let mut requests = Vec::new();
         for (client, watched) in &mut self.clients {
             for (number, action) in take(&mut watched.monitor, now) {
-                let lease = LeaseId {
-                    client: *client,
-                    number,
-                };
+                let client = *client;
+                let lease = LeaseId { client, number };
                 let op = match action {
                     WatchdogAction::Renew(_) if !watched.registered.contains(&number) => {
                         return Err(Violation::UnknownRenewed);
@@ -220,10 +193,11 @@ impl Node {
                     WatchdogAction::Release(_) => Op::release(lease),
                 };
                 self.sent += 1;
+                let sent = now;
                 let request = NodeRequest {
                     lease,
                     action,
-                    sent: now,
+                    sent,
                 };
                 self.requests.insert(self.sent, request);
                 requests.push((self.sent, op));
@@ -256,9 +230,8 @@ impl Simulation {
     }
 
     pub(super) fn handle_node_event(&mut self, event: NodeEvent) -> Result<(), Violation> {
-        if let NodeEvent::Message { node, .. }
-        | NodeEvent::Timer { node, .. }
-        | NodeEvent::Result { node, .. } = event
+        if let NodeEvent::Message(node, _) | NodeEvent::Timer(node, _) | NodeEvent::Result(node, ..) =
+            event
             && self.time < self.nodes[node].stopped_until
         {
             let until = self.nodes[node].stopped_until;
@@ -266,45 +239,31 @@ impl Simulation {
             return Ok(());
         }
         match event {
-            NodeEvent::Message {
-                node,
-                machine,
-                client,
-                connection,
-                message,
-            } => {
+            NodeEvent::Message(node, frame) => {
+                let (machine, connection) = (frame.machine, frame.connection);
                 let now = self.node_now(node);
-                let from = (client, connection);
-                let reply = self.nodes[node].receive(from, message, &self.setup, now);
+                let reply = self.nodes[node].receive(frame, &self.setup, now);
                 if let Some(reply) = reply {
                     self.send_from_node(machine, connection, reply);
                 }
-                self.drive(node)
+                self.drive(node)?;
             }
-            NodeEvent::Reply {
-                machine,
-                connection,
-                message,
-            } => {
+            NodeEvent::Reply(machine, connection, message) => {
                 self.receive_from_node(machine, connection, message);
-                Ok(())
             }
-            NodeEvent::Timer { node, number } if number == self.nodes[node].timer => {
-                self.drive(node)
+            NodeEvent::Timer(node, number) if number == self.nodes[node].timer => {
+                self.drive(node)?;
             }
-            NodeEvent::Timer { .. } => Ok(()),
-            NodeEvent::Request { node, number, op } => self.apply_of_node(node, number, op),
-            NodeEvent::Result {
-                node,
-                number,
-                result,
-            } => {
+            NodeEvent::Timer(..) => {}
+            NodeEvent::Request(node, number, op) => self.apply_of_node(node, number, op)?,
+            NodeEvent::Result(node, number, result) => {
                 let now = self.node_now(node);
                 self.nodes[node].handle_result(number, result, now);
-                self.drive(node)
+                self.drive(node)?;
             }
-            NodeEvent::Fault { node } => self.node_fault(node),
+            NodeEvent::Fault(node) => self.node_fault(node)?,
         }
+        Ok(())
     }
 
     fn node_now(&self, node: usize) -> Instant {
@@ -325,7 +284,7 @@ impl Simulation {
             // A timer expires up to a millisecond late.
             let late = self.rng.u64(0..1_000_000);
             let at = it.clock.simulation_time(timeout).max(self.time) + late;
-            self.schedule_at(at, Event::Node(NodeEvent::Timer { node, number }));
+            self.schedule_at(at, Event::Node(NodeEvent::Timer(node, number)));
         }
         self.send_to_store(node, requests);
         Ok(())
@@ -333,7 +292,7 @@ impl Simulation {
 
     fn send_to_store(&mut self, node: usize, requests: Vec<(u64, Op)>) {
         for (number, op) in requests {
-            self.transmit_of_node(NodeEvent::Request { node, number, op });
+            self.transmit_of_node(NodeEvent::Request(node, number, op));
         }
     }
 
@@ -352,8 +311,7 @@ impl Simulation {
     /// The store applies a request of a node.
     fn apply_of_node(&mut self, node: usize, number: u64, op: Op) -> Result<(), Violation> {
         if let Some(until) = self.stall.until {
-            let event = NodeEvent::Request { node, number, op };
-            self.schedule_at(until, Event::Node(event));
+            self.schedule_at(until, Event::Node(NodeEvent::Request(node, number, op)));
             return Ok(());
         }
         let client = op.lease().map(|lease| lease.client);
@@ -373,11 +331,7 @@ impl Simulation {
             }
             _ => ActionResult::NotHeld,
         };
-        self.transmit_of_node(NodeEvent::Result {
-            node,
-            number,
-            result,
-        });
+        self.transmit_of_node(NodeEvent::Result(node, number, result));
         Ok(())
     }
 
@@ -400,10 +354,8 @@ impl Simulation {
             }
         }
         let rest = self.part(ttl * 4);
-        self.schedule(
-            rest + Duration::from_millis(1),
-            Event::Node(NodeEvent::Fault { node }),
-        );
+        let rest = rest + Duration::from_millis(1);
+        self.schedule(rest, Event::Node(NodeEvent::Fault(node)));
         Ok(())
     }
 
@@ -422,9 +374,8 @@ impl Simulation {
         }
         let it = &mut self.nodes[node];
         if self.setup.has(Mutation::NodeKeepsLeases) {
-            it.clients
-                .values_mut()
-                .for_each(|watched| watched.registered.clear());
+            let clients = it.clients.values_mut();
+            clients.for_each(|watched| watched.registered.clear());
         } else {
             it.forget();
         }

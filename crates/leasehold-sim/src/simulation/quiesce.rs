@@ -39,9 +39,9 @@ impl Simulation {
         self.resume_store()?;
         let has_queue = self.setup.has_queue();
         self.events.retain(|_, event| match event {
-            Event::Request(_) | Event::Message { .. } | Event::Timer { .. } => true,
+            Event::Request(_) | Event::Message(..) | Event::Timer { .. } => true,
             Event::Acquire { .. } => !has_queue,
-            Event::Node(event) => !matches!(event, NodeEvent::Fault { .. }),
+            Event::Node(event) => !matches!(event, NodeEvent::Fault(_)),
             _ => false,
         });
         for machine in 0..self.machines.len() {

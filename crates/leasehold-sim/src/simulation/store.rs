@@ -62,27 +62,15 @@ impl Simulation {
         if request.late {
             self.count(Occurrence::LateRequest);
         }
-        let Request {
-            machine,
-            connection,
-            number,
-            ..
-        } = request;
+        let (machine, connection, number) = (request.machine, request.connection, request.number);
         let reply = match request.payload {
             Payload::Apply(op) => {
                 let (outcome, now) = self.apply(op, Some(machine))?;
-                Message::Reply {
-                    number,
-                    outcome,
-                    now,
-                }
+                Message::Reply(number, outcome, now)
             }
             Payload::Read => {
                 self.watchers.push((machine, connection, number));
-                Message::State {
-                    number,
-                    observed: self.read()?,
-                }
+                Message::State(number, self.read()?)
             }
         };
         self.reply(machine, connection, reply);
@@ -207,7 +195,7 @@ impl Simulation {
         let watchers = std::mem::take(&mut self.watchers);
         for (machine, connection, number) in watchers {
             if self.setup.has_queue() {
-                self.reply(machine, connection, Message::Changed { number });
+                self.reply(machine, connection, Message::Changed(number));
             }
         }
     }
@@ -245,20 +233,19 @@ impl Simulation {
             self.kill(machine, None);
         }
         self.nodes.iter_mut().for_each(Node::forget);
-        self.events.retain(|_, event| {
+        let is_request = |event: &Event| {
             matches!(
                 event,
-                Event::Request(_) | Event::Node(NodeEvent::Request { .. })
+                Event::Request(_) | Event::Node(NodeEvent::Request(..))
             )
-        });
+        };
+        self.events.retain(|_, event| is_request(event));
         self.service = None;
         while self.step()? {}
         self.resume_store()?;
         self.time += nanos(queue::retention(self.ttl));
-        let lease = LeaseId {
-            client: ClientId::from_random([0; 16]),
-            number: 0,
-        };
+        let (client, number) = (ClientId::from_random([0; 16]), 0);
+        let lease = LeaseId { client, number };
         let probe = Op::Acquire(Acquire::mutex(lease, self.ttl));
         match self.apply(probe, None)? {
             (Outcome::Granted { .. }, _) if self.waiters() == 0 => Ok(()),

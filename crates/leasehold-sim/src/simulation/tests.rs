@@ -237,7 +237,7 @@ fn clocks_beyond_the_drift_allowance_are_noticed() {
 /// Tests of mutations: the setup of each, how many seeds notice it at least (about half of those that do), and the expected
 /// violation.
 macro_rules! mutations {
-    ($($name:ident { $($mutation:ident, $setup:expr, $seeds_min:literal => $violation:pat;)+ })+) => {
+    ($($name:ident { $($mutation:ident, $setup:expr, $seeds_min:literal => $violation:pat,)+ })+) => {
         $(
             #[test]
             fn $name() {
@@ -260,58 +260,58 @@ macro_rules! mutations {
 
 mutations! {
     mutations_of_leases_are_noticed {
-        DeadlineFromReply, FIXED, 7 => Violation::Holders(_);
-        DeadlineFromNotice, Setup::CONNECTIONS, 30 => Violation::Holders(_);
-        NoDeadline, Setup::DATAGRAMS, 50 => Violation::Holders(checker::Violation::TwoHolders);
-        RevivedLease, Setup::DATAGRAMS, 1 => Violation::Holders(checker::Violation::Revived);
-        ReusedLeaseId, Setup::DATAGRAMS, 40 => Violation::Holders(_);
-        AcceptsOldGrants, Setup::CONNECTIONS, 25 => Violation::Holders(_);
-        AcceptsFullTtl, Setup::CONNECTIONS, 45 => Violation::Holders(checker::Violation::TwoHolders);
+        DeadlineFromReply, FIXED, 7 => Violation::Holders(_),
+        DeadlineFromNotice, Setup::CONNECTIONS, 30 => Violation::Holders(_),
+        NoDeadline, Setup::DATAGRAMS, 50 => Violation::Holders(checker::Violation::TwoHolders),
+        RevivedLease, Setup::DATAGRAMS, 1 => Violation::Holders(checker::Violation::Revived),
+        ReusedLeaseId, Setup::DATAGRAMS, 40 => Violation::Holders(_),
+        AcceptsOldGrants, Setup::CONNECTIONS, 25 => Violation::Holders(_),
+        AcceptsFullTtl, Setup::CONNECTIONS, 45 => Violation::Holders(checker::Violation::TwoHolders),
     }
     mutations_of_the_queue_are_noticed {
-        IgnoresNext, scenario(Scenario::SilentHead), 30 => Violation::NotServed;
-        NoRetryTimer, scenario(Scenario::DeadHolder), 50 => Violation::NotServed;
-        NoRequestAfterReconnect, scenario(Scenario::LostGrant), 45 => Violation::NotServed;
-        NoRelease, scenario(Scenario::LeavingHead), 15 => Violation::NotServed;
-        KeepsOrphans, scenario(Scenario::LateRequest), 50 => Violation::NotServed;
-        NotifiesDeadHeads, scenario(Scenario::DeadHeads), 50 => Violation::NotServed;
-        NotifiesDeadNext, scenario(Scenario::SilentHeadDeadSecond), 40 => Violation::NotServed;
-        UnlimitedAcceptance, scenario(Scenario::SilentHead), 50 => Violation::NotServed;
-        FullAcceptance, scenario(Scenario::SilentHead), 45 => Violation::NotServed;
+        IgnoresNext, scenario(Scenario::SilentHead), 30 => Violation::NotServed,
+        NoRetryTimer, scenario(Scenario::DeadHolder), 50 => Violation::NotServed,
+        NoRequestAfterReconnect, scenario(Scenario::LostGrant), 45 => Violation::NotServed,
+        NoRelease, scenario(Scenario::LeavingHead), 15 => Violation::NotServed,
+        KeepsOrphans, scenario(Scenario::LateRequest), 50 => Violation::NotServed,
+        NotifiesDeadHeads, scenario(Scenario::DeadHeads), 50 => Violation::NotServed,
+        NotifiesDeadNext, scenario(Scenario::SilentHeadDeadSecond), 40 => Violation::NotServed,
+        UnlimitedAcceptance, scenario(Scenario::SilentHead), 50 => Violation::NotServed,
+        FullAcceptance, scenario(Scenario::SilentHead), 45 => Violation::NotServed,
     }
     mutations_of_runs_are_noticed {
-        CompletesUnheld, RUN_DATAGRAMS, 3 => Violation::Forgotten;
-        ReleasesFirst, Setup::RUNS, 50 => Violation::Forgotten;
-        DecidesOnce, Setup::RUNS, 50 => Violation::Repeated;
+        CompletesUnheld, RUN_DATAGRAMS, 3 => Violation::Forgotten,
+        ReleasesFirst, Setup::RUNS, 50 => Violation::Forgotten,
+        DecidesOnce, Setup::RUNS, 50 => Violation::Repeated,
     }
     mutations_of_daily_jobs_are_noticed {
-        SlotByFloor, Setup::daily(Timetable::MIDNIGHT), 40 => Violation::Repeated | Violation::NotRun;
-        TrialByNearestSlot, Setup::daily(Timetable::NIGHTLY), 45 => Violation::Repeated | Violation::NotRun;
-        SkipsIfHeld, Setup::daily(Timetable::MIDNIGHT), 50 => Violation::NotRun;
+        SlotByFloor, Setup::daily(Timetable::MIDNIGHT), 40 => Violation::Repeated | Violation::NotRun,
+        TrialByNearestSlot, Setup::daily(Timetable::NIGHTLY), 45 => Violation::Repeated | Violation::NotRun,
+        SkipsIfHeld, Setup::daily(Timetable::MIDNIGHT), 50 => Violation::NotRun,
     }
     mutations_of_values_are_noticed {
-        WritesWithoutNumber, elections(Setup::DATAGRAMS), 15 => Violation::ValueWentBack;
-        NoRepeatedWrite, elections(Setup::DATAGRAMS), 18 => Violation::NotObserved;
-        SharesOldReadings, elections(Setup::CONNECTIONS), 30 => Violation::OldReading;
-        IgnoresPushes, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved;
-        NoRepeatedRead, elections(Setup::DATAGRAMS), 50 => Violation::NotObserved;
-        NoReadAtEnd, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved;
+        WritesWithoutNumber, elections(Setup::DATAGRAMS), 15 => Violation::ValueWentBack,
+        NoRepeatedWrite, elections(Setup::DATAGRAMS), 18 => Violation::NotObserved,
+        SharesOldReadings, elections(Setup::CONNECTIONS), 30 => Violation::OldReading,
+        IgnoresPushes, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved,
+        NoRepeatedRead, elections(Setup::DATAGRAMS), 50 => Violation::NotObserved,
+        NoReadAtEnd, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved,
     }
     mutations_of_watched_holders_are_noticed {
         IgnoresPauses, watched(Scenario::NodeRestartInPause, Watchdog::Local), 30
-            => Violation::Holders(checker::Violation::TwoHolders);
-        TakesPausesForLosses, watched(Scenario::PausedHolder, Watchdog::Local), 30 => Violation::NotServed;
-        IgnoresLosses, watched(Scenario::LongPause, Watchdog::Local), 30 => Violation::NotNotified;
-        KeepsRegistrations, watched(Scenario::PausedLoser, Watchdog::Local), 30 => Violation::NotServed;
-        NoHeartbeats, watched(Scenario::PausedHolder, Watchdog::Remote), 30 => Violation::NotServed;
-        NoRegistrationAfterReconnect, watched(Scenario::NodeRestart, Watchdog::Local), 30 => Violation::NotServed;
+            => Violation::Holders(checker::Violation::TwoHolders),
+        TakesPausesForLosses, watched(Scenario::PausedHolder, Watchdog::Local), 30 => Violation::NotServed,
+        IgnoresLosses, watched(Scenario::LongPause, Watchdog::Local), 30 => Violation::NotNotified,
+        KeepsRegistrations, watched(Scenario::PausedLoser, Watchdog::Local), 30 => Violation::NotServed,
+        NoHeartbeats, watched(Scenario::PausedHolder, Watchdog::Remote), 30 => Violation::NotServed,
+        NoRegistrationAfterReconnect, watched(Scenario::NodeRestart, Watchdog::Local), 30 => Violation::NotServed,
     }
     mutations_of_nodes_are_noticed {
         IgnoresDeath, watched(Scenario::WatchedDeath, Watchdog::Local), 30
-            => Violation::NotServed | Violation::UnknownRenewed;
-        DiesWithConnection, Setup::WATCHED, 20 => Violation::LivingReleased;
-        IgnoresUnregistrations, Setup::WATCHED, 10 => Violation::UnknownRenewed;
-        RenewsForEver, watched(Scenario::LongPause, Watchdog::Remote), 30 => Violation::NotServed;
-        NodeKeepsLeases, watched(Scenario::NodeRestartInPause, Watchdog::Local), 30 => Violation::UnknownRenewed;
+            => Violation::NotServed | Violation::UnknownRenewed,
+        DiesWithConnection, Setup::WATCHED, 20 => Violation::LivingReleased,
+        IgnoresUnregistrations, Setup::WATCHED, 10 => Violation::UnknownRenewed,
+        RenewsForEver, watched(Scenario::LongPause, Watchdog::Remote), 30 => Violation::NotServed,
+        NodeKeepsLeases, watched(Scenario::NodeRestartInPause, Watchdog::Local), 30 => Violation::UnknownRenewed,
     }
 }

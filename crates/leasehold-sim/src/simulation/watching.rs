@@ -4,7 +4,7 @@ use leasehold_core::Instant;
 use leasehold_core::watchdog::{NodeSession, SessionAction, Terms};
 
 use super::calls::Context;
-use super::frames::{FromNode, ToNode};
+use super::frames::{Frame, FromNode, ToNode};
 use super::node::NodeEvent;
 use super::setup::{Mutation, Watchdog};
 use super::{Event, Simulation, nanos};
@@ -156,14 +156,13 @@ impl Simulation {
         };
         let at = self.arrival(machine, Direction::ToNode);
         let it = &self.machines[machine];
-        let event = NodeEvent::Message {
-            node,
+        let frame = Frame {
             machine,
             client: it.id,
             connection: it.link.connection,
             message,
         };
-        self.schedule_at(at, Event::Node(event));
+        self.schedule_at(at, Event::Node(NodeEvent::Message(node, frame)));
     }
 
     /// Sends a message on the connection of its request.
@@ -176,12 +175,11 @@ impl Simulation {
 
     fn transmit_from_node(&mut self, machine: usize, message: FromNode) {
         let at = self.arrival(machine, Direction::ToClient);
-        let event = NodeEvent::Reply {
-            machine,
-            connection: self.machines[machine].link.connection,
-            message,
-        };
-        self.schedule_at(at, Event::Node(event));
+        let connection = self.machines[machine].link.connection;
+        self.schedule_at(
+            at,
+            Event::Node(NodeEvent::Reply(machine, connection, message)),
+        );
     }
 
     fn arrival(&mut self, machine: usize, direction: Direction) -> u64 {
@@ -218,16 +216,17 @@ impl Simulation {
         }
         if is_lossy {
             self.events.retain(|_, event| match event {
-                Event::Node(NodeEvent::Message {
-                    machine: from,
-                    message: ToNode::Hello | ToNode::Changes(_) | ToNode::Heartbeat,
-                    ..
-                }) => *from != machine,
-                Event::Node(NodeEvent::Reply {
-                    machine: to,
-                    message: FromNode::Welcome | FromNode::Acknowledged(_),
-                    ..
-                }) => *to != machine,
+                Event::Node(NodeEvent::Message(
+                    _,
+                    Frame {
+                        machine: from,
+                        message,
+                        ..
+                    },
+                )) => *from != machine || matches!(message, ToNode::Closed | ToNode::Died),
+                Event::Node(NodeEvent::Reply(to, _, message)) => {
+                    *to != machine || matches!(message, FromNode::Ended)
+                }
                 _ => true,
             });
         }

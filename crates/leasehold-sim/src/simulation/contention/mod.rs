@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use fastrand::Rng;
 use leasehold_core::acquisition::{AcquireAction, AcquireNotice, AcquireOptions, AcquireReply};
 use leasehold_core::contention::Backoff;
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step};
@@ -19,15 +18,13 @@ use leasehold_core::{
     Rows, StoreTime, Token, TokenCount, Ttl,
 };
 
-use super::{Event, Hold, Occurrence, Report, Simulation, Violation};
+use super::{Event, Hold, Occurrence, Simulation, Violation};
 
 /// Leases that last longer than the simulation, at a store that needs a new lease id for each request.
 fn options() -> AcquireOptions {
+    let (policy, fixed) = (Policy::of(Ttl::MAX), None);
     AcquireOptions {
-        lease: RenewalOptions {
-            policy: Policy::of(Ttl::MAX),
-            fixed: None,
-        },
+        lease: RenewalOptions { policy, fixed },
         run: None,
         wait: true,
         replicated: false,
@@ -69,9 +66,9 @@ pub(super) enum ContentionEvent {
     /// Its reply reaches the contender.
     Reply(Message, Outcome),
     /// A contender is notified by a master that the record was changed.
-    Changed { contender: usize, master: usize },
-    /// A timer of a contender expires.
-    Wake { contender: usize, timer: u64 },
+    Changed(usize, usize),
+    /// The timer of a contender with this number expires.
+    Wake(usize, u64),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +88,7 @@ enum MessageKind {
     Abandon,
 }
 
+#[derive(Default)]
 struct Master {
     record: Rows,
     /// The contenders that have read the record since its last change. They are notified of the next one.
@@ -110,15 +108,11 @@ struct Contender {
 
 enum Phase {
     Idle,
-    /// `round` is that of the request in flight.
-    Acquiring {
-        round: Option<Round>,
-        refused_at: Masters,
-    },
+    /// With the round of the request in flight, and the masters that have refused it.
+    Acquiring(Option<Round>, Masters),
     Holding(Token),
-    Releasing {
-        replies: usize,
-    },
+    /// So many masters have replied.
+    Releasing(usize),
 }
 
 /// The contenders of a simulation, and the masters.
@@ -131,15 +125,9 @@ pub(super) struct Contenders {
 }
 
 impl Contenders {
-    pub(super) fn new(setup: Contention) -> Self {
-        let now = Instant::from_nanos(0);
-        let master = |_| Master {
-            record: Rows::default(),
-            readers: BTreeSet::new(),
-            busy_until: now,
-        };
+    fn new(setup: Contention) -> Self {
         let contender = |nth: usize| Contender {
-            acquisition: Acquisition::new(options(), Backoff::default(), now),
+            acquisition: Acquisition::new(options(), Backoff::default(), Instant::default()),
             backoff: Backoff::default(),
             lease: LeaseId {
                 client: ClientId::from_random((nth as u128).to_be_bytes()),
@@ -149,9 +137,10 @@ impl Contenders {
             changed_at: Masters::default(),
             timer: 0,
         };
+        let masters = 0..setup.masters.masters();
         Self {
             setup,
-            masters: (0..setup.masters.masters()).map(master).collect(),
+            masters: masters.map(|_| Master::default()).collect(),
             contenders: (0..setup.contenders).map(contender).collect(),
             last: BTreeMap::new(),
         }
@@ -166,15 +155,6 @@ impl Contenders {
     }
 }
 
-/// What the steps of a contender or a master need.
-struct Context<'a> {
-    now: Instant,
-    rng: &'a mut Rng,
-    report: &'a mut Report,
-    /// What happens next.
-    events: Vec<(Instant, ContentionEvent)>,
-}
-
 impl Simulation {
     /// Lets the contenders acquire the lock again and again.
     pub(super) fn play_contention(&mut self, setup: Contention) -> Result<(), Violation> {
@@ -182,10 +162,7 @@ impl Simulation {
         self.report.grants = vec![0; setup.contenders];
         for contender in 0..setup.contenders {
             let delay = self.part(START);
-            let wake = ContentionEvent::Wake {
-                contender,
-                timer: 0,
-            };
+            let wake = ContentionEvent::Wake(contender, 0);
             self.schedule(delay, Event::Contention(wake));
         }
         self.pass(setup.runtime)
@@ -193,31 +170,26 @@ impl Simulation {
 
     /// Lets a contender or a master act.
     pub(super) fn contend(&mut self, event: ContentionEvent) {
-        let Some(contenders) = &mut self.contenders else {
-            return;
-        };
-        let mut context = Context {
-            now: Instant::from_nanos(self.time),
-            rng: &mut self.rng,
-            report: &mut self.report,
-            events: Vec::new(),
-        };
-        contenders.process(event, &mut context);
-        for (at, event) in context.events {
-            self.schedule_at(at.as_nanos(), Event::Contention(event));
+        if let Some(mut contenders) = self.contenders.take() {
+            contenders.process(event, self);
+            self.contenders = Some(contenders);
         }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.time)
     }
 }
 
 impl Contenders {
-    fn process(&mut self, event: ContentionEvent, cx: &mut Context<'_>) {
+    fn process(&mut self, event: ContentionEvent, cx: &mut Simulation) {
         match event {
             ContentionEvent::Request(message, op) => self.handle_request(message, &op, cx),
             ContentionEvent::Reply(message, outcome) => self.handle_reply(message, outcome, cx),
-            ContentionEvent::Changed { contender, master } => {
-                self.handle_change(contender, master, cx);
+            ContentionEvent::Changed(contender, master) => {
+                self.handle_change(contender, master, cx)
             }
-            ContentionEvent::Wake { contender, timer } => {
+            ContentionEvent::Wake(contender, timer) => {
                 if timer == self.contenders[contender].timer {
                     self.wake(contender, cx);
                 }
@@ -225,44 +197,45 @@ impl Contenders {
         }
     }
 
-    fn wake(&mut self, contender: usize, cx: &mut Context<'_>) {
+    fn wake(&mut self, contender: usize, cx: &mut Simulation) {
         let it = &mut self.contenders[contender];
         match it.phase {
             Phase::Idle => {
-                it.acquisition = Acquisition::new(options(), it.backoff, cx.now);
-                it.phase = Phase::Acquiring {
-                    round: None,
-                    refused_at: Masters::default(),
-                };
+                it.acquisition = Acquisition::new(options(), it.backoff, cx.now());
+                it.phase = Phase::Acquiring(None, Masters::default());
                 self.poll(contender, cx);
             }
-            Phase::Acquiring { .. } => self.poll(contender, cx),
+            Phase::Acquiring(..) => self.poll(contender, cx),
             Phase::Holding(_) => {
-                it.backoff.released(cx.now);
-                it.phase = Phase::Releasing { replies: 0 };
-                let all = self.setup.masters.all();
-                self.release(contender, all, MessageKind::Release, cx);
+                it.backoff.released(cx.now());
+                it.phase = Phase::Releasing(0);
+                self.release(
+                    contender,
+                    self.setup.masters.all(),
+                    MessageKind::Release,
+                    cx,
+                );
             }
-            Phase::Releasing { .. } => {}
+            Phase::Releasing(_) => {}
         }
     }
 
     /// Does what the acquisition of a contender returns, until it waits.
-    fn poll(&mut self, contender: usize, cx: &mut Context<'_>) {
+    fn poll(&mut self, contender: usize, cx: &mut Simulation) {
         let all = self.setup.masters.all();
         loop {
             let it = &mut self.contenders[contender];
-            let Phase::Acquiring { round, refused_at } = &mut it.phase else {
+            let Phase::Acquiring(round, refused_at) = &mut it.phase else {
                 return;
             };
-            match it.acquisition.poll(cx.now, 0) {
+            match it.acquisition.poll(cx.now(), 0) {
                 AcquireAction::NewLease => {
                     it.lease.number += 1;
                     it.acquisition.start(it.lease, TokenCount::MIN);
                 }
                 AcquireAction::Acquire(mut op) => {
                     // A majority of queues would not have an order.
-                    let proposal = Token::at(store_time(cx.now));
+                    let proposal = Token::at(store_time(cx.now()));
                     if let Op::Acquire(request) = &mut op {
                         (request.wait, request.proposal) = (false, proposal);
                     }
@@ -278,8 +251,7 @@ impl Contenders {
                     it.backoff = it.acquisition.backoff();
                     it.phase = Phase::Holding(granted.first);
                     cx.report.grants[contender] += 1;
-                    let until = cx.now.after(self.setup.hold);
-                    return self.wake_at(contender, until, cx);
+                    return self.wake_at(contender, cx.now().after(self.setup.hold), cx);
                 }
                 AcquireAction::Wait => {
                     if let Some(timeout) = it.acquisition.next_timeout() {
@@ -292,78 +264,66 @@ impl Contenders {
         }
     }
 
-    fn handle_request(&mut self, message: Message, op: &Op, cx: &mut Context<'_>) {
-        let Message {
-            contender, master, ..
-        } = message;
+    fn handle_request(&mut self, message: Message, op: &Op, cx: &mut Simulation) {
+        let (contender, master) = (message.contender, message.master);
         if master == 0 {
-            cx.report.count(Occurrence::Script);
+            cx.count(Occurrence::Script);
         }
         let it = &mut self.masters[master];
-        let done = cx.now.max(it.busy_until).after(self.setup.script);
+        let done = cx.now().max(it.busy_until).after(self.setup.script);
         it.busy_until = done;
         let before = it.record.clone();
         let now = store_time(done);
         let outcome = it.record.apply(op, &Environment { now }, |_| false).outcome;
-        let is_changed = it.record != before;
-        let readers = match is_changed {
-            true => std::mem::take(&mut it.readers),
-            false => BTreeSet::new(),
-        };
+        let mut readers = BTreeSet::new();
+        if it.record != before {
+            readers = std::mem::take(&mut it.readers);
+        }
         it.readers.insert(contender);
         for reader in readers.into_iter().filter(|reader| *reader != contender) {
-            let changed = ContentionEvent::Changed {
-                contender: reader,
-                master,
-            };
             let at = done.after(self.setup.notification);
+            let changed = ContentionEvent::Changed(reader, master);
             self.deliver(at, (reader, master, true), changed, cx);
         }
         let reply = ContentionEvent::Reply(message, outcome);
         self.deliver(done, (contender, master, true), reply, cx);
     }
 
-    fn handle_reply(&mut self, message: Message, outcome: Outcome, cx: &mut Context<'_>) {
-        let Message {
-            contender, master, ..
-        } = message;
+    fn handle_reply(&mut self, message: Message, outcome: Outcome, cx: &mut Simulation) {
+        let (contender, master) = (message.contender, message.master);
         let it = &mut self.contenders[contender];
         if message.lease != it.lease {
             return;
         }
-        let step = match (&mut it.phase, message.kind) {
-            (
-                Phase::Acquiring { round, refused_at },
-                MessageKind::Acquire | MessageKind::SetToken,
-            ) => {
-                let Some(round) = round else { return };
+        match (&mut it.phase, message.kind) {
+            (Phase::Acquiring(Some(round), refused_at), MessageKind::Acquire) => {
                 if matches!(outcome, Outcome::Refused { .. }) {
                     refused_at.insert(master);
                 }
-                match message.kind {
-                    MessageKind::Acquire => match round.handle_reply(master, Some(&outcome)) {
-                        // A wait for other masters would be short.
-                        Step::Wait => round.end_proposal_wait(),
-                        step => step,
-                    },
-                    _ => round.handle_token_reply(master, Some(&outcome)),
-                }
+                let step = match round.handle_reply(master, Some(&outcome)) {
+                    // A wait for other masters would be short.
+                    Step::Wait => round.end_proposal_wait(),
+                    step => step,
+                };
+                self.step(contender, step, cx);
             }
-            (Phase::Releasing { replies }, MessageKind::Release) => {
+            (Phase::Acquiring(Some(round), _), MessageKind::SetToken) => {
+                let step = round.handle_token_reply(master, Some(&outcome));
+                self.step(contender, step, cx);
+            }
+            (Phase::Releasing(replies), MessageKind::Release) => {
                 *replies += 1;
                 if *replies == self.setup.masters.majority() {
                     it.phase = Phase::Idle;
-                    self.wake_at(contender, cx.now.after(IDLE), cx);
+                    self.wake_at(contender, cx.now().after(IDLE), cx);
                 }
-                return;
             }
-            _ => return,
-        };
-        self.step(contender, step, cx);
+            _ => {}
+        }
     }
 
     /// Does the next step of a round.
-    fn step(&mut self, contender: usize, step: Step, cx: &mut Context<'_>) {
+    fn step(&mut self, contender: usize, step: Step, cx: &mut Simulation) {
         match step {
             Step::Wait => {}
             Step::Write { first, to } => {
@@ -379,10 +339,10 @@ impl Contenders {
             }
             Step::Lost(Defeat::Held { left, split }) => {
                 let time_left = Some(if split { Duration::ZERO } else { left });
-                let Phase::Acquiring { refused_at, .. } = &self.contenders[contender].phase else {
+                let Phase::Acquiring(_, refused_at) = self.contenders[contender].phase else {
                     return;
                 };
-                let outcome = match *refused_at == self.setup.masters.all() {
+                let outcome = match refused_at == self.setup.masters.all() {
                     true => Outcome::Refused {
                         time_left,
                         queue_position: None,
@@ -395,9 +355,9 @@ impl Contenders {
         }
     }
 
-    fn finish_round(&mut self, contender: usize, outcome: Outcome, cx: &mut Context<'_>) {
+    fn finish_round(&mut self, contender: usize, outcome: Outcome, cx: &mut Simulation) {
         let it = &mut self.contenders[contender];
-        if let Phase::Acquiring { round, .. } = &mut it.phase {
+        if let Phase::Acquiring(round, _) = &mut it.phase {
             *round = None;
         }
         let reply = AcquireReply::Applied {
@@ -406,28 +366,26 @@ impl Contenders {
             shard: None,
             notifies_changes: true,
         };
-        it.acquisition.handle_reply(reply, cx.now, cx.rng.f64());
+        it.acquisition.handle_reply(reply, cx.now(), cx.rng.f64());
         self.poll(contender, cx);
     }
 
-    fn handle_change(&mut self, contender: usize, master: usize, cx: &mut Context<'_>) {
+    fn handle_change(&mut self, contender: usize, master: usize, cx: &mut Simulation) {
         let it = &mut self.contenders[contender];
         it.changed_at.insert(master);
         if it.changed_at.len() < self.setup.masters.majority() {
             return;
         }
         it.changed_at = Masters::default();
-        let (now, spread) = (cx.now, cx.rng.f64());
-        if it
-            .acquisition
-            .handle_notice(AcquireNotice::Changed, now, spread)
-        {
+        let (now, spread) = (cx.now(), cx.rng.f64());
+        let acquisition = &mut it.acquisition;
+        if acquisition.handle_notice(AcquireNotice::Changed, now, spread) {
             self.poll(contender, cx);
         }
     }
 
     /// Releases the lease of a contender at some masters.
-    fn release(&mut self, contender: usize, at: Masters, kind: MessageKind, cx: &mut Context<'_>) {
+    fn release(&mut self, contender: usize, at: Masters, kind: MessageKind, cx: &mut Simulation) {
         let op = Op::release(self.contenders[contender].lease);
         self.send(contender, at, kind, &op, cx);
     }
@@ -438,18 +396,17 @@ impl Contenders {
         to: Masters,
         kind: MessageKind,
         op: &Op,
-        cx: &mut Context<'_>,
+        cx: &mut Simulation,
     ) {
-        let lease = self.contenders[contender].lease;
         for master in to.iter() {
             let message = Message {
                 contender,
                 master,
-                lease,
+                lease: self.contenders[contender].lease,
                 kind,
             };
             let request = ContentionEvent::Request(message, op.clone());
-            self.deliver(cx.now, (contender, master, false), request, cx);
+            self.deliver(cx.now(), (contender, master, false), request, cx);
         }
     }
 
@@ -459,20 +416,19 @@ impl Contenders {
         sent: Instant,
         path: (usize, usize, bool),
         event: ContentionEvent,
-        cx: &mut Context<'_>,
+        cx: &mut Simulation,
     ) {
         let latency = Duration::from_micros(cx.rng.u64(LATENCY));
-        let last = self.last.entry(path).or_insert(cx.now);
+        let last = self.last.entry(path).or_insert(cx.now());
         *last = sent.after(latency).max(*last);
-        cx.events.push((*last, event));
+        cx.schedule_at(last.as_nanos(), Event::Contention(event));
     }
 
-    fn wake_at(&mut self, contender: usize, at: Instant, cx: &mut Context<'_>) {
+    fn wake_at(&mut self, contender: usize, at: Instant, cx: &mut Simulation) {
         let it = &mut self.contenders[contender];
         it.timer += 1;
-        let timer = it.timer;
-        cx.events
-            .push((at, ContentionEvent::Wake { contender, timer }));
+        let wake = ContentionEvent::Wake(contender, it.timer);
+        cx.schedule_at(at.as_nanos(), Event::Contention(wake));
     }
 }
 
