@@ -20,6 +20,16 @@ pub(super) struct Hold {
 }
 
 impl Hold {
+    pub(super) fn new(lease: LeaseId, first: u64, count: NonZeroU32, until: u64) -> Self {
+        Self {
+            lease,
+            is_reserved: false,
+            first,
+            count,
+            until,
+        }
+    }
+
     /// Whether a request of this lease is one of the holder.
     pub(super) fn is_of(&self, lease: LeaseId) -> bool {
         self.lease == lease && !self.is_reserved
@@ -47,10 +57,9 @@ impl StoreChecker {
         let Holds { certain, possible } = self.holds(now.as_micros());
         let expected = possible.map(|hold| (hold.lease, hold.count.get(), hold.is_reserved));
         let fits = holder == expected || (holder.is_none() && certain.is_none());
-        fits.then_some(()).ok_or_else(|| Violation {
-            promise: Promise::HoldCount,
-            what: format!("{holder:?} inspected at {now:?}, held: {:?}", self.hold),
-        })
+        let what = || format!("{holder:?} inspected at {now:?}, held: {:?}", self.hold);
+        fits.then_some(())
+            .ok_or_else(|| Promise::HoldCount.violated(what()))
     }
 
     pub(super) fn holds(&self, now: u64) -> Holds {

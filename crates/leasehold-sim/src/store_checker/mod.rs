@@ -40,6 +40,19 @@ pub struct Observation<'a> {
     pub now: StoreTime,
 }
 
+/// The store's time, and the clients that it can notify.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    now: u64,
+    reaches: &'a dyn Fn(ClientId) -> bool,
+}
+
+impl At<'_> {
+    fn reaches(self, lease: LeaseId) -> bool {
+        (self.reaches)(lease.client)
+    }
+}
+
 /// Checks the operations on one name in the order in which its store applied them.
 #[derive(Clone, Debug)]
 pub struct StoreChecker {
@@ -75,71 +88,63 @@ impl StoreChecker {
         reaches: impl Fn(ClientId) -> bool,
     ) -> Result<(), Violation> {
         let before = self.clone();
-        self.check(observation, &reaches)
-            .map_err(|promise| Violation {
-                promise,
-                what: format!("{observation:?}, {before:?}"),
-            })
+        let at = At {
+            now: observation.now.as_micros(),
+            reaches: &reaches,
+        };
+        let what = || format!("{observation:?}, {before:?}");
+        let checked = self.check(observation, at);
+        checked.map_err(|promise| promise.violated(what()))
     }
 
-    fn check(
-        &mut self,
-        Observation {
-            op,
-            reply,
-            notices,
-            now,
-        }: Observation<'_>,
-        reaches: &impl Fn(ClientId) -> bool,
-    ) -> Result<(), Promise> {
-        let now = now.as_micros();
-        self.queue.expire(now);
-        self.expire(now);
+    fn check(&mut self, observation: Observation<'_>, at: At<'_>) -> Result<(), Promise> {
+        let (op, reply, notices) = (observation.op, observation.reply, observation.notices);
+        self.queue.expire(at.now);
+        self.expire(at.now);
         match op {
             Op::Remove(Removal::Note(_)) => return Promise::Wake.check(notices.is_empty()),
             // They change nothing of a lock, but serve its queue.
             _ if matches!(reply, Outcome::Mismatch(_))
                 || matches!(op, Op::Arrive { .. } | Op::Remove(Removal::Latch)) =>
             {
-                self.handle_notices(notices, None, now, reaches)?;
-                self.check_kind(reply, now, reaches)?;
+                self.handle_notices(notices, None, at)?;
+                self.check_kind(reply, at)?;
             }
             // It first lets the waiters before it hold a free lock, and those behind it if it leaves the queue.
             Op::Acquire(request) => {
                 if let Outcome::Complete(_) = reply {
                     self.queue.leave(request.lease);
                 }
-                self.handle_notices(notices, None, now, reaches)?;
-                self.handle_acquire_reply(request, reply, now, reaches)?;
+                self.handle_notices(notices, None, at)?;
+                self.handle_acquire_reply(request, reply, at)?;
             }
             // It may free the lock for the next waiter.
             _ => {
                 let is_reserved = |hold: Option<Hold>| hold.is_some_and(|hold| hold.is_reserved);
                 let was_reserved = is_reserved(self.hold);
-                self.handle_holder_reply(op, reply, now)?;
-                let notices = Self::check_revocation(reply, notices, reaches)?;
+                self.handle_holder_reply(op, reply, at.now)?;
+                let notices = Self::check_revocation(reply, notices, at)?;
                 let begins = is_reserved(self.hold) && !was_reserved;
                 let rest = op.ttl().filter(|_| begins);
-                let next = rest.and_then(|rest| self.next_notice(rest, reaches));
-                self.handle_notices(notices, next, now, reaches)?;
+                let next = rest.and_then(|rest| self.next_notice(rest, at));
+                self.handle_notices(notices, next, at)?;
                 if let (Op::WriteNote { note, .. }, Outcome::Stored) = (op, reply)
                     && note.slot != Slot::Value
                 {
-                    self.queue.pass_over(|lease| !reaches(lease.client));
+                    self.queue.pass_over(|lease| !at.reaches(lease));
                 }
             }
         }
-        self.check_waiters(now, reaches)
+        self.check_waiters(at)
     }
 
     fn handle_acquire_reply(
         &mut self,
         request: &Acquire,
         reply: &Outcome,
-        now: u64,
-        reaches: &impl Fn(ClientId) -> bool,
+        at: At<'_>,
     ) -> Result<(), Promise> {
-        let holds = self.holds(now);
+        let holds = self.holds(at.now);
         let (lease, ttl, tokens) = (request.lease, request.ttl, request.tokens.get().into());
         match reply {
             Outcome::Granted { first, .. } => {
@@ -147,24 +152,19 @@ impl StoreChecker {
                 Promise::Exclusion.check(holds.certain.is_none_or(|hold| hold.is_of(lease)))?;
                 self.grant_tokens(holds, lease, (first, tokens))?;
                 if holds.certain.is_none() {
-                    self.serve(lease, reaches)?;
+                    self.serve(lease, at)?;
                 }
                 let own = self.hold.filter(|hold| hold.is_of(lease));
-                let hold = Hold {
-                    lease,
-                    is_reserved: false,
-                    first,
-                    count: request.count,
-                    until: own.map_or(0, |own| own.until),
-                };
-                self.begin(hold, now, ttl);
+                let until = own.map_or(0, |own| own.until);
+                let hold = Hold::new(lease, first, request.count, until);
+                self.begin(hold, at.now, ttl);
                 Ok(())
             }
             Outcome::Refused {
                 time_left,
                 queue_position,
             } => {
-                self.check_refusal(lease, *time_left, now)?;
+                self.check_refusal(lease, *time_left, at.now)?;
                 // A lease in its minimum hold does not wait for its own end.
                 let waits = request.wait && self.hold.is_none_or(|hold| hold.lease != lease);
                 let waiter = Waiter {
@@ -173,7 +173,7 @@ impl StoreChecker {
                     tokens,
                     run: request.unless.as_ref().map(Unless::slot),
                 };
-                let expected = waits.then(|| self.queue.join(waiter, now));
+                let expected = waits.then(|| self.queue.join(waiter, at.now));
                 Promise::Order.check(queue_position.map(u64::from) == expected)
             }
             Outcome::Complete(note) => {
@@ -184,10 +184,10 @@ impl StoreChecker {
             Outcome::Exhausted => {
                 // A request does not overtake a waiter for whom there are no tokens.
                 let mut waiters = self.queue.waiters().iter();
-                let first = waiters.find(|waiter| reaches(waiter.lease.client));
+                let first = waiters.find(|waiter| at.reaches(waiter.lease));
                 let blocks = first.map(|waiter| waiter.tokens).into_iter();
                 let mut blocks = blocks.chain([tokens]);
-                Promise::TokenOrder.check(blocks.any(|tokens| self.is_exhausted(now, tokens)))
+                Promise::TokenOrder.check(blocks.any(|tokens| self.is_exhausted(at.now, tokens)))
             }
             _ => Err(Promise::Reply),
         }
@@ -197,15 +197,11 @@ impl StoreChecker {
     fn handle_holder_reply(&mut self, op: &Op, reply: &Outcome, now: u64) -> Result<(), Promise> {
         match (op, reply) {
             (
-                Op::SetToken {
-                    lease,
-                    first,
-                    tokens,
-                },
+                Op::SetToken { lease, .. },
                 Outcome::Stored | Outcome::Outdated | Outcome::Exhausted,
             ) => {
                 self.check_own(*lease, now)?;
-                self.set_tokens(first.get(), tokens.get().into(), reply)
+                self.set_tokens(op, reply)
             }
             (Op::Renew { lease, ttl, count }, Outcome::Kept) => {
                 let own = self.check_own(*lease, now)?;
@@ -264,30 +260,21 @@ impl StoreChecker {
         self.written.extend(written);
         self.hold = None;
         if let Some(rest) = rest {
-            let min_hold = Hold {
-                is_reserved: true,
-                count: NonZeroU32::MIN,
-                until: 0,
-                ..own
-            };
+            let mut min_hold = Hold::new(lease, own.first, NonZeroU32::MIN, 0);
+            min_hold.is_reserved = true;
             self.begin(min_hold, now, rest);
         }
         Ok(())
     }
 
     /// Checks that a lock is not a latch, nor a latch a lock.
-    fn check_kind(
-        &mut self,
-        reply: &Outcome,
-        now: u64,
-        reaches: &impl Fn(ClientId) -> bool,
-    ) -> Result<(), Promise> {
-        let Holds { certain, possible } = self.holds(now);
+    fn check_kind(&mut self, reply: &Outcome, at: At<'_>) -> Result<(), Promise> {
+        let Holds { certain, possible } = self.holds(at.now);
         Promise::Kind.check(match reply {
             Outcome::Arrived(_)
             | Outcome::Removed(_)
             | Outcome::Mismatch(Mismatch::Kind(Kind::Latch) | Mismatch::Count { .. }) => {
-                let first = self.queue.pass_over(|lease| !reaches(lease.client));
+                let first = self.queue.pass_over(|lease| !at.reaches(lease));
                 certain.is_none() && first.is_none()
             }
             Outcome::Mismatch(Mismatch::Kind(_)) => {
@@ -302,7 +289,7 @@ impl StoreChecker {
     fn check_revocation<'a>(
         reply: &Outcome,
         notices: &'a [Notice],
-        reaches: &impl Fn(ClientId) -> bool,
+        at: At<'_>,
     ) -> Result<&'a [Notice], Promise> {
         let Outcome::Revoked(leases) = reply else {
             return Ok(notices);
@@ -312,9 +299,7 @@ impl StoreChecker {
         };
         match notices {
             [Notice::Revoked { lease: notified }, rest @ ..] if notified == lease => Ok(rest),
-            _ => Promise::Wake
-                .check(!reaches(lease.client))
-                .map(|()| notices),
+            _ => Promise::Wake.check(!at.reaches(*lease)).map(|()| notices),
         }
     }
 
@@ -323,21 +308,20 @@ impl StoreChecker {
         &mut self,
         notices: &[Notice],
         mut expected: Option<Notice>,
-        now: u64,
-        reaches: &impl Fn(ClientId) -> bool,
+        at: At<'_>,
     ) -> Result<(), Promise> {
         for notice in notices {
             match notice {
                 Notice::Granted(grant) => {
-                    self.handle_grant(grant, now, reaches)?;
-                    expected = self.next_notice(grant.ttl, reaches);
+                    self.handle_grant(grant, at)?;
+                    expected = self.next_notice(grant.ttl, at);
                 }
                 Notice::Complete { lease, note } => {
                     let waiter = self.queue.find(*lease).ok_or(Promise::Run)?;
                     Promise::Run.check(self.is_written(waiter.run, note))?;
-                    self.serve(*lease, reaches)?;
+                    self.serve(*lease, at)?;
                     if let Some(Notice::Next { ttl, .. }) = expected {
-                        expected = self.next_notice(ttl, reaches);
+                        expected = self.next_notice(ttl, at);
                     }
                 }
                 notice => Promise::Wake.check(expected.take().as_ref() == Some(notice))?,
@@ -352,62 +336,42 @@ impl StoreChecker {
     }
 
     /// The notice to the first living waiter that the lock may be free after `ttl`.
-    fn next_notice(&mut self, ttl: Ttl, reaches: &impl Fn(ClientId) -> bool) -> Option<Notice> {
-        let next = self.queue.pass_over(|lease| !reaches(lease.client));
+    fn next_notice(&mut self, ttl: Ttl, at: At<'_>) -> Option<Notice> {
+        let next = self.queue.pass_over(|lease| !at.reaches(lease));
         next.map(|lease| Notice::Next { lease, ttl })
     }
 
-    fn handle_grant(
-        &mut self,
-        grant: &Grant,
-        now: u64,
-        reaches: &impl Fn(ClientId) -> bool,
-    ) -> Result<(), Promise> {
-        let holds = self.holds(now);
+    fn handle_grant(&mut self, grant: &Grant, at: At<'_>) -> Result<(), Promise> {
+        let holds = self.holds(at.now);
         let lease = grant.lease;
         Promise::Exclusion.check(holds.certain.is_none())?;
         let waiter = self.queue.find(lease).ok_or(Promise::Wake)?;
-        Promise::Wake.check(reaches(lease.client) && grant.now.as_micros() == now)?;
+        Promise::Wake.check(at.reaches(lease) && grant.now.as_micros() == at.now)?;
         let acceptance = waiter.ttl.as_millis().min(ACCEPTANCE_MS);
         Promise::Acceptance.check(grant.ttl.as_millis() == acceptance)?;
         let first = grant.first.get();
         self.grant_tokens(holds, lease, (first, waiter.tokens))?;
-        self.serve(lease, reaches)?;
-        let hold = Hold {
-            lease,
-            is_reserved: false,
-            first,
-            count: NonZeroU32::MIN,
-            until: 0,
-        };
-        self.begin(hold, now, grant.ttl);
+        self.serve(lease, at)?;
+        let hold = Hold::new(lease, first, NonZeroU32::MIN, 0);
+        self.begin(hold, at.now, grant.ttl);
         Ok(())
     }
 
     /// A lease was granted the lock: no living waiter was before it.
-    fn serve(
-        &mut self,
-        lease: LeaseId,
-        reaches: &impl Fn(ClientId) -> bool,
-    ) -> Result<(), Promise> {
+    fn serve(&mut self, lease: LeaseId, at: At<'_>) -> Result<(), Promise> {
         let mut before = self.queue.serve(lease).into_iter();
-        Promise::Order.check(!before.any(|before| reaches(before.client)))
+        Promise::Order.check(!before.any(|before| at.reaches(before)))
     }
 
     /// A lock is not free while a living waiter is in its queue. Dead ones are removed.
-    fn check_waiters(
-        &mut self,
-        now: u64,
-        reaches: &impl Fn(ClientId) -> bool,
-    ) -> Result<(), Promise> {
-        if self.holds(now).possible.is_some() {
+    fn check_waiters(&mut self, at: At<'_>) -> Result<(), Promise> {
+        if self.holds(at.now).possible.is_some() {
             return Ok(());
         }
         let waiters = std::mem::take(&mut self.queue);
         let mut waiters = waiters.waiters().iter();
-        let is_missed = |waiter: &Waiter| {
-            reaches(waiter.lease.client) && !self.is_exhausted(now, waiter.tokens)
-        };
+        let is_missed =
+            |waiter: &Waiter| at.reaches(waiter.lease) && !self.is_exhausted(at.now, waiter.tokens);
         Promise::Wake.check(!waiters.any(is_missed))
     }
 }

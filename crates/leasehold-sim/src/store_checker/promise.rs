@@ -47,6 +47,11 @@ impl fmt::Display for Violation {
 impl std::error::Error for Violation {}
 
 impl Promise {
+    pub(super) fn violated(self, what: String) -> Violation {
+        let promise = self;
+        Violation { promise, what }
+    }
+
     /// Fails if the promise is not kept.
     pub(super) fn check(self, is_kept: bool) -> Result<(), Self> {
         is_kept.then_some(()).ok_or(self)

@@ -1,6 +1,6 @@
 //! The order of the tokens.
 
-use leasehold_core::{LeaseId, Outcome};
+use leasehold_core::{LeaseId, Op, Outcome};
 
 use super::StoreChecker;
 use super::hold::{Hold, Holds};
@@ -30,13 +30,12 @@ impl StoreChecker {
     }
 
     /// Checks and adds a block of tokens that was chosen elsewhere.
-    pub(super) fn set_tokens(
-        &mut self,
-        first: u64,
-        count: u64,
-        outcome: &Outcome,
-    ) -> Result<(), Promise> {
-        let (before, last) = (self.last_token, first + count - 1);
+    pub(super) fn set_tokens(&mut self, op: &Op, outcome: &Outcome) -> Result<(), Promise> {
+        let Op::SetToken { first, tokens, .. } = op else {
+            return Err(Promise::Reply);
+        };
+        let first = first.get();
+        let (before, last) = (self.last_token, first + u64::from(tokens.get()) - 1);
         let is_kept = match outcome {
             _ if last > TOKEN_MAX => *outcome == Outcome::Exhausted,
             Outcome::Stored => before == last || before < first,

@@ -1,7 +1,7 @@
 //! A lock over many masters is shared by few contenders, and many contenders do not hold each other up.
 
 use super::*;
-use crate::simulation::{Setup, run};
+use crate::simulation::{Report, Setup, run};
 
 const SEEDS: Range<u64> = 0..12;
 
