@@ -24,15 +24,8 @@ const NOW: StoreTime = StoreTime::from_micros(0);
 /// A latch and its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Latch {
-    /// The rule that is changed.
-    pub(crate) mutation: Option<Mutation>,
-}
-
-/// A rule that is changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mutation {
-    /// The store counts a number down, not the ids of the members.
-    CountsDown,
+    /// Whether the store counts a number down, not the ids of the members.
+    pub(crate) counts_down: bool,
 }
 
 /// A state: what the store keeps, and the members.
@@ -61,8 +54,8 @@ impl State {
     }
 
     /// The store processes the arrival of a member.
-    fn arrive(&mut self, at: usize, mutation: Option<Mutation>) {
-        if mutation == Some(Mutation::CountsDown) {
+    fn arrive(&mut self, at: usize, counts_down: bool) {
+        if counts_down {
             let number = (self.number() + 1).min(MEMBERS);
             self.arrived = std::array::from_fn(|nth| nth < number);
             return;
@@ -105,7 +98,7 @@ impl Model for Latch {
             }
             if member.sent {
                 let mut next = *state;
-                next.arrive(at, self.mutation);
+                next.arrive(at, self.counts_down);
                 take(&format_args!("the arrival of {who} is processed"), next);
                 next.members[at].replied = true;
                 take(&format_args!("{who} receives the reply to it"), next);

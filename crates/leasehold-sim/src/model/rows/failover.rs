@@ -11,15 +11,11 @@ pub(super) fn rows() -> Vec<Row> {
         behind: 0,
         split_brain: false,
     };
-    vec![
-        rule.row("a replica without the last grants is promoted; tokens by counter and clock"),
-        rule.with(|setup| setup.clock = false)
-            .row("the same with tokens by the counter alone"),
-        rule.with(|setup| setup.gap = 0)
-            .row("tokens by counter and clock, but the promotion takes no time"),
-        rule.with(|setup| setup.behind = 3)
-            .row("the replica's clock is behind by a tick more than the promotion takes"),
-        rule.with(|setup| setup.split_brain = true)
-            .row("the replica is promoted, and the old store goes on"),
-    ]
+    table! {
+        "a replica without the last grants is promoted; tokens by counter and clock": rule;
+        "the same with tokens by the counter alone": rule, clock = false;
+        "tokens by counter and clock, but the promotion takes no time": rule, gap = 0;
+        "the replica's clock is behind by a tick more than the promotion takes": rule, behind = 3;
+        "the replica is promoted, and the old store goes on": rule, split_brain = true;
+    }
 }

@@ -1,5 +1,17 @@
 //! The variants that are explored. The table in `docs/model.md` states their expected results.
 
+/// Rows, each with its setup, what differs from that, and the milestones that it must reach.
+macro_rules! table {
+    ($($what:literal: $setup:expr $(, $field:ident = $value:expr)* $(=> $($reaches:ident)+)?;)+) => {
+        vec![$({
+            #[allow(unused_mut, reason = "not every row changes its setup")]
+            let mut setup = $setup;
+            $(setup.$field = $value;)*
+            setup.row($what)$(.reaches(&[$(Milestone::$reaches),+]))?
+        }),+]
+    };
+}
+
 mod failover;
 mod latch;
 mod record;

@@ -34,124 +34,75 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
 /// The rules that ship.
 fn shipped() -> Vec<Row> {
     let (once, twice) = (once(), Setup::RULE);
-    vec![
-        twice
-            .row("watchdog on the host; the program runs twice")
-            .reaches(&[Milestone::WentOn, Milestone::Released, Milestone::Abandoned]),
-        once.with(|setup| setup.lost_connections = 2)
-            .row("the same, the program runs once, and a connection ends twice"),
-        once.with(|setup| (setup.lost_connections, setup.abandons_leases) = (2, true))
-            .row("the same, and the client gives up leases that it cannot release"),
-        once.with(|setup| setup.node_restarts = 1)
-            .row("the node is restarted without its data"),
-        once.with(|setup| setup.slow_nodes = 1)
-            .row("the node may be slow, without a limit"),
-        once.with(|setup| (setup.failed_actions, setup.late_actions) = (2, 2))
-            .row("actions fail and come late")
-            .reaches(&[Milestone::LateWithoutEffect]),
-        once.with(|setup| setup.child = true)
-            .row("the program dies before its child")
-            .reaches(&[Milestone::KeptForChild, Milestone::Released]),
-        once.with(|setup| setup.max_hold = Some(3))
-            .row("the lease may be renewed for three ticks"),
-        twice
-            .with(|setup| setup.nodes = Nodes::Remote)
-            .row("a remote node; the program runs twice")
-            .reaches(&[Milestone::WentOn, Milestone::Abandoned]),
-    ]
+    table! {
+        "watchdog on the host; the program runs twice": twice => WentOn Released Abandoned;
+        "the same, the program runs once, and a connection ends twice": once, lost_connections = 2;
+        "the same, and the client gives up leases that it cannot release":
+            once, lost_connections = 2, abandons_leases = true;
+        "the node is restarted without its data": once, node_restarts = 1;
+        "the node may be slow, without a limit": once, slow_nodes = 1;
+        "actions fail and come late": once, failed_actions = 2, late_actions = 2 => LateWithoutEffect;
+        "the program dies before its child": once, child = true => KeptForChild Released;
+        "the lease may be renewed for three ticks": once, max_hold = Some(3);
+        "a remote node; the program runs twice": twice, nodes = Nodes::Remote => WentOn Abandoned;
+    }
 }
 
 /// Released without a proof of the death, or without a guard.
 fn released_wrongly() -> Vec<Row> {
     let once = once();
-    let lost = |proof, condition| {
-        once.with(|setup| {
-            setup.lost_connections = 1;
-            setup.death_proof = proof;
-            setup.release_condition = condition;
-        })
-    };
-    let restarted = |restart| late(Setup::RULE).with(|setup| setup.restart = restart);
-    vec![
-        lost(DeathProof::Connection, ReleaseCondition::Nothing)
-            .row("a node releases when a connection ends, whatever lease holds the lock"),
-        lost(DeathProof::Connection, ReleaseCondition::Client)
-            .row("the same, if a lease of this client holds it"),
-        lost(DeathProof::Connection, ReleaseCondition::Lease)
-            .row("the same, if this lease holds it"),
-        lost(DeathProof::Connection, ReleaseCondition::Lease)
-            .with(|setup| setup.nodes = Nodes::Remote)
-            .row("a remote node does the same"),
-        once.with(|setup| (setup.child, setup.death_proof) = (true, DeathProof::MainProcess))
-            .row("a client counts as dead when its first process is"),
-        late(once)
-            .with(|setup| setup.release_condition = ReleaseCondition::Nothing)
-            .row("a node releases for a dead client, whatever lease holds the lock"),
-        restarted(Restart::SameClient)
-            .with(|setup| setup.release_condition = ReleaseCondition::Client)
-            .row("the same, if a lease of this client holds it; the next run keeps the client id"),
-        restarted(Restart::SameLease).row("the next run keeps the client id and counts from one"),
-    ]
+    let unproven =
+        once.with(|it| (it.lost_connections, it.death_proof) = (1, DeathProof::Connection));
+    let twice = late(Setup::RULE);
+    table! {
+        "a node releases when a connection ends, whatever lease holds the lock":
+            unproven, release_condition = ReleaseCondition::Nothing;
+        "the same, if a lease of this client holds it": unproven, release_condition = ReleaseCondition::Client;
+        "the same, if this lease holds it": unproven;
+        "a remote node does the same": unproven, nodes = Nodes::Remote;
+        "a client counts as dead when its first process is":
+            once, child = true, death_proof = DeathProof::MainProcess;
+        "a node releases for a dead client, whatever lease holds the lock":
+            late(once), release_condition = ReleaseCondition::Nothing;
+        "the same, if a lease of this client holds it; the next run keeps the client id":
+            twice, restart = Restart::SameClient, release_condition = ReleaseCondition::Client;
+        "the next run keeps the client id and counts from one": twice, restart = Restart::SameLease;
+    }
 }
 
 /// Renewed or relied on wrongly.
 fn renewed_wrongly() -> Vec<Row> {
     let once = once();
-    let renews = |renewal| once.with(|setup| setup.renewal = renewal);
-    vec![
-        once.with(|setup| setup.unregisters = false)
-            .row("nodes renew leases that their client has released"),
-        renews(Renewal::Creates).row("a renewal acquires a free lock"),
-        renews(Renewal::Anything)
-            .with(|setup| setup.unregisters = false)
-            .row(
-                "a renewal renews any lease, and nodes renew leases that their client has released",
-            ),
-        once.with(|setup| (setup.nodes, setup.max_pause) = (Nodes::Remote, None))
-            .row("a remote node renews the leases of a silent client for ever"),
-        once.with(|setup| setup.renews_late = true)
-            .row("nodes wait for a ttl before they renew"),
-        once.with(|setup| (setup.slow_nodes, setup.from_reply) = (1, true))
-            .row("a node counts the ttl from the arrival of the reply"),
-        once.with(|setup| setup.skips_check = true)
-            .row("a holder goes on after a pause without a renewal"),
-        once.with(|setup| setup.claims_health = true)
-            .row("a client that cannot renew sends heartbeats nevertheless"),
-        once.with(|setup| (setup.lost_connections, setup.abandons_leases) = (2, true))
-            .with(|setup| setup.registers_current_only = true)
-            .row("a new connection does not report leases that were given up before it"),
-    ]
+    table! {
+        "nodes renew leases that their client has released": once, unregisters = false;
+        "a renewal acquires a free lock": once, renewal = Renewal::Creates;
+        "a renewal renews any lease, and nodes renew leases that their client has released":
+            once, renewal = Renewal::Anything, unregisters = false;
+        "a remote node renews the leases of a silent client for ever": once, nodes = Nodes::Remote, max_pause = None;
+        "nodes wait for a ttl before they renew": once, renews_late = true;
+        "a node counts the ttl from the arrival of the reply": once, slow_nodes = 1, from_reply = true;
+        "a holder goes on after a pause without a renewal": once, skips_check = true;
+        "a client that cannot renew sends heartbeats nevertheless": once, claims_health = true;
+        "a new connection does not report leases that were given up before it":
+            once, lost_connections = 2, abandons_leases = true, registers_current_only = true;
+    }
 }
 
 fn larger() -> Vec<Row> {
     let (once, twice) = (once(), Setup::RULE);
     let both = once.with(|setup| setup.nodes = Nodes::Both);
-    let slow = "the same, and a node may be slow: stopped, or disconnected from client or store";
-    let restarted = "the same without late actions; \
-        a connection ends, and the node is restarted without its data";
-    vec![
-        both.row("a node on the host and a remote one"),
-        both.with(|setup| setup.lost_connections = 1)
-            .row("the same, and a connection ends"),
-        both.with(|setup| setup.node_restarts = 1)
-            .row("the same, and a node is restarted without its data"),
-        both.with(|setup| setup.slow_nodes = 1).row(slow).reaches(&[
-            Milestone::KeptByOne,
-            Milestone::WentOn,
-            Milestone::Released,
-        ]),
-        late(twice).row("a node on the host, actions come late, the program runs twice"),
-        twice
-            .with(|setup| (setup.lost_connections, setup.node_restarts) = (1, 1))
-            .row(restarted),
-        twice
-            .with(|setup| (setup.runs, setup.slow_nodes) = (1, 1))
-            .row("the program acquires twice in one run, and the node may be slow"),
-        late(twice)
-            .with(|setup| setup.restart = Restart::SameClient)
-            .row("actions come late; the next run keeps the client id and counts on"),
-        late(once)
-            .with(|setup| setup.ttl = 6)
-            .row("a ttl of six ticks, and an action fails"),
-    ]
+    table! {
+        "a node on the host and a remote one": both;
+        "the same, and a connection ends": both, lost_connections = 1;
+        "the same, and a node is restarted without its data": both, node_restarts = 1;
+        "the same, and a node may be slow: stopped, or disconnected from client or store":
+            both, slow_nodes = 1 => KeptByOne WentOn Released;
+        "a node on the host, actions come late, the program runs twice": late(twice);
+        "the same without late actions; a connection ends, and the node is restarted without its data":
+            twice, lost_connections = 1, node_restarts = 1;
+        "the program acquires twice in one run, and the node may be slow": twice, runs = 1, slow_nodes = 1;
+        "actions come late; the next run keeps the client id and counts on":
+            late(twice), restart = Restart::SameClient;
+        "a ttl of six ticks, and an action fails": late(once), ttl = 6;
+    }
 }
