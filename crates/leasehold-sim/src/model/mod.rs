@@ -17,6 +17,24 @@
 //! difference. Facts that no step and no property uses any more are removed. And a refusal has no step of its
 //! own, since it changes nothing.
 
+/// The setup of a model: what each of its parts is, and what it is by the rule.
+macro_rules! setup {
+    ($(#[$about:meta])+ $name:ident $(<const $n:ident: usize>)? {
+        $($(#[$doc:meta])+ $part:ident: $type:ty = $value:expr,)+
+    }) => {
+        $(#[$about])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) struct $name $(<const $n: usize>)? {
+            $($(#[$doc])+ pub(crate) $part: $type,)+
+        }
+
+        impl $(<const $n: usize>)? $name $(<$n>)? {
+            /// No fault, and no mutation.
+            pub(crate) const RULE: Self = Self { $($part: $value),+ };
+        }
+    };
+}
+
 mod core;
 mod explore;
 mod failover;

@@ -33,7 +33,13 @@ fn run_all(seeds: impl Iterator<Item = u64>, setup: &Setup) -> Report {
 }
 
 /// Asserts that each of these happened more often.
-fn assert_frequent(total: &Report, times: u64, occurrences: &[Occurrence]) {
+macro_rules! assert_frequent {
+    ($total:expr, $times:expr; $($occurrence:ident)*) => {
+        check_frequent(&$total, $times, &[$(Occurrence::$occurrence),*])
+    };
+}
+
+fn check_frequent(total: &Report, times: u64, occurrences: &[Occurrence]) {
     assert!(total.acquisitions > times, "{total:?}");
     for occurrence in occurrences {
         let found = total.times(*occurrence);
@@ -69,20 +75,9 @@ const fn watched(scenario: Scenario, watchdog: Watchdog) -> Setup {
 #[test]
 fn datagrams_violate_no_promise() {
     let total = run_all(0..SEEDS, &Setup::DATAGRAMS);
-    let often = [
-        Occurrence::Refused,
-        Occurrence::Renewed,
-        Occurrence::Lost,
-        Occurrence::LostMessage,
-        Occurrence::DoubledMessage,
-        Occurrence::Disconnected,
-        Occurrence::Stopped,
-        Occurrence::RepeatedRelease,
-    ];
-    assert_frequent(&total, SEEDS, &often);
-    assert_frequent(&total, SEEDS / 2, &[Occurrence::Killed]);
-    let seldom = [Occurrence::Abandoned, Occurrence::GrantExpired];
-    assert_frequent(&total, SEEDS / 40, &seldom);
+    assert_frequent!(total, SEEDS; Refused Renewed Lost LostMessage DoubledMessage Disconnected Stopped RepeatedRelease);
+    assert_frequent!(total, SEEDS / 2; Killed);
+    assert_frequent!(total, SEEDS / 40; Abandoned GrantExpired);
 }
 
 #[test]
@@ -94,24 +89,9 @@ fn fixed_leases_are_safe_within_the_drift_allowance() {
 fn connections_violate_no_promise() {
     let seeds = SEEDS * 2 / 5;
     let total = run_all(0..seeds, &Setup::CONNECTIONS);
-    let often = [
-        Occurrence::PassedOver,
-        Occurrence::LateRequest,
-        Occurrence::DelayedByStore,
-        Occurrence::Accepted,
-        Occurrence::RetryTimer,
-        Occurrence::NextTimer,
-        Occurrence::RequestAfterReconnect,
-        Occurrence::NoReply,
-        Occurrence::GaveUp,
-    ];
-    assert_frequent(&total, seeds / 4, &often);
-    let seldom = [
-        Occurrence::Outdated,
-        Occurrence::Orphan,
-        Occurrence::Abandoned,
-    ];
-    assert_frequent(&total, seeds / 40, &seldom);
+    assert_frequent!(total, seeds / 4; PassedOver LateRequest DelayedByStore Accepted RetryTimer NextTimer);
+    assert_frequent!(total, seeds / 4; RequestAfterReconnect NoReply GaveUp);
+    assert_frequent!(total, seeds / 40; Outdated Orphan Abandoned);
 }
 
 #[test]
@@ -133,36 +113,29 @@ const RUN_DATAGRAMS: Setup = Setup {
 fn a_run_is_completed_once_and_every_waiter_is_told() {
     let seeds = SEEDS / 5;
     let mut total = run_all(0..seeds, &Setup::RUNS);
-    let often = [Occurrence::Completed, Occurrence::ToldComplete];
-    assert_frequent(&total, seeds, &often);
+    assert_frequent!(total, seeds; Completed ToldComplete);
     total.add(&run_all(0..seeds, &RUN_DATAGRAMS));
-    let seldom = [Occurrence::CompletedBefore, Occurrence::FoundComplete];
-    assert_frequent(&total, seeds, &seldom);
+    assert_frequent!(total, seeds; CompletedBefore FoundComplete);
 }
 
 #[test]
 fn values_of_leaders_do_not_go_back_and_reach_all_observers() {
     let seeds = SEEDS / 5;
-    let often = [Occurrence::LateValue, Occurrence::Silence];
-    for (setup, often) in [
-        (Setup::DATAGRAMS, &often[..]),
-        (Setup::CONNECTIONS, &often[1..]),
-    ] {
-        assert_frequent(&run_all(0..seeds, &elections(setup)), seeds / 4, often);
-    }
+    let on_datagrams = run_all(0..seeds, &elections(Setup::DATAGRAMS));
+    assert_frequent!(on_datagrams, seeds / 4; LateValue Silence);
+    let on_connections = run_all(0..seeds, &elections(Setup::CONNECTIONS));
+    assert_frequent!(on_connections, seeds / 4; Silence);
 }
 
 #[test]
 fn a_watchdog_violates_no_promise() {
     let seeds = SEEDS / 5;
-    let often = [Occurrence::RenewedByNode, Occurrence::NodeRestarted];
     let local = run_all(0..seeds, &Setup::WATCHED);
-    assert_frequent(&local, seeds / 10, &often);
-    assert_frequent(&local, seeds / 10, &[Occurrence::ReleasedByNode]);
-    assert_frequent(&local, 0, &[Occurrence::WentOn]);
+    assert_frequent!(local, seeds / 10; RenewedByNode NodeRestarted ReleasedByNode);
+    assert_frequent!(local, 0; WentOn);
     let remote = watched(Setup::WATCHED.scenario, Watchdog::Remote);
     let remote = run_all(0..seeds, &remote);
-    assert_frequent(&remote, seeds / 10, &often);
+    assert_frequent!(remote, seeds / 10; RenewedByNode NodeRestarted);
     assert_eq!(remote.times(Occurrence::ReleasedByNode), 0, "{remote:?}");
 }
 

@@ -2,32 +2,35 @@
 
 use std::time::Duration;
 
-/// A model of leases in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Times<const N: usize> {
-    /// How many acquisitions there are, each of a client of its own.
-    pub(crate) attempts: usize,
-    /// The duration of a tick. The rule's allowance for drift is a hundredth of a ttl and 2 ms: no tick of a
-    /// second, two ticks of a millisecond.
-    pub(crate) tick: Duration,
-    /// How many ticks a store keeps a lease.
-    pub(crate) ttl: u8,
-    /// By how many ticks the clock of each master may gain on those of the clients, at any moments.
-    pub(crate) gain: u8,
-    /// How many faults happen.
-    pub(crate) faults: u8,
-    /// Which fault.
-    pub(crate) fault: Fault,
-    /// Whether no master is admitted at first, and none was ever used.
-    pub(crate) unused: bool,
-    /// The rule by which a master is admitted.
-    pub(crate) admission: Admission,
-    /// Whether every master that grants takes the proposal, so that there is no second phase.
-    pub(crate) proposed: bool,
-    /// Whether holders renew their leases.
-    pub(crate) renewed: bool,
-    /// The rule for the deadline of a holder.
-    pub(crate) deadline: Deadline,
+setup! {
+    /// A model of leases in time.
+    ///
+    /// By the rule: three attempts, leases of three seconds, clocks that agree, and no mutation.
+    Times<const N: usize> {
+        /// How many acquisitions there are, each of a client of its own.
+        attempts: usize = 3,
+        /// The duration of a tick. The rule's allowance for drift is a hundredth of a ttl and 2 ms: no tick of a
+        /// second, two ticks of a millisecond.
+        tick: Duration = Duration::from_secs(1),
+        /// How many ticks a store keeps a lease.
+        ttl: u8 = 3,
+        /// By how many ticks the clock of each master may gain on those of the clients, at any moments.
+        gain: u8 = 0,
+        /// How many faults happen.
+        faults: u8 = 0,
+        /// Which fault.
+        fault: Fault = Fault::Restart,
+        /// Whether no master is admitted at first, and none was ever used.
+        unused: bool = false,
+        /// The rule by which a master is admitted.
+        admission: Admission = Admission::Rule,
+        /// Whether every master that grants takes the proposal, so that there is no second phase.
+        proposed: bool = false,
+        /// Whether holders renew their leases.
+        renewed: bool = false,
+        /// The rule for the deadline of a holder.
+        deadline: Deadline = Deadline::Rule,
+    }
 }
 
 /// A fault of a master.
@@ -77,21 +80,4 @@ pub(crate) enum Deadline {
     WithoutMargin,
     /// It reads no clock, or was stopped after that.
     Never,
-}
-
-impl<const N: usize> Times<N> {
-    /// Three attempts, leases of three seconds, clocks that agree, and no mutation.
-    pub(crate) const RULE: Self = Self {
-        attempts: 3,
-        tick: Duration::from_secs(1),
-        ttl: 3,
-        gain: 0,
-        faults: 0,
-        fault: Fault::Restart,
-        unused: false,
-        admission: Admission::Rule,
-        proposed: false,
-        renewed: false,
-        deadline: Deadline::Rule,
-    };
 }

@@ -1,28 +1,31 @@
 //! The setup of a model: its size, faults and mutation.
 
-/// A model of tokens over a majority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tokens<const N: usize> {
-    /// How many acquisitions there are.
-    pub(crate) attempts: usize,
-    /// Counters begin at every combination of 0 to this.
-    pub(crate) counters: u8,
-    /// An attempt has no proposal, or one from 1 to this.
-    pub(crate) proposals: u8,
-    /// How many times a master may be restarted. With [`Mutation::IdTwice`]: how many acquires are
-    /// repeated.
-    pub(crate) faults: u8,
-    /// Whether a second master may be restarted before the first is admitted. Then the first is kept out for
-    /// longer, and all masters that reply are inspected in one step.
-    pub(crate) together: bool,
-    /// How a restarted master recovers.
-    pub(crate) recovery: Recovery,
-    /// Whether winners repeat their acquires on masters that do not have their lease.
-    pub(crate) refill: bool,
-    /// Whether winners write to a resource that refuses older tokens.
-    pub(crate) resource: bool,
-    /// The rule that is changed.
-    pub(crate) mutation: Option<Mutation>,
+setup! {
+    /// A model of tokens over a majority.
+    ///
+    /// By the rule: three attempts, no restarts and no mutation.
+    Tokens<const N: usize> {
+        /// How many acquisitions there are.
+        attempts: usize = 3,
+        /// Counters begin at every combination of 0 to this.
+        counters: u8 = 1,
+        /// An attempt has no proposal, or one from 1 to this.
+        proposals: u8 = 0,
+        /// How many times a master may be restarted. With [`Mutation::IdTwice`]: how many acquires are
+        /// repeated.
+        faults: u8 = 0,
+        /// Whether a second master may be restarted before the first is admitted. Then the first is kept out for
+        /// longer, and all masters that reply are inspected in one step.
+        together: bool = false,
+        /// How a restarted master recovers.
+        recovery: Recovery = Recovery::Rule,
+        /// Whether winners repeat their acquires on masters that do not have their lease.
+        refill: bool = false,
+        /// Whether winners write to a resource that refuses older tokens.
+        resource: bool = false,
+        /// The rule that is changed.
+        mutation: Option<Mutation> = None,
+    }
 }
 
 /// The memory of a restarted master, and when it grants again.
@@ -72,21 +75,6 @@ pub(crate) enum Mutation {
     TakenForAnother,
     /// An attempt uses its proposal after its deadline.
     UseLate,
-}
-
-impl<const N: usize> Tokens<N> {
-    /// Three attempts, no restarts and no mutation.
-    pub(crate) const RULE: Self = Self {
-        attempts: 3,
-        counters: 1,
-        proposals: 0,
-        faults: 0,
-        together: false,
-        recovery: Recovery::Rule,
-        refill: false,
-        resource: false,
-        mutation: None,
-    };
 }
 
 impl Mutation {

@@ -1,55 +1,58 @@
 //! The setup of a model: its size, faults and rules.
 
-/// A model of the watchdog.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Setup {
-    /// Which nodes there are.
-    pub(crate) nodes: Nodes,
-    /// How many acquisitions the client's program makes in all its runs. Up to three.
-    pub(crate) acquisitions: u8,
-    /// How many times the program runs. Up to two.
-    pub(crate) runs: u8,
-    /// The ids of the program and its leases in its next run.
-    pub(crate) restart: Restart,
-    /// Whether its first run has registered a child that may outlive it.
-    pub(crate) child: bool,
-    /// How many ticks of a second a store keeps a lease.
-    pub(crate) ttl: u8,
-    /// For how many ticks a lease may be renewed.
-    pub(crate) max_hold: Option<u8>,
-    /// How many connections are lost, on either side first.
-    pub(crate) lost_connections: u8,
-    /// How many nodes may become slow.
-    pub(crate) slow_nodes: u8,
-    /// How many times a node is restarted without its data.
-    pub(crate) node_restarts: u8,
-    /// How many actions a node gives up before their replies.
-    pub(crate) late_actions: u8,
-    /// How many actions of a timely node may fail.
-    pub(crate) failed_actions: u8,
-    /// Whether a client may abandon a lease without a release, as it does not reach the store. It has leases
-    /// of other locks, and so sends heartbeats.
-    pub(crate) abandons_leases: bool,
-    /// What proves the death of a client to a node.
-    pub(crate) death_proof: DeathProof,
-    /// What the store checks before a node's release.
-    pub(crate) release_condition: ReleaseCondition,
-    /// The effect of a node's renewal.
-    pub(crate) renewal: Renewal,
-    /// Nodes unregister the leases that a client has unregistered.
-    pub(crate) unregisters: bool,
-    /// For how many ticks nodes renew the leases of a silent client.
-    pub(crate) max_pause: Option<u8>,
-    /// Nodes wait for a ttl before they renew.
-    pub(crate) renews_late: bool,
-    /// A holder goes on after a pause without a renewal.
-    pub(crate) skips_check: bool,
-    /// A client that cannot renew sends heartbeats nevertheless.
-    pub(crate) claims_health: bool,
-    /// A client does not report on a new connection which leases it gave up while it had none.
-    pub(crate) registers_current_only: bool,
-    /// A node counts the ttl from the arrival of the reply.
-    pub(crate) from_reply: bool,
+setup! {
+    /// A model of the watchdog.
+    ///
+    /// By the rule: a node on the host, a program that runs twice and acquires once each time, and no faults.
+    Setup {
+        /// Which nodes there are.
+        nodes: Nodes = Nodes::Host,
+        /// How many acquisitions the client's program makes in all its runs. Up to three.
+        acquisitions: u8 = 2,
+        /// How many times the program runs. Up to two.
+        runs: u8 = 2,
+        /// The ids of the program and its leases in its next run.
+        restart: Restart = Restart::NewClient,
+        /// Whether its first run has registered a child that may outlive it.
+        child: bool = false,
+        /// How many ticks of a second a store keeps a lease.
+        ttl: u8 = 3,
+        /// For how many ticks a lease may be renewed.
+        max_hold: Option<u8> = None,
+        /// How many connections are lost, on either side first.
+        lost_connections: u8 = 0,
+        /// How many nodes may become slow.
+        slow_nodes: u8 = 0,
+        /// How many times a node is restarted without its data.
+        node_restarts: u8 = 0,
+        /// How many actions a node gives up before their replies.
+        late_actions: u8 = 0,
+        /// How many actions of a timely node may fail.
+        failed_actions: u8 = 0,
+        /// Whether a client may abandon a lease without a release, as it does not reach the store. It has leases
+        /// of other locks, and so sends heartbeats.
+        abandons_leases: bool = false,
+        /// What proves the death of a client to a node.
+        death_proof: DeathProof = DeathProof::AllProcesses,
+        /// What the store checks before a node's release.
+        release_condition: ReleaseCondition = ReleaseCondition::Lease,
+        /// The effect of a node's renewal.
+        renewal: Renewal = Renewal::Own,
+        /// Nodes unregister the leases that a client has unregistered.
+        unregisters: bool = true,
+        /// For how many ticks nodes renew the leases of a silent client.
+        max_pause: Option<u8> = Some(MAX_PAUSE),
+        /// Nodes wait for a ttl before they renew.
+        renews_late: bool = false,
+        /// A holder goes on after a pause without a renewal.
+        skips_check: bool = false,
+        /// A client that cannot renew sends heartbeats nevertheless.
+        claims_health: bool = false,
+        /// A client does not report on a new connection which leases it gave up while it had none.
+        registers_current_only: bool = false,
+        /// A node counts the ttl from the arrival of the reply.
+        from_reply: bool = false,
+    }
 }
 
 /// Which nodes there are.
@@ -112,32 +115,3 @@ pub(super) const INTERVAL: u8 = 1;
 
 /// For how many ticks nodes renew the leases of a silent client, by the rule.
 pub(super) const MAX_PAUSE: u8 = 4;
-
-impl Setup {
-    /// A node on the host, a program that runs twice and acquires once each time, and no faults.
-    pub(crate) const RULE: Self = Self {
-        nodes: Nodes::Host,
-        acquisitions: 2,
-        runs: 2,
-        restart: Restart::NewClient,
-        child: false,
-        ttl: 3,
-        max_hold: None,
-        lost_connections: 0,
-        slow_nodes: 0,
-        node_restarts: 0,
-        late_actions: 0,
-        failed_actions: 0,
-        abandons_leases: false,
-        death_proof: DeathProof::AllProcesses,
-        release_condition: ReleaseCondition::Lease,
-        renewal: Renewal::Own,
-        unregisters: true,
-        max_pause: Some(MAX_PAUSE),
-        renews_late: false,
-        skips_check: false,
-        claims_health: false,
-        registers_current_only: false,
-        from_reply: false,
-    };
-}
