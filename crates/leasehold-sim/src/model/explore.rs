@@ -64,6 +64,13 @@ impl fmt::Display for Property {
     }
 }
 
+impl Property {
+    /// Its bit in a set.
+    pub(crate) const fn bit(self) -> u16 {
+        1 << self as u16
+    }
+}
+
 /// States, and the steps between them.
 pub(crate) trait Model {
     /// A state.

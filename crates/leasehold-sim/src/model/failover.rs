@@ -10,7 +10,7 @@ use leasehold_core::time::{StoreTime, Ttl};
 
 use super::core;
 use super::explore::{Model, Property};
-use super::labels::name;
+use super::labels::{members, name};
 
 /// How many acquisitions there are.
 const ATTEMPTS: usize = 3;
@@ -19,21 +19,22 @@ const ATTEMPTS: usize = 3;
 /// clock is ahead of every token by then.
 const LAST_TICK: u8 = 8;
 
-/// A store, its replica, and acquisitions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failover {
-    /// Whether tokens follow the clock: the rule.
-    pub(crate) clock: bool,
-    /// How long a promotion takes, in ticks.
-    pub(crate) gap: u8,
-    /// By how many ticks the replica's clock is behind.
-    pub(crate) behind: u8,
-    /// Whether the old store goes on granting.
-    pub(crate) split_brain: bool,
+setup! {
+    /// A store, its replica, and acquisitions.
+    Failover {
+        /// Whether tokens follow the clock.
+        clock: bool = true,
+        /// How long a promotion takes, in ticks: as far as tokens can be ahead of the clock, one grant less than there are.
+        gap: u8 = 2,
+        /// By how many ticks the replica's clock is behind.
+        behind: u8 = 0,
+        /// Whether the old store goes on granting.
+        split_brain: bool = false,
+    }
 }
 
 /// A state: counters, clocks and attempts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     counter: u8,
     /// The counter of the replica.
@@ -68,8 +69,7 @@ impl Failover {
     }
 
     fn grant(&self, state: &State, at: usize, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
-        let mut granted = |next: State, token: u8, by: &str| {
-            let mut next = next;
+        let mut granted = |mut next: State, token: u8, by: &str| {
             next.attempts[at] = Attempt {
                 token,
                 won: false,
@@ -84,8 +84,8 @@ impl Failover {
         granted(State { counter, ..*state }, counter, "the store");
         if let Some(old) = state.old {
             let token = self.token(old, state.now, at);
-            let old = Some(token);
-            granted(State { old, ..*state }, token, "the old store");
+            let (old, by) = (Some(token), "the old store");
+            granted(State { old, ..*state }, token, by);
         }
     }
 }
@@ -94,16 +94,12 @@ impl Model for Failover {
     type State = State;
 
     fn initial(&self) -> Vec<State> {
-        let state = State {
-            counter: 0,
-            copied: 0,
-            old: None,
-            // No clock is before its start.
-            now: 1 + self.behind,
-            promoted: false,
-            attempts: [Attempt::default(); ATTEMPTS],
-        };
-        vec![state]
+        // No clock is before its start.
+        let now = 1 + self.behind;
+        vec![State {
+            now,
+            ..State::default()
+        }]
     }
 
     fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
@@ -137,8 +133,8 @@ impl Model for Failover {
     }
 
     fn violations(&self, state: &State) -> Vec<Property> {
-        let attempts = || state.attempts.iter().enumerate();
-        let winners = || attempts().filter(|(_, attempt)| attempt.won);
+        let winners =
+            || members(set(state, |it| it.won).into()).map(move |at| (at, state.attempts[at]));
         let pairs = winners().flat_map(|early| winners().map(move |late| (early, late)));
         let violated = pairs.flat_map(|((one, early), (other, late))| {
             let is_behind = |earlier: u8| earlier & 1 << one != 0 && late.token <= early.token;
@@ -159,7 +155,6 @@ impl Model for Failover {
 
 /// The attempts for which this is true, one bit for each.
 fn set(state: &State, is: impl Fn(&Attempt) -> bool) -> u8 {
-    let attempts = state.attempts.iter().enumerate();
-    let members = attempts.filter(|(_, attempt)| is(attempt));
-    members.fold(0, |all, (at, _)| all | 1 << at)
+    let attempts = state.attempts.iter().zip(0..);
+    attempts.fold(0, |all, (attempt, at)| all | u8::from(is(attempt)) << at)
 }

@@ -21,11 +21,12 @@ const COUNT: u32 = 2;
 
 const NOW: StoreTime = StoreTime::from_micros(0);
 
-/// A latch and its members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Latch {
-    /// Whether the store counts a number down, not the ids of the members.
-    pub(crate) counts_down: bool,
+setup! {
+    /// A latch and its members.
+    Latch {
+        /// Whether the store counts a number down, not the ids of the members.
+        counts_down: bool = false,
+    }
 }
 
 /// A state: what the store keeps, and the members.

@@ -4,13 +4,7 @@ use super::{Row, Variant};
 use crate::model::failover::Failover;
 
 pub(super) fn rows() -> Vec<Row> {
-    let rule = Failover {
-        clock: true,
-        // As far as tokens can be ahead of the clock: one grant less than there are.
-        gap: 2,
-        behind: 0,
-        split_brain: false,
-    };
+    let rule = Failover::RULE;
     table! {
         "a replica without the last grants is promoted; tokens by counter and clock": rule;
         "the same with tokens by the counter alone": rule, clock = false;

@@ -4,7 +4,7 @@ use super::{Row, Variant};
 use crate::model::latch::Latch;
 
 pub(super) fn rows() -> Vec<Row> {
-    let rule = Latch { counts_down: false };
+    let rule = Latch::RULE;
     table! {
         "three members arrive at a latch that two open, by the rule": rule;
         "the same, but each arrival counts a number down": rule, counts_down = true;

@@ -8,7 +8,7 @@ use super::rule::UNLIMITED;
 use super::setup::{Admission, Fault, Times};
 use super::state::{Acquire, Attempt, Master, Phase, Renew, State};
 use crate::model::core;
-use crate::model::labels::{list, majorities, name};
+use crate::model::labels::{list, majorities, members, name};
 
 /// The callback for a step and the state behind it.
 type Take<'a, const N: usize> = &'a mut dyn FnMut(&dyn fmt::Display, State<N>);
@@ -114,11 +114,11 @@ impl<const N: usize> Times<N> {
             return;
         }
         let phase = &mut next.attempts[at].phase;
-        if *phase == Phase::Idle {
-            *phase = Phase::Acquiring;
-        }
         target.cells[at].acquire = match phase {
-            Phase::Acquiring => Acquire::Granted,
+            Phase::Idle | Phase::Acquiring => {
+                *phase = Phase::Acquiring;
+                Acquire::Granted
+            }
             _ => Acquire::Spent,
         };
         take(&format_args!("{} grants to {}", master + 1, name(at)), next);
@@ -127,10 +127,9 @@ impl<const N: usize> Times<N> {
     /// An attempt receives the grants of a majority, which stores its token.
     fn store_token(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
         for majority in majorities(N) {
-            let mut masters = state.masters.iter().enumerate();
-            let granted = masters.all(|(index, master)| {
-                majority & 1 << index == 0 || master.cells[at].acquire == Acquire::Granted
-            });
+            let is_granted =
+                |at_master: usize| state.masters[at_master].cells[at].acquire == Acquire::Granted;
+            let granted = members(majority).all(is_granted);
             let mut next = *state;
             if granted && self.write(&mut next, at, majority) {
                 next.attempts[at].phase = Phase::Written;

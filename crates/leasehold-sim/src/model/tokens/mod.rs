@@ -50,26 +50,18 @@ impl<const N: usize> Model for Tokens<N> {
     }
 
     fn violations(&self, state: &State<N>) -> Vec<Property> {
-        let by_steps = [
-            Property::Unique,
-            Property::RealTime,
-            Property::Ownership,
-            Property::Fenced,
-        ];
-        let by_steps = by_steps.into_iter();
-        let violated = by_steps.filter(|property| state.rest.violated & bit(*property) != 0);
-        let stuck = (!state.is_free(self)).then_some(Property::Free);
-        violated.chain(stuck).collect()
+        use Property::{Fenced, Free, Ownership, RealTime, Unique};
+        let is_violated = |property: &Property| match property {
+            Free => !state.is_free(self),
+            _ => state.rest.violated & property.bit() != 0,
+        };
+        let all = [Unique, RealTime, Ownership, Fenced, Free];
+        all.into_iter().filter(is_violated).collect()
     }
 
     fn successes(&self, state: &State<N>) -> usize {
         state.in_phases(&[Phase::Won]).count_ones() as usize
     }
-}
-
-/// The bit of a property among the violated ones of a state.
-fn bit(property: Property) -> u8 {
-    1 << property as u8
 }
 
 impl<const N: usize> State<N> {
@@ -81,17 +73,17 @@ impl<const N: usize> State<N> {
                 continue;
             }
             if one.token == other.token {
-                self.rest.violated |= bit(Property::Unique);
+                self.rest.violated |= Property::Unique.bit();
             }
             if one.before & 1 << at != 0 && one.token <= other.token {
-                self.rest.violated |= bit(Property::RealTime);
+                self.rest.violated |= Property::RealTime.bit();
             }
             let grows = match one.owned_before & 1 << at != 0 {
                 true => other.token < one.token,
                 false => one.token < other.token,
             };
             if one.owned && other.owned && !grows {
-                self.rest.violated |= bit(Property::Ownership);
+                self.rest.violated |= Property::Ownership.bit();
             }
         }
     }
@@ -100,7 +92,7 @@ impl<const N: usize> State<N> {
     fn check_write(&mut self, writer: usize) {
         let mut others = self.attempts.iter();
         if others.any(|other| other.wrote && other.owned_before & 1 << writer != 0) {
-            self.rest.violated |= bit(Property::Fenced);
+            self.rest.violated |= Property::Fenced.bit();
         }
     }
 }

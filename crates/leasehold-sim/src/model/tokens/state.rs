@@ -1,5 +1,6 @@
 //! A state: masters, attempts, and the messages between them.
 
+use crate::model::labels::members;
 use crate::model::masters::{self, ATTEMPTS, AttemptState, MasterState};
 
 pub(super) type State<const N: usize> = masters::State<N, Master, Attempt, Rest>;
@@ -103,22 +104,21 @@ pub(crate) struct Rest {
     /// The largest token that the fenced resource has accepted.
     pub(super) accepted: u8,
     /// The properties that were violated so far: one bit for each.
-    pub(super) violated: u8,
+    pub(super) violated: u16,
 }
 
 impl<const N: usize> State<N> {
     pub(super) fn new(counters: [u8; N], faults: u8) -> Self {
-        Self {
-            masters: counters.map(|counter| Master {
-                counter,
-                ..Master::default()
-            }),
+        let mut state = Self {
+            masters: [Master::default(); N],
             attempts: [Attempt::default(); ATTEMPTS],
-            rest: Rest {
-                faults,
-                ..Rest::default()
-            },
+            rest: Rest::default(),
+        };
+        state.rest.faults = faults;
+        for (master, counter) in state.masters.iter_mut().zip(counters) {
+            master.counter = counter;
         }
+        state
     }
 
     /// The attempts in these phases, one bit for each.
@@ -132,9 +132,8 @@ impl<const N: usize> State<N> {
     }
 
     fn select(&self, which: impl Fn(&Attempt) -> bool) -> u8 {
-        let attempts = self.attempts.iter().enumerate();
-        let found = attempts.filter(|(_, attempt)| which(attempt));
-        found.fold(0, |all, (at, _)| all | 1 << at)
+        let attempts = self.attempts.iter().zip(0..);
+        attempts.fold(0, |all, (attempt, at)| all | u8::from(which(attempt)) << at)
     }
 }
 
@@ -152,10 +151,7 @@ impl MasterState for Master {
 
 impl AttemptState for Attempt {
     fn renamed(self, places: &[u8; ATTEMPTS]) -> Self {
-        let rename = |set: u8| {
-            let members = (0..ATTEMPTS).filter(|at| set & 1 << at != 0);
-            members.fold(0, |all, at| all | 1 << places[at])
-        };
+        let rename = |set: u8| members(set.into()).fold(0, |all, at| all | 1 << places[at]);
         Self {
             before: rename(self.before),
             owned_before: rename(self.owned_before),

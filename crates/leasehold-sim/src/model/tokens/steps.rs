@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::setup::{Mutation, Recovery, Tokens};
-use super::state::{Acquire, Admission, Attempt, Phase, State, Write};
+use super::state::{Acquire, Admission, Attempt, Master, Phase, State, Write};
 use crate::model::labels::{list, majorities, members, name};
 
 /// The callback for a step and the state behind it.
@@ -101,18 +101,12 @@ impl<const N: usize> Tokens<N> {
             self.own_by_proposal(&mut next, at);
         }
         let (master, name) = (master + 1, name(at));
-        match proposal {
-            0 => {
-                let step = format_args!("{master} grants to {name} with token {first}");
-                take(&step, next);
-            }
-            _ => {
-                let step = format_args!(
-                    "{master} grants to {name}, who proposed {proposal}, with token {first}"
-                );
-                take(&step, next);
-            }
-        }
+        let proposed = match proposal {
+            0 => String::new(),
+            _ => format!(", who proposed {proposal},"),
+        };
+        let step = format_args!("{master} grants to {name}{proposed} with token {first}");
+        take(&step, next);
     }
 
     /// An attempt owns the lock once so many masters have taken its proposal and hold its lease.
@@ -136,11 +130,10 @@ impl<const N: usize> Tokens<N> {
 
     /// An attempt receives the grants of a majority or more, and writes its token, or uses its proposal.
     fn choose_token(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
-        let sets = (0..1_u32 << N).filter(|set| match state.attempts[at].proposal {
-            0 => set.count_ones() as usize == State::<N>::majority(),
-            _ => set.count_ones() as usize >= State::<N>::majority(),
-        });
-        for replies in sets {
+        let majority = State::<N>::majority();
+        let waits = |count| count > majority && state.attempts[at].proposal != 0;
+        let is_enough = |count| count == majority || waits(count);
+        for replies in (0..1_u32 << N).filter(|set| is_enough(set.count_ones() as usize)) {
             let grants =
                 members(replies).map(|master| match state.masters[master].cells[at].acquire {
                     Acquire::Granted(first) => Some((master, first)),
@@ -269,14 +262,10 @@ impl<const N: usize> Tokens<N> {
 
     /// A master is restarted.
     fn restart(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
-        let mut masters = state.masters.iter();
-        let twice = self.mutation == Some(Mutation::IdTwice);
-        let in_turn = self.together || masters.all(|each| each.admission == Admission::Admitted);
-        if twice
-            || state.rest.faults == 0
-            || !in_turn
-            || state.masters[master].admission != Admission::Admitted
-        {
+        let is_admitted = |each: &Master| each.admission == Admission::Admitted;
+        let in_turn = self.together || state.masters.iter().all(is_admitted);
+        let fails = state.rest.faults > 0 && self.mutation != Some(Mutation::IdTwice);
+        if !(fails && in_turn && is_admitted(&state.masters[master])) {
             return;
         }
         let mut next = *state;
@@ -373,9 +362,9 @@ impl<const N: usize> State<N> {
 
     /// An attempt that is granted the lock by the only store owns it.
     fn own_only_store(&mut self, at: usize) {
-        let cells = self.masters[0].cells.iter().enumerate();
-        let granted = cells.filter(|(_, cell)| cell.acquire != Acquire::Open);
-        let owners = granted.fold(0, |all, (other, _)| all | 1 << other);
+        let cells = self.masters[0].cells.iter().zip(0..);
+        let is_owner = |acquire| u8::from(acquire != Acquire::Open);
+        let owners = cells.fold(0, |all, (cell, at)| all | is_owner(cell.acquire) << at);
         self.attempts[at].owned_before = owners & !(1 << at);
         self.attempts[at].owned = true;
     }

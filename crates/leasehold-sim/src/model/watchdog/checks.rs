@@ -4,51 +4,41 @@ use std::time::Duration;
 
 use leasehold_core::watchdog::Liveness;
 
-use super::Watchdog;
 use super::rule::TICK;
 use super::setup::{DeathProof, INTERVAL, MAX_PAUSE};
 use super::state::{FREE, Kind, NODES, Phase, RUNS, State, UNLIMITED};
 use super::steps::Milestone;
+use super::{Property, Watchdog};
 
-/// A violation by a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Violated {
-    /// A lease of a living client was released by a node.
-    Living = 1,
-    /// An action changed another lease.
-    Foreign = 2,
-    /// An action made a lease hold the lock again.
-    Revived = 4,
-    /// A lease was renewed for longer than it may be.
-    Longer = 8,
-    /// A lease of a dead client was not released at once.
-    Stuck = 16,
+impl State {
+    pub(super) fn violate(&mut self, property: Property) {
+        self.violated |= property.bit();
+    }
+}
+
+/// Sets or clears the bit of a node.
+fn set(bits: &mut u8, node: usize, is_set: bool) {
+    *bits = *bits & !(1 << node) | u8::from(is_set) << node;
 }
 
 impl Watchdog {
     /// Checks the effect of an action.
     pub(super) fn check_action(&self, before: &State, after: &mut State, of: u8, kind: Kind) {
-        let run = before.run_of(of);
-        let living = before.is_living(run);
-        let same = before.holder == after.holder && before.remaining == after.remaining;
-        if same {
+        if (before.holder, before.remaining) == (after.holder, after.remaining) {
             return;
         }
         if before.holder == FREE {
-            after.violated |= Violated::Revived as u8;
+            after.violate(Property::Final);
         } else if before.holder != of {
-            after.violated |= Violated::Foreign as u8;
+            after.violate(Property::Own);
         }
+        let is_kept = before.is_wanted(of) && before.phase == Phase::Holding;
         match kind {
-            Kind::Release if before.holder == of && living => {
-                after.violated |= Violated::Living as u8;
+            Kind::Release if before.holder == of && before.is_living(before.run_of(of)) => {
+                after.violate(Property::Living);
             }
             Kind::Release => self.reach(Milestone::Released),
-            Kind::Renew if before.is_wanted(of) && before.phase == Phase::Holding => {
-                if !before.main {
-                    self.reach(Milestone::KeptForChild);
-                }
-            }
+            Kind::Renew if is_kept && !before.main => self.reach(Milestone::KeptForChild),
             Kind::Renew => {}
         }
     }
@@ -73,17 +63,12 @@ impl Watchdog {
 
     /// Observes a message to a node, which registers the current lease, unregisters it, or does neither.
     pub(super) fn observe_message(&self, state: &mut State, node: usize, watched: Option<bool>) {
-        let bit = 1 << node;
         let held = state.phase == Phase::Holding && state.holder == state.current();
         let healthy = held && state.remaining + INTERVAL >= self.setup.ttl;
-        match healthy || self.setup.claims_health {
-            true => state.healthy |= bit,
-            false => state.healthy &= !bit,
-        }
-        match watched {
-            Some(true) => state.watched |= bit,
-            Some(false) => state.watched &= !bit,
-            None => {}
+        let claims = self.setup.claims_health;
+        set(&mut state.healthy, node, healthy || claims);
+        if let Some(watched) = watched {
+            set(&mut state.watched, node, watched);
         }
         state.silent[node] = 0;
     }

@@ -175,11 +175,8 @@ impl Watchdog {
             SessionAction::Changes(changes) => {
                 let register = changes.register.into_iter();
                 let register = register.map(|(number, ..)| (number, state.max_hold));
-                Some(Message::Changes {
-                    batch: changes.batch,
-                    register: register.collect(),
-                    unregister: changes.unregister,
-                })
+                let (batch, register) = (changes.batch, register.collect());
+                Some(Message::Changes(batch, register, changes.unregister))
             }
             SessionAction::Heartbeat => Some(Message::Heartbeat),
             // A client that gives up has other leases, or it would be silent.
@@ -200,10 +197,8 @@ impl Watchdog {
     pub(super) fn rival(&self, state: &State, take: Take<'_>) {
         let mut next = *state;
         if state.holder == FREE && self.setup.acquire(&mut next, RIVAL) {
-            next.rival = (1..=self.setup.ttl)
-                .take_while(|age| self.setup.is_relied_on(*age))
-                .count() as u8
-                + 1;
+            let relied_on = (1..=self.setup.ttl).take_while(|age| self.setup.is_relied_on(*age));
+            next.rival = relied_on.count() as u8 + 1;
             take(&"the rival is granted the lock", next);
         }
         if state.rival > 0 {
@@ -216,6 +211,12 @@ impl Watchdog {
 }
 
 impl Link {
+    /// The node closes it.
+    pub(super) fn sever(&mut self) {
+        self.severed = true;
+        self.messages.clear();
+    }
+
     fn send(&mut self, message: Message) {
         if !self.severed {
             self.messages.push(message);

@@ -23,7 +23,6 @@ use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 use leasehold_core::watchdog::ClientMonitor;
 
-use self::checks::Violated;
 use self::setup::MAX_PAUSE;
 pub(crate) use self::setup::{DeathProof, Nodes, ReleaseCondition, Renewal, Restart, Setup};
 pub(crate) use self::state::State;
@@ -119,22 +118,15 @@ impl Model for Watchdog {
     }
 
     fn violations(&self, state: &State) -> Vec<Property> {
-        let found = |what: Violated| state.violated & what as u8 != 0;
-        let all = [
-            (Property::Exclusion, self.is_shared(state)),
-            (Property::Living, found(Violated::Living)),
-            (Property::Own, found(Violated::Foreign)),
-            (Property::Final, found(Violated::Revived)),
-            (Property::Kept, self.is_dropped(state)),
-            (Property::Bounded, found(Violated::Longer)),
-            (Property::Reported, self.is_misreported(state)),
-            (
-                Property::Free,
-                found(Violated::Stuck) || self.is_stuck(state),
-            ),
-        ];
-        let violated = all.into_iter().filter(|(_, violated)| *violated);
-        violated.map(|(property, _)| property).collect()
+        use Property::{Bounded, Exclusion, Final, Free, Kept, Living, Own, Reported};
+        let is_violated = |property: &Property| match property {
+            Exclusion => self.is_shared(state),
+            Kept => self.is_dropped(state),
+            Reported => self.is_misreported(state),
+            _ => state.violated & property.bit() != 0 || *property == Free && self.is_stuck(state),
+        };
+        let all = [Exclusion, Living, Own, Final, Kept, Bounded, Reported, Free];
+        all.into_iter().filter(is_violated).collect()
     }
 
     fn successes(&self, state: &State) -> usize {

@@ -4,29 +4,33 @@ use leasehold_core::watchdog::{ActionResult, Liveness, WatchdogAction};
 
 use super::rule::TICK;
 use super::setup::{DeathProof, MAX_PAUSE};
-use super::state::{HOST, InFlight, Kind, Link, Message, RUNS, State, UNLIMITED};
+use super::state::{HOST, InFlight, Kind, Message, RUNS, State, UNLIMITED};
 use super::steps::{Milestone, Take};
-use super::{Monitor, Violated, Watchdog, label};
+use super::{Monitor, Property, Watchdog, label};
 
 impl Watchdog {
     /// The node reads the connections of a run.
     pub(super) fn read_connections(&self, state: &State, run: usize, node: usize, take: Take<'_>) {
         let label = label(node);
         let link = self.link(state, run, node);
-        if let Some(closing) = &link.closing {
+        if link.closing.is_some() {
             let mut link = link.clone();
             let mut next = *state;
-            if closing.is_empty() {
-                link.closing = None;
-                self.detect_end(&mut next, run, node);
-            } else {
-                let messages = link.closing.get_or_insert_default();
-                let message = messages.remove(0);
-                self.receive(&mut next, run, node, message);
+            match &mut link.closing {
+                Some(messages) if !messages.is_empty() => {
+                    let message = messages.remove(0);
+                    self.receive(&mut next, run, node, message);
+                }
+                closing => {
+                    *closing = None;
+                    self.detect_end(&mut next, run, node);
+                }
             }
             self.put_link(&mut next, run, node, link);
-            let step = format_args!("{label} reads from a closed connection");
-            take(&step, next);
+            take(
+                &format_args!("{label} reads from a closed connection"),
+                next,
+            );
         }
         if !link.messages.is_empty() {
             let mut link = link.clone();
@@ -36,25 +40,19 @@ impl Watchdog {
                 // The messages of the earlier connection are outdated.
                 link.closing = None;
             }
-            if let Message::Changes { batch, .. } = message {
+            if let Message::Changes(batch, ..) = message {
                 let _ = link.session.acknowledged(batch, &[]);
             }
             self.put_link(&mut next, run, node, link);
             self.receive(&mut next, run, node, message);
             take(&format_args!("{label} receives a message"), next);
         }
-        if state.lost_connections > 0
-            && link.open
-            && !link.severed
-            && self.monitor(state, run, node).is_some()
-        {
+        let is_known = link.open && !link.severed && self.monitor(state, run, node).is_some();
+        if state.lost_connections > 0 && is_known {
             let mut next = *state;
             next.lost_connections -= 1;
-            let link = Link {
-                severed: true,
-                messages: Vec::new(),
-                ..link
-            };
+            let mut link = link;
+            link.sever();
             self.put_link(&mut next, run, node, link);
             self.detect_end(&mut next, run, node);
             take(&format_args!("{label} loses its connection"), next);
@@ -76,19 +74,12 @@ impl Watchdog {
         match message {
             Message::Hello => monitor.connected(now),
             Message::Heartbeat => monitor.message_received(now),
-            Message::Changes {
-                register,
-                unregister,
-                ..
-            } => {
+            Message::Changes(_, register, unregister) => {
                 monitor.message_received(now);
                 let current = self.setup.number(state, state.current());
-                if unregister.contains(&current) {
-                    watched = Some(false);
-                }
-                if register.iter().any(|(number, _)| *number == current) {
-                    watched = Some(true);
-                }
+                let unregistered = unregister.contains(&current).then_some(false);
+                let registered = register.iter().any(|(number, _)| *number == current);
+                watched = registered.then_some(true).or(unregistered);
                 for (number, max_hold) in register {
                     monitor.register(number, self.setup.terms(max_hold, now), (), now);
                 }
@@ -125,25 +116,23 @@ impl Watchdog {
                 continue;
             };
             if self.detects_death(state, run, node, &monitor) {
-                let mut next = *state;
-                let mut monitor = monitor.clone();
+                let (mut next, mut monitor) = (*state, monitor.clone());
                 monitor.died(self.setup.node_now());
                 self.put_monitor(&mut next, run, node, Some(monitor));
-                let step = format_args!("{label} detects the death of the client");
-                take(&step, next);
+                take(
+                    &format_args!("{label} detects the death of the client"),
+                    next,
+                );
             }
             if self.is_due(&monitor) {
-                let mut next = *state;
-                let mut monitor = monitor;
+                let (mut next, mut monitor) = (*state, monitor);
                 let actions = monitor.poll(self.setup.node_now());
-                let nothing = actions.is_empty();
+                let what = match actions[..] {
+                    [] => "does nothing",
+                    _ => "sends its actions",
+                };
                 if self.send(&mut next, run, node, &monitor, actions) {
                     self.put_monitor(&mut next, run, node, Some(monitor));
-                    let what = if nothing {
-                        "does nothing"
-                    } else {
-                        "sends its actions"
-                    };
                     take(&format_args!("{label} {what}"), next);
                 }
             }
@@ -352,14 +341,9 @@ impl Watchdog {
         state.watched &= !(1 << node);
         for run in 0..RUNS {
             self.put_monitor(state, run, node, None);
-            let link = self.link(state, run, node);
-            let severed = link.open;
-            let link = Link {
-                severed,
-                messages: Vec::new(),
-                closing: None,
-                ..link
-            };
+            let mut link = self.link(state, run, node);
+            link.sever();
+            (link.severed, link.closing) = (link.open, None);
             self.put_link(state, run, node, link);
         }
         for at in 0..state.in_flight.len() {
@@ -379,7 +363,7 @@ impl Watchdog {
         let kept = acquisition == state.current() && state.max_hold != UNLIMITED;
         let over = kept && state.max_hold == 0 && state.is_timely(node);
         if silent >= max_pause || over {
-            state.violated |= Violated::Longer as u8;
+            state.violate(Property::Bounded);
         }
     }
 }

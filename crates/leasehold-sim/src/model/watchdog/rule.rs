@@ -40,8 +40,7 @@ impl Setup {
             UNLIMITED => Terms::NO_END,
             ticks => now.after(TICK * u32::from(ticks)),
         };
-        let ttl = self.ttl();
-        let interval = TICK * u32::from(INTERVAL);
+        let (ttl, interval) = (self.ttl(), TICK * u32::from(INTERVAL));
         let mut terms = Terms::new(ttl, interval, ttl.as_duration() / 30, keep_until);
         if self.renews_late {
             terms.silence_timeout = ttl.as_duration();
@@ -83,25 +82,18 @@ impl Setup {
 
     /// The acquisition of a run with this number.
     pub(super) fn numbered(self, state: &State, run: usize, number: u64) -> Option<u8> {
-        let mut all = 0..state.acquired;
-        all.find(|acquisition| {
-            state.run_of(*acquisition) == run && self.number(state, *acquisition) == number
-        })
+        let mut of_run = (0..state.acquired).filter(|at| state.run_of(*at) == run);
+        of_run.find(|acquisition| self.number(state, *acquisition) == number)
     }
 
     fn lease(self, state: &State, holder: u8) -> LeaseId {
-        if holder == RIVAL {
-            let client = ClientId::from_random([9; 16]);
-            return LeaseId { client, number: 1 };
-        }
-        let run = match self.restart {
-            Restart::NewClient => state.runs[usize::from(holder)],
-            Restart::SameClient | Restart::SameLease => 0,
+        let (run, number) = match self.restart {
+            _ if holder == RIVAL => (9, 1),
+            Restart::NewClient => (state.runs[usize::from(holder)], self.number(state, holder)),
+            Restart::SameClient | Restart::SameLease => (0, self.number(state, holder)),
         };
-        LeaseId {
-            client: ClientId::from_random([run; 16]),
-            number: self.number(state, holder),
-        }
+        let client = ClientId::from_random([run; 16]);
+        LeaseId { client, number }
     }
 
     /// The lease that holds the lock.

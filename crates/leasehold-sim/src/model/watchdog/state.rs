@@ -66,8 +66,8 @@ pub(crate) struct State {
     pub(super) node_restarts: u8,
     pub(super) failed_actions: u8,
     pub(super) late_actions: u8,
-    /// The violations so far, one bit for each.
-    pub(super) violated: u8,
+    /// The properties that steps have violated so far.
+    pub(super) violated: u16,
 }
 
 /// The phase of the last acquisition.
@@ -123,12 +123,9 @@ pub(super) struct Link {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Message {
     Hello,
-    Changes {
-        batch: u64,
-        /// Acquisitions, and for how many ticks they may be renewed.
-        register: Vec<(u64, u8)>,
-        unregister: Vec<u64>,
-    },
+    /// The number of a batch, the acquisitions that it registers, each with the ticks for which it may be renewed, and those
+    /// that it unregisters.
+    Changes(u64, Vec<(u64, u8)>, Vec<u64>),
     Heartbeat,
 }
 

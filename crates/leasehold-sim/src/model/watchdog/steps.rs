@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::rule::TICK;
 use super::setup::MAX_PAUSE;
-use super::state::{FREE, HOST, Kind, Phase, RUNS, State, UNLIMITED};
-use super::{Violated, Watchdog};
+use super::state::{FREE, HOST, Kind, Link, Phase, RUNS, State, UNLIMITED};
+use super::{Property, Watchdog};
 
 /// The callback for a step and the state behind it.
 pub(super) type Take<'a> = &'a mut dyn FnMut(&dyn fmt::Display, State);
@@ -46,21 +46,21 @@ impl Watchdog {
 
     /// Whether a timely node must act before the tick is over.
     fn is_busy(&self, state: &State, node: usize) -> bool {
-        if !state.is_timely(node) {
-            return false;
-        }
         let mut in_flight = state.in_flight.iter().flatten();
-        in_flight.any(|flight| flight.is_sent_by(node))
-            || (0..RUNS).any(|run| {
-                let link = self.link(state, run, node);
-                let monitor = self.monitor(state, run, node);
-                let closing = link.closing.is_some_and(|messages| !messages.is_empty());
-                closing
-                    || !link.messages.is_empty()
-                    || monitor.is_some_and(|monitor| {
-                        self.detects_death(state, run, node, &monitor) || self.is_due(&monitor)
-                    })
+        let waits = in_flight.any(|flight| flight.is_sent_by(node));
+        let acts = |run| {
+            let monitor = self.monitor(state, run, node);
+            monitor.is_some_and(|monitor| {
+                self.detects_death(state, run, node, &monitor) || self.is_due(&monitor)
             })
+        };
+        let reads = |run| {
+            let Link {
+                messages, closing, ..
+            } = self.link(state, run, node);
+            !messages.is_empty() || closing.is_some_and(|messages| !messages.is_empty())
+        };
+        state.is_timely(node) && (waits || (0..RUNS).any(|run| reads(run) || acts(run)))
     }
 
     /// Time passes.
@@ -107,10 +107,8 @@ impl Watchdog {
 
     /// A timely node on the host has released the lease of a dead client before the tick is over.
     fn check_release(&self, state: &mut State) {
-        if state.holder >= FREE
-            || !state.is_timely(HOST)
-            || state.failed_actions < self.setup.failed_actions
-        {
+        let failed = state.failed_actions < self.setup.failed_actions;
+        if state.holder >= FREE || !state.is_timely(HOST) || failed {
             return;
         }
         let run = state.run_of(state.holder);
@@ -118,12 +116,12 @@ impl Watchdog {
         let monitor = self.monitor(state, run, HOST);
         let known = monitor.is_some_and(|monitor| monitor.lease(number).is_some());
         if !state.is_living(run) && known {
-            state.violated |= Violated::Stuck as u8;
+            state.violate(Property::Free);
         }
     }
 
     pub(super) fn reach(&self, milestone: Milestone) {
-        self.milestones
-            .set(self.milestones.get() | milestone as u32);
+        let reached = self.milestones.get() | milestone as u32;
+        self.milestones.set(reached);
     }
 }
