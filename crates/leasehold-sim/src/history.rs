@@ -126,10 +126,8 @@ impl Histories {
     #[must_use]
     pub fn of(&self, name: usize) -> Self {
         let mut own = self.clone();
-        for round in &mut own.rounds {
-            for batch in &mut round.batches {
-                batch.retain(|(other, _)| *other == name);
-            }
+        for batch in own.rounds.iter_mut().flat_map(|round| &mut round.batches) {
+            batch.retain(|(other, _)| *other == name);
         }
         own
     }
@@ -143,10 +141,8 @@ impl fmt::Display for Histories {
         }
         for round in &self.rounds {
             writeln!(f, "clock {:+} ms", round.step_ms)?;
-            for batch in &round.batches {
-                for (name, op) in batch {
-                    writeln!(f, "  {name}: {op:?}")?;
-                }
+            for (name, op) in round.batches.iter().flatten() {
+                writeln!(f, "  {name}: {op:?}")?;
             }
         }
         Ok(())
@@ -197,8 +193,7 @@ fn batches(
             ops.push((name, op(rng, shape, leases)));
         }
         if rng.u8(0..6) == 0 {
-            let arrivals = (0..rng.usize(1..=4)).map(|_| (name, latch_op(rng, shape)));
-            ops.extend(arrivals);
+            ops.extend((0..rng.usize(1..=4)).map(|_| (name, latch_op(rng, shape))));
         }
     }
     rng.shuffle(&mut ops);
@@ -212,8 +207,8 @@ fn batches(
 
 /// A request for each name that makes a store expire its record and its queue.
 fn expire_queues(names: usize, batch_max: usize) -> Vec<Vec<(usize, Op)>> {
-    let ops = (0..names).map(|name| (name, Op::renew(NO_HOLDER, Ttl::USER_MIN)));
-    let ops: Vec<_> = ops.collect();
+    let op = |name| (name, Op::renew(NO_HOLDER, Ttl::USER_MIN));
+    let ops: Vec<_> = (0..names).map(op).collect();
     ops.chunks(batch_max).map(<[_]>::to_vec).collect()
 }
 
@@ -311,16 +306,7 @@ pub fn timed(op: &Op, now: StoreTime) -> Op {
 fn completion_at(offsets: &str, now: StoreTime) -> String {
     let numbers = offsets.split_whitespace().map(str::parse);
     let numbers = numbers.collect::<Result<Vec<i64>, _>>().unwrap_or_default();
-    let &[
-        requested,
-        started,
-        finished,
-        period,
-        anchor,
-        anchored,
-        damage,
-    ] = &numbers[..]
-    else {
+    let &[asked, begun, ended, period, anchor, anchored, damage] = &numbers[..] else {
         unreachable!("{offsets}");
     };
     let at = |offset| StoreTime::from_micros(now.as_micros().saturating_add_signed(offset));
@@ -332,9 +318,9 @@ fn completion_at(offsets: &str, now: StoreTime) -> String {
     });
     let completion = Completion {
         slots,
-        requested_at: at(requested),
-        started_at: at(started),
-        finished_at: at(finished),
+        requested_at: at(asked),
+        started_at: at(begun),
+        finished_at: at(ended),
         keep: None,
         exit_code: 0,
         host: "started=1".to_owned(),
@@ -383,13 +369,8 @@ fn unless(rng: &mut Rng, slot: u8) -> Option<Unless> {
 }
 
 fn slot(rng: &mut Rng) -> Slot {
-    let keys = ["v1", "v2"].map(CompletionKey::parse);
-    let keys = keys.into_iter().flatten().map(Slot::Key);
-    let slots: Vec<_> = [Slot::Value, Slot::Period]
-        .into_iter()
-        .chain(keys)
-        .collect();
-    pick(rng, &slots).clone()
+    let key = |key| CompletionKey::parse(key).map_or(Slot::Value, Slot::Key);
+    pick(rng, &[Slot::Value, Slot::Period, key("v1"), key("v2")]).clone()
 }
 
 /// An operation on the latch with the name of a lock.

@@ -157,16 +157,18 @@ const NONE: u32 = u32::MAX;
 ///
 /// The label of the first step that is not possible.
 #[cfg(test)]
-pub(crate) fn follow<'a, M: Model>(model: &M, steps: &[&'a str]) -> Result<M::State, &'a str> {
-    steps.iter().try_fold(model.initial()[0], |state, step| {
-        let mut reached = None;
-        model.steps(&state, &mut |label, next| {
-            if label.to_string() == *step {
-                reached = Some(next);
-            }
-        });
-        reached.ok_or(*step)
-    })
+pub(crate) fn follow<'a, M: Model>(model: &M, steps: &'a str) -> Result<M::State, &'a str> {
+    steps
+        .split("; ")
+        .try_fold(model.initial()[0], |state, step| {
+            let mut reached = None;
+            model.steps(&state, &mut |label, next| {
+                if label.to_string() == step {
+                    reached = Some(next);
+                }
+            });
+            reached.ok_or(step)
+        })
 }
 
 /// The labels of the steps on the path to a state. The steps are taken again without the canonical form, so that

@@ -109,13 +109,8 @@ impl Acquiring {
         cx: &mut Context<'_>,
     ) {
         let is_granted = matches!(outcome, Outcome::Granted { .. });
-        let is_queued = matches!(
-            outcome,
-            Outcome::Refused {
-                queue_position: Some(_),
-                ..
-            }
-        );
+        let is_queued =
+            matches!(outcome, Outcome::Refused { queue_position, .. } if queue_position.is_some());
         let reply = AcquireReply::Applied {
             outcome,
             now: store_now,

@@ -17,8 +17,7 @@ use super::Hold;
 use super::acquiring::{Acquiring, SHARD};
 use super::calls::{Call, Calls, Context, Purpose, timeout};
 use super::frames::FromNode;
-use super::holder::Holder;
-use super::leading::Leading;
+use super::holder::{Holder, Leading};
 use super::observing::Observing;
 use super::report::Occurrence;
 use super::runs::{self, Run};
@@ -482,7 +481,9 @@ impl Client {
     }
 
     fn abandon(&mut self, abandoned: AbandonedLease, cx: &mut Context<'_>) {
-        let AbandonedLease { lease, ttl, late, .. } = abandoned;
+        let AbandonedLease {
+            lease, ttl, late, ..
+        } = abandoned;
         self.release(Op::release(lease), ttl, late, cx);
     }
 

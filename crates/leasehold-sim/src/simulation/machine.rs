@@ -77,12 +77,9 @@ impl Simulation {
         }
         self.reset_link(machine);
         let it = &mut self.machines[machine];
-        it.id = id;
-        it.client = Some(client);
-        it.stopped = false;
-        it.interrupted = false;
-        it.connected = false;
-        it.acquires = false;
+        (it.id, it.client) = (id, Some(client));
+        (it.stopped, it.interrupted) = (false, false);
+        (it.connected, it.acquires) = (false, false);
         it.mailbox.clear();
         self.connect(machine);
     }
@@ -116,12 +113,9 @@ impl Simulation {
 
     pub(super) fn receive(&mut self, machine: usize, connection: u64, message: Message) {
         let it = &mut self.machines[machine];
-        if it.connection != connection {
-            return;
-        }
-        if it.stopped {
+        if it.connection == connection && it.stopped {
             it.mailbox.push((connection, message));
-        } else {
+        } else if it.connection == connection {
             self.with(machine, |client, cx| client.handle_message(message, cx));
         }
     }

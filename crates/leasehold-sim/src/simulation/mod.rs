@@ -19,10 +19,8 @@ mod client;
 mod clock;
 mod contention;
 mod daily;
-mod fault;
 mod frames;
 mod holder;
-mod leading;
 mod machine;
 mod network;
 mod node;
@@ -33,7 +31,6 @@ mod runs;
 mod scenario;
 mod setup;
 mod store;
-mod timetable;
 mod values;
 mod watching;
 
@@ -44,7 +41,7 @@ use fastrand::Rng;
 use leasehold_checker::{self as checker, Sequence};
 use leasehold_core::{CompletionKey, LeaseId, Rows, Token, Ttl};
 
-pub use self::calendar::ClockChange;
+pub use self::calendar::{ClockChange, Timetable};
 use self::client::{Client, Message};
 pub use self::contention::Contention;
 use self::contention::{Contenders, ContentionEvent};
@@ -56,7 +53,6 @@ use self::quiesce::ServiceCheck;
 pub use self::report::{Occurrence, Report, Violation};
 pub use self::setup::{Leases, Mutation, Network, Scenario, Setup, Watchdog};
 use self::store::Stall;
-pub use self::timetable::Timetable;
 use self::values::Values;
 use crate::store_checker::StoreChecker;
 

@@ -157,10 +157,10 @@ impl Observer {
 
     fn observe(&mut self, observed: &Observed, cx: &mut Context<'_>) {
         cx.values.check_reading(self.since, observed.at);
-        let report = self
-            .filter
-            .handle(observed.lease(), observed.value.as_ref());
-        let Some(leader) = report else { return };
+        let (lease, value_read) = (observed.lease(), observed.value.as_ref());
+        let Some(leader) = self.filter.handle(lease, value_read) else {
+            return;
+        };
         self.reported = leader.as_ref().and_then(value);
         if self.reported.is_some() {
             cx.values.check_report(self.latest, self.reported);

@@ -167,13 +167,8 @@ impl Simulation {
             let usable = notified || holder == waiting;
             service.unused_since = (holder.is_some() && usable).then_some(self.time);
         }
-        if let (
-            Outcome::Refused {
-                queue_position: Some(_),
-                ..
-            },
-            Some(lease),
-        ) = (outcome, waiting)
+        if let (Outcome::Refused { queue_position, .. }, Some(lease)) = (outcome, waiting)
+            && queue_position.is_some()
             && !service.waiters.contains(&lease)
         {
             service.waiters.push(lease);
@@ -185,12 +180,12 @@ impl Simulation {
         // A request and its reply, before which the grant waits; the release and the next grant. Timers expire
         // a millisecond late.
         let longest = self.longest_delay() * 4 + Duration::from_millis(2);
-        match &self.service {
-            Some(ServiceCheck {
-                unused_since: Some(since),
-                holder: None,
-                ..
-            }) if self.time > since + nanos(longest) => Err(Violation::Unused),
+        let service = self
+            .service
+            .as_ref()
+            .filter(|service| service.holder.is_none());
+        match service.and_then(|service| service.unused_since) {
+            Some(since) if self.time > since + nanos(longest) => Err(Violation::Unused),
             _ => Ok(()),
         }
     }
@@ -209,13 +204,11 @@ impl Simulation {
         let Some((lease, _)) = holder else {
             return Ok(());
         };
-        match service.waiters.iter().position(|other| *other == lease) {
-            None => Ok(()),
-            Some(0) => {
-                service.waiters.remove(0);
-                Ok(())
-            }
-            Some(_) => Err(Violation::Overtaken),
+        let place = service.waiters.iter().position(|other| *other == lease);
+        if place == Some(0) {
+            service.waiters.remove(0);
         }
+        let is_first = place.is_none_or(|place| place == 0);
+        is_first.then_some(()).ok_or(Violation::Overtaken)
     }
 }

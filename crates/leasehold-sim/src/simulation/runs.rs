@@ -27,10 +27,8 @@ pub(super) struct Run {
 
 /// The key of the run after so many.
 fn key(completed: usize) -> CompletionKey {
-    match CompletionKey::parse(&format!("{completed:08}")) {
-        Ok(key) => key,
-        Err(error) => unreachable!("{error}"),
-    }
+    let key = CompletionKey::parse(&format!("{completed:08}"));
+    key.unwrap_or_else(|error| unreachable!("{error}"))
 }
 
 impl Run {
@@ -83,8 +81,8 @@ impl Simulation {
     /// The condition of the run that clients ask for.
     pub(super) fn wanted_run(&self) -> Option<Unless> {
         let asked = Duration::ZERO;
-        let keyed = (self.setup.runs && self.faults).then(|| key(self.completed.len()));
-        let keyed = keyed.map(|key| Unless::Key { key, asked });
+        let key = (self.setup.runs && self.faults).then(|| key(self.completed.len()));
+        let keyed = key.map(|key| Unless::Key { key, asked });
         keyed.or_else(|| self.daily_run())
     }
 
@@ -137,14 +135,16 @@ impl Simulation {
             return Ok(());
         };
         let is_released = *outcome == Outcome::Released;
+        let is_first = is_released && before == Some(*lease);
         let Slot::Key(key) = &note.slot else {
-            return match before == Some(*lease) && is_released {
-                true => self.observe_daily(*lease),
-                false => Ok(()),
+            return if is_first {
+                self.observe_daily(*lease)
+            } else {
+                Ok(())
             };
         };
         let mut known = self.completed.get(key).copied();
-        if before == Some(*lease) && is_released {
+        if is_first {
             if known.is_some() {
                 return Err(Violation::Repeated);
             }
@@ -155,10 +155,8 @@ impl Simulation {
         } else if is_released {
             self.count(Occurrence::CompletedBefore);
         }
-        match is_released == (known == Some(*lease)) {
-            true => Ok(()),
-            false => Err(Violation::Forgotten),
-        }
+        let is_known = is_released == (known == Some(*lease));
+        is_known.then_some(()).ok_or(Violation::Forgotten)
     }
 
     /// Nobody runs for a key that is complete.
@@ -168,13 +166,9 @@ impl Simulation {
             Some(client.run(machine.now(self.time))?.slot())
         };
         let mut running = self.machines.iter().filter_map(running);
-        let is_complete = |slot| match slot {
-            Slot::Key(key) => self.completed.contains_key(&key),
-            _ => false,
-        };
-        match running.any(is_complete) {
-            true => Err(Violation::Repeated),
-            false => Ok(()),
-        }
+        let is_complete =
+            |slot| matches!(slot, Slot::Key(key) if self.completed.contains_key(&key));
+        let is_repeated = running.any(is_complete);
+        (!is_repeated).then_some(()).ok_or(Violation::Repeated)
     }
 }

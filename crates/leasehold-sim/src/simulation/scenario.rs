@@ -95,10 +95,8 @@ impl Simulation {
     fn check_hold(&mut self, machine: usize) -> Result<(), Violation> {
         let hold = self.machines[machine].hold(self.time);
         self.pass(self.ttl.as_duration() / 10)?;
-        match self.machines[machine].hold(self.time) == hold {
-            true => Ok(()),
-            false => Err(Violation::LostEarly),
-        }
+        let is_kept = self.machines[machine].hold(self.time) == hold;
+        is_kept.then_some(()).ok_or(Violation::LostEarly)
     }
 
     /// Waits until a client holds the lock.
@@ -176,10 +174,8 @@ impl Simulation {
     fn check_notified(&mut self, soon: Duration) -> Result<(), Violation> {
         self.resume(0);
         self.pass(soon)?;
-        match self.machines[0].unconfirmed(self.time) {
-            None => Ok(()),
-            Some(_) => Err(Violation::NotNotified),
-        }
+        let is_notified = self.machines[0].unconfirmed(self.time).is_none();
+        is_notified.then_some(()).ok_or(Violation::NotNotified)
     }
 
     /// Lets a client acquire the lock for as long as it can. It holds it, or waits behind so many.

@@ -1,7 +1,7 @@
 //! The setup of a simulation.
 
+use super::calendar::Timetable;
 use super::contention::Contention;
-use super::timetable::Timetable;
 
 /// A simulation to run.
 #[derive(Clone, Copy, Debug)]
@@ -202,12 +202,9 @@ impl Setup {
         clients: 5,
         network: Network::Connections,
         leases: Leases::Renewed,
-        elects: false,
-        watchdog: None,
         drift_ppm: (-9_000, 9_000),
         scenario: Scenario::Random(600),
-        runs: false,
-        mutation: None,
+        ..Self::DATAGRAMS
     };
 
     /// The same clients, each watched by a node on its machine.

@@ -89,10 +89,8 @@ impl Simulation {
             at: self.time,
         };
         let leader = Leader::of(observed.lease(), observed.value.as_ref());
-        match leader.as_ref().and_then(value) < stored {
-            true => Err(Violation::ValueWentBack),
-            false => Ok(observed),
-        }
+        let is_new = leader.as_ref().and_then(value) >= stored;
+        is_new.then_some(observed).ok_or(Violation::ValueWentBack)
     }
 
     /// Sends a message on the connection of its request.

@@ -76,21 +76,14 @@ impl Watching {
         if self.pause_ends.take_if(|at| *at <= cx.now).is_some() {
             self.session.end_pause();
         }
+        let drops = cx.setup.has(Mutation::NoRegistrationAfterReconnect);
         loop {
             match self.session.poll(cx.now) {
                 SessionAction::Connect => cx.to_node.push(ToNode::Hello),
-                SessionAction::Changes(changes) => {
-                    let is_dropped = cx.setup.has(Mutation::NoRegistrationAfterReconnect)
-                        && self.connections > 1;
-                    if !is_dropped {
-                        cx.to_node.push(ToNode::Changes(changes));
-                    }
-                }
-                SessionAction::Heartbeat => {
-                    if !cx.setup.has(Mutation::NoHeartbeats) {
-                        cx.to_node.push(ToNode::Heartbeat);
-                    }
-                }
+                SessionAction::Changes(_) if drops && self.connections > 1 => {}
+                SessionAction::Changes(changes) => cx.to_node.push(ToNode::Changes(changes)),
+                SessionAction::Heartbeat if cx.setup.has(Mutation::NoHeartbeats) => {}
+                SessionAction::Heartbeat => cx.to_node.push(ToNode::Heartbeat),
                 SessionAction::Pause(pause) => {
                     self.pause_ends.get_or_insert(cx.now.after(pause));
                     return;
@@ -191,12 +184,9 @@ impl Simulation {
 
     pub(super) fn receive_from_node(&mut self, machine: usize, connection: u64, message: FromNode) {
         let it = &mut self.machines[machine];
-        if it.link.connection != connection {
-            return;
-        }
-        if it.stopped {
+        if it.link.connection == connection && it.stopped {
             it.link.mailbox.push((connection, message));
-        } else {
+        } else if it.link.connection == connection {
             self.with(machine, |client, cx| client.handle_node(message, cx));
         }
     }

@@ -18,9 +18,7 @@ use leasehold_core::{JobSchedule, LeaseId, Period, StoreTime};
 
 use super::calendar::{self, DAY, HOUR, MINUTE};
 use super::machine::Machine;
-use super::{
-    Client, Event, Mutation, Occurrence, Scenario, Simulation, Timetable, Violation, nanos,
-};
+use super::{Client, Event, Mutation, Occurrence, Scenario, Simulation, Timetable, Violation};
 
 /// How many days are simulated.
 const DAYS: usize = 30;
@@ -55,13 +53,9 @@ const ATTEMPTS: u32 = 2;
 /// How long a client waits that skips its run if the lock is held: longer than a request and its reply take.
 const NO_WAIT: Duration = Duration::from_secs(5);
 
-/// A start of the job, for a day.
+/// A start of the job: on a machine, for a day, after so many attempts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Start {
-    machine: usize,
-    day: usize,
-    attempt: u32,
-}
+pub(super) struct Start(usize, usize, u32);
 
 /// A process of the job.
 #[derive(Clone, Copy, Debug)]
@@ -154,19 +148,14 @@ impl Simulation {
             let clock_error = self.rng.u64(..=2 * CLOCK_ERROR);
             // Where a person tries the job, its timers begin on the day after the first trial.
             for day in usize::from(timetable.anchor.is_some())..DAYS {
-                let starts =
-                    calendar::starts(day as u64, timetable.start + spread, timetable.change);
-                for seconds in starts {
+                let local = timetable.start + spread;
+                for seconds in calendar::starts(day as u64, local, timetable.change) {
                     let late = match self.rng.u64(..10) < tenths {
                         true => self.rng.u64(..=late),
                         false => self.rng.u64(..MINUTE),
                     };
-                    let start = Start {
-                        machine,
-                        day,
-                        attempt: 0,
-                    };
-                    self.schedule_start(seconds + clock_error + late - CLOCK_ERROR, start);
+                    let seconds = seconds + clock_error + late - CLOCK_ERROR;
+                    self.schedule_start(seconds, Start(machine, day, 0));
                 }
             }
         }
@@ -179,11 +168,7 @@ impl Simulation {
             let after = self.rng.u64(..if day == 0 { DAY - EARLY } else { DAY });
             let belongs_to = day + usize::from(after >= DAY - EARLY);
             if belongs_to < DAYS && (day == 0 || self.rng.bool()) {
-                let trial = Start {
-                    machine: PERSON,
-                    day: belongs_to,
-                    attempt: ATTEMPTS,
-                };
+                let trial = Start(PERSON, belongs_to, ATTEMPTS);
                 self.schedule_start((day as u64 + 1) * DAY + anchor + after, trial);
             }
         }
@@ -200,12 +185,11 @@ impl Simulation {
         let mut machines = self.machines.iter();
         let free = machines.position(|machine| machine.client.is_none());
         let machine = free.unwrap_or_else(|| {
-            let machine = Machine::new(&self.setup, &mut self.rng);
-            self.machines.push(machine);
+            self.machines.push(Machine::new(&self.setup, &mut self.rng));
             self.machines.len() - 1
         });
         let end = match self.rng.u8(..10) {
-            _ if self.daily.healthy[start.day] == start.machine => End::Succeeds,
+            _ if self.daily.healthy[start.1] == start.0 => End::Succeeds,
             0..4 => End::Succeeds,
             4..6 => End::Fails,
             6..8 => End::Crashes,
@@ -267,7 +251,7 @@ impl Simulation {
 
     /// A run that has failed may be started again.
     fn end_process(&mut self, process: Process) {
-        let Start { day, attempt, .. } = process.start;
+        let Start(machine, day, attempt) = process.start;
         if process.completed {
             if self.daily.failed.contains(&day) {
                 self.count(Occurrence::RunTakenOver);
@@ -277,11 +261,7 @@ impl Simulation {
             self.daily.failed.insert(day);
             if attempt < ATTEMPTS && self.rng.bool() {
                 let wait = Duration::from_secs(self.rng.u64(RETRY));
-                let again = Start {
-                    attempt: attempt + 1,
-                    ..process.start
-                };
-                self.schedule_at(self.time + nanos(wait), Event::Start(again));
+                self.schedule(wait, Event::Start(Start(machine, day, attempt + 1)));
             }
         }
     }
@@ -295,9 +275,7 @@ impl Simulation {
             return Err(Violation::Forgotten);
         };
         process.completed = true;
-        match self.daily.completed.insert(process.start.day) {
-            true => Ok(()),
-            false => Err(Violation::Repeated),
-        }
+        let is_first = self.daily.completed.insert(process.start.1);
+        is_first.then_some(()).ok_or(Violation::Repeated)
     }
 }
