@@ -8,7 +8,6 @@
 mod hold;
 mod promise;
 mod queue;
-mod tokens;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;

@@ -3,7 +3,6 @@
 //! Time passes in ticks. In a tick, any step may happen any number of times, and messages may take any time.
 //! All times are relative, so the exploration has no horizon: it visits every moment of every run.
 
-mod reduce;
 mod rule;
 mod setup;
 mod state;

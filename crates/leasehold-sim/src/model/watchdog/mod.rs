@@ -8,7 +8,6 @@
 //! `ClientMonitor` and `NodeSession` are the ones that ship. A state has only their numbers in a pool. Their
 //! clocks are stopped, and their instants move back by a tick when time passes.
 
-mod checks;
 mod client;
 mod node;
 mod rule;

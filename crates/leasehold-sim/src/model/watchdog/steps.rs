@@ -1,10 +1,13 @@
-//! The steps of a state.
+//! The steps of a state, and the checks of actions and states.
 
 use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::watchdog::Liveness;
 
 use super::rule::TICK;
-use super::setup::MAX_PAUSE;
-use super::state::{FREE, HOST, Kind, Link, Phase, RUNS, State, UNLIMITED};
+use super::setup::{DeathProof, INTERVAL, MAX_PAUSE};
+use super::state::{FREE, HOST, Kind, Link, NODES, Phase, RUNS, State, UNLIMITED};
 use super::{Property, Watchdog};
 
 /// The callback for a step and the state behind it.
@@ -25,6 +28,17 @@ pub(crate) enum Milestone {
     KeptByOne = 16,
     /// A lease was kept for the child of a dead program.
     KeptForChild = 32,
+}
+
+impl State {
+    pub(super) fn violate(&mut self, property: Property) {
+        self.violated |= property.bit();
+    }
+}
+
+/// Sets or clears the bit of a node.
+fn set(bits: &mut u8, node: usize, is_set: bool) {
+    *bits = (*bits & !(1 << node)) | (u8::from(is_set) << node);
 }
 
 impl Watchdog {
@@ -123,5 +137,131 @@ impl Watchdog {
     pub(super) fn reach(&self, milestone: Milestone) {
         let reached = self.milestones.get() | milestone as u32;
         self.milestones.set(reached);
+    }
+
+    /// Checks the effect of an action.
+    pub(super) fn check_action(&self, before: &State, after: &mut State, of: u8, kind: Kind) {
+        if (before.holder, before.remaining) == (after.holder, after.remaining) {
+            return;
+        }
+        if before.holder == FREE {
+            after.violate(Property::Final);
+        } else if before.holder != of {
+            after.violate(Property::Own);
+        }
+        let is_kept = before.is_wanted(of) && before.phase == Phase::Holding;
+        match kind {
+            Kind::Release if before.holder == of && before.is_living(before.run_of(of)) => {
+                after.violate(Property::Living);
+            }
+            Kind::Release => self.reach(Milestone::Released),
+            Kind::Renew if is_kept && !before.main => self.reach(Milestone::KeptForChild),
+            Kind::Renew => {}
+        }
+    }
+
+    /// Whether both the client and the rival rely on the lock.
+    pub(super) fn is_shared(&self, state: &State) -> bool {
+        let holds = state.main && state.phase == Phase::Holding;
+        let relies = self.setup.skips_check || self.setup.is_relied_on(state.age);
+        holds && relies && state.rival > 0
+    }
+
+    /// Whether a lease has ended that a timely node could have kept.
+    pub(super) fn is_dropped(&self, state: &State) -> bool {
+        let held = state.phase == Phase::Holding && state.max_hold > 0;
+        if !held || state.holder == state.current() {
+            return false;
+        }
+        let kept = state.timely & state.watched & state.healthy;
+        let in_time = |node: usize| kept & 1 << node != 0 && state.silent[node] < MAX_PAUSE;
+        state.is_living(state.run.into()) && self.nodes().any(in_time)
+    }
+
+    /// Observes a message to a node, which registers the current lease, unregisters it, or does neither.
+    pub(super) fn observe_message(&self, state: &mut State, node: usize, watched: Option<bool>) {
+        let held = state.phase == Phase::Holding && state.holder == state.current();
+        let healthy = held && state.remaining + INTERVAL >= self.setup.ttl;
+        let claims = self.setup.claims_health;
+        set(&mut state.healthy, node, healthy || claims);
+        if let Some(watched) = watched {
+            set(&mut state.watched, node, watched);
+        }
+        state.silent[node] = 0;
+    }
+
+    /// Whether a node reports that a lease is kept for longer than it is.
+    pub(super) fn is_misreported(&self, state: &State) -> bool {
+        if !state.main || state.phase != Phase::Holding {
+            return false;
+        }
+        let now = self.setup.node_now();
+        let run = usize::from(state.run);
+        let number = self.setup.number(state, state.current());
+        let remaining = match state.holder == state.current() {
+            true => TICK * u32::from(state.remaining),
+            false => Duration::ZERO,
+        };
+        self.nodes().any(|node| {
+            let monitor = self.monitor(state, run, node);
+            let kept = monitor.and_then(|monitor| monitor.kept_until(number));
+            kept.is_some_and(|kept| now.until(kept) > remaining)
+        })
+    }
+
+    /// For how many ticks an unwanted lease holds the lock at most after the last message.
+    pub(super) fn longest_unwanted(&self) -> u8 {
+        MAX_PAUSE + self.setup.ttl
+    }
+
+    /// Whether an unwanted lease has held the lock for too long.
+    pub(super) fn is_stuck(&self, state: &State) -> bool {
+        state.unwanted > self.longest_unwanted()
+    }
+
+    /// Whether an unwanted lease of the program holds the lock.
+    fn is_unwanted(&self, state: &State) -> bool {
+        state.holder < FREE && !(state.is_wanted(state.holder) && state.is_living(state.run.into()))
+    }
+
+    /// Removes what no step and no property can use any more.
+    pub(super) fn reduce(&self, state: &mut State) {
+        let now = self.setup.node_now();
+        if !self.is_unwanted(state) {
+            state.unwanted = 0;
+        }
+        for run in 0..RUNS {
+            for node in self.nodes() {
+                let Some(monitor) = self.monitor(state, run, node) else {
+                    continue;
+                };
+                if monitor.liveness(now) == Liveness::Abandoned && !monitor.is_empty() {
+                    self.reach(Milestone::Abandoned);
+                }
+                if monitor.is_finished(now) {
+                    self.put_monitor(state, run, node, None);
+                }
+            }
+        }
+        if state.phase != Phase::Holding {
+            state.watched = 0;
+        }
+        for node in 0..NODES {
+            if state.silent[node] >= MAX_PAUSE {
+                state.watched &= !(1 << node);
+            }
+            if state.watched & 1 << node == 0 {
+                state.healthy &= !(1 << node);
+                state.silent[node] = MAX_PAUSE;
+            }
+        }
+        if state.phase == Phase::Idle {
+            (state.age, state.max_hold) = (0, UNLIMITED);
+        }
+        state.in_flight.sort_unstable();
+        state.late.sort_unstable();
+        if self.setup.death_proof == DeathProof::AllProcesses && state.acquired == 0 {
+            state.unwanted = 0;
+        }
     }
 }
