@@ -1,7 +1,8 @@
 //! The programs in the page of the languages, which hold a lock: they are taken from there, and run.
 
 use std::env;
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -40,9 +41,13 @@ fn code_of(output: &Output) -> Option<i32> {
     output.status.code().or(by_signal)
 }
 
-/// A command of a fixture that finds its interpreter, and leasehold.
+/// A command of a fixture that finds its interpreter, and leasehold, but no other program that cargo has built.
 fn beside_leasehold(fixture: &Fixture, command: &[&str]) -> Command {
-    let search_path = format!("{}:{}", Fixture::search_path(), env::var("PATH").unwrap());
+    let bin = fixture.path("bin");
+    if fs::create_dir(&bin).is_ok() {
+        symlink(env!("CARGO_BIN_EXE_leasehold"), bin.join("leasehold")).unwrap();
+    }
+    let search_path = format!("{}:{}", bin.display(), env::var("PATH").unwrap());
     let mut shell = fixture.shell("exec \"$@\"");
     shell.arg("bash").args(command).env("PATH", search_path);
     shell
