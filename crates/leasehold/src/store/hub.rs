@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use leasehold_core::{ClientId, Notice};
 
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 use super::api::EventScope;
 use super::api::{Changed, Event, Key, Listener};
 use super::lock::lock;
@@ -29,7 +29,7 @@ impl Hub {
     }
 
     /// Subscribes all observers as one client, for a store whose other processes notify them so.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(super) fn add_observers(&self, client: ClientId) {
         let observers = Arc::downgrade(&self.observers);
         self.add(client, observers);
@@ -51,7 +51,7 @@ impl Hub {
     }
 
     /// Notifies all clients and observers that events may have been missed.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(super) fn interrupted(&self) {
         // Not under the lock: a listener may hold the last reference to something that unsubscribes a client.
         let listeners: Vec<_> = lock(&self.listeners).values().cloned().collect();

@@ -30,9 +30,13 @@ mod into_store;
 mod key;
 mod lock;
 mod memory;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod message;
 mod observers;
 mod open;
 mod options;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod query;
 mod records;
 #[cfg(feature = "redis")]
@@ -40,6 +44,8 @@ pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
 mod request;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod rows;
 mod rule_store;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -9,21 +9,11 @@ use rusqlite::{ErrorCode, ffi};
 use rustix::io::Errno;
 
 use crate::error::Retry;
+use crate::store::rows::{Damage, DamagedText};
 use crate::{Error, ErrorKind};
 
 const OTHER_KERNEL: &str = "the file is used from another machine or virtual machine at the same time, \
     and a SQLite store is for one machine; use a Redis store";
-
-/// What is damaged, which decides how it is repaired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Damage {
-    /// A lock, or a record of an unknown kind.
-    Lock,
-    /// A latch.
-    Latch,
-    /// A note.
-    Note,
-}
 
 /// A fault of the file.
 #[derive(Debug)]
@@ -97,22 +87,15 @@ impl Fault {
     }
 }
 
-impl Damage {
-    /// What the reader can do.
-    fn message(self, word: &str) -> String {
-        match self {
-            Self::Lock => format!(
-                "its record is damaged ({word}); make sure that the lock is not held, then release it by force"
-            ),
-            Self::Latch => format!("the latch is damaged ({word}); reset it"),
-            Self::Note => format!("its completion record or value is damaged ({word}); remove it"),
-        }
-    }
-}
-
 impl From<Damaged> for Fault {
     fn from(Damaged(word): Damaged) -> Self {
         Self::Damaged(Damage::Lock, word)
+    }
+}
+
+impl From<DamagedText> for Fault {
+    fn from(DamagedText(damage, word): DamagedText) -> Self {
+        Self::Damaged(damage, word)
     }
 }
 

@@ -4,9 +4,8 @@ use leasehold_core::StoreTime;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::error::Fault;
-use super::row::signed;
-use super::schema::class;
 use super::time::AHEAD;
+use crate::store::rows::{class, signed};
 
 /// The number of heads checked in one run. It takes well under a millisecond.
 const CHUNK: u32 = 512;

@@ -31,7 +31,6 @@ mod notify;
 mod opened;
 mod path;
 mod records;
-mod row;
 mod rows;
 mod schema;
 mod thread;

@@ -6,7 +6,6 @@
 //! that misses a message repeats its request when its timer expires, and an observer reads again from time to time.
 
 mod directory;
-mod message;
 mod notifier;
 mod outbox;
 mod private;

@@ -5,15 +5,15 @@ use leasehold_core::record::{Head, Note};
 use leasehold_core::{ClientId, Name, Notice, Slot, StoreTime};
 use rusqlite::{Connection, params};
 
-use super::error::{Damage, Fault};
+use super::error::Fault;
 use super::notify::Outbox;
-use super::row::signed;
 use super::rows::{self, StoredRecord};
-use super::schema::class::NOTE;
 use super::watchers;
 use crate::Error;
 use crate::store::api::{Key, Keyspace};
 use crate::store::records::{ListPart, Record, Records, Transaction};
+use crate::store::rows::class::NOTE;
+use crate::store::rows::{Damage, signed};
 
 /// The number of rows of a list that are read at once, so that a long one does not delay other commands.
 const ROWS_MAX: u32 = 1_000;

@@ -1,7 +1,7 @@
 //! Records as rows: the head of a name in `heads`, and everything beside it in `members`.
 //!
-//! The values are the texts of [`leasehold_core::record::text`]. Inside a transaction nobody else changes a record, so
-//! the rule reads each part when it needs it. An uncontended operation reads and writes one row.
+//! Inside a transaction nobody else changes a record, so the rule reads each part when it needs it. An uncontended
+//! operation reads and writes one row.
 
 use leasehold_core::record::text::Damaged;
 use leasehold_core::record::{
@@ -11,11 +11,11 @@ use leasehold_core::record::{
 use leasehold_core::{ArrivalId, ClientId, LeaseId};
 use rusqlite::{Connection, Params, params};
 
-use super::error::{Damage, Fault};
-use super::row::{columns, signed};
-use super::schema::class::{ARRIVAL, DESCRIPTION, HOLDER, NOTE, WAITER, WATCHER};
+use super::error::Fault;
 use crate::store::api::Key;
 use crate::store::records::Record;
+use crate::store::rows::class::{ARRIVAL, DESCRIPTION, HOLDER, WAITER, WATCHER};
+use crate::store::rows::{self, Damage, class, columns, place, signed};
 
 /// Frees all locks and forgets their clients, inside a transaction. All else stays, with the counters.
 ///
@@ -45,11 +45,7 @@ pub(super) fn free_locks(db: &Connection) -> Result<(), Fault> {
 
 /// The head in a row of `heads`.
 pub(super) fn head_of(row: &rusqlite::Row<'_>) -> Result<Head, Fault> {
-    let text = text(row, "value")?;
-    Head::from_text(text).map_err(|Damaged(word)| match text.split(' ').nth(2) {
-        Some("latch") => Fault::Damaged(Damage::Latch, word),
-        _ => Fault::Damaged(Damage::Lock, word),
-    })
+    Ok(rows::read_head(text(row, "value")?)?)
 }
 
 /// The note in a row of `members`.
@@ -186,11 +182,11 @@ impl<F: FnMut(ClientId) -> bool> Record for StoredRecord<'_, F> {
         }
         for class in [HOLDER, WAITER, ARRIVAL] {
             let is_put = |change: &Change| match change {
-                Change::Put(part, _) => self::class(part) == class,
+                Change::Put(part, _) => rows::class(part) == class,
                 _ => false,
             };
             // Rows that a lost head has left behind must not appear beside the next one.
-            if !self.head_has(class) && changes.rows.iter().any(is_put) {
+            if !rows::has_members(&self.head, class) && changes.rows.iter().any(is_put) {
                 self.clear(class)?;
             }
         }
@@ -301,15 +297,6 @@ impl<'a, F> StoredRecord<'a, F> {
         self.db.prepare_cached(sql)?.execute(params)?;
         Ok(())
     }
-
-    /// Whether the stored head has members of a class.
-    fn head_has(&self, class: u8) -> bool {
-        match self.head.body {
-            Body::Leases(leases) if class == HOLDER => leases.used > 0,
-            Body::Latch(latch) if class == ARRIVAL => latch.arrived > 0,
-            _ => class == WAITER && self.head.queue.len > 0,
-        }
-    }
 }
 
 /// Reads all rows of a statement.
@@ -343,36 +330,12 @@ fn put_head(
     Ok(())
 }
 
-const fn class(part: &Part) -> u8 {
-    match part {
-        Part::Holder(_) => HOLDER,
-        Part::Waiter(_) => WAITER,
-        Part::Arrival(_) => ARRIVAL,
-        Part::Note(_) => NOTE,
-        Part::Description => DESCRIPTION,
-    }
-}
-
-fn place(row: &Row) -> Option<i64> {
-    match row {
-        Row::Waiter(waiter) => Some(signed(waiter.place)),
-        _ => None,
-    }
-}
-
-/// The row of a member, whose place must be the one by which it was found.
+/// The row of a member.
 fn member(part: &Part, row: &rusqlite::Row<'_>) -> Result<Row, Fault> {
-    let damage = match part {
-        Part::Note(_) | Part::Description => Damage::Note,
-        Part::Arrival(_) => Damage::Latch,
-        Part::Holder(_) | Part::Waiter(_) => Damage::Lock,
-    };
-    let member = text(row, "value").and_then(|text| Row::from_text(part, text));
-    let member = member.map_err(|Damaged(word)| Fault::Damaged(damage, word))?;
-    match row.get("place") {
-        Ok(stored) if place(&member) == stored => Ok(member),
-        _ => Err(Fault::Damaged(damage, "place")),
-    }
+    let damaged = |word| Fault::Damaged(Damage::of(part), word);
+    let value = text(row, "value").map_err(|Damaged(word)| damaged(word))?;
+    let place = row.get("place").map_err(|_| damaged("place"))?;
+    Ok(rows::read_member(part, value, place)?)
 }
 
 fn lease(row: &rusqlite::Row<'_>) -> Result<LeaseId, Fault> {

@@ -50,16 +50,6 @@ pub(super) const TABLES: &str = "
     CREATE INDEX members_by_end ON members (until) WHERE until IS NOT NULL;
 ";
 
-/// The classes of members.
-pub(super) mod class {
-    pub(in crate::store::sqlite) const HOLDER: u8 = 1;
-    pub(in crate::store::sqlite) const WAITER: u8 = 2;
-    pub(in crate::store::sqlite) const ARRIVAL: u8 = 3;
-    pub(in crate::store::sqlite) const NOTE: u8 = 4;
-    pub(in crate::store::sqlite) const DESCRIPTION: u8 = 5;
-    pub(in crate::store::sqlite) const WATCHER: u8 = 6;
-}
-
 /// The parts of the plan of a statement that scan a table or an index from its start to its end.
 #[cfg(test)]
 pub(super) fn scans(db: &rusqlite::Connection, sql: &str) -> Vec<String> {

@@ -10,9 +10,9 @@ use rusqlite::{Connection, Params, params};
 
 use super::error::Fault;
 use super::notify::{Outbox, Registration};
-use super::row::{columns, signed};
-use super::schema::class::WATCHER;
 use crate::store::api::Key;
+use crate::store::rows::class::WATCHER;
+use crate::store::rows::{columns, signed};
 
 /// How long a client is registered.
 const REGISTRATION: Duration = Duration::from_secs(60);

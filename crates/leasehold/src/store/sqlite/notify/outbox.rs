@@ -8,9 +8,10 @@ use std::path::Path;
 use leasehold_core::{ClientId, Notice};
 
 use super::directory::SocketDirectory;
-use super::message;
 use super::notifier::{Notifier, Registration};
+use super::socket::BYTES_MAX;
 use crate::store::api::{Event, Key};
+use crate::store::message;
 
 /// The notifications of a transaction to other stores. Nothing is sent unless [`Outbox::send`] is called.
 pub(in crate::store::sqlite) struct Outbox<'a> {
@@ -152,7 +153,7 @@ impl Remote {
     }
 
     fn add(&mut self, event: &Event) {
-        message::write(&mut self.messages, event);
+        message::write(&mut self.messages, event, BYTES_MAX);
     }
 
     /// Sends without waiting for a client that is stopped or was just killed.

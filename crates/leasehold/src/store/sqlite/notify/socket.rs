@@ -14,11 +14,14 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::directory::SocketDirectory;
-use super::message;
 use crate::clock::{BootClock, Clock as _};
 use crate::store::api::{Event, EventScope};
 use crate::store::hub::Hub;
+use crate::store::message;
 use crate::store::sqlite::path;
+
+/// The maximum length of a message.
+pub(super) const BYTES_MAX: usize = 32 * 1024;
 
 /// A socket, and the thread that reads it. The thread owns the socket, so it is open as long as the thread
 /// runs.
@@ -93,7 +96,7 @@ impl Receiver {
     /// messages are in the socket; so after that many without a pause the client is notified that events may
     /// have been missed.
     fn run(&self, client: ClientId, hub: &Weak<Hub>) {
-        let mut buffer = vec![0; message::BYTES_MAX];
+        let mut buffer = vec![0; BYTES_MAX];
         let (queue_max, mut in_a_row) = (queue_max(), 0);
         let mut refreshed = BootClock.now();
         loop {

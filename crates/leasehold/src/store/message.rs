@@ -13,10 +13,7 @@ use leasehold_core::{
 
 use crate::store::api::{Event, EventScope, Key, Keyspace};
 
-/// The maximum length of a message.
-pub(super) const BYTES_MAX: usize = 32 * 1024;
-
-/// The number of messages that fit into a socket, by the default of Linux of 208 KiB.
+/// The number of messages of one transaction to a client. Five of 32 KiB fit into a socket, by the default of Linux of 208 KiB.
 const MESSAGES_MAX: usize = 5;
 
 const VERSION: &str = "4\n";
@@ -24,15 +21,17 @@ const VERSION: &str = "4\n";
 /// The message that events were missed.
 const OVERFLOW: &str = "4\ninterrupted\n";
 
-/// Appends an event to the last message, or to a new one if that is full. Too many events become the message that events
-/// were missed.
-pub(super) fn write(messages: &mut Vec<String>, event: &Event) {
+/// Appends an event to the last message, or to a new one if that has no room within `bytes_max`. Too many events become the
+/// message that events were missed.
+pub(super) fn write(messages: &mut Vec<String>, event: &Event, bytes_max: usize) {
     let Some(line) = line(event) else { return };
     let is_full = messages.len() == MESSAGES_MAX;
     match messages.last_mut() {
         Some(message) if message == OVERFLOW => {}
-        Some(message) if message.len() + line.len() <= BYTES_MAX => message.push_str(&line),
-        _ if is_full => *messages = vec![OVERFLOW.to_owned()],
+        Some(message) if message.len() + line.len() <= bytes_max => message.push_str(&line),
+        _ if is_full || VERSION.len() + line.len() > bytes_max => {
+            *messages = vec![OVERFLOW.to_owned()];
+        }
         _ => messages.push(format!("{VERSION}{line}")),
     }
 }
@@ -174,6 +173,7 @@ mod tests {
     use super::*;
     use crate::store::api::fixture::{key, lease};
 
+    const BYTES_MAX: usize = 32 * 1024;
     const CLIENT: ClientId = ClientId::from_random([0; 16]);
 
     fn revoked(name: &str, number: u64) -> Event {
@@ -220,7 +220,7 @@ mod tests {
             revoked("c d", 7),
         ];
         let mut messages = Vec::new();
-        events.iter().for_each(|event| write(&mut messages, event));
+        events.iter().for_each(|event| write(&mut messages, event, BYTES_MAX));
         let [message] = &messages[..] else {
             panic!("{messages:?}")
         };
@@ -243,7 +243,7 @@ mod tests {
         let event = |number: u32| revoked(&format!("{number:0500}"), number.into());
         let mut messages = Vec::new();
         for number in 0..200 {
-            write(&mut messages, &event(number));
+            write(&mut messages, &event(number), BYTES_MAX);
         }
         assert!(messages.len() > 2);
         assert!(messages.iter().all(|message| message.len() <= BYTES_MAX));
@@ -252,7 +252,7 @@ mod tests {
             .flat_map(|message| read(message.as_bytes(), CLIENT));
         assert!(found.eq((0..200).map(event)));
         for number in 0..1_000 {
-            write(&mut messages, &event(number));
+            write(&mut messages, &event(number), BYTES_MAX);
         }
         let found = messages
             .iter()

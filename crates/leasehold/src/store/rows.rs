@@ -1,0 +1,116 @@
+//! Records as rows of tables: a head for each name, and members beside it.
+//!
+//! The values are the texts of [`leasehold_core::record::text`].
+
+use leasehold_core::record::text::Damaged;
+use leasehold_core::record::{Body, Head, Part, Row};
+
+use super::api::Key;
+
+/// The classes of members.
+pub(super) mod class {
+    pub(in crate::store) const HOLDER: u8 = 1;
+    pub(in crate::store) const WAITER: u8 = 2;
+    pub(in crate::store) const ARRIVAL: u8 = 3;
+    pub(in crate::store) const NOTE: u8 = 4;
+    pub(in crate::store) const DESCRIPTION: u8 = 5;
+    pub(in crate::store) const WATCHER: u8 = 6;
+}
+
+/// What is damaged, which decides how it is repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Damage {
+    /// A lock, or a record of an unknown kind.
+    Lock,
+    /// A latch.
+    Latch,
+    /// A note.
+    Note,
+}
+
+/// A text that this version does not write, at this word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DamagedText(pub(super) Damage, pub(super) &'static str);
+
+impl Damage {
+    /// What the reader can do.
+    pub(super) fn message(self, word: &str) -> String {
+        match self {
+            Self::Lock => format!(
+                "its record is damaged ({word}); make sure that the lock is not held, then release it by force"
+            ),
+            Self::Latch => format!("the latch is damaged ({word}); reset it"),
+            Self::Note => format!("its completion record or value is damaged ({word}); remove it"),
+        }
+    }
+
+    /// That of a member.
+    pub(super) const fn of(part: &Part) -> Self {
+        match part {
+            Part::Note(_) | Part::Description => Self::Note,
+            Part::Arrival(_) => Self::Latch,
+            Part::Holder(_) | Part::Waiter(_) => Self::Lock,
+        }
+    }
+}
+
+/// Reads the text of a head.
+pub(super) fn read_head(text: &str) -> Result<Head, DamagedText> {
+    Head::from_text(text).map_err(|Damaged(word)| match text.split(' ').nth(2) {
+        Some("latch") => DamagedText(Damage::Latch, word),
+        _ => DamagedText(Damage::Lock, word),
+    })
+}
+
+/// Reads the text of a member, whose place must be the one by which it was found.
+pub(super) fn read_member(part: &Part, text: &str, at: Option<i64>) -> Result<Row, DamagedText> {
+    let damaged = |word| DamagedText(Damage::of(part), word);
+    let row = Row::from_text(part, text).map_err(|Damaged(word)| damaged(word))?;
+    match place(&row) == at {
+        true => Ok(row),
+        false => Err(damaged("place")),
+    }
+}
+
+/// The class of a member.
+pub(super) const fn class(part: &Part) -> u8 {
+    match part {
+        Part::Holder(_) => class::HOLDER,
+        Part::Waiter(_) => class::WAITER,
+        Part::Arrival(_) => class::ARRIVAL,
+        Part::Note(_) => class::NOTE,
+        Part::Description => class::DESCRIPTION,
+    }
+}
+
+/// The place of a waiter.
+pub(super) fn place(row: &Row) -> Option<i64> {
+    match row {
+        Row::Waiter(waiter) => Some(signed(waiter.place)),
+        _ => None,
+    }
+}
+
+/// Whether a head has members of a class.
+pub(super) const fn has_members(head: &Head, class: u8) -> bool {
+    match head.body {
+        Body::Leases(leases) if class == class::HOLDER => leases.used > 0,
+        Body::Latch(latch) if class == class::ARRIVAL => latch.arrived > 0,
+        _ => class == class::WAITER && head.queue.len > 0,
+    }
+}
+
+/// A number as a database stores it. Every larger number means "never", as its largest does.
+pub(super) fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The primary key of a record.
+pub(super) fn columns(key: &Key) -> (&str, &str, &str) {
+    let space = &key.space;
+    (
+        space.namespace().as_str(),
+        space.tenant().as_str(),
+        key.name.as_str(),
+    )
+}
