@@ -11,6 +11,7 @@ mod clock;
 mod cluster;
 pub mod helper;
 mod masters;
+mod pgbouncer;
 mod postgres;
 mod process;
 mod proxy;

@@ -9,8 +9,11 @@ use std::time::Duration;
 use rustix::process::{Signal, geteuid};
 use tempfile::TempDir;
 
+use crate::clock::ClockShim;
+use crate::pgbouncer::PgBouncer;
+use crate::process::{AS_NOBODY, NOBODY};
 use crate::supervised::Supervised;
-use crate::wait::eventually;
+use crate::wait::{eventually, free_port};
 
 /// How long a server may take to start, and to end.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -18,29 +21,29 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Where Debian keeps the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
-/// The user and group `nobody` of every Linux: PostgreSQL refuses to be run by root.
-const NOBODY: u32 = 65534;
-const AS_NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
-
 /// The only user of the server, with all rights.
 const USER: &str = "testkit";
 
-/// Makes a database and starts its server, which need not survive a crash. The arguments are the directories of the
-/// programs and of the server.
+/// Makes a database unless there is one, and starts its server, which need not survive a crash of the machine. The arguments
+/// are the directories of the programs and of the server, and its port.
 const SCRIPT: &str = r#"
-cd "$2" && "$1/initdb" -D data -U testkit -A trust -E UTF8 --locale=C --no-sync || exit
-exec "$1/postgres" -D data -c unix_socket_directories="$2" -c listen_addresses= \
+cd "$2" || exit
+[ -e data/PG_VERSION ] || "$1/initdb" -D data -U testkit -A trust -E UTF8 --locale=C --no-sync || exit
+exec "$1/postgres" -D data -c unix_socket_directories="$2" -c listen_addresses=127.0.0.1 -c port="$3" \
     -c fsync=off -c full_page_writes=off -c synchronous_commit=off -c max_wal_senders=0 \
-    -c shared_buffers=4MB -c max_connections=20 -c autovacuum=off
+    -c shared_buffers=32MB -c max_connections=800 -c autovacuum=off
 "#;
 
-/// A running PostgreSQL server behind a unix socket in a directory of its own. It ends when it is
-/// dropped.
+/// A running PostgreSQL server on a port of 127.0.0.1, and behind a unix socket in a directory of its own. It ends when it
+/// is dropped.
 pub struct PostgresServer {
-    // Declared first, so that the process is gone before its directory is.
+    // Declared first, so that the processes are gone before the directory is.
+    pooler: Option<PgBouncer>,
     process: Supervised,
     programs: PathBuf,
     directory: TempDir,
+    port: u16,
+    clock: Option<ClockShim>,
 }
 
 impl PostgresServer {
@@ -51,27 +54,98 @@ impl PostgresServer {
     /// If PostgreSQL is missing or does not come up.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_on(|_| None)
+    }
+
+    /// The same with a wall clock that [`PostgresServer::step_clock`] moves.
+    ///
+    /// # Panics
+    ///
+    /// If PostgreSQL or a C compiler is missing, or the server does not come up.
+    #[must_use]
+    pub fn start_with_clock() -> Self {
+        Self::start_on(|directory| Some(ClockShim::build(directory)))
+    }
+
+    fn start_on(clock: impl FnOnce(&Path) -> Option<ClockShim>) -> Self {
         let programs = programs().expect(
             "PostgreSQL is missing; run cargo xtask test, which installs the package postgresql",
         );
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut argv = Vec::new();
         if geteuid().is_root() {
             chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("a directory of nobody");
-            argv.extend(AS_NOBODY);
         }
-        let path = |path: &Path| path.to_str().expect("a plain path").to_owned();
-        let (bin, home) = (path(&programs), path(directory.path()));
-        argv.extend(["sh", "-c", SCRIPT, "sh", &bin, &home]);
-        let log = directory.path().join("server.log");
-        let process = Supervised::start(&log, &argv, &[]);
-        let server = Self {
-            process,
+        let (port, clock) = (free_port(), clock(directory.path()));
+        let mut server = Self {
+            pooler: None,
+            process: start_process(&programs, directory.path(), port, clock.as_ref()),
             programs,
             directory,
+            port,
+            clock,
         };
-        server.until_ready(&log);
+        server.until_ready();
+        server.pooler = PgBouncer::of_environment(port);
         server
+    }
+
+    /// The URL of its database for the user with all rights, as a client reaches it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match &self.pooler {
+            Some(pooler) => pooler.url(USER, "postgres"),
+            None => format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port),
+        }
+    }
+
+    /// The directory of its socket.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Its port, also in the name of its socket.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Ends all of its processes at once, as a crash does, and starts it again.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up.
+    pub fn restart(&mut self) {
+        self.process.signal(Signal::QUIT);
+        eventually(TIMEOUT, || !self.process.alive());
+        let (directory, clock) = (self.directory.path(), self.clock.as_ref());
+        self.process = start_process(&self.programs, directory, self.port, clock);
+        self.until_ready();
+    }
+
+    /// Moves its wall clock by so many milliseconds.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started with a clock of its own.
+    pub fn step_clock(&self, delta_ms: i64) {
+        let clock = self.clock.as_ref();
+        clock
+            .expect("a server with a clock of its own")
+            .step(delta_ms);
+    }
+
+    /// Requires a password of a role over TCP.
+    ///
+    /// # Panics
+    ///
+    /// If its settings cannot be changed.
+    pub fn require_password(&self, role: &str) {
+        let file = self.directory.path().join("data/pg_hba.conf");
+        let rules = fs::read_to_string(&file).expect("the rules of its access");
+        let rule = format!("host all {role} 127.0.0.1/32 scram-sha-256\n");
+        fs::write(&file, rule + &rules).expect("the rules of its access");
+        self.run(&["SELECT pg_reload_conf()"]);
     }
 
     /// A command that runs SQL against this server, one statement for each `-c` that is added.
@@ -84,7 +158,7 @@ impl PostgresServer {
     #[must_use]
     pub fn address(&self) -> String {
         let (programs, directory) = (self.programs.display(), self.directory.path().display());
-        format!("{programs}:{directory}")
+        format!("{programs}:{directory}:{}", self.port)
     }
 
     /// As [`PostgresServer::psql`], for a process that received the address.
@@ -93,10 +167,12 @@ impl PostgresServer {
     ///
     /// If the address is invalid.
     fn psql_at(address: &str) -> Command {
-        let (programs, directory) = address.split_once(':').expect("the address of a server");
+        let [programs, directory, port] = address.split(':').collect::<Vec<_>>()[..] else {
+            panic!("not the address of a server: {address}");
+        };
         let mut psql = Command::new(Path::new(programs).join("psql"));
         psql.args(["-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", USER])
-            .args(["-d", "postgres", "-h", directory])
+            .args(["-d", "postgres", "-h", directory, "-p", port])
             .stdin(Stdio::null());
         psql
     }
@@ -126,14 +202,36 @@ impl PostgresServer {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    fn until_ready(&self, log: &Path) {
+    fn until_ready(&self) {
+        let log = self.directory.path().join(LOG);
         eventually(TIMEOUT, || {
-            let read_log = || fs::read_to_string(log).unwrap_or_default();
+            let read_log = || fs::read_to_string(&log).unwrap_or_default();
             assert!(self.process.alive(), "postgres ended:\n{}", read_log());
             let query = self.psql().args(["-c", "SELECT 1"]).output();
             query.is_ok_and(|query| query.status.success())
         });
     }
+}
+
+/// The file of its output, in its directory.
+const LOG: &str = "server.log";
+
+fn start_process(
+    programs: &Path,
+    directory: &Path,
+    port: u16,
+    clock: Option<&ClockShim>,
+) -> Supervised {
+    let path = |path: &Path| path.to_str().expect("a plain path").to_owned();
+    let (bin, home, port) = (path(programs), path(directory), port.to_string());
+    let mut argv = Vec::new();
+    if geteuid().is_root() {
+        argv.extend(AS_NOBODY);
+    }
+    argv.extend(["sh", "-c", SCRIPT, "sh", &bin, &home, &port]);
+    let env = clock.map(ClockShim::env);
+    let env = env.as_ref().map_or(&[][..], |env| &env[..]);
+    Supervised::start(&directory.join(LOG), &argv, env)
 }
 
 impl Drop for PostgresServer {

@@ -51,7 +51,7 @@ pub(crate) enum Retry {
     NoReply,
     /// The store replied that it refuses requests for a while.
     #[cfg_attr(
-        not(any(feature = "redis", feature = "sqlite")),
+        not(any(feature = "postgres", feature = "redis", feature = "sqlite")),
         expect(dead_code, reason = "memory refuses nothing for a while")
     )]
     Refused {

@@ -47,6 +47,8 @@ pub enum StoreKind {
     Memory,
     /// A file.
     Sqlite,
+    /// A database.
+    Postgres,
     /// One server, or the master that sentinels name.
     Redis,
     /// The nodes of a cluster.
@@ -75,6 +77,10 @@ impl StoreKind {
     pub const fn refusal(self, feature: Feature) -> Option<&'static str> {
         match (feature, self) {
             (Feature::Replicas, Self::Redis) => None,
+            (Feature::Replicas, Self::Postgres) => Some(
+                "this store leaves it to the server to wait for standbys; set its synchronous_standby_names, and leave the \
+                 durability (replicas) unset",
+            ),
             (Feature::Replicas, _) => Some(
                 "this store does not wait for replicas; leave the durability (replicas) unset, or use redis:// or \
                  redis+sentinel://",

@@ -19,6 +19,8 @@ pub use super::into_store::IntoStore;
 pub use super::memory::{Memory, MemoryStore};
 pub use super::open::{open, open_with, redacted_url, without_user};
 pub use super::options::OpenOptions;
+#[cfg(feature = "postgres")]
+pub use super::postgres::{Postgres, PostgresStore};
 pub use super::query::RunningQuery;
 pub use super::records::{ListPart, Record, Records, Transaction};
 #[cfg(feature = "redis")]

@@ -63,7 +63,7 @@ pub struct Shard(pub u32);
 /// Keys and leases for tests.
 #[cfg(any(test, all(feature = "__fuzz", feature = "redis")))]
 pub(crate) mod fixture {
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
     use leasehold_core::{ClientId, LeaseId};
     use leasehold_core::{Name, Namespace, ScopeName};
 
@@ -82,7 +82,7 @@ pub(crate) mod fixture {
         space("app", "t").key(Name::parse(name).unwrap_or_else(|_| unreachable!("{name}")))
     }
 
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn lease(number: u64) -> LeaseId {
         let client = ClientId::from_random([0; 16]);
         LeaseId { client, number }

@@ -220,7 +220,9 @@ mod tests {
             revoked("c d", 7),
         ];
         let mut messages = Vec::new();
-        events.iter().for_each(|event| write(&mut messages, event, BYTES_MAX));
+        events
+            .iter()
+            .for_each(|event| write(&mut messages, event, BYTES_MAX));
         let [message] = &messages[..] else {
             panic!("{messages:?}")
         };

@@ -9,6 +9,8 @@ use super::api::Store;
 use super::diagnose::DiagnosticFacts;
 use super::memory::MemoryStore;
 use super::options::OpenOptions;
+#[cfg(feature = "postgres")]
+use super::postgres::{self, PostgresStore};
 #[cfg(feature = "redis")]
 use super::redis::{RedisStore, deployment::Deployment};
 #[cfg(feature = "redis")]
@@ -29,6 +31,7 @@ use crate::{Error, ErrorKind, Result};
 /// |---|---|---|
 /// | `memory:` | this client only | |
 /// | `sqlite:PATH` | a file, shared by the processes of one machine | `sqlite` |
+/// | `postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]` | a PostgreSQL database | `postgres` |
 /// | `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` | a Redis server | `redis` |
 /// | `rediss://...[?ca=FILE&cert=FILE&key=FILE]` | the same over TLS | `tls` |
 /// | `redis+unix:PATH[?db=DB&user=USER]` | the same over a unix socket | `redis` |
@@ -64,7 +67,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
 
 /// Opens the store that a URL names. See [`open()`].
 #[cfg_attr(
-    not(any(feature = "sqlite", feature = "redis")),
+    not(any(feature = "sqlite", feature = "postgres", feature = "redis")),
     expect(unused_variables, reason = "the memory store has no options")
 )]
 pub async fn open_with(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
@@ -72,6 +75,8 @@ pub async fn open_with(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store
         Scheme::Memory => Arc::new(MemoryStore::open(url)?),
         #[cfg(feature = "sqlite")]
         Scheme::Sqlite => Arc::new(SqliteStore::open(url, options).await?),
+        #[cfg(feature = "postgres")]
+        Scheme::Postgres => Arc::new(PostgresStore::open_url(url, options).await?),
         #[cfg(feature = "redis")]
         Scheme::Redis => match Deployment::of(url, options)? {
             Deployment::Masters(masters) => Arc::new(RedlockStore::open(masters, options).await?),
@@ -91,6 +96,8 @@ pub fn redacted_url(url: &str) -> Result<String> {
         Scheme::Memory => Ok(MemoryStore::open(url)?.to_string()),
         #[cfg(feature = "sqlite")]
         Scheme::Sqlite => sqlite::redacted_url(url),
+        #[cfg(feature = "postgres")]
+        Scheme::Postgres => postgres::redacted_url(url),
         #[cfg(feature = "redis")]
         Scheme::Redis => Ok(Deployment::parse(url)?.to_string()),
     }
@@ -133,6 +140,11 @@ pub(crate) async fn diagnose(
             let facts = sqlite::diagnose(url, options, space).await?;
             Ok(DiagnosticFacts::File(facts))
         }
+        #[cfg(feature = "postgres")]
+        Scheme::Postgres => {
+            let facts = postgres::diagnose(url, options).await?;
+            Ok(DiagnosticFacts::Database(facts))
+        }
         #[cfg(feature = "redis")]
         Scheme::Redis => {
             let facts = super::redis::diagnose(url, options, space, durability).await?;
@@ -146,6 +158,8 @@ enum Scheme {
     Memory,
     #[cfg(feature = "sqlite")]
     Sqlite,
+    #[cfg(feature = "postgres")]
+    Postgres,
     #[cfg(feature = "redis")]
     Redis,
 }
@@ -156,6 +170,8 @@ impl Scheme {
             "memory" => Ok(Self::Memory),
             #[cfg(feature = "sqlite")]
             "sqlite" => Ok(Self::Sqlite),
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => Ok(Self::Postgres),
             #[cfg(feature = "redis")]
             "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" | "redlock" => {
                 Ok(Self::Redis)
@@ -171,6 +187,7 @@ impl Scheme {
 fn not_in_this_build(scheme: &str, url: &str) -> Error {
     let feature = match scheme {
         "sqlite" => "sqlite",
+        "postgres" | "postgresql" => "postgres",
         "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" | "redlock" => "redis",
         "rediss" | "rediss+sentinel" | "rediss+cluster" | "redlocks" => "tls",
         _ => {
@@ -186,8 +203,8 @@ fn not_in_this_build(scheme: &str, url: &str) -> Error {
             let suggestion = url_suggestion::suggest(url)
                 .map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
             let message = format!(
-                "the store URL{given} must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
-                 redis+sentinel://, redis+cluster:// or redlock://{suggestion}"
+                "the store URL{given} must start with memory:, sqlite:, postgres://, redis://, rediss://, \
+                 redis+unix:, redis+sentinel://, redis+cluster:// or redlock://{suggestion}"
             );
             return Error::new(ErrorKind::InvalidConfig, message);
         }
@@ -206,6 +223,7 @@ mod tests {
     fn an_error_names_the_missing_feature() {
         for (scheme, feature) in [
             ("sqlite", "feature sqlite"),
+            ("postgresql", "feature postgres"),
             ("redlock", "feature redis"),
             ("rediss+sentinel", "feature tls"),
         ] {

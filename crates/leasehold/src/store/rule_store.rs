@@ -17,7 +17,7 @@ use super::work::Work;
 use crate::Result;
 
 /// A store that applies the rule in this process, to the records of a backend: [`MemoryStore`](super::MemoryStore) and,
-/// with the feature `sqlite`, `SqliteStore`.
+/// with the features of their names, `SqliteStore` and `PostgresStore`.
 #[derive(Debug)]
 pub struct RuleStore<B> {
     backend: Arc<B>,

@@ -57,6 +57,12 @@ impl Work {
         self.requests.len()
     }
 
+    /// The requests.
+    #[cfg(feature = "postgres")]
+    pub(super) fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+
     /// Whether there are no requests.
     #[must_use]
     pub fn is_empty(&self) -> bool {

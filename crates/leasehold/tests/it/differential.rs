@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use leasehold::__private::store::{MemoryStore, OpenOptions, RedisStore, SqliteStore};
+use leasehold::__private::store::{
+    MemoryStore, OpenOptions, PostgresStore, RedisStore, SqliteStore,
+};
 use leasehold::clock::ManualClock;
 use leasehold_sim::history::Shape;
-use leasehold_testkit::RedisServer;
+use leasehold_testkit::{PostgresServer, RedisServer};
 
 use self::compare::{Difference, Target, compare};
 use self::corrupting_store::{CorruptingStore, Corruption};
@@ -21,11 +23,11 @@ use self::corrupting_store::{CorruptingStore, Corruption};
 const HISTORIES: usize = 2_000;
 
 /// How many servers share them.
-const REDIS_SERVERS: usize = 3;
+const SERVERS: usize = 3;
 
-/// The tolerance for replies of the server: it reads its clock twice in a call, and may lose the
+/// The tolerance for replies of a server: it reads its clock twice in a call, and may lose the
 /// processor in between. No request comes within half a second of the end of a lease.
-const REDIS_SLACK: Duration = Duration::from_millis(100);
+const SLACK: Duration = Duration::from_millis(100);
 
 /// How long notices from another thread or process may take. Far more than they
 /// does: only what never comes is waited for as long.
@@ -75,7 +77,7 @@ fn the_redis_store_follows_the_rule() {
                 step: &|step_ms| server.step_clock(step_ms),
                 shape: Shape::RunningBack,
                 has_semaphores: true,
-                slack: REDIS_SLACK,
+                slack: SLACK,
                 timeout: TIMEOUT,
                 part,
                 ..Target::new(&RedisStore::open(&server.url(), &options).await.unwrap())
@@ -85,8 +87,34 @@ fn the_redis_store_follows_the_rule() {
     };
     // Most of the time passes in waiting for replies.
     thread::scope(|scope| {
-        for nth in 0..REDIS_SERVERS {
-            scope.spawn(move || play_part((nth, REDIS_SERVERS)));
+        for nth in 0..SERVERS {
+            scope.spawn(move || play_part((nth, SERVERS)));
+        }
+    });
+}
+
+/// The same of a database.
+#[test]
+fn the_postgres_store_follows_the_rule() {
+    let play_part = |part| {
+        let server = PostgresServer::start_with_clock();
+        let options = OpenOptions::default();
+        play(async {
+            compare(Target {
+                step: &|step_ms| server.step_clock(step_ms),
+                shape: Shape::RunningBack,
+                has_semaphores: true,
+                slack: SLACK,
+                timeout: TIMEOUT,
+                part,
+                ..Target::new(&PostgresStore::open_url(&server.url(), &options).await.unwrap())
+            })
+            .await
+        });
+    };
+    thread::scope(|scope| {
+        for nth in 0..SERVERS {
+            scope.spawn(move || play_part((nth, SERVERS)));
         }
     });
 }

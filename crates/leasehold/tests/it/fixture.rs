@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use leasehold::__private::store::{self, Key, MemoryStore, OpenOptions, Store};
 use leasehold::{Client, ClientBuilder};
 use leasehold_core::Name;
-use leasehold_testkit::{Cluster, Masters, RedisServer, SentinelSet};
+use leasehold_testkit::{Cluster, Masters, PostgresServer, RedisServer, SentinelSet};
 use tempfile::TempDir;
 
 use crate::doctor;
@@ -27,6 +27,7 @@ pub(crate) enum Fixture {
     /// A store in this process.
     Local(Arc<dyn Store>),
     Sqlite(TempDir),
+    Postgres(Arc<PostgresServer>),
     Redis(Arc<RedisServer>),
     Sentinel(Arc<SentinelSet>),
     Cluster(Arc<Cluster>),
@@ -56,6 +57,11 @@ impl Fixture {
     }
 
     // Servers that the tests of this process share while any of them runs.
+
+    pub(crate) fn postgres() -> Self {
+        static SERVER: Mutex<Weak<PostgresServer>> = Mutex::new(Weak::new());
+        Self::Postgres(shared(&SERVER, PostgresServer::start))
+    }
 
     pub(crate) fn redis() -> Self {
         static SERVER: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
@@ -102,6 +108,7 @@ impl Fixture {
             Self::Sqlite(directory) => {
                 Some(format!("sqlite:{}/locks.db", directory.path().display()))
             }
+            Self::Postgres(server) => Some(server.url()),
             Self::Redis(server) => Some(server.url()),
             Self::Sentinel(set) => Some(set.url()),
             Self::Cluster(cluster) | Self::Buckets(cluster) => Some(cluster.url()),
@@ -118,7 +125,7 @@ impl Fixture {
             Self::Sentinel(set) => std::slice::from_ref(&set.servers()[set.master()]),
             Self::Cluster(cluster) | Self::Buckets(cluster) => cluster.nodes(),
             Self::Masters(masters) => masters.servers(),
-            Self::Local(_) | Self::Sqlite(_) | Self::Other(_) => &[],
+            Self::Local(_) | Self::Sqlite(_) | Self::Postgres(_) | Self::Other(_) => &[],
         }
     }
 

@@ -82,6 +82,10 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Cl
             let waiters = file.query_row(query, [key.name.as_str()], |row| row.get::<_, i64>(0));
             assert_eq!(waiters.unwrap(), 0);
         }
+        Fixture::Postgres(server) => {
+            let waiters = "SELECT count(*) FROM leasehold.members WHERE place IS NOT NULL AND name";
+            assert_eq!(server.run(&[&format!("{waiters} = '{}'", key.name)]), "0");
+        }
         Fixture::Cluster(cluster) | Fixture::Buckets(cluster) => {
             assert_eq!(cluster.cli_at(&queue, &["EXISTS", &queue]), "0");
         }
@@ -102,6 +106,10 @@ pub(crate) fn is_subscribed(fixture: &Fixture, namespace: &str, client: ClientId
     if let Fixture::Sqlite(directory) = fixture {
         let sockets = directory.path().join("locks.db-wake");
         return sockets.join(client.to_string()).exists();
+    }
+    if let Fixture::Postgres(server) = fixture {
+        let is_free = format!("leasehold.is_free(leasehold.key('', '', '{client}', 3))");
+        return server.run(&[&format!("SELECT {is_free}")]) == "f";
     }
     let channels = format!("{namespace}:client:{client}*");
     let subscribed =

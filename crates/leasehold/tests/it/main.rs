@@ -17,6 +17,7 @@ mod leftovers;
 mod loss;
 mod metrics;
 mod min_hold;
+mod postgres;
 mod processes;
 mod readings;
 mod recording_store;

@@ -56,11 +56,18 @@ CREATE TABLE IF NOT EXISTS leasehold.members (
 CREATE INDEX IF NOT EXISTS members_by_place ON leasehold.members (namespace, tenant, name, place)
     WHERE place IS NOT NULL;
 
+CREATE INDEX IF NOT EXISTS notes_by_name ON leasehold.members (namespace, tenant, name, id) WHERE class = 4;
+
 -- The advisory locks of a name. Seed 1: its record is being changed. Seed 2, shared: a user's transaction relies on its
--- holder. Seed 3, with the id of a client as the name: the client listens.
+-- holder. Seed 3, shared, with the id of a client as the name: the client listens.
 CREATE OR REPLACE FUNCTION leasehold.key(namespace text, tenant text, name text, seed bigint) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ SELECT hashtextextended('leasehold/' || $1 || '/' || $2 || '/' || $3, $4) $$;
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT pg_catalog.hashtextextended(pg_catalog.concat('leasehold/', $1, '/', $2, '/', $3), $4) $$;
+
+-- Whether no session has this lock.
+CREATE OR REPLACE FUNCTION leasehold.is_free(key bigint) RETURNS boolean
+    LANGUAGE sql VOLATILE
+    AS $$ SELECT CASE WHEN pg_catalog.pg_try_advisory_lock($1) THEN pg_catalog.pg_advisory_unlock($1) ELSE false END $$;
 
 -- Raises an error unless the lease with this token holds the lock. Until the transaction of the caller ends, no other
 -- lease is granted the lock. The SQLSTATE is LH001 if it does not hold it, and LH002 if that cannot be checked here.

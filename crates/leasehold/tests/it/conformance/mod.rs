@@ -26,10 +26,10 @@ use crate::fixture::Fixture;
 
 macro_rules! conformance {
     (everywhere $everywhere:tt one_place $one_place:tt client $client:tt) => {
-        conformance!(@stores [memory sqlite redis sentinel cluster buckets redlock3 redlock5 allowed] $everywhere);
+        conformance!(@stores [memory sqlite postgres redis sentinel cluster buckets redlock3 redlock5 allowed] $everywhere);
         mod in_one_place {
             use super::*;
-            conformance!(@stores [memory sqlite redis sentinel cluster buckets] $one_place);
+            conformance!(@stores [memory sqlite postgres redis sentinel cluster buckets] $one_place);
         }
         mod of_the_client {
             use super::*;

@@ -1,0 +1,252 @@
+//! One transaction on the server, in two round trips: the locks of the names and their records, then the changes.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::future::{BoxFuture, FutureExt as _, join_all};
+use leasehold_core::ClientId;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+use super::cache::Cached;
+use super::error::Fault;
+use super::job::Job;
+use super::load::{Load, load};
+use super::parameters::{Columns, Parameter, classes, numbers, texts};
+use super::records::LoadedRecords;
+use crate::store::api::Key;
+use crate::store::rows;
+
+/// Locks names in the order of their locks, so that nobody waits in a circle.
+pub(super) const LOCK: &str = "
+SELECT pg_advisory_xact_lock(l.key) FROM (
+    SELECT DISTINCT leasehold.key(n.namespace, n.tenant, n.name, $4) AS key
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS n (namespace, tenant, name)
+    ORDER BY key) AS l";
+
+/// The seed of the locks of records.
+pub(super) const RECORDS: i64 = 1;
+
+/// The seed of the locks of transactions of users.
+const RELIED_ON: i64 = 2;
+
+const PUT_HEADS: &str = "
+INSERT INTO leasehold.heads (namespace, tenant, name, value, until)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[])
+ON CONFLICT (namespace, tenant, name) DO UPDATE SET value = excluded.value, until = excluded.until";
+
+const CLEAR: &str = "
+DELETE FROM leasehold.members m
+USING unnest($1::text[], $2::text[], $3::text[], $4::smallint[]) AS c (namespace, tenant, name, class)
+WHERE m.namespace = c.namespace AND m.tenant = c.tenant AND m.name = c.name AND m.class = c.class";
+
+const REMOVE: &str = "
+DELETE FROM leasehold.members m
+USING unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::text[]) AS r (namespace, tenant, name, class, id)
+WHERE m.namespace = r.namespace AND m.tenant = r.tenant AND m.name = r.name AND m.class = r.class AND m.id = r.id";
+
+const PUT: &str = "
+INSERT INTO leasehold.members (namespace, tenant, name, class, id, place, value, until)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bigint[], $7::text[], $8::bigint[])
+ON CONFLICT (namespace, tenant, name, class, id) DO UPDATE
+SET place = excluded.place, value = excluded.value, until = excluded.until";
+
+const NOTIFY: &str = "SELECT pg_notify(n.channel, n.payload) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)";
+
+/// The channel on which a client is notified.
+pub(super) fn channel(client: ClientId) -> String {
+    format!("leasehold_{client}")
+}
+
+/// Why there is no commit.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The server said so, or the connection ended.
+    Reply(Error),
+    /// The rule cannot be applied.
+    Rule(Fault),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Reply(error)
+    }
+}
+
+/// Begins a transaction, and runs the jobs in it. Those that must wait for a transaction of a user become `patient`.
+pub(super) async fn run(
+    client: &Client,
+    begin: &str,
+    keys: &BTreeSet<Key>,
+    jobs: &mut Vec<Job>,
+    patient: &mut Vec<Job>,
+    records: &mut LoadedRecords,
+) -> Result<(), Failed> {
+    let keys: Vec<_> = keys.iter().cloned().collect();
+    let columns = Columns::of(keys.iter());
+    let names = columns.parameters();
+    let lock = |seed: &'static i64| {
+        let mut parameters = names.to_vec();
+        parameters.push((seed, Type::INT8));
+        async move { client.query_typed(LOCK, &parameters).await.map(drop) }
+    };
+    let mut sent: Vec<BoxFuture<'_, Result<(), Error>>> = vec![client.batch_execute(begin).boxed()];
+    if jobs.iter().any(|job| job.is_patient) {
+        sent.push(lock(&RELIED_ON).boxed());
+    }
+    sent.push(lock(&RECORDS).boxed());
+    let requests = jobs.iter().flat_map(|job| job.work.requests());
+    let parts = Load::of_requests(keys.clone(), requests);
+    let (sent, loaded) = tokio::join!(biased; join_all(sent), parts.run(client, records));
+    sent.into_iter().collect::<Result<(), _>>()?;
+    loaded?;
+    'run: loop {
+        records.reset();
+        for index in 0..jobs.len() {
+            match jobs
+                .get_mut(index)
+                .map_or(Ok(()), |job| job.work.run(records))
+            {
+                Ok(()) => {}
+                Err(Fault::Missing(need)) => {
+                    load(client, need, records).await?;
+                    continue 'run;
+                }
+                Err(Fault::ReliedOn) => {
+                    patient.push(jobs.remove(index));
+                    continue 'run;
+                }
+                Err(fault) => return Err(Failed::Rule(fault)),
+            }
+        }
+        return Ok(());
+    }
+}
+
+/// Sends the changes and the commit, and waits for their replies. The inner error is that of a change, so that nothing is
+/// committed. `is_sent` is set when the outcome depends on the reply.
+pub(super) async fn commit(
+    client: &Client,
+    records: &LoadedRecords,
+    is_sent: &AtomicBool,
+) -> Result<Result<(), Error>, Error> {
+    let writes = Writes::of(records);
+    let mut sent = writes.send(client);
+    is_sent.store(true, Ordering::Relaxed);
+    sent.push(client.batch_execute("COMMIT").boxed());
+    let mut replies = join_all(sent).await;
+    let committed = replies.pop().unwrap_or(Ok(()));
+    match replies.into_iter().find_map(Result::err) {
+        // After an error, the commit is a rollback.
+        Some(error) if error.as_db_error().is_some() => Ok(Err(error)),
+        Some(error) => Err(error),
+        None => committed.map(Ok),
+    }
+}
+
+/// The rows to write, by statement and column.
+#[derive(Default)]
+struct Writes<'a> {
+    heads: Columns<'a>,
+    values: Vec<String>,
+    untils: Vec<i64>,
+    cleared: Columns<'a>,
+    cleared_classes: Vec<i16>,
+    removed: Columns<'a>,
+    removed_classes: Vec<i16>,
+    removed_ids: Vec<&'a str>,
+    put: Columns<'a>,
+    put_classes: Vec<i16>,
+    put_ids: Vec<&'a str>,
+    put_places: Vec<Option<i64>>,
+    put_values: Vec<String>,
+    put_untils: Vec<Option<i64>>,
+    channels: Vec<String>,
+    payloads: Vec<&'a str>,
+}
+
+impl<'a> Writes<'a> {
+    fn of(records: &'a LoadedRecords) -> Self {
+        let mut all = Self::default();
+        let mut sorted: Vec<_> = records.records.iter().collect();
+        sorted.sort_unstable_by_key(|(key, _)| *key);
+        for (key, cached) in sorted {
+            all.add(key, cached);
+        }
+        for (client, message) in records.all_messages() {
+            all.channels.push(channel(client));
+            all.payloads.push(message);
+        }
+        all
+    }
+
+    fn add(&mut self, key: &'a Key, cached: &'a Cached) {
+        let changed = &cached.changed;
+        if let Some(head) = &changed.head {
+            self.heads.push(key);
+            self.values.push(head.to_text());
+            self.untils
+                .push(rows::signed(head.kept_until().as_micros()));
+        }
+        for class in &changed.cleared {
+            self.cleared.push(key);
+            self.cleared_classes.push(i16::from(*class));
+        }
+        for ((class, id), member) in &changed.members {
+            match member {
+                None => {
+                    self.removed.push(key);
+                    self.removed_classes.push(i16::from(*class));
+                    self.removed_ids.push(id);
+                }
+                Some((_, row)) => {
+                    self.put.push(key);
+                    self.put_classes.push(i16::from(*class));
+                    self.put_ids.push(id);
+                    self.put_places.push(rows::place(row));
+                    self.put_values.push(row.to_text());
+                    let until = row
+                        .kept_until()
+                        .map(|until| rows::signed(until.as_micros()));
+                    self.put_untils.push(until);
+                }
+            }
+        }
+    }
+
+    /// The statements that are needed, in their order. They are sent when they are first polled.
+    fn send<'c: 's, 's>(&'s self, client: &'c Client) -> Vec<BoxFuture<'s, Result<(), Error>>> {
+        let mut sent = Vec::new();
+        let mut send = |sql: &'static str, keys: &'s Columns<'a>, more: Vec<Parameter<'s>>| {
+            if keys.names.is_empty() {
+                return;
+            }
+            let mut parameters = keys.parameters().to_vec();
+            parameters.extend(more);
+            sent.push(async move { client.query_typed(sql, &parameters).await.map(drop) }.boxed());
+        };
+        send(
+            PUT_HEADS,
+            &self.heads,
+            vec![texts(&self.values), numbers(&self.untils)],
+        );
+        send(CLEAR, &self.cleared, vec![classes(&self.cleared_classes)]);
+        let removed = vec![classes(&self.removed_classes), texts(&self.removed_ids)];
+        send(REMOVE, &self.removed, removed);
+        let put = vec![
+            classes(&self.put_classes),
+            texts(&self.put_ids),
+            numbers(&self.put_places),
+            texts(&self.put_values),
+            numbers(&self.put_untils),
+        ];
+        send(PUT, &self.put, put);
+        if !self.channels.is_empty() {
+            let parameters = [texts(&self.channels), texts(&self.payloads)];
+            sent.push(
+                async move { client.query_typed(NOTIFY, &parameters).await.map(drop) }.boxed(),
+            );
+        }
+        sent
+    }
+}

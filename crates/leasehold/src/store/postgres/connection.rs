@@ -1,0 +1,115 @@
+//! Connections to the server, and the schema in it.
+
+use std::future::poll_fn;
+
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
+use tokio_postgres::{AsyncMessage, Client, Config, Notification};
+
+use super::address::Address;
+use super::error::{describe, no_schema};
+use crate::{Error, ErrorKind, Result};
+
+/// The version of the schema.
+const VERSION: i32 = 1;
+
+/// The tables and functions.
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// The advisory lock under which the schema is made.
+const SCHEMA_LOCK: i64 = 5_498_968_541_953_545_298;
+
+/// A connection, and the task that reads from it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) client: Client,
+    driver: JoinHandle<()>,
+}
+
+impl Connection {
+    /// Connects to a server that can be written, within the timeout of its address.
+    pub(super) async fn open(
+        address: &Address,
+        config: &Config,
+        notifications: Option<UnboundedSender<Notification>>,
+    ) -> Result<Self> {
+        let connected = config.connect(address.tls.clone());
+        let (client, mut connection) = match config.get_connect_timeout() {
+            Some(timeout) => match tokio::time::timeout(*timeout, connected).await {
+                Ok(connected) => connected,
+                Err(_) => {
+                    let message =
+                        format!("no connection within {timeout:?}; check host, port and firewall");
+                    return Err(Error::new(ErrorKind::Unreachable, message));
+                }
+            },
+            None => connected.await,
+        }
+        .map_err(describe)?;
+        let driver = tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
+            {
+                if let (AsyncMessage::Notification(notification), Some(to)) =
+                    (message, &notifications)
+                    && to.send(notification).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Ok(Self { client, driver })
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed() || self.driver.is_finished()
+    }
+
+    /// Makes the schema if it is missing, and checks its version.
+    pub(super) async fn prepare(&self) -> Result<()> {
+        let found = match self.version().await {
+            Err(error) if is_missing(&error) => {
+                let sql =
+                    format!("BEGIN; SELECT pg_advisory_xact_lock({SCHEMA_LOCK}); {SCHEMA} COMMIT");
+                self.client.batch_execute(&sql).await.map_err(no_schema)?;
+                self.version().await
+            }
+            found => found,
+        };
+        let found = found.map_err(describe)?;
+        match found {
+            Some(VERSION) => Ok(()),
+            Some(newer) if newer > VERSION => {
+                let message = format!(
+                    "its schema has version {newer}, and this program knows versions up to {VERSION}; update the program"
+                );
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+            _ => {
+                let message = "its schema is incomplete; run `leasehold doctor --setup` as the owner of the database";
+                Err(Error::new(ErrorKind::Store, message))
+            }
+        }
+    }
+
+    async fn version(&self) -> Result<Option<i32>, tokio_postgres::Error> {
+        let rows = self
+            .client
+            .query_typed("SELECT version FROM leasehold.version", &[])
+            .await?;
+        rows.first().map(|row| row.try_get(0)).transpose()
+    }
+}
+
+impl Drop for Connection {
+    /// At once, whatever is under way: what was not committed is undone.
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+fn is_missing(error: &tokio_postgres::Error) -> bool {
+    error
+        .code()
+        .is_some_and(|code| matches!(code.code(), "42P01" | "3F000"))
+}

@@ -1,0 +1,184 @@
+//! Faults of the server, and their errors.
+
+use std::error::Error as _;
+
+use tokio_postgres::error::SqlState;
+
+use super::need::Need;
+use crate::error::Retry;
+use crate::store::rows::{Damage, DamagedText};
+use crate::{Error, ErrorKind};
+
+/// What to do without the rights to make the schema.
+const SETUP: &str = "run `leasehold doctor --setup` as the owner of the database";
+
+/// Why an operation cannot be applied to the records that are loaded.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// A part of them is not loaded.
+    Missing(Need),
+    /// It ends the hold of a lease on which a transaction of a user relies.
+    ReliedOn,
+    /// A record has a text that this version does not write, at this word.
+    Damaged(Damage, &'static str),
+    /// That of a name in a list.
+    Found(Error),
+}
+
+impl From<DamagedText> for Fault {
+    fn from(DamagedText(damage, word): DamagedText) -> Self {
+        Self::Damaged(damage, word)
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Found(error) => error,
+            Fault::Damaged(damage, word) => Self::new(ErrorKind::Store, damage.message(word)),
+            Fault::ReliedOn => relied_on(),
+            Fault::Missing(_) => Self::new(ErrorKind::Store, "a part of its record was not loaded"),
+        }
+    }
+}
+
+/// A transaction of a user has called `leasehold.held`, and does not end.
+pub(super) fn relied_on() -> Error {
+    let message = "a transaction that has called leasehold.held for it has not ended; commit before the release";
+    Error::new(ErrorKind::Unreachable, message).with_retry(Retry::Refused { after: None })
+}
+
+/// There was no reply in time.
+pub(super) fn no_reply() -> Error {
+    let message = "no reply in time; the server is stopped, slow or cut off, or another session keeps the record locked";
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+/// Notifications do not arrive.
+pub(super) fn no_notifications() -> Error {
+    let message = "notifications do not arrive; a pooler in transaction mode keeps them back, so name the server itself by \
+                   listen= in the URL";
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// The error of a reply, or of a connection.
+pub(super) fn describe(error: tokio_postgres::Error) -> Error {
+    let described = match error.as_db_error() {
+        Some(reply) => {
+            let (code, text) = (reply.code(), reply.message());
+            match known(code) {
+                Some((kind, advice)) => {
+                    let found = Error::new(kind, format!("{advice} ({text})"));
+                    match is_refusal(code) {
+                        true => found.with_retry(Retry::Refused { after: None }),
+                        false => found,
+                    }
+                }
+                None => {
+                    let message =
+                        format!("the server replied with an error ({}: {text})", code.code());
+                    Error::new(ErrorKind::Store, message)
+                }
+            }
+        }
+        None => without_reply(&error),
+    };
+    described.with_source(error)
+}
+
+/// What the reader can do about an error of the server.
+fn known(code: &SqlState) -> Option<(ErrorKind, &'static str)> {
+    Some(match code.code() {
+        "28P01" => (
+            ErrorKind::WrongPassword,
+            "the server does not accept the user and the password",
+        ),
+        "28000" => (
+            ErrorKind::Unauthorized,
+            "the server does not admit this user here; see its pg_hba.conf",
+        ),
+        "3D000" => (
+            ErrorKind::InvalidConfig,
+            "there is no such database; create it, or correct its name in the URL",
+        ),
+        "42501" => (
+            ErrorKind::Unauthorized,
+            "the user lacks a right; run `leasehold doctor --setup` as the owner of the database",
+        ),
+        "3F000" | "42P01" | "42883" | "42703" => (
+            ErrorKind::Store,
+            "the schema leasehold is missing or incomplete; run `leasehold doctor --setup` as the owner of the database",
+        ),
+        "25006" => (ErrorKind::Unreachable, STANDBY),
+        "53300" => (
+            ErrorKind::Unreachable,
+            "the server has no connection left; raise its max_connections, or connect through a pooler",
+        ),
+        "55P03" | "57014" | "25P03" | "40P01" => (
+            ErrorKind::Unreachable,
+            "another session keeps the record locked; find one that is stopped or slow in pg_stat_activity",
+        ),
+        "57P01" | "57P02" | "57P03" | "57P05" => (
+            ErrorKind::Unreachable,
+            "the server is starting, stopping, or ended the connection",
+        ),
+        "53100" => (
+            ErrorKind::Store,
+            "the disk of the server is full; make room on it",
+        ),
+        "53200" => (
+            ErrorKind::Store,
+            "the server has no memory left; raise its max_locks_per_transaction",
+        ),
+        _ => return None,
+    })
+}
+
+const STANDBY: &str = "this server is a standby or read-only, and keeps no locks; name the primary, or all hosts, in the URL";
+
+fn is_refusal(code: &SqlState) -> bool {
+    matches!(
+        code.code(),
+        "53300" | "55P03" | "57014" | "25P03" | "40P01" | "57P03"
+    )
+}
+
+/// The error of a connection that was not opened, or has ended.
+fn without_reply(error: &tokio_postgres::Error) -> Error {
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    if cause.contains("password missing") {
+        let message =
+            "the server requires a password; give it by the options, PGPASSWORD or a password file";
+        return Error::new(ErrorKind::NoPassword, message);
+    }
+    if cause.contains("does not allow writes") {
+        return Error::new(ErrorKind::Unreachable, STANDBY);
+    }
+    let advice = match error.to_string().as_str() {
+        "error connecting to server" => {
+            "no connection to the server; check host, port and firewall"
+        }
+        "error performing TLS handshake" => {
+            "the TLS handshake failed; check sslmode and sslrootcert in the URL"
+        }
+        "connection closed" => "the server has closed the connection",
+        _ => "the connection to the server failed",
+    };
+    let cause = match cause.is_empty() {
+        true => error.to_string(),
+        false => cause,
+    };
+    Error::new(ErrorKind::Unreachable, format!("{advice} ({cause})"))
+}
+
+/// The user may not make the schema.
+pub(super) fn no_schema(error: tokio_postgres::Error) -> Error {
+    match error.code() {
+        Some(code) if code.code() == "42501" => {
+            let message =
+                format!("the schema leasehold is missing, and the user may not create it; {SETUP}");
+            Error::new(ErrorKind::Unauthorized, message).with_source(error)
+        }
+        _ => describe(error),
+    }
+}

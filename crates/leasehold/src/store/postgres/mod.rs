@@ -1,0 +1,203 @@
+//! The PostgreSQL store: records in tables, and the rule in this process.
+//!
+//! A batch is one transaction of two round trips: advisory locks of its names, so that nobody else changes their records, with
+//! what the rule is likely to need; then the changes and the commit. Before the commit is sent, a failure is certain, and a
+//! connection that has ended is replaced. Nothing is sent again after it.
+//!
+//! Waiters and observers of other processes are notified by `NOTIFY` in the same transaction. Their connections hold advisory
+//! locks, so that a dead waiter is passed over.
+//!
+//! A transaction of a user relies on a holder by `leasehold.held`. Until it ends, that lease does not end: a release or a
+//! revocation waits, and a lease whose time is over is extended.
+
+mod address;
+mod cache;
+mod commit;
+mod connection;
+#[cfg(feature = "doctor")]
+mod diagnose;
+mod error;
+mod gc;
+mod job;
+mod listener;
+mod load;
+mod need;
+mod parameters;
+mod queue;
+mod read;
+mod records;
+#[cfg(feature = "doctor")]
+mod rights;
+mod tls;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use leasehold_core::ClientId;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use self::address::Address;
+use self::commit::Failed;
+#[cfg(feature = "doctor")]
+pub(super) use self::diagnose::diagnose;
+use self::error::{describe, no_reply};
+use self::listener::Listener;
+use self::queue::{Pool, has_ended};
+use self::read::Watched;
+#[cfg(feature = "doctor")]
+pub(super) use self::rights::setup;
+use crate::fork::Process;
+use crate::store::api::{Capabilities, Page, Reply, StoreKind, WakeupMode};
+use crate::store::backend::{Backend, ListenChange};
+use crate::store::hub::Hub;
+use crate::store::options::OpenOptions;
+use crate::store::query::RunningQuery;
+use crate::store::rule_store::RuleStore;
+use crate::store::work::Work;
+use crate::{Result, random};
+
+/// How often a query is tried on another connection, because that of before had ended.
+const ATTEMPTS: usize = 3;
+
+/// Lock records in a PostgreSQL database.
+pub type PostgresStore = RuleStore<Postgres>;
+
+impl PostgresStore {
+    /// The number of transactions committed so far.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.backend().pool.transactions.load(Ordering::Relaxed)
+    }
+
+    /// Connects to a database, and makes its schema if it is missing.
+    #[doc(hidden)]
+    pub async fn open_url(url: &str, options: &OpenOptions) -> Result<Self> {
+        let hub = Arc::default();
+        let postgres = Postgres::open(url, options, &hub).await;
+        let postgres = postgres.map_err(|error| error.at_store(address::redacted(url)))?;
+        Ok(Self::with_hub(postgres, hub))
+    }
+}
+
+/// The connections to a database.
+#[derive(Debug)]
+pub struct Postgres {
+    pool: Arc<Pool>,
+    listener: Listener,
+    watched: Watched,
+    response_timeout: Duration,
+    /// The client that is notified for the observers of this store.
+    watcher: ClientId,
+    process: Process,
+}
+
+impl Postgres {
+    async fn open(url: &str, options: &OpenOptions, hub: &Arc<Hub>) -> Result<Self> {
+        let address = Address::parse(url, options)?;
+        let watcher = ClientId::from_random(random::bytes("the id of an observer")?);
+        hub.add_observers(watcher);
+        // Its result, which is certain, arrives before the caller gives up.
+        let limit = options.response_timeout / 4 * 3;
+        let pool = Arc::new(Pool::new(address, limit, watcher));
+        let connection = pool.connection().await?;
+        connection.prepare().await?;
+        pool.put_back(connection);
+        let listener = Listener::new(Arc::clone(&pool), Arc::clone(hub), watcher);
+        listener.start().await;
+        Ok(Self {
+            pool,
+            listener,
+            watched: Watched::default(),
+            response_timeout: options.response_timeout,
+            watcher,
+            process: Process::current(),
+        })
+    }
+
+    /// Reads a query on one connection. `None`: it had ended.
+    async fn try_read(&self, query: &mut RunningQuery) -> Result<Option<()>> {
+        let connection = self.pool.connection().await?;
+        let client = &connection.client;
+        let read = async {
+            if let Some(key) = query.watched()
+                && self.listener.is_connected()
+            {
+                self.watched
+                    .register(client, self.pool.begin(), self.watcher, key)
+                    .await?;
+            }
+            while read::step(client, query).await? {}
+            Ok::<(), Failed>(())
+        };
+        match read.await {
+            Ok(()) => {
+                self.pool.put_back(connection);
+                Ok(Some(()))
+            }
+            Err(Failed::Rule(fault)) => {
+                self.pool.put_back(connection);
+                Err(fault.into())
+            }
+            Err(Failed::Reply(error)) if has_ended(&error) => Ok(None),
+            Err(Failed::Reply(error)) => Err(describe(error)),
+        }
+    }
+}
+
+impl Backend for Postgres {
+    fn capabilities(&self) -> Capabilities {
+        let wakeup = match self.listener.is_connected() {
+            true => WakeupMode::Grants,
+            false => WakeupMode::Nothing,
+        };
+        Capabilities::new(StoreKind::Postgres, wakeup)
+    }
+
+    async fn transact(&self, work: Work) -> Result<Vec<Reply>> {
+        self.process.check()?;
+        let can_wait = self.listener.is_ready().await;
+        let (sender, receiver) = oneshot::channel();
+        self.pool.add(work, Some(sender), can_wait);
+        match timeout(self.response_timeout, receiver).await {
+            Ok(Ok(replies)) => Ok(replies),
+            Ok(Err(_)) | Err(_) => Err(no_reply()),
+        }
+    }
+
+    async fn read(&self, mut query: RunningQuery) -> Result<Page> {
+        self.process.check()?;
+        let read = async {
+            for _ in 0..ATTEMPTS {
+                if self.try_read(&mut query).await?.is_some() {
+                    return Ok(());
+                }
+            }
+            Err(no_reply())
+        };
+        let read = timeout(self.response_timeout, read).await;
+        read.unwrap_or_else(|_| Err(no_reply()))?;
+        query.finish()
+    }
+
+    fn listen(&self, change: ListenChange) {
+        match change {
+            ListenChange::Began(client) => self.listener.add(client),
+            ListenChange::Ended(client) => self.listener.remove(client),
+        }
+    }
+}
+
+impl fmt::Display for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pool.address.fmt(f)
+    }
+}
+
+/// The URL of a store as its `Display`.
+pub(super) fn redacted_url(url: &str) -> Result<String> {
+    Address::parse(url, &OpenOptions::default()).map(|address| address.to_string())
+}

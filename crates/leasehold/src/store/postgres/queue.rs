@@ -1,0 +1,357 @@
+//! The queue of jobs, and the connections that run them.
+//!
+//! Each connection takes all jobs that wait, as far as they fit into one transaction, and none for a name that another one
+//! has under way: so jobs for one name are run in their order, and a slow name delays no other.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_core::ClientId;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::address::Address;
+use super::commit::{self, Failed};
+use super::connection::Connection;
+use super::error::{describe, no_reply, relied_on};
+use super::gc::GarbageCollector;
+use super::job::Job;
+use super::records::LoadedRecords;
+use crate::Result;
+use crate::store::api::{Key, Reply};
+use crate::store::lock::lock;
+use crate::store::work::{Failure, Work};
+
+/// How many connections run jobs at once.
+const CONNECTIONS: usize = 4;
+
+/// How many of them stay open without a job.
+const IDLE_MAX: usize = 2;
+
+/// The number of operations of a transaction, so that the first does not wait long for the last, and few locks of the server
+/// are taken. A larger batch is not split.
+const OPS_MAX: usize = 256;
+
+/// How long a commit may take before its connection is given up: far longer than anybody waits for the reply.
+const COMMIT_MAX: Duration = Duration::from_secs(30);
+
+/// The connections of a store, and its jobs.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) address: Address,
+    /// How long a job may take until its commit is sent.
+    limit: Duration,
+    begin: String,
+    watcher: ClientId,
+    state: Mutex<State>,
+    gc: Mutex<GarbageCollector>,
+    pub(super) transactions: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Job>,
+    /// The names that are under way.
+    busy: HashSet<Key>,
+    running: usize,
+    idle: Vec<Connection>,
+    can_wait: bool,
+}
+
+/// Jobs under way. Dropped, their names are free again.
+struct Batch {
+    pool: Arc<Pool>,
+    jobs: Vec<Job>,
+    /// Those that must wait for a transaction of a user.
+    patient: Vec<Job>,
+    keys: BTreeSet<Key>,
+    can_wait: bool,
+}
+
+impl Pool {
+    pub(super) fn new(address: Address, limit: Duration, watcher: ClientId) -> Self {
+        let (commit, millis) = (&address.synchronous_commit, limit.as_millis());
+        Self {
+            begin: format!(
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = pg_catalog; \
+                 SET LOCAL synchronous_commit = {commit}; SET LOCAL statement_timeout = 0; \
+                 SET LOCAL lock_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {millis}"
+            ),
+            address,
+            limit,
+            watcher,
+            state: Mutex::default(),
+            gc: Mutex::new(GarbageCollector::new()),
+            transactions: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds work, and runs it as soon as a connection is free. `can_wait` is whether other processes can notify this one.
+    pub(super) fn add(
+        self: &Arc<Self>,
+        work: Work,
+        reply: Option<oneshot::Sender<Vec<Reply>>>,
+        can_wait: bool,
+    ) {
+        let job = Job {
+            work,
+            reply,
+            until: Instant::now() + self.limit,
+            is_patient: false,
+        };
+        let mut state = lock(&self.state);
+        state.can_wait = can_wait;
+        state.queue.push_back(job);
+        drop(state);
+        self.start();
+    }
+
+    /// Begins a transaction that writes.
+    pub(super) fn begin(&self) -> &str {
+        &self.begin
+    }
+
+    /// A connection without a job, or a new one. It is given back by [`Pool::put_back`].
+    pub(super) async fn connection(&self) -> Result<Connection> {
+        loop {
+            let idle = lock(&self.state).idle.pop();
+            match idle {
+                Some(idle) if idle.is_closed() => {}
+                Some(idle) => return Ok(idle),
+                None => return Connection::open(&self.address, &self.address.config, None).await,
+            }
+        }
+    }
+
+    /// Keeps a connection on which no transaction is open.
+    pub(super) fn put_back(&self, connection: Connection) {
+        let mut state = lock(&self.state);
+        if state.idle.len() < IDLE_MAX && !connection.is_closed() {
+            state.idle.push(connection);
+        }
+    }
+
+    /// Runs the jobs that wait, as far as connections are free.
+    fn start(self: &Arc<Self>) {
+        while let Some(batch) = self.take() {
+            tokio::spawn(batch.run());
+        }
+    }
+
+    /// Takes the jobs of one transaction.
+    fn take(self: &Arc<Self>) -> Option<Batch> {
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        if state.running >= CONNECTIONS {
+            return None;
+        }
+        let (mut jobs, mut keys) = (Vec::<Job>::new(), BTreeSet::new());
+        let (mut passed, mut ops) = (HashSet::new(), 0);
+        for job in std::mem::take(&mut state.queue) {
+            let names: Vec<_> = job
+                .work
+                .requests()
+                .iter()
+                .map(|request| request.key.clone())
+                .collect();
+            let is_alone = job.is_patient || jobs.iter().any(|taken| taken.is_patient);
+            let has_room = jobs.is_empty() || (!is_alone && ops + job.work.len() <= OPS_MAX);
+            if has_room
+                && !names
+                    .iter()
+                    .any(|key| state.busy.contains(key) || passed.contains(key))
+            {
+                ops += job.work.len();
+                keys.extend(names);
+                jobs.push(job);
+            } else {
+                passed.extend(names);
+                state.queue.push_back(job);
+            }
+        }
+        if jobs.is_empty() {
+            return None;
+        }
+        state.busy.extend(keys.iter().cloned());
+        state.running += 1;
+        Some(Batch {
+            pool: Arc::clone(self),
+            jobs,
+            patient: Vec::new(),
+            keys,
+            can_wait: state.can_wait,
+        })
+    }
+}
+
+impl Batch {
+    async fn run(mut self) {
+        let until = self
+            .jobs
+            .iter()
+            .map(|job| job.until)
+            .min()
+            .unwrap_or_else(Instant::now);
+        let is_sent = AtomicBool::new(false);
+        match self.commit(until, &is_sent).await {
+            Ok(connection) => {
+                self.pool.transactions.fetch_add(1, Ordering::Relaxed);
+                let ops = self.jobs.iter().map(|job| job.work.len()).sum();
+                for job in self.jobs.drain(..) {
+                    let (replies, rest) = job.work.finish();
+                    let _ = job.reply.map(|reply| reply.send(replies));
+                    if let Some(rest) = rest {
+                        self.pool.add(rest, None, self.can_wait);
+                    }
+                }
+                self.collect_garbage(connection, ops).await;
+            }
+            Err(error) => {
+                let failure = Failure {
+                    error,
+                    is_certain: !is_sent.load(Ordering::Relaxed),
+                    lost: None,
+                };
+                for job in self.jobs.drain(..).chain(self.patient.drain(..)) {
+                    let replies = job.work.fail(&failure);
+                    let _ = job.reply.map(|reply| reply.send(replies));
+                }
+            }
+        }
+        let pool = Arc::clone(&self.pool);
+        drop(self);
+        pool.start();
+    }
+
+    /// Commits the jobs. If it fails, nothing was applied unless `is_sent`.
+    async fn commit(&mut self, until: Instant, is_sent: &AtomicBool) -> Result<Connection> {
+        let pool = Arc::clone(&self.pool);
+        let mut begun = Err(no_reply());
+        // A connection that the server has ended meanwhile fails at its first request, with nothing applied.
+        for _ in 0..=IDLE_MAX {
+            match timeout_at(until, self.begin(&pool)).await {
+                Ok(Ok(Some(prepared))) => {
+                    begun = Ok(prepared);
+                    break;
+                }
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_) if self.is_patient() => return Err(relied_on()),
+                Err(_) => return Err(no_reply()),
+            }
+        }
+        let (connection, records) = begun?;
+        self.requeue();
+        let committed = timeout(
+            COMMIT_MAX,
+            commit::commit(&connection.client, &records, is_sent),
+        )
+        .await;
+        match committed {
+            Ok(Ok(Ok(()))) => Ok(connection),
+            Ok(Ok(Err(error))) => {
+                // The server has undone it.
+                is_sent.store(false, Ordering::Relaxed);
+                pool.put_back(connection);
+                Err(describe(error))
+            }
+            Ok(Err(error)) => Err(describe(error)),
+            Err(_) => Err(no_reply()),
+        }
+    }
+
+    fn is_patient(&self) -> bool {
+        self.jobs.iter().any(|job| job.is_patient)
+    }
+
+    /// Begins the transaction, and runs the jobs in it. `None`: the connection had ended.
+    async fn begin(&mut self, pool: &Pool) -> Result<Option<(Connection, LoadedRecords)>> {
+        let connection = pool.connection().await?;
+        let mut records = LoadedRecords {
+            can_wait: self.can_wait,
+            watcher: Some(pool.watcher),
+            ..LoadedRecords::default()
+        };
+        self.jobs.append(&mut self.patient);
+        let Self {
+            jobs,
+            patient,
+            keys,
+            ..
+        } = self;
+        match commit::run(
+            &connection.client,
+            &pool.begin,
+            keys,
+            jobs,
+            patient,
+            &mut records,
+        )
+        .await
+        {
+            Ok(()) => Ok(Some((connection, records))),
+            Err(Failed::Reply(error)) if has_ended(&error) => Ok(None),
+            Err(failed) => {
+                // The next connection finds the server that can be written.
+                let is_standby = matches!(&failed, Failed::Reply(error) if is(error, "25006"));
+                if !is_standby && connection.client.batch_execute("ROLLBACK").await.is_ok() {
+                    pool.put_back(connection);
+                }
+                Err(match failed {
+                    // A lock was not free in time.
+                    Failed::Reply(error) if self.is_patient() && is(&error, "55P03") => relied_on(),
+                    Failed::Reply(error) => describe(error),
+                    Failed::Rule(fault) => fault.into(),
+                })
+            }
+        }
+    }
+
+    /// Lets jobs wait for transactions of users, before those that came after them.
+    fn requeue(&mut self) {
+        let mut state = lock(&self.pool.state);
+        for mut job in self.patient.drain(..).rev() {
+            job.is_patient = true;
+            job.until = Instant::now() + self.pool.limit;
+            state.queue.push_front(job);
+        }
+    }
+
+    /// Removes what has ended, if it is time for that.
+    async fn collect_garbage(&self, connection: Connection, ops: usize) {
+        let run = lock(&self.pool.gc).count_writes(ops);
+        if let Some(run) = run {
+            match timeout(COMMIT_MAX, run.run(&connection.client)).await {
+                Ok(Ok(next)) => lock(&self.pool.gc).go_on(next),
+                Ok(Err(error)) => tracing::debug!(%error, "what has ended could not be removed"),
+                Err(_) => return,
+            }
+        }
+        self.pool.put_back(connection);
+    }
+}
+
+/// Whether an error has this code.
+fn is(error: &tokio_postgres::Error, code: &str) -> bool {
+    error.code().is_some_and(|found| found.code() == code)
+}
+
+/// Whether an error means that the connection has ended.
+pub(super) fn has_ended(error: &tokio_postgres::Error) -> bool {
+    match error.code() {
+        Some(code) => matches!(code.code(), "57P01" | "57P02" | "57P05"),
+        None => true,
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let mut state = lock(&self.pool.state);
+        for key in &self.keys {
+            state.busy.remove(key);
+        }
+        state.running = state.running.saturating_sub(1);
+    }
+}

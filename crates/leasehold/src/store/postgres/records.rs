@@ -1,0 +1,177 @@
+//! The records of one transaction, and the notices that it sends.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use leasehold_core::record::{Head, Note, Part, Row};
+use leasehold_core::{ClientId, Name, Notice, Slot, StoreTime};
+
+use super::cache::{Cached, CachedRecord, Changed};
+use super::error::Fault;
+use super::need::Need;
+use crate::Error;
+use crate::store::api::{Event, Key, Keyspace};
+use crate::store::message;
+use crate::store::records::{ListPart, Record, Records, Transaction};
+use crate::store::rows::class::WATCHER;
+use crate::store::rows::{self, Damage, DamagedText};
+
+/// The number of entries of a list that are read at once, so that a long one does not delay others.
+pub(super) const ROWS_MAX: usize = 1_000;
+
+/// The maximum length of a notification: PostgreSQL takes less than 8,000 bytes.
+const MESSAGE_MAX: usize = 7_900;
+
+/// An entry of a list of notes: its name, its id and its value.
+pub(super) type NoteRow = (String, String, String);
+
+/// What is loaded of the records.
+#[derive(Debug, Default)]
+pub(super) struct LoadedRecords {
+    pub(super) now: StoreTime,
+    pub(super) records: HashMap<Key, Cached>,
+    /// Whether clients of other processes listen.
+    pub(super) alive: HashMap<ClientId, bool>,
+    /// The heads behind a name.
+    pub(super) heads: Option<(String, Vec<(String, String)>)>,
+    /// The notes behind a name and an id.
+    pub(super) notes: Option<((String, String), Vec<NoteRow>)>,
+    /// Whether other processes can notify the clients of this one.
+    pub(super) can_wait: bool,
+    /// The client that is notified for the observers of this store.
+    pub(super) watcher: Option<ClientId>,
+    pub(super) messages: BTreeMap<ClientId, Vec<String>>,
+    /// The changes that are in the messages.
+    pub(super) changes: BTreeSet<(ClientId, Key)>,
+}
+
+impl LoadedRecords {
+    /// Forgets the changes of a run that has failed.
+    pub(super) fn reset(&mut self) {
+        for cached in self.records.values_mut() {
+            cached.changed = Changed::default();
+        }
+        self.messages.clear();
+        self.changes.clear();
+    }
+
+    /// The messages to send, by client.
+    pub(super) fn all_messages(&self) -> impl Iterator<Item = (ClientId, &str)> {
+        let clients = self.messages.iter();
+        clients.flat_map(|(client, messages)| {
+            messages.iter().map(|message| (*client, message.as_str()))
+        })
+    }
+
+    fn add(&mut self, client: ClientId, event: &Event) {
+        message::write(self.messages.entry(client).or_default(), event, MESSAGE_MAX);
+    }
+}
+
+impl Records for LoadedRecords {
+    type Error = Fault;
+
+    fn now(&self) -> StoreTime {
+        self.now
+    }
+
+    fn record<'a, F>(&'a mut self, key: &'a Key, reaches: F) -> impl Record<Error = Fault> + 'a
+    where
+        F: FnMut(ClientId) -> Option<bool> + 'a,
+    {
+        CachedRecord {
+            key,
+            cached: self.records.entry(key.clone()).or_default(),
+            alive: &self.alive,
+            now: self.now,
+            reaches,
+        }
+    }
+
+    fn heads(&mut self, space: &Keyspace, after: &str) -> Result<ListPart<(Name, Head)>, Fault> {
+        let rows = match &self.heads {
+            Some((behind, rows)) if behind == after => rows,
+            _ => return Err(Fault::Missing(Need::Heads(space.clone(), after.to_owned()))),
+        };
+        let entries = rows.iter().map(|(name, value)| {
+            let name = parse_name(name)?;
+            match rows::read_head(value) {
+                // It hides no lock.
+                Err(DamagedText(Damage::Latch, _)) => Ok((name, Head::default())),
+                Err(damaged) => Err(of_name(damaged, &name)),
+                Ok(head) => Ok((name, head)),
+            }
+        });
+        Ok(part(entries.collect::<Result<_, _>>()?))
+    }
+
+    fn completions(
+        &mut self,
+        space: &Keyspace,
+        (after, id): (&str, &str),
+    ) -> Result<ListPart<(Name, Slot, Note)>, Fault> {
+        let after = (after.to_owned(), id.to_owned());
+        let rows = match &self.notes {
+            Some((behind, rows)) if *behind == after => rows,
+            _ => return Err(Fault::Missing(Need::Completions(space.clone(), after))),
+        };
+        let entries = rows.iter().map(|(name, id, value)| {
+            let name = parse_name(name)?;
+            let damaged = |word| of_name(DamagedText(Damage::Note, word), &name);
+            let slot = Slot::from_id(id).ok_or_else(|| damaged("id"))?;
+            match rows::read_member(&Part::Note(slot.clone()), value, None) {
+                Ok(Row::Note(note)) => Ok((name, slot, note)),
+                Ok(_) => Err(damaged("class")),
+                Err(DamagedText(_, word)) => Err(damaged(word)),
+            }
+        });
+        Ok(part(entries.collect::<Result<_, _>>()?))
+    }
+
+    fn damage(fault: Fault) -> Result<Error, Fault> {
+        match fault {
+            Fault::Damaged(..) => Ok(fault.into()),
+            fault => Err(fault),
+        }
+    }
+}
+
+impl Transaction for LoadedRecords {
+    fn can_wait(&self) -> bool {
+        self.can_wait
+    }
+
+    fn notify(&mut self, key: &Key, notice: Notice) {
+        self.add(notice.lease().client, &Event::Notice(key.clone(), notice));
+    }
+
+    fn changed(&mut self, key: &Key) -> Result<(), Fault> {
+        let members = self.records.get(key).map(|cached| &cached.members);
+        let watchers = members.into_iter().flat_map(BTreeMap::keys);
+        let watchers = watchers.filter(|(class, _)| *class == WATCHER);
+        // A client that cannot be read is none of ours.
+        let watchers: Vec<ClientId> = watchers.filter_map(|(_, id)| id.parse().ok()).collect();
+        for watcher in watchers {
+            let is_other = self.watcher != Some(watcher);
+            if is_other && self.changes.insert((watcher, key.clone())) {
+                self.add(watcher, &Event::Changed(key.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn part<T>(entries: Vec<T>) -> ListPart<T> {
+    ListPart {
+        is_last: entries.len() < ROWS_MAX,
+        entries,
+    }
+}
+
+fn parse_name(name: &str) -> Result<Name, Fault> {
+    Name::parse(name).map_err(|_| Fault::Damaged(Damage::Lock, "name"))
+}
+
+/// The error of a name in a list.
+fn of_name(damaged: DamagedText, name: &Name) -> Fault {
+    Fault::Found(Error::from(Fault::from(damaged)).for_lock(name))
+}
