@@ -108,7 +108,7 @@ impl fmt::Display for Severity {
 }
 
 /// A number of things, such as `1 replica` or `2 replicas`.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 pub(super) fn count(number: u64, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {thing}{plural}")

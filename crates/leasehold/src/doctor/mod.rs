@@ -2,6 +2,10 @@
 //!
 //! [`ClientBuilder::diagnose`] makes the report, and has an example; `leasehold doctor` prints it.
 
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod clock;
+#[cfg(feature = "postgres")]
+mod database;
 #[cfg(feature = "sqlite")]
 mod file;
 mod finding;
@@ -15,7 +19,7 @@ use crate::store::diagnose::DiagnosticFacts;
 use crate::{ClientBuilder, Result, store};
 
 /// The check that reports the facts that the others lack.
-#[cfg(any(feature = "sqlite", feature = "redis"))]
+#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
 const INCOMPLETE: &str = "diagnosis";
 
 /// The diagnosis of a store.
@@ -56,6 +60,8 @@ impl Report {
                 let acl = Some(servers.acl.clone());
                 (servers.name.clone(), servers::check(servers, ttl), acl)
             }
+            #[cfg(feature = "postgres")]
+            DiagnosticFacts::Database(facts) => (facts.name.clone(), database::check(facts), None),
         };
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         Self {
@@ -101,5 +107,7 @@ impl ClientBuilder {
 fn memory_store() -> Finding {
     Finding::warning("store", "locks are in the memory of one client")
         .because("other processes are not excluded, and all locks end with this process")
-        .fix("use sqlite:PATH for the processes of a machine, redis://HOST for many machines")
+        .fix(
+            "use sqlite:PATH for the processes of a machine, redis://HOST or postgres://HOST/DB for many machines",
+        )
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 use leasehold_core::time::in_units;
 
-use super::{Finding, Severity};
+use super::{Finding, Severity, clock};
 use crate::store::diagnose::{NodeFacts, ServerFacts, Topology};
 
 /// The duration of a failover without its detection: measured, and rounded up.
@@ -88,7 +88,7 @@ fn merge(nodes: Vec<(&str, Vec<Finding>)>) -> Vec<Finding> {
     for (name, findings) in nodes {
         for finding in findings {
             // Every clock has some offset, which is worth a finding only if it is large.
-            if count > 1 && finding.check == clocks::CHECK && finding.severity == Severity::Ok {
+            if count > 1 && finding.check == clock::CHECK && finding.severity == Severity::Ok {
                 continue;
             }
             match merged.iter_mut().find(|(known, _)| *known == finding) {

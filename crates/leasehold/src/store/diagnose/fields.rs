@@ -1,4 +1,4 @@
-//! Names and values, as Redis servers report them.
+//! Names and values, as servers report them.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ pub(crate) struct Fields(pub(crate) BTreeMap<String, String>);
 
 impl Fields {
     /// From lines with a colon between name and value.
+    #[cfg(feature = "redis")]
     pub(crate) fn of_lines(text: &str) -> Self {
         let lines = text.lines().filter_map(|line| line.split_once(':'));
         Self(

@@ -1,13 +1,21 @@
 //! Facts about a store, for [`doctor`](crate::doctor): plain data, without an assessment.
 
-#[cfg(feature = "redis")]
+#[cfg(all(feature = "doctor", any(feature = "redis", feature = "postgres")))]
+mod clock;
+#[cfg(all(feature = "doctor", feature = "postgres"))]
+mod database;
+#[cfg(any(feature = "redis", all(feature = "doctor", feature = "postgres")))]
 mod fields;
 #[cfg(feature = "sqlite")]
 mod file;
 #[cfg(all(feature = "doctor", feature = "redis"))]
 mod servers;
 
-#[cfg(feature = "redis")]
+#[cfg(all(feature = "doctor", any(feature = "redis", feature = "postgres")))]
+pub(crate) use self::clock::{CLOCK_SAMPLES, ClockFacts};
+#[cfg(all(feature = "doctor", feature = "postgres"))]
+pub(crate) use self::database::{DatabaseFacts, Link, Standby, TableFacts};
+#[cfg(any(feature = "redis", all(feature = "doctor", feature = "postgres")))]
 pub(crate) use self::fields::Fields;
 #[cfg(all(feature = "doctor", feature = "sqlite"))]
 pub(crate) use self::file::FileFacts;
@@ -15,7 +23,7 @@ pub(crate) use self::file::FileFacts;
 pub(crate) use self::file::{FileSystem, LOG_MAX};
 #[cfg(all(feature = "doctor", feature = "redis"))]
 pub(crate) use self::servers::{
-    ClockFacts, ClusterFacts, ClusterMember, MissingRight, NodeFacts, Purpose, QueryResult, Rights,
+    ClusterFacts, ClusterMember, MissingRight, NodeFacts, Purpose, QueryResult, Rights,
     SentinelFacts, ServerFacts, Topology,
 };
 
@@ -31,4 +39,7 @@ pub(crate) enum DiagnosticFacts {
     /// It is on Redis servers.
     #[cfg(feature = "redis")]
     Servers(ServerFacts),
+    /// It is in a PostgreSQL database.
+    #[cfg(feature = "postgres")]
+    Database(DatabaseFacts),
 }

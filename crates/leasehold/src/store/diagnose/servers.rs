@@ -1,6 +1,6 @@
 //! Facts about servers.
 
-use super::Fields;
+use super::{ClockFacts, Fields};
 
 /// The facts about Redis servers.
 #[derive(Clone, Debug)]
@@ -76,15 +76,6 @@ pub(crate) struct NodeFacts {
 
 /// The reply to a query, or the error message of the server.
 pub(crate) type QueryResult<T> = Result<T, String>;
-
-/// The offset of the clock of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClockFacts {
-    /// How far it is ahead of ours, in microseconds.
-    pub(crate) ahead: i64,
-    /// The possible error: half of the shortest round trip.
-    pub(crate) error: i64,
-}
 
 /// The permissions of our user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,151 @@
+//! Facts that `tests/it/doctor` cannot bring about with real servers, as a table.
+
+use super::*;
+use crate::doctor::Severity::{self, Danger, Note, Ok, Unknown, Warning};
+use crate::doctor::finding::worst;
+use crate::store::diagnose::{ClockFacts, Fields, Standby, TableFacts};
+
+type Change = fn(&mut DatabaseFacts);
+
+fn fields(pairs: &[(&str, &str)]) -> Fields {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    Fields(pairs.iter().map(owned).collect())
+}
+
+fn healthy() -> DatabaseFacts {
+    DatabaseFacts {
+        name: "postgres://db/app".into(),
+        server: fields(&[
+            ("user", "app"),
+            ("in_recovery", "f"),
+            ("connections", "20"),
+            ("may_create", "f"),
+        ]),
+        settings: fields(&[
+            ("server_version_num", "170004"),
+            ("fsync", "on"),
+            ("full_page_writes", "on"),
+            ("synchronous_commit", "on"),
+            ("synchronous_standby_names", ""),
+            ("max_connections", "100"),
+            ("superuser_reserved_connections", "3"),
+            ("autovacuum", "on"),
+            ("idle_in_transaction_session_timeout", "60000"),
+            ("default_transaction_read_only", "off"),
+        ]),
+        standbys: Vec::new(),
+        clock: Some(ClockFacts { ahead: 0, error: 0 }),
+        link: Link::Session,
+        schema: Some("1".into()),
+        tables: vec![TableFacts {
+            name: "leasehold.heads".into(),
+            is_logged: true,
+            is_unvacuumed: false,
+            rows: 1_000,
+            dead_rows: 500,
+            size: 65_536,
+        }],
+        missing_rights: Vec::new(),
+        missing: Vec::new(),
+    }
+}
+
+fn set(facts: &mut DatabaseFacts, name: &str, value: &str) {
+    facts.settings.0.insert(name.into(), value.into());
+}
+
+fn standby(state: Option<&str>, is_synchronous: Option<bool>) -> Standby {
+    Standby {
+        name: "db2".into(),
+        state: state.map(Into::into),
+        is_synchronous,
+    }
+}
+
+/// A change of healthy facts, the severity that follows from it, and the check.
+const CHANGES: [(Severity, &str, Change); 20] = [
+    (Ok, "", |_| {}),
+    (Danger, "role", |it| {
+        it.server.0.insert("in_recovery".into(), "t".into());
+    }),
+    (Danger, "role", |it| {
+        set(it, "default_transaction_read_only", "on");
+    }),
+    (Note, "version", |it| {
+        set(it, "server_version_num", "120022");
+    }),
+    (Danger, "schema", |it| {
+        it.schema = None;
+        it.tables.clear();
+    }),
+    (Ok, "", |it| {
+        it.schema = None;
+        it.tables.clear();
+        it.server.0.insert("may_create".into(), "t".into());
+    }),
+    (Danger, "rights", |it| {
+        it.missing_rights
+            .push("UPDATE ON TABLE leasehold.heads".into());
+    }),
+    (Ok, "", |it| it.link = Link::Pooled { listens: true }),
+    (Warning, "pooler", |it| {
+        it.link = Link::Pooled { listens: false };
+    }),
+    (Danger, "persistence", |it| set(it, "fsync", "off")),
+    (Danger, "persistence", |it| it.tables[0].is_logged = false),
+    (Warning, "persistence", |it| {
+        set(it, "synchronous_commit", "off");
+    }),
+    (Warning, "standbys", |it| {
+        it.standbys.push(standby(Some("streaming"), Some(false)));
+    }),
+    (Ok, "", |it| {
+        set(it, "synchronous_standby_names", "db2");
+        it.standbys.push(standby(Some("streaming"), Some(true)));
+    }),
+    (Danger, "standbys", |it| {
+        set(it, "synchronous_standby_names", "db2");
+    }),
+    (Warning, "standbys", |it| {
+        set(it, "synchronous_standby_names", "db2");
+        set(it, "synchronous_commit", "local");
+        it.standbys.push(standby(Some("catchup"), Some(true)));
+    }),
+    (Warning, "connections", |it| {
+        it.server.0.insert("connections".into(), "95".into());
+    }),
+    (Warning, "autovacuum", |it| {
+        it.tables[0].is_unvacuumed = true;
+    }),
+    (Warning, "autovacuum", |it| it.tables[0].dead_rows = 200_000),
+    (Note, "timeouts", |it| {
+        set(it, "idle_in_transaction_session_timeout", "0");
+    }),
+];
+
+#[test]
+fn each_fact_of_a_database_has_its_severity() {
+    for (number, (severity, name, change)) in CHANGES.into_iter().enumerate() {
+        let mut facts = healthy();
+        change(&mut facts);
+        let mut findings = check(&facts);
+        findings.retain(|finding| finding.severity > Ok);
+        assert_eq!(worst(&findings), severity, "{number}: {findings:#?}");
+        for finding in &findings {
+            assert_eq!(finding.check, name, "{number}");
+            assert!(finding.consequence.is_some() && finding.fix.is_some());
+        }
+    }
+}
+
+#[test]
+fn facts_that_are_hidden_are_unknown() {
+    let mut facts = healthy();
+    set(&mut facts, "synchronous_standby_names", "db2");
+    facts.standbys.push(standby(None, None));
+    facts.missing.push("the states of the standbys".into());
+    let findings = check(&facts);
+    assert_eq!(worst(&findings), Unknown, "{findings:#?}");
+    let fix = findings.iter().find_map(|finding| finding.fix.as_deref());
+    assert!(fix.is_some_and(|fix| fix.ends_with("GRANT pg_monitor TO \"app\"")));
+}
