@@ -12,6 +12,9 @@ use crate::exit::Failure;
 use crate::secret;
 use crate::variables::{PASSWORD, PASSWORD_FILE, PASSWORD_STORE};
 
+/// The password of the programs of PostgreSQL. Commands of a run inherit it as any other program does.
+const PGPASSWORD: &str = "PGPASSWORD";
+
 /// The setting that contains the password of the store.
 #[derive(Debug, PartialEq, Eq)]
 enum Setting<'a> {
@@ -85,6 +88,14 @@ pub(crate) fn describe(args: &StoreArgs) -> String {
                  send it"
             );
         }
+        Setting::None if is_postgres(args) && env::var_os(PGPASSWORD).is_some() => {
+            PGPASSWORD.to_owned()
+        }
+        Setting::None if is_postgres(args) => {
+            return format!(
+                "without {PASSWORD}, {PASSWORD_FILE} and {PGPASSWORD} the password is that of ~/.pgpass or PGPASSFILE"
+            );
+        }
         Setting::Ambiguous | Setting::None => {
             return format!("no password was given: set {PASSWORD} or {PASSWORD_FILE}");
         }
@@ -121,6 +132,12 @@ pub(crate) fn of_command(args: &StoreArgs) -> Vec<(&'static str, Option<OsString
     ]
 }
 
+/// Whether the store also takes its password from the settings of the programs of PostgreSQL.
+fn is_postgres(args: &StoreArgs) -> bool {
+    let url = args.store.as_deref();
+    url.is_some_and(|url| url.starts_with("postgres"))
+}
+
 /// Whether a password in the environment may be sent to a store: it is for this store, or for no particular one.
 fn may_send(of_password: Option<&OsStr>, url: &str) -> bool {
     match of_password {
@@ -154,6 +171,9 @@ mod tests {
             ("redlock://:pw@a,b,c", "redlock://a,b,c", true),
             ("redlock://:pw@a,b,c", "redlock://a,b,x", false),
             ("redis+unix:/a?user=x", "redis+unix:/a", true),
+            ("postgres://u:pw@a/db", "postgres://u@a:5432/db", true),
+            ("postgres://u:pw@a/db", "postgres://u@b/db", false),
+            ("postgres://u:pw@a/db", "postgres://u@a/other", false),
             (
                 "redis+unix:/a?db=1&user=x",
                 "redis+unix:/a?user=y&db=1",

@@ -34,14 +34,30 @@ pub(crate) fn first_line(kind: &str, file: &Path) -> Result<Secret, Failure> {
     }
 }
 
-/// The password in a URL.
+/// The password in a URL. That of a PostgreSQL database may also be a parameter, and be in the URL of a parameter.
 pub(crate) fn password_in(url: &str) -> Option<String> {
-    let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let (user, _) = authority.rsplit_once('@')?;
-    let (_, password) = user.split_once(':')?;
-    let password = percent_decode_str(password).decode_utf8_lossy();
-    (!password.is_empty()).then(|| password.into_owned())
+    let (scheme, rest) = url.split_once("://")?;
+    let of_authority = || {
+        let authority = rest.split(['/', '?', '#']).next()?;
+        let (user, _) = authority.rsplit_once('@')?;
+        let (_, password) = user.split_once(':')?;
+        Some(decoded(password)).filter(|password| !password.is_empty())
+    };
+    let of_parameter = || {
+        let (_, query) = rest.split_once('?')?;
+        let mut parameters = query.split('&').filter_map(|it| it.split_once('='));
+        parameters.find_map(|(name, value)| match name {
+            "password" => Some(decoded(value)).filter(|password| !password.is_empty()),
+            "listen" => password_in(&decoded(value)),
+            _ => None,
+        })
+    };
+    let has_parameters = scheme.starts_with("postgres");
+    of_authority().or_else(|| has_parameters.then(of_parameter).flatten())
+}
+
+fn decoded(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -55,6 +71,20 @@ mod tests {
             ("redis://user:a%3Ab%40@host/0", Some("a:b@")),
             ("rediss://a:b@c@host", Some("b@c")),
             ("redlock://u:secret@a,b,c", Some("secret")),
+            (
+                "postgres://u:secret@host/db?sslmode=require",
+                Some("secret"),
+            ),
+            ("postgresql://host/db?user=u&password=a%26b", Some("a&b")),
+            (
+                "postgres://u@h/db?listen=postgres://u:secret@d/db",
+                Some("secret"),
+            ),
+            (
+                "postgres://u@h/db?listen=postgres%3A%2F%2Fu%3Asecret%40d%2Fdb",
+                Some("secret"),
+            ),
+            ("postgres://h/db?listen=postgres://d/db", None),
             ("redis://host", None),
             ("redis://user@host:6379/0", None),
             ("redis://user:@host", None),

@@ -119,7 +119,8 @@ fn intended(name: &str, value: &str, served: &[String], cli: &Command) -> Option
         return Some(Intended::Option(option));
     }
     let is_of_server = SERVER.into_iter().any(|it| rest.starts_with(it));
-    if is_of_server || rest.contains("URL") || rest.contains("REDIS") {
+    let mut kinds = ["URL", "REDIS", "POSTGRES"].into_iter();
+    if is_of_server || kinds.any(|it| rest.contains(it)) {
         return Some(Intended::Variable(STORE));
     }
     Some(Intended::Unknown)
@@ -150,8 +151,9 @@ fn is_of_prefix(name: &str) -> bool {
 fn is_store(value: &str) -> bool {
     let schemes = ["sqlite:", "redis+unix:"];
     let is_local = schemes.into_iter().any(|scheme| value.starts_with(scheme));
-    is_local
-        || value.contains("://") && (value.starts_with("redis") || value.starts_with("redlock"))
+    let schemes = ["postgres", "redis", "redlock"];
+    let is_remote = schemes.into_iter().any(|scheme| value.starts_with(scheme));
+    is_local || is_remote && value.contains("://")
 }
 
 /// The option whose name a variable has.

@@ -1,8 +1,9 @@
 //! The URL that a user may have meant by a text that names no store.
 
 /// The schemes that a typo is compared with, with the separator that follows them.
-const SCHEMES: [(&str, &str); 9] = [
+const SCHEMES: [(&str, &str); 10] = [
     ("sqlite", ":"),
+    ("postgres", "://"),
     ("redis", "://"),
     ("rediss", "://"),
     ("redis+unix", ":"),
@@ -14,9 +15,13 @@ const SCHEMES: [(&str, &str); 9] = [
 ];
 
 /// Schemes of other programs for the same servers and files.
-const SYNONYMS: [(&str, &str); 11] = [
+const SYNONYMS: [(&str, &str); 15] = [
     ("file", "sqlite"),
     ("sqlite3", "sqlite"),
+    ("postgresql", "postgres"),
+    ("pgsql", "postgres"),
+    ("psql", "postgres"),
+    ("pg", "postgres"),
     ("tcp", "redis"),
     ("valkey", "redis"),
     ("valkeys", "rediss"),
@@ -117,6 +122,8 @@ mod tests {
             ("redis-sentinel://a,b/m", "redis+sentinel://a,b/m"),
             ("reddlock://a,b,c", "redlock://a,b,c"),
             ("valkey://h", "redis://h"),
+            ("postgre://h/d", "postgres://h/d"),
+            ("pg://h/d", "postgres://h/d"),
             ("unix:/run/redis.sock", "redis+unix:/run/redis.sock"),
             ("127.0.0.1:6379", "redis://127.0.0.1:6379"),
             ("cache:6379/2", "redis://cache:6379/2"),
@@ -130,7 +137,7 @@ mod tests {
         ] {
             assert_eq!(suggest(text).as_deref(), Some(url), "{text}");
         }
-        for text in ["", "nonsense", "postgres://h/d", "http://h", "a:b", "h:1:2"] {
+        for text in ["", "nonsense", "http://h", "a:b", "h:1:2"] {
             assert_eq!(suggest(text), None, "{text}");
         }
     }
@@ -144,6 +151,7 @@ mod tests {
             "u:s3cret",
             "s3cret@h.example.org",
             "reds://h?password=s3cret",
+            "pg://u:s3cret@h/d",
         ] {
             let suggestion = suggest(text).unwrap_or_default();
             assert!(!suggestion.contains("s3cret"), "{text}: {suggestion}");
