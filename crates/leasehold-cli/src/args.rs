@@ -392,7 +392,7 @@ pub(crate) struct ReleaseArgs {
 
 /// Report settings of the store that would lose locks, with fixes.
 ///
-/// Checks eviction, memory, persistence, replicas, clocks, rights and versions, or the file and its
+/// Checks eviction, memory, persistence, replicas, poolers, clocks, rights and versions, or the file and its
 /// file system. Changes nothing. What the user of the store may not read is unknown, and the text names
 /// a user that may.
 #[derive(Debug, Args)]
@@ -407,6 +407,12 @@ pub(crate) struct DoctorArgs {
     /// Print a JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print the SQL that creates the schema of a PostgreSQL store, for the owner of the database
+    #[arg(long, conflicts_with_all = ["json", "replicas"])]
+    pub(crate) setup: bool,
+    /// The role to which this SQL grants the rights that locks need
+    #[arg(long, value_name = "NAME", requires = "setup")]
+    pub(crate) role: Option<String>,
 }
 
 #[derive(Debug, Args)]

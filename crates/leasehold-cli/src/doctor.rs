@@ -1,6 +1,6 @@
 //! `leasehold doctor`.
 
-use leasehold::doctor::{Finding, Report, Severity};
+use leasehold::doctor::{Finding, Report, Severity, postgres_setup};
 use leasehold::{Client, Durability};
 
 use crate::args::{DoctorArgs, StoreArgs};
@@ -22,6 +22,11 @@ const PASTED: &str = "ACL SETUSER";
 const TEXT_WIDTH: usize = 78;
 
 pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, Failure> {
+    if args.setup {
+        let sql = postgres_setup(args.role.as_deref());
+        output::print_line(sql.trim_end())?;
+        return Ok(0);
+    }
     let builder = connect::with_passwords(store, Client::builder())?;
     let durability = args.replicas.map(|count| Durability::Replicas {
         count,

@@ -259,7 +259,8 @@ EXIT STATUS
 EXAMPLES
   leasehold doctor
   leasehold doctor --store redis+cluster://a,b,c --ttl 10s
-  leasehold doctor --store redis://db --replicas 1 --json";
+  leasehold doctor --store redis://db --replicas 1 --json
+  leasehold doctor --setup --role app | psql shop";
 
 pub(crate) const COMPLETIONS: &str = "\
 NAMES OF LOCKS

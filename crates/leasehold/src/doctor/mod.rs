@@ -104,6 +104,19 @@ impl ClientBuilder {
     }
 }
 
+/// The SQL that creates the schema of a PostgreSQL store and grants a role the rights that locks need, for a database in
+/// which the user of the locks may not create it. It is one transaction, and can be run again.
+///
+/// ```
+/// let setup = leasehold::doctor::postgres_setup(Some("app"));
+/// assert!(setup.contains("GRANT USAGE ON SCHEMA leasehold TO \"app\";"));
+/// ```
+#[cfg(feature = "postgres")]
+#[must_use]
+pub fn postgres_setup(role: Option<&str>) -> String {
+    store::postgres_setup(role)
+}
+
 fn memory_store() -> Finding {
     Finding::warning("store", "locks are in the memory of one client")
         .because("other processes are not excluded, and all locks end with this process")

@@ -153,6 +153,12 @@ pub(crate) async fn diagnose(
     }
 }
 
+/// The statements that create the schema of a PostgreSQL store, and grant a role the rights that locks need.
+#[cfg(all(feature = "doctor", feature = "postgres"))]
+pub(crate) fn postgres_setup(role: Option<&str>) -> String {
+    super::postgres::setup(role)
+}
+
 /// The stores of this build, by the scheme of their URLs.
 enum Scheme {
     Memory,
