@@ -10,6 +10,7 @@
 //! |---|---|
 //! | memory of a process, or data that only one process writes | [`Gate`] |
 //! | values in a Redis server | [`redis`] |
+//! | a transaction of PostgreSQL, with the locks in the same database | [`postgres`] |
 //! | rows in SQLite or PostgreSQL | [`sql`] |
 //! | a service over HTTP | [`header`], and the example `fenced_http` |
 //!
@@ -17,6 +18,7 @@
 //! protect the resources of one name only, as tokens of different names cannot be compared.
 
 pub mod header;
+pub mod postgres;
 pub mod redis;
 pub mod sql;
 
@@ -44,5 +46,6 @@ mod tests {
             }
         }
         assert!(page.contains(super::redis::WRITE));
+        assert!(page.contains(super::postgres::HELD) && page.contains(super::postgres::LOST));
     }
 }
