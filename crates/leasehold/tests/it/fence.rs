@@ -1,6 +1,7 @@
 //! What a lock protects refuses a holder that is late.
 
 mod databases;
+mod held;
 mod http;
 mod paused;
 mod redis;

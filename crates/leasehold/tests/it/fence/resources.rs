@@ -26,6 +26,7 @@ pub(crate) async fn write(kind: &str, address: &str, token: Token, value: &str) 
         "sqlite_name" => sqlite_name(address, token, value),
         "postgres_row" => postgres_row(address, token, value) == 1,
         "postgres_name" => postgres_name(address, token, value) == 1,
+        "postgres_held" => postgres_held(address, token, value),
         "http" => match http(address, &[&header::format(token)], value).await {
             (200, _) => true,
             (412, _) => false,
@@ -81,6 +82,18 @@ fn postgres_name(address: &str, token: Token, value: &str) -> usize {
     );
     let admitted = output.lines().find(|line| line.starts_with("INSERT"));
     rows(admitted.unwrap())
+}
+
+/// A transaction under the only lock of the database.
+fn postgres_held(address: &str, token: Token, value: &str) -> bool {
+    let transaction = format!(
+        "DO $$ BEGIN PERFORM leasehold.held(name, {token}) FROM leasehold.heads WHERE name LIKE 'fence/%'; \
+         UPDATE orders SET state = '{value}' WHERE id = 42; \
+         EXCEPTION WHEN SQLSTATE 'LH001' THEN RAISE NOTICE 'late'; END $$"
+    );
+    let written = format!("SELECT count(*) FROM orders WHERE state = '{value}'");
+    let output = PostgresServer::run_at(address, &[&transaction, &written]);
+    output.lines().last() == Some("1")
 }
 
 /// How many rows a statement has changed, by its tag.

@@ -1,0 +1,197 @@
+//! Transactions of PostgreSQL under a lock in the same database.
+
+use std::time::Duration;
+
+use leasehold::fence::postgres::{HELD, HELD_IN, LOST};
+use leasehold::{Client, Token};
+use leasehold_testkit::PostgresServer;
+use tokio::task::yield_now;
+use tokio::time::timeout;
+use tokio_postgres::NoTls;
+
+use super::paused::is_refused;
+use crate::fixture::Fixture;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// The number of times a holder is cut off while its transaction runs.
+const TAKEOVERS: usize = 300;
+
+/// The longest delay of a transaction behind the attempt to take its lock over, in turns of the runtime.
+const TURNS_MAX: usize = 200;
+
+/// A session of the program that writes.
+async fn session(server: &PostgresServer) -> tokio_postgres::Client {
+    let (session, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    session
+}
+
+/// Writes a row in a transaction under the lock. Returns whether it was committed.
+async fn commit(session: &mut tokio_postgres::Client, name: &str, token: Token) -> bool {
+    let token = i64::from(token);
+    let transaction = session.transaction().await.unwrap();
+    if let Err(error) = transaction.execute(HELD, &[&name, &token]).await {
+        assert_eq!(error.code().map(|it| it.code()), Some(LOST), "{error}");
+        return false;
+    }
+    let insert = "INSERT INTO commits (token) VALUES ($1)";
+    transaction.execute(insert, &[&token]).await.unwrap();
+    transaction.commit().await.unwrap();
+    true
+}
+
+const COMMITS: &str = "CREATE TABLE commits (id BIGSERIAL, token BIGINT NOT NULL)";
+
+#[tokio::test]
+async fn only_the_holder_passes() {
+    let server = PostgresServer::start();
+    let url = server.url();
+    let other = Client::builder().namespace("other").connect(&url).await;
+    let other = other.unwrap();
+    let client = Client::connect(&url).await.unwrap();
+    let mutex = client.mutex("stock").unwrap();
+    let mut session = session(&server).await;
+    server.run(&[COMMITS]);
+
+    let early = mutex.lock().await.unwrap();
+    assert!(commit(&mut session, "stock", early.token()).await);
+    assert!(!commit(&mut session, "another", early.token()).await);
+    let before = Token::new(early.token().get() - 1).unwrap();
+    assert!(!commit(&mut session, "stock", before).await);
+
+    let token = early.token();
+    early.release().await.unwrap();
+    assert!(!commit(&mut session, "stock", token).await);
+    let late = mutex.lock().await.unwrap();
+    assert!(!commit(&mut session, "stock", token).await);
+    assert!(commit(&mut session, "stock", late.token()).await);
+
+    let guard = other.mutex("stock").unwrap().lock().await.unwrap();
+    let token = i64::from(guard.token());
+    assert!(!commit(&mut session, "stock", guard.token()).await);
+    for (namespace, is_held) in [("other", true), ("leasehold", false)] {
+        let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+            [&"stock", &token, &namespace, &"default"];
+        assert_eq!(session.execute(HELD_IN, &arguments).await.is_ok(), is_held);
+    }
+}
+
+/// Even if the lease has been freed by force meanwhile.
+#[tokio::test]
+async fn a_takeover_waits_for_the_transaction() {
+    let server = PostgresServer::start();
+    let url = server.url();
+    let first = Client::connect(&url).await.unwrap();
+    let second = Client::connect(&url).await.unwrap();
+    let mutex = second.mutex("stock").unwrap();
+    let mut session = session(&server).await;
+
+    let guard = first.mutex("stock").unwrap().lock().await.unwrap();
+    let token = i64::from(guard.token());
+    let transaction = session.transaction().await.unwrap();
+    transaction
+        .execute(HELD, &[&"stock", &token])
+        .await
+        .unwrap();
+    assert!(mutex.force_release().await.unwrap().is_some());
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    // Other locks are not affected.
+    let other = second.mutex("another").unwrap().try_lock().await.unwrap();
+    other.unwrap().release().await.unwrap();
+
+    transaction.commit().await.unwrap();
+    let next = timeout(SOON, mutex.lock()).await.unwrap().unwrap();
+    assert!(i64::from(next.token()) > token);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_holder_is_renewed_during_its_transaction() {
+    let server = PostgresServer::start();
+    let ttl = Duration::from_millis(600);
+    let client = Client::builder().ttl(ttl).connect(&server.url()).await;
+    let client = client.unwrap();
+    let guard = client.mutex("stock").unwrap().lock().await.unwrap();
+    let mut session = session(&server).await;
+    let transaction = session.transaction().await.unwrap();
+    let token = i64::from(guard.token());
+    transaction
+        .execute(HELD, &[&"stock", &token])
+        .await
+        .unwrap();
+    // Longer than a lease without a renewal.
+    tokio::time::sleep(ttl * 3).await;
+    guard.ensure(ttl / 2).await.unwrap();
+    transaction.commit().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// The tokens of the commits never decrease, whoever cuts the holder off, and a late transaction is not committed.
+#[tokio::test]
+async fn no_commit_is_stale() {
+    let server = PostgresServer::start();
+    server.run(&[COMMITS]);
+    let url = server.url();
+    let (first, second) = tokio::join!(Client::connect(&url), Client::connect(&url));
+    let mut clients = [first.unwrap(), second.unwrap()];
+    let (mut early_session, mut late_session) = (session(&server).await, session(&server).await);
+    let mut early_commits = 0;
+    for _ in 0..TAKEOVERS {
+        let [holder, next] = &clients;
+        let early = holder.mutex("stock").unwrap().lock().await.unwrap();
+        let token = early.token();
+        let late_work = async {
+            for _ in 0..fastrand::usize(0..TURNS_MAX) {
+                yield_now().await;
+            }
+            commit(&mut early_session, "stock", token).await
+        };
+        let takeover = async {
+            let mutex = next.mutex("stock").unwrap();
+            mutex.force_release().await.unwrap();
+            let guard = mutex.lock().await.unwrap();
+            assert!(guard.token() > token);
+            assert!(commit(&mut late_session, "stock", guard.token()).await);
+            guard
+        };
+        let (committed, guard) = tokio::join!(late_work, takeover);
+        early_commits += usize::from(committed);
+        assert!(!commit(&mut early_session, "stock", token).await);
+        guard.release().await.unwrap();
+        clients.swap(0, 1);
+    }
+    println!("{early_commits} of {TAKEOVERS} transactions were committed before the takeover");
+    let stale =
+        "SELECT count(*) FROM commits a JOIN commits b ON a.id < b.id AND a.token > b.token";
+    assert_eq!(server.run(&[stale]), "0");
+    let commits = server.run(&["SELECT count(*) FROM commits"]);
+    assert_eq!(commits, (TAKEOVERS + early_commits).to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_holder_is_refused() {
+    let server = PostgresServer::start();
+    server.run(&[super::paused::ORDERS]);
+    let read = async || server.run(&["SELECT state FROM orders"]);
+    let (fixture, address) = (Fixture::Other(server.url()), server.address());
+    is_refused(fixture, "postgres_held", &address, read).await;
+}
+
+/// A user that only writes needs no right on the tables of the locks.
+#[tokio::test]
+async fn a_writer_needs_no_right_to_lock() {
+    let server = PostgresServer::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let guard = client.mutex("stock").unwrap().lock().await.unwrap();
+    server.run(&[
+        "CREATE ROLE writer",
+        "GRANT USAGE ON SCHEMA leasehold TO writer",
+    ]);
+    let token = i64::from(guard.token());
+    let session = session(&server).await;
+    session.batch_execute("SET ROLE writer").await.unwrap();
+    session.execute(HELD, &[&"stock", &token]).await.unwrap();
+    let read = session.execute("SELECT FROM leasehold.heads", &[]).await;
+    assert!(read.is_err());
+}
