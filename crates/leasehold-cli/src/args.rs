@@ -374,7 +374,7 @@ pub(crate) struct ShowArgs {
 /// Free a lock by force.
 ///
 /// The holder is cut off: another client can acquire the lock at once. The holder is notified at once where the
-/// store can push messages to it, as SQLite and Redis do; otherwise its next renewal fails, after up to a third of
+/// store can push messages to it, as most can; otherwise its next renewal fails, after up to a third of
 /// its ttl. Until then only a resource that checks fencing tokens is safe. Prints which holder was cut off. Exits
 /// with 0 if one was, with 1 if the lock was free.
 #[derive(Debug, Args)]

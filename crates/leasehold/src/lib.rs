@@ -49,7 +49,7 @@
 //! | the locks are used by | URL |
 //! |---|---|
 //! | the processes of one machine | `sqlite:PATH` |
-//! | many machines | `redis://HOST` |
+//! | many machines | `redis://HOST`, `postgres://HOST/DB` |
 //! | many machines; another server replaces one that fails | `redis+sentinel://HOST,.../MASTER` |
 //! | many machines, with more locks than one server serves | `redis+cluster://HOST,...` |
 //! | many machines; the locks survive the loss of a server | `redlock://HOST,HOST,HOST` |
