@@ -1,6 +1,6 @@
 //! `doctor` for people and for programs.
 
-use leasehold_testkit::{RedisOptions, RedisServer};
+use leasehold_testkit::{PostgresServer, RedisOptions, RedisServer};
 use serde_json::Value;
 
 use crate::schema::checked;
@@ -139,4 +139,27 @@ fn a_store_that_cannot_be_diagnosed_is_a_failure() {
     assert_eq!(error["kind"], "wrong_password");
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("check both"), "{message}");
+}
+
+/// What it prints is what the server runs.
+#[test]
+fn the_setup_of_a_database_is_printed() {
+    let server = PostgresServer::start();
+    let setup = Fixture::new().leasehold(["doctor", "--setup"]).run_to_end();
+    server.run(&[&stdout(&setup)]);
+    assert_eq!(server.run(&["SELECT version FROM leasehold.version"]), "1");
+    server.run(&["CREATE ROLE app LOGIN"]);
+    let mut setup = Fixture::new().leasehold(["doctor", "--setup", "--role", "app"]);
+    server.run(&[&stdout(&setup.run_to_end())]);
+
+    let fixture = Fixture::with_store(server.url().replace("testkit@", "app@"));
+    assert_eq!(fixture.try_run(&["job"]), 0);
+    let text = stdout(&fixture.leasehold(["doctor"]).run_to_end());
+    assert!(
+        text.contains("ok       rights       user \"app\" has all"),
+        "{text}"
+    );
+    assert!(text.contains("danger   persistence  fsync off"), "{text}");
+    let alone = fixture.leasehold(["doctor", "--role", "app"]).run_to_end();
+    assert_eq!(alone.status.code(), Some(125));
 }
