@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::builder::PossibleValuesParser;
 
 use crate::checker::CheckReport;
+use crate::database;
 use crate::leaders;
 use crate::random::{self, Size};
 use crate::report::{LeadersReport, RandomReport, Report, WatchdogReport};
@@ -17,6 +18,9 @@ use crate::watchdog::{self, SCENARIOS, Scenario};
 /// The scenarios of random faults: worlds with a single server, and with many masters.
 const SINGLE: &str = "single";
 const MASTERS: &str = "masters";
+
+/// Random faults of a PostgreSQL server.
+const POSTGRES: &str = "postgres";
 
 /// Names for all scenarios of a kind.
 const RANDOM: &str = "random";
@@ -33,7 +37,7 @@ pub(crate) struct CampaignArgs {
     /// Run this part of the changes of leader, and of the runs of each scenario of the watchdog.
     #[arg(long, conflicts_with = "short", value_parser = clap::value_parser!(u16).range(1..))]
     times_percent: Option<u16>,
-    /// Run these scenarios only: single, masters, random for both, leaders for all changes of leader, watchdog for the
+    /// Run these scenarios only: single, masters, random for both, postgres, leaders for all changes of leader, watchdog for the
     /// others, or their names.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(names()))]
     only: Vec<String>,
@@ -67,7 +71,7 @@ struct Length {
 fn names() -> impl Iterator<Item = &'static str> {
     let leaders = leaders::SCENARIOS.iter().map(|scenario| scenario.name);
     let watchdog = SCENARIOS.iter().map(|scenario| scenario.name);
-    [SINGLE, MASTERS, RANDOM, LEADERS, WATCHDOG]
+    [SINGLE, MASTERS, POSTGRES, RANDOM, LEADERS, WATCHDOG]
         .into_iter()
         .chain(leaders)
         .chain(watchdog)
@@ -135,6 +139,9 @@ pub(crate) fn run(args: &CampaignArgs) -> bool {
         clean &= random.violations.is_empty();
         results.random = Some(random);
     }
+    if args.selects(POSTGRES, POSTGRES) {
+        clean &= run_postgres(args, seed);
+    }
     (results.leaders, results.watchdog) = match args.is_short() {
         // Side by side: latencies are not judged.
         true => thread::scope(|scope| {
@@ -181,6 +188,28 @@ fn run_random(args: &CampaignArgs, size: Size, seed: u64) -> RandomReport {
         println!("VIOLATION {violation}");
     }
     RandomReport::new(size, seed, begin.elapsed(), &all)
+}
+
+/// Runs the random faults of a PostgreSQL server. Returns whether they found nothing.
+fn run_postgres(args: &CampaignArgs, seed: u64) -> bool {
+    let (rounds, seconds) = match args.length {
+        Length { long: true, .. } => (30, 60),
+        Length { minutes, .. } => minutes.map_or((1, 20), |minutes| (minutes, 60)),
+    };
+    let mut clean = true;
+    for round in 0..rounds {
+        let seed = seed.wrapping_add(round);
+        let length = Duration::from_secs(seconds);
+        let report = database::run_round(seed, length, |directory, report| {
+            keep(args, directory, &format!("{seed}-postgres"), report);
+        });
+        println!("PostgreSQL, seed {seed}: {}", report.summary());
+        for violation in &report.violations {
+            println!("VIOLATION {violation}");
+        }
+        clean &= report.violations.is_empty();
+    }
+    clean
 }
 
 fn run_leaders(args: &CampaignArgs, seed: u64) -> Option<LeadersReport> {

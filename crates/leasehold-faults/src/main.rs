@@ -8,6 +8,7 @@ mod admission;
 mod campaign;
 mod checker;
 mod clock;
+mod database;
 mod fence;
 mod history;
 mod holder;

@@ -40,6 +40,11 @@ labelled! {
         StopMaster: "`SIGSTOP` of a master with replicas, resumed after the failover",
         ExecHolder: "another program executed in the process of a holder",
         KillNodes: "`kill -9` of all nodes of the watchdog",
+        CrashDatabase: "`kill -9` of a process of a PostgreSQL server, crash recovery",
+        TerminateBackends: "`pg_terminate_backend` of half of the connections",
+        PauseListener: "`SIGSTOP` of a connection that listens",
+        LockRow: "a foreign transaction that locks the row of a lock",
+        HoldTransaction: "a transaction that stays open after `leasehold.held`",
         SlowServer: "a server without a reply, because the machine was busy",
     }
 }
@@ -48,7 +53,20 @@ impl Fault {
     /// Whether the schedules of random faults contain it. The others belong to other scenarios.
     pub(crate) fn is_random(self) -> bool {
         !self.is_failover()
+            && !self.is_of_database()
             && !matches!(self, Self::ExecHolder | Self::KillNodes | Self::SlowServer)
+    }
+
+    /// Whether it hits a PostgreSQL server.
+    fn is_of_database(self) -> bool {
+        matches!(
+            self,
+            Self::CrashDatabase
+                | Self::TerminateBackends
+                | Self::PauseListener
+                | Self::LockRow
+                | Self::HoldTransaction
+        )
     }
 
     /// Whether a replica takes the place of its master.
