@@ -36,7 +36,8 @@ enum Task {
     /// Runs all tests, and prints first what they need. Installs redis-server and postgresql if they are missing; leaves
     /// no process behind.
     Test,
-    /// Runs conformance suite, tests of the doctor and random faults on Redis 7.0 and 8.0, Valkey 8.0 and 8.1.
+    /// Runs conformance suite, tests of the doctor and random faults on Redis 7.0 and 8.0, Valkey 8.0 and 8.1, and the tests
+    /// of PostgreSQL on version 17 and behind PgBouncer.
     ///
     /// The servers are packages of Debian, unpacked into target/servers. Not part of test or ci.
     Matrix,

@@ -1,8 +1,9 @@
 //! The tests that depend on the server, on the servers of today.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::steps::Steps;
@@ -11,21 +12,71 @@ use crate::tools::{cargo_line, output, root, run, target};
 use crate::{faults, processes};
 
 const NEEDS: &str = "\
-Needs a C compiler, apt-get and dpkg (but not root), http://deb.debian.org, the package debian-archive-keyring, and 250 MB
-in target/servers beside the build. Takes about 10 minutes on two idle cores after the build.";
+Needs a C compiler, apt-get and dpkg (but not root), http://deb.debian.org, the package debian-archive-keyring, and 800 MB
+in target/servers beside the build. Takes about 15 minutes on two idle cores after the build.";
 
-/// The name of each server, its program, and the releases of Debian from which it is taken; the last one has it.
-const SERVERS: [(&str, &str, &str); 4] = [
-    ("redis-7.0", "redis", "bookworm"),
-    ("redis-8.0", "redis", "trixie"),
-    ("valkey-8.0", "valkey", "bookworm bookworm-backports"),
-    ("valkey-8.1", "valkey", "trixie"),
+/// Packages of Debian, and programs in them.
+struct Server {
+    name: &'static str,
+    /// The releases of Debian from which they are taken; the last one has them.
+    suites: &'static str,
+    packages: &'static str,
+    /// The names of the programs, and their paths.
+    programs: &'static str,
+}
+
+/// The servers of Redis. The package of the server itself has only links to a program of the tools.
+const REDIS: [Server; 4] = [
+    Server {
+        name: "redis-7.0",
+        suites: "bookworm",
+        packages: "redis-tools",
+        programs: "redis-server=usr/bin/redis-check-rdb",
+    },
+    Server {
+        name: "redis-8.0",
+        suites: "trixie",
+        packages: "redis-tools",
+        programs: "redis-server=usr/bin/redis-check-rdb",
+    },
+    Server {
+        name: "valkey-8.0",
+        suites: "bookworm bookworm-backports",
+        packages: "valkey-tools",
+        programs: "redis-server=usr/bin/valkey-check-rdb",
+    },
+    Server {
+        name: "valkey-8.1",
+        suites: "trixie",
+        packages: "valkey-tools",
+        programs: "redis-server=usr/bin/valkey-check-rdb",
+    },
 ];
 
-const TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- \
-                     conformance:: doctor:: --skip memory:: --skip sqlite::";
+const POSTGRES: Server = Server {
+    name: "postgresql-17",
+    suites: "trixie",
+    packages: "postgresql-17",
+    programs: "initdb=usr/lib/postgresql/17/bin/initdb postgres=usr/lib/postgresql/17/bin/postgres \
+               psql=usr/lib/postgresql/17/bin/psql",
+};
 
-/// Runs the conformance suite, the tests of the doctor, and random faults of one server and many masters on each server.
+const PGBOUNCER: Server = Server {
+    name: "pgbouncer",
+    suites: "trixie",
+    packages: "pgbouncer",
+    programs: "pgbouncer=usr/sbin/pgbouncer",
+};
+
+const REDIS_TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- \
+                           conformance:: doctor:: --skip memory:: --skip sqlite:: --skip postgres:: \
+                           --skip databases::";
+
+const POSTGRES_TESTS: &str = "test --package leasehold --locked --no-fail-fast --test it -- \
+                              postgres:: doctor::databases:: fence::held::";
+
+/// Runs the conformance suite, the tests of the doctor, and random faults of one server and many masters on each server of
+/// Redis; and the tests of PostgreSQL on another version, and behind a pooler of transactions.
 pub(crate) fn test(steps: &mut Steps) {
     println!("{NEEDS}");
     processes::adopt_orphans();
@@ -36,31 +87,55 @@ pub(crate) fn test(steps: &mut Steps) {
     if steps.failed() {
         return;
     }
-    for (name, program, suites) in SERVERS {
-        steps.run(name, || {
-            let path = env::var_os("PATH").unwrap_or_default();
-            let bin = unpack(&target().join("servers").join(name), program, suites)?;
-            let version = output(Command::new(bin.join("redis-server")).arg("--version"))?;
-            println!("{}", version.trim());
-            let path = env::join_paths([bin].into_iter().chain(env::split_paths(&path)));
-            let path = path.map_err(|error| error.to_string())?;
-            run(cargo_test(TESTS).env("PATH", &path))?;
+    for server in &REDIS {
+        steps.run(server.name, || {
+            let path = server.path("redis-server")?;
+            run(cargo_test(REDIS_TESTS).env("PATH", &path))?;
             faults::short(&["--only", "random"], Some(&path))
+        });
+    }
+    steps.run(POSTGRES.name, || {
+        let path = POSTGRES.path("postgres")?;
+        run(cargo_test(POSTGRES_TESTS).env("PATH", path))
+    });
+    for (name, listen) in [("pgbouncer", None), ("pgbouncer, ?listen=", Some("1"))] {
+        steps.run(name, || {
+            PGBOUNCER.path("pgbouncer")?;
+            let mut test = cargo_test(POSTGRES_TESTS);
+            test.env(
+                "TESTKIT_PGBOUNCER",
+                PGBOUNCER.directory().join("bin/pgbouncer"),
+            );
+            test.envs(listen.map(|listen| ("TESTKIT_LISTEN", listen)));
+            run(&mut test)
         });
     }
     steps.run("no process is left running", processes::check_descendants);
 }
 
-/// Returns the directory with the `redis-server` of a server.
-fn unpack(directory: &Path, program: &str, suites: &str) -> Result<PathBuf, String> {
-    let bin = directory.join("bin");
-    if !bin.join("redis-server").is_file() {
-        fs::create_dir_all(directory)
-            .map_err(|error| format!("{}: {error}", directory.display()))?;
-        let mut sh = Command::new("sh");
-        sh.arg(root().join("xtask/src/unpack-server.sh"))
-            .current_dir(directory);
-        run(sh.env("PROGRAM", program).env("SUITES", suites))?;
+impl Server {
+    fn directory(&self) -> PathBuf {
+        target().join("servers").join(self.name)
     }
-    Ok(bin)
+
+    /// The search path with its programs first, after they were unpacked. Prints the version of one.
+    fn path(&self, program: &str) -> Result<OsString, String> {
+        let directory = self.directory();
+        let bin = directory.join("bin");
+        if !directory.join("complete").is_file() {
+            fs::create_dir_all(&directory)
+                .map_err(|error| format!("{}: {error}", directory.display()))?;
+            let mut sh = Command::new("sh");
+            sh.arg(root().join("xtask/src/unpack-server.sh"))
+                .current_dir(&directory);
+            sh.env("PACKAGES", self.packages);
+            sh.env("PROGRAMS", self.programs);
+            run(sh.env("SUITES", self.suites))?;
+        }
+        let version = output(Command::new(bin.join(program)).arg("--version"))?;
+        println!("{}", version.trim());
+        let path = env::var_os("PATH").unwrap_or_default();
+        let path = env::join_paths([bin].into_iter().chain(env::split_paths(&path)));
+        path.map_err(|error| error.to_string())
+    }
 }

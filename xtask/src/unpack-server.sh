@@ -1,5 +1,6 @@
-# Unpacks $PROGRAM of the last one of $SUITES with its libraries into the working directory, and writes bin/redis-server,
-# which starts it by the loader of its release: nothing on the machine is replaced.
+# Unpacks $PACKAGES of the last one of $SUITES with their libraries into the working directory, and writes bin/NAME for each
+# NAME=PATH of $PROGRAMS, which starts the program at that path by the loader of its release: nothing on the machine is
+# replaced. A program finds its own files beside that path.
 set -eu
 mkdir -p bin root lists/partial cache/archives/partial
 : > status
@@ -15,15 +16,21 @@ Dir::Cache "$PWD/cache";
 END
 export APT_CONFIG="$PWD/apt.conf"
 apt-get -q update
-# The package of the server itself has only links to a program of this one.
-apt-get -q install --yes --download-only --no-install-recommends -t "$suite" "$PROGRAM-tools"
+apt-get -q install --yes --download-only --no-install-recommends -t "$suite" $PACKAGES
 for package in cache/archives/*.deb; do dpkg -x "$package" root; done
 rm -r cache lists
 loader=$(find "$PWD/root" -type f -name 'ld-linux-*.so.*')
 architecture=$(uname -m)-linux-gnu
-cat > started <<END
+for program in $PROGRAMS; do
+    name=${program%%=*}
+    path="$PWD/root/${program#*=}"
+    mv "$path" "$path.program"
+    # PostgreSQL starts the programs beside this one by their paths.
+    cat > "$path" <<END
 #!/bin/sh
-exec "$loader" --argv0 redis-server --library-path "$PWD/root/lib/$architecture:$PWD/root/usr/lib/$architecture" "$PWD/root/usr/bin/$PROGRAM-check-rdb" "\$@"
+exec "$loader" --argv0 "$(dirname "$path")/$name" --library-path "$PWD/root/lib/$architecture:$PWD/root/usr/lib/$architecture" "$path.program" "\$@"
 END
-chmod +x started
-mv started bin/redis-server
+    chmod +x "$path"
+    ln -s "$path" "bin/$name"
+done
+: > complete
