@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold::fence::postgres::{HELD, HELD_IN, LOST};
-use leasehold::{Client, Token};
-use leasehold_testkit::PostgresServer;
+use leasehold::{Client, LeaseOptions, Token};
+use leasehold_testkit::{PostgresServer, eventually_async};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_postgres::NoTls;
@@ -77,7 +77,7 @@ async fn only_the_holder_passes() {
     }
 }
 
-/// Even if the lease has been freed by force meanwhile.
+/// Even if the lease ends meanwhile. Nobody ends it before.
 #[tokio::test]
 async fn a_takeover_waits_for_the_transaction() {
     let server = PostgresServer::start();
@@ -87,14 +87,19 @@ async fn a_takeover_waits_for_the_transaction() {
     let mutex = second.mutex("stock").unwrap();
     let mut session = session(&server).await;
 
-    let guard = first.mutex("stock").unwrap().lock().await.unwrap();
+    let lease = LeaseOptions::new().fixed(Duration::from_millis(300));
+    let fixed = first.mutex("stock").unwrap().with(lease).unwrap();
+    let guard = fixed.lock().await.unwrap();
     let token = i64::from(guard.token());
     let transaction = session.transaction().await.unwrap();
     transaction
         .execute(HELD, &[&"stock", &token])
         .await
         .unwrap();
-    assert!(mutex.force_release().await.unwrap().is_some());
+    let refused = mutex.force_release().await.unwrap_err();
+    assert!(refused.is_transient(), "{refused}");
+    let ended = async || guard.state().is_lost();
+    eventually_async(SOON, ended).await;
     assert!(mutex.try_lock().await.unwrap().is_none());
     // Other locks are not affected.
     let other = second.mutex("another").unwrap().try_lock().await.unwrap();
@@ -149,7 +154,10 @@ async fn no_commit_is_stale() {
         };
         let takeover = async {
             let mutex = next.mutex("stock").unwrap();
-            mutex.force_release().await.unwrap();
+            // Refused while the transaction of the holder is open.
+            while let Err(error) = mutex.force_release().await {
+                assert!(error.is_transient(), "{error}");
+            }
             let guard = mutex.lock().await.unwrap();
             assert!(guard.token() > token);
             assert!(commit(&mut late_session, "stock", guard.token()).await);
