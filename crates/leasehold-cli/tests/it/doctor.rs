@@ -145,21 +145,24 @@ fn a_store_that_cannot_be_diagnosed_is_a_failure() {
 #[test]
 fn the_setup_of_a_database_is_printed() {
     let server = PostgresServer::start();
-    let setup = Fixture::new().leasehold(["doctor", "--setup"]).run_to_end();
-    server.run(&[&stdout(&setup)]);
-    assert_eq!(server.run(&["SELECT version FROM leasehold.version"]), "1");
-    server.run(&["CREATE ROLE app LOGIN"]);
-    let mut setup = Fixture::new().leasehold(["doctor", "--setup", "--role", "app"]);
-    server.run(&[&stdout(&setup.run_to_end())]);
-
     let fixture = Fixture::with_store(server.url().replace("testkit@", "app@"));
+    server.run(&["CREATE ROLE app LOGIN"]);
+    for args in [
+        &["doctor", "--setup"][..],
+        &["doctor", "--setup", "--role", "app"],
+    ] {
+        let setup = fixture.leasehold(args).run_to_end();
+        server.run(&[&stdout(&setup)]);
+        assert_eq!(server.run(&["SELECT version FROM leasehold.version"]), "1");
+    }
     assert_eq!(fixture.try_run(&["job"]), 0);
     let text = stdout(&fixture.leasehold(["doctor"]).run_to_end());
-    assert!(
-        text.contains("ok       rights       user \"app\" has all"),
-        "{text}"
-    );
-    assert!(text.contains("danger   persistence  fsync off"), "{text}");
+    for part in [
+        "ok       rights       user \"app\" has all",
+        "danger   persistence  fsync off",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
     let alone = fixture.leasehold(["doctor", "--role", "app"]).run_to_end();
     assert_eq!(alone.status.code(), Some(125));
 }

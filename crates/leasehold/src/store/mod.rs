@@ -62,6 +62,6 @@ pub use self::into_store::IntoStore;
 pub use self::memory::MemoryStore;
 #[cfg(feature = "doctor")]
 pub(crate) use self::open::diagnose;
+pub use self::open::open;
 #[cfg(all(feature = "doctor", feature = "postgres"))]
 pub(crate) use self::open::postgres_setup;
-pub use self::open::open;

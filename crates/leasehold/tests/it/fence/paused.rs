@@ -52,7 +52,12 @@ async fn by_a_service_over_http() {
 }
 
 /// A stopped holder writes after its successor, and is refused. `read` returns the value of the resource.
-pub(super) async fn is_refused(fixture: Fixture, kind: &str, address: &str, read: impl AsyncFn() -> String) {
+pub(super) async fn is_refused(
+    fixture: Fixture,
+    kind: &str,
+    address: &str,
+    read: impl AsyncFn() -> String,
+) {
     let name = fresh_name("fence");
     let child = Child::start_with_ttl(&fixture, &name, TTL);
     let early = child.acquire();
