@@ -171,7 +171,7 @@ mod tests {
             ("redlock://:pw@a,b,c", "redlock://a,b,c", true),
             ("redlock://:pw@a,b,c", "redlock://a,b,x", false),
             ("redis+unix:/a?user=x", "redis+unix:/a", true),
-            ("postgres://u:pw@a/db", "postgres://u@a:5432/db", true),
+            ("postgresql://u:pw@a/db", "postgres://a/db", true),
             ("postgres://u:pw@a/db", "postgres://u@b/db", false),
             ("postgres://u:pw@a/db", "postgres://u@a/other", false),
             (

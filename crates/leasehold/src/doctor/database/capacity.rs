@@ -6,9 +6,6 @@ use crate::store::diagnose::{DatabaseFacts, TableFacts};
 /// The number of free connections below which a client that reconnects may be refused.
 const CONNECTIONS_MIN: u64 = 5;
 
-/// The timeout in milliseconds below which a slow client loses its transaction.
-const TIMEOUT_MIN: u64 = 1_000;
-
 /// The number of row versions from which a table is not vacuumed as it should be, and their multiple of the rows.
 const DEAD_ROWS_MAX: u64 = 100_000;
 const DEAD_RATIO_MAX: u64 = 10;
@@ -40,25 +37,16 @@ fn connections(facts: &DatabaseFacts) -> Option<Finding> {
 fn timeout(facts: &DatabaseFacts) -> Option<Finding> {
     const CHECK: &str = "timeouts";
     const NAME: &str = "idle_in_transaction_session_timeout";
-    let user = super::user(facts);
-    let finding = match facts.settings.number(NAME)? {
-        0 => Finding::note(CHECK, format!("{NAME} is not set")).because(
-            "a program that hangs in a transaction after leasehold.held() keeps its lock from all \
-             others",
-        ),
-        millis @ 1..TIMEOUT_MIN => Finding::warning(CHECK, format!("{NAME} is {millis} ms"))
+    let database = super::quoted(facts.server.get("database").unwrap_or("NAME"));
+    Some(match facts.settings.number(NAME)? {
+        0 => Finding::note(CHECK, format!("{NAME} is not set"))
             .because(
-                "the server closes the connection of a client that is slow for that time, and its \
-                 requests fail",
-            ),
-        millis => {
-            return Some(Finding::ok(
-                CHECK,
-                format!("{NAME} is {} s", millis / 1_000),
-            ));
-        }
-    };
-    Some(finding.fix(format!("ALTER ROLE {user} SET {NAME} = '1min'")))
+                "a program that hangs in a transaction after leasehold.held() keeps its lock from \
+                 all others",
+            )
+            .fix(format!("ALTER DATABASE {database} SET {NAME} = '1min'")),
+        millis => Finding::ok(CHECK, format!("{NAME} is {millis} ms")),
+    })
 }
 
 fn vacuum(facts: &DatabaseFacts) -> Finding {

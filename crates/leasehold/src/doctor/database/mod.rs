@@ -28,8 +28,11 @@ pub(super) fn check(facts: &DatabaseFacts) -> Vec<Finding> {
 
 /// The user of the locks, as statements have it.
 fn user(facts: &DatabaseFacts) -> String {
-    let user = facts.server.get("user").unwrap_or("NAME");
-    format!("\"{}\"", user.replace('"', "\"\""))
+    quoted(facts.server.get("user").unwrap_or("NAME"))
+}
+
+fn quoted(identifier: &str) -> String {
+    format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
 fn missing(facts: &DatabaseFacts) -> Option<Finding> {
@@ -126,7 +129,7 @@ fn link(link: Link) -> Finding {
                 "no notification arrives through such a pooler: waiters retry at intervals, in no \
                  order, and a loss is noticed at the next renewal",
             )
-            .fix("add ?listen=postgres://HOST/DB with the address of the server itself to the URL"),
+            .fix("add ?listen=HOST:PORT, the address of the server itself, to the store URL"),
     }
 }
 

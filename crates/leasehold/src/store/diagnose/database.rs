@@ -9,7 +9,7 @@ pub(crate) struct DatabaseFacts {
     pub(crate) name: String,
     /// `user`, `database`, `in_recovery`, `connections`, and `may_create`: whether our user may create the schema.
     pub(crate) server: Fields,
-    /// The relevant settings, in the units of `pg_settings`.
+    /// The relevant settings, in the units of `pg_settings`, and the `synchronous_commit` of the store.
     pub(crate) settings: Fields,
     /// The connected standbys.
     pub(crate) standbys: Vec<Standby>,

@@ -4,12 +4,18 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
+use super::address::Address;
+use super::connection::Connection;
+use super::error::describe;
 use super::rights::RIGHTS;
+use crate::Result;
 use crate::store::diagnose::{
     CLOCK_SAMPLES, ClockFacts, DatabaseFacts, Fields, Link, Standby, TableFacts,
 };
+use crate::store::options::OpenOptions;
 
 const SERVER: &str = "
     SELECT current_user AS user, current_database() AS database, pg_is_in_recovery() AS in_recovery,
@@ -18,7 +24,7 @@ const SERVER: &str = "
 
 const SETTINGS: &str = "
     SELECT name, setting FROM pg_catalog.pg_settings
-    WHERE name IN ('server_version_num', 'fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names',
+    WHERE name IN ('server_version_num', 'fsync', 'full_page_writes', 'synchronous_standby_names',
         'max_connections', 'superuser_reserved_connections', 'reserved_connections', 'autovacuum',
         'idle_in_transaction_session_timeout', 'default_transaction_read_only')";
 
@@ -46,17 +52,32 @@ const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::b
 /// The value of `reloptions` with which a table is not vacuumed.
 const UNVACUUMED: [&str; 2] = ["autovacuum_enabled=false", "autovacuum_enabled=off"];
 
-/// Collects the facts over two connections to the same URL, whose name is given. `listens`: it names another way for
-/// notifications.
+/// Collects the facts about the database that a URL names.
 ///
 /// # Errors
 ///
-/// Those of the connections. What the server refuses to report is a missing fact.
-pub(super) async fn collect(
-    name: String,
-    connections: [&Client; 2],
-    listens: bool,
-) -> Result<DatabaseFacts, Error> {
+/// As for [`open`](super::super::open()), except for a server that can be reached but cannot keep locks: the facts are about
+/// that.
+pub(in crate::store) async fn diagnose(url: &str, options: &OpenOptions) -> Result<DatabaseFacts> {
+    let address = Address::parse(url, options)?;
+    let facts = collect(&address).await;
+    facts.map_err(|error| error.at_store(&address))
+}
+
+async fn collect(address: &Address) -> Result<DatabaseFacts> {
+    let mut config = address.config.clone();
+    if config.get_hosts().len() < 2 {
+        // A standby alone is what is wrong, not a reason to look no further.
+        config.target_session_attrs(TargetSessionAttrs::Any);
+    }
+    let first = Connection::open(address, &config, None).await?;
+    let second = Connection::open(address, &config, None).await?;
+    let connections = [&first.client, &second.client];
+    let facts = facts(address, connections).await;
+    facts.map_err(describe)
+}
+
+async fn facts(address: &Address, connections: [&Client; 2]) -> Result<DatabaseFacts, Error> {
     let mut reader = Reader {
         client: connections[0],
         missing: Vec::new(),
@@ -78,11 +99,15 @@ pub(super) async fn collect(
         false => Vec::new(),
     };
     let clock = clock(&mut reader).await?;
-    let link = link(connections, listens).await?;
+    let link = link(connections, address.listen != address.config).await?;
+    let mut settings = Fields(settings.into_iter().filter_map(pair).collect());
+    // That of the transactions of the store, whatever the server has for others.
+    let commit = address.synchronous_commit.clone();
+    settings.0.insert("synchronous_commit".to_owned(), commit);
     Ok(DatabaseFacts {
-        name,
+        name: address.to_string(),
         server: Fields(server.unwrap_or_default()),
-        settings: Fields(settings.into_iter().filter_map(pair).collect()),
+        settings,
         standbys: standbys.into_iter().map(Standby::of_row).collect(),
         clock,
         link,

@@ -43,12 +43,6 @@ async fn settings_that_lose_locks() {
         ("", "autovacuum", Warning, "off"),
         ("", "timeouts", Note, "is not set"),
         (
-            "idle_in_transaction_session_timeout = '900ms'",
-            "timeouts",
-            Warning,
-            "is 900 ms",
-        ),
-        (
             "default_transaction_read_only = on",
             "role",
             Danger,
