@@ -62,8 +62,8 @@ pub use note_writer::NoteWriter;
 pub use policy::{Policy, PolicyError};
 pub use reading::Reading;
 pub use record::{
-    Acquire, Applied, Claim, Environment, Grant, Holder, Loss, Mismatch, NewNote, Notice, Op,
-    Outcome, Removal, Rows, Slot, Waiter, Whom,
+    Access, Acquire, Applied, Claim, Environment, Grant, Holder, Loss, Mismatch, NewNote, Notice,
+    Op, Outcome, Removal, Rows, Slot, Waiter, Whom,
 };
 pub use release::{AbandonedLease, LateRelease, PendingReleases, ReleaseOrder};
 pub use schedule::{DueTime, Schedule, Scheduled};

@@ -37,8 +37,8 @@ pub use self::op::{
     Acquire, Applied, Grant, Loss, Mismatch, NewNote, Notice, Op, Outcome, Removal, Run, Whom,
 };
 pub use self::rows::{
-    Body, Change, Changes, Claim, Class, Condition, Description, End, Head, Holder, Kind, Latch,
-    LeaseKind, Leases, Note, Part, QueueHead, Row, Slot, Unless, Waiter,
+    Access, Body, Change, Changes, Claim, Class, Condition, Description, End, Head, Holder, Kind,
+    Latch, LeaseKind, Leases, Note, Part, QueueHead, Row, Setting, Slot, Unless, Waiter,
 };
 pub use self::source::Source;
 pub use self::stored::Rows;

@@ -26,6 +26,38 @@ pub enum Op {
         /// The hold count wanted.
         count: Option<NonZeroU32>,
     },
+    /// As a holder, hold something else of the same lock: an upgrade, a downgrade, or more or fewer permits.
+    ///
+    /// Less is always granted. More is granted past the queue if it fits. If it does not, the conversion may wait before
+    /// all others, and the lease holds what it has meanwhile. Only a lease with more than half of the limit may wait so, and
+    /// only one at a time: two would wait for each other. Another one is a [`Mismatch::Conversion`].
+    ///
+    /// A conversion to what the lease has changes nothing, and ends one that waits.
+    Convert {
+        /// The lease that holds.
+        lease: LeaseId,
+        /// The first of its tokens, as its last grant has it. A late request does not match it: [`Outcome::Outdated`].
+        first: Token,
+        /// What it is to hold.
+        claim: Claim,
+        /// How long the store keeps it, from now, if that is longer than it does already.
+        ttl: Ttl,
+        /// How many tokens to reserve, for more permits or for writing. Otherwise it keeps its tokens, or, as a writer that
+        /// becomes a reader, gets the one of the readers.
+        tokens: TokenCount,
+        /// Whether to wait if it is refused.
+        wait: bool,
+    },
+    /// Set the number of permits of a semaphore, used or not, whatever number its requests have. Fewer permits take nothing
+    /// from a holder.
+    SetLimit {
+        /// The number of permits.
+        permits: NonZeroU32,
+        /// The version of the setting that is replaced, 0 for none. `None`: any.
+        if_version: Option<u64>,
+        /// How long the setting is kept after the last use of the semaphore.
+        keep: Duration,
+    },
     /// End the lease, whatever its hold count. A lease that waits leaves the queue.
     Release {
         /// The lease that holds.
@@ -100,7 +132,7 @@ impl Op {
     pub const fn ttl(&self) -> Option<Ttl> {
         match self {
             Self::Acquire(request) => Some(request.ttl),
-            Self::Renew { ttl, .. } => Some(*ttl),
+            Self::Renew { ttl, .. } | Self::Convert { ttl, .. } => Some(*ttl),
             Self::Release { rest, .. } => *rest,
             _ => None,
         }
@@ -112,10 +144,12 @@ impl Op {
         match self {
             Self::Acquire(request) => Some(request.lease),
             Self::Renew { lease, .. }
+            | Self::Convert { lease, .. }
             | Self::Release { lease, .. }
             | Self::WriteNote { lease, .. }
             | Self::SetToken { lease, .. } => Some(*lease),
-            Self::Revoke(_)
+            Self::SetLimit { .. }
+            | Self::Revoke(_)
             | Self::Serve
             | Self::Arrive { .. }
             | Self::Remove(_)
@@ -139,6 +173,7 @@ impl Op {
     pub(super) const fn requester(&self) -> Option<LeaseId> {
         match self {
             Self::Acquire(request) => Some(request.lease),
+            Self::Convert { lease, .. } => Some(*lease),
             _ => None,
         }
     }
@@ -155,7 +190,8 @@ pub struct Acquire {
     pub count: NonZeroU32,
     /// How long the store keeps it.
     pub ttl: Ttl,
-    /// How many tokens to reserve. The same for every request of one lease.
+    /// How many tokens to reserve. The same for every request of one lease. Readers share one, see
+    /// [`Access`](super::rows::Access).
     pub tokens: TokenCount,
     /// A proposal for the first token, to one of many masters, which keeps no queue. The first token is not smaller,
     /// and not behind the store's time.
@@ -231,6 +267,12 @@ pub enum Outcome {
     Granted {
         /// The first of the reserved tokens. The same for a repeated request of the same grant.
         first: Token,
+        /// The number of the lease among the holders of a semaphore, below its number of permits. `None`: its [`Claim`] asks
+        /// for none.
+        number: Option<u32>,
+        /// The smallest of the first tokens of all holders: a resource may refuse smaller ones. `None`: the claim asks for no
+        /// number.
+        floor: Option<Token>,
         /// The run that was asked for. `None`: the request has no [`Unless`], or the run was completed under this grant.
         run: Option<Run>,
     },
@@ -256,9 +298,10 @@ pub enum Outcome {
     Released,
     /// The lease does not hold.
     Lost(Loss),
-    /// The tokens, the note or the description are stored.
+    /// The tokens, the limit, the note or the description are stored.
     Stored,
-    /// Nothing is stored: a larger token was given out before, or a note with a larger number was written.
+    /// Nothing is stored: a larger token was given out before, a note with a larger number was written, the limit has
+    /// another version, or the lease to convert has other tokens.
     Outdated,
     /// Whether there was something to remove.
     Removed(bool),
@@ -305,6 +348,8 @@ pub enum Mismatch {
     },
     /// The request is for more permits than there are.
     Weight,
+    /// The conversion may not wait: see [`Op::Convert`].
+    Conversion,
 }
 
 impl Mismatch {
@@ -320,6 +365,7 @@ impl fmt::Display for Mismatch {
                 let kind = match kind {
                     LeaseKind::Mutex => "lock",
                     LeaseKind::Semaphore => "semaphore",
+                    LeaseKind::RwLock => "read-write lock",
                 };
                 write!(
                     f,
@@ -335,6 +381,10 @@ impl fmt::Display for Mismatch {
                 "the semaphore has {stored} permits, not {requested}; use one number for all its clients"
             ),
             Self::Weight => f.write_str("the request is for more permits than the semaphore has"),
+            Self::Conversion => f.write_str(
+                "this lease cannot wait for more: others may wait for it in turn; only an upgradable reader, or a lease with more \
+                 than half of the permits, may wait, and only one at a time",
+            ),
         }
     }
 }
@@ -351,12 +401,16 @@ pub struct Run {
 /// A grant to a waiter, as it is notified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The lease that holds now, with one hold.
+    /// The lease that holds now, with one hold unless it held before.
     pub lease: LeaseId,
     /// How long the store keeps it.
     pub ttl: Ttl,
     /// The first of the tokens reserved for it.
     pub first: Token,
+    /// Its number, as for [`Outcome::Granted`].
+    pub number: Option<u32>,
+    /// The floor, as for [`Outcome::Granted`].
+    pub floor: Option<Token>,
     /// The store's time.
     pub now: StoreTime,
     /// The run that it is for.
@@ -366,7 +420,7 @@ pub struct Grant {
 /// A notice of a store to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A waiter was granted the lock.
+    /// A waiter was granted the lock, or what it is to be converted to.
     Granted(Grant),
     /// A waiter is the first living one behind a grant or a minimum hold. No lease ends within `ttl` unless it is
     /// released: if its holder is dead, only this waiter notices.

@@ -52,6 +52,8 @@ pub enum LeaseKind {
     Mutex,
     /// Holders share its permits.
     Semaphore,
+    /// Readers share it, or a writer has it all.
+    RwLock,
 }
 
 /// The holders of a lock, summed up.
@@ -59,14 +61,29 @@ pub enum LeaseKind {
 pub struct Leases {
     /// The kind of the lock.
     pub kind: LeaseKind,
-    /// The number of permits: 1 for a mutex.
+    /// The number of permits: 1 for a mutex, [`Access::LIMIT`] for a read-write lock.
     pub limit: u64,
+    /// The setting of the limit. `None`: the requests have it, all the same one.
+    pub setting: Option<Setting>,
     /// The sum of the weights of all holders. Valid before `earliest`.
     pub used: u64,
     /// No holder ends before. It may be too early, since a renewal of a permit leaves it. `None`: no lease holds.
     pub earliest: Option<End>,
+    /// The token of the readers of a read-write lock. `None`: there are none.
+    pub phase: Option<Token>,
     /// The holder of a mutex. The holders of other kinds have rows.
     pub sole: Option<Holder>,
+}
+
+/// The setting of the number of permits of a semaphore, which counts whatever number its requests have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Setting {
+    /// The number of the setting among those of the name, from 1.
+    pub version: u64,
+    /// How long it is kept after the last use.
+    pub keep: Duration,
+    /// When it ends, unless the semaphore is used then.
+    pub until: StoreTime,
 }
 
 impl Leases {
@@ -75,8 +92,10 @@ impl Leases {
         Self {
             kind,
             limit,
+            setting: None,
             used: 0,
             earliest: None,
+            phase: None,
             sole: None,
         }
     }
@@ -120,6 +139,8 @@ pub struct Holder {
     pub count: NonZeroU32,
     /// How many permits it has: 1 for a mutex.
     pub weight: u64,
+    /// Its number among the holders of a semaphore, if its claim asks for one.
+    pub number: Option<u32>,
     /// The first of its tokens.
     pub first: Token,
     /// When its run was asked for, if it was acquired with an [`Unless`].
@@ -194,23 +215,78 @@ pub enum Claim {
     Permits {
         /// How many.
         weight: NonZeroU32,
-        /// How many permits the semaphore has, the same for all of its leases.
+        /// How many permits the semaphore has, the same for all of its leases. If the number was set, that one counts.
         limit: NonZeroU32,
+        /// Whether the lease gets the smallest number that no other holder has, and the floor of the tokens. A grant then reads
+        /// all holders.
+        numbered: bool,
     },
+    /// A read-write lock.
+    Access(Access),
 }
 
-impl Claim {
-    pub(super) const fn kind(self) -> LeaseKind {
+/// What a lease does with what a read-write lock protects.
+///
+/// Each access is a weight of the same limit. So two writers, a writer and a reader, or two upgradable readers do not fit
+/// together.
+///
+/// A writer gets tokens of its own. Readers share one token as long as there are some: it is larger than the tokens of all
+/// writers before, and smaller than those of all writers after. An upgradable reader is a reader until it is upgraded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Readers share the lock.
+    Read,
+    /// A reader that may become the writer, and waits only until the other readers leave. There is one at a time.
+    Upgradable,
+    /// A writer has the lock to itself.
+    Write,
+}
+
+impl Access {
+    /// The number of permits of a read-write lock: all of them are the writer's. Twice the weight of an upgradable reader is
+    /// more, and a reader has one.
+    pub const LIMIT: u64 = (1 << 31) + 1;
+
+    /// How many permits it takes.
+    #[must_use]
+    pub const fn weight(self) -> u64 {
         match self {
-            Self::Mutex => LeaseKind::Mutex,
-            Self::Permits { .. } => LeaseKind::Semaphore,
+            Self::Read => 1,
+            Self::Upgradable => (1 << 30) + 1,
+            Self::Write => Self::LIMIT,
         }
     }
 
-    pub(super) fn weight(self) -> u64 {
+    /// The access of a holder with so many permits of a read-write lock.
+    #[must_use]
+    pub const fn of_weight(weight: u64) -> Option<Self> {
+        match weight {
+            1 => Some(Self::Read),
+            0x4000_0001 => Some(Self::Upgradable),
+            Self::LIMIT => Some(Self::Write),
+            _ => None,
+        }
+    }
+}
+
+impl Claim {
+    /// The kind of lock that it is for.
+    #[must_use]
+    pub const fn kind(self) -> LeaseKind {
+        match self {
+            Self::Mutex => LeaseKind::Mutex,
+            Self::Permits { .. } => LeaseKind::Semaphore,
+            Self::Access(_) => LeaseKind::RwLock,
+        }
+    }
+
+    /// How many permits it takes.
+    #[must_use]
+    pub fn weight(self) -> u64 {
         match self {
             Self::Mutex => 1,
             Self::Permits { weight, .. } => u64::from(weight.get()),
+            Self::Access(access) => access.weight(),
         }
     }
 
@@ -218,6 +294,7 @@ impl Claim {
         match self {
             Self::Mutex => 1,
             Self::Permits { limit, .. } => u64::from(limit.get()),
+            Self::Access(_) => Access::LIMIT,
         }
     }
 }
