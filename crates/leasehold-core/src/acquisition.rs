@@ -239,7 +239,7 @@ impl Acquisition {
                     notifies_changes,
                 };
                 match outcome {
-                    Outcome::Granted { first, run } => {
+                    Outcome::Granted { first, run, .. } => {
                         let run = run.map(|run| (run, replied));
                         self.handle_grant(request, (first, run), now, spread);
                     }

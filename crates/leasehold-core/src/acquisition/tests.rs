@@ -58,10 +58,7 @@ fn options() -> AcquireOptions {
 }
 
 fn granted(first: u64) -> Outcome {
-    Outcome::Granted {
-        first: token(first),
-        run: None,
-    }
+    Outcome::granted(token(first))
 }
 
 fn refused(time_left: u64, queue_position: Option<u32>) -> Outcome {
@@ -496,6 +493,8 @@ fn each_request_for_a_run_names_the_time_since_it_was_asked_for() {
     let first = token(5);
     let granted = Outcome::Granted {
         first,
+        number: None,
+        floor: None,
         run: Some(run.clone()),
     };
     host.applied(granted, 2_000);

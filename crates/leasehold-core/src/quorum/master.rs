@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(master.apply(&mut record, &acquire(1), now), refused);
         master.admit(None);
         let first = token(5);
-        let granted = Ok(Outcome::Granted { first, run: None });
+        let granted = Ok(Outcome::granted(first));
         assert_eq!(master.apply(&mut record, &acquire(1), now), granted);
         let high = master.admission.and_then(|admission| admission.high);
         assert_eq!(high, Some(token(1_000_005)));
@@ -171,7 +171,7 @@ mod tests {
                 .unwrap();
             let first = token(first);
             let op = acquire_with(number, Some(first));
-            let granted = Ok(Outcome::Granted { first, run: None });
+            let granted = Ok(Outcome::granted(first));
             assert_eq!(master.apply(&mut record, &op, now), granted);
             let high = master.admission.and_then(|admission| admission.high);
             assert!(high >= Some(first));
@@ -192,7 +192,7 @@ mod tests {
             master.admit(floor.map(token));
             let mut record = Rows::default();
             let first = token(901);
-            let granted = Ok(Outcome::Granted { first, run: None });
+            let granted = Ok(Outcome::granted(first));
             assert_eq!(master.apply(&mut record, &acquire(1), now), granted);
         }
     }

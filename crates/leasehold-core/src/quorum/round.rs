@@ -273,7 +273,7 @@ mod tests {
 
     fn granted(first: u64) -> Option<Outcome> {
         let first = token(first);
-        Some(Outcome::Granted { first, run: None })
+        Some(Outcome::granted(first))
     }
 
     fn refused(millis: u64) -> Option<Outcome> {

@@ -99,6 +99,8 @@ impl Tally {
             | Op::Renew { .. }
             | Op::Release { .. }
             | Op::WriteNote { .. }
+            | Op::Convert { .. }
+            | Op::SetLimit { .. }
             | Op::Serve
             | Op::Arrive { .. }
             | Op::Describe { .. } => Kind::Vote(Vote::new(size)),
@@ -348,7 +350,7 @@ impl Tally {
                 };
                 return Some(Addressed { op, to });
             }
-            Step::Won { first } => Outcome::Granted { first, run: None },
+            Step::Won { first } => Outcome::granted(first),
             Step::Lost(Defeat::Held { left, split }) => Outcome::Refused {
                 // If no lease has a majority, the first to try again may win.
                 time_left: (!split).then_some(left),
@@ -438,7 +440,7 @@ mod tests {
 
     fn granted() -> Reply {
         let first = Token::new(5).unwrap();
-        applied(Outcome::Granted { first, run: None })
+        applied(Outcome::granted(first))
     }
 
     fn refused() -> Reply {

@@ -1,12 +1,15 @@
 //! The operations of holders: acquire, renew, release. The kinds of locks differ only in the kind, the weight and the limit
 //! of a claim.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use super::Transaction;
 use super::notes::Checked;
-use super::op::{Acquire, Loss, Mismatch, NewNote, Notice, Outcome, Whom};
-use super::rows::{Body, Change, Claim, Head, Holder, Kind, LeaseKind, Leases, Part, Row};
+use super::op::{Acquire, Loss, Mismatch, NewNote, Notice, Outcome, Run, Whom};
+use super::rows::{
+    Access, Body, Change, Claim, Head, Holder, Kind, LeaseKind, Leases, Part, Row, Waiter,
+};
 use super::source::Source;
 use crate::id::LeaseId;
 use crate::lock_event::REVOCATION_RETENTION;
@@ -16,17 +19,26 @@ use crate::token::{self, Token, TokenCount};
 impl<S: Source> Transaction<'_, S> {
     /// A holder gets its grant again, a needless request ends, and any other request is granted or refused.
     pub(super) fn acquire(&mut self, request: &Acquire) -> Result<Outcome, S::Error> {
-        if let Err(mismatch) = claim_kind(&mut self.head, request.claim) {
-            return Ok(Outcome::Mismatch(mismatch));
-        }
+        let limit = match limit_of(&self.head, request.claim) {
+            Ok(limit) => limit,
+            Err(mismatch) => return Ok(Outcome::Mismatch(mismatch)),
+        };
         match self.holder(request.lease)? {
             // It does not wait: its own grant would overwrite its minimum hold.
             Some(holder) if holder.is_reserved => Ok(self.refused(None)),
             Some(holder) => self.acquire_again(holder, request),
+            None if request.claim.weight() > limit => self.never_fits(request.lease),
             // The first waiter fits, but the counter is at its end. A request for fewer tokens does not overtake it.
             None if self.progress.exhausted => Ok(Outcome::Exhausted),
-            None => self.acquire_anew(request),
+            None => self.acquire_anew(request, limit),
         }
+    }
+
+    /// The limit may have been set while it waited.
+    pub(super) fn never_fits(&mut self, lease: LeaseId) -> Result<Outcome, S::Error> {
+        let waiter = self.waiter(lease)?;
+        self.leave(waiter.as_ref());
+        Ok(Outcome::Mismatch(Mismatch::Weight))
     }
 
     /// The same grant: its weight, its tokens and its request time stay.
@@ -41,12 +53,33 @@ impl<S: Source> Transaction<'_, S> {
             end: self.environment.end(request.ttl, Some(holder.end)),
             ..holder
         });
-        let first = holder.first;
-        Ok(Outcome::Granted { first, run })
+        self.granted(&holder, run)
     }
 
-    fn acquire_anew(&mut self, request: &Acquire) -> Result<Outcome, S::Error> {
-        let waiter = self.waiter(request.lease)?;
+    /// The outcome of a grant.
+    pub(super) fn granted(
+        &mut self,
+        holder: &Holder,
+        run: Option<Run>,
+    ) -> Result<Outcome, S::Error> {
+        let floor = self.floor(holder)?;
+        Ok(Outcome::Granted {
+            first: holder.first,
+            number: holder.number,
+            floor,
+            run,
+        })
+    }
+
+    fn acquire_anew(&mut self, request: &Acquire, limit: u64) -> Result<Outcome, S::Error> {
+        if let Body::Free = self.head.body {
+            self.head.body = Body::Leases(Leases::new(request.claim.kind(), limit));
+        }
+        let mut waiter = self.waiter(request.lease)?;
+        if waiter.as_ref().is_some_and(Waiter::is_conversion) {
+            // The lease that waited to be converted has ended.
+            self.leave(waiter.take().as_ref());
+        }
         let condition = match &waiter {
             Some(waiter) => waiter.condition.clone(),
             None => self.condition(request.unless.as_ref(), None),
@@ -67,23 +100,25 @@ impl<S: Source> Transaction<'_, S> {
         }
         // Not behind the store's time, so that tokens grow also where the counter was lost.
         let proposal = request.proposal.max(Token::at(self.environment.now));
-        let Some(first) = self.reserve_tokens(proposal, request.tokens) else {
+        let Some(first) = self.tokens_of(request.claim, proposal, request.tokens) else {
             return Ok(Outcome::Exhausted);
         };
         self.leave(waiter.as_ref());
-        self.admit(Holder {
+        let number = self.free_number(request.claim)?;
+        let holder = self.admit(Holder {
             lease: request.lease,
             is_reserved: false,
             count: request.count,
             weight: request.claim.weight(),
+            number,
             first,
             requested_at: run.as_ref().map(|run| run.requested_at),
             end: self.environment.end(request.ttl, None),
         });
-        Ok(Outcome::Granted { first, run })
+        self.granted(&holder, run)
     }
 
-    fn refused(&self, queue_position: Option<u32>) -> Outcome {
+    pub(super) fn refused(&self, queue_position: Option<u32>) -> Outcome {
         let earliest = self.leases().and_then(|leases| leases.earliest);
         Outcome::Refused {
             time_left: earliest.map(|end| self.environment.time_left(end)),
@@ -126,6 +161,7 @@ impl<S: Source> Transaction<'_, S> {
         if let Some(note) = note {
             self.store_note(&holder, note)?;
         }
+        self.end_conversion(lease)?;
         match rest {
             Some(rest) => self.reserve(holder, rest),
             None => self.dismiss(&holder),
@@ -141,6 +177,7 @@ impl<S: Source> Transaction<'_, S> {
             end: self.environment.end(rest, None),
             ..holder
         });
+        self.use_setting();
         self.progress.notification_pending = true;
         self.is_visible = true;
     }
@@ -187,6 +224,7 @@ impl<S: Source> Transaction<'_, S> {
         let until = self.environment.now.after_span(REVOCATION_RETENTION);
         for holder in &holders {
             let lease = holder.lease;
+            self.end_conversion(lease)?;
             self.dismiss(holder);
             self.head.revoked = Some((lease, until));
             self.notices.push(Notice::Revoked { lease });
@@ -197,7 +235,7 @@ impl<S: Source> Transaction<'_, S> {
 
     /// The outcome for a lease that does not hold. Only a holder renews and releases, so this lease no longer waits. The
     /// outcome is the state after the grant step.
-    fn lost(&mut self, lease: LeaseId) -> Result<Outcome, S::Error> {
+    pub(super) fn lost(&mut self, lease: LeaseId) -> Result<Outcome, S::Error> {
         let waiter = self.waiter(lease)?;
         self.leave(waiter.as_ref());
         self.serve(None)?;
@@ -218,7 +256,12 @@ impl<S: Source> Transaction<'_, S> {
         let Body::Leases(leases) = &mut self.head.body else {
             return Ok(());
         };
-        *leases = Leases::new(leases.kind, leases.limit);
+        *leases = Leases {
+            used: 0,
+            earliest: None,
+            sole: None,
+            ..*leases
+        };
         for holder in holders {
             if !self.environment.is_over(holder.end) {
                 leases.count(&holder);
@@ -227,16 +270,22 @@ impl<S: Source> Transaction<'_, S> {
                 self.changes.rows.push(Change::Remove(part));
             }
         }
+        if leases.used == 0 {
+            leases.phase = None;
+        }
+        self.use_setting();
         Ok(())
     }
 
     /// Adds a holder.
-    pub(super) fn admit(&mut self, holder: Holder) {
+    pub(super) fn admit(&mut self, holder: Holder) -> Holder {
         if let Body::Leases(leases) = &mut self.head.body {
             leases.count(&holder);
         }
+        self.use_setting();
         self.store_holder(holder);
         self.is_visible = true;
+        holder
     }
 
     /// Removes a holder.
@@ -247,58 +296,92 @@ impl<S: Source> Transaction<'_, S> {
         leases.discount(holder);
         match leases.kind {
             LeaseKind::Mutex => leases.sole = None,
-            LeaseKind::Semaphore => {
+            LeaseKind::Semaphore | LeaseKind::RwLock => {
                 let part = Part::Holder(holder.lease);
                 self.changes.rows.push(Change::Remove(part));
+                self.changed.insert(holder.lease, None);
             }
         }
+        self.use_setting();
         self.is_visible = true;
     }
 
     /// Stores a holder that is counted.
-    fn store_holder(&mut self, holder: Holder) {
+    pub(super) fn store_holder(&mut self, holder: Holder) {
         let Body::Leases(leases) = &mut self.head.body else {
             return;
         };
         leases.extend(&holder);
         match leases.kind {
             LeaseKind::Mutex => leases.sole = Some(holder),
-            LeaseKind::Semaphore => {
+            LeaseKind::Semaphore | LeaseKind::RwLock => {
                 let part = Part::Holder(holder.lease);
                 self.changes
                     .rows
                     .push(Change::Put(part, Row::Holder(holder)));
+                self.changed.insert(holder.lease, Some(holder));
             }
         }
     }
 
     /// A holder that its requests may change.
-    fn active_holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, S::Error> {
+    pub(super) fn active_holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, S::Error> {
         let holder = self.holder(lease)?;
         Ok(holder.filter(|holder| !holder.is_reserved))
     }
 
-    /// A holder, as it was before this run.
     fn holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, S::Error> {
         let Some(leases) = self.leases().filter(|leases| leases.used > 0) else {
             return Ok(None);
         };
-        let holder = match leases.kind {
-            LeaseKind::Mutex => leases.sole.filter(|sole| sole.lease == lease),
-            LeaseKind::Semaphore => self.source.holder(lease)?,
+        let holder = match (leases.kind, self.changed.get(&lease)) {
+            (LeaseKind::Mutex, _) => leases.sole.filter(|sole| sole.lease == lease),
+            (_, Some(changed)) => *changed,
+            (_, None) => self.source.holder(lease)?,
         };
         Ok(holder.filter(|holder| !self.environment.is_over(holder.end)))
     }
 
-    /// All holders, as they were before this run. They may have ended.
+    /// All holders. They may have ended.
     fn holders(&mut self) -> Result<Vec<Holder>, S::Error> {
         match self.leases() {
             Some(leases) if leases.kind == LeaseKind::Mutex => {
-                Ok(leases.sole.into_iter().collect())
+                return Ok(leases.sole.into_iter().collect());
             }
-            Some(leases) if leases.used > 0 => self.source.holders(),
-            _ => Ok(Vec::new()),
+            Some(leases) if leases.used > 0 => {}
+            _ => return Ok(Vec::new()),
         }
+        if !self.has_all_holders {
+            for holder in self.source.holders()? {
+                self.changed.entry(holder.lease).or_insert(Some(holder));
+            }
+            self.has_all_holders = true;
+        }
+        Ok(self.changed.values().copied().flatten().collect())
+    }
+
+    /// The smallest number that no holder has, for a claim that asks for one.
+    pub(super) fn free_number(&mut self, claim: Claim) -> Result<Option<u32>, S::Error> {
+        if !matches!(claim, Claim::Permits { numbered: true, .. }) {
+            return Ok(None);
+        }
+        let taken: BTreeSet<_> = self.live_holders()?.filter_map(|it| it.number).collect();
+        Ok((0..).find(|number| !taken.contains(number)))
+    }
+
+    /// The smallest of the first tokens of all holders, for one that has a number.
+    pub(super) fn floor(&mut self, holder: &Holder) -> Result<Option<Token>, S::Error> {
+        if holder.number.is_none() {
+            return Ok(None);
+        }
+        let smallest = self.live_holders()?.map(|it| it.first).min();
+        Ok(smallest.into_iter().chain([holder.first]).min())
+    }
+
+    fn live_holders(&mut self) -> Result<impl Iterator<Item = Holder>, S::Error> {
+        let (holders, environment) = (self.holders()?, self.environment);
+        let holders = holders.into_iter();
+        Ok(holders.filter(move |holder| !environment.is_over(holder.end)))
     }
 
     pub(super) const fn leases(&self) -> Option<&Leases> {
@@ -310,6 +393,25 @@ impl<S: Source> Transaction<'_, S> {
 
     pub(super) fn has_room(&self, weight: u64) -> bool {
         self.leases().is_some_and(|leases| leases.has_room(weight))
+    }
+
+    /// Reserves the tokens of a new holder: of its own, or of a reader the one of all readers. `None`: there is no larger
+    /// token.
+    pub(super) fn tokens_of(
+        &mut self,
+        claim: Claim,
+        proposal: Option<Token>,
+        tokens: TokenCount,
+    ) -> Option<Token> {
+        if !matches!(claim, Claim::Access(Access::Read | Access::Upgradable)) {
+            return self.reserve_tokens(proposal, tokens);
+        }
+        let phase = self.leases().and_then(|leases| leases.phase);
+        let phase = phase.or_else(|| self.reserve_tokens(proposal, TokenCount::MIN))?;
+        if let Body::Leases(leases) = &mut self.head.body {
+            leases.phase = Some(phase);
+        }
+        Some(phase)
     }
 
     /// Reserves the next block of tokens. `None`: there is no larger token.
@@ -324,24 +426,20 @@ impl<S: Source> Transaction<'_, S> {
     }
 }
 
-/// Takes a free name for the kind of a claim, or checks that the claim matches how the name is used.
-fn claim_kind(head: &mut Head, claim: Claim) -> Result<(), Mismatch> {
-    let (kind, limit) = (claim.kind(), claim.limit());
-    if claim.weight() > limit {
-        return Err(Mismatch::Weight);
-    }
-    let Body::Leases(leases) = head.body else {
-        head.body = Body::Leases(Leases::new(kind, limit));
-        return Ok(());
+/// The limit that counts for a claim, which must match how the name is used.
+pub(super) fn limit_of(head: &Head, claim: Claim) -> Result<u64, Mismatch> {
+    let requested = claim.limit();
+    let Body::Leases(leases) = &head.body else {
+        return Ok(requested);
     };
-    if leases.kind != kind {
+    if leases.kind != claim.kind() {
         return Err(Mismatch::Kind(Kind::Leases(leases.kind)));
     }
-    match leases.limit == limit {
-        true => Ok(()),
+    match leases.setting.is_some() || leases.limit == requested {
+        true => Ok(leases.limit),
         false => Err(Mismatch::Limit {
             stored: leases.limit,
-            requested: limit,
+            requested,
         }),
     }
 }

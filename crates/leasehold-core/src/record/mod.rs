@@ -4,7 +4,7 @@
 //! the counter of the fencing tokens, the size of the queue, and a body, which is free, held by leases, or a latch. Each
 //! holder, waiter, arrival and note has a row of its own, and so has the description of a client, whose record has
 //! nothing else. A mutex is a semaphore with one permit whose only holder is in the head, so that an uncontended lock
-//! changes only the head.
+//! changes only the head. A read-write lock is one whose permits are all the writer's, and of which a reader has one.
 //!
 //! [`apply`] reads the record through a [`Source`], part by part, and returns a list of changes. It never needs the
 //! whole record. If the source cannot read a part, the rule stops with its error, and has changed nothing and notified
@@ -17,9 +17,11 @@
 //! * Only a release and a revocation shorten a lease.
 //!
 //! A free permit is granted to the head of the queue in the step that finds it free, normally the release. A request
-//! cannot overtake the queue. A holder can end its lease and keep its permits taken for a while, its minimum hold:
+//! cannot overtake the queue; only a holder that is to hold more does, and one that waits for it stands before all others. A
+//! holder can end its lease and keep its permits taken for a while, its minimum hold:
 //! its row is then marked as reserved, and no request of any lease changes it.
 
+mod convert;
 pub mod environment;
 mod latch;
 mod leases;
@@ -43,10 +45,13 @@ pub use self::rows::{
 pub use self::source::Source;
 pub use self::stored::Rows;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::convert::Conversion;
 use self::queue::Progress;
+use crate::id::LeaseId;
 
 /// Applies one operation to the record that `source` reads.
 ///
@@ -68,6 +73,8 @@ pub fn apply<S: Source>(
         head: stored,
         progress: Progress::default(),
         written: None,
+        changed: BTreeMap::new(),
+        has_all_holders: false,
         changes: Changes::default(),
         notices: Vec::new(),
         is_visible: false,
@@ -88,12 +95,16 @@ pub fn apply<S: Source>(
 struct Transaction<'a, S> {
     source: &'a mut S,
     environment: &'a Environment,
-    /// The head with the changes of this run. The source has the rows without them: no run reads a holder or an arrival that
-    /// it has changed, and [`Progress`] and `written` stand for the changes of waiters and notes.
+    /// The head with the changes of this run. The source has the rows without them: no run reads an arrival that it has
+    /// changed, and [`Progress`], `written` and `changed` stand for the changes of waiters, notes and holders.
     head: Head,
     progress: Progress,
     /// The note that this run has written.
     written: Option<(Slot, Note)>,
+    /// The holders with rows of their own that this run has stored, or removed.
+    changed: BTreeMap<LeaseId, Option<Holder>>,
+    /// Whether the others are in `changed`, too.
+    has_all_holders: bool,
     changes: Changes,
     notices: Vec<Notice>,
     is_visible: bool,
@@ -107,7 +118,7 @@ impl<S: Source> Transaction<'_, S> {
         }
         self.drop_ended()?;
         // Earlier waiters come first. Without a living one, a free name may be taken by another kind.
-        if let Op::Acquire(_) | Op::Arrive { .. } | Op::Remove(_) = op {
+        if let Op::Acquire(_) | Op::SetLimit { .. } | Op::Arrive { .. } | Op::Remove(_) = op {
             self.serve(op.requester())?;
             self.free_unused();
         }
@@ -124,6 +135,26 @@ impl<S: Source> Transaction<'_, S> {
         match op {
             Op::Acquire(request) => self.acquire(request),
             Op::Renew { lease, ttl, count } => self.renew(*lease, *ttl, *count),
+            Op::Convert {
+                lease,
+                first,
+                claim,
+                ttl,
+                tokens,
+                wait,
+            } => self.convert(&Conversion {
+                lease: *lease,
+                first: *first,
+                claim: *claim,
+                ttl: *ttl,
+                tokens: *tokens,
+                wait: *wait,
+            }),
+            Op::SetLimit {
+                permits,
+                if_version,
+                keep,
+            } => Ok(self.set_limit(*permits, *if_version, *keep)),
             Op::Release { lease, rest, note } => self.release(*lease, *rest, note.as_ref()),
             Op::WriteNote { lease, note } => self.write_note(*lease, note),
             Op::SetToken {
@@ -150,6 +181,11 @@ impl<S: Source> Transaction<'_, S> {
         match self.head.body {
             Body::Latch(_) if !is_on_latch => Some(Kind::Latch),
             Body::Leases(leases) if is_on_latch => Some(Kind::Leases(leases.kind)),
+            // The readers have one token.
+            Body::Leases(leases) => match (leases.kind, op) {
+                (LeaseKind::RwLock, Op::SetToken { .. }) => Some(Kind::Leases(leases.kind)),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -174,13 +210,14 @@ impl<S: Source> Transaction<'_, S> {
         Ok(())
     }
 
-    /// A name without holders and waiters may be taken by any kind.
+    /// A name without holders, waiters and a set limit may be taken by any kind.
     fn free_unused(&mut self) {
         if self.head.queue.len > 0 {
             return;
         }
         if let Body::Leases(leases) = self.head.body
             && leases.used == 0
+            && !leases.is_set(self.environment.now)
         {
             self.head.body = Body::Free;
         }

@@ -318,6 +318,19 @@ pub enum Outcome {
     Mismatch(Mismatch),
 }
 
+impl Outcome {
+    /// A grant without a number and for no run.
+    #[must_use]
+    pub const fn granted(first: Token) -> Self {
+        Self::Granted {
+            first,
+            number: None,
+            floor: None,
+            run: None,
+        }
+    }
+}
+
 /// The state of the lock of a lease that does not hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {

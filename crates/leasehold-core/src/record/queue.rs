@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::Transaction;
+use super::convert::Conversion;
 use super::notes::Checked;
 use super::op::{Acquire, Grant, Notice, Outcome, Run};
 use super::rows::{Change, Class, Condition, Holder, Part, QueueHead, Row, Slot, Waiter};
@@ -31,6 +32,20 @@ pub fn retention(ttl: Ttl) -> Duration {
     ttl.as_duration() * 2 + SPARE
 }
 
+/// The place of the conversion that waits, before all others. There is one at most.
+const CONVERSION_PLACE: u64 = 0;
+
+/// The smallest place of any other waiter.
+const FIRST_PLACE: u64 = 1;
+
+impl Waiter {
+    /// Whether it holds, and waits to hold more.
+    #[must_use]
+    pub const fn is_conversion(&self) -> bool {
+        self.place == CONVERSION_PLACE
+    }
+}
+
 /// The most grants in one run.
 pub(super) const GRANTS_MAX: u32 = 64;
 
@@ -46,6 +61,8 @@ pub(super) struct Progress {
     removed_at: Option<u64>,
     /// A waiter has joined, which the source does not have.
     joined: bool,
+    /// It is a conversion, before all others.
+    joined_first: bool,
     grants: u32,
     drops: u32,
     /// There was a grant or a minimum hold, and the first living waiter behind it is not notified yet.
@@ -69,10 +86,25 @@ impl<S: Source> Transaction<'_, S> {
                 self.progress.unfinished = true;
                 return Ok(());
             }
-            if !self.source.reaches(waiter.lease.client)? {
+            let holder = match waiter.is_conversion() {
+                true => self.active_holder(waiter.lease)?,
+                false => None,
+            };
+            let has_ended = waiter.is_conversion() && holder.is_none();
+            if has_ended || !self.source.reaches(waiter.lease.client)? {
                 if !self.drop_first(&waiter) {
                     return Ok(());
                 }
+                continue;
+            }
+            let (lease, weight) = (waiter.lease, waiter.claim.weight());
+            if self.leases().is_some_and(|leases| weight > leases.limit) {
+                // The limit was set below. It is told to ask again, and gets the mismatch.
+                if !self.drop_first(&waiter) {
+                    return Ok(());
+                }
+                let ttl = Ttl::remainder(Duration::ZERO);
+                self.notices.push(Notice::Next { lease, ttl });
                 continue;
             }
             let run = match self.check_condition(waiter.condition.as_ref())? {
@@ -81,20 +113,18 @@ impl<S: Source> Transaction<'_, S> {
                     if !self.drop_first(&waiter) {
                         return Ok(());
                     }
-                    let lease = waiter.lease;
                     self.notices.push(Notice::Complete { lease, note });
                     continue;
                 }
             };
-            if !self.has_room(waiter.claim.weight()) {
+            let own = holder.map_or(0, |holder| holder.weight);
+            if !self.has_room(weight.saturating_sub(own)) {
                 break;
             }
-            let proposal = Token::at(self.environment.now);
-            let Some(first) = self.reserve_tokens(proposal, waiter.tokens) else {
+            if !self.grant(&waiter, holder, run)? {
                 self.progress.exhausted = true;
                 return Ok(());
-            };
-            self.grant(&waiter, first, run);
+            }
         }
         self.notify_next()
     }
@@ -113,6 +143,9 @@ impl<S: Source> Transaction<'_, S> {
     fn next_to_serve(&mut self, requester: Option<LeaseId>) -> Result<Option<Waiter>, S::Error> {
         let written = self.written.as_ref();
         let has_completed = written.is_some_and(|(slot, _)| *slot != Slot::Value);
+        if self.progress.joined_first {
+            return Ok(None);
+        }
         if !has_completed && !self.progress.resumes && !self.has_room(1) {
             return Ok(None);
         }
@@ -120,29 +153,50 @@ impl<S: Source> Transaction<'_, S> {
         Ok(first.filter(|waiter| requester != Some(waiter.lease)))
     }
 
-    /// Grants to the first waiter.
-    fn grant(&mut self, waiter: &Waiter, first: Token, run: Option<Run>) {
-        let (lease, ttl) = (waiter.lease, acceptance(waiter.ttl));
+    /// Grants to the first waiter, which is the `holder` if it waits to be converted. Returns whether there was a token.
+    fn grant(
+        &mut self,
+        waiter: &Waiter,
+        holder: Option<Holder>,
+        run: Option<Run>,
+    ) -> Result<bool, S::Error> {
+        let (lease, claim, ttl) = (waiter.lease, waiter.claim, acceptance(waiter.ttl));
+        let first = match &holder {
+            Some(holder) => self.converted_tokens(holder, claim, waiter.tokens),
+            None => self.tokens_of(claim, Token::at(self.environment.now), waiter.tokens),
+        };
+        let Some(first) = first else {
+            return Ok(false);
+        };
         self.remove_first(waiter);
-        self.admit(Holder {
-            lease,
-            is_reserved: false,
-            count: NonZeroU32::MIN,
-            weight: waiter.claim.weight(),
-            first,
-            requested_at: run.as_ref().map(|run| run.requested_at),
-            end: self.environment.end(ttl, None),
-        });
+        let number = self.free_number(claim)?;
+        let holder = match holder {
+            Some(holder) => self.store_converted(&holder, claim.weight(), first, ttl),
+            None => self.admit(Holder {
+                lease,
+                is_reserved: false,
+                count: NonZeroU32::MIN,
+                weight: claim.weight(),
+                number,
+                first,
+                requested_at: run.as_ref().map(|run| run.requested_at),
+                end: self.environment.end(ttl, None),
+            }),
+        };
         self.progress.grants += 1;
         self.progress.notification_pending = true;
-        let now = self.environment.now;
-        self.notices.push(Notice::Granted(Grant {
+        let floor = self.floor(&holder)?;
+        let grant = Grant {
             lease,
             ttl,
             first,
-            now,
+            number: holder.number,
+            floor,
+            now: self.environment.now,
             run,
-        }));
+        };
+        self.notices.push(Notice::Granted(grant));
+        Ok(true)
     }
 
     /// Notifies the first living waiter behind a grant or a minimum hold.
@@ -210,27 +264,53 @@ impl<S: Source> Transaction<'_, S> {
         waiter: Option<&Waiter>,
         condition: Option<Condition>,
     ) {
+        let place = self.head.queue.next_place.max(FIRST_PLACE);
+        self.add_waiter(
+            Waiter {
+                lease: request.lease,
+                place,
+                claim: request.claim,
+                ttl: request.ttl,
+                tokens: request.tokens,
+                condition,
+            },
+            waiter,
+        );
+    }
+
+    /// The same for a conversion, which waits before all others.
+    pub(super) fn join_first(&mut self, request: &Conversion, waiter: Option<&Waiter>) {
+        let same = waiter.filter(|waiter| waiter.claim == request.claim);
+        if same.is_none() {
+            self.leave(waiter);
+            self.progress.joined_first = true;
+        }
+        self.add_waiter(
+            Waiter {
+                lease: request.lease,
+                place: CONVERSION_PLACE,
+                claim: request.claim,
+                ttl: request.ttl,
+                tokens: request.tokens,
+                condition: None,
+            },
+            same,
+        );
+    }
+
+    /// Keeps the queue, and adds a waiter unless it is there.
+    fn add_waiter(&mut self, new: Waiter, waiter: Option<&Waiter>) {
         let queue = &mut self.head.queue;
-        let until = self.environment.now.after_span(retention(request.ttl));
+        let until = self.environment.now.after_span(retention(new.ttl));
         queue.until = queue.until.max(until);
         if waiter.is_some() {
             return;
         }
-        let waiter = Waiter {
-            lease: request.lease,
-            place: queue.next_place,
-            claim: request.claim,
-            ttl: request.ttl,
-            tokens: request.tokens,
-            condition,
-        };
-        queue.next_place += 1;
+        queue.next_place = queue.next_place.max(new.place + 1);
         queue.len = queue.len.saturating_add(1);
         self.progress.joined = true;
-        let part = Part::Waiter(request.lease);
-        self.changes
-            .rows
-            .push(Change::Put(part, Row::Waiter(waiter)));
+        let part = Part::Waiter(new.lease);
+        self.changes.rows.push(Change::Put(part, Row::Waiter(new)));
         self.is_visible = true;
     }
 

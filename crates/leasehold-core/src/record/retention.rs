@@ -5,7 +5,7 @@ use crate::time::StoreTime;
 
 impl Head {
     /// The time from which a store may remove this head, with the rows of its waiters and arrivals, unless a holder has a
-    /// row. Then it shows no holder, no queue, no latch and no revocation, and new tokens are larger without its counter
+    /// row. Then it shows no holder, no queue, no latch, no set limit and no revocation, and new tokens are larger without its counter
     /// too, provided that the clock does not fall back behind this time.
     #[must_use]
     pub fn kept_until(&self) -> StoreTime {
@@ -14,7 +14,10 @@ impl Head {
             .map(|last| StoreTime::from_micros(last.get() + 1));
         let body = match self.body {
             Body::Free => None,
-            Body::Leases(leases) => leases.earliest.map(|End::At(end)| end),
+            Body::Leases(leases) => {
+                let earliest = leases.earliest.map(|End::At(end)| end);
+                earliest.max(leases.setting.map(|setting| setting.until))
+            }
             Body::Latch(latch) => Some(latch.until),
         };
         let revoked = self.revoked.map(|(_, until)| until);

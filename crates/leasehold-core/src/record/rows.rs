@@ -114,7 +114,9 @@ impl Leases {
     /// Notes the end of a holder that is counted.
     pub(super) fn extend(&mut self, holder: &Holder) {
         self.earliest = match (self.kind, self.earliest) {
-            (LeaseKind::Semaphore, Some(earliest)) => Some(earliest.min(holder.end)),
+            (LeaseKind::Semaphore | LeaseKind::RwLock, Some(earliest)) => {
+                Some(earliest.min(holder.end))
+            }
             _ => Some(holder.end),
         };
     }
@@ -124,7 +126,14 @@ impl Leases {
         self.used = self.used.saturating_sub(holder.weight);
         if self.used == 0 {
             self.earliest = None;
+            self.phase = None;
         }
+    }
+
+    /// Whether the limit is set, so that the name keeps its kind without holders and waiters.
+    #[must_use]
+    pub fn is_set(&self, now: StoreTime) -> bool {
+        self.setting.is_some_and(|setting| now < setting.until)
     }
 }
 
@@ -194,7 +203,7 @@ impl Latch {
 pub struct Waiter {
     /// The lease.
     pub lease: LeaseId,
-    /// Its place: a waiter with a smaller one is before it.
+    /// Its place: a waiter with a smaller one is before it. 0: a conversion.
     pub place: u64,
     /// What it is to hold.
     pub claim: Claim,

@@ -92,7 +92,8 @@ impl Rows {
     pub fn kind(&self, environment: &Environment) -> Option<Kind> {
         match &self.head.body {
             Body::Leases(leases) => {
-                let is_used = self.holders(environment).next().is_some()
+                let is_used = leases.is_set(environment.now)
+                    || self.holders(environment).next().is_some()
                     || self.waiters(environment).next().is_some();
                 is_used.then_some(Kind::Leases(leases.kind))
             }

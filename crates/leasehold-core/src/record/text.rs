@@ -10,11 +10,12 @@
 //! text | words
 //! ---|---
 //! head | `1` counter body; if there is a queue, `queue` length next-place until; after a revocation, `revoked` lease until
-//! body | `free`; `mutex` lease holder; `semaphore` permits used-permits earliest-end; `latch` arrived count until
+//! body | `free`; `mutex` lease holder; `semaphore` permits used-permits earliest-end; `rwlock` phase used-permits earliest-end; `latch` arrived count until
+//! `semaphore` | if its limit is set, then `set` version keep until
 //! holder | `held` or `reserved`, then hold-count weight first-token requested end
-//! row of a holder | `1` holder
+//! row of a holder | `1` holder; with a number, `number` and that
 //! row of a waiter | `1` place claim ttl tokens; with a condition, `key` or `period` and its words
-//! claim | `mutex`; `permits` weight limit
+//! claim | `mutex`; `permits` or `numbered` weight limit; `read`; `upgradable`; `write`
 //! `key` | asked requested key
 //! `period` | asked requested period anchor
 //! row of an arrival | `1`
@@ -22,7 +23,7 @@
 //! row of a description | `1` until text
 //!
 //! A mutex without a holder has `-` instead of lease and holder. A time or a period is in microseconds, a ttl in
-//! milliseconds, and `asked` in nanoseconds. A key is escaped as a word, and the text of a note or of a description as the
+//! milliseconds, and `asked` and `keep` in nanoseconds. A key is escaped as a word, and the text of a note or of a description as the
 //! rest of its line.
 //! The lease of a holder or of a waiter is the id of its row, see [`Part::id`].
 //!
@@ -36,7 +37,7 @@ use std::fmt;
 
 use self::read::TextReader;
 use self::write::TextWriter;
-use super::rows::{Body, Head, Part, QueueHead, Row, Slot};
+use super::rows::{Body, Head, LeaseKind, Part, QueueHead, Row, Slot};
 use crate::annotation::CompletionKey;
 
 /// The version that is written, and the only one that is read.
@@ -103,6 +104,12 @@ impl Head {
             ..Self::default()
         };
         let mut section = words.next();
+        if let (Some("set"), Body::Leases(leases)) = (section, &mut head.body)
+            && leases.kind == LeaseKind::Semaphore
+        {
+            leases.setting = Some(words.setting()?);
+            section = words.next();
+        }
         if section == Some("queue") {
             head.queue = words.queue()?;
             section = words.next();
@@ -124,7 +131,7 @@ impl Row {
     pub fn to_text(&self) -> String {
         let mut line = TextWriter::new(96);
         match self {
-            Self::Holder(holder) => line.holder(holder),
+            Self::Holder(holder) => line.numbered_holder(holder),
             Self::Waiter(waiter) => line.waiter(waiter),
             Self::Arrival => &mut line,
             Self::Note(note) => line.note(note),
@@ -141,7 +148,7 @@ impl Row {
     pub fn from_text(part: &Part, text: &str) -> Result<Self, Damaged> {
         let mut words = TextReader::new(text)?;
         let row = match part {
-            Part::Holder(lease) => Self::Holder(words.holder(*lease)?),
+            Part::Holder(lease) => Self::Holder(words.numbered_holder(*lease)?),
             Part::Waiter(lease) => Self::Waiter(words.waiter(*lease)?),
             Part::Arrival(_) => Self::Arrival,
             Part::Note(_) => Self::Note(words.note()?),

@@ -114,6 +114,8 @@ impl Host {
             lease: self.machine.lease().unwrap(),
             ttl: queue::acceptance(ttl()),
             first: token(first),
+            number: None,
+            floor: None,
             now: store_time(granted),
             run: None,
         };

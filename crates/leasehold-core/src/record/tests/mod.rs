@@ -5,6 +5,7 @@ mod latch;
 mod mutex;
 mod parts;
 mod properties;
+mod shares;
 
 use std::num::NonZeroU32;
 
@@ -92,6 +93,19 @@ fn permits(weight: u32, limit: u32) -> Claim {
     Claim::Permits {
         weight: number(weight),
         limit: number(limit),
+        numbered: false,
+    }
+}
+
+/// A change of what a lease holds, with the token that it has.
+fn convert(holder: &Holder, claim: Claim, ttl: u64, wait: bool) -> Op {
+    Op::Convert {
+        lease: holder.lease,
+        first: holder.first,
+        claim,
+        ttl: millis(ttl),
+        tokens: tokens_of(holder.lease),
+        wait,
     }
 }
 

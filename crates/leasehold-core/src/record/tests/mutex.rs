@@ -60,10 +60,7 @@ fn set_token(lease: u64, first: u64, tokens: u32) -> Op {
 }
 
 fn granted(first: u64) -> Outcome {
-    Outcome::Granted {
-        first: token(first),
-        run: None,
-    }
+    Outcome::granted(token(first))
 }
 
 fn refused(millis: u64, queue_position: Option<u32>) -> Outcome {

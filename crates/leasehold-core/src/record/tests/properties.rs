@@ -271,7 +271,8 @@ impl History {
                 grants.push((grant.lease, grant.first, grant.run.clone()));
             }
         }
-        if let (Op::Acquire(request), Outcome::Granted { first, run }) = (op, &applied.outcome) {
+        if let (Op::Acquire(request), Outcome::Granted { first, run, .. }) = (op, &applied.outcome)
+        {
             let held = before
                 .holders
                 .iter()

@@ -13,8 +13,8 @@ use crate::id::LeaseId;
 use crate::job::{JobSchedule, Period};
 use crate::latch::LatchCount;
 use crate::record::rows::{
-    Body, Claim, Condition, Description, End, Holder, Latch, LeaseKind, Leases, Note, QueueHead,
-    Unless, Waiter,
+    Access, Body, Claim, Condition, Description, End, Holder, Latch, LeaseKind, Leases, Note,
+    QueueHead, Setting, Unless, Waiter,
 };
 use crate::time::{StoreTime, Ttl};
 use crate::token::Token;
@@ -85,6 +85,7 @@ impl<'a> TextReader<'a> {
             Some("free") => Ok(Body::Free),
             Some("mutex") => self.mutex().map(Body::Leases),
             Some("semaphore") => self.semaphore().map(Body::Leases),
+            Some("rwlock") => self.rw_lock().map(Body::Leases),
             Some("latch") => self.latch().map(Body::Latch),
             _ => Err(Damaged("kind")),
         }
@@ -104,17 +105,37 @@ impl<'a> TextReader<'a> {
     }
 
     fn semaphore(&mut self) -> Result<Leases, Damaged> {
+        let limit = self.number("number of permits")?;
+        self.used(Leases::new(LeaseKind::Semaphore, limit))
+    }
+
+    fn rw_lock(&mut self) -> Result<Leases, Damaged> {
+        let phase = self.optional("token of the readers", token)?;
+        self.used(Leases {
+            phase,
+            ..Leases::new(LeaseKind::RwLock, Access::LIMIT)
+        })
+    }
+
+    fn used(&mut self, leases: Leases) -> Result<Leases, Damaged> {
         let leases = Leases {
-            limit: self.number("number of permits")?,
             used: self.number("number of used permits")?,
             earliest: self.optional("earliest end", end)?,
-            ..Leases::new(LeaseKind::Semaphore, 0)
+            ..leases
         };
         // Permits without an end would never be free again.
         match (leases.used > 0) == leases.earliest.is_some() {
             true => Ok(leases),
             false => Err(Damaged("earliest end")),
         }
+    }
+
+    pub(super) fn setting(&mut self) -> Result<Setting, Damaged> {
+        Ok(Setting {
+            version: self.number::<NonZeroU64>("version of the limit")?.get(),
+            keep: self.read("time of the limit", nanos)?,
+            until: self.time("end of the limit")?,
+        })
     }
 
     fn latch(&mut self) -> Result<Latch, Damaged> {
@@ -150,10 +171,21 @@ impl<'a> TextReader<'a> {
             })?,
             count: self.number("hold count")?,
             weight: self.number::<NonZeroU64>("weight")?.get(),
+            number: None,
             first: self.read("token", token)?,
             requested_at: self.optional("time of the request", time)?,
             end: self.read("end", end)?,
         })
+    }
+
+    pub(super) fn numbered_holder(&mut self, lease: LeaseId) -> Result<Holder, Damaged> {
+        let holder = self.holder(lease)?;
+        let number = match self.next() {
+            None => None,
+            Some("number") => Some(self.number("number")?),
+            Some(_) => return Err(Damaged("last word")),
+        };
+        Ok(Holder { number, ..holder })
     }
 
     pub(super) fn waiter(&mut self, lease: LeaseId) -> Result<Waiter, Damaged> {
@@ -170,10 +202,14 @@ impl<'a> TextReader<'a> {
     fn claim(&mut self) -> Result<Claim, Damaged> {
         match self.next() {
             Some("mutex") => Ok(Claim::Mutex),
-            Some("permits") => Ok(Claim::Permits {
+            Some(word @ ("permits" | "numbered")) => Ok(Claim::Permits {
                 weight: self.number("weight")?,
                 limit: self.number("number of permits")?,
+                numbered: word == "numbered",
             }),
+            Some("read") => Ok(Claim::Access(Access::Read)),
+            Some("upgradable") => Ok(Claim::Access(Access::Upgradable)),
+            Some("write") => Ok(Claim::Access(Access::Write)),
             _ => Err(Damaged("claim")),
         }
     }

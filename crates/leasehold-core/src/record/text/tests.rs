@@ -10,7 +10,8 @@ use crate::id::{ClientId, LeaseId};
 use crate::job::{JobSchedule, Period};
 use crate::latch::{ArrivalId, LatchCount};
 use crate::record::rows::{
-    Claim, Condition, Description, End, Holder, Latch, LeaseKind, Leases, Note, Unless, Waiter,
+    Access, Claim, Condition, Description, End, Holder, Latch, LeaseKind, Leases, Note, Setting,
+    Unless, Waiter,
 };
 use crate::time::{StoreTime, Ttl};
 use crate::token::{Token, TokenCount};
@@ -42,6 +43,7 @@ fn holder(weight: impl Strategy<Value = u64>) -> impl Strategy<Value = Holder> {
             is_reserved,
             count,
             weight,
+            number: None,
             first,
             requested_at,
             end: End::At(end),
@@ -51,21 +53,38 @@ fn holder(weight: impl Strategy<Value = u64>) -> impl Strategy<Value = Holder> {
 
 fn mutex() -> impl Strategy<Value = Leases> {
     proptest::option::of(holder(Just(1))).prop_map(|sole| Leases {
-        kind: LeaseKind::Mutex,
-        limit: 1,
         used: u64::from(sole.is_some()),
         earliest: sole.map(|holder| holder.end),
         sole,
+        ..Leases::new(LeaseKind::Mutex, 1)
     })
 }
 
 fn semaphore() -> impl Strategy<Value = Leases> {
-    (any::<u64>(), any::<u64>(), store_time()).prop_map(|(limit, used, end)| Leases {
-        kind: LeaseKind::Semaphore,
-        limit,
+    let setting = (1..=u64::MAX, any::<Duration>(), store_time());
+    let setting = setting.prop_map(|(version, keep, until)| Setting {
+        version,
+        keep,
+        until,
+    });
+    let setting = proptest::option::of(setting);
+    (any::<u64>(), any::<u64>(), store_time(), setting).prop_map(|(limit, used, end, setting)| {
+        Leases {
+            setting,
+            used,
+            earliest: (used > 0).then_some(End::At(end)),
+            ..Leases::new(LeaseKind::Semaphore, limit)
+        }
+    })
+}
+
+fn rw_lock() -> impl Strategy<Value = Leases> {
+    let phase = proptest::option::of(a_token());
+    (phase, any::<u64>(), store_time()).prop_map(|(phase, used, end)| Leases {
         used,
         earliest: (used > 0).then_some(End::At(end)),
-        sole: None,
+        phase,
+        ..Leases::new(LeaseKind::RwLock, Access::LIMIT)
     })
 }
 
@@ -83,6 +102,7 @@ fn head() -> impl Strategy<Value = Head> {
         Just(Body::Free),
         mutex().prop_map(Body::Leases),
         semaphore().prop_map(Body::Leases),
+        rw_lock().prop_map(Body::Leases),
         latch().prop_map(Body::Latch),
     ];
     let queue = (any::<u32>(), 0..PLACES_END, store_time()).prop_map(|queue| {
@@ -122,10 +142,20 @@ fn unless() -> impl Strategy<Value = Unless> {
 }
 
 fn waiter() -> impl Strategy<Value = Waiter> {
-    let permits = (count(), count());
+    let permits = (count(), count(), any::<bool>());
+    let access = prop_oneof![
+        Just(Access::Read),
+        Just(Access::Upgradable),
+        Just(Access::Write)
+    ];
     let claim = prop_oneof![
         Just(Claim::Mutex),
-        permits.prop_map(|(weight, limit)| Claim::Permits { weight, limit }),
+        permits.prop_map(|(weight, limit, numbered)| Claim::Permits {
+            weight,
+            limit,
+            numbered,
+        }),
+        access.prop_map(Claim::Access),
     ];
     let ttl = (1..=Ttl::MAX.as_millis()).prop_map(|millis| Ttl::from_millis(millis).unwrap());
     let condition = (unless(), store_time()).prop_map(|(unless, requested_at)| Condition {
@@ -173,7 +203,10 @@ fn slot() -> impl Strategy<Value = Slot> {
 
 fn row() -> impl Strategy<Value = (Part, Row)> {
     prop_oneof![
-        holder(1..=u64::MAX).prop_map(|holder| (Part::Holder(holder.lease), Row::Holder(holder))),
+        (holder(1..=u64::MAX), proptest::option::of(any::<u32>())).prop_map(|(holder, number)| {
+            let holder = Holder { number, ..holder };
+            (Part::Holder(holder.lease), Row::Holder(holder))
+        }),
         waiter().prop_map(|waiter| (Part::Waiter(waiter.lease), Row::Waiter(waiter))),
         Just((arrival(), Row::Arrival)),
         (slot(), note()).prop_map(|(slot, note)| (Part::Note(slot), Row::Note(note))),
@@ -234,8 +267,8 @@ fn check_damaged(text: &str) {
 }
 
 /// Words of texts, and numbers and leases in most places.
-const WORDS: &str = "(-|free|mutex|semaphore|latch|held|reserved|[0-9]{1,17})\
-                     ( (-|free|mutex|queue|revoked|held|permits|key|[0-9]{1,20}|[0-9a-f]{32}:[0-9])){0,12}";
+const WORDS: &str = "(-|free|mutex|semaphore|rwlock|latch|held|reserved|[0-9]{1,17})\
+                     ( (-|free|mutex|queue|revoked|held|set|number|permits|numbered|read|key|[0-9]{1,20}|[0-9a-f]{32}:[0-9])){0,12}";
 
 proptest! {
     #[test]
@@ -324,6 +357,10 @@ fn an_error_names_the_damaged_word() {
         ("1 - mutex 42", "lease"),
         ("1 - semaphore 5 3 -", "earliest end"),
         ("1 - semaphore 5 0 7", "earliest end"),
+        ("1 - semaphore 5 0 - set 0 7 7", "version of the limit"),
+        ("1 - rwlock 0 0 -", "token of the readers"),
+        ("1 - rwlock - 1 -", "earliest end"),
+        ("1 - rwlock - 0 - set 1 7 7", "last word"),
         ("1 - latch 4 3 0", "count"),
         ("1 - free queue 0 0 0", "queue"),
         ("1 - free queue 1 9007199254740992 0", "place"),
@@ -337,6 +374,8 @@ fn an_error_names_the_damaged_word() {
         (0, "1 lost", "state"),
         (0, "1 held 0", "hold count"),
         (0, "1 held 1 0", "weight"),
+        (0, "1 held 1 1 1 - 1 number", "number"),
+        (0, "1 held 1 1 1 - 1 named 1", "last word"),
         (1, "1 0 permits 1 0", "number of permits"),
         (1, "1 0 mutex 0", "ttl"),
         (1, "1 0 mutex 100 1 never 0 0", "condition"),

@@ -5,7 +5,8 @@ use std::fmt::{Display, Write as _};
 use super::{ABSENT, VERSION};
 use crate::escape::Extent;
 use crate::record::rows::{
-    Claim, Condition, Description, End, Holder, LeaseKind, Leases, Note, Unless, Waiter,
+    Access, Claim, Condition, Description, End, Holder, LeaseKind, Leases, Note, Setting, Unless,
+    Waiter,
 };
 use crate::time::StoreTime;
 
@@ -54,12 +55,38 @@ impl TextWriter {
             }
             (LeaseKind::Mutex, None) => self.word("mutex").word(ABSENT),
             (LeaseKind::Semaphore, _) => {
-                self.word("semaphore").word(leases.limit).word(leases.used);
-                match leases.earliest {
-                    Some(end) => self.end(end),
-                    None => self.word(ABSENT),
+                self.word("semaphore").word(leases.limit);
+                self.used(leases);
+                match leases.setting {
+                    Some(Setting {
+                        version,
+                        keep,
+                        until,
+                    }) => self
+                        .word("set")
+                        .word(version)
+                        .word(keep.as_nanos())
+                        .time(until),
+                    None => self,
                 }
             }
+            (LeaseKind::RwLock, _) => self.word("rwlock").optional(leases.phase).used(leases),
+        }
+    }
+
+    fn used(&mut self, leases: &Leases) -> &mut Self {
+        self.word(leases.used);
+        match leases.earliest {
+            Some(end) => self.end(end),
+            None => self.word(ABSENT),
+        }
+    }
+
+    pub(super) fn numbered_holder(&mut self, holder: &Holder) -> &mut Self {
+        self.holder(holder);
+        match holder.number {
+            Some(number) => self.word("number").word(number),
+            None => self,
         }
     }
 
@@ -81,7 +108,17 @@ impl TextWriter {
         self.word(waiter.place);
         match waiter.claim {
             Claim::Mutex => self.word("mutex"),
-            Claim::Permits { weight, limit } => self.word("permits").word(weight).word(limit),
+            Claim::Permits {
+                weight,
+                limit,
+                numbered,
+            } => {
+                let word = if numbered { "numbered" } else { "permits" };
+                self.word(word).word(weight).word(limit)
+            }
+            Claim::Access(Access::Read) => self.word("read"),
+            Claim::Access(Access::Upgradable) => self.word("upgradable"),
+            Claim::Access(Access::Write) => self.word("write"),
         };
         self.word(waiter.ttl.as_millis()).word(waiter.tokens);
         match &waiter.condition {
