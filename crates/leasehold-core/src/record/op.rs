@@ -173,7 +173,6 @@ impl Op {
     pub(super) const fn requester(&self) -> Option<LeaseId> {
         match self {
             Self::Acquire(request) => Some(request.lease),
-            Self::Convert { lease, .. } => Some(*lease),
             _ => None,
         }
     }

@@ -139,7 +139,7 @@ impl<S: Source> Transaction<'_, S> {
     /// The first waiter, if a permit is free, or if this run, or the one that it goes on with, has written a completion,
     /// which may be that of the waiter.
     ///
-    /// If the head is the lease of the request, it stays: the reply is its grant.
+    /// If the head is the lease of the request to acquire, it stays: the reply is its grant.
     fn next_to_serve(&mut self, requester: Option<LeaseId>) -> Result<Option<Waiter>, S::Error> {
         let written = self.written.as_ref();
         let has_completed = written.is_some_and(|(slot, _)| *slot != Slot::Value);
@@ -150,7 +150,7 @@ impl<S: Source> Transaction<'_, S> {
             return Ok(None);
         }
         let first = self.first_waiter()?;
-        Ok(first.filter(|waiter| requester != Some(waiter.lease)))
+        Ok(first.filter(|it| it.is_conversion() || requester != Some(it.lease)))
     }
 
     /// Grants to the first waiter, which is the `holder` if it waits to be converted. Returns whether there was a token.

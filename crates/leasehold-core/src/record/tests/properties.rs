@@ -1,10 +1,11 @@
-//! What holds after each operation of a random history, for semaphores and for jobs. Each operation is also applied
+//! What holds after each operation of a random history, for semaphores, readers and writers, and jobs. Each operation is also applied
 //! in parts, and many are repeated.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::parts::apply_in_parts;
+use super::shares;
 use super::*;
 use crate::job::{Completion, JobSchedule, Period, Slots};
 use crate::token::{self, Token};
@@ -17,8 +18,7 @@ struct History {
     seed: u64,
     random: Random,
     world: World,
-    limit: u32,
-    job: Option<Job>,
+    subject: Subject,
     last_token: Option<Token>,
     /// When the runs that were granted were asked for, and when they were granted.
     runs: BTreeMap<LeaseId, (StoreTime, StoreTime)>,
@@ -27,7 +27,18 @@ struct History {
     log: Vec<(StoreTime, Op)>,
 }
 
-/// What the leases of a history wait for.
+/// What the leases of a history hold.
+#[derive(Clone, Copy, PartialEq)]
+enum Subject {
+    /// Permits of a semaphore with so many.
+    Permits(u32),
+    /// A read-write lock.
+    Access,
+    /// A mutex, for the run of a job.
+    Job(Job),
+}
+
+/// What the leases of a job wait for.
 #[derive(Clone, Copy, PartialEq)]
 enum Job {
     Keys,
@@ -35,24 +46,19 @@ enum Job {
 }
 
 /// The state before an operation.
-struct Before {
-    holders: Vec<Holder>,
-    waiters: Vec<Waiter>,
+pub(super) struct Before {
+    pub(super) holders: Vec<Holder>,
+    pub(super) waiters: Vec<Waiter>,
     notes: Vec<Option<Note>>,
 }
 
 impl History {
-    fn new(seed: u64, job: Option<Job>) -> Self {
-        let mut random = Random(seed);
+    fn new(seed: u64, subject: Subject) -> Self {
         Self {
             seed,
             world: World::new(),
-            limit: match job {
-                Some(_) => 1,
-                None => 1 + random.small(5),
-            },
-            random,
-            job,
+            random: Random(seed),
+            subject,
             last_token: None,
             runs: BTreeMap::new(),
             last_slot: None,
@@ -77,9 +83,75 @@ impl History {
     }
 
     fn claim(&self, lease: LeaseId) -> Claim {
-        match self.job {
-            Some(_) => Claim::Mutex,
-            None => permits(1 + lease.number as u32 % self.limit, self.limit),
+        let number = lease.number as u32;
+        match self.subject {
+            Subject::Job(_) => Claim::Mutex,
+            Subject::Permits(limit) => match permits(1 + number % limit, limit) {
+                Claim::Permits { weight, limit, .. } => Claim::Permits {
+                    weight,
+                    limit,
+                    numbered: number % 2 == 0,
+                },
+                claim => claim,
+            },
+            Subject::Access => Claim::Access(match number % 4 {
+                0 => Access::Write,
+                1 => Access::Upgradable,
+                _ => Access::Read,
+            }),
+        }
+    }
+
+    fn job(&self) -> Option<Job> {
+        match self.subject {
+            Subject::Job(job) => Some(job),
+            _ => None,
+        }
+    }
+
+    /// The number of permits that there are.
+    fn limit(&self) -> u64 {
+        match (self.world.rows.head().body, self.subject) {
+            (Body::Leases(leases), _) => leases.limit,
+            (_, Subject::Permits(limit)) => u64::from(limit),
+            _ => 0,
+        }
+    }
+
+    /// A change of what a lease holds, or of how many permits there are.
+    fn change(&mut self, lease: LeaseId) -> Op {
+        let other = LeaseId {
+            number: self.random.below(12),
+            ..lease
+        };
+        let limit = match self.subject {
+            Subject::Permits(limit) if self.random.one_in(4) => limit,
+            _ => {
+                let held = self
+                    .world
+                    .holders()
+                    .into_iter()
+                    .find(|it| it.lease == lease);
+                let first = held.map_or(Token::MAX, |holder| holder.first);
+                let is_late = self.random.one_in(8);
+                return Op::Convert {
+                    lease,
+                    first: if is_late { Token::MAX } else { first },
+                    claim: self.claim(other),
+                    ttl: millis(1 + self.random.below(20)),
+                    tokens: tokens_of(lease),
+                    wait: self.random.below(4) > 0,
+                };
+            }
+        };
+        let version = match self.world.rows.head().body {
+            Body::Leases(leases) => leases.setting.map_or(0, |setting| setting.version),
+            _ => 0,
+        };
+        Op::SetLimit {
+            permits: number(1 + self.random.small(limit + 1)),
+            if_version: self.random.one_in(2).then_some(version),
+            keep: Duration::from_micros(self.random.below(20_000)),
         }
     }
 
@@ -91,6 +163,7 @@ impl History {
         }
         let ttl = millis(1 + self.random.below(20));
         match self.random.below(20) {
+            0..4 if self.job().is_none() && self.random.one_in(2) => self.change(lease),
             0..10 => Op::Acquire(Acquire {
                 unless: self.unless(lease),
                 ..acquire(
@@ -121,7 +194,7 @@ impl History {
 
     fn unless(&mut self, lease: LeaseId) -> Option<Unless> {
         let asked = Duration::from_micros(self.random.below(2_000_000));
-        Some(match self.job? {
+        Some(match self.job()? {
             Job::Keys => Unless::Key {
                 key: job_key(lease),
                 asked,
@@ -138,7 +211,7 @@ impl History {
 
     /// A completion of a job, or the value of a leader.
     fn note(&mut self, lease: LeaseId) -> Option<NewNote> {
-        let Some(job) = self.job else {
+        let Some(job) = self.job() else {
             return Some(NewNote {
                 slot: Slot::Value,
                 token: Token::MAX,
@@ -182,6 +255,10 @@ impl History {
         let after = self.state();
         self.check_holders(op, &before, &after, &applied);
         self.check_queue(op, &before, &after, &applied);
+        if self.job().is_none() {
+            let checked = shares::check(&self.world, op, &before, &after, &applied);
+            self.check(checked.is_ok(), checked.err().unwrap_or_default());
+        }
         self.check_tokens(op, &before, &applied);
         self.check_notes(op, &before, &after, &applied);
         applied
@@ -189,7 +266,11 @@ impl History {
 
     fn check_holders(&self, op: &Op, before: &Before, after: &Before, applied: &Applied) {
         let used: u64 = after.holders.iter().map(|holder| holder.weight).sum();
-        self.check(used <= u64::from(self.limit), "the limit is kept");
+        let was_used: u64 = before.holders.iter().map(|holder| holder.weight).sum();
+        let is_kept = used <= self.limit().max(was_used);
+        // What a waiter is granted in the same step is still under the old limit.
+        let is_set = matches!(op, Op::SetLimit { .. });
+        self.check(is_set || used == 0 || is_kept, "the limit is kept");
         let counted = match self.world.rows.head().body {
             Body::Leases(leases) => leases.used,
             _ => 0,
@@ -200,10 +281,19 @@ impl History {
         for holder in &before.holders {
             let stays = after.holders.contains(holder);
             let is_changed = is_own(holder) && !holder.is_reserved;
+            let is_converted = applied.notices.iter().any(
+                |notice| matches!(notice, Notice::Granted(grant) if grant.lease == holder.lease),
+            );
             let is_revoked = matches!(&applied.outcome, Outcome::Revoked(leases) if leases.contains(&holder.lease));
-            self.check(stays || is_changed || is_revoked, "other holders stay");
+            self.check(
+                stays || is_changed || is_converted || is_revoked,
+                "other holders stay",
+            );
             let is_lost = matches!(applied.outcome, Outcome::Lost(_));
-            self.check(stays || !is_lost, "a lost request changes no holder");
+            self.check(
+                stays || is_converted || !is_lost,
+                "a lost request changes no holder",
+            );
         }
     }
 
@@ -231,7 +321,11 @@ impl History {
                 |notice| matches!(notice, Notice::Complete { lease: waiter, .. } if *waiter == lease),
             );
             let is_dead = !self.world.is_alive(lease.client);
+            let mut holders = after.holders.iter();
+            let has_ended = waiter.is_conversion() && holders.all(|it| it.lease != lease);
+            let never_fits = waiter.claim.weight() > self.limit();
             let has_left = own == Some(lease) || is_granted || was_notified || is_dead;
+            let has_left = has_left || has_ended || never_fits;
             self.check(stays(waiter) || has_left, "a waiter has a reason to leave");
             is_kept_back |= stays(waiter);
         }
@@ -248,9 +342,12 @@ impl History {
             "places grow",
         );
         let used: u64 = after.holders.iter().map(|holder| holder.weight).sum();
-        let room = u64::from(self.limit) - used;
+        let room = self.limit().saturating_sub(used);
         if let Some(first) = after.waiters.first().filter(|_| room > 0) {
-            self.check(first.claim.weight() > room, "no waiter is left that fits");
+            let mut holders = after.holders.iter();
+            let holder = holders.find(|it| it.lease == first.lease && first.is_conversion());
+            let more = first.claim.weight() - holder.map_or(0, |holder| holder.weight);
+            self.check(more > room, "no waiter is left that fits");
             let is_known = self.world.is_alive(first.lease.client) || own == Some(first.lease);
             self.check(is_known, "no dead waiter keeps others back");
         }
@@ -279,7 +376,12 @@ impl History {
                 .find(|holder| holder.lease == request.lease);
             match held {
                 Some(holder) => {
-                    self.check(holder.first == *first, "a grant is repeated");
+                    // Unless it was converted in this step.
+                    let is_same = holder.first == *first;
+                    let granted = grants
+                        .iter()
+                        .any(|grant| (grant.0, grant.1) == (request.lease, *first));
+                    self.check(is_same || granted, "a grant is repeated");
                     let requested_at = run.as_ref().map(|run| run.requested_at);
                     let known = self.runs.get(&request.lease).map(|(run, _)| *run);
                     self.check(run.is_none() || requested_at == known, "a run is repeated");
@@ -288,10 +390,13 @@ impl History {
             }
         }
         grants.sort_by_key(|(_, first, _)| *first);
+        let is_lock = self.subject == Subject::Access;
         for (lease, first, run) in grants {
-            self.check(Some(first) > self.last_token, "tokens grow");
-            self.last_token = token::block_last(first, tokens_of(lease));
-            self.check(run.is_some() == self.job.is_some(), "a grant has its run");
+            if !is_lock {
+                self.check(Some(first) > self.last_token, "tokens grow");
+                self.last_token = token::block_last(first, tokens_of(lease));
+            }
+            self.check(run.is_some() == self.job().is_some(), "a grant has its run");
             self.runs
                 .extend(run.map(|run| (lease, (run.requested_at, self.world.now))));
         }
@@ -307,7 +412,7 @@ impl History {
             let is_lost = matches!(applied.outcome, Outcome::Lost(_));
             self.check(!is_lost || old == new, "a lost request writes no note");
         }
-        let (Some(job), true) = (self.job, before.notes != after.notes) else {
+        let (Some(job), true) = (self.job(), before.notes != after.notes) else {
             return;
         };
         match job {
@@ -347,7 +452,11 @@ impl History {
 
     /// Sends an operation again at the same time.
     fn repeat(&mut self, op: &Op, outcome: &Outcome) {
-        if let Op::Revoke(_) = op {
+        if let Op::Revoke(_)
+        | Op::SetLimit {
+            if_version: None, ..
+        } = op
+        {
             return;
         }
         let before = self.world.rows.clone();
@@ -357,7 +466,7 @@ impl History {
             // Without a note, nothing shows that it was released.
             Outcome::Released if is_release => matches!(again, Outcome::Lost(_)),
             // Its note may have ended at once.
-            Outcome::Released if self.job.is_none() => {
+            Outcome::Released if self.job().is_none() => {
                 matches!(again, Outcome::Lost(_) | Outcome::Released)
             }
             _ => again == *outcome,
@@ -411,20 +520,28 @@ fn lease_of(op: &Op) -> Option<LeaseId> {
 #[test]
 fn a_semaphore_keeps_its_limit_and_its_order() {
     for seed in 0..HISTORIES {
-        History::new(seed, None).run();
+        let limit = 1 + Random(seed).small(5);
+        History::new(seed, Subject::Permits(limit)).run();
+    }
+}
+
+#[test]
+fn readers_and_writers_keep_their_order_and_their_tokens() {
+    for seed in 0..HISTORIES {
+        History::new(seed, Subject::Access).run();
     }
 }
 
 #[test]
 fn a_job_for_a_key_is_completed_once() {
     for seed in 0..HISTORIES {
-        History::new(seed, Some(Job::Keys)).run();
+        History::new(seed, Subject::Job(Job::Keys)).run();
     }
 }
 
 #[test]
 fn a_periodic_job_is_completed_once_in_each_slot() {
     for seed in 0..HISTORIES {
-        History::new(seed, Some(Job::Periods)).run();
+        History::new(seed, Subject::Job(Job::Periods)).run();
     }
 }

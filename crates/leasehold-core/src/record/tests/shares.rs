@@ -1,0 +1,254 @@
+//! What holds for holders that share a lock: their tokens, their numbers, and their conversions.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::properties::Before;
+use super::*;
+use crate::token::Token;
+
+/// Checks a step of a random history. An error is the property that does not hold.
+pub(super) fn check(
+    world: &World,
+    op: &Op,
+    before: &Before,
+    after: &Before,
+    applied: &Applied,
+) -> Result<(), &'static str> {
+    let ensure = |holds: bool, property| holds.then_some(()).ok_or(property);
+    let conversions = after.waiters.iter().filter(|it| it.is_conversion());
+    ensure(conversions.count() <= 1, "one conversion waits at most")?;
+    let numbers = after.holders.iter().filter_map(|holder| holder.number);
+    let distinct: BTreeSet<_> = numbers.clone().collect();
+    ensure(distinct.len() == numbers.count(), "numbers are distinct")?;
+    let held = |lease| before.holders.iter().find(|it| it.lease == lease);
+    if let Op::Convert {
+        lease,
+        first,
+        claim,
+        ..
+    } = op
+        && let Some(holder) = held(*lease).filter(|it| !it.is_reserved && it.first == *first)
+        && claim.weight() <= holder.weight
+    {
+        let is_granted = matches!(
+            applied.outcome,
+            Outcome::Granted { .. } | Outcome::Mismatch(_)
+        );
+        ensure(is_granted, "a downgrade never loses")?;
+    }
+    // Those that hold something else now, in the order of their grants.
+    let is_new = |holder: &&Holder| {
+        held(holder.lease).is_none_or(|it| (it.weight, it.first) != (holder.weight, holder.first))
+    };
+    let last = before.holders.iter().map(|holder| holder.first).max();
+    for holder in after.holders.iter().filter(is_new) {
+        let others = || after.holders.iter().filter(|it| it.lease != holder.lease);
+        let floor = after.holders.iter().map(|it| it.first).min();
+        if let Some(number) = holder.number.filter(|_| held(holder.lease).is_none()) {
+            let smaller = (0..number).all(|it| others().any(|other| other.number == Some(it)));
+            ensure(smaller, "the smallest free number is given")?;
+            let said = floor_of(applied, holder.lease);
+            ensure(
+                said.is_some() && said <= floor,
+                "a numbered grant has its floor",
+            )?;
+        }
+        match leases(world).map(|leases| leases.kind) {
+            Some(LeaseKind::RwLock) => {}
+            _ => continue,
+        }
+        let is_writer = holder.weight == Access::LIMIT;
+        let is_phase = others().all(|it| it.first == holder.first);
+        ensure(is_writer || is_phase, "readers have one token")?;
+        let was_alone = before.holders.iter().all(|it| it.lease == holder.lease);
+        let was_reader = held(holder.lease).is_some_and(|it| it.weight < Access::LIMIT);
+        if is_writer || was_alone && !was_reader {
+            ensure(
+                Some(holder.first) > last,
+                "a change of phase has a larger token",
+            )?;
+        }
+    }
+    let leases = leases(world);
+    let readers: BTreeSet<_> = after.holders.iter().map(|holder| holder.first).collect();
+    let phase = leases.and_then(|leases| leases.phase);
+    ensure(
+        phase.is_none_or(|phase| readers == BTreeSet::from([phase])),
+        "the phase is the token of the readers",
+    )
+}
+
+fn leases(world: &World) -> Option<Leases> {
+    match world.rows.head().body {
+        Body::Leases(leases) => Some(leases),
+        _ => None,
+    }
+}
+
+/// The floor that a step has said to a lease.
+fn floor_of(applied: &Applied, lease: LeaseId) -> Option<Token> {
+    let mut notices = applied.notices.iter();
+    let notified = notices.find_map(|notice| match notice {
+        Notice::Granted(grant) if grant.lease == lease => Some(grant.floor),
+        _ => None,
+    });
+    notified.unwrap_or(match &applied.outcome {
+        Outcome::Granted { floor, .. } => *floor,
+        _ => None,
+    })
+}
+
+fn access(number: u64, access: Access) -> Op {
+    Op::Acquire(acquire(lease(number), Claim::Access(access), 100, true))
+}
+
+fn held(world: &World, number: u64) -> Holder {
+    let holders = world.holders();
+    *holders.iter().find(|it| it.lease == lease(number)).unwrap()
+}
+
+fn granted(applied: &Applied) -> Vec<u64> {
+    let grants = applied.notices.iter().filter_map(|notice| match notice {
+        Notice::Granted(grant) => Some(grant.lease.number),
+        _ => None,
+    });
+    grants.collect()
+}
+
+#[test]
+fn an_upgrade_waits_before_all_others_until_the_readers_leave() {
+    let mut world = World::new();
+    for (number, wanted) in [
+        (1, Access::Upgradable),
+        (2, Access::Read),
+        (3, Access::Write),
+        (4, Access::Read),
+    ] {
+        world.apply(&access(number, wanted));
+    }
+    let upgradable = held(&world, 1);
+    let upgrade = convert(&upgradable, Claim::Access(Access::Write), 100, true);
+    let waits = world.apply(&upgrade).outcome;
+    let is_first = |outcome: &Outcome| {
+        matches!(
+            outcome,
+            Outcome::Refused {
+                queue_position: Some(0),
+                ..
+            }
+        )
+    };
+    assert!(is_first(&waits) && is_first(&world.apply(&upgrade).outcome));
+    // A reader that asks for the same would wait for the upgradable one, which waits for it.
+    let reader = held(&world, 2);
+    let refused = world.apply(&convert(&reader, Claim::Access(Access::Write), 100, true));
+    assert_eq!(refused.outcome, Outcome::Mismatch(Mismatch::Conversion));
+    let left = world.apply(&Op::release(lease(2)));
+    assert_eq!(granted(&left), [1]);
+    let writer = held(&world, 1);
+    assert!(writer.weight == Access::LIMIT && writer.first > upgradable.first);
+    // A late upgrade or downgrade with another token changes nothing.
+    let late = convert(&upgradable, Claim::Access(Access::Read), 100, false);
+    assert_eq!(world.apply(&late).outcome, Outcome::Outdated);
+    // The waiting writer keeps back the reader behind it.
+    let down = convert(&writer, Claim::Access(Access::Read), 100, false);
+    let down = world.apply(&down);
+    assert_eq!(granted(&down), []);
+    assert!(held(&world, 1).first > writer.first);
+    assert_eq!(granted(&world.apply(&Op::release(lease(1)))), [3]);
+    assert_eq!(granted(&world.apply(&Op::release(lease(3)))), [4]);
+}
+
+#[test]
+fn a_writer_that_becomes_a_reader_lets_readers_in_with_it() {
+    let mut world = World::new();
+    world.apply(&access(1, Access::Write));
+    for number in 2..200 {
+        world.apply(&access(number, Access::Read));
+    }
+    let down = convert(
+        &held(&world, 1),
+        Claim::Access(Access::Upgradable),
+        100,
+        false,
+    );
+    let applied = world.apply(&down);
+    assert!(granted(&applied).into_iter().eq(2..66) && applied.unfinished);
+    assert!(granted(&world.apply(&Op::Serve)).into_iter().eq(66..130));
+    let first = held(&world, 1).first;
+    assert!(world.holders().iter().all(|it| it.first == first));
+}
+
+#[test]
+fn an_upgrade_is_given_up_or_ends_with_its_lease() {
+    for gives_up in [true, false] {
+        let mut world = World::new();
+        world.apply(&access(1, Access::Upgradable));
+        world.apply(&access(2, Access::Read));
+        let upgradable = held(&world, 1);
+        world.apply(&convert(
+            &upgradable,
+            Claim::Access(Access::Write),
+            100,
+            true,
+        ));
+        world.apply(&access(3, Access::Read));
+        assert_eq!(world.waiters().len(), 2);
+        let ends = match gives_up {
+            true => convert(&upgradable, Claim::Access(Access::Upgradable), 100, false),
+            false => Op::Release {
+                lease: lease(1),
+                rest: Some(millis(50)),
+                note: None,
+            },
+        };
+        assert_eq!(granted(&world.apply(&ends)), [3]);
+        assert_eq!(world.waiters(), []);
+    }
+}
+
+#[test]
+fn a_limit_that_is_set_counts_for_all_requests_and_takes_nothing() {
+    let mut world = World::new();
+    let set = |permits, if_version| Op::SetLimit {
+        permits: number(permits),
+        if_version,
+        keep: Duration::from_millis(500),
+    };
+    let ask = |number, weight| Op::Acquire(acquire(lease(number), permits(weight, 5), 100, true));
+    world.apply(&ask(1, 4));
+    assert_eq!(world.apply(&set(2, Some(0))).outcome, Outcome::Stored);
+    assert_eq!(world.apply(&set(2, Some(0))).outcome, Outcome::Stored);
+    assert_eq!(world.apply(&set(9, Some(0))).outcome, Outcome::Outdated);
+    let never = Outcome::Mismatch(Mismatch::Weight);
+    assert_eq!(world.apply(&ask(2, 3)).outcome, never);
+    world.apply(&ask(3, 2));
+    // It holds more than there is, and asks again after a lost reply.
+    assert!(matches!(
+        world.apply(&ask(1, 4)).outcome,
+        Outcome::Granted { .. }
+    ));
+    assert_eq!(world.apply(&set(1, Some(1))).outcome, Outcome::Stored);
+    world.apply(&ask(4, 1));
+    // The waiter that does not fit any more is told to ask again.
+    let left = world.apply(&Op::release(lease(1)));
+    assert!(matches!(left.notices[0], Notice::Next { .. }));
+    assert_eq!(
+        (left.notices[0].lease(), granted(&left)),
+        (lease(3), vec![4])
+    );
+    assert_eq!(world.apply(&ask(3, 2)).outcome, never);
+    world.apply(&Op::release(lease(4)));
+    // It stays for a while without holders.
+    let kind = Some(Kind::Leases(LeaseKind::Semaphore));
+    assert_eq!(world.rows.kind(&world.environment()), kind);
+    let mutex = Op::Acquire(acquire(lease(5), Claim::Mutex, 100, false));
+    let mismatch = Outcome::Mismatch(Mismatch::Kind(kind.unwrap()));
+    assert_eq!(world.apply(&mutex).outcome, mismatch);
+    world.now = world.now.after_span(Duration::from_millis(500));
+    assert!(matches!(
+        world.apply(&mutex).outcome,
+        Outcome::Granted { .. }
+    ));
+}
