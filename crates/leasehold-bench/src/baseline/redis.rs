@@ -19,7 +19,11 @@ use crate::server_stats::ServerStats;
 use crate::{Failure, Result, failed};
 
 /// The scripts. The server knows them from the library's own calls, which come first.
-const MUTEX: &str = include_str!("../../../leasehold/src/store/redis/scripts/mutex.lua");
+const MUTEX: &str = concat!(
+    include_str!("../../../leasehold/src/store/redis/scripts/plain.lua"),
+    include_str!("../../../leasehold/src/store/redis/scripts/rule.lua"),
+    include_str!("../../../leasehold/src/store/redis/scripts/mutex.lua"),
+);
 const RENEW: &str = include_str!("../../../leasehold/src/store/redis/scripts/renew.lua");
 
 /// A connection and the hashes of the scripts.

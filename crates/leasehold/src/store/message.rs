@@ -16,10 +16,10 @@ use crate::store::api::{Event, EventScope, Key, Keyspace};
 /// The number of messages of one transaction to a client. Five of 32 KiB fit into a socket, by the default of Linux of 208 KiB.
 const MESSAGES_MAX: usize = 5;
 
-const VERSION: &str = "4\n";
+const VERSION: &str = "5\n";
 
 /// The message that events were missed.
-const OVERFLOW: &str = "4\ninterrupted\n";
+const OVERFLOW: &str = "5\ninterrupted\n";
 
 /// Appends an event to the last message, or to a new one if that has no room within `bytes_max`. Too many events become the
 /// message that events were missed.
@@ -70,7 +70,14 @@ fn notice_words(notice: &Notice) -> String {
         Notice::Granted(grant) => {
             let (ttl, now) = (grant.ttl.as_millis(), grant.now.as_micros());
             let run = grant.run.as_ref().map_or_else(String::new, run_words);
-            format!("granted {number} {ttl} {} {now}{run}", grant.first)
+            let numbered = match (grant.number, grant.floor) {
+                (Some(number), Some(floor)) => format!("{number} {floor}"),
+                _ => "- -".to_owned(),
+            };
+            format!(
+                "granted {number} {ttl} {} {now} {numbered}{run}",
+                grant.first
+            )
         }
         Notice::Next { ttl, .. } => format!("next {number} {}", ttl.as_millis()),
         Notice::Revoked { .. } => format!("revoked {number}"),
@@ -117,13 +124,21 @@ impl Fields<'_> {
         let number = self.next()?;
         let lease = LeaseId { client, number };
         Some(match kind {
-            "granted" => Notice::Granted(Grant {
-                lease,
-                ttl: Ttl::from_millis(self.next()?)?,
-                first: Token::new(self.next()?)?,
-                now: StoreTime::from_micros(self.next()?),
-                run: self.run()?,
-            }),
+            "granted" => {
+                let ttl = Ttl::from_millis(self.next()?)?;
+                let first = Token::new(self.next()?)?;
+                let now = StoreTime::from_micros(self.next()?);
+                let numbered = self.numbered()?;
+                Notice::Granted(Grant {
+                    lease,
+                    ttl,
+                    first,
+                    number: numbered.map(|(number, _)| number),
+                    floor: numbered.map(|(_, floor)| floor),
+                    now,
+                    run: self.run()?,
+                })
+            }
             "next" => {
                 let ttl = Ttl::from_millis(self.next()?)?;
                 Notice::Next { lease, ttl }
@@ -135,6 +150,17 @@ impl Fields<'_> {
             }
             _ => return None,
         })
+    }
+
+    /// The number and the floor of a grant. `Some(None)`: it has none.
+    fn numbered(&mut self) -> Option<Option<(u32, Token)>> {
+        match (self.0.next()?, self.0.next()?) {
+            ("-", "-") => Some(None),
+            (number, floor) => {
+                let floor = Token::new(floor.parse().ok()?)?;
+                Some(Some((number.parse().ok()?, floor)))
+            }
+        }
     }
 
     /// `Some(None)`: the grant is for no run.

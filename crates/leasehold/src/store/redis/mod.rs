@@ -23,10 +23,11 @@ mod link;
 pub(super) mod master;
 mod read;
 mod replicas;
+mod resent;
+mod shared_names;
 mod topology;
 mod wire;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -45,12 +46,14 @@ use self::link::connection_manager::ConnectionManager;
 use self::link::sentinel::Sentinels;
 use self::link::target::Target;
 use self::replicas::Replicas;
+use self::resent::{Resent, split_part};
+use self::shared_names::SharedNames;
 use self::topology::Topology;
 use self::topology::call::{Call, CallResult, CallResults, Positioned};
 use self::topology::cluster::Cluster;
 use self::topology::node::Node;
 use self::topology::waits::Waits;
-use self::wire::script::{REQUESTS_MAX, Script};
+use self::wire::script::Script;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, Key, Keyspace, Listener, Listening, Page, Query, Reply, Request,
@@ -80,6 +83,7 @@ pub struct RedisStore {
     replicas: Option<Replicas>,
     /// Whether a command of the script for renewals was refused.
     without_renewals: AtomicBool,
+    shared_names: SharedNames,
     response_timeout: Duration,
 }
 
@@ -134,6 +138,7 @@ impl RedisStore {
             topology: Arc::new(topology),
             replicas,
             without_renewals: AtomicBool::new(false),
+            shared_names: SharedNames::default(),
             response_timeout: options.response_timeout,
         }
     }
@@ -246,30 +251,30 @@ impl RedisStore {
         let mut all_renewals = requests.iter().all(is_renewal);
         // The renewals that their script has not applied.
         let mut for_rule = Vec::new();
-        // The operations on latches for which the waiters of a lock were served.
-        let mut served = HashSet::new();
+        let mut resent = Resent::default();
         let mut start = None;
         while let Some((_, first)) = requests.first() {
             let is_fast = all_renewals && !self.without_renewals.load(Ordering::Relaxed);
-            let script = |op: &Op| match is_fast {
-                true => Some(Script::Renew),
-                false => Script::of(op),
+            let script = |(position, request): &(usize, Request)| match self
+                .shared_names
+                .script(request, resent.scripts.get(position))
+            {
+                Some(Script::Mutex) if is_fast => Some(Script::Renew),
+                script => script,
             };
-            let of_part = script(&first.op);
             if let (Topology::Cluster(cluster), Op::Describe { .. }) = (&*self.topology, &first.op)
             {
                 cluster.settle().await;
             }
-            let same = requests.iter().take(REQUESTS_MAX);
-            let same = same.take_while(|(_, request)| script(&request.op) == of_part);
-            let rest = requests.split_off(same.count());
+            let (of_part, rest) = split_part(&mut requests, script);
             let calls = Call::group(of_part, requests, self.topology.slot());
             let results = match &mut replicated {
                 Some((node, waits)) => node.call(calls, Some(waits)).await,
                 None => self.topology.call(calls).await,
             };
-            requests = self.collect(results, replicated.as_ref(), &mut served, &mut replies);
-            if is_fast {
+            resent.is_redirected = false;
+            requests = self.collect(results, replicated.as_ref(), &mut resent, &mut replies);
+            if of_part == Some(Script::Renew) {
                 for_rule.append(&mut requests);
             } else if requests.is_empty() {
                 start = None;
@@ -278,7 +283,7 @@ impl RedisStore {
                 let moving = |(position, _)| (position, Reply::Rejected(errors::slot_is_moving()));
                 replies.extend(requests.drain(..).map(moving));
                 start = None;
-            } else {
+            } else if !resent.is_redirected {
                 sleep(MIGRATION_INTERVAL).await;
             }
             requests.extend(rest);
@@ -292,18 +297,19 @@ impl RedisStore {
 
     /// Adds the replies to calls. Returns the requests that were certainly not applied and are sent again.
     ///
-    /// An operation on a latch whose name is that of a free lock with waiters is sent again once, behind one that serves
-    /// them: the first living one is granted the lock, and without one the name is free.
+    /// An operation on a name that is a free lock of another kind with waiters is sent again once, behind one that serves
+    /// them: the first living one is granted the lock, and without one the name is free. One on a record of another script is
+    /// sent to that.
     fn collect(
         &self,
         results: CallResults,
         replicated: Option<&(&Node, &mut Waits)>,
-        served: &mut HashSet<usize>,
+        resent: &mut Resent,
         replies: &mut Vec<(usize, Reply)>,
     ) -> Positioned {
         let (mut open, mut serving) = (Vec::new(), Vec::new());
         for (call, result) in results {
-            let mut waited_for = Vec::new();
+            let (mut waited_for, mut elsewhere) = (Vec::new(), Vec::new());
             let decoded = match result {
                 CallResult::NotApplied(error) => {
                     vec![Some(Reply::Rejected(error)); call.positions.len()]
@@ -314,6 +320,8 @@ impl RedisStore {
                 CallResult::Replied(value, session) => {
                     self.note_renewals(&call, &value);
                     waited_for = call.waited_for(&value);
+                    elsewhere = call.elsewhere(&value);
+                    self.shared_names.note(&call, &elsewhere);
                     let mut decoded = call.decode(&value);
                     if let Some((_, waits)) = replicated {
                         waits.check(&call.requests, &mut decoded);
@@ -323,10 +331,11 @@ impl RedisStore {
                     decoded
                 }
             };
+            let script = call.script();
             let positioned = call.into_positioned().into_iter().zip(decoded);
             for (nth, ((position, request), decoded)) in positioned.enumerate() {
                 match decoded {
-                    Some(_) if waited_for.contains(&nth) && served.insert(position) => {
+                    Some(_) if waited_for.contains(&nth) && resent.served.insert(position) => {
                         let serve = Request::new(request.key.clone(), Op::release(NOBODY));
                         if !serving.iter().any(|(_, other)| *other == serve) {
                             // The reply of the latch replaces that of this request.
@@ -334,7 +343,12 @@ impl RedisStore {
                         }
                         open.push((position, request));
                     }
-                    None => open.push((position, request)),
+                    None => {
+                        if elsewhere.contains(&nth) {
+                            resent.redirect(position, script);
+                        }
+                        open.push((position, request));
+                    }
                     Some(reply) => {
                         replies.push((position, conflict(reply)));
                     }

@@ -38,6 +38,13 @@ async fn tokens_grow_without_the_counter_and_against_the_clock() {
     }
 }
 
+/// The script of a mutex.
+const RULE: &str = concat!(
+    include_str!("../../../src/store/redis/scripts/plain.lua"),
+    include_str!("../../../src/store/redis/scripts/rule.lua"),
+    include_str!("../../../src/store/redis/scripts/mutex.lua"),
+);
+
 /// A time that is exact in a Lua number, near one of these: periods meet at them.
 fn exact(near: &[u64], period: Duration) -> u64 {
     let near = near[fastrand::usize(..near.len())].cast_signed();
@@ -49,7 +56,6 @@ fn exact(near: &[u64], period: Duration) -> u64 {
 /// At each microsecond, with a clock that stands still. The histories of `differential` have one that runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_periodic_job_is_due_as_by_the_rule() {
-    const RULE: &str = include_str!("../../../src/store/redis/scripts/mutex.lua");
     let script = Script::new(&RULE.replace("run('TIME')", "run('MGET', 'seconds', 'micros')"));
     let server = RedisServer::start();
     let client = redis::Client::open(server.url()).unwrap();
@@ -123,7 +129,7 @@ async fn a_periodic_job_is_due_as_by_the_rule() {
 /// Operations have different numbers of values, so the number of all values says nothing about the operations.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_master_that_is_not_admitted_grants_nothing_beside_notes_and_releases() {
-    let script = Script::new(include_str!("../../../src/store/redis/scripts/mutex.lua"));
+    let script = Script::new(RULE);
     let server = RedisServer::start();
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();

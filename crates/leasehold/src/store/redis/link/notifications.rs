@@ -236,7 +236,7 @@ fn missed(key: Key, notice: Notice) -> Event {
 
 /// Parses a message of the script: number of the lease, first token, ttl in ms, time in microseconds, record, and behind it
 /// a run or a completion. The head of the queue has no token, and a lease without ttl was revoked, or its run is complete.
-/// Behind the token of a grant of permits is their number.
+/// Behind the token of a grant of permits is their number, and behind that the number of the lease and the floor if it has one.
 fn parse_notice(
     space: &Keyspace,
     client: ClientId,
@@ -246,12 +246,27 @@ fn parse_notice(
     let [number, token, ttl, now, record] = parts[..] else {
         return None;
     };
-    let (first, kind) = match token.split_once('x') {
-        Some((first, permits)) => {
-            parse_number(permits)?;
-            (first, LeaseKind::Semaphore)
+    let (first, kind, numbered) = match token.split_once(['x', 'y']) {
+        Some((first, share)) => {
+            let mut numbers = share.split('#').map(parse_number);
+            numbers.next()??;
+            let numbered = match (numbers.next(), numbers.next(), numbers.next()) {
+                (None, ..) => None,
+                (Some(number), Some(floor), None) => {
+                    let number = u32::try_from(number?).ok()?;
+                    Some((number, Token::new(floor?)?))
+                }
+                _ => return None,
+            };
+            let is_semaphore = token.as_bytes().get(first.len()) == Some(&b'x');
+            let kind = if is_semaphore {
+                LeaseKind::Semaphore
+            } else {
+                LeaseKind::RwLock
+            };
+            (first, kind, numbered)
         }
-        None => (token, LeaseKind::Mutex),
+        None => (token, LeaseKind::Mutex, None),
     };
     let lease = LeaseId {
         client,
@@ -277,6 +292,8 @@ fn parse_notice(
             lease,
             ttl: Ttl::from_millis(ttl)?,
             first: Token::new(first)?,
+            number: numbered.map(|(number, _)| number),
+            floor: numbered.map(|(_, floor)| floor),
             now: StoreTime::from_micros(now),
             run: match run {
                 Some(run) => Some(parse_run(run)?),

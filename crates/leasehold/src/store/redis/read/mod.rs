@@ -26,7 +26,7 @@ use super::wire::reply::{is_error, parsed, record, time, time_left};
 use crate::store::api::{HolderInfo, Key, Page, Parts, Query, View, WaiterInfo, mismatch};
 use crate::{Error, Result};
 
-/// The field of a hash that says what it is: the status of a latch, or the permits of a semaphore.
+/// The field of a hash that says what it is: the status of a latch, or the kind of a lock.
 const STATUS_FIELD: &str = ".";
 
 /// Why a record cannot be read.
@@ -108,9 +108,10 @@ impl RedisStore {
             Ok([_, status]) if latch_status(status).is_some() => {
                 mismatch(Mismatch::Kind(Kind::Latch))
             }
-            Ok([_, status]) if semaphore::is_semaphore(status) => {
-                mismatch(Mismatch::Kind(Kind::Leases(LeaseKind::Semaphore)))
-            }
+            Ok([_, status]) => match semaphore::kind(status) {
+                Some(kind) => mismatch(Mismatch::Kind(Kind::Leases(kind))),
+                None => error,
+            },
             Ok(_) => error,
             Err(other) => other.clone(),
         }

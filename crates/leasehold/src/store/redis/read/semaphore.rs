@@ -1,5 +1,6 @@
-//! Reads the holders of semaphores.
+//! Reads the holders of semaphores and of read-write locks.
 
+use leasehold_core::record::LeaseKind;
 use leasehold_core::{LeaseId, StoreTime};
 use redis::{Value, cmd};
 
@@ -11,7 +12,7 @@ use crate::store::redis::wire::keys::record_key;
 use crate::store::redis::wire::reply::{fields, is_error, parsed, text, time};
 
 impl RedisStore {
-    /// Puts the first holder of each semaphore in the place of its record in the replies to commands that read a mutex, as
+    /// Puts the first holder of each of them in the place of its record in the replies to commands that read a mutex, as
     /// a state has one holder. All other records are left as they are.
     pub(super) async fn put_first_holders(&self, names: Vec<(&Key, &mut [Value])>) -> Result<()> {
         let mut others = names;
@@ -25,7 +26,7 @@ impl RedisStore {
         let statuses = self.fetch(statuses).await?;
         let mut semaphores = Vec::new();
         for ((key, replies), status) in others.into_iter().zip(&statuses) {
-            if is_semaphore(self.permitted("HGET", key, status)?) {
+            if kind(self.permitted("HGET", key, status)?).is_some() {
                 semaphores.push((key, replies));
             }
         }
@@ -66,9 +67,13 @@ impl RedisStore {
     }
 }
 
-/// Whether the first field of a hash is that of a semaphore.
-pub(super) fn is_semaphore(status: &Value) -> bool {
-    text(status).is_some_and(|status| status.starts_with("permits "))
+/// The kind of a lock with several holders in the first field of its hash.
+pub(super) fn kind(status: &Value) -> Option<LeaseKind> {
+    match text(status)?.split(' ').next()? {
+        "permits" => Some(LeaseKind::Semaphore),
+        "access" => Some(LeaseKind::RwLock),
+        _ => None,
+    }
 }
 
 /// The leases that have not ended, with their hold counts and the time that they have left in ms.

@@ -213,10 +213,18 @@ impl Call {
         }
     }
 
-    /// The numbers of its requests on latches whose names are those of free locks with waiters.
+    /// The numbers of its requests that are left to another script, which applies to their records.
+    pub(crate) fn elsewhere(&self, value: &Value) -> Vec<usize> {
+        match self.script() {
+            Some(Script::Mutex | Script::Shares) => decode::elsewhere(value),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The numbers of its requests of another kind whose names are those of free locks with waiters.
     pub(crate) fn waited_for(&self, value: &Value) -> Vec<usize> {
         match self.script() {
-            Some(Script::Latch) => decode::waited_for(value),
+            Some(Script::Latch | Script::Shares) => decode::waited_for(value),
             _ => Vec::new(),
         }
     }
@@ -224,7 +232,7 @@ impl Call {
     /// The numbers of its requests that have renewed permits of a semaphore, in order.
     pub(crate) fn renewed_permits(&self, value: &Value) -> Vec<usize> {
         match self.script() {
-            Some(Script::Mutex) => decode::renewed_permits(value),
+            Some(Script::Shares) => decode::renewed_permits(value),
             _ => Vec::new(),
         }
     }

@@ -235,7 +235,7 @@ impl Node {
         };
         let start = StdInstant::now();
         let mut requests = match script {
-            Script::Mutex => left(&call.requests, value),
+            Script::Mutex | Script::Shares => left(&call.requests, value),
             _ => Vec::new(),
         };
         while !requests.is_empty() && start.elapsed() < CONTINUED_MAX {

@@ -62,6 +62,11 @@ pub(crate) fn renewed_permits(value: &Value) -> Vec<usize> {
     })
 }
 
+/// The numbers of the requests whose records are of another script.
+pub(crate) fn elsewhere(value: &Value) -> Vec<usize> {
+    numbers(value, |word, _| word == ELSEWHERE)
+}
+
 /// The numbers of the requests with such an outcome, by its word and its value.
 fn numbers(reply: &Value, is_such: impl Fn(&str, &Value) -> bool) -> Vec<usize> {
     let results = match reply {
@@ -83,6 +88,9 @@ fn word(value: &Value) -> &str {
         _ => "",
     }
 }
+
+/// The outcome of an operation that is left to another script.
+const ELSEWHERE: &str = "elsewhere";
 
 fn invalid() -> Reply {
     Reply::Unknown(errors::invalid_reply())
@@ -115,6 +123,8 @@ fn decode_items(requests: &[Request], items: &[Value]) -> Vec<Option<Reply>> {
     let now = (now > 0).then(|| StoreTime::from_micros(now));
     let results = requests.iter().zip(results.chunks_exact(2));
     let replies = results.map(|(request, result)| match result {
+        // The request was not applied.
+        [word, _] if self::word(word) == ELSEWHERE => None,
         [word, value] if self::word(word) == "failed" => match failed(value) {
             // A key that an earlier operation has deleted cannot be created again at this node.
             Some((words, _)) if words.contains("non local key") => None,
@@ -136,7 +146,7 @@ fn decode_plain(requests: &[Request], value: &Value) -> Vec<Option<Reply>> {
     let outcome = |op: &Op| match op {
         Op::Acquire(request) if is_plain(request) => {
             let first = request.proposal.or(Token::new(now?.as_micros()))?;
-            Some(Outcome::Granted { first, run: None })
+            Some(Outcome::granted(first))
         }
         Op::Release {
             rest: None,
@@ -185,26 +195,32 @@ fn outcome(op: &Op, word: &str, value: &Value) -> Option<Outcome> {
     };
     match (word, op) {
         ("mismatch", op) => mismatched(op, value).map(Outcome::Mismatch),
-        ("granted", Op::Acquire(request)) => {
-            let (first, run) = match value {
-                Value::Array(parts) if request.unless.is_some() => granted_run(parts)?,
-                _ => (number()?, None),
-            };
-            let first = Token::new(u64::try_from(first).ok()?)?;
-            Some(Outcome::Granted { first, run })
-        }
+        ("granted", Op::Acquire(_) | Op::Convert { .. }) => granted(op, value),
         ("complete", Op::Acquire(request)) if request.unless.is_some() => {
             note::parse(value).map(Outcome::Complete)
         }
-        ("refused", Op::Acquire(Acquire { wait, .. })) => refused(*wait, value),
-        ("exhausted", Op::Acquire(_) | Op::SetToken { .. }) => Some(Outcome::Exhausted),
+        ("refused", Op::Acquire(Acquire { wait, .. }) | Op::Convert { wait, .. }) => {
+            refused(*wait, value)
+        }
+        ("exhausted", Op::Acquire(_) | Op::Convert { .. } | Op::SetToken { .. }) => {
+            Some(Outcome::Exhausted)
+        }
         ("renewed", Op::Renew { .. }) => Some(Outcome::Kept),
         ("released", Op::Release { .. }) => Some(Outcome::Released),
-        ("stored", Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Stored),
-        ("outdated", Op::SetToken { .. } | Op::WriteNote { .. }) => Some(Outcome::Outdated),
+        ("stored", Op::SetLimit { .. } | Op::SetToken { .. } | Op::WriteNote { .. }) => {
+            Some(Outcome::Stored)
+        }
+        (
+            "outdated",
+            Op::Convert { .. } | Op::SetLimit { .. } | Op::SetToken { .. } | Op::WriteNote { .. },
+        ) => Some(Outcome::Outdated),
         (
             "lost",
-            Op::SetToken { .. } | Op::WriteNote { .. } | Op::Renew { .. } | Op::Release { .. },
+            Op::SetToken { .. }
+            | Op::WriteNote { .. }
+            | Op::Convert { .. }
+            | Op::Renew { .. }
+            | Op::Release { .. },
         ) => Some(Outcome::Lost(match number()? {
             0 => Loss::Free,
             _ => Loss::TakenOver,
@@ -247,17 +263,45 @@ fn refused(wait: bool, value: &Value) -> Option<Outcome> {
     })
 }
 
-/// The first token of a grant, and its run.
-fn granted_run(parts: &[Value]) -> Option<(i64, Option<Run>)> {
-    let [Value::Int(first), requested_at, last] = parts else {
-        return None;
+/// A grant: its first token, and with a run or a number also those.
+fn granted(op: &Op, value: &Value) -> Option<Outcome> {
+    let token = |first: &i64| Token::new(u64::try_from(*first).ok()?);
+    let has_run = matches!(op, Op::Acquire(request) if request.unless.is_some());
+    let (first, about, numbered) = match value {
+        Value::Int(first) => return token(first).map(Outcome::granted),
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Int(first), requested_at, last] => (first, (requested_at, last), None),
+            [
+                Value::Int(first),
+                requested_at,
+                last,
+                Value::Int(number),
+                Value::Int(floor),
+            ] => {
+                let number = u32::try_from(*number).ok()?;
+                (first, (requested_at, last), Some((number, token(floor)?)))
+            }
+            _ => return None,
+        },
+        _ => return None,
     };
-    let last = match last {
-        Value::Nil => None,
-        last => Some(note::parse(last)?),
+    let run = match about {
+        (Value::Nil, _) => None,
+        (requested_at, last) if has_run => Some(Run {
+            requested_at: StoreTime::from_micros(parsed(requested_at)?),
+            last: match last {
+                Value::Nil => None,
+                last => Some(note::parse(last)?),
+            },
+        }),
+        _ => return None,
     };
-    let requested_at = StoreTime::from_micros(parsed(requested_at)?);
-    Some((*first, Some(Run { requested_at, last })))
+    Some(Outcome::Granted {
+        first: token(first)?,
+        number: numbered.map(|(number, _)| number),
+        floor: numbered.map(|(_, floor)| floor),
+        run,
+    })
 }
 
 /// The arrivals and the count of a latch.
@@ -296,7 +340,11 @@ fn mismatched(op: &Op, value: &Value) -> Option<Mismatch> {
             Op::Acquire(Acquire {
                 claim: Claim::Permits { limit, .. },
                 ..
-            }),
+            })
+            | Op::Convert {
+                claim: Claim::Permits { limit, .. },
+                ..
+            },
             Value::Int(stored),
         ) => Some(Mismatch::Limit {
             stored: u64::try_from(*stored).ok()?,
@@ -308,7 +356,9 @@ fn mismatched(op: &Op, value: &Value) -> Option<Mismatch> {
             "semaphore" | "semaphore queue" => {
                 Some(Mismatch::Kind(Kind::Leases(LeaseKind::Semaphore)))
             }
+            "rwlock" | "rwlock queue" => Some(Mismatch::Kind(Kind::Leases(LeaseKind::RwLock))),
             "weight" => Some(Mismatch::Weight),
+            "conversion" => Some(Mismatch::Conversion),
             _ => None,
         },
     }
@@ -351,7 +401,7 @@ mod tests {
 
     #[test]
     fn the_script_and_the_rule_have_the_same_numbers() {
-        let script = include_str!("../scripts/mutex.lua");
+        let script = Script::Mutex.text();
         let (day, max) = (leasehold_core::token::RETENTION_MS, Token::MAX);
         assert!(script.contains(&format!("RETENTION_MS, TOKEN_MAX = '{day}', {max}")));
         let step = leasehold_core::quorum::HIGH_STEP;
@@ -366,6 +416,10 @@ mod tests {
         let retention = leasehold_core::record::queue::retention(ttl);
         assert_eq!(retention, 2 * ttl.as_duration() + Duration::from_secs(1));
         assert!(script.contains("retention = run('PTTL', queue), 2 * ttl + 1000"));
+        let shares = Script::Shares.text();
+        assert!(shares.contains(&format!("= '{day}', {max}, {step}")));
+        let full = leasehold_core::Access::LIMIT;
+        assert!(shares.contains(&format!("FULL = {full}")));
     }
 
     #[test]
@@ -409,6 +463,37 @@ mod tests {
             assert_eq!(named(numbers), names);
         }
         assert!(unfinished(&requests, &Value::Nil).is_empty());
+    }
+
+    #[test]
+    fn a_grant_has_its_number_and_its_floor() {
+        let op = |numbered| {
+            let one = std::num::NonZeroU32::MIN;
+            let claim = Claim::Permits {
+                weight: one,
+                limit: one,
+                numbered,
+            };
+            Op::Acquire(Acquire {
+                claim,
+                ..Acquire::mutex(fixture::lease(1), Ttl::MAX)
+            })
+        };
+        let token = |value| Token::new(value).unwrap();
+        let value = [7, 0, 0, 3, 5].map(Value::Int);
+        let [first, _, _, number, floor] = value;
+        let value = Value::Array(vec![first, Value::Nil, Value::Nil, number, floor]);
+        let granted = Outcome::Granted {
+            first: token(7),
+            number: Some(3),
+            floor: Some(token(5)),
+            run: None,
+        };
+        assert_eq!(outcome(&op(true), "granted", &value), Some(granted));
+        let plain = outcome(&op(false), "granted", &Value::Int(7));
+        assert_eq!(plain, Some(Outcome::granted(token(7))));
+        let short = Value::Array(vec![Value::Int(7), Value::Nil]);
+        assert_eq!(outcome(&op(true), "granted", &short), None);
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::store::api::{Key, Request};
 /// The largest number that a script writes with all its digits.
 const EXACT_MAX: u128 = 1 << 53;
 
+/// The longest time in microseconds for which a set limit is kept, of which the sum with the time is such a number.
+const KEEP_MAX: u128 = 1 << 52;
+
 const KEYS_EACH: usize = 3;
 const ARGS_EACH: usize = 4;
 
@@ -123,6 +126,31 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
     };
     match op {
         Op::Acquire(acquire) => encode_acquire(cmd, acquire, queued),
+        Op::Convert {
+            lease,
+            first,
+            claim,
+            ttl,
+            tokens,
+            wait,
+        } => {
+            let (wait, claim) = (u8::from(*wait && queued), claim_words(*claim));
+            let verb = format_args!("convert {tokens} {first} {wait} {claim}");
+            args(verb, lease, &ttl.as_millis());
+        }
+        Op::SetLimit {
+            permits,
+            if_version,
+            keep,
+        } => {
+            let version = if_version.map_or("-".to_owned(), |version| version.to_string());
+            let keep = keep.as_micros().min(KEEP_MAX);
+            args(
+                format_args!("set_limit {permits} {version} {keep}"),
+                &"",
+                &"",
+            );
+        }
         Op::SetToken {
             lease,
             first,
@@ -172,7 +200,7 @@ fn encode_acquire(cmd: &mut Cmd, request: &Acquire, queued: bool) {
     let verb = if waits { "queue" } else { "acquire" };
     let claim = match request.claim {
         Claim::Mutex => String::new(),
-        Claim::Permits { weight, limit } => format!(" of {weight} {limit}"),
+        claim => format!(" {}", claim_words(claim)),
     };
     match (&request.unless, request.proposal) {
         (Some(unless), _) => {
@@ -192,6 +220,22 @@ fn encode_acquire(cmd: &mut Cmd, request: &Acquire, queued: bool) {
     cmd.write_arg_fmt(request.ttl.as_millis());
     if let (None, Some(proposal), true) = (&request.unless, request.proposal, is_plain(request)) {
         cmd.write_arg_fmt(proposal);
+    }
+}
+
+/// A claim in the words of `shares.lua`.
+fn claim_words(claim: Claim) -> String {
+    match claim {
+        Claim::Mutex => "mutex 1".to_owned(),
+        Claim::Permits {
+            weight,
+            limit,
+            numbered,
+        } => {
+            let word = if numbered { "numbered" } else { "of" };
+            format!("{word} {weight} {limit}")
+        }
+        Claim::Access(access) => format!("access {}", access.weight()),
     }
 }
 

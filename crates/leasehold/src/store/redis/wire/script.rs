@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use leasehold_core::{Op, Removal};
+use leasehold_core::{Acquire, Claim, Op, Removal};
 use redis::{Cmd, RedisWrite as _, Value};
 
 use super::reply::is_error;
@@ -16,8 +16,10 @@ pub(crate) const REQUESTS_MAX: usize = 256;
 /// A script. Each layout of a record has one of its own, because a call pays for every function that its script defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
-    /// The rule of a mutex, and of a semaphore.
+    /// The rule of a mutex. An operation on a record of another kind is left to the rule of that.
     Mutex,
+    /// The rule of a semaphore and of a read-write lock. An operation on a mutex is left to the rule of that.
+    Shares,
     /// The rule of a latch.
     Latch,
     /// Renewals in their usual form, at a third of the cost. What it does not apply is left to the rule.
@@ -27,30 +29,49 @@ pub(crate) enum Script {
 }
 
 /// The texts, in the order of the scripts.
-const TEXTS: [&str; 4] = [
-    include_str!("../scripts/mutex.lua"),
+const TEXTS: [&str; 5] = [
+    concat!(
+        include_str!("../scripts/plain.lua"),
+        include_str!("../scripts/rule.lua"),
+        include_str!("../scripts/mutex.lua"),
+    ),
+    concat!(
+        include_str!("../scripts/shares_head.lua"),
+        include_str!("../scripts/rule.lua"),
+        include_str!("../scripts/shares.lua"),
+    ),
     include_str!("../scripts/latch.lua"),
     include_str!("../scripts/renew.lua"),
     include_str!("../scripts/master.lua"),
 ];
 
-static HASHES: LazyLock<[String; 4]> =
+static HASHES: LazyLock<[String; 5]> =
     LazyLock::new(|| TEXTS.map(|text| redis::Script::new(text).get_hash().to_owned()));
 
 impl Script {
-    /// The script that applies an operation. `None`: a command of its own.
+    /// The script that applies an operation, if its name is a mutex or a free one. `None`: a command of its own.
     pub(crate) const fn of(op: &Op) -> Option<Self> {
         match op {
             Op::Arrive { .. } | Op::Remove(Removal::Latch) => Some(Self::Latch),
             Op::Remove(Removal::Note(_)) | Op::Describe { .. } => None,
+            Op::Convert { .. } | Op::SetLimit { .. } => Some(Self::Shares),
+            Op::Acquire(Acquire {
+                claim: Claim::Permits { .. } | Claim::Access(_),
+                ..
+            }) => Some(Self::Shares),
             _ => Some(Self::Mutex),
         }
+    }
+
+    /// The text of the script.
+    pub(crate) const fn text(self) -> &'static str {
+        TEXTS[self as usize]
     }
 
     /// A call with room for arguments, by the hash of the script or by its text, which also loads it.
     pub(crate) fn call(self, by_text: bool, args: usize, bytes: usize) -> Cmd {
         let (verb, script) = match by_text {
-            true => ("EVAL", TEXTS[self as usize]),
+            true => ("EVAL", self.text()),
             false => ("EVALSHA", &*HASHES[self as usize]),
         };
         let mut cmd = Cmd::with_capacity(2 + args, script.len() + 8 + bytes);

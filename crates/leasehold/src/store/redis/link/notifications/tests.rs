@@ -35,7 +35,7 @@ fn bulk(text: &str) -> Value {
 }
 
 /// Messages that no script sends.
-const NO_GRANTS: [&str; 15] = [
+const NO_GRANTS: [&str; 18] = [
     "",
     "7",
     "7 1 3000 1",
@@ -51,6 +51,9 @@ const NO_GRANTS: [&str; 15] = [
     " 7 1 3000 1 app:{t:n}",
     "7 1x 3000 1 app:{t:n}",
     "7 1x-1 3000 1 app:{t:n}",
+    "7 1x1#0 3000 1 app:{t:n}",
+    "7 1x1#0#0 3000 1 app:{t:n}",
+    "7 1y1#0#1#1 3000 1 app:{t:n}",
 ];
 
 #[test]
@@ -82,6 +85,8 @@ fn a_message_notifies_its_client_and_is_a_grant_only_from_its_node() {
         lease,
         ttl,
         first: Token::new(17).unwrap(),
+        number: None,
+        floor: None,
         now: StoreTime::from_micros(1),
         run: None,
     });
@@ -128,7 +133,12 @@ fn a_grant_of_permits_names_no_mutex() {
     let notifications = Notifications::default();
     let log = add(&notifications, &space("app", "t"), 1);
     let channel = format!("app:client:{}", client(1));
-    for (token, is_mutex) in [("17", true), ("17x2", false)] {
+    for (token, is_mutex, number) in [
+        ("17", true, None),
+        ("17x2", false, None),
+        ("17y1", false, None),
+        ("17x2#3#16", false, Some((3, 16))),
+    ] {
         let message = format!("7 {token} 3000 1 app:{{t:n}}");
         let found = notifications.handle_message(channel.as_bytes(), message.as_bytes());
         assert_eq!(found.is_some(), is_mutex);
@@ -137,6 +147,8 @@ fn a_grant_of_permits_names_no_mutex() {
             panic!("{events:?}");
         };
         assert_eq!(grant.first.get(), 17);
+        let found = grant.number.zip(grant.floor.map(Token::get));
+        assert_eq!(found, number);
     }
 }
 

@@ -1,0 +1,57 @@
+//! The names that are known not to be mutexes, so that their operations go to the right script at once.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+use leasehold_core::Op;
+
+use super::topology::call::Call;
+use super::wire::script::Script;
+use crate::store::api::{Key, Request};
+use crate::store::lock::lock;
+
+/// The most names. Beyond that all are forgotten: the first operation on each is then sent twice.
+const NAMES_MAX: usize = 65_536;
+
+/// Semaphores and read-write locks that this process has used. Only a script knows: what is wrong here costs a round trip.
+#[derive(Debug, Default)]
+pub(super) struct SharedNames(Mutex<HashSet<Key>>);
+
+impl SharedNames {
+    /// The script for a request, unless an earlier reply has said that it is `redirected`.
+    pub(super) fn script(&self, request: &Request, redirected: Option<&Script>) -> Option<Script> {
+        match Script::of(&request.op) {
+            Some(Script::Mutex) => Some(match (redirected, &request.op) {
+                (Some(script), _) => *script,
+                // A request for a mutex is for a free name.
+                (None, Op::Acquire(_)) => Script::Mutex,
+                (None, _) if lock(&self.0).contains(&request.key) => Script::Shares,
+                (None, _) => Script::Mutex,
+            }),
+            script => script,
+        }
+    }
+
+    /// Notes what the reply to a call says of its names. `elsewhere` are the numbers of the requests that its script leaves
+    /// to the other one.
+    pub(super) fn note(&self, call: &Call, elsewhere: &[usize]) {
+        match call.script() {
+            Some(Script::Shares) => {}
+            Some(Script::Mutex) if !elsewhere.is_empty() => {}
+            _ => return,
+        }
+        let is_shares = call.script() == Some(Script::Shares);
+        let mut names = lock(&self.0);
+        for (nth, request) in call.requests.iter().enumerate() {
+            let is_elsewhere = elsewhere.contains(&nth);
+            if is_shares && is_elsewhere {
+                names.remove(&request.key);
+            } else if is_shares != is_elsewhere && !names.contains(&request.key) {
+                if names.len() >= NAMES_MAX {
+                    names.clear();
+                }
+                names.insert(request.key.clone());
+            }
+        }
+    }
+}
