@@ -147,7 +147,10 @@ impl<S: Source> Transaction<'_, S> {
             }
             _ => Leases::new(LeaseKind::Semaphore, limit),
         };
-        let version = leases.setting.map_or(0, |setting| setting.version);
+        let until = self.environment.now.after_span(keep);
+        let (version, until) = leases.setting.map_or((0, until), |setting| {
+            (setting.version, setting.until.max(until))
+        });
         let version = match if_version {
             Some(replaced) if replaced == version => version + 1,
             Some(replaced) if version > 0 && replaced == version - 1 && leases.limit == limit => {
@@ -159,7 +162,7 @@ impl<S: Source> Transaction<'_, S> {
         let setting = Some(Setting {
             version,
             keep,
-            until: self.environment.now.after_span(keep),
+            until,
         });
         self.head.body = Body::Leases(Leases {
             limit,
@@ -168,15 +171,5 @@ impl<S: Source> Transaction<'_, S> {
         });
         self.is_visible = true;
         Outcome::Stored
-    }
-
-    /// A setting is kept for a while from each use on.
-    pub(super) fn use_setting(&mut self) {
-        if let Body::Leases(leases) = &mut self.head.body
-            && let Some(setting) = &mut leases.setting
-        {
-            let until = self.environment.now.after_span(setting.keep);
-            setting.until = setting.until.max(until);
-        }
     }
 }

@@ -8,7 +8,7 @@ use super::Transaction;
 use super::notes::Checked;
 use super::op::{Acquire, Loss, Mismatch, NewNote, Notice, Outcome, Run, Whom};
 use super::rows::{
-    Access, Body, Change, Claim, Head, Holder, Kind, LeaseKind, Leases, Part, Row, Waiter,
+    Access, Body, Change, Claim, End, Head, Holder, Kind, LeaseKind, Leases, Part, Row, Waiter,
 };
 use super::source::Source;
 use crate::id::LeaseId;
@@ -99,7 +99,8 @@ impl<S: Source> Transaction<'_, S> {
             return Ok(self.refused(request.wait.then_some(before)));
         }
         // Not behind the store's time, so that tokens grow also where the counter was lost.
-        let proposal = request.proposal.max(Token::at(self.environment.now));
+        let proposal = request.proposal.filter(|_| request.claim == Claim::Mutex);
+        let proposal = proposal.max(Token::at(self.environment.now));
         let Some(first) = self.tokens_of(request.claim, proposal, request.tokens) else {
             return Ok(Outcome::Exhausted);
         };
@@ -177,7 +178,6 @@ impl<S: Source> Transaction<'_, S> {
             end: self.environment.end(rest, None),
             ..holder
         });
-        self.use_setting();
         self.progress.notification_pending = true;
         self.is_visible = true;
     }
@@ -273,7 +273,6 @@ impl<S: Source> Transaction<'_, S> {
         if leases.used == 0 {
             leases.phase = None;
         }
-        self.use_setting();
         Ok(())
     }
 
@@ -282,7 +281,6 @@ impl<S: Source> Transaction<'_, S> {
         if let Body::Leases(leases) = &mut self.head.body {
             leases.count(&holder);
         }
-        self.use_setting();
         self.store_holder(holder);
         self.is_visible = true;
         holder
@@ -302,7 +300,6 @@ impl<S: Source> Transaction<'_, S> {
                 self.changed.insert(holder.lease, None);
             }
         }
-        self.use_setting();
         self.is_visible = true;
     }
 
@@ -312,6 +309,10 @@ impl<S: Source> Transaction<'_, S> {
             return;
         };
         leases.extend(&holder);
+        if let Some(setting) = &mut leases.setting {
+            let End::At(end) = holder.end;
+            setting.until = setting.until.max(end.after_span(setting.keep));
+        }
         match leases.kind {
             LeaseKind::Mutex => leases.sole = Some(holder),
             LeaseKind::Semaphore | LeaseKind::RwLock => {

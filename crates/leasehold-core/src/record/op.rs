@@ -55,7 +55,7 @@ pub enum Op {
         permits: NonZeroU32,
         /// The version of the setting that is replaced, 0 for none. `None`: any.
         if_version: Option<u64>,
-        /// How long the setting is kept after the last use of the semaphore.
+        /// How long the setting is kept, and at least after the end of the last lease, as far as that is known.
         keep: Duration,
     },
     /// End the lease, whatever its hold count. A lease that waits leaves the queue.
@@ -192,8 +192,8 @@ pub struct Acquire {
     /// How many tokens to reserve. The same for every request of one lease. Readers share one, see
     /// [`Access`](super::rows::Access).
     pub tokens: TokenCount,
-    /// A proposal for the first token, to one of many masters, which keeps no queue. The first token is not smaller,
-    /// and not behind the store's time.
+    /// A proposal for the first token of a mutex, to one of many masters, which keeps no queue. The first token is not
+    /// smaller, and not behind the store's time.
     pub proposal: Option<Token>,
     /// Whether to wait in the queue if it is refused.
     pub wait: bool,

@@ -280,7 +280,7 @@ impl<S: Source> Transaction<'_, S> {
 
     /// The same for a conversion, which waits before all others.
     pub(super) fn join_first(&mut self, request: &Conversion, waiter: Option<&Waiter>) {
-        let same = waiter.filter(|waiter| waiter.claim == request.claim);
+        let same = waiter.filter(|waiter| waiter.claim.weight() == request.claim.weight());
         if same.is_none() {
             self.leave(waiter);
             self.progress.joined_first = true;

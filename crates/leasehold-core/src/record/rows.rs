@@ -80,7 +80,7 @@ pub struct Leases {
 pub struct Setting {
     /// The number of the setting among those of the name, from 1.
     pub version: u64,
-    /// How long it is kept after the last use.
+    /// How long it is kept after the end of the last lease.
     pub keep: Duration,
     /// When it ends, unless the semaphore is used then.
     pub until: StoreTime,
@@ -88,7 +88,8 @@ pub struct Setting {
 
 impl Leases {
     /// A lock without holders.
-    pub(super) const fn new(kind: LeaseKind, limit: u64) -> Self {
+    #[must_use]
+    pub const fn new(kind: LeaseKind, limit: u64) -> Self {
         Self {
             kind,
             limit,

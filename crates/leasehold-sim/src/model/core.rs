@@ -39,6 +39,7 @@ pub(super) fn held_by(lease: LeaseId, end: StoreTime) -> Holder {
         is_reserved: false,
         count: NonZeroU32::MIN,
         weight: 1,
+        number: None,
         // Only a repeated acquire returns it, and no model reads that reply.
         first: Token::MAX,
         requested_at: None,

@@ -110,11 +110,10 @@ impl Call<'_> {
         self.set_head(|head| {
             if let Body::Leases(_) | Body::Free = head.body {
                 head.body = Body::Leases(Leases {
-                    kind: LeaseKind::Mutex,
-                    limit: 1,
                     used: u64::from(holder.is_some()),
                     earliest: holder.map(|holder| holder.end),
                     sole: holder,
+                    ..Leases::new(LeaseKind::Mutex, 1)
                 });
             }
         });
@@ -514,7 +513,7 @@ mutations! {
                 it.set_queue((waiters, until));
             }
         };
-        only(Order, Wake, Run) "a waiter that is kept after its release": after |it, before, applied| {
+        only(Order, Wake, Run, Kind) "a waiter that is kept after its release": after |it, before, applied| {
             if matches!(applied.outcome, Outcome::Lost(_)) && named(it.record) == named(before) {
                 it.set_queue(queue(before));
             }

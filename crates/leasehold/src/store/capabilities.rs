@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use leasehold_core::{Acquire, Claim, Op, Removal, Slot, Ttl};
+use leasehold_core::record::LeaseKind;
+use leasehold_core::{Acquire, Op, Removal, Slot, Ttl};
 
 use super::event::WakeupMode;
 use super::request::{Reply, Request};
@@ -69,6 +70,8 @@ pub enum Feature {
     Latches,
     /// Semaphores.
     Semaphores,
+    /// Read-write locks.
+    RwLocks,
 }
 
 impl StoreKind {
@@ -97,7 +100,14 @@ impl StoreKind {
                 "this store keeps no semaphores: three masters with two permits each would admit three clients; use a \
                  single Redis server, Sentinel, a cluster or SQLite",
             ),
-            (Feature::Completions | Feature::Latches | Feature::Semaphores, _) => None,
+            (Feature::RwLocks, Self::Masters) => Some(
+                "this store keeps no read-write locks: over many masters, readers would have to write their token back to a \
+                 majority, and a later writer could draw an equal one; use a single Redis server, Sentinel, a cluster or SQLite",
+            ),
+            (
+                Feature::Completions | Feature::Latches | Feature::Semaphores | Feature::RwLocks,
+                _,
+            ) => None,
         }
     }
 
@@ -173,10 +183,12 @@ impl StoreKind {
 /// The features that a request needs.
 fn needed(request: &Request) -> [Option<Feature>; 2] {
     let feature = match &request.op {
-        Op::Acquire(Acquire {
-            claim: Claim::Permits { .. },
-            ..
-        }) => Some(Feature::Semaphores),
+        Op::Acquire(Acquire { claim, .. }) | Op::Convert { claim, .. } => match claim.kind() {
+            LeaseKind::Semaphore => Some(Feature::Semaphores),
+            LeaseKind::RwLock => Some(Feature::RwLocks),
+            LeaseKind::Mutex => request.op.slot().as_ref().and_then(of_slot),
+        },
+        Op::SetLimit { .. } => Some(Feature::Semaphores),
         Op::Arrive { .. } | Op::Remove(Removal::Latch) => Some(Feature::Latches),
         op => op.slot().as_ref().and_then(of_slot),
     };

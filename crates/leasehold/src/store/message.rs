@@ -220,10 +220,13 @@ mod tests {
         let granted = |last: Option<Option<Annotation>>| {
             let requested_at = now;
             let run = last.map(|last| Run { requested_at, last });
+            let numbered = run.is_none().then_some(3);
             let grant = Grant {
                 lease,
                 ttl,
                 first,
+                number: numbered,
+                floor: numbered.map(|_| first),
                 now,
                 run,
             };

@@ -149,7 +149,9 @@ impl View {
                 }
                 view.latch = Some(latch.status());
             }
-            (Body::Leases(leases), true) if holder.is_some() || queue_length > 0 => {
+            (Body::Leases(leases), true)
+                if holder.is_some() || queue_length > 0 || leases.is_set(now) =>
+            {
                 return Err(Mismatch::Kind(Kind::Leases(leases.kind)));
             }
             (_, true) => {}

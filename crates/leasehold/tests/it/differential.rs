@@ -3,7 +3,7 @@
 mod compare;
 mod corrupting_store;
 mod event_logs;
-pub(crate) mod semaphores;
+pub(crate) mod shares;
 
 use std::sync::Arc;
 use std::thread;
@@ -42,7 +42,7 @@ fn the_memory_store_follows_the_rule() {
     let store = MemoryStore::with_clock(Arc::new(clock.clone()));
     play(compare(Target {
         step: &|step_ms| advance(&clock, step_ms),
-        has_semaphores: true,
+        has_shares: true,
         ..Target::new(&store)
     }));
 }
@@ -58,7 +58,7 @@ fn the_sqlite_store_follows_the_rule() {
         let store = SqliteStore::open_with_clock(path, Arc::new(clock.clone()));
         compare(Target {
             step: &|step_ms| advance(&clock, step_ms),
-            has_semaphores: true,
+            has_shares: true,
             timeout: TIMEOUT,
             ..Target::new(&store.await.unwrap())
         })
@@ -76,7 +76,7 @@ fn the_redis_store_follows_the_rule() {
             compare(Target {
                 step: &|step_ms| server.step_clock(step_ms),
                 shape: Shape::RunningBack,
-                has_semaphores: true,
+                has_shares: true,
                 slack: SLACK,
                 timeout: TIMEOUT,
                 part,
@@ -129,7 +129,7 @@ fn every_corruption_of_a_store_is_detected() {
         let found = block_on(compare(Target {
             step: &|step_ms| advance(&clock, step_ms),
             shape: Shape::Running,
-            has_semaphores: true,
+            has_shares: true,
             slack: Duration::from_millis(2),
             histories: HISTORIES_TO_DETECT,
             ..Target::new(&store)

@@ -211,6 +211,8 @@ impl Batch {
 fn verb(op: &Op) -> &'static str {
     match op {
         Op::Acquire { .. } => "acquire",
+        Op::Convert { .. } => "convert",
+        Op::SetLimit { .. } => "set_limit",
         Op::SetToken { .. } => "fence",
         Op::Renew { count: None, .. } => "renew",
         Op::Renew { .. } => "enter",

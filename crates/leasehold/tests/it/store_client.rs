@@ -72,7 +72,11 @@ pub(crate) fn wait(name: &str, number: u64) -> Request {
 pub(crate) fn permits(mut request: Request, weight: u32, limit: u32) -> Request {
     if let Op::Acquire(acquire) = &mut request.op {
         let [weight, limit] = [weight, limit].map(|count| NonZeroU32::new(count).unwrap());
-        acquire.claim = Claim::Permits { weight, limit };
+        acquire.claim = Claim::Permits {
+            weight,
+            limit,
+            numbered: false,
+        };
     }
     request
 }

@@ -137,7 +137,7 @@ impl<const N: usize> Times<N> {
         let mut round = Round::new(size, TokenCount::MIN, self.proposed.then_some(first));
         let mut step = Step::Wait;
         for master in (0..N).filter(|master| majority & 1 << master != 0) {
-            step = round.handle_reply(master, Some(&Outcome::Granted { first, run: None }));
+            step = round.handle_reply(master, Some(&Outcome::granted(first)));
         }
         let Step::Write { first, to } = step else {
             return step == Step::Won { first };

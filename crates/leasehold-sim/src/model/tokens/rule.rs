@@ -253,5 +253,5 @@ impl<const N: usize> State<N> {
 /// A grant with this token.
 fn granted(first: u8) -> Option<Outcome> {
     let first = core::token(first)?;
-    Some(Outcome::Granted { first, run: None })
+    Some(Outcome::granted(first))
 }

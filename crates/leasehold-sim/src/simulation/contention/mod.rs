@@ -335,7 +335,7 @@ impl Contenders {
                 self.send(contender, to, MessageKind::SetToken, &op, cx);
             }
             Step::Won { first } => {
-                self.finish_round(contender, Outcome::Granted { first, run: None }, cx);
+                self.finish_round(contender, Outcome::granted(first), cx);
             }
             Step::Lost(Defeat::Held { left, split }) => {
                 let time_left = Some(if split { Duration::ZERO } else { left });

@@ -17,7 +17,7 @@ mod min_hold;
 mod observing;
 mod operations;
 mod order;
-mod semaphores;
+mod shares;
 mod threads;
 mod trying;
 mod waiting;
@@ -80,7 +80,7 @@ conformance! {
         min_hold::a_released_lock_stays_taken_until_its_end,
         min_hold::a_forced_release_ends_it,
         operations::the_same_operation_twice_equals_once,
-        semaphores::permits_are_granted_or_refused_with_a_reason,
+        shares::permits_are_granted_or_refused_with_a_reason,
         waiting::waiters_get_the_lock_after_a_release,
         waiting::waiters_get_the_lock_after_a_drop,
         waiting::waiters_get_the_lock_at_the_end_of_a_fixed_lease,
@@ -115,13 +115,13 @@ conformance! {
         latches::waiters_of_one_that_expires_wait_for_the_next,
         latches::a_name_is_used_as_a_lock_or_as_a_latch,
         observing::each_change_of_the_queue_is_noticed,
-        semaphores::holders_share_the_permits,
-        semaphores::waiters_for_permits_are_served_in_their_order,
-        semaphores::a_release_of_all_permits_serves_all_waiters,
-        semaphores::the_lease_of_one_holder_of_permits_ends,
-        semaphores::a_revocation_ends_the_leases_of_all_holders_of_permits,
-        semaphores::a_request_that_does_not_match_a_semaphore_changes_nothing,
-        semaphores::a_semaphore_is_listed_with_its_first_holder_and_its_waiters,
+        shares::holders_share_the_permits,
+        shares::waiters_for_permits_are_served_in_their_order,
+        shares::a_release_of_all_permits_serves_all_waiters,
+        shares::the_lease_of_one_holder_of_permits_ends,
+        shares::a_revocation_ends_the_leases_of_all_holders_of_permits,
+        shares::a_request_that_does_not_match_a_semaphore_changes_nothing,
+        shares::a_semaphore_is_listed_with_its_first_holder_and_its_waiters,
     }
     // What the client decides, whatever the store is: in one place, over a network, and over many masters.
     client {

@@ -44,8 +44,8 @@ pub(super) struct Target<'a> {
     pub(super) step: &'a dyn Fn(i64),
     /// What its clock can do.
     pub(super) shape: Shape,
-    /// Whether it keeps semaphores.
-    pub(super) has_semaphores: bool,
+    /// Whether it keeps semaphores and read-write locks.
+    pub(super) has_shares: bool,
     /// By how much it may round the time that a lease has left.
     pub(super) slack: Duration,
     /// How long after a reply its notices may be under way.
@@ -123,7 +123,7 @@ impl<'a> Target<'a> {
             store,
             step: &|_| {},
             shape: Shape::Standing,
-            has_semaphores: false,
+            has_shares: false,
             slack: Duration::ZERO,
             timeout: Duration::ZERO,
             histories: super::HISTORIES,
@@ -133,8 +133,8 @@ impl<'a> Target<'a> {
 
     fn histories_of(&self, seed: u64) -> Histories {
         let histories = Histories::random(seed, self.shape, NAMES_MAX);
-        match self.has_semaphores {
-            true => semaphores::added(histories),
+        match self.has_shares {
+            true => shares::added(histories),
             false => histories,
         }
     }
@@ -171,7 +171,7 @@ impl<'a> Player<'a> {
         let names = (0..names).map(|name| Played {
             key: space.key(Name::parse(&format!("{run:x}/{name}")).unwrap()),
             record: Rows::default(),
-            checker: (!target.has_semaphores || !semaphores::is_one(name))
+            checker: (!target.has_shares || !shares::is_one(name))
                 .then(|| StoreChecker::new(target.slack)),
         });
         Self {
@@ -263,7 +263,7 @@ impl<'a> Player<'a> {
         let now = self.time();
         let batch: Vec<_> = batch
             .iter()
-            .map(|(name, op)| (*name, timed(op, now)))
+            .map(|(name, op)| (*name, self.with_token(*name, timed(op, now))))
             .collect();
         let requests = batch
             .iter()
@@ -274,16 +274,7 @@ impl<'a> Player<'a> {
             return Err((batch[0].0, what));
         }
         let mut played: Vec<_> = batch.iter().zip(replies).collect();
-        if batch
-            .iter()
-            .all(|(_, op)| matches!(op, Op::Renew { count: None, .. }))
-        {
-            // A store may apply them in any order, for none concerns another.
-            played.sort_by_key(|(_, reply)| match reply {
-                Reply::Applied { now, .. } => *now,
-                Reply::Rejected(_) | Reply::Unknown(_) => None,
-            });
-        }
+        in_order(&mut played);
         for ((name, op), reply) in played {
             let compared = self.reply(*name, op, reply).await;
             compared.map_err(|what| (*name, what))?;
@@ -307,6 +298,18 @@ impl<'a> Player<'a> {
             observed.map_err(|what| (*name, what))?;
         }
         Ok(())
+    }
+
+    /// A conversion names the token that its lease has by the rule.
+    fn with_token(&self, name: usize, mut op: Op) -> Op {
+        if let Op::Convert { lease, first, .. } = &mut op {
+            let environment = Environment { now: self.time() };
+            let mut holders = self.names[name].record.holders(&environment);
+            if let Some(holder) = holders.find(|holder| holder.lease == *lease) {
+                *first = holder.first;
+            }
+        }
+        op
     }
 
     async fn reply(&mut self, name: usize, op: &Op, reply: Reply) -> Result<(), String> {
@@ -544,6 +547,36 @@ impl<'a> Player<'a> {
         self.moved = 0;
         Ok(())
     }
+}
+
+/// Sorts replies by their times: a store may apply operations on different names in any order, and renewals as well.
+fn in_order(played: &mut [(&(usize, Op), Reply)]) {
+    let time = |reply: &Reply| match reply {
+        Reply::Applied { now, .. } => *now,
+        Reply::Rejected(_) | Reply::Unknown(_) => None,
+    };
+    let mut times: Vec<_> = played.iter().map(|(_, reply)| time(reply)).collect();
+    for nth in 0..times.len() {
+        if times[nth].is_none() {
+            // That of the operation before on this name, or behind it.
+            let same = |other: &usize| played[*other].0.0 == played[nth].0.0;
+            let before = (0..nth).rev().filter(same).find_map(|other| times[other]);
+            let behind = || {
+                (nth..times.len())
+                    .filter(same)
+                    .find_map(|other| times[other])
+            };
+            let any = || (0..nth).rev().find_map(|other| times[other]);
+            times[nth] = before.or_else(behind).or_else(any);
+        }
+    }
+    let mut order: Vec<_> = times.into_iter().enumerate().collect();
+    order.sort_by_key(|(_, time)| *time);
+    let mut sorted: Vec<_> = Vec::with_capacity(played.len());
+    for (nth, _) in order {
+        sorted.push((played[nth].0, played[nth].1.clone()));
+    }
+    played.clone_from_slice(&sorted);
 }
 
 /// Checks that a reading was refused because the name is used as another kind.

@@ -11,7 +11,7 @@ use leasehold::__private::store::{
 };
 use leasehold::Result;
 use leasehold_core::{
-    Acquire, Annotation, ArrivalId, ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl,
+    Access, Acquire, Annotation, ArrivalId, ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl,
 };
 
 use crate::readings::Readings as _;
@@ -73,6 +73,16 @@ pub(super) enum Corruption {
     Weight,
     /// A semaphore has one permit more.
     Limit,
+    /// An upgradable reader is one of many.
+    Upgradable,
+    /// No conversion waits.
+    Conversion,
+    /// A limit is set whatever its version.
+    SetLimit,
+    /// The numbers of permits are one too large.
+    Number,
+    /// The floor is the own token.
+    Floor,
 }
 
 /// A memory store with one corruption.
@@ -116,7 +126,7 @@ impl Listener for CorruptingListener {
 }
 
 impl Corruption {
-    pub(super) const ALL: [Self; 27] = [
+    pub(super) const ALL: [Self; 32] = [
         Self::Token,
         Self::Left,
         Self::Count,
@@ -144,6 +154,11 @@ impl Corruption {
         Self::RepeatedArrival,
         Self::Weight,
         Self::Limit,
+        Self::Upgradable,
+        Self::Conversion,
+        Self::SetLimit,
+        Self::Number,
+        Self::Floor,
     ];
 
     fn corrupt_batch(self, mut batch: Vec<Request>) -> Vec<Request> {
@@ -153,12 +168,14 @@ impl Corruption {
         for request in &mut batch {
             match (self, &mut request.op) {
                 (Self::Wait, Op::Acquire(acquire)) => acquire.wait = false,
-                (Self::Weight | Self::Limit, Op::Acquire(acquire)) => {
+                (Self::Weight | Self::Limit | Self::Upgradable, Op::Acquire(acquire)) => {
                     acquire.claim = self.corrupt_claim(acquire.claim);
                 }
                 (Self::RepeatedArrival, Op::Arrive { id, .. }) => {
                     *id = ArrivalId::parse(&fastrand::u64(..).to_string()).unwrap();
                 }
+                (Self::Conversion, Op::Convert { wait, .. }) => *wait = false,
+                (Self::SetLimit, Op::SetLimit { if_version, .. }) => *if_version = None,
                 (Self::MinHold, Op::Release { rest, .. }) => *rest = None,
                 (Self::NoteBehindRelease, Op::Release { note, .. }) => *note = None,
                 (
@@ -176,15 +193,26 @@ impl Corruption {
 
     fn corrupt_claim(self, claim: Claim) -> Claim {
         match claim {
-            Claim::Permits { limit, .. } if self == Self::Weight => Claim::Permits {
+            Claim::Permits {
+                limit, numbered, ..
+            } if self == Self::Weight => Claim::Permits {
                 weight: NonZeroU32::MIN,
                 limit,
+                numbered,
             },
-            Claim::Permits { weight, limit } => Claim::Permits {
+            Claim::Permits {
+                weight,
+                limit,
+                numbered,
+            } if self == Self::Limit => Claim::Permits {
                 weight,
                 limit: limit.saturating_add(1),
+                numbered,
             },
-            Claim::Mutex => Claim::Mutex,
+            Claim::Access(Access::Upgradable) if self == Self::Upgradable => {
+                Claim::Access(Access::Read)
+            }
+            claim => claim,
         }
     }
 
@@ -208,6 +236,21 @@ impl Corruption {
 
     fn corrupt_outcome(self, mut outcome: Outcome, op: &Op) -> Outcome {
         match (self, &mut outcome) {
+            (
+                Self::Number,
+                Outcome::Granted {
+                    number: Some(number),
+                    ..
+                },
+            ) => *number += 1,
+            (
+                Self::Floor,
+                Outcome::Granted {
+                    first,
+                    floor: Some(floor),
+                    ..
+                },
+            ) => *floor = *first,
             (Self::Token, Outcome::Granted { first, .. }) => *first = one_more(*first),
             (
                 Self::Left,
@@ -233,7 +276,12 @@ impl Corruption {
             {
                 outcome = Outcome::Released;
             }
-            (Self::UnlessBeforeGrant, Outcome::Granted { first, run: None }) => {
+            (
+                Self::UnlessBeforeGrant,
+                Outcome::Granted {
+                    first, run: None, ..
+                },
+            ) => {
                 if let Op::Acquire(Acquire {
                     unless: Some(_),
                     lease,

@@ -129,10 +129,7 @@ fn spoil(reply: &mut Reply, fault: ShardFault) {
             time_left: Some(SLOW),
             queue_position: None,
         },
-        ShardFault::Granted => Outcome::Granted {
-            first: Token::new(1).unwrap(),
-            run: None,
-        },
+        ShardFault::Granted => Outcome::granted(Token::new(1).unwrap()),
         _ => return,
     };
     let now = *now;

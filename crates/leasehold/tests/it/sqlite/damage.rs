@@ -133,7 +133,11 @@ async fn waiters_without_a_queue_are_deleted() {
 fn two_of_three(mut request: Request) -> Request {
     if let Op::Acquire(acquire) = &mut request.op {
         let [weight, limit] = [2, 3].map(|number| NonZeroU32::new(number).unwrap());
-        acquire.claim = Claim::Permits { weight, limit };
+        acquire.claim = Claim::Permits {
+            weight,
+            limit,
+            numbered: false,
+        };
     }
     request
 }
@@ -207,7 +211,7 @@ async fn random_damage_is_an_error_of_its_own_name_until_it_is_repaired() {
     let (mut errors, names) = (0, ["bad mutex", "bad semaphore"]);
     for seed in 0..40 {
         let histories = Histories::random(seed, Shape::Standing, names.len());
-        let histories = semaphores::added(histories);
+        let histories = shares::added(histories);
         let (_, now) = applied_at(&store, renew("clock", 1)).await;
         for round in &histories.rounds {
             for (name, op) in round.batches.iter().flatten() {

@@ -40,13 +40,6 @@ local function save()
     end
 end
 
--- A set limit is kept for a while from each use on.
-local function use_setting()
-    if version then
-        until_ = math.max(until_, now + keep)
-    end
-end
-
 -- Drops the holders whose leases have ended, and counts the others.
 local function count_again()
     -- A failure on the way must not look like a record without holders.
@@ -66,7 +59,6 @@ local function count_again()
     end
     used, earliest = sum, first
     phase = used > 0 and phase or nil
-    use_setting()
     if #fields > 0 then
         save()
     end
@@ -95,6 +87,9 @@ end
 -- renewal, because a script that has written may go on.
 local function store(id, holder)
     local millis = math.ceil((holder.ends - now) / 1000) + 1
+    if version then
+        until_ = math.max(until_, holder.ends + keep)
+    end
     earliest = math.min(earliest or holder.ends, holder.ends)
     local number = holder.number and '#' .. holder.number or ''
     local row = format('%.0f%s %s %.0f %.0f', holder.weight, number, holder.count, holder.first, holder.ends)
@@ -112,11 +107,7 @@ local function dismiss(id, holder)
     if used == 0 then
         earliest, phase = nil, nil
     end
-    use_setting()
     save()
-    if version then
-        keep_for(0)
-    end
 end
 
 -- Stores a new holder, and removes it from the queue by a function. If that fails, it is no holder.
@@ -124,7 +115,6 @@ local function admit(id, holder, remove, ...)
     -- Changes nothing. It proves that the permits can be taken back.
     must('HDEL', record, id)
     used = used + holder.weight
-    use_setting()
     store(id, holder)
     local removed, failure = pcall(remove, ...)
     if not removed then
@@ -169,7 +159,7 @@ local function converted_tokens(holder, weight, tokens)
 end
 
 -- The smallest number that no holder has, and the smallest of the first tokens of all holders.
-local function survey()
+local function numbers_and_floor()
     local taken, smallest, number = {}, nil, 0
     local fields = must('HGETALL', record)
     for i = 1, #fields, 2 do
@@ -205,13 +195,13 @@ local function grant(head, holder, about)
     local ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
     local ends, number, smallest = now + ttl * 1000, nil, nil
     if head.mark == '#' or holder and holder.number then
-        number, smallest = survey()
+        number, smallest = numbers_and_floor()
     end
     if holder then
         must('LTRIM', queue, 2, -1)
         convert(head.lease, holder, head.weight, first, ends)
         if smallest then
-            smallest = select(2, survey())
+            smallest = select(2, numbers_and_floor())
         end
         -- Without a message it asks again, and learns what it has.
         notify(record, head.lease, first, ttl, head.subscribers, nil, share_of(holder, smallest))
@@ -295,7 +285,7 @@ end
 -- The value of a grant.
 local function granted(holder, asked, last)
     if holder.number then
-        local _, smallest = survey()
+        local _, smallest = numbers_and_floor()
         return 'granted', {holder.first, asked or false, last or false, holder.number, smallest}
     end
     return 'granted', asked and {holder.first, asked, last} or holder.first
@@ -366,7 +356,7 @@ local function acquire()
         if not first then
             return outcome, 0
         end
-        local number = op.mark == '#' and survey() or nil
+        local number = op.mark == '#' and numbers_and_floor() or nil
         holder = {
             weight = op.weight, number = number, count = op.count, first = first, ends = ends, since = asked or '',
         }
@@ -471,7 +461,7 @@ local function set_limit()
         return 'outdated', 0
     end
     permits, version = op.permits, is_repeated and stored or stored + 1
-    keep, until_ = op.keep, now + op.keep
+    keep, until_ = op.keep, math.max(stored > 0 and until_ or 0, now + op.keep)
     local exists = keep_for(0)
     must('HSET', record, '.', status(), 'used', state())
     if not exists then
@@ -539,7 +529,6 @@ local function of_holder(holder)
         dismiss(lease, holder)
     else
         holder.count, holder.ends, owes_next = '0', now + op.rest * 1000, true
-        use_setting()
         store(lease, holder)
     end
     return 'released', 0
@@ -582,7 +571,7 @@ local function apply(own)
     if not used or used > 0 and not earliest or earliest and now >= earliest then
         count_again()
     end
-    if verb == 'acquire' or verb == 'queue' or verb == 'propose' then
+    if verb == 'acquire' or verb == 'queue' then
         serve(lease)
         if not op.kind and is_free() then
             return 'elsewhere', 0
@@ -606,6 +595,24 @@ local function apply(own)
         return of_holder(holder)
     end
     return lost()
+end
+
+-- How a free name for which leases wait as a mutex does not match; nil if all of them are dropped. A living one that is not
+-- the requester gets the lock, which is left to the other script.
+local function use_of_mutex()
+    repeat
+        local head = pass_over(record, queue, (verb == 'acquire' or verb == 'queue') and lease)
+        if not head then
+            -- A conversion does not take the name.
+            return (unfinished or verb == 'convert') and 'lock' or nil
+        elseif head.is_own then
+            return 'lock'
+        elseif not drop_needless(record, queue, head, '') then
+            return 'queue'
+        end
+    until passed >= PASS_MAX
+    unfinished = is_unfinished(queue)
+    return (unfinished or verb == 'convert') and 'lock' or nil
 end
 
 local function apply_op()
@@ -642,7 +649,10 @@ local function apply_op()
         -- A free name, unless a lease waits for it as a mutex.
         local waiter = run('LINDEX', queue, 0)
         if type(waiter) == 'string' and not find(waiter, '^%S+ %d+ %d+[xy]') then
-            return 'mismatch', 'queue'
+            local use = use_of_mutex()
+            if use then
+                return 'mismatch', use
+            end
         end
         kind, permits = op.kind or 'x', op.permits
     end
@@ -672,6 +682,7 @@ for i = 1, size, 3 do
     op = {ttl = argv[at + 2], note = argv[at + 3], text = argv[at + 4], tokens = '1', count = verb ~= 'renew' and '1' or nil}
     op.rest = verb == 'release_after' and op.ttl or verb == 'complete' and argv[at + 5] or ''
     at = at + (SIZES[verb] or 3)
+    verb = verb == 'propose' and 'acquire' or verb
     unfinished, written, owes_next, exhausted, joined_first = false, false, false, false, false
     local done, outcome, value = true, 'elsewhere', 0
     if not elsewhere[record] then
