@@ -9,8 +9,8 @@ use leasehold::__private::store::{
 };
 use leasehold::Error;
 use leasehold_core::{
-    Acquire, Claim, ClientId, Grant, LeaseId, Loss, Name, Namespace, Notice, Op, Outcome,
-    ScopeName, StoreTime, TokenCount, Ttl, Whom,
+    Access, Acquire, Claim, ClientId, Grant, LeaseId, Loss, Name, Namespace, Notice, Op, Outcome,
+    ScopeName, StoreTime, Token, TokenCount, Ttl, Whom,
 };
 use leasehold_testkit::eventually_async;
 
@@ -79,6 +79,31 @@ pub(crate) fn permits(mut request: Request, weight: u32, limit: u32) -> Request 
         };
     }
     request
+}
+
+/// An acquisition of a read-write lock.
+pub(crate) fn access(mut request: Request, access: Access) -> Request {
+    if let Op::Acquire(acquire) = &mut request.op {
+        acquire.claim = Claim::Access(access);
+    }
+    request
+}
+
+/// A conversion of a lease, which has this token, that waits.
+pub(crate) fn convert(name: &str, number: u64, first: u64, claim: Claim) -> Request {
+    let request = acquire(name, number);
+    let (Some(lease), Some(ttl)) = (request.op.lease(), request.op.ttl()) else {
+        panic!("{request:?}");
+    };
+    let op = Op::Convert {
+        lease,
+        first: Token::new(first).unwrap(),
+        claim,
+        ttl,
+        tokens: TokenCount::MIN,
+        wait: true,
+    };
+    Request::new(request.key, op)
 }
 
 /// An acquisition that reserves a block of tokens.
@@ -339,6 +364,7 @@ impl StoreClient {
             Op::Acquire(Acquire { lease, .. })
             | Op::SetToken { lease, .. }
             | Op::Renew { lease, .. }
+            | Op::Convert { lease, .. }
             | Op::Release { lease, .. } => lease.client = self.id,
             _ => {}
         }

@@ -64,7 +64,13 @@ pub fn reply(data: &[u8]) {
 
 fn check_reply(choice: u8, value: Value) {
     let requests = requests(choice);
-    for script in [Script::Mutex, Script::Shares, Script::Latch, Script::Renew] {
+    for script in [
+        Script::Mutex,
+        Script::Shares,
+        Script::Latch,
+        Script::Renew,
+        Script::RenewShares,
+    ] {
         assert_eq!(decode(script, &[], &value).len(), 0);
         assert_eq!(decode(script, &requests, &value).len(), requests.len());
     }

@@ -260,6 +260,7 @@ impl RedisStore {
                 .script(request, resent.scripts.get(position))
             {
                 Some(Script::Mutex) if is_fast => Some(Script::Renew),
+                Some(Script::Shares) if is_fast => Some(Script::RenewShares),
                 script => script,
             };
             if let (Topology::Cluster(cluster), Op::Describe { .. }) = (&*self.topology, &first.op)
@@ -274,7 +275,7 @@ impl RedisStore {
             };
             resent.is_redirected = false;
             requests = self.collect(results, replicated.as_ref(), &mut resent, &mut replies);
-            if of_part == Some(Script::Renew) {
+            if of_part.is_some_and(Script::is_fast) {
                 for_rule.append(&mut requests);
             } else if requests.is_empty() {
                 start = None;
@@ -362,7 +363,7 @@ impl RedisStore {
 
     /// Leaves renewals to the rule if a command of their script was refused.
     fn note_renewals(&self, call: &Call, value: &Value) {
-        if let (Some(Script::Renew), Value::Array(words)) = (call.script(), value)
+        if let (true, Value::Array(words)) = (call.script().is_some_and(Script::is_fast), value)
             && let Some(Value::BulkString(_)) = words.first()
             && !self.without_renewals.swap(true, Ordering::Relaxed)
         {

@@ -81,6 +81,7 @@ conformance! {
         min_hold::a_forced_release_ends_it,
         operations::the_same_operation_twice_equals_once,
         shares::permits_are_granted_or_refused_with_a_reason,
+        shares::readers_are_granted_or_refused_with_a_reason,
         waiting::waiters_get_the_lock_after_a_release,
         waiting::waiters_get_the_lock_after_a_drop,
         waiting::waiters_get_the_lock_at_the_end_of_a_fixed_lease,
@@ -122,6 +123,9 @@ conformance! {
         shares::a_revocation_ends_the_leases_of_all_holders_of_permits,
         shares::a_request_that_does_not_match_a_semaphore_changes_nothing,
         shares::a_semaphore_is_listed_with_its_first_holder_and_its_waiters,
+        shares::readers_have_one_token_and_a_writer_its_own,
+        shares::an_upgrade_waits_for_the_readers_before_all_others,
+        shares::numbers_are_reused_and_a_set_limit_governs,
     }
     // What the client decides, whatever the store is: in one place, over a network, and over many masters.
     client {

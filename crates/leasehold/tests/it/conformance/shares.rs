@@ -1,17 +1,18 @@
-//! Semaphores, by the operations of a store.
+//! Semaphores and read-write locks, by the operations of a store.
 
 use std::time::Duration;
 
 use leasehold::__private::store::{ArrivalId, Event, Feature, LatchCount, Notice, Outcome, Reply};
 use leasehold::ErrorKind;
+use leasehold_core::{Access, Claim, Op};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::nothing_is_left;
 use crate::readings::{Arrival, Beside as _, Readings as _};
 use crate::store_client::{
-    StoreClient, TAKEN_OVER, TTL, acquire, enter, granted, key, lasting, permits, rejected,
-    release, release_after, renew, revoke, send, space, wait,
+    StoreClient, TAKEN_OVER, TTL, access, acquire, convert, enter, granted, key, lasting, permits,
+    rejected, release, release_after, renew, revoke, send, space, wait,
 };
 use crate::waiters::SOON;
 
@@ -247,4 +248,143 @@ pub(super) async fn a_semaphore_is_listed_with_its_first_holder_and_its_waiters(
         client.apply(release(&name, 1)).await;
     }
     assert_eq!(listed().await, []);
+}
+
+pub(super) async fn readers_are_granted_or_refused_with_a_reason(fixture: Fixture) {
+    let (store, name) = (fixture.store().await, fresh_name("access"));
+    let keeps = store.capabilities().kind.has(Feature::RwLocks);
+    match send(&*store, access(acquire(&name, 1), Access::Read)).await {
+        Reply::Applied { outcome, .. } => {
+            assert!(keeps && matches!(outcome, Outcome::Granted { .. }));
+        }
+        Reply::Rejected(error) => {
+            assert!(
+                !keeps && error.to_string().contains("no read-write locks"),
+                "{error}"
+            );
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+        }
+        Reply::Unknown(error) => panic!("{error}"),
+    }
+}
+
+/// Acquires a free read-write lock, or shares it. Returns the token.
+async fn enters(client: &StoreClient, name: &str, number: u64, wanted: Access) -> u64 {
+    let request = access(acquire(name, number), wanted);
+    granted(&*client.store, client.own(request)).await
+}
+
+pub(super) async fn readers_have_one_token_and_a_writer_its_own(fixture: Fixture) {
+    let [a, b, c] = clients(&fixture).await;
+    let name = fresh_name("access");
+    let read = enters(&a, &name, 1, Access::Read).await;
+    assert_eq!(enters(&b, &name, 1, Access::Upgradable).await, read);
+    c.is_not_queued(access(acquire(&name, 1), Access::Upgradable))
+        .await;
+    assert_eq!(c.join(access(wait(&name, 1), Access::Write)).await, 0);
+    // A reader does not overtake the writer.
+    assert_eq!(a.join(access(wait(&name, 2), Access::Read)).await, 1);
+    assert_eq!(a.apply(renew(&name, 1)).await, Outcome::Kept);
+    a.release(&name, 1).await;
+    c.no_notices();
+    b.release(&name, 1).await;
+    let write = c.granted(&name, 1).await.first.get();
+    assert_eq!(b.join(access(wait(&name, 2), Access::Read)).await, 1);
+    c.release(&name, 1).await;
+    let next = [a.granted(&name, 2).await, b.granted(&name, 2).await];
+    let [next, other] = next.map(|grant| grant.first.get());
+    assert!(read < write && write < next && next == other);
+    let error = rejected(&*c.store, c.own(permits(acquire(&name, 3), 1, 2))).await;
+    assert!(
+        error
+            .to_string()
+            .contains("the name is used as a read-write lock"),
+        "{error}"
+    );
+    for client in [&a, &b] {
+        client.release(&name, 2).await;
+    }
+    nothing_is_left(&fixture, &key(&name), &[]).await;
+}
+
+pub(super) async fn an_upgrade_waits_for_the_readers_before_all_others(fixture: Fixture) {
+    let [a, b, c] = clients(&fixture).await;
+    let name = fresh_name("access");
+    let write = Claim::Access(Access::Write);
+    let read = enters(&a, &name, 1, Access::Upgradable).await;
+    enters(&b, &name, 1, Access::Read).await;
+    assert_eq!(c.join(access(wait(&name, 1), Access::Write)).await, 0);
+    assert_eq!(a.join(convert(&name, 1, read, write)).await, 0);
+    // Two would wait for each other.
+    let error = rejected(&*b.store, b.own(convert(&name, 1, read, write))).await;
+    assert!(
+        error.to_string().contains("cannot wait for more"),
+        "{error}"
+    );
+    b.release(&name, 1).await;
+    let first = a.granted(&name, 1).await.first.get();
+    assert!(first > read);
+    let late = convert(&name, 1, read, Claim::Access(Access::Read));
+    assert_eq!(a.apply(late).await, Outcome::Outdated);
+    let down = convert(&name, 1, first, Claim::Access(Access::Read));
+    let Outcome::Granted { first: down, .. } = a.apply(down).await else {
+        panic!("a downgrade is refused");
+    };
+    assert!(down.get() > first);
+    a.release(&name, 1).await;
+    assert!(c.granted(&name, 1).await.first > down);
+    c.release(&name, 1).await;
+    nothing_is_left(&fixture, &key(&name), &[]).await;
+}
+
+pub(super) async fn numbers_are_reused_and_a_set_limit_governs(fixture: Fixture) {
+    let [a, b, c] = clients(&fixture).await;
+    let name = fresh_name("permits");
+    let numbered = |number| {
+        let mut request = permits(wait(&name, number), 1, 2);
+        if let Op::Acquire(acquire) = &mut request.op
+            && let Claim::Permits { numbered, .. } = &mut acquire.claim
+        {
+            *numbered = true;
+        }
+        request
+    };
+    let mut floors = Vec::new();
+    for (client, expected) in [(&a, 0), (&b, 1)] {
+        let Outcome::Granted { number, floor, .. } = client.apply(numbered(1)).await else {
+            panic!("a free permit is refused");
+        };
+        assert_eq!(number, Some(expected));
+        floors.push(floor.unwrap());
+    }
+    assert_eq!(floors[0], floors[1]);
+    c.join(numbered(1)).await;
+    a.release(&name, 1).await;
+    let grant = c.granted(&name, 1).await;
+    assert_eq!(grant.number, Some(0));
+    assert!(grant.floor > Some(floors[0]));
+
+    let set = async |permits: u32, version| {
+        let op = Op::SetLimit {
+            permits: permits.try_into().unwrap(),
+            if_version: Some(version),
+            keep: Duration::ZERO,
+        };
+        a.apply(leasehold::__private::store::Request::new(key(&name), op))
+            .await
+    };
+    a.join(numbered(2)).await;
+    assert_eq!(set(3, 0).await, Outcome::Stored);
+    assert_eq!(set(5, 0).await, Outcome::Outdated);
+    assert_eq!(a.granted(&name, 2).await.number, Some(2));
+    assert_eq!(set(1, 1).await, Outcome::Stored);
+    // It takes nothing, and is for those who come later.
+    assert_eq!(b.apply(renew(&name, 1)).await, Outcome::Kept);
+    for (client, number) in [(&b, 1), (&c, 1)] {
+        client.release(&name, number).await;
+    }
+    b.is_not_queued(permits(acquire(&name, 3), 1, 2)).await;
+    a.release(&name, 2).await;
+    take(&b, &name, 4, 1, 2).await;
+    b.release(&name, 4).await;
 }

@@ -15,7 +15,7 @@ use leasehold_sim::seed;
 use leasehold_sim::store_checker::{Observation, StoreChecker};
 
 use super::event_logs::EventLogs;
-use super::semaphores;
+use super::shares;
 use crate::readings::{Beside as _, HeldLock, Readings as _};
 use crate::store_client::keyspace;
 

@@ -11,7 +11,7 @@ use leasehold_testkit::Helper;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
-use crate::differential::semaphores;
+use crate::differential::shares;
 use crate::processes::child::finish;
 use crate::readings::{Beside as _, Readings as _};
 

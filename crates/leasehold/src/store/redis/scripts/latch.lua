@@ -1,7 +1,7 @@
 -- The latch: counts arrivals, and removes latches. Applies the rule of crates/leasehold-core/src/record/latch.rs.
 --
 -- A latch is a hash in the key of the record of its name, so that a name which is used as a lock and as a latch is
--- noticed by both: see mutex.lua. The field "." has its status, "latch <number of arrivals> <count>", which is read by one
+-- noticed by both: see plain.lua. The field "." has its status, "latch <number of arrivals> <count>", which is read by one
 -- command, and each arrival has a field ":<id>". So an arrival costs the same however many have arrived. The hash expires
 -- by itself.
 --
@@ -12,7 +12,7 @@
 --         arrive <count>, the id, and for how long the latch is kept in ms
 --         remove, '', ''
 --
--- Returns a flat list as mutex.lua does, with 0 for the time, and for each operation an outcome and a value:
+-- Returns a flat list as plain.lua does, with 0 for the time, and for each operation an outcome and a value:
 --
 --   failed      {command, error, key}: the server refused the command, or the key has another value; nothing was changed
 --   arrived     {number of arrivals, count}

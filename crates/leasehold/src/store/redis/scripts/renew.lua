@@ -1,5 +1,5 @@
 -- Renewals in their usual form: each lease holds its record, and the ttl grows. Applies the rule of
--- mutex.lua at a third of its cost; the records are described there. Any other renewal is left unchanged, and its
+-- mutex.lua at a third of its cost; the records are described in plain.lua. Any other renewal is left unchanged, and its
 -- number is returned: mutex.lua applies it.
 --
 -- KEYS: for each renewal its record.

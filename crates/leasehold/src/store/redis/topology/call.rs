@@ -96,7 +96,7 @@ impl Call {
             ..Self::new(0, Work::Script(script), 0)
         };
         // A call of the fast path has one ttl.
-        let ttl = |request: &Request| request.op.ttl().filter(|_| script == Script::Renew);
+        let ttl = |request: &Request| request.op.ttl().filter(|_| script.is_fast());
         let groups = call.split_by(|_, request| {
             let namespace = request.key.space.namespace().clone();
             (slot(&request.key), namespace, ttl(request))
@@ -233,6 +233,7 @@ impl Call {
     pub(crate) fn renewed_permits(&self, value: &Value) -> Vec<usize> {
         match self.script() {
             Some(Script::Shares) => decode::renewed_permits(value),
+            Some(Script::RenewShares) => (0..self.requests.len()).collect(),
             _ => Vec::new(),
         }
     }

@@ -21,7 +21,7 @@ use crate::store::redis::errors;
 /// An invalid part leaves only its own request unknown.
 pub(crate) fn decode(script: Script, requests: &[Request], value: &Value) -> Vec<Option<Reply>> {
     match (script, value) {
-        (Script::Renew, _) => decode_renewals(requests.len(), value),
+        (Script::Renew | Script::RenewShares, _) => decode_renewals(requests.len(), value),
         (_, Value::Array(items)) => decode_items(requests, items),
         (_, Value::ServerError(error)) => {
             let (error, certain) = errors::call(error);

@@ -49,8 +49,8 @@ pub(crate) fn encode(
     by_text: bool,
     context: &CallContext<'_>,
 ) -> Cmd {
-    if script == Script::Renew {
-        return encode_renewals(requests, by_text);
+    if script.is_fast() {
+        return encode_renewals(script, requests, by_text);
     }
     let record_only = context.record_only || script == Script::Latch;
     let bytes: usize = requests.iter().map(|request| size(&request.key)).sum();
@@ -78,12 +78,12 @@ pub(crate) fn encode(
 }
 
 /// A call of the fast path for renewals, all for the same ttl.
-fn encode_renewals(requests: &[Request], by_text: bool) -> Cmd {
+fn encode_renewals(script: Script, requests: &[Request], by_text: bool) -> Cmd {
     let sizes = requests
         .iter()
         .map(|request| record_bytes_max(&request.key));
     let bytes = sizes.sum::<usize>() + requests.len() * (LEASE_BYTES + 8);
-    let mut cmd = Script::Renew.call(by_text, 3 + requests.len(), bytes);
+    let mut cmd = script.call(by_text, 3 + requests.len(), bytes);
     cmd.write_arg_fmt(requests.len());
     for request in requests {
         cmd.write_arg_fmt(record_key(&request.key));

@@ -24,12 +24,14 @@ pub(crate) enum Script {
     Latch,
     /// Renewals in their usual form, at a third of the cost. What it does not apply is left to the rule.
     Renew,
+    /// The same for semaphores and read-write locks.
+    RenewShares,
     /// Inspects and admits one of many masters.
     Master,
 }
 
 /// The texts, in the order of the scripts.
-const TEXTS: [&str; 5] = [
+const TEXTS: [&str; 6] = [
     concat!(
         include_str!("../scripts/plain.lua"),
         include_str!("../scripts/rule.lua"),
@@ -42,10 +44,11 @@ const TEXTS: [&str; 5] = [
     ),
     include_str!("../scripts/latch.lua"),
     include_str!("../scripts/renew.lua"),
+    include_str!("../scripts/renew_shares.lua"),
     include_str!("../scripts/master.lua"),
 ];
 
-static HASHES: LazyLock<[String; 5]> =
+static HASHES: LazyLock<[String; 6]> =
     LazyLock::new(|| TEXTS.map(|text| redis::Script::new(text).get_hash().to_owned()));
 
 impl Script {
@@ -61,6 +64,11 @@ impl Script {
             }) => Some(Self::Shares),
             _ => Some(Self::Mutex),
         }
+    }
+
+    /// Whether it applies renewals in their usual form only.
+    pub(crate) const fn is_fast(self) -> bool {
+        matches!(self, Self::Renew | Self::RenewShares)
     }
 
     /// The text of the script.
