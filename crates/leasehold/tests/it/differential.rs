@@ -3,6 +3,7 @@
 mod compare;
 mod corrupting_store;
 mod event_logs;
+mod replies;
 pub(crate) mod shares;
 
 use std::sync::Arc;
@@ -34,7 +35,7 @@ const SLACK: Duration = Duration::from_millis(100);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of histories in which a corrupting store must be detected.
-const HISTORIES_TO_DETECT: usize = 500;
+const HISTORIES_TO_DETECT: usize = 3000;
 
 #[test]
 fn the_memory_store_follows_the_rule() {
@@ -103,11 +104,15 @@ fn the_postgres_store_follows_the_rule() {
             compare(Target {
                 step: &|step_ms| server.step_clock(step_ms),
                 shape: Shape::RunningBack,
-                has_semaphores: true,
+                has_shares: true,
                 slack: SLACK,
                 timeout: TIMEOUT,
                 part,
-                ..Target::new(&PostgresStore::open_url(&server.url(), &options).await.unwrap())
+                ..Target::new(
+                    &PostgresStore::open_url(&server.url(), &options)
+                        .await
+                        .unwrap(),
+                )
             })
             .await
         });

@@ -7,14 +7,15 @@ use leasehold::__private::store::{Key, Reply, Request, Store, WakeupMode};
 use leasehold::ErrorKind;
 use leasehold_core::record::{Applied, Kind, Latch};
 use leasehold_core::{
-    Acquire, Annotation, ClientId, Environment, LeaseId, Mismatch, Name, Notice, Op, Outcome,
-    Removal, Rows, Slot, StoreTime, Ttl, Whom,
+    Acquire, Annotation, ClientId, Environment, LeaseId, Name, Notice, Op, Outcome, Removal, Rows,
+    Slot, StoreTime, Ttl, Whom,
 };
 use leasehold_sim::history::{Histories, Shape, timed};
 use leasehold_sim::seed;
 use leasehold_sim::store_checker::{Observation, StoreChecker};
 
 use super::event_logs::EventLogs;
+use super::replies::{alike, in_order, refused, time};
 use super::shares;
 use crate::readings::{Beside as _, HeldLock, Readings as _};
 use crate::store_client::keyspace;
@@ -274,7 +275,21 @@ impl<'a> Player<'a> {
             return Err((batch[0].0, what));
         }
         let mut played: Vec<_> = batch.iter().zip(replies).collect();
-        in_order(&mut played);
+        let mut times: Vec<Option<StoreTime>> = Vec::with_capacity(played.len());
+        for ((name, op), reply) in &played {
+            let mut earlier = played.iter().zip(&times);
+            let is_first = !earlier.any(|(((other, _), _), time)| other == name && time.is_some());
+            let granted = match reply {
+                // The reply has no time, but the grant has it.
+                Reply::Rejected(_) if is_first => self.granted(*name, op, self.time()),
+                _ => None,
+            };
+            times.push(match granted {
+                Some(lease) => self.event_logs.granted_at(lease).await,
+                None => time(reply),
+            });
+        }
+        in_order(&mut played, times);
         for ((name, op), reply) in played {
             let compared = self.reply(*name, op, reply).await;
             compared.map_err(|what| (*name, what))?;
@@ -547,66 +562,4 @@ impl<'a> Player<'a> {
         self.moved = 0;
         Ok(())
     }
-}
-
-/// Sorts replies by their times: a store may apply operations on different names in any order, and renewals as well.
-fn in_order(played: &mut [(&(usize, Op), Reply)]) {
-    let time = |reply: &Reply| match reply {
-        Reply::Applied { now, .. } => *now,
-        Reply::Rejected(_) | Reply::Unknown(_) => None,
-    };
-    let mut times: Vec<_> = played.iter().map(|(_, reply)| time(reply)).collect();
-    for nth in 0..times.len() {
-        if times[nth].is_none() {
-            // That of the operation before on this name, or behind it.
-            let same = |other: &usize| played[*other].0.0 == played[nth].0.0;
-            let before = (0..nth).rev().filter(same).find_map(|other| times[other]);
-            let behind = || {
-                (nth..times.len())
-                    .filter(same)
-                    .find_map(|other| times[other])
-            };
-            let any = || (0..nth).rev().find_map(|other| times[other]);
-            times[nth] = before.or_else(behind).or_else(any);
-        }
-    }
-    let mut order: Vec<_> = times.into_iter().enumerate().collect();
-    order.sort_by_key(|(_, time)| *time);
-    let mut sorted: Vec<_> = Vec::with_capacity(played.len());
-    for (nth, _) in order {
-        sorted.push((played[nth].0, played[nth].1.clone()));
-    }
-    played.clone_from_slice(&sorted);
-}
-
-/// Checks that a reading was refused because the name is used as another kind.
-fn refused(kind: Kind, found: Result<(), leasehold::Error>) -> Result<(), String> {
-    let expected = Mismatch::Kind(kind).to_string();
-    match found {
-        Err(error)
-            if error.kind() == ErrorKind::Conflict && error.to_string().ends_with(&expected) =>
-        {
-            Ok(())
-        }
-        found => Err(format!(
-            "a reading of another kind had the result {found:?}"
-        )),
-    }
-}
-
-fn alike(mut actual: Outcome, expected: &Outcome, slack: Duration) -> bool {
-    if let (
-        Outcome::Refused { time_left, .. },
-        Outcome::Refused {
-            time_left: exact, ..
-        },
-    ) = (&mut actual, expected)
-        && time_left
-            .unwrap_or_default()
-            .abs_diff(exact.unwrap_or_default())
-            <= slack
-    {
-        *time_left = *exact;
-    }
-    actual == *expected
 }

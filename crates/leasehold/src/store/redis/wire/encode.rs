@@ -126,31 +126,7 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
     };
     match op {
         Op::Acquire(acquire) => encode_acquire(cmd, acquire, queued),
-        Op::Convert {
-            lease,
-            first,
-            claim,
-            ttl,
-            tokens,
-            wait,
-        } => {
-            let (wait, claim) = (u8::from(*wait && queued), claim_words(*claim));
-            let verb = format_args!("convert {tokens} {first} {wait} {claim}");
-            args(verb, lease, &ttl.as_millis());
-        }
-        Op::SetLimit {
-            permits,
-            if_version,
-            keep,
-        } => {
-            let version = if_version.map_or("-".to_owned(), |version| version.to_string());
-            let keep = keep.as_micros().min(KEEP_MAX);
-            args(
-                format_args!("set_limit {permits} {version} {keep}"),
-                &"",
-                &"",
-            );
-        }
+        Op::Convert { .. } | Op::SetLimit { .. } => encode_change(cmd, op, queued),
         Op::SetToken {
             lease,
             first,
@@ -194,6 +170,37 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
     }
 }
 
+/// A change of what a lease holds, or of a limit.
+fn encode_change(cmd: &mut Cmd, op: &Op, queued: bool) {
+    match op {
+        Op::Convert {
+            lease,
+            first,
+            claim,
+            ttl,
+            tokens,
+            wait,
+        } => {
+            let (wait, claim) = (u8::from(*wait && queued), claim_words(*claim));
+            cmd.write_arg_fmt(format_args!("convert {tokens} {first} {wait} {claim}"));
+            cmd.write_arg_fmt(lease);
+            cmd.write_arg_fmt(ttl.as_millis());
+        }
+        Op::SetLimit {
+            permits,
+            if_version,
+            keep,
+        } => {
+            let version = if_version.map_or("-".to_owned(), |version| version.to_string());
+            let keep = keep.as_micros().min(KEEP_MAX);
+            cmd.write_arg_fmt(format_args!("set_limit {permits} {version} {keep}"));
+            cmd.write_arg(b"");
+            cmd.write_arg(b"");
+        }
+        _ => {}
+    }
+}
+
 fn encode_acquire(cmd: &mut Cmd, request: &Acquire, queued: bool) {
     let Acquire { count, tokens, .. } = request;
     let waits = request.wait && queued;
@@ -202,7 +209,8 @@ fn encode_acquire(cmd: &mut Cmd, request: &Acquire, queued: bool) {
         Claim::Mutex => String::new(),
         claim => format!(" {}", claim_words(claim)),
     };
-    match (&request.unless, request.proposal) {
+    let is_mutex = request.claim == Claim::Mutex;
+    match (&request.unless, request.proposal.filter(|_| is_mutex)) {
         (Some(unless), _) => {
             let condition = condition(unless);
             cmd.write_arg_fmt(format_args!(
@@ -213,7 +221,7 @@ fn encode_acquire(cmd: &mut Cmd, request: &Acquire, queued: bool) {
         (None, None) => cmd.write_arg_fmt(format_args!("{verb} {tokens} {count}{claim}")),
         (None, Some(_)) if is_plain(request) => cmd.write_arg(b"propose"),
         (None, Some(proposal)) => {
-            cmd.write_arg_fmt(format_args!("acquire {tokens} {count}{claim} {proposal}"));
+            cmd.write_arg_fmt(format_args!("acquire {tokens} {count} {proposal}"));
         }
     }
     cmd.write_arg_fmt(request.lease);
