@@ -18,7 +18,7 @@ struct History {
     seed: u64,
     random: Random,
     world: World,
-    subject: Subject,
+    held: Contents,
     last_token: Option<Token>,
     /// When the runs that were granted were asked for, and when they were granted.
     runs: BTreeMap<LeaseId, (StoreTime, StoreTime)>,
@@ -29,7 +29,7 @@ struct History {
 
 /// What the leases of a history hold.
 #[derive(Clone, Copy, PartialEq)]
-enum Subject {
+enum Contents {
     /// Permits of a semaphore with so many.
     Permits(u32),
     /// A read-write lock.
@@ -49,16 +49,17 @@ enum Job {
 pub(super) struct Before {
     pub(super) holders: Vec<Holder>,
     pub(super) waiters: Vec<Waiter>,
+    limit: u64,
     notes: Vec<Option<Note>>,
 }
 
 impl History {
-    fn new(seed: u64, subject: Subject) -> Self {
+    fn new(seed: u64, held: Contents) -> Self {
         Self {
             seed,
             world: World::new(),
             random: Random(seed),
-            subject,
+            held,
             last_token: None,
             runs: BTreeMap::new(),
             last_slot: None,
@@ -84,17 +85,17 @@ impl History {
 
     fn claim(&self, lease: LeaseId) -> Claim {
         let number = lease.number as u32;
-        match self.subject {
-            Subject::Job(_) => Claim::Mutex,
-            Subject::Permits(limit) => match permits(1 + number % limit, limit) {
+        match self.held {
+            Contents::Job(_) => Claim::Mutex,
+            Contents::Permits(limit) => match permits(1 + number % limit, limit) {
                 Claim::Permits { weight, limit, .. } => Claim::Permits {
                     weight,
                     limit,
-                    numbered: number % 2 == 0,
+                    numbered: number.is_multiple_of(2),
                 },
                 claim => claim,
             },
-            Subject::Access => Claim::Access(match number % 4 {
+            Contents::Access => Claim::Access(match number % 4 {
                 0 => Access::Write,
                 1 => Access::Upgradable,
                 _ => Access::Read,
@@ -103,17 +104,17 @@ impl History {
     }
 
     fn job(&self) -> Option<Job> {
-        match self.subject {
-            Subject::Job(job) => Some(job),
+        match self.held {
+            Contents::Job(job) => Some(job),
             _ => None,
         }
     }
 
     /// The number of permits that there are.
     fn limit(&self) -> u64 {
-        match (self.world.rows.head().body, self.subject) {
+        match (self.world.rows.head().body, self.held) {
             (Body::Leases(leases), _) => leases.limit,
-            (_, Subject::Permits(limit)) => u64::from(limit),
+            (_, Contents::Permits(limit)) => u64::from(limit),
             _ => 0,
         }
     }
@@ -124,8 +125,8 @@ impl History {
             number: self.random.below(12),
             ..lease
         };
-        let limit = match self.subject {
-            Subject::Permits(limit) if self.random.one_in(4) => limit,
+        let limit = match self.held {
+            Contents::Permits(limit) if self.random.one_in(4) => limit,
             _ => {
                 let held = self
                     .world
@@ -323,7 +324,7 @@ impl History {
             let is_dead = !self.world.is_alive(lease.client);
             let mut holders = after.holders.iter();
             let has_ended = waiter.is_conversion() && holders.all(|it| it.lease != lease);
-            let never_fits = waiter.claim.weight() > self.limit();
+            let never_fits = waiter.claim.weight() > self.limit().min(before.limit);
             let has_left = own == Some(lease) || is_granted || was_notified || is_dead;
             let has_left = has_left || has_ended || never_fits;
             self.check(stays(waiter) || has_left, "a waiter has a reason to leave");
@@ -347,7 +348,9 @@ impl History {
             let mut holders = after.holders.iter();
             let holder = holders.find(|it| it.lease == first.lease && first.is_conversion());
             let more = first.claim.weight() - holder.map_or(0, |holder| holder.weight);
-            self.check(more > room, "no waiter is left that fits");
+            // A dead client may have lost its place to its own request, and have joined anew.
+            let is_new = own == Some(first.lease) && !before.waiters.contains(first);
+            self.check(more > room || is_new, "no waiter is left that fits");
             let is_known = self.world.is_alive(first.lease.client) || own == Some(first.lease);
             self.check(is_known, "no dead waiter keeps others back");
         }
@@ -390,7 +393,7 @@ impl History {
             }
         }
         grants.sort_by_key(|(_, first, _)| *first);
-        let is_lock = self.subject == Subject::Access;
+        let is_lock = self.held == Contents::Access;
         for (lease, first, run) in grants {
             if !is_lock {
                 self.check(Some(first) > self.last_token, "tokens grow");
@@ -487,6 +490,7 @@ impl History {
         Before {
             holders: self.world.holders(),
             waiters: self.world.waiters(),
+            limit: self.limit(),
             notes: slots.map(note).collect(),
         }
     }
@@ -521,27 +525,27 @@ fn lease_of(op: &Op) -> Option<LeaseId> {
 fn a_semaphore_keeps_its_limit_and_its_order() {
     for seed in 0..HISTORIES {
         let limit = 1 + Random(seed).small(5);
-        History::new(seed, Subject::Permits(limit)).run();
+        History::new(seed, Contents::Permits(limit)).run();
     }
 }
 
 #[test]
 fn readers_and_writers_keep_their_order_and_their_tokens() {
     for seed in 0..HISTORIES {
-        History::new(seed, Subject::Access).run();
+        History::new(seed, Contents::Access).run();
     }
 }
 
 #[test]
 fn a_job_for_a_key_is_completed_once() {
     for seed in 0..HISTORIES {
-        History::new(seed, Subject::Job(Job::Keys)).run();
+        History::new(seed, Contents::Job(Job::Keys)).run();
     }
 }
 
 #[test]
 fn a_periodic_job_is_completed_once_in_each_slot() {
     for seed in 0..HISTORIES {
-        History::new(seed, Subject::Job(Job::Periods)).run();
+        History::new(seed, Contents::Job(Job::Periods)).run();
     }
 }
