@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use self::attempt::{Attempt, InFlight, Queued};
 pub use self::messages::{
-    AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease,
+    AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease, Numbering,
     RenewalOptions, RunRequest,
 };
 pub use self::timers::Timer;
@@ -74,6 +74,7 @@ pub struct Acquisition {
     grant_expired: bool,
     result: Option<AcquireAction>,
     granted: bool,
+    numbering: Numbering,
 }
 
 /// What the store notified since the last request was sent.
@@ -134,6 +135,7 @@ impl Acquisition {
             grant_expired: false,
             result: None,
             granted: false,
+            numbering: Numbering::default(),
         }
     }
 
@@ -186,6 +188,8 @@ impl Acquisition {
         let is_due = self.timers.next().is_some_and(|at| at <= now);
         match self.notices.grant.take() {
             Some((grant, received)) => {
+                let (number, floor) = (grant.number, grant.floor);
+                self.numbering = Numbering { number, floor };
                 if let Some(granted) = self.accept(grant, received, now, shard) {
                     self.hand_over();
                     return AcquireAction::Granted(granted);
@@ -239,7 +243,13 @@ impl Acquisition {
                     notifies_changes,
                 };
                 match outcome {
-                    Outcome::Granted { first, run, .. } => {
+                    Outcome::Granted {
+                        first,
+                        number,
+                        floor,
+                        run,
+                    } => {
+                        self.numbering = Numbering { number, floor };
                         let run = run.map(|run| (run, replied));
                         self.handle_grant(request, (first, run), now, spread);
                     }
@@ -324,6 +334,12 @@ impl Acquisition {
         &self.options
     }
 
+    /// What the last grant says beside its tokens.
+    #[must_use]
+    pub const fn numbering(&self) -> Numbering {
+        self.numbering
+    }
+
     /// The backoff after the replies so far, for the next acquisition of the lock.
     #[must_use]
     pub const fn backoff(&self) -> Backoff {
@@ -368,6 +384,7 @@ impl Acquisition {
             tokens: attempt.tokens,
             wait: self.options.wait,
             unless: self.options.run.as_ref().map(|run| run.unless(now)),
+            claim: self.options.claim,
             ..Acquire::mutex(attempt.lease, self.options.lease.ttl())
         })
     }

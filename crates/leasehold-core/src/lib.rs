@@ -10,6 +10,7 @@
 //! * [`election`]: what an observer of an election is told, and [`lock_event`]: what one of a lock is.
 //! * [`job`]: whether a job that has run is to be run again.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
+//! * [`conversion`]: how a client changes what a lease holds, and [`read_window`] how its readers share one.
 //! * [`value_writer`]: how a leader keeps its value in the store, [`note_writer`] how a hold writes one note, and
 //!   [`reading`] how a client reads the state of a name.
 //! * [`lease`]: the state of a lease for its holder, with its holds: re-entry is several of them on one lease.
@@ -24,6 +25,7 @@ pub mod acquisition;
 pub mod annotation;
 mod batching;
 pub mod contention;
+pub mod conversion;
 pub mod election;
 pub mod escape;
 pub mod id;
@@ -35,6 +37,7 @@ pub mod name;
 pub mod note_writer;
 pub mod policy;
 pub mod quorum;
+pub mod read_window;
 pub mod reading;
 pub mod record;
 pub mod release;
@@ -48,6 +51,7 @@ pub mod watchdog;
 pub use acquisition::{Acquisition, RenewalOptions};
 pub use annotation::{Annotation, CompletionKey};
 pub use contention::{Chain, Handoff};
+pub use conversion::Conversion;
 pub use election::{Leader, LeaderFilter, Proclamation};
 pub use id::{ClientId, LeaseId, OwnerId};
 pub use job::{Completion, CompletionError, Due, JobSchedule, Period, Slots};
@@ -60,6 +64,7 @@ pub use lock_event::{LockEvent, LockState};
 pub use name::{Name, NameError, Namespace, ScopeName};
 pub use note_writer::NoteWriter;
 pub use policy::{Policy, PolicyError};
+pub use read_window::ReadWindow;
 pub use reading::Reading;
 pub use record::{
     Access, Acquire, Applied, Claim, Environment, Grant, Holder, Loss, Mismatch, NewNote, Notice,

@@ -10,7 +10,7 @@ use crate::id::LeaseId;
 use crate::lease::Lease;
 use crate::lease::holds::{HoldId, Term};
 use crate::policy::Policy;
-use crate::record::{Grant, Op, Outcome, Run, Unless};
+use crate::record::{Claim, Grant, Op, Outcome, Run, Unless};
 use crate::release::AbandonedLease;
 use crate::time::{self, Instant, StoreTime, Ttl};
 use crate::token::{Token, TokenCount};
@@ -63,6 +63,8 @@ impl RunRequest {
 pub struct AcquireOptions {
     /// How the lease is kept.
     pub lease: RenewalOptions,
+    /// What it is to hold.
+    pub claim: Claim,
     /// The run for which it is acquired, if it is for one.
     pub run: Option<Arc<RunRequest>>,
     /// Whether the caller waits. If not, the first refusal is final, and so are most failures.
@@ -113,6 +115,15 @@ pub struct GrantedLease {
     pub run: Option<(Run, StoreTime)>,
     /// Until when another request of this id, one without a reply, can still be applied.
     pub late_release: Option<Instant>,
+}
+
+/// What a grant says beside its tokens, if its claim asks for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbering {
+    /// The number among the holders of a semaphore.
+    pub number: Option<u32>,
+    /// The smallest of the first tokens of all holders.
+    pub floor: Option<Token>,
 }
 
 /// The reply to an acquire.

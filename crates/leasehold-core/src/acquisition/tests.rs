@@ -9,7 +9,7 @@ use super::*;
 use crate::annotation::CompletionKey;
 use crate::id::ClientId;
 use crate::policy::Policy;
-use crate::record::Unless;
+use crate::record::{Claim, Unless};
 use crate::release::LateRelease;
 use crate::time::{StoreTime, Ttl};
 
@@ -50,6 +50,7 @@ fn options() -> AcquireOptions {
             policy: Policy::of(ttl()),
             fixed: None,
         },
+        claim: Claim::Mutex,
         run: None,
         wait: true,
         replicated: false,

@@ -9,8 +9,8 @@ use leasehold_core::acquisition::{
 use leasehold_core::record::Unless;
 use leasehold_core::release::{AbandonedLease, ReleaseReply};
 use leasehold_core::{
-    Cause, ClientId, Grant, Instant, LateRelease, LeaseId, Notice, Op, Outcome, PendingReleases,
-    Policy, RenewalOptions, StoreTime, Ttl,
+    Cause, Claim, ClientId, Grant, Instant, LateRelease, LeaseId, Notice, Op, Outcome,
+    PendingReleases, Policy, RenewalOptions, StoreTime, Ttl,
 };
 
 use super::Hold;
@@ -186,6 +186,7 @@ impl Client {
                 policy: self.policy,
                 fixed,
             },
+            claim: Claim::Mutex,
             run: cx.unless.clone().map(|unless| {
                 let since = cx.now;
                 Arc::new(RunRequest { unless, since })

@@ -14,8 +14,8 @@ use leasehold_core::acquisition::{AcquireAction, AcquireNotice, AcquireOptions, 
 use leasehold_core::contention::Backoff;
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step};
 use leasehold_core::{
-    Acquisition, ClientId, Environment, Instant, LeaseId, Op, Outcome, Policy, RenewalOptions,
-    Rows, StoreTime, Token, TokenCount, Ttl,
+    Acquisition, Claim, ClientId, Environment, Instant, LeaseId, Op, Outcome, Policy,
+    RenewalOptions, Rows, StoreTime, Token, TokenCount, Ttl,
 };
 
 use super::{Event, Hold, Occurrence, Simulation, Violation};
@@ -25,6 +25,7 @@ fn options() -> AcquireOptions {
     let (policy, fixed) = (Policy::of(Ttl::MAX), None);
     AcquireOptions {
         lease: RenewalOptions { policy, fixed },
+        claim: Claim::Mutex,
         run: None,
         wait: true,
         replicated: false,
@@ -187,7 +188,7 @@ impl Contenders {
             ContentionEvent::Request(message, op) => self.handle_request(message, &op, cx),
             ContentionEvent::Reply(message, outcome) => self.handle_reply(message, outcome, cx),
             ContentionEvent::Changed(contender, master) => {
-                self.handle_change(contender, master, cx)
+                self.handle_change(contender, master, cx);
             }
             ContentionEvent::Wake(contender, timer) => {
                 if timer == self.contenders[contender].timer {
