@@ -16,8 +16,8 @@ pub const REVOCATION_RETENTION: Duration = Duration::from_secs(60);
 pub struct LockState {
     /// The store's time of the reading.
     pub now: StoreTime,
-    /// The holder, and the time until its lease expires unless it is renewed.
-    pub holder: Option<(LeaseId, Duration)>,
+    /// The holders, and for each the time until its lease expires unless it is renewed.
+    pub holders: Vec<(LeaseId, Duration)>,
     /// The lease that was revoked last, unless that is longer ago than the retention.
     pub revoked: Option<LeaseId>,
     /// How many leases wait in the queue of the store.
@@ -30,7 +30,7 @@ pub struct LockState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockEvent {
-    /// The first event: this lease holds the lock.
+    /// The first event: this lease holds the lock, perhaps with others, each of which has such an event.
     Held(LeaseId),
     /// The first event: the lock is free.
     Free,
@@ -39,7 +39,8 @@ pub enum LockEvent {
     /// This lease ended before its time: its holder released it, or a watchdog did after the death of its holder, or the
     /// store has lost its record.
     Released(LeaseId),
-    /// An operator revoked this lease: the lock was freed by force.
+    /// An operator revoked this lease: the lock was freed by force. Of several leases that are revoked together, the others are
+    /// reported as [`Released`](Self::Released).
     Revoked(LeaseId),
     /// The time of this lease has passed without a renewal.
     Expired(LeaseId),
@@ -62,12 +63,19 @@ pub enum LockEvent {
 #[must_use]
 pub fn events(before: Option<&LockState>, after: &LockState) -> Vec<LockEvent> {
     let mut events = Vec::new();
-    let holder = after.holder.map(|(lease, _)| lease);
+    let holds = |state: &LockState, lease: LeaseId| {
+        let mut holders = state.holders.iter();
+        holders.any(|(holder, _)| *holder == lease)
+    };
+    let holders = after.holders.iter().map(|(lease, _)| *lease);
     match before {
-        None => events.push(holder.map_or(LockEvent::Free, LockEvent::Held)),
+        None if after.holders.is_empty() => events.push(LockEvent::Free),
+        None => events.extend(holders.map(LockEvent::Held)),
         Some(before) => {
-            let last = before.holder;
-            if let Some((lease, left)) = last.filter(|(lease, _)| holder != Some(*lease)) {
+            for (lease, left) in before.holders.iter().copied() {
+                if holds(after, lease) {
+                    continue;
+                }
                 let is_early = before.now.until(after.now) < left;
                 events.push(match after.revoked == Some(lease) {
                     true => LockEvent::Revoked(lease),
@@ -75,7 +83,7 @@ pub fn events(before: Option<&LockState>, after: &LockState) -> Vec<LockEvent> {
                     false => LockEvent::Expired(lease),
                 });
             }
-            let granted = holder.filter(|lease| last.is_none_or(|(last, _)| last != *lease));
+            let granted = holders.filter(|lease| !holds(before, *lease));
             events.extend(granted.map(LockEvent::Granted));
         }
     }
@@ -118,7 +126,10 @@ mod tests {
     fn state(seconds: u64, holder: Option<u64>, waiters: usize) -> LockState {
         LockState {
             now: StoreTime::from_micros(seconds * 1_000_000),
-            holder: holder.map(|number| (lease(number), Duration::from_secs(30))),
+            holders: holder
+                .map(|number| (lease(number), Duration::from_secs(30)))
+                .into_iter()
+                .collect(),
             revoked: None,
             waiters,
             leader: None,

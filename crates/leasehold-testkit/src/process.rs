@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 /// The time limit of a process to end, or to write a line. None takes so long.
 pub(crate) const LINE_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// The user and group `nobody` of every Linux: PostgreSQL refuses to be run by root.
+pub(crate) const NOBODY: u32 = 65534;
+pub(crate) const AS_NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+
 /// Runs a command until its process has ended. If it does not end in time, it is killed.
 pub trait RunToEnd {
     /// Runs it, and returns its output.

@@ -17,7 +17,10 @@ use crate::driver::{Driver, report, shutdown};
 use crate::store::{ClientInfo, IntoStore, Keyspace, Query};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::WatchdogStatus;
-use crate::{Completion, Election, Error, ErrorKind, Job, Latch, LockInfo, Mutex, Result};
+use crate::{
+    Completion, Election, Error, ErrorKind, Job, Latch, LockInfo, LockRequest, LockSet, Mutex,
+    Result, RwLock, Semaphore,
+};
 
 /// A process's connection to a store, and the leases that it keeps alive there.
 ///
@@ -81,6 +84,58 @@ impl Client {
         let key = self.space.key(config::name(name.as_ref())?);
         let driver = Arc::clone(&self.driver);
         Ok(Mutex::new(driver, key, self.options.clone()))
+    }
+
+    /// The semaphore with this name, which has so many permits: 1 or more. Sends no request. See [`Semaphore`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::mutex`], [`ErrorKind::InvalidConfig`] for zero permits, and [`ErrorKind::Unsupported`] over many
+    /// masters, where several could grant the last permit.
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore> {
+        Semaphore::new(self.mutex(name)?, permits)
+    }
+
+    /// The read-write lock with this name. Sends no request. See [`RwLock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::mutex`], and [`ErrorKind::Unsupported`] over many masters.
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<RwLock> {
+        RwLock::new(self.mutex(name)?)
+    }
+
+    /// Several locks of this client that are acquired at once: all or none. Sends no request. See [`LockSet`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let both = client.all([client.mutex("account/1")?, client.mutex("account/2")?])?;
+    /// let guards = both.lock().await?;
+    /// println!("{} and {}", guards[0].token(), guards[1].token());
+    /// guards.release().await?;
+    ///
+    /// let report = client.all([
+    ///     client.rw_lock("catalog")?.for_read(),
+    ///     client.semaphore("exports", 5)?.for_permits(2)?,
+    ///     client.mutex("report")?.into(),
+    /// ])?;
+    /// let Some(guards) = report.try_lock().await? else { return Ok(()) };
+    /// guards.run(async { /* dropped when one of them is lost */ }).await?;
+    /// # guards.release().await?;
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for no locks, for locks of another client, and for a lock that is to be held in two
+    /// ways. The same lock twice counts once.
+    pub fn all(
+        &self,
+        locks: impl IntoIterator<Item = impl Into<LockRequest>>,
+    ) -> Result<LockSet> {
+        let requests = locks.into_iter().map(Into::into).collect();
+        LockSet::new(&self.driver, requests)
     }
 
     /// The election with this name, whose leader holds the lock with this name. Sends no request.

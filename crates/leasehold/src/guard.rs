@@ -6,13 +6,14 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use leasehold_core::acquisition::Numbering;
 use leasehold_core::{Cause, Instant, LeaseId, NewNote, State, StateKind, Token};
 
 use crate::driver::hold::Hold;
 use crate::{Error, ErrorKind, Result};
 
-/// A lock that is held, until it is released, dropped or lost. [`Leadership`](crate::Leadership) and [`Run`](crate::Run)
-/// deref to it.
+/// A lock that is held, until it is released, dropped or lost. [`Leadership`](crate::Leadership), [`Run`](crate::Run),
+/// [`Permit`](crate::Permit) and the guards of a [`RwLock`](crate::RwLock) deref to it.
 ///
 /// Dropping a guard releases the lock in the background. [`Guard::release`] waits for the release and reports
 /// whether the lock was held to the end. A leaked guard keeps its lease renewed.
@@ -180,29 +181,7 @@ impl Guard {
     ///
     /// Dropping it drops the work.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
-        let mut work = pin!(work);
-        let mut lost = pin!(self.lost());
-        let outcome = poll_fn(|context| {
-            // Checked before each step: after a pause of the process the lease may be lost.
-            let state = self.state();
-            if let State::Lost(cause) = state {
-                return Poll::Ready(Err(cause));
-            }
-            if let Poll::Ready(cause) = lost.as_mut().poll(context) {
-                return Poll::Ready(Err(cause));
-            }
-            // Or only the store knows: its reply wakes this future.
-            if state.kind() == StateKind::Jeopardy(Cause::Paused) {
-                return Poll::Pending;
-            }
-            let Poll::Ready(value) = work.as_mut().poll(context) else {
-                return Poll::Pending;
-            };
-            Poll::Ready(match self.state() {
-                State::Lost(cause) => Err(cause),
-                _ => Ok(value),
-            })
-        });
+        let outcome = run_unless_lost(|| self.state(), self.lost(), work);
         outcome.await.map_err(|cause| self.lost_error(cause))
     }
 
@@ -296,6 +275,24 @@ impl Guard {
         driver.context.name_error(error, &lease.key)
     }
 
+    /// Waits until a watchdog watches the lease, if one has to.
+    #[cfg(feature = "watchdog")]
+    pub(crate) async fn watched(&self, timeout: Duration) -> Result<()> {
+        let Hold { driver, lease, .. } = &self.hold;
+        driver.watchdog.watched(lease, timeout).await
+    }
+
+    /// What the grant says beside its tokens.
+    pub(crate) fn numbering(&self) -> Numbering {
+        let share = self.hold.lease.share.as_deref();
+        share.copied().unwrap_or_default()
+    }
+
+    /// Releases the lock together with others that are released at the same time.
+    pub(crate) fn release_with_others(self) -> impl Future<Output = Result<()>> + Send {
+        self.hold.release_by(true)
+    }
+
     /// The id of the lease, and its first fencing token.
     pub(crate) fn lease(&self) -> (LeaseId, Token) {
         (self.hold.lease.id, self.hold.lease.first)
@@ -314,6 +311,38 @@ impl Guard {
     pub(crate) fn lost_error(&self, cause: Cause) -> Error {
         self.hold.lost(cause)
     }
+}
+
+/// Polls a future, and drops it at its next `.await` when a lease is lost.
+pub(crate) async fn run_unless_lost<T>(
+    state: impl Fn() -> State,
+    lost: impl Future<Output = Cause>,
+    work: impl Future<Output = T>,
+) -> Result<T, Cause> {
+    let mut work = pin!(work);
+    let mut lost = pin!(lost);
+    let outcome = poll_fn(|context| {
+        // Checked before each step: after a pause of the process the lease may be lost.
+        let before = state();
+        if let State::Lost(cause) = before {
+            return Poll::Ready(Err(cause));
+        }
+        if let Poll::Ready(cause) = lost.as_mut().poll(context) {
+            return Poll::Ready(Err(cause));
+        }
+        // Or only the store knows: its reply wakes this future.
+        if before.kind() == StateKind::Jeopardy(Cause::Paused) {
+            return Poll::Pending;
+        }
+        let Poll::Ready(value) = work.as_mut().poll(context) else {
+            return Poll::Pending;
+        };
+        Poll::Ready(match state() {
+            State::Lost(cause) => Err(cause),
+            _ => Ok(value),
+        })
+    });
+    outcome.await
 }
 
 impl fmt::Debug for Guard {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use crate::{Durability, Owner};
 
 /// How a lock is held: for how long, by whom, and how safely. For [`Mutex::with`](crate::Mutex::with),
+/// [`Semaphore::with`](crate::Semaphore::with), [`RwLock::with`](crate::RwLock::with),
 /// [`Election::with`](crate::Election::with) and [`Job::with`](crate::Job::with).
 ///
-/// A setting that is not given keeps its value: that of the mutex, election or job, which is at first that of the client.
+/// A setting that is not given keeps its value: that of the lock, election or job, which is at first that of the client.
 /// A [fixed](Self::fixed) lease is the exception: later options with a ttl or a longest hold make it a renewed one.
 ///
 /// ```
@@ -28,7 +29,7 @@ use crate::{Durability, Owner};
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "give it to the `with` of a mutex, an election or a job"]
+#[must_use = "give it to the `with` of a lock, an election or a job"]
 pub struct LeaseOptions {
     pub(crate) ttl: Option<Duration>,
     pub(crate) fixed: Option<Duration>,
@@ -110,7 +111,8 @@ impl LeaseOptions {
         self
     }
 
-    /// The owner, which can enter the lock again. See [`Owner`]. An election ignores it.
+    /// The owner, which can enter the lock again. See [`Owner`]. It has an effect on a mutex and a job
+    /// only: an election, a semaphore, a read-write lock and a set of locks ignore it.
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self

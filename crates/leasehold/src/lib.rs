@@ -24,12 +24,15 @@
 //! |---|---|---|
 //! | one at a time does something | [`Client::mutex`] | [`Guard`] |
 //! | the same, and its owner may enter it again | [`Client::mutex`] with an [`Owner`] | [`Guard`] |
+//! | many read, or one writes | [`Client::rw_lock`] | [`ReadGuard`], [`WriteGuard`], [`UpgradableReadGuard`] |
+//! | at most five at a time do something | [`Client::semaphore`] | [`Permit`] |
+//! | several locks are held at once | [`Client::all`] | [`GuardSet`] |
 //! | one process serves, and the others find it | [`Client::election`] | [`Leadership`] |
 //! | a job runs once in each period, on one of many machines | [`Client::job`] | [`Run`] |
 //! | something is done once for a key, such as a version | [`Client::once`] | [`Run`] |
 //! | many start when all are ready | [`Client::latch`] | - |
 //!
-//! [`Leadership`] and [`Run`] are guards. [`LeaseOptions`] are the settings of all leases: ttl, longest and shortest hold,
+//! All of these are guards. [`LeaseOptions`] are the settings of all leases: ttl, longest and shortest hold,
 //! replicas, owner. [`Guard::token`] and [`fence`] let the resource itself refuse a late holder.
 //!
 //! # Which method
@@ -40,7 +43,8 @@
 //! | do something else | [`Mutex::try_lock`] | [`Mutex::try_run`] |
 //! | wait for a limited time | [`Mutex::lock_timeout`] | [`Mutex::run_timeout`] |
 //!
-//! A [`Job`] has the same six methods. [`Guard::state`] is what a lease is worth at this instant, [`Guard::lost`] waits for
+//! A [`Job`] has the same six methods, and a [`Semaphore`], a [`RwLock`] and a [`LockSet`] have the three of the first column
+//! under the names of `tokio::sync`. [`Guard::state`] is what a lease is worth at this instant, [`Guard::lost`] waits for
 //! its loss, and [`Guard::ensure`] makes sure that it lasts for one more step. [`Mutex::inspect`], [`Client::locks`] and
 //! [`Mutex::events`] describe holders, waiters and changes.
 //!
@@ -122,8 +126,10 @@ mod sync;
 #[cfg(feature = "watchdog")]
 pub mod watchdog;
 
+pub use leasehold_core::record::LeaseKind;
 pub use leasehold_core::{
-    Cause, ClientId, Instant, LatchStatus, Leader, LeaseId, LockEvent, State, StateKind, Token,
+    Access, Cause, ClientId, Instant, LatchStatus, Leader, LeaseId, LockEvent, State, StateKind,
+    Token,
 };
 
 pub use crate::client::{Client, ClientBuilder, Shutdown};
@@ -137,12 +143,15 @@ pub use crate::info::LockInfo;
 pub use crate::lease_options::LeaseOptions;
 pub use crate::owner::Owner;
 pub use crate::secret::Secret;
-pub use crate::store::internal::{ClientInfo, WaiterInfo};
+pub use crate::store::internal::{ClientInfo, HolderInfo, WaiterInfo};
 pub use crate::sync::election::{Election, Leaders, Leadership};
 pub use crate::sync::job::{Job, Ran, Run};
 pub use crate::sync::latch::Latch;
 pub use crate::sync::lock_events::LockEvents;
+pub use crate::sync::lock_set::{GuardSet, LockRequest, LockSet};
 pub use crate::sync::mutex::{Mutex, WaitStatus};
+pub use crate::sync::rw_lock::{ReadGuard, RwLock, UpgradableReadGuard, WriteGuard};
+pub use crate::sync::semaphore::{Permit, Semaphore};
 
 /// What the other crates of this project need: crates that are released together with this one, and tests. Not part of the
 /// public API.
@@ -188,6 +197,7 @@ struct Readme;
 #[doc = include_str!("../../../docs/fencing.md")]
 #[doc = include_str!("../../../docs/jobs.md")]
 #[doc = include_str!("../../../docs/recipes.md")]
+#[doc = include_str!("../../../docs/semaphores-and-rw-locks.md")]
 #[doc = include_str!("../../../docs/testing.md")]
 #[doc = include_str!("../../../docs/watchdog.md")]
 struct Pages;

@@ -9,20 +9,49 @@ use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
 #[cfg(feature = "doctor")]
 use crate::doctor::{Finding, Report};
-use crate::{ClientInfo, Completion, LockInfo, Token, WaiterInfo};
+use crate::{
+    Access, ClientInfo, Completion, HolderInfo, LeaseKind, LockInfo, Token, WaiterInfo,
+};
 
 impl Serialize for LockInfo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("LockInfo", 9)?;
+        let mut fields = serializer.serialize_struct("LockInfo", 15)?;
         fields.serialize_field("name", &self.name)?;
+        fields.serialize_field("kind", kind(self.kind))?;
+        fields.serialize_field("permits", &self.permits)?;
         fields.serialize_field("lease", &self.lease.to_string())?;
         fields.serialize_field("min_hold", &self.min_hold)?;
         fields.serialize_field("token", &self.token.map(Token::get))?;
         fields.serialize_field("count", &self.count)?;
+        fields.serialize_field("weight", &self.weight)?;
+        fields.serialize_field("number", &self.number)?;
+        fields.serialize_field("access", &self.access.map(access))?;
         fields.serialize_field("time_left_ms", &millis(self.time_left))?;
         fields.serialize_field("since", &self.since.and_then(rfc3339))?;
         fields.serialize_field("holder", &self.client)?;
+        let others: Vec<_> = self.others.iter().map(|it| (self.kind, it)).map(Holder).collect();
+        fields.serialize_field("others", &others)?;
         fields.serialize_field("waiters", &self.waiters)?;
+        fields.end()
+    }
+}
+
+/// A holder of a lock of a kind.
+struct Holder<'a>((LeaseKind, &'a HolderInfo));
+
+impl Serialize for Holder<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (kind, holder) = self.0;
+        let is_semaphore = kind == LeaseKind::Semaphore;
+        let held_for = holder.access().filter(|_| kind == LeaseKind::RwLock);
+        let mut fields = serializer.serialize_struct("HolderInfo", 7)?;
+        fields.serialize_field("lease", &holder.lease.to_string())?;
+        fields.serialize_field("min_hold", &holder.is_reserved)?;
+        fields.serialize_field("weight", &is_semaphore.then_some(holder.weight))?;
+        fields.serialize_field("number", &holder.number)?;
+        fields.serialize_field("access", &held_for.map(access))?;
+        fields.serialize_field("time_left_ms", &millis(holder.time_left))?;
+        fields.serialize_field("holder", &holder.client)?;
         fields.end()
     }
 }
@@ -97,6 +126,22 @@ impl Serialize for Finding {
     }
 }
 
+const fn kind(kind: LeaseKind) -> &'static str {
+    match kind {
+        LeaseKind::Mutex => "mutex",
+        LeaseKind::Semaphore => "semaphore",
+        LeaseKind::RwLock => "rw_lock",
+    }
+}
+
+const fn access(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Upgradable => "upgradable_read",
+        Access::Write => "write",
+    }
+}
+
 /// `None`: the time is too far away to be written.
 fn rfc3339(time: SystemTime) -> Option<String> {
     let time = Timestamp::try_from(time).ok()?;
@@ -135,9 +180,10 @@ mod tests {
         let id = "ab".repeat(16);
         let expected = [
             format!(
-                r#"{{"name":"deploy","lease":"{id}:4","min_hold":false,"token":null,"count":1,"#
+                r#"{{"name":"deploy","kind":"mutex","permits":null,"lease":"{id}:4","min_hold":false,"#
             ),
-            r#""time_left_ms":1,"since":null,"holder":null,"waiters":["#.to_owned(),
+            r#""token":null,"count":1,"weight":null,"number":null,"access":null,"#.to_owned(),
+            r#""time_left_ms":1,"since":null,"holder":null,"others":[],"waiters":["#.to_owned(),
             format!(
                 r#"{{"lease":"{id}:4","client":{{"host":"ci-7","pid":812,"program":"deploy.sh","#
             ),

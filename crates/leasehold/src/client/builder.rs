@@ -286,7 +286,7 @@ impl ClientBuilder {
             options: AcquireOptions {
                 lease,
                 durability,
-                run: None,
+                purpose: None,
             },
         })
     }

@@ -3,14 +3,14 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::acquisition::GrantedLease;
+use leasehold_core::acquisition::{GrantedLease, Numbering};
 use leasehold_core::{
     Action, Cause, Chain, DueTime, Handoff, HoldId, Instant, Lease, LeaseId, MinHold, NewNote, Op,
     Outcome, Scheduled, State, StateKind, Term, Token, Ttl,
 };
 use tokio::sync::Notify;
 
-use super::MutexQueues;
+use super::LeaseQueues;
 use super::local_queue::Head;
 use super::primitives::{Mutex, MutexGuard, lock, report};
 use super::release::Release;
@@ -23,6 +23,9 @@ pub(crate) struct ActiveLease {
     pub(crate) id: LeaseId,
     /// The first of the tokens reserved for it.
     pub(crate) first: Token,
+    /// What its grant says beside its tokens, if others may hold the lock at the same time. The store does not count its
+    /// holds then.
+    pub(crate) share: Option<Box<Numbering>>,
     /// When the renewer polls it.
     due_time: DueTime,
     /// The replicas that must acknowledge its renewals. Locked by itself, and inside of `inner`.
@@ -40,7 +43,7 @@ pub(crate) struct Inner {
     /// The minimum hold, of the hold whose one ends last. Most leases have none.
     pub(super) min_hold: Option<Box<MinHold>>,
     /// The head of the queue of the lock. It passes on to the next task when the lease is released or lost.
-    pub(crate) head: Option<Head<MutexQueues>>,
+    pub(crate) head: Option<Head<LeaseQueues>>,
     /// Whether a renewal is in flight.
     renewing: bool,
     /// How many nodes of the watchdog have the lease registered.
@@ -124,6 +127,7 @@ impl ActiveLease {
             key,
             id: granted.id,
             first: granted.first,
+            share: None,
             due_time: DueTime::default(),
             durability: Mutex::new(durability),
             inner: Mutex::new(Inner {
@@ -140,6 +144,11 @@ impl ActiveLease {
             }),
             changed: Notify::new(),
         }
+    }
+
+    /// Whether others may hold the lock at the same time.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.share.is_some()
     }
 
     /// The replicas that must acknowledge its renewals.

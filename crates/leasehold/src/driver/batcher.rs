@@ -12,7 +12,7 @@
 //! A caller polls its call itself as long as it is the only one. It may stop polling at any moment, so when
 //! another operation arrives, a task takes the call over. A task runs all calls that wait for replicas.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
@@ -166,6 +166,28 @@ impl Batcher {
         let replies = requests.map(|request| pending.push(request));
         queue.ensure_sender(pending);
         replies
+    }
+
+    /// Queues operations without waiting. Those of one route travel together.
+    pub(crate) fn post_all(&self, requests: Vec<Request>) -> Vec<oneshot::Receiver<Reply>> {
+        let mut routes: BTreeMap<Route, Vec<(usize, Request)>> = BTreeMap::new();
+        for numbered in requests.into_iter().enumerate() {
+            let route = self.context.route(&numbered.1);
+            routes.entry(route).or_default().push(numbered);
+        }
+        let mut replies = Vec::new();
+        for numbered in routes.into_values() {
+            let Some((_, first)) = numbered.first() else {
+                continue;
+            };
+            let queue = self.queue(first);
+            let mut pending = queue.pending();
+            let pushed = numbered.into_iter();
+            replies.extend(pushed.map(|(number, request)| (number, pending.push(request))));
+            queue.ensure_sender(pending);
+        }
+        replies.sort_by_key(|(number, _)| *number);
+        replies.into_iter().map(|(_, reply)| reply).collect()
     }
 
     fn queue(&self, request: &Request) -> Arc<RouteQueue> {

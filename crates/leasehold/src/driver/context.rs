@@ -4,8 +4,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use leasehold_core::RenewalOptions;
 use leasehold_core::acquisition::RunRequest;
+use leasehold_core::record::LeaseKind;
+use leasehold_core::{Access, Claim, RenewalOptions};
 
 use super::primitives::Runtime;
 use crate::clock::Clock;
@@ -32,8 +33,50 @@ pub(crate) struct AcquireOptions {
     pub(crate) lease: RenewalOptions,
     /// The replicas that must acknowledge the grant and each renewal.
     pub(crate) durability: Durability,
-    /// The run of a job, which may be complete.
-    pub(crate) run: Option<Arc<RunRequest>>,
+    /// `None`: it is for a mutex, and for no run.
+    pub(crate) purpose: Option<Arc<Purpose>>,
+}
+
+/// What a lease is for, other than a mutex.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The run of a job, which may be complete, under a mutex.
+    Run(Arc<RunRequest>),
+    /// A lock that others may hold at the same time.
+    Share(Claim),
+}
+
+impl AcquireOptions {
+    /// The run of a job.
+    pub(crate) fn run(&self) -> Option<&Arc<RunRequest>> {
+        match self.purpose.as_deref() {
+            Some(Purpose::Run(run)) => Some(run),
+            Some(Purpose::Share(_)) | None => None,
+        }
+    }
+
+    /// What it is to hold of a lock that others may hold at the same time. `None`: a mutex.
+    pub(crate) fn share(&self) -> Option<Claim> {
+        match self.purpose.as_deref() {
+            Some(Purpose::Share(claim)) => Some(*claim),
+            Some(Purpose::Run(_)) | None => None,
+        }
+    }
+
+    /// What it is to hold.
+    pub(crate) fn claim(&self) -> Claim {
+        self.share().unwrap_or(Claim::Mutex)
+    }
+
+    /// The kind of lock that it is for.
+    pub(crate) fn kind(&self) -> LeaseKind {
+        self.claim().kind()
+    }
+
+    /// Whether it is for a reader, which may join other readers of this process.
+    pub(crate) fn is_reader(&self) -> bool {
+        self.share() == Some(Claim::Access(Access::Read))
+    }
 }
 
 /// Which queue of operations a request joins. An operation delays only those on the same route.

@@ -6,6 +6,7 @@ use leasehold_core::acquisition::AcquireNotice;
 use leasehold_core::{AbandonedLease, Cause, Grant, Notice, ReleaseOrder};
 
 use super::primitives::report;
+use super::shares::Known;
 use super::{Driver, HeadState, release};
 use crate::Durability;
 use crate::store::{Event, EventScope, Key};
@@ -15,37 +16,36 @@ pub(crate) fn dispatch(driver: &Arc<Driver>, event: Event) {
     match event {
         Event::Notice(key, Notice::Granted(grant)) => granted(driver, key, grant),
         Event::Notice(key, Notice::Next { lease, ttl }) => {
-            if let Some(HeadState::Acquiring(acquisition)) = driver.queues.head_state(&key)
-                && acquisition.lock().machine.lease() == Some(lease)
-            {
+            if let Some(acquisition) = driver.queues.acquiring(&key, lease) {
                 acquisition.handle_notice(AcquireNotice::Next(ttl), now);
             }
         }
         Event::Notice(key, Notice::Revoked { lease }) => {
-            if let Some(HeadState::Holding(held)) = driver.queues.head_state(&key)
-                && let Some(held) = held.upgrade()
-                && held.id == lease
-            {
+            let held = driver.mutex_lease(&key).filter(|held| held.id == lease);
+            if let Some(held) = held.or_else(|| driver.shares.lease(lease)) {
                 held.lose(Cause::Revoked, now);
                 driver.renewer.revisit(&held);
             }
         }
         Event::Notice(key, Notice::Complete { lease, note }) => {
-            if let Some(HeadState::Acquiring(acquisition)) = driver.queues.head_state(&key) {
+            if let Some(acquisition) = driver.queues.acquiring(&key, lease) {
                 acquisition.handle_notice(AcquireNotice::Complete(lease, note), now);
             }
         }
-        Event::Changed(key) => match driver.queues.head_state(&key) {
-            Some(HeadState::Holding(held)) => {
-                if let Some(held) = held.upgrade() {
-                    driver.renewer.check(&held);
+        Event::Changed(key) => {
+            for head in driver.queues.heads(&key) {
+                match head {
+                    HeadState::Holding(held) => {
+                        if let Some(held) = held.upgrade() {
+                            driver.renewer.check(&held);
+                        }
+                    }
+                    HeadState::Acquiring(acquisition) => {
+                        acquisition.handle_notice(AcquireNotice::Changed, now);
+                    }
                 }
             }
-            Some(HeadState::Acquiring(acquisition)) => {
-                acquisition.handle_notice(AcquireNotice::Changed, now);
-            }
-            None => {}
-        },
+        }
         Event::Interrupted(scope) => {
             driver.interruptions.send_replace(());
             interrupt_acquisitions(driver, &scope);
@@ -61,8 +61,8 @@ pub(crate) fn dispatch(driver: &Arc<Driver>, event: Event) {
 /// Notices of these records may have been lost: every acquisition of them sends a request.
 pub(crate) fn interrupt_acquisitions(driver: &Driver, scope: &EventScope) {
     let now = driver.context.clock.now();
-    let heads = match scope {
-        EventScope::Record(key) => driver.queues.head_state(key).into_iter().collect(),
+    let heads: Vec<_> = match scope {
+        EventScope::Record(key) => driver.queues.heads(key).collect(),
         _ => driver
             .queues
             .head_states(|key| driver.context.concerns(scope, key)),
@@ -72,28 +72,26 @@ pub(crate) fn interrupt_acquisitions(driver: &Driver, scope: &EventScope) {
             acquisition.handle_notice(AcquireNotice::Interrupted, now);
         }
     }
+    driver.shares.interrupt();
 }
 
 fn granted(driver: &Arc<Driver>, key: Key, grant: Grant) {
     let now = driver.context.clock.now();
-    match driver.queues.head_state(&key) {
-        Some(HeadState::Acquiring(acquisition))
-            if acquisition.lock().machine.lease() == Some(grant.lease) =>
-        {
-            return acquisition.handle_notice(AcquireNotice::Granted(grant), now);
-        }
-        Some(HeadState::Holding(held)) => {
-            let held = held.upgrade().filter(|held| held.id == grant.lease);
-            // The reply to a later request was read first: it is the same grant.
-            if held.as_ref().is_some_and(|held| held.first == grant.first) {
-                return;
-            }
-            // The lease had ended in the store, and a delayed request has acquired the lock again for its id.
-            if let Some(held) = held {
-                held.lose(Cause::Deleted, now);
-            }
-        }
-        _ => {}
+    if let Some(acquisition) = driver.queues.acquiring(&key, grant.lease) {
+        return acquisition.handle_notice(AcquireNotice::Granted(grant), now);
+    }
+    let held = driver.mutex_lease(&key).filter(|held| held.id == grant.lease);
+    let known = match held {
+        Some(held) if held.first == grant.first => Known::Same,
+        Some(held) => Known::Other(held),
+        None => driver.shares.granted(&grant),
+    };
+    match known {
+        // The reply to a later request was read first: it is the same grant.
+        Known::Same => return,
+        // The lease had ended in the store, and a delayed request has acquired the lock again for its id.
+        Known::Other(held) => held.lose(Cause::Deleted, now),
+        Known::Nobody => {}
     }
     let (lock, lease) = (key.name.as_str(), grant.lease);
     report(|| tracing::debug!(lock, %lease, "a grant that nobody waits for is released"));

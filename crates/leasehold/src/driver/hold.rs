@@ -72,6 +72,25 @@ impl Hold {
         }
     }
 
+    /// A further hold on a lease that others of this process hold. The store does not count them. `None`: it has ended, or
+    /// is in jeopardy.
+    pub(super) fn join(
+        driver: &Arc<Driver>,
+        lease: &Arc<ActiveLease>,
+        now: Instant,
+    ) -> Option<Self> {
+        let id = {
+            let state = &mut lease.lock().lease;
+            if !state.state(now).is_held() || state.holds().count() == 0 {
+                return None;
+            }
+            state.enter(Term::Renewed, now)
+        };
+        let lease = Arc::clone(lease);
+        let token = lease.first;
+        Some(Self::new(driver, lease, id, token, now))
+    }
+
     /// Has the lease released at its end, even if a task of this process waits for it.
     pub(crate) const fn prevent_handoff(&mut self) {
         self.handoff = false;
@@ -201,12 +220,17 @@ impl Hold {
 
     /// Leaves the lease, and waits until the store has confirmed it. An error says that the lease was lost
     /// before, or that the release failed; it is then repeated in the background until the lease has expired.
-    pub(crate) async fn release(mut self) -> Result<()> {
+    pub(crate) fn release(self) -> impl Future<Output = Result<()>> + Send {
+        self.release_by(false)
+    }
+
+    /// The same. A release that is posted when the future is polled first travels together with others that are.
+    pub(crate) async fn release_by(mut self, posts: bool) -> Result<()> {
         if self.state() == State::Lost(Cause::OtherProcess) {
             return Err(self.lost(Cause::OtherProcess));
         }
         let expires = self.expires();
-        let EndedHold { before, release } = self.leave(false);
+        let EndedHold { before, release } = self.leave(posts);
         let Some(PostedRelease { release, reply }) = release else {
             return match before {
                 State::Lost(cause) => Err(self.lost(cause)),
@@ -296,6 +320,9 @@ impl Hold {
         }
         inner.lease.leave(self.id, now);
         let count = inner.lease.holds().count();
+        if count == 0 && lease.is_shared() {
+            driver.shares.end(lease);
+        }
         let left = |release| EndedHold {
             before: hold_state,
             release,
@@ -305,6 +332,9 @@ impl Hold {
         }
         let suits = healthy && self.handoff && note.is_none() && !inner.has_min_hold(now);
         if count == 0 && suits && hand_off(driver, lease, &mut inner, now) {
+            return left(None);
+        }
+        if count > 0 && lease.is_shared() {
             return left(None);
         }
         let release = lease.release(&inner, count, note, now);
@@ -437,7 +467,7 @@ fn hand_off(
     let durability = lease.durability();
     let suits = |state: &Lease, options: &AcquireOptions| {
         // Only the store knows whether a run is complete.
-        let suits = options.lease.fixed.is_none() && options.run.is_none();
+        let suits = options.lease.fixed.is_none() && options.purpose.is_none();
         suits && options.durability == durability && state.suits(options.lease.policy)
     };
     while let Some(next) = head.next_if(|options| suits(state, options)) {

@@ -7,7 +7,6 @@
 
 use std::collections::hash_map::{self, VacantEntry};
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -106,6 +105,12 @@ impl<L: QueueKind> LocalQueues<L> {
         self.table().queues.contains_key(key)
     }
 
+    /// Whether tasks wait in a queue.
+    pub(crate) fn is_followed(&self, key: &L::Key) -> bool {
+        let table = self.table();
+        table.queues.get(key).is_some_and(Queue::is_followed)
+    }
+
     /// The state of the head of a queue, if there is one and it has set its state.
     pub(crate) fn head_state(&self, key: &L::Key) -> Option<L::HeadState> {
         self.table().queues.get(key)?.head.clone()
@@ -143,6 +148,11 @@ impl<L: QueueKind> LocalQueues<L> {
             queues.map(|queue| queue.waiting.take()).collect()
         };
         drop(waiting);
+    }
+
+    /// How many queues there are.
+    pub(crate) fn count(&self) -> usize {
+        self.table().queues.len()
     }
 
     fn open(&self, place: VacantEntry<'_, L::Key, Queue<L>>) -> Head<L> {
@@ -280,15 +290,5 @@ impl<L: QueueKind> Default for LocalQueues<L> {
             queues: HashMap::new(),
             tickets: 0,
         })))
-    }
-}
-
-/// Shows the number of queues, which tests check.
-impl<L: QueueKind> fmt::Debug for LocalQueues<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queues = self.table().queues.len();
-        f.debug_struct("LocalQueues")
-            .field("queues", &queues)
-            .finish()
     }
 }

@@ -12,6 +12,7 @@ mod active_lease;
 pub(crate) mod batcher;
 mod complete;
 pub(crate) mod context;
+mod convert;
 mod events;
 mod flush;
 pub(crate) mod hold;
@@ -24,6 +25,7 @@ mod reentry;
 mod release;
 mod renew;
 mod request;
+mod shares;
 pub(crate) mod shutdown;
 pub(crate) mod value;
 #[cfg_attr(not(feature = "watchdog"), path = "watchdog_disabled.rs")]
@@ -36,6 +38,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::contention::Backoff;
+use leasehold_core::record::LeaseKind;
 use leasehold_core::{ClientId, Handoff, Instant, LeaseId, Slot};
 use tokio::sync::{Notify, watch};
 
@@ -54,6 +57,7 @@ use self::read::SharedReadings;
 use self::reentry::ReentrySlots;
 use self::release::Releases;
 use self::renew::Renewer;
+use self::shares::Shares;
 use self::watchdog::WatchdogClient;
 use crate::store::{ClientInfo, Event, Key, Keyspace, Listener, Listening};
 use crate::{Error, ErrorKind, Result};
@@ -73,7 +77,8 @@ pub(crate) struct Driver {
     /// Keeps the leases alive while this process cannot.
     pub(crate) watchdog: WatchdogClient,
     pub(crate) reentry_slots: ReentrySlots,
-    pub(crate) queues: LocalQueues<MutexQueues>,
+    pub(crate) queues: Queues,
+    pub(crate) shares: Shares,
     pub(crate) handoff: Handoff,
     /// How far requests for a lock are spread among those of other clients, where they are.
     backoffs: Mutex<HashMap<Key, Backoff>>,
@@ -91,10 +96,10 @@ pub(crate) struct Driver {
     listening: Option<Listening>,
 }
 
-/// The kind of the queues for mutexes.
-pub(crate) struct MutexQueues;
+/// The kind of the queues for leases.
+pub(crate) struct LeaseQueues;
 
-impl QueueKind for MutexQueues {
+impl QueueKind for LeaseQueues {
     type Key = Key;
     type Info = AcquireOptions;
     type HeadState = HeadState;
@@ -111,13 +116,69 @@ pub(crate) enum HeadState {
 /// The turn of a waiting task.
 pub(crate) enum Turn {
     /// It acquires the lock from now on: the lease before it was lost.
-    Head(Head<MutexQueues>),
+    Head(Head<LeaseQueues>),
     /// It goes on with an acquisition.
     Contend(Box<Contender>),
     /// It holds the lock: the lease was handed off.
     Hold(Hold),
     /// It has left the queue. It asks the store whether its run is complete.
     Ask,
+}
+
+/// The queues for each kind of lock: a name is used as one of them, and the store refuses the others.
+#[derive(Default)]
+pub(crate) struct Queues {
+    mutexes: LocalQueues<LeaseQueues>,
+    semaphores: LocalQueues<LeaseQueues>,
+    rw_locks: LocalQueues<LeaseQueues>,
+}
+
+impl Queues {
+    /// The queues for a kind of lock.
+    pub(crate) const fn of(&self, kind: LeaseKind) -> &LocalQueues<LeaseQueues> {
+        match kind {
+            LeaseKind::Mutex => &self.mutexes,
+            LeaseKind::Semaphore => &self.semaphores,
+            LeaseKind::RwLock => &self.rw_locks,
+        }
+    }
+
+    fn all(&self) -> [&LocalQueues<LeaseQueues>; 3] {
+        [&self.mutexes, &self.semaphores, &self.rw_locks]
+    }
+
+    /// The states of the heads of all queues whose names `concerns` selects.
+    fn head_states(&self, concerns: impl Fn(&Key) -> bool) -> Vec<HeadState> {
+        let states = self.all().map(|queues| queues.head_states(&concerns));
+        states.into_iter().flatten().collect()
+    }
+
+    /// The states of the heads of the queues for a name.
+    pub(crate) fn heads(&self, key: &Key) -> impl Iterator<Item = HeadState> {
+        let states = self.all().map(|queues| queues.head_state(key));
+        states.into_iter().flatten()
+    }
+
+    /// The acquisition with this lease.
+    pub(crate) fn acquiring(&self, key: &Key, lease: LeaseId) -> Option<Arc<SharedAcquisition>> {
+        self.heads(key).find_map(|head| match head {
+            HeadState::Acquiring(acquisition) => {
+                let is_its = acquisition.lock().machine.lease() == Some(lease);
+                is_its.then_some(acquisition)
+            }
+            HeadState::Holding(_) => None,
+        })
+    }
+}
+
+/// Shows the number of queues, which tests check.
+impl fmt::Debug for Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queues: usize = self.all().iter().map(|queues| queues.count()).sum();
+        f.debug_struct("LocalQueues")
+            .field("queues", &queues)
+            .finish()
+    }
 }
 
 impl HeadState {
@@ -146,7 +207,8 @@ impl Driver {
             readings: SharedReadings::default(),
             watchdog,
             reentry_slots: ReentrySlots::default(),
-            queues: LocalQueues::default(),
+            queues: Queues::default(),
+            shares: Shares::default(),
             handoff,
             backoffs: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -187,7 +249,9 @@ impl Driver {
     fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
-        self.queues.close();
+        for queues in self.queues.all() {
+            queues.close();
+        }
     }
 
     /// Waits until the client is shut down.
@@ -202,10 +266,10 @@ impl Driver {
     /// A run of this slot was completed. The tasks that wait for one ask the store, together.
     pub(crate) fn notify_completed(&self, key: &Key, slot: &Slot) {
         let waits = |options: &AcquireOptions| {
-            let run = options.run.as_ref();
+            let run = options.run();
             run.is_some_and(|run| run.unless.slot() == *slot)
         };
-        for waiter in self.queues.remove_if(key, waits) {
+        for waiter in self.queues.mutexes.remove_if(key, waits) {
             // A task that was cancelled meanwhile needs no turn.
             drop(waiter.wake(Turn::Ask));
         }
@@ -226,34 +290,40 @@ impl Driver {
         }
     }
 
-    /// Whether this process holds the lock, as far as it knows.
+    /// Whether this process holds the mutex, as far as it knows.
     pub(crate) fn holds(&self, key: &Key) -> bool {
-        match self.queues.head_state(key) {
-            Some(HeadState::Holding(lease)) => lease.upgrade().is_some_and(|lease| {
-                let now = self.context.clock.now();
-                !lease.lock().lease.state(now).is_lost()
-            }),
-            _ => false,
+        self.mutex_lease(key).is_some_and(|lease| {
+            let now = self.context.clock.now();
+            !lease.lock().lease.state(now).is_lost()
+        })
+    }
+
+    /// The lease with which this process holds a mutex.
+    fn mutex_lease(&self, key: &Key) -> Option<Arc<ActiveLease>> {
+        match self.queues.mutexes.head_state(key)? {
+            HeadState::Holding(lease) => lease.upgrade(),
+            HeadState::Acquiring(_) => None,
         }
     }
 
     /// The last reply of the store to the head of a queue.
-    pub(crate) fn last_reply(&self, key: &Key) -> Option<LastReply> {
-        self.queues.head_state(key)?.last_reply()
+    pub(crate) fn last_reply(&self, kind: LeaseKind, key: &Key) -> Option<LastReply> {
+        self.queues.of(kind).head_state(key)?.last_reply()
     }
 
     /// The error that the store replied last to those that wait for a lock, and when they give up unless it replies
     /// before.
     pub(crate) fn wait_status(&self, key: &Key) -> Option<(Error, Option<Instant>)> {
-        let state = self.queues.head_state(key)?;
-        let LastReply::Failed(error) = state.last_reply()? else {
-            return None;
-        };
-        let gives_up_at = match state {
-            HeadState::Acquiring(acquisition) => acquisition.lock().machine.gives_up_at(),
-            HeadState::Holding(_) => None,
-        };
-        Some((error, gives_up_at))
+        self.queues.heads(key).find_map(|state| {
+            let LastReply::Failed(error) = state.last_reply()? else {
+                return None;
+            };
+            let gives_up_at = match state {
+                HeadState::Acquiring(acquisition) => acquisition.lock().machine.gives_up_at(),
+                HeadState::Holding(_) => None,
+            };
+            Some((error, gives_up_at))
+        })
     }
 
     /// The backoff of earlier acquisitions of a lock.
@@ -306,12 +376,13 @@ impl fmt::Debug for Driver {
         f.debug_struct("Driver")
             .field("client", &self.client)
             .field("queues", &self.queues)
+            .field("shares", &self.shares)
             .finish_non_exhaustive()
     }
 }
 
-impl From<Head<MutexQueues>> for Turn {
-    fn from(head: Head<MutexQueues>) -> Self {
+impl From<Head<LeaseQueues>> for Turn {
+    fn from(head: Head<LeaseQueues>) -> Self {
         Self::Head(head)
     }
 }

@@ -1,5 +1,6 @@
 //! Requests that are sent once: their callers repeat them.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::{ArrivalId, LatchCount, LatchStatus, LeaseId, Op, Outcome, Removal, Whom};
@@ -20,6 +21,27 @@ impl Driver {
         self.check_open(key)?;
         match self.request(key, Op::Arrive { id, count, keep }).await? {
             Outcome::Arrived(status) => Ok(status),
+            other => {
+                let error = unexpected(&format!("{other:?}"));
+                Err(self.context.name_error(error, key))
+            }
+        }
+    }
+
+    /// Sets the number of permits of a semaphore.
+    pub(crate) async fn set_limit(
+        &self,
+        key: &Key,
+        permits: NonZeroU32,
+        keep: Duration,
+    ) -> Result<()> {
+        let op = Op::SetLimit {
+            permits,
+            if_version: None,
+            keep,
+        };
+        match self.request(key, op).await? {
+            Outcome::Stored => Ok(()),
             other => {
                 let error = unexpected(&format!("{other:?}"));
                 Err(self.context.name_error(error, key))

@@ -13,7 +13,9 @@ pub(crate) use super::key::fixture;
 pub use super::key::{Key, Keyspace, Shard};
 pub use super::request::{Reply, Request};
 pub(crate) use super::request::{mismatch, unexpected};
-pub use super::view::{Changed, ClientInfo, HolderInfo, Page, Parts, Query, View, WaiterInfo};
+pub use super::view::{
+    Changed, ClientInfo, HolderInfo, Page, Parts, Query, Usage, View, WaiterInfo,
+};
 use crate::Result;
 
 /// A boxed future. An allocation is cheap beside a round trip, and the store is chosen at run time.

@@ -2,7 +2,7 @@
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{
-    Acquire, Annotation, ArrivalId, Claim, ClientId, CompletionKey, Grant, LatchCount, LatchStatus,
+    Access, Acquire, Annotation, ArrivalId, Claim, ClientId, CompletionKey, Grant, LatchCount, LatchStatus,
     LeaseId, Loss, Name, NameError, Namespace, NewNote, Notice, Op, Outcome, Removal, ScopeName,
     Slot, StoreTime, TokenCount, Ttl, Whom,
 };
@@ -10,7 +10,7 @@ pub use leasehold_core::{
 pub use super::api::{
     BoxFuture, Capabilities, Changed, ClientInfo, Event, EventScope, Feature, HolderInfo, Key,
     Keyspace, Listener, Listening, Page, Parts, Query, Reply, Request, Shard, Store, StoreKind,
-    View, WaiterInfo, WakeupMode,
+    Usage, View, WaiterInfo, WakeupMode,
 };
 pub use super::backend::{Backend, ListenChange};
 pub use super::forwarding::ForwardingStore;

@@ -148,9 +148,9 @@ fn view<R: Records>(
         },
         _ => Vec::new(),
     };
-    let lives = |holder: &&Holder| !environment.is_over(holder.end);
-    let holder = holders.iter().find(lives);
-    let mut view = match View::of_head(key.clone(), &head, holder, parts, now) {
+    let lives = |holder: &Holder| !environment.is_over(holder.end);
+    let holders: Vec<_> = holders.into_iter().filter(lives).collect();
+    let mut view = match View::of_head(key.clone(), &head, &holders, parts, now) {
         Ok(view) => view,
         Err(mismatch) => return Ok(Err(mismatch)),
     };
@@ -166,8 +166,10 @@ fn view<R: Records>(
         _ => Vec::new(),
     };
     drop(record);
-    if let (Parts::Holder | Parts::Waiters, Some(holder)) = (parts, &mut view.holder) {
-        holder.client = client_info(records, &key.space, holder.lease.client)?;
+    if let Parts::Holder | Parts::Waiters = parts {
+        for holder in view.holder.iter_mut().chain(&mut view.others) {
+            holder.client = client_info(records, &key.space, holder.lease.client)?;
+        }
     }
     for lease in waiting {
         let client = client_info(records, &key.space, lease.client)?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::escape::Extent;
-use leasehold_core::record::{Body, Head, Kind};
+use leasehold_core::record::{Access, Body, Head, Kind, LeaseKind};
 use leasehold_core::{
     Annotation, ClientId, Environment, Holder, LatchStatus, LeaseId, Mismatch, Name, Op, Slot,
     StoreTime, Token,
@@ -84,8 +84,12 @@ pub struct View {
     pub key: Key,
     /// The store's time of the reading. `None`: it was not read.
     pub now: Option<StoreTime>,
-    /// The lease that holds the lock. `None`: it is free.
+    /// The lease that holds the lock, or the first of those that do. `None`: it is free.
     pub holder: Option<HolderInfo>,
+    /// The other leases that hold it at the same time.
+    pub others: Vec<HolderInfo>,
+    /// What the name is used as, and how many of its permits are taken. `None`: it is not used, or that was not read.
+    pub usage: Option<Usage>,
     /// The last token of this name. `None` if the counter was lost.
     pub token: Option<Token>,
     /// How many leases wait in the queue of the store.
@@ -115,6 +119,8 @@ impl View {
             key,
             now: None,
             holder: None,
+            others: Vec::new(),
+            usage: None,
             token: None,
             queue_length: 0,
             waiters: Vec::new(),
@@ -125,7 +131,7 @@ impl View {
         }
     }
 
-    /// What the head of a record shows, with its first holder that has not ended.
+    /// What the head of a record shows, with its holders that have not ended.
     ///
     /// # Errors
     ///
@@ -133,7 +139,7 @@ impl View {
     pub(super) fn of_head(
         key: Key,
         head: &Head,
-        holder: Option<&Holder>,
+        holders: &[Holder],
         parts: &Parts,
         now: StoreTime,
     ) -> Result<Self, Mismatch> {
@@ -150,7 +156,7 @@ impl View {
                 view.latch = Some(latch.status());
             }
             (Body::Leases(leases), true)
-                if holder.is_some() || queue_length > 0 || leases.is_set(now) =>
+                if !holders.is_empty() || queue_length > 0 || leases.is_set(now) =>
             {
                 return Err(Mismatch::Kind(Kind::Leases(leases.kind)));
             }
@@ -159,7 +165,19 @@ impl View {
                 view.now = Some(now);
                 view.token = head.counter;
                 view.queue_length = queue_length;
-                view.holder = holder.map(|holder| HolderInfo::of(holder, now));
+                let mut holders = holders.iter().map(|holder| HolderInfo::of(holder, now));
+                view.holder = holders.next();
+                view.others = holders.collect();
+                if let Body::Leases(leases) = head.body
+                    && (view.holder.is_some() || queue_length > 0 || leases.is_set(now))
+                {
+                    let used = view.holder.iter().chain(&view.others);
+                    view.usage = Some(Usage {
+                        kind: leases.kind,
+                        permits: leases.limit,
+                        used: used.map(|holder| holder.weight).sum(),
+                    });
+                }
                 let revoked = head.revoked.filter(|(_, until)| now < *until);
                 view.revoked = revoked.map(|(lease, _)| lease);
             }
@@ -173,6 +191,13 @@ impl View {
         let holder = self.holder.as_ref();
         let holder = holder.filter(|holder| !holder.is_reserved);
         holder.map(|holder| (holder.lease, holder.time_left))
+    }
+
+    /// All leases that hold the lock, as [`lease`](Self::lease).
+    pub(crate) fn leases(&self) -> impl Iterator<Item = (LeaseId, Duration)> {
+        let holders = self.holder.iter().chain(&self.others);
+        let holders = holders.filter(|holder| !holder.is_reserved);
+        holders.map(|holder| (holder.lease, holder.time_left))
     }
 
     /// The only annotation that was read. `None`: none is kept.
@@ -202,7 +227,7 @@ impl Page {
     }
 }
 
-/// A lease that holds a lock, or keeps it taken for its minimum hold.
+/// A lease that holds a lock, alone or with others, or keeps it taken for its minimum hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HolderInfo {
@@ -212,6 +237,10 @@ pub struct HolderInfo {
     pub is_reserved: bool,
     /// The number of holds on it.
     pub count: u32,
+    /// How many permits it has: 1 of a mutex. See [`access`](Self::access) for a read-write lock.
+    pub weight: u64,
+    /// Its number among the holders of a semaphore, if it has one.
+    pub number: Option<u32>,
     /// The time until it expires, unless it is renewed or released.
     pub time_left: Duration,
     /// The client that holds it. `None` if its client info is not written yet, or has expired.
@@ -219,15 +248,34 @@ pub struct HolderInfo {
 }
 
 impl HolderInfo {
+    /// What it does, if it holds a read-write lock.
+    #[must_use]
+    pub const fn access(&self) -> Option<Access> {
+        Access::of_weight(self.weight)
+    }
+
     fn of(holder: &Holder, now: StoreTime) -> Self {
         Self {
             lease: holder.lease,
             is_reserved: holder.is_reserved,
             count: holder.count.get(),
+            weight: holder.weight,
+            number: holder.number,
             time_left: Environment { now }.time_left(holder.end),
             client: None,
         }
     }
+}
+
+/// What a name is used as, and how many of its permits are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The kind of the lock.
+    pub kind: LeaseKind,
+    /// How many permits there are.
+    pub permits: u64,
+    /// How many of them are taken.
+    pub used: u64,
 }
 
 /// A lease that waits for a lock in the queue of the store. The tasks of a client share one.

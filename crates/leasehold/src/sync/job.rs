@@ -17,6 +17,7 @@ use self::run::Begun;
 pub use self::run::{Ran, Run};
 use super::mutex::{Mutex, refused_without_limit};
 use crate::driver::acquire::{Acquired, Wait};
+use crate::driver::context::Purpose;
 use crate::driver::metrics::report_job_success;
 use crate::store::{Parts, unexpected};
 use crate::{Completion, Error, ErrorKind, Guard, LeaseOptions, Result, config};
@@ -330,6 +331,7 @@ impl Job {
         let since = self.mutex.driver.context.clock.now();
         let unless = self.unless.clone();
         let run = Arc::new(RunRequest { unless, since });
+        let run = Arc::new(Purpose::Run(run));
         Ok(match self.mutex.acquire_for(Some(run), wait).await? {
             Acquired::Held(hold, run) => Ran::Now(self.begin(Guard::new(hold), run)?),
             Acquired::Complete(note) => {

@@ -109,7 +109,7 @@ impl LockEvents {
         let last = before.as_ref().and_then(|state| state.leader.clone());
         let state = LockState {
             now: view.now.unwrap_or_default(),
-            holder: view.lease(),
+            holders: view.leases().collect(),
             revoked: view.revoked,
             waiters: view.queue_length,
             leader: changed.unwrap_or(last),

@@ -5,14 +5,13 @@ mod settings;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::acquisition::RunRequest;
-use leasehold_core::{Instant, OwnerId};
+use leasehold_core::{Claim, Instant, OwnerId};
 
 use super::lock_events::LockEvents;
 #[cfg(doc)]
 use crate::LeaseOptions;
 use crate::driver::acquire::{self, AcquireRequest, Acquired, Wait, reenter};
-use crate::driver::context::AcquireOptions;
+use crate::driver::context::{AcquireOptions, Purpose};
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
 use crate::store::{Key, Parts};
@@ -48,7 +47,7 @@ pub struct Mutex {
     pub(super) driver: Arc<Driver>,
     pub(super) key: Key,
     pub(super) options: AcquireOptions,
-    min_hold: Duration,
+    pub(super) min_hold: Duration,
     owner: LockOwner,
 }
 
@@ -163,11 +162,7 @@ impl Mutex {
     ///
     /// As [`Mutex::lock`].
     pub async fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
-        if timeout.is_zero() {
-            return self.try_lock().await;
-        }
-        let end = self.driver.context.clock.now().after(timeout);
-        self.acquire(Wait::Until(end)).await
+        self.acquire(self.wait_for(timeout)).await
     }
 
     /// Acquires the lock, and waits for it without a limit; does the work and releases the lock.
@@ -388,10 +383,41 @@ impl Mutex {
         }
     }
 
-    /// Acquires the lock for a run of a job, unless that is complete.
+    /// Acquires what others may hold at the same time. `None`: it was not free, and the caller does not wait any longer.
+    pub(super) async fn share(&self, claim: Claim, wait: Wait) -> Result<Option<Guard>> {
+        let purpose = Some(Arc::new(Purpose::Share(claim)));
+        match self.acquire_for(purpose, wait).await? {
+            Acquired::Held(hold, _) => Ok(Some(Guard::new(hold))),
+            Acquired::Complete(_) | Acquired::Refused => Ok(None),
+        }
+    }
+
+    /// Waits until a watchdog watches a lease that was granted in another way, if one has to, and begins its minimum hold.
+    pub(super) async fn confirm(&self, guard: &Guard) -> Result<()> {
+        #[cfg(feature = "watchdog")]
+        {
+            let timeout = self.options.lease.policy.interval;
+            let watched = guard.watched(timeout).await;
+            watched.map_err(|error| self.name_error(error))?;
+        }
+        if !self.min_hold.is_zero() {
+            guard.require_min_hold(self.min_hold);
+        }
+        Ok(())
+    }
+
+    /// A wait no longer than `timeout`. Zero: no wait.
+    pub(super) fn wait_for(&self, timeout: Duration) -> Wait {
+        match timeout.is_zero() {
+            true => Wait::No,
+            false => Wait::Until(self.driver.context.clock.now().after(timeout)),
+        }
+    }
+
+    /// Acquires the lock for a run of a job, unless that is complete, or with others that hold it at the same time.
     pub(super) async fn acquire_for(
         &self,
-        run: Option<Arc<RunRequest>>,
+        purpose: Option<Arc<Purpose>>,
         wait: Wait,
     ) -> Result<Acquired> {
         let _waiter = (!matches!(wait, Wait::No)).then(WaiterMetric::begin);
@@ -400,7 +426,7 @@ impl Mutex {
             let request = AcquireRequest {
                 key: self.key.clone(),
                 options: AcquireOptions {
-                    run,
+                    purpose,
                     ..self.options.clone()
                 },
                 wait,

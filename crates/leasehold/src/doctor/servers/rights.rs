@@ -74,7 +74,7 @@ fn lacking(user: &str, missing: &[MissingRight], topology: &Topology, acl: &str)
         Purpose::Losses => Finding::note("rights", observed)
             .because("it learns at its next renewal that its lock was deleted or evicted"),
         Purpose::Hash => Finding::note("rights", observed)
-            .because("its latches and semaphores do not work"),
+            .because("its latches, semaphores and read-write locks do not work"),
         Purpose::Inspect => Finding::note("rights", observed)
             .because("leasehold ls and show do not work, or do not describe its locks"),
     };

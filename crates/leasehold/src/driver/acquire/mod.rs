@@ -4,6 +4,7 @@
 //! the clock, draws the random numbers, and sleeps in [`wakeup`].
 
 pub(crate) mod reenter;
+pub(crate) mod several;
 pub(crate) mod wakeup;
 
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use leasehold_core::acquisition::{
     self, AcquireAction, AcquireReply, Acquisition, Failure, GrantedLease,
 };
 use leasehold_core::record::Run;
-use leasehold_core::{Annotation, Instant, Op, Outcome, StoreTime, TokenCount};
+use leasehold_core::{
+    Access, Annotation, Claim, Instant, Op, Outcome, StoreTime, TokenCount,
+};
 use tokio::sync::oneshot;
 
 use self::wakeup::{LastReply, SharedAcquisition};
@@ -22,7 +25,7 @@ use super::context::AcquireOptions;
 use super::hold::Hold;
 use super::local_queue::{Entry, Head};
 use super::primitives::report;
-use super::{Driver, HeadState, MutexQueues, Turn, release};
+use super::{Driver, HeadState, LeaseQueues, Turn, release, shares};
 use crate::store::{Key, Reply, Request, Shard, WakeupMode};
 use crate::{Durability, Error, ErrorKind, Result};
 
@@ -59,6 +62,9 @@ pub(crate) enum Acquired {
 pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
     // Before anything is waited for: in a fork of the process, no task runs.
     driver.check_open(&request.key)?;
+    if let Some(hold) = before_the_queue(driver, request) {
+        return Ok(Acquired::Held(hold, None));
+    }
     if let Wait::No = request.wait {
         return try_acquire(driver, request).await;
     }
@@ -66,13 +72,18 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
     let mut last = None;
     let acquired = async {
         loop {
-            let contender = match driver.queues.enter(&request.key, request.options.clone()) {
+            let queues = driver.queues.of(request.options.kind());
+            let contender = match queues.enter(&request.key, request.options.clone()) {
                 Entry::Head(head) => Contender::new(driver, &request.key, Some(head)),
                 Entry::QueuedTask(mut waiting) => {
                     let arrived = driver.context.clock.now();
                     let turn = waiting.wait().await;
                     if let Some(Turn::Head(_) | Turn::Contend(_)) = turn {
-                        last = driver.last_reply(&request.key);
+                        last = driver.last_reply(request.options.kind(), &request.key);
+                        // Those before this reader may have a lease by now.
+                        if let Some(hold) = joined(driver, request) {
+                            return Ok(Acquired::Held(hold, None));
+                        }
                     }
                     match turn {
                         Some(Turn::Hold(hold)) => return Ok(Acquired::Held(hold, None)),
@@ -105,7 +116,7 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
         () = driver.context.clock.sleep_until(end) => {}
     }
     // A caller that was not at the head of the queue knows what the head knows.
-    match last.or_else(|| driver.last_reply(&request.key)) {
+    match last.or_else(|| driver.last_reply(request.options.kind(), &request.key)) {
         Some(LastReply::Refused) => Ok(Acquired::Refused),
         // A store that does not reply is not a refusal.
         Some(LastReply::Failed(error)) => Err(error),
@@ -119,20 +130,64 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
 
 /// Acquires a lock without waiting, past the queue if there is one.
 async fn try_acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
-    let head = driver.queues.enter_if_empty(&request.key);
-    let past_the_queue = head.is_none();
-    // Only the store knows whether a run is complete.
-    if past_the_queue && request.options.run.is_none() && driver.holds(&request.key) {
+    let Some((contender, past_the_queue)) = attempt(driver, request) else {
         return Ok(Acquired::Refused);
+    };
+    let acquired = contender.run(request, &mut None).await?;
+    Ok(unless_overtaken(driver, request, past_the_queue, acquired))
+}
+
+/// The contender for one attempt, and whether it is past the queue. `None`: it would be refused.
+fn attempt(
+    driver: &Arc<Driver>,
+    request: &AcquireRequest,
+) -> Option<(Contender, bool)> {
+    let AcquireRequest { key, options, .. } = request;
+    let head = driver.queues.of(options.kind()).enter_if_empty(key);
+    let past_the_queue = head.is_none();
+    // Only the store knows whether a run is complete, or how many permits are free.
+    if past_the_queue && options.purpose.is_none() && driver.holds(key) {
+        return None;
     }
-    let contender = Contender::new(driver, &request.key, head);
-    Ok(match contender.run(request, &mut None).await? {
-        // Those in the queue may not have sent their request yet: they come first.
-        Acquired::Held(..) if past_the_queue && driver.queues.is_open(&request.key) => {
-            Acquired::Refused
-        }
+    Some((Contender::new(driver, key, head), past_the_queue))
+}
+
+/// The result of an attempt. Those in the queue may not have sent their request yet, and come first.
+fn unless_overtaken(
+    driver: &Driver,
+    request: &AcquireRequest,
+    past_the_queue: bool,
+    acquired: Acquired,
+) -> Acquired {
+    let AcquireRequest { key, options, .. } = request;
+    let queues = driver.queues.of(options.kind());
+    let overtakes = || match options.share() {
+        None => queues.is_open(key),
+        // The head alone does not wait: its request was before this one.
+        Some(_) => queues.is_followed(key),
+    };
+    match acquired {
+        Acquired::Held(..) if past_the_queue && overtakes() => Acquired::Refused,
         acquired => acquired,
-    })
+    }
+}
+
+/// Joins the readers of this process, or ends that they share a lease, for a writer.
+fn before_the_queue(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<Hold> {
+    match request.options.share()? {
+        Claim::Access(Access::Write) => driver.shares.end_window(&request.key),
+        Claim::Access(Access::Read) => return joined(driver, request),
+        _ => {}
+    }
+    None
+}
+
+/// Joins the readers of this process, for a reader.
+fn joined(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<Hold> {
+    match request.options.is_reader() {
+        true => shares::join(driver, &request.key, &request.options),
+        false => None,
+    }
 }
 
 /// Asks the store for the run of a task that has left the queue, because a run of its slot was completed.
@@ -152,7 +207,7 @@ pub(crate) struct Contender {
     driver: Arc<Driver>,
     key: Key,
     /// `None`: past the queue, or passed on with the lease.
-    head: Option<Head<MutexQueues>>,
+    head: Option<Head<LeaseQueues>>,
     acquisition: Option<Arc<SharedAcquisition>>,
     /// The request in flight, if it was sent before the contender got its turn.
     posted: Option<(Shard, oneshot::Receiver<Reply>)>,
@@ -161,7 +216,7 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    pub(crate) fn new(driver: &Arc<Driver>, key: &Key, head: Option<Head<MutexQueues>>) -> Self {
+    pub(crate) fn new(driver: &Arc<Driver>, key: &Key, head: Option<Head<LeaseQueues>>) -> Self {
         Self {
             driver: Arc::clone(driver),
             key: key.clone(),
@@ -210,7 +265,10 @@ impl Contender {
             let action = acquisition.lock().machine.poll(now, shard.0);
             match action {
                 AcquireAction::NewLease => {
-                    let followed = self.head.as_ref().is_some_and(Head::is_followed);
+                    // A lease on a lock that others may hold, too, is not handed off.
+                    let hands_off = request.options.share().is_none();
+                    let head = self.head.as_ref().filter(|_| hands_off);
+                    let followed = head.is_some_and(Head::is_followed);
                     let (lease, tokens) = (driver.next_lease(), tokens(&driver, followed));
                     acquisition.lock().machine.start(lease, tokens);
                 }
@@ -238,15 +296,15 @@ impl Contender {
                     }
                 }
                 AcquireAction::Granted(mut granted) => {
-                    let (durability, run) = (request.options.durability, granted.run.take());
-                    let hold = self.hold(granted, durability, &acquisition)?;
+                    let run = granted.run.take();
+                    let hold = self.hold(granted, &request.options, &acquisition)?;
                     return match run {
                         Some(_) => Ok(Acquired::Held(hold, run)),
                         None => reenter::decide(&driver, request, hold).await,
                     };
                 }
                 AcquireAction::Complete(note) => {
-                    if let Some(run) = &request.options.run {
+                    if let Some(run) = request.options.run() {
                         driver.notify_completed(&self.key, &run.unless.slot());
                     }
                     return Ok(Acquired::Complete(note));
@@ -398,19 +456,26 @@ impl Contender {
     fn hold(
         mut self,
         granted: GrantedLease,
-        durability: Durability,
+        options: &AcquireOptions,
         acquisition: &SharedAcquisition,
     ) -> Result<Hold> {
         let driver = &self.driver;
         let (hold, now) = (granted.hold, driver.context.clock.now());
         let key = self.key.clone();
-        let lease = ActiveLease::new(key, granted, durability, driver.handoff, now);
+        let mut lease = ActiveLease::new(key, granted, options.durability, driver.handoff, now);
+        if options.share().is_some() {
+            lease.share = Some(Box::new(acquisition.lock().machine.numbering()));
+        }
         let lease = Arc::new(lease);
         report(|| {
             let (lock, id, token) = (self.key.name.as_str(), lease.id, lease.first);
             tracing::debug!(lock, lease = %id, %token, "lock granted");
         });
-        if let Some(head) = self.head.take() {
+        if lease.is_shared() {
+            // The next task asks at once. It does not take over what has been granted.
+            self.acquisition = None;
+            driver.shares.begin(&lease, options, now);
+        } else if let Some(head) = self.head.take() {
             head.set_state(HeadState::Holding(Arc::downgrade(&lease)));
             lease.lock().head = Some(head);
         }
@@ -422,6 +487,26 @@ impl Contender {
             driver.renewer.check(&hold.lease);
         }
         Ok(hold)
+    }
+}
+
+impl Contender {
+    /// Begins the acquisition. Returns its first request, the reply to which is to be posted, unless that is not due yet.
+    fn begin(&mut self, request: &AcquireRequest) -> Option<(Shard, Request)> {
+        let driver = Arc::clone(&self.driver);
+        let acquisition = self.start(request);
+        let (now, shard) = (driver.context.clock.now(), driver.context.shard(&self.key));
+        let action = {
+            let machine = &mut acquisition.lock().machine;
+            machine.start(driver.next_lease(), TokenCount::MIN);
+            machine.poll(now, shard.0)
+        };
+        match action {
+            AcquireAction::Acquire(op) => {
+                Some((shard, self.request(op, request.options.durability)))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -462,7 +547,7 @@ impl Drop for Contender {
     }
 }
 
-impl Head<MutexQueues> {
+impl Head<LeaseQueues> {
     /// Lets the next task in the queue contend, in one round trip with the release of the lease before it:
     /// the waiters of other processes come first. Returns the reply to the release. `None`: the queue is empty.
     pub(crate) fn follow(
@@ -522,7 +607,8 @@ fn machine_options(
 ) -> acquisition::AcquireOptions {
     acquisition::AcquireOptions {
         lease: options.lease,
-        run: options.run.clone(),
+        claim: options.claim(),
+        run: options.run().cloned(),
         wait,
         replicated: options.durability.is_replicated(),
         idempotent: driver.context.idempotent,

@@ -132,7 +132,7 @@ impl World {
             options: AcquireOptions {
                 lease,
                 durability: Durability::None,
-                run: None,
+                purpose: None,
             },
             wait: Wait::Forever,
         };

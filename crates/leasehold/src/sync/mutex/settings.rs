@@ -55,7 +55,7 @@ impl Mutex {
             options: AcquireOptions {
                 lease: RenewalOptions { policy, fixed },
                 durability,
-                run: None,
+                purpose: None,
             },
             min_hold,
             owner: owner.unwrap_or(self.owner),

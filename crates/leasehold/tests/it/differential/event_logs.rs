@@ -104,11 +104,11 @@ impl EventLogs {
         tokio::time::timeout(self.timeout, arrival).await.ok()?
     }
 
-    /// Compares received and expected notices, once all should have arrived, or after the timeout. The error is a name and
-    /// its difference.
+    /// Compares received and expected notices, once all should have arrived, or after the timeout. Those about different
+    /// names have no order. The error is a name and its difference.
     pub(super) async fn compare(&mut self, timeout: Duration) -> Result<(), (Key, String)> {
         for log in &mut self.logs {
-            let expected = log.expected.take();
+            let mut expected = log.expected.take();
             let mut received = std::mem::take(&mut log.early);
             let arrival = async {
                 while received.len() < expected.len() {
@@ -118,6 +118,9 @@ impl EventLogs {
             // Missing notices are found below.
             let _ = tokio::time::timeout(timeout, arrival).await;
             received.extend(std::iter::from_fn(|| log.received.try_recv().ok()));
+            for notices in [&mut received, &mut expected] {
+                notices.sort_by(|(key, _), (other, _)| key.cmp(other));
+            }
             for nth in 0..received.len().max(expected.len()) {
                 let (received, expected) = (received.get(nth), expected.get(nth));
                 if let (true, Some((key, _))) = (received != expected, expected.or(received)) {

@@ -29,6 +29,7 @@ try('GET', record)
 try('SET', record, '1', 'XX')
 try('LINDEX', queue, 0)
 try('HGET', queue, 'f')
+try('HMGET', queue, 'f')
 try('HEXISTS', queue, 'f')
 try('HDEL', queue, 'f')
 try('HGETALL', queue)
@@ -44,6 +45,7 @@ try('PEXPIREAT', record, 1)
 if try('DEL', record) and try('SET', record, '1') then
   -- The record is neither a list nor a hash; the server checks the permission first.
   try('RPUSH', record, 'x')
+  try('LPUSH', record, 'x')
   try('HSET', record, 'f', '1')
   redis.call('DEL', record)
 end

@@ -25,11 +25,11 @@ const RIGHTS: [(Purpose, &str); 6] = [
         "pttl lindex lpos rpush lrem ltrim publish pubsub|numsub subscribe unsubscribe",
     ),
     (Purpose::Losses, "client|tracking client|caching exists"),
-    (Purpose::Hash, "hget hexists hset hdel hgetall"),
+    (Purpose::Hash, "hget hexists hmget hset hdel hgetall lpush"),
     (Purpose::Inspect, "scan lrange llen"),
 ];
 
-/// One of many masters notes the largest token in a hash, and has no latches and no semaphores. This is tried in the
+/// One of many masters notes the largest token in a hash, and has no latches, semaphores and read-write locks. This is tried in the
 /// script, which removes what it writes.
 const HSET: &str = "hset";
 

@@ -288,6 +288,8 @@ fn holder(key: &Key, value: &Value, ttl: &Value) -> Result<Option<HolderInfo>, U
         lease,
         is_reserved: count == 0,
         count: count.max(1),
+        weight: 1,
+        number: None,
         time_left: time_left(*ttl),
         client: None,
     }))
