@@ -123,12 +123,12 @@ mod tests {
         }
     }
 
-    fn state(seconds: u64, holder: Option<u64>, waiters: usize) -> LockState {
+    fn state(seconds: u64, holders: impl IntoIterator<Item = u64>, waiters: usize) -> LockState {
         LockState {
             now: StoreTime::from_micros(seconds * 1_000_000),
-            holders: holder
-                .map(|number| (lease(number), Duration::from_secs(30)))
+            holders: holders
                 .into_iter()
+                .map(|number| (lease(number), Duration::from_secs(30)))
                 .collect(),
             revoked: None,
             waiters,
@@ -152,7 +152,7 @@ mod tests {
         ] {
             assert_eq!(events(Some(&held), &after), std::slice::from_ref(&event));
             let passed_on = LockState {
-                holder: state(0, Some(3), 0).holder,
+                holders: state(0, Some(3), 0).holders,
                 ..after
             };
             let granted = LockEvent::Granted(lease(3));
@@ -190,6 +190,20 @@ mod tests {
             events(Some(&held), &state(1, Some(3), 1)),
             [LockEvent::QueueLength(1)]
         );
+    }
+
+    #[test]
+    fn each_of_several_holders_has_its_events() {
+        let held = state(0, [1, 2, 3], 0);
+        let first = [1, 2, 3].map(|number| LockEvent::Held(lease(number)));
+        assert_eq!(events(None, &held), first);
+        let later = state(1, [2, 4], 0);
+        let expected = [
+            LockEvent::Released(lease(1)),
+            LockEvent::Released(lease(3)),
+            LockEvent::Granted(lease(4)),
+        ];
+        assert_eq!(events(Some(&held), &later), expected);
     }
 
     #[test]

@@ -130,10 +130,7 @@ impl Client {
     ///
     /// [`ErrorKind::InvalidConfig`] for no locks, for locks of another client, and for a lock that is to be held in two
     /// ways. The same lock twice counts once.
-    pub fn all(
-        &self,
-        locks: impl IntoIterator<Item = impl Into<LockRequest>>,
-    ) -> Result<LockSet> {
+    pub fn all(&self, locks: impl IntoIterator<Item = impl Into<LockRequest>>) -> Result<LockSet> {
         let requests = locks.into_iter().map(Into::into).collect();
         LockSet::new(&self.driver, requests)
     }

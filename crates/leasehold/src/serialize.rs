@@ -9,9 +9,7 @@ use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
 #[cfg(feature = "doctor")]
 use crate::doctor::{Finding, Report};
-use crate::{
-    Access, ClientInfo, Completion, HolderInfo, LeaseKind, LockInfo, Token, WaiterInfo,
-};
+use crate::{Access, ClientInfo, Completion, HolderInfo, LeaseKind, LockInfo, Token, WaiterInfo};
 
 impl Serialize for LockInfo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -29,7 +27,12 @@ impl Serialize for LockInfo {
         fields.serialize_field("time_left_ms", &millis(self.time_left))?;
         fields.serialize_field("since", &self.since.and_then(rfc3339))?;
         fields.serialize_field("holder", &self.client)?;
-        let others: Vec<_> = self.others.iter().map(|it| (self.kind, it)).map(Holder).collect();
+        let others: Vec<_> = self
+            .others
+            .iter()
+            .map(|it| (self.kind, it))
+            .map(Holder)
+            .collect();
         fields.serialize_field("others", &others)?;
         fields.serialize_field("waiters", &self.waiters)?;
         fields.end()

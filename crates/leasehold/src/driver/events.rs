@@ -80,7 +80,9 @@ fn granted(driver: &Arc<Driver>, key: Key, grant: Grant) {
     if let Some(acquisition) = driver.queues.acquiring(&key, grant.lease) {
         return acquisition.handle_notice(AcquireNotice::Granted(grant), now);
     }
-    let held = driver.mutex_lease(&key).filter(|held| held.id == grant.lease);
+    let held = driver
+        .mutex_lease(&key)
+        .filter(|held| held.id == grant.lease);
     let known = match held {
         Some(held) if held.first == grant.first => Known::Same,
         Some(held) => Known::Other(held),

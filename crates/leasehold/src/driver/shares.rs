@@ -86,7 +86,11 @@ impl Shares {
     pub(super) fn end(&self, lease: &Arc<ActiveLease>) {
         let mut table = lock(&self.0);
         table.leases.remove(&lease.id.number);
-        if table.readers.get(&lease.key).is_some_and(|it| it.is_of(lease)) {
+        if table
+            .readers
+            .get(&lease.key)
+            .is_some_and(|it| it.is_of(lease))
+        {
             table.readers.remove(&lease.key);
         }
     }
@@ -153,7 +157,10 @@ impl Shares {
     /// Whether this lease is still the newest read lease of its name.
     fn is_newest(&self, lease: &Arc<ActiveLease>) -> bool {
         let table = lock(&self.0);
-        table.readers.get(&lease.key).is_some_and(|it| it.is_of(lease))
+        table
+            .readers
+            .get(&lease.key)
+            .is_some_and(|it| it.is_of(lease))
     }
 }
 

@@ -2,9 +2,9 @@
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{
-    Access, Acquire, Annotation, ArrivalId, Claim, ClientId, CompletionKey, Grant, LatchCount, LatchStatus,
-    LeaseId, Loss, Name, NameError, Namespace, NewNote, Notice, Op, Outcome, Removal, ScopeName,
-    Slot, StoreTime, TokenCount, Ttl, Whom,
+    Access, Acquire, Annotation, ArrivalId, Claim, ClientId, CompletionKey, Grant, LatchCount,
+    LatchStatus, LeaseId, Loss, Name, NameError, Namespace, NewNote, Notice, Op, Outcome, Removal,
+    ScopeName, Slot, StoreTime, TokenCount, Ttl, Whom,
 };
 
 pub use super::api::{

@@ -283,5 +283,8 @@ async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
         }
     })
     .await;
-    joined.into_iter().filter_map(|(_, output)| output).collect()
+    joined
+        .into_iter()
+        .filter_map(|(_, output)| output)
+        .collect()
 }

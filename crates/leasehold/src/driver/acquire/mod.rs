@@ -13,9 +13,7 @@ use leasehold_core::acquisition::{
     self, AcquireAction, AcquireReply, Acquisition, Failure, GrantedLease,
 };
 use leasehold_core::record::Run;
-use leasehold_core::{
-    Access, Annotation, Claim, Instant, Op, Outcome, StoreTime, TokenCount,
-};
+use leasehold_core::{Access, Annotation, Claim, Instant, Op, Outcome, StoreTime, TokenCount};
 use tokio::sync::oneshot;
 
 use self::wakeup::{LastReply, SharedAcquisition};
@@ -138,10 +136,7 @@ async fn try_acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<A
 }
 
 /// The contender for one attempt, and whether it is past the queue. `None`: it would be refused.
-fn attempt(
-    driver: &Arc<Driver>,
-    request: &AcquireRequest,
-) -> Option<(Contender, bool)> {
+fn attempt(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<(Contender, bool)> {
     let AcquireRequest { key, options, .. } = request;
     let head = driver.queues.of(options.kind()).enter_if_empty(key);
     let past_the_queue = head.is_none();
