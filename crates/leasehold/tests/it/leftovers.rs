@@ -64,7 +64,11 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Cl
     let free = async || store.inspect(key).await.unwrap().is_none();
     eventually_async(SOON, free).await;
     for client in clients {
-        let idle = async || format!("{client:?}").contains("LocalQueues { queues: 0 }");
+        let idle = async || {
+            let state = format!("{client:?}");
+            let has = |part: &str| state.contains(part);
+            has("LocalQueues { queues: 0 }") && has("Shares { leases: 0, readers: 0 }")
+        };
         eventually_async(SOON, idle).await;
     }
     let record = record_key(key);

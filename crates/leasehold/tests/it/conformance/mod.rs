@@ -18,6 +18,7 @@ mod observing;
 mod operations;
 mod order;
 mod shares;
+mod sharing;
 mod threads;
 mod trying;
 mod waiting;
@@ -82,6 +83,9 @@ conformance! {
         operations::the_same_operation_twice_equals_once,
         shares::permits_are_granted_or_refused_with_a_reason,
         shares::readers_are_granted_or_refused_with_a_reason,
+        sharing::shared_locks_are_made_or_refused_with_a_reason,
+        sharing::a_set_is_held_as_a_whole_or_not_at_all,
+        sharing::sets_in_any_order_never_wait_for_each_other,
         waiting::waiters_get_the_lock_after_a_release,
         waiting::waiters_get_the_lock_after_a_drop,
         waiting::waiters_get_the_lock_at_the_end_of_a_fixed_lease,
@@ -126,6 +130,19 @@ conformance! {
         shares::readers_have_one_token_and_a_writer_its_own,
         shares::an_upgrade_waits_for_the_readers_before_all_others,
         shares::numbers_are_reused_and_a_set_limit_governs,
+        sharing::permits_are_shared_and_waited_for_in_order,
+        sharing::many_tasks_never_hold_more_permits_than_there_are,
+        sharing::numbers_are_the_smallest_that_are_free,
+        sharing::a_number_of_permits_that_is_set_counts,
+        sharing::permits_are_given_back_and_taken_by_a_resize,
+        sharing::a_name_has_one_kind_and_one_number_of_permits,
+        sharing::readers_share_the_lock_and_a_writer_is_alone,
+        sharing::readers_of_a_client_share_a_lease,
+        sharing::an_upgrade_waits_for_the_readers_only,
+        sharing::an_upgrade_that_is_dropped_holds_nothing,
+        sharing::a_forced_release_ends_the_leases_of_all_holders,
+        sharing::all_holders_are_described,
+        sharing::a_set_has_locks_of_several_kinds,
     }
     // What the client decides, whatever the store is: in one place, over a network, and over many masters.
     client {

@@ -1,0 +1,465 @@
+//! Semaphores, read-write locks and sets of locks, as clients use them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::__private::store::Feature;
+use leasehold::{Cause, Client, Error, ErrorKind, LeaseKind, RwLock, Semaphore, State, Token};
+use leasehold_core::Op;
+use leasehold_testkit::eventually_async;
+use tokio::time::{Instant, timeout};
+
+use crate::fixture::{Fixture, fresh_name};
+use crate::leftovers::nothing_is_left;
+use crate::recording_store::RecordingStore;
+use crate::waiters::{SOON, soon, spawn_polled};
+
+/// Longer than readers of a process share a lease, and shorter than all else that is timed.
+const WINDOW_OVER: Duration = Duration::from_millis(40);
+
+/// The same semaphore of some clients.
+async fn semaphores<const CLIENTS: usize>(
+    fixture: &Fixture,
+    permits: u32,
+) -> [(Client, Semaphore); CLIENTS] {
+    let name = fresh_name("permits");
+    let mut semaphores = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = fixture.client().await;
+        let semaphore = client.semaphore(&name, permits).unwrap();
+        semaphores.push((client, semaphore));
+    }
+    semaphores.try_into().unwrap()
+}
+
+/// The same read-write lock of some clients.
+async fn rw_locks<const CLIENTS: usize>(fixture: &Fixture) -> [(Client, RwLock); CLIENTS] {
+    let name = fresh_name("rw");
+    let mut locks = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = fixture.client().await;
+        let lock = client.rw_lock(&name).unwrap();
+        locks.push((client, lock));
+    }
+    locks.try_into().unwrap()
+}
+
+#[track_caller]
+fn assert_conflict(error: &Error, words: &str) {
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    let text = error.to_string();
+    let named = error.lock().is_some() && error.store().is_some();
+    assert!(named && text.contains(words), "{text}");
+}
+
+pub(super) async fn shared_locks_are_made_or_refused_with_a_reason(fixture: Fixture) {
+    let (client, name) = (fixture.client().await, fresh_name("shares"));
+    let kind = fixture.store().await.capabilities().kind;
+    let refusals = [
+        (Feature::Semaphores, client.semaphore(&name, 2).err()),
+        (Feature::RwLocks, client.rw_lock(&name).err()),
+    ];
+    for (feature, refusal) in refusals {
+        match (kind.refusal(feature), refusal) {
+            (None, None) => {}
+            (Some(reason), Some(error)) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                assert!(error.to_string().contains(reason), "{error}");
+            }
+            (reason, refusal) => panic!("{feature:?}: {reason:?}, {refusal:?}"),
+        }
+    }
+}
+
+pub(super) async fn permits_are_shared_and_waited_for_in_order(fixture: Fixture) {
+    let [(first, a), (second, b)] = semaphores(&fixture, 3).await;
+    let one = a.acquire().await.unwrap();
+    let two = a.acquire_many(2).await.unwrap();
+    assert!(two.token() > one.token());
+    assert!(a.try_acquire().await.unwrap().is_none());
+    assert_eq!(b.available_permits().await.unwrap(), 0);
+    let limit = Duration::from_millis(50);
+    assert!(b.acquire_timeout(limit).await.unwrap().is_none());
+
+    let heavy = b.clone();
+    let heavy = spawn_polled(async move { heavy.acquire_many(3).await.unwrap() });
+    let waits = async || {
+        b.inspect()
+            .await
+            .unwrap()
+            .is_some_and(|it| it.waiters.len() == 1)
+    };
+    eventually_async(SOON, waits).await;
+    one.release().await.unwrap();
+    // A permit is free, but the other client is before this one.
+    assert!(a.try_acquire().await.unwrap().is_none());
+    let light = a.clone();
+    let light = spawn_polled(async move { light.acquire().await.unwrap() });
+    drop(two);
+    let heavy = soon(heavy).await;
+    assert_eq!(heavy.permits(), 3);
+    heavy.release().await.unwrap();
+    soon(light).await.release().await.unwrap();
+    nothing_is_left(&fixture, &fixture.key(a.name()), &[&first, &second]).await;
+}
+
+pub(super) async fn many_tasks_never_hold_more_permits_than_there_are(fixture: Fixture) {
+    const PERMITS: usize = 3;
+    let semaphores: [_; 2] = semaphores(&fixture, 3).await;
+    let inside = Arc::new(tokio::sync::Semaphore::new(PERMITS));
+    let tasks: Vec<_> = (0..20)
+        .map(|task: usize| {
+            let semaphore = semaphores[task % 2].1.clone();
+            let inside = Arc::clone(&inside);
+            tokio::spawn(async move {
+                for _ in 0..5 {
+                    let permit = semaphore.acquire().await.unwrap();
+                    let counted = inside.try_acquire().expect("one more than there are");
+                    tokio::task::yield_now().await;
+                    drop(counted);
+                    permit.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        soon(task).await;
+    }
+    let [(first, semaphore), (second, _)] = &semaphores;
+    nothing_is_left(&fixture, &fixture.key(semaphore.name()), &[first, second]).await;
+}
+
+pub(super) async fn numbers_are_the_smallest_that_are_free(fixture: Fixture) {
+    let [(_, a), (_, b)] = semaphores(&fixture, 3).await;
+    let (a, b) = (a.numbered(), b.numbered());
+    let zero = a.acquire().await.unwrap();
+    let one = b.acquire().await.unwrap();
+    let two = a.acquire().await.unwrap();
+    let numbers = [&zero, &one, &two].map(|permit| permit.number());
+    assert_eq!(numbers, [Some(0), Some(1), Some(2)]);
+    assert_eq!(two.floor(), Some(zero.token()));
+    let waiting = b.clone();
+    let waiting = spawn_polled(async move { waiting.acquire().await.unwrap() });
+    let before = one.token();
+    one.release().await.unwrap();
+    let one = soon(waiting).await;
+    assert_eq!(one.number(), Some(1));
+    assert!(one.token() > before);
+    zero.release().await.unwrap();
+    let zero = a.acquire().await.unwrap();
+    assert_eq!(zero.number(), Some(0));
+    assert!(zero.floor().is_some_and(|floor| floor == two.token()));
+}
+
+pub(super) async fn a_number_of_permits_that_is_set_counts(fixture: Fixture) {
+    let [(_, a), (_, b)] = semaphores(&fixture, 2).await;
+    let both = a.acquire_many(2).await.unwrap();
+    b.set_permits(4).await.unwrap();
+    assert_eq!(a.available_permits().await.unwrap(), 2);
+    let more = b.acquire_many(2).await.unwrap();
+    b.set_permits(1).await.unwrap();
+    assert!(both.state().is_held() && more.state().is_held());
+    both.release().await.unwrap();
+    assert!(a.try_acquire().await.unwrap().is_none());
+    more.release().await.unwrap();
+    a.acquire().await.unwrap().release().await.unwrap();
+    assert_conflict(&a.acquire_many(2).await.unwrap_err(), "more permits than");
+}
+
+pub(super) async fn permits_are_given_back_and_taken_by_a_resize(fixture: Fixture) {
+    let [(_, a), (_, b)] = semaphores(&fixture, 4).await;
+    let mut permit = a.acquire_many(3).await.unwrap();
+    let token = permit.token();
+    assert!(permit.resize(1).await.unwrap());
+    assert_eq!((permit.permits(), permit.token()), (1, token));
+    let others = b.acquire_many(2).await.unwrap();
+    assert!(!permit.resize(3).await.unwrap());
+    assert_eq!(permit.permits(), 1);
+    assert!(permit.resize(2).await.unwrap());
+    assert!(permit.token() > others.token());
+    assert_conflict(&permit.resize(5).await.unwrap_err(), "more permits than");
+    permit.release().await.unwrap();
+    assert_eq!(b.available_permits().await.unwrap(), 2);
+}
+
+pub(super) async fn a_name_has_one_kind_and_one_number_of_permits(fixture: Fixture) {
+    let (client, name) = (fixture.client().await, fresh_name("kinds"));
+    let semaphore = client.semaphore(&name, 2).unwrap();
+    let (rw_lock, mutex) = (client.rw_lock(&name).unwrap(), client.mutex(&name).unwrap());
+    let permit = semaphore.acquire().await.unwrap();
+    assert_conflict(&mutex.try_lock().await.unwrap_err(), "a semaphore");
+    assert_conflict(&rw_lock.read().await.unwrap_err(), "a semaphore");
+    let other = client.semaphore(&name, 3).unwrap();
+    assert_conflict(&other.acquire().await.unwrap_err(), "2 permits, not 3");
+    assert_conflict(
+        &semaphore.acquire_many(3).await.unwrap_err(),
+        "more permits than",
+    );
+    let none = client.semaphore(&name, 0).unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::InvalidConfig);
+    permit.release().await.unwrap();
+
+    let reader = rw_lock.read().await.unwrap();
+    assert_conflict(
+        &semaphore.try_acquire().await.unwrap_err(),
+        "a read-write lock",
+    );
+    assert_conflict(&mutex.lock().await.unwrap_err(), "a read-write lock");
+    reader.release().await.unwrap();
+    let guard = mutex.lock().await.unwrap();
+    assert_conflict(&rw_lock.write().await.unwrap_err(), "a lock");
+    guard.release().await.unwrap();
+}
+
+pub(super) async fn readers_share_the_lock_and_a_writer_is_alone(fixture: Fixture) {
+    let [(first, a), (second, b)] = rw_locks(&fixture).await;
+    let readers = [a.read().await.unwrap(), b.read().await.unwrap()];
+    assert_eq!(readers[0].token(), readers[1].token());
+    assert!(b.try_write().await.unwrap().is_none());
+    let writing = b.clone();
+    let writing = spawn_polled(async move { writing.write().await.unwrap() });
+    let waits = async || {
+        b.inspect()
+            .await
+            .unwrap()
+            .is_some_and(|it| it.waiters.len() == 1)
+    };
+    eventually_async(SOON, waits).await;
+    tokio::time::sleep(WINDOW_OVER).await;
+    // Readers that come later wait for the writer.
+    assert!(a.try_read().await.unwrap().is_none());
+    let reading = a.clone();
+    let reading = spawn_polled(async move { reading.read().await.unwrap() });
+    let before = readers[0].token();
+    for reader in readers {
+        reader.release().await.unwrap();
+    }
+    let writer = soon(writing).await;
+    assert!(writer.token() > before);
+    assert!(a.try_read().await.unwrap().is_none());
+    let token = writer.token();
+    writer.release().await.unwrap();
+    let reader = soon(reading).await;
+    assert!(reader.token() > token);
+    reader.release().await.unwrap();
+    nothing_is_left(&fixture, &fixture.key(a.name()), &[&first, &second]).await;
+}
+
+pub(super) async fn readers_of_a_client_share_a_lease(fixture: Fixture) {
+    let (client, recorder) = fixture.recorded(Client::builder()).await;
+    let lock = client.rw_lock(fresh_name("rw")).unwrap();
+    let other = fixture.client().await.rw_lock(lock.name()).unwrap();
+    let outer = lock.read().await.unwrap();
+    let begun = Instant::now();
+    recorder.clear();
+    let mut shared = 0;
+    while begun.elapsed() < Duration::from_millis(10) {
+        let inner = lock.read().await.unwrap();
+        shared += u64::from(inner.lease_id() == outer.lease_id());
+        inner.release().await.unwrap();
+    }
+    let alone = recorder.acquisitions() == 0;
+    // A machine that is busy may have let the time pass.
+    assert!(shared > 0 && alone || begun.elapsed() >= Duration::from_millis(20));
+    outer.release().await.unwrap();
+    // It is kept until the end of the window at most, and no longer.
+    let writer = timeout(SOON, other.write()).await.unwrap().unwrap();
+    writer.release().await.unwrap();
+    // A writer of the same client ends the window.
+    let readers = [lock.read().await.unwrap(), lock.read().await.unwrap()];
+    for reader in readers {
+        reader.release().await.unwrap();
+    }
+    let writer = lock.try_write().await.unwrap().expect("nobody reads");
+    writer.release().await.unwrap();
+    nothing_is_left(&fixture, &fixture.key(lock.name()), &[&client]).await;
+}
+
+pub(super) async fn an_upgrade_waits_for_the_readers_only(fixture: Fixture) {
+    let [(first, a), (second, b)] = rw_locks(&fixture).await;
+    let upgradable = a.upgradable_read().await.unwrap();
+    let reader = b.read().await.unwrap();
+    assert!(b.try_write().await.unwrap().is_none());
+    let second_upgradable = b.upgradable_read_timeout(Duration::from_millis(50)).await;
+    assert!(second_upgradable.unwrap().is_none());
+    let upgradable = upgradable.try_upgrade().await.unwrap().unwrap_err();
+    let waiting = b.clone();
+    let waiting = spawn_polled(async move { waiting.write().await.unwrap() });
+    let count = async |waiters| {
+        let waits = async || {
+            b.inspect()
+                .await
+                .unwrap()
+                .is_some_and(|it| it.waiters.len() == waiters)
+        };
+        eventually_async(SOON, waits).await;
+    };
+    count(1).await;
+    let before = upgradable.token();
+    let upgrade = spawn_polled(async move { upgradable.upgrade().await.unwrap() });
+    count(2).await;
+    reader.release().await.unwrap();
+    let writer = soon(upgrade).await;
+    assert!(writer.token() > before);
+    let token = writer.token();
+    let reader = writer.downgrade().await.unwrap();
+    assert!(reader.token() > token);
+    assert!(!waiting.is_finished());
+    reader.release().await.unwrap();
+    soon(waiting).await.release().await.unwrap();
+
+    let writer = a.write().await.unwrap();
+    let upgradable = writer.downgrade_to_upgradable().await.unwrap();
+    let reader = b.read().await.unwrap();
+    assert_eq!(reader.token(), upgradable.token());
+    reader.release().await.unwrap();
+    let writer = upgradable
+        .try_upgrade()
+        .await
+        .unwrap()
+        .expect("nobody reads");
+    writer.release().await.unwrap();
+    nothing_is_left(&fixture, &fixture.key(a.name()), &[&first, &second]).await;
+}
+
+pub(super) async fn an_upgrade_that_is_dropped_holds_nothing(fixture: Fixture) {
+    let [(first, a), (second, b)] = rw_locks(&fixture).await;
+    let upgradable = a.upgradable_read().await.unwrap();
+    let reader = b.read().await.unwrap();
+    let limit = Duration::from_millis(50);
+    assert!(timeout(limit, upgradable.upgrade()).await.is_err());
+    let other = timeout(SOON, b.upgradable_read()).await.unwrap().unwrap();
+    other.release().await.unwrap();
+    reader.release().await.unwrap();
+    nothing_is_left(&fixture, &fixture.key(a.name()), &[&first, &second]).await;
+}
+
+pub(super) async fn a_forced_release_ends_the_leases_of_all_holders(fixture: Fixture) {
+    let [(_, a), (_, b)] = semaphores(&fixture, 2).await;
+    let permits = [a.acquire().await.unwrap(), b.acquire().await.unwrap()];
+    assert!(a.force_release().await.unwrap().is_some());
+    for permit in permits {
+        assert_eq!(timeout(SOON, permit.lost()).await.unwrap(), Cause::Revoked);
+        assert_eq!(permit.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    }
+    a.acquire_many(2).await.unwrap().release().await.unwrap();
+}
+
+pub(super) async fn all_holders_are_described(fixture: Fixture) {
+    let [(first, a), (second, b)] = semaphores(&fixture, 3).await;
+    let permits = [a.acquire_many(2).await.unwrap(), b.acquire().await.unwrap()];
+    let info = a.inspect().await.unwrap().unwrap();
+    assert_eq!((info.kind, info.permits), (LeaseKind::Semaphore, Some(3)));
+    let mut leases = vec![(info.lease.client, info.weight)];
+    let others = info.others.iter();
+    leases.extend(others.map(|it| (it.lease.client, Some(it.weight))));
+    leases.sort_by_key(|(_, weight)| *weight);
+    assert_eq!(leases, [(second.id(), Some(1)), (first.id(), Some(2))]);
+    for permit in permits {
+        permit.release().await.unwrap();
+    }
+}
+
+/// The tokens of a set of locks.
+fn tokens(guards: &leasehold::GuardSet) -> Vec<Token> {
+    guards.iter().map(leasehold::Guard::token).collect()
+}
+
+pub(super) async fn a_set_is_held_as_a_whole_or_not_at_all(fixture: Fixture) {
+    let (client, recorder): (_, Arc<RecordingStore>) = fixture.recorded(Client::builder()).await;
+    let names = ["c", "a", "b"].map(fresh_name);
+    let locks = names.each_ref().map(|name| client.mutex(name).unwrap());
+    let set = client.all(locks.clone()).unwrap();
+    let other = fixture.client().await;
+    let others = names.each_ref().map(|name| other.mutex(name).unwrap());
+
+    recorder.clear();
+    let guards = set.lock().await.unwrap();
+    assert_eq!(recorder.acquisitions(), 3);
+    if fixture.servers().is_empty() {
+        let mut batches = recorder.batches();
+        let acquires = |op: &Op| matches!(op, Op::Acquire { .. });
+        batches.retain(|batch| batch.ops.iter().any(acquires));
+        assert_eq!(batches.len(), 1, "one round trip");
+    }
+    assert_eq!(guards.len(), 3);
+    assert!(guards.state().is_held() && tokens(&guards).len() == 3);
+    for lock in &others {
+        assert!(lock.try_lock().await.unwrap().is_none());
+    }
+    assert!(set.try_lock().await.unwrap().is_none());
+    guards.release().await.unwrap();
+
+    for (position, lock) in others.iter().enumerate() {
+        let held = lock.lock().await.unwrap();
+        assert!(set.try_lock().await.unwrap().is_none());
+        let limit = Duration::from_millis(50);
+        assert!(set.lock_timeout(limit).await.unwrap().is_none());
+        for (_, free) in others.iter().enumerate().filter(|(at, _)| *at != position) {
+            let free = timeout(SOON, free.lock()).await.unwrap().unwrap();
+            free.release().await.unwrap();
+        }
+        let waiting = set.clone();
+        let waiting = spawn_polled(async move { waiting.lock().await.unwrap() });
+        held.release().await.unwrap();
+        soon(waiting).await.release().await.unwrap();
+    }
+
+    let guards = set.lock().await.unwrap();
+    locks[1].force_release().await.unwrap();
+    assert_eq!(timeout(SOON, guards.lost()).await.unwrap(), Cause::Revoked);
+    assert_eq!(guards.state(), State::Lost(Cause::Revoked));
+    assert_eq!(
+        guards.run(async {}).await.unwrap_err().kind(),
+        ErrorKind::Lost
+    );
+    assert_eq!(guards.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    for name in &names {
+        nothing_is_left(&fixture, &fixture.key(name), &[&client, &other]).await;
+    }
+}
+
+pub(super) async fn sets_in_any_order_never_wait_for_each_other(fixture: Fixture) {
+    let names = ["x", "y", "z"].map(fresh_name);
+    let mut tasks = Vec::new();
+    for turn in 0..3 {
+        let client = fixture.client().await;
+        let mut locks = names.each_ref().map(|name| client.mutex(name).unwrap());
+        locks.rotate_left(turn);
+        let set = client.all(&locks[..2]).unwrap();
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..10 {
+                let guards = set.lock().await.unwrap();
+                tokio::task::yield_now().await;
+                guards.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        soon(task).await;
+    }
+}
+
+pub(super) async fn a_set_has_locks_of_several_kinds(fixture: Fixture) {
+    let client = fixture.client().await;
+    let semaphore = client.semaphore(fresh_name("permits"), 2).unwrap();
+    let rw_lock = client.rw_lock(fresh_name("rw")).unwrap();
+    let mutex = client.mutex(fresh_name("mutex")).unwrap();
+    let set = client.all([
+        semaphore.for_permits(2).unwrap(),
+        rw_lock.for_read(),
+        (&mutex).into(),
+        (&mutex).into(),
+    ]);
+    let set = set.unwrap();
+    let guards = set.lock().await.unwrap();
+    assert_eq!(guards.len(), 3);
+    assert_eq!(semaphore.available_permits().await.unwrap(), 0);
+    assert!(guards.get(rw_lock.name()).is_some());
+    guards.release().await.unwrap();
+
+    let twice = client.all([rw_lock.for_read(), rw_lock.for_write()]);
+    assert_eq!(twice.unwrap_err().kind(), ErrorKind::InvalidConfig);
+    let foreign = fixture.client().await.all([mutex]);
+    assert_eq!(foreign.unwrap_err().kind(), ErrorKind::InvalidConfig);
+}
