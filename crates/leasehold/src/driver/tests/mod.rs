@@ -6,6 +6,7 @@ mod recording_store;
 mod shuttle_batcher;
 mod shuttle_client;
 mod shuttle_local_queue;
+mod shuttle_shares;
 
 use std::pin::Pin;
 use std::task::Poll;

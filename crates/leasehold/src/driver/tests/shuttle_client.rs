@@ -46,13 +46,13 @@ const NO_HANDOFF: Handoff = Handoff {
 
 /// A clock that the model moves. Nothing happens at the same instant as anything else.
 #[derive(Debug, Default)]
-struct ModelClock {
+pub(super) struct ModelClock {
     nanos: AtomicU64,
     moved: Notify,
 }
 
 impl ModelClock {
-    fn go_on(&self, span: Duration) {
+    pub(super) fn go_on(&self, span: Duration) {
         let nanos = u64::try_from(span.as_nanos()).unwrap();
         self.nanos.fetch_add(nanos, Ordering::SeqCst);
         self.moved.notify_waiters();
@@ -77,7 +77,7 @@ impl Clock for ModelClock {
     }
 }
 
-fn policy() -> Policy {
+pub(super) fn policy() -> Policy {
     Policy::of(Ttl::checked(TTL).unwrap())
 }
 
@@ -86,8 +86,18 @@ fn context(store: &Arc<RecordingStore>, clock: &Arc<ModelClock>) -> DriverContex
     DriverContext::new(store, Arc::clone(clock) as Arc<dyn Clock>, Runtime)
 }
 
+/// A whole client on a store.
+pub(super) fn driver(store: &Arc<RecordingStore>, clock: &Arc<ModelClock>) -> Arc<Driver> {
+    Driver::start(
+        context(store, clock),
+        (CLIENT, key(0).space, ClientInfo::default()),
+        NO_HANDOFF,
+        WatchdogClient::default(),
+    )
+}
+
 /// Ends the task of a renewer. The model checker would end it by a panic, which it survives.
-async fn stop(renewer: &Renewer) {
+pub(super) async fn stop(renewer: &Renewer) {
     let Some(task) = &renewer.task else { return };
     task.abort();
     while !task.is_finished() {
@@ -108,12 +118,7 @@ impl World {
     fn new(faults: bool) -> Arc<Self> {
         let clock = Arc::new(ModelClock::default());
         let store = RecordingStore::new(Arc::clone(&clock) as Arc<dyn Clock>, faults);
-        let driver = Driver::start(
-            context(&store, &clock),
-            (CLIENT, key(0).space, ClientInfo::default()),
-            NO_HANDOFF,
-            WatchdogClient::default(),
-        );
+        let driver = driver(&store, &clock);
         Arc::new(Self {
             clock,
             store,
@@ -327,12 +332,12 @@ fn run_releases(mutation: Mutation, tasks: u8) {
     world.store.check();
 }
 
-fn check_random(run: impl Fn() + Send + Sync + 'static, runs: usize) {
+pub(super) fn check_random(run: impl Fn() + Send + Sync + 'static, runs: usize) {
     let scheduler = shuttle::scheduler::RandomScheduler::new(runs);
     shuttle::Runner::new(scheduler, roomy()).run(run);
 }
 
-fn check_pct(run: impl Fn() + Send + Sync + 'static, runs: usize, depth: usize) {
+pub(super) fn check_pct(run: impl Fn() + Send + Sync + 'static, runs: usize, depth: usize) {
     let scheduler = shuttle::scheduler::PctScheduler::new(depth, runs);
     shuttle::Runner::new(scheduler, roomy()).run(run);
 }

@@ -1,0 +1,161 @@
+//! A read-write lock of one client under a model checker.
+//!
+//! Tasks read and write, leave before they have the lock, and release it or drop it, while the windows end in which readers
+//! join a lease. In every order, a writer is alone, each task that stays is served, which the checker would report as a
+//! deadlock, and nothing is left at the end.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Access, Claim, HoldId, RenewalOptions};
+use shuttle::future::{block_on, spawn, yield_now};
+use shuttle::rand::{Rng, thread_rng};
+
+use super::super::Driver;
+use super::super::acquire::{self, AcquireRequest, Acquired, Wait};
+use super::super::active_lease::ActiveLease;
+use super::super::context::{AcquireOptions, Purpose};
+use super::super::hold::Hold;
+use super::super::primitives::{Mutex, lock};
+use super::recording_store::RecordingStore;
+use super::shuttle_client::{ModelClock, check_pct, check_random, driver, policy, stop};
+use super::{a_while, key, poll_times};
+use crate::Durability;
+use crate::clock::Clock;
+
+const RUNS: usize = 400;
+const TASKS: usize = 4;
+
+/// Short beside a window, and beside a ttl in all.
+const STEP: Duration = Duration::from_millis(4);
+
+struct World {
+    clock: Arc<ModelClock>,
+    driver: Arc<Driver>,
+    /// The holds of the tasks.
+    inside: Mutex<Vec<Inside>>,
+}
+
+type Inside = (Access, Arc<ActiveLease>, HoldId);
+
+impl World {
+    async fn acquire(&self, access: Access) -> Option<Hold> {
+        let lease = RenewalOptions {
+            policy: policy(),
+            fixed: None,
+        };
+        let request = AcquireRequest {
+            key: key(0),
+            options: AcquireOptions {
+                lease,
+                durability: Durability::None,
+                purpose: Some(Arc::new(Purpose::Share(Claim::Access(access)))),
+            },
+            wait: Wait::Forever,
+        };
+        let mut acquiring = pin!(acquire::acquire(&self.driver, &request));
+        let acquired = match thread_rng().gen_bool(0.3) {
+            true => {
+                let polls = thread_rng().gen_range(0..12);
+                poll_times(&mut acquiring, polls).await?
+            }
+            false => acquiring.await,
+        };
+        match acquired {
+            Ok(Acquired::Held(hold, _)) => Some(hold),
+            _ => None,
+        }
+    }
+
+    /// Checks that a writer is alone. A hold that is lost does not count.
+    fn enter(&self, access: Access, hold: &Hold) {
+        let mut inside = lock(&self.inside);
+        inside.push((access, Arc::clone(&hold.lease), hold.id));
+        let now = self.clock.now();
+        let held = inside.iter();
+        let held = held.filter(|(_, lease, hold)| !lease.state(*hold, now).is_lost());
+        let (mut readers, mut writers) = (0, 0);
+        for (access, ..) in held {
+            match access {
+                Access::Write => writers += 1,
+                _ => readers += 1,
+            }
+        }
+        assert!(
+            writers == 0 || (readers, writers) == (0, 1),
+            "{readers} readers and {writers} writers"
+        );
+    }
+
+    fn leave(&self, hold: &Hold) {
+        let is_other = |it: &Inside| !Arc::ptr_eq(&it.1, &hold.lease) || it.2 != hold.id;
+        lock(&self.inside).retain(is_other);
+    }
+
+    /// One task, which reads twice or writes once.
+    async fn visit(self: Arc<Self>) {
+        let writes = thread_rng().gen_bool(0.3);
+        let (access, times) = match writes {
+            true => (Access::Write, 1),
+            false => (Access::Read, 2),
+        };
+        for _ in 0..times {
+            a_while().await;
+            let Some(hold) = self.acquire(access).await else {
+                continue;
+            };
+            self.enter(access, &hold);
+            a_while().await;
+            self.leave(&hold);
+            match thread_rng().gen_bool(0.3) {
+                true => drop(hold),
+                // Lost or not.
+                false => drop(hold.release().await),
+            }
+        }
+    }
+}
+
+fn run() {
+    let clock = Arc::new(ModelClock::default());
+    let store = RecordingStore::new(Arc::clone(&clock) as Arc<dyn Clock>, false);
+    let world = Arc::new(World {
+        driver: driver(&store, &clock),
+        clock,
+        inside: Mutex::default(),
+    });
+    let ticking = Arc::clone(&world.clock);
+    let time = spawn(async move {
+        loop {
+            ticking.go_on(STEP);
+            yield_now().await;
+        }
+    });
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| spawn(Arc::clone(&world).visit()))
+        .collect();
+    block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+        // The tasks that keep shared leases, and those that release dropped ones.
+        while Arc::strong_count(&world.driver) > 1 {
+            yield_now().await;
+        }
+        let state = format!("{:?}", world.driver);
+        assert!(state.contains("queues: 0"), "{state}");
+        assert!(
+            state.contains("Shares { leases: 0, readers: 0 }"),
+            "{state}"
+        );
+        time.abort();
+        stop(&world.driver.renewer).await;
+    });
+}
+
+#[test]
+fn a_writer_is_alone_and_nothing_is_left() {
+    check_random(run, RUNS);
+    check_pct(run, RUNS, 3);
+}
