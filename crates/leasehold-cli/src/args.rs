@@ -3,6 +3,7 @@
 mod elections;
 mod jobs;
 mod lock;
+mod share;
 mod store;
 mod watchdog;
 
@@ -18,6 +19,7 @@ use leasehold::ReplicaCount;
 pub(crate) use self::elections::{ElectCommand, EventsArgs, LeaderArgs, address};
 pub(crate) use self::jobs::{Anchor, JobArgs, JobsArgs, OnceCommand, RunCommand};
 pub(crate) use self::lock::{LockArgs, LockWatchdogArgs};
+pub(crate) use self::share::ShareArgs;
 pub(crate) use self::store::{MACHINE_FILE, Origin, StoreArgs};
 pub(crate) use self::watchdog::{LogFormat, ServeArgs, StatusArgs, WatchdogArgs, WatchdogCommand};
 use crate::{duration, help, hints, misplaced};
@@ -320,6 +322,8 @@ pub(crate) struct HoldArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) lock: LockArgs,
+    #[command(flatten)]
+    pub(crate) share: ShareArgs,
     #[command(flatten)]
     pub(crate) watchdog: LockWatchdogArgs,
 }

@@ -53,7 +53,8 @@ EXIT STATUS
   75   another client holds the lock (-n)
   122  the lock was lost while the command ran (--lost-exit-code)
   124  the wait timed out (-w)
-  125  leasehold failed, or its arguments are wrong
+  125  leasehold failed, its arguments are wrong, or the name is used as another
+       kind of lock
   126  the command cannot be executed
   127  the command was not found
 It is never 0 if the command did not run, except with --skip-ok, or if a run with --every was complete already \
@@ -72,11 +73,19 @@ TRIAL
 A run by hand counts like a run by a timer, so the next night may be skipped. --no-record runs the job without a \
 record.
 
+SHARING
+--shared runs of a name run at the same time, and an --exclusive one runs alone: a read-write lock. With --permits 5 at most \
+five runs of a name run at the same time: a semaphore. All runs of a name give the same number. --weight takes several \
+permits, and --numbered gives each run a number that no other has, from 0 on. Runs are served in their order, so a run \
+that waits for others is not overtaken. A name is used as one kind of lock at a time.
+
 ENVIRONMENT OF THE COMMAND
   LEASEHOLD_NAME      the name of the lock
-  LEASEHOLD_TOKEN     the fencing token: larger than those of all earlier runs
+  LEASEHOLD_TOKEN     the fencing token: larger than those of all earlier runs;
+                      --shared runs between two --exclusive ones have the same
   LEASEHOLD_LEASE     the id of the lease
   LEASEHOLD_DEADLINE  the end of the lease in Unix milliseconds, unless renewed
+  LEASEHOLD_SLOT      the number of the run (--numbered)
   LEASEHOLD_STORE     the store, without its password
 The password of the store is passed on for nested runs, in LEASEHOLD_PASSWORD, LEASEHOLD_PASSWORD_FILE or \
 LEASEHOLD_SENTINEL_PASSWORD. One from the URL or from --password-file is sent only to LEASEHOLD_PASSWORD_STORE.
@@ -104,6 +113,8 @@ EXAMPLES
   leasehold run -w 2m --ttl 1m deploy ./deploy.sh production
   leasehold run -n --skip-ok --at-least 1m clean-up ./clean-up.sh
   leasehold run backup -c 'pg_dump shop | gzip > shop.gz'
+  leasehold run --permits 5 exports ./export.sh
+  leasehold run --shared catalog ./read.sh
   leasehold run --watchdog backup ./backup.sh
   leasehold run import -c 'import --fence \"$LEASEHOLD_TOKEN\"'";
 
@@ -186,7 +197,7 @@ LINES ON STDOUT
   jeopardy  a renewal failed or is overdue
   held      the jeopardy has ended
   lost      the lock is lost; leasehold exits
-Each line is a JSON object with event, store, name, lease, token, deadline, time_left_ms, lost_in_ms and cause. The \
+Each line is a JSON object with event, store, name, lease, token, slot, deadline, time_left_ms, lost_in_ms and cause. The \
 token is the fencing token: larger than those of all earlier holders. Messages for people are on stderr, as those of \
 run.
 

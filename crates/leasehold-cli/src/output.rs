@@ -22,9 +22,13 @@ use crate::stderr;
 /// The width to which a column is cut at most.
 const CUT_WIDTH_MIN: u16 = 20;
 
-/// The holder of a lock in words, such as `ci-7, pid 812, deploy.sh ("#42")`.
+/// The holder of a lock in words, such as `ci-7, pid 812, deploy.sh ("#42")`, perhaps with ` and 2 others`.
 pub(crate) fn holder(info: &LockInfo) -> String {
-    client(info.client.as_ref())
+    let first = client(info.client.as_ref());
+    match info.others.len() {
+        0 => first,
+        others => format!("{first} and {}", count(others, "other")),
+    }
 }
 
 /// The same as it is listed: a lock in its minimum hold has no holder.

@@ -1,6 +1,8 @@
 //! `leasehold show`.
 
-use leasehold::{Client, LockInfo, WaiterInfo};
+use std::time::Duration;
+
+use leasehold::{Access, Client, ClientInfo, LeaseKind, LockInfo, WaiterInfo};
 use serde::Serialize;
 
 use crate::args::{ShowArgs, StoreArgs};
@@ -55,7 +57,7 @@ fn text(info: &LockInfo) -> String {
         0 => "empty".to_owned(),
         waiters => output::count(waiters, "waiter"),
     };
-    let rows = [
+    let mut rows = vec![
         ("name", output::printable(&info.name)),
         ("holder", output::listed_holder(info)),
         ("since", since),
@@ -65,10 +67,59 @@ fn text(info: &LockInfo) -> String {
         ("lease", info.lease.to_string()),
         ("queue", queue_length),
     ];
-    match info.waiters.is_empty() {
-        true => output::rows(&rows),
-        false => format!("{}\n\n{}", output::rows(&rows), queue(&info.waiters)),
+    if let Some(permits) = info.permits {
+        rows.insert(1, ("permits", permits.to_string()));
     }
+    let mut text = output::rows(&rows);
+    let tables = [
+        (info.kind != LeaseKind::Mutex).then(|| holders(info)),
+        (!info.waiters.is_empty()).then(|| queue(&info.waiters)),
+    ];
+    for table in tables.into_iter().flatten() {
+        text.push_str("\n\n");
+        text.push_str(&table);
+    }
+    text
+}
+
+/// All holders of a semaphore or a read-write lock.
+fn holders(info: &LockInfo) -> String {
+    let first = [(
+        holds(info.weight, info.number, info.access),
+        info.client.as_ref(),
+        info.time_left,
+    )];
+    let others = info.others.iter().map(|it| {
+        let is_semaphore = info.kind == LeaseKind::Semaphore;
+        let access = it.access().filter(|_| !is_semaphore);
+        let weight = is_semaphore.then_some(it.weight);
+        (
+            holds(weight, it.number, access),
+            it.client.as_ref(),
+            it.time_left,
+        )
+    });
+    let row = |(holds, client, time_left): (String, Option<&ClientInfo>, Duration)| {
+        [holds, output::client(client), duration::format(time_left)]
+    };
+    let rows = first.into_iter().chain(others).map(row);
+    output::table(["HOLDS", "HOLDER", "TIME LEFT"], rows, 2..).trim_fmt()
+}
+
+/// What a holder has, such as `2 permits, number 3` or `write`.
+fn holds(weight: Option<u64>, number: Option<u32>, access: Option<Access>) -> String {
+    let access = access.map(|access| match access {
+        Access::Read => "read".to_owned(),
+        Access::Upgradable => "upgradable read".to_owned(),
+        Access::Write => "write".to_owned(),
+    });
+    let weight = weight.map(|weight| {
+        let weight = usize::try_from(weight).unwrap_or(usize::MAX);
+        output::count(weight, "permit")
+    });
+    let number = number.map(|number| format!("number {number}"));
+    let parts: Vec<_> = access.into_iter().chain(weight).chain(number).collect();
+    parts.join(", ")
 }
 
 fn queue(waiters: &[WaiterInfo]) -> String {

@@ -31,9 +31,11 @@ pub(crate) const TERM: &str = "LEASEHOLD_TERM";
 /// The id of the lease of a run, by which a command of it recognizes its lock.
 pub(crate) const LEASE: &str = "LEASEHOLD_LEASE";
 pub(crate) const DEADLINE: &str = "LEASEHOLD_DEADLINE";
+/// The number among the holders of a semaphore.
+pub(crate) const SLOT: &str = "LEASEHOLD_SLOT";
 
 /// All of them. The last ones are set for the command of a run.
-pub(crate) const KNOWN: [&str; 18] = [
+pub(crate) const KNOWN: [&str; 19] = [
     STORE,
     NAMESPACE,
     TENANT,
@@ -52,6 +54,7 @@ pub(crate) const KNOWN: [&str; 18] = [
     TERM,
     LEASE,
     DEADLINE,
+    SLOT,
 ];
 
 const PREFIX: &str = "LEASEHOLD_";

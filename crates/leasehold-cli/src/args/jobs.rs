@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use jiff::civil::Time;
 
-use super::RunArgs;
+use super::{RunArgs, ShareArgs};
 use crate::exit::Failure;
 use crate::{duration, help};
 
@@ -39,7 +39,13 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 pub(crate) struct RunCommand {
     /// Run the command once in each period: the others wait until the run is complete, and exit with 0.
     /// Two runs can be close: --at-least keeps a distance
-    #[arg(long, value_name = "DURATION", value_parser = period, help_heading = "Job")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = period,
+        conflicts_with = "share",
+        help_heading = "Job"
+    )]
     pub(crate) every: Option<Duration>,
     /// The time of the timer, as 02:00 in UTC or 2026-01-05T02:00:00Z; default: when the first run was started
     #[arg(
@@ -53,6 +59,8 @@ pub(crate) struct RunCommand {
     pub(crate) anchor: Option<Anchor>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
+    #[command(flatten)]
+    pub(crate) share: ShareArgs,
     // Last, as its options are many.
     #[command(flatten)]
     pub(crate) run: RunArgs,

@@ -15,6 +15,7 @@ use self::caller::{Caller, End};
 use self::record::Record;
 use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure};
+use crate::lock::guard::AnyGuard;
 use crate::lock::jeopardy::{self, describe_loss};
 use crate::lock::plan::Plan;
 use crate::lock::program::Program;
@@ -33,7 +34,7 @@ pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failu
     let request = Request {
         name: &args.name,
         args: &args.lock,
-        plan: &Plan::Always,
+        plan: &Plan::shared(&args.share),
         store,
         watchdog: watchdog.as_ref(),
         program: &program_of_caller(),
@@ -90,13 +91,15 @@ pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failu
 async fn keep(
     args: &HoldArgs,
     client: &Client,
-    guard: &Guard,
+    guard: &AnyGuard,
     requests: &mut EndRequests<'_>,
 ) -> Result<End, Failure> {
     let store = client.store().to_string();
+    let slot = guard.slot();
+    let guard: &Guard = guard;
     requests
         .caller
-        .print(json::to_line(&Record::granted(&store, guard))?);
+        .print(json::to_line(&Record::granted(&store, guard, slot))?);
     if io::stdin().is_terminal() && !args.lock.quiet {
         note!("leasehold: {} is held; Ctrl-D releases it", args.name);
     }
@@ -114,7 +117,7 @@ async fn keep(
                 return Ok(End::Lost);
             };
             if state.kind() != last {
-                let line = json::to_line(&Record::changed(&store, guard, state))?;
+                let line = json::to_line(&Record::changed(&store, guard, slot, state))?;
                 requests.caller.print(line);
                 last = state.kind();
             }

@@ -16,6 +16,7 @@ pub(super) struct Record<'a> {
     name: &'a str,
     lease: String,
     token: u64,
+    slot: Option<u32>,
     deadline: Option<String>,
     time_left_ms: u64,
     lost_in_ms: u64,
@@ -23,15 +24,20 @@ pub(super) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    pub(super) fn granted(store: &'a str, guard: &'a Guard) -> Self {
+    pub(super) fn granted(store: &'a str, guard: &'a Guard, slot: Option<u32>) -> Self {
         Self {
             event: "granted",
             cause: None,
-            ..Self::changed(store, guard, guard.state())
+            ..Self::changed(store, guard, slot, guard.state())
         }
     }
 
-    pub(super) fn changed(store: &'a str, guard: &'a Guard, state: State) -> Self {
+    pub(super) fn changed(
+        store: &'a str,
+        guard: &'a Guard,
+        slot: Option<u32>,
+        state: State,
+    ) -> Self {
         let (event, cause, until) = match state {
             State::Held { until } => ("held", None, Some(until)),
             State::Jeopardy { cause, until } => ("jeopardy", Some(cause), Some(until)),
@@ -49,6 +55,7 @@ impl<'a> Record<'a> {
             name: guard.name(),
             lease: guard.lease_id().to_string(),
             token: guard.token().get(),
+            slot,
             deadline: output::rfc3339(SystemTime::now() + time_left),
             time_left_ms: millis(time_left),
             lost_in_ms: millis(lost_in.unwrap_or_default()),

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use leasehold::{ErrorKind, Guard, Leadership, Run, Token};
+use leasehold::{ErrorKind, Guard, Leadership, Permit, ReadGuard, Run, Token, WriteGuard};
 
 use crate::args::LockArgs;
 
@@ -11,6 +11,9 @@ pub(crate) enum AnyGuard {
     Lock(Guard),
     Job(Box<Run>),
     Leadership(Box<Leadership>),
+    Permit(Box<Permit>),
+    Read(Box<ReadGuard>),
+    Write(Box<WriteGuard>),
 }
 
 impl AnyGuard {
@@ -18,7 +21,15 @@ impl AnyGuard {
     pub(crate) fn term(&self) -> Option<Token> {
         match self {
             Self::Leadership(leadership) => Some(leadership.term()),
-            Self::Lock(_) | Self::Job(_) => None,
+            _ => None,
+        }
+    }
+
+    /// The number among the holders of a semaphore.
+    pub(crate) fn slot(&self) -> Option<u32> {
+        match self {
+            Self::Permit(permit) => permit.number(),
+            _ => None,
         }
     }
 
@@ -39,6 +50,9 @@ impl AnyGuard {
             Self::Lock(guard) => guard.release().await,
             Self::Job(guard) => guard.release().await,
             Self::Leadership(leadership) => leadership.release().await,
+            Self::Permit(permit) => permit.release().await,
+            Self::Read(guard) => guard.release().await,
+            Self::Write(guard) => guard.release().await,
         }
     }
 }
@@ -51,6 +65,9 @@ impl Deref for AnyGuard {
             Self::Lock(guard) => guard,
             Self::Job(guard) => guard,
             Self::Leadership(leadership) => leadership,
+            Self::Permit(permit) => permit,
+            Self::Read(guard) => guard,
+            Self::Write(guard) => guard,
         }
     }
 }

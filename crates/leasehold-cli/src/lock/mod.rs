@@ -13,7 +13,7 @@ pub(crate) mod watchdog;
 use std::time::{Duration, Instant};
 
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, Completion, Durability, ErrorKind, Guard, Mutex, Ran};
+use leasehold::{Client, Completion, Durability, ErrorKind, Guard, LockInfo, Mutex, Ran};
 use tokio::time::timeout;
 
 use self::guard::AnyGuard;
@@ -128,7 +128,9 @@ impl Request<'_> {
             .plan
             .target(self.name, self.args, self.program, client)?;
         let mutex = target.mutex();
-        refuse_to_wait_for_itself(mutex).await?;
+        if target.is_exclusive() {
+            refuse_to_wait_for_itself(mutex).await?;
+        }
         let progress = Progress::new(self.args, mutex, client, begun);
         let acquired = progress.run(confirmed(self.args, &target, begun)).await?;
         if let Ran::Now(AnyGuard::Job(run)) = &acquired
@@ -238,6 +240,13 @@ fn refuse_memory(store: &StoreArgs) -> Result<(), Failure> {
     }
 }
 
+/// Whether a lease is one of those that hold a lock.
+fn holds(info: &LockInfo, lease: &str) -> bool {
+    let others = info.others.iter().map(|holder| holder.lease);
+    let mut leases = others.chain([info.lease]);
+    leases.any(|holder| holder.to_string() == lease)
+}
+
 /// A command of a run that waits for the lock of that run would wait for its own end.
 async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
     let Ok(outer) = std::env::var(variables::LEASE) else {
@@ -249,7 +258,7 @@ async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
         found => found?,
     };
     match holder {
-        Some(holder) if holder.lease.to_string() == outer => Err(Failure::usage(format!(
+        Some(holder) if holds(&holder, &outer) => Err(Failure::usage(format!(
             "{} is held by the run around this command, which would wait for itself; use another name",
             mutex.name()
         ))),

@@ -9,13 +9,17 @@ use super::health::Health;
 use super::holder::QUERY_TIMEOUT;
 use super::program::Program;
 use super::target::Target;
-use crate::args::{Anchor, JobArgs, LockArgs, OnceCommand, RunArgs, RunCommand, StoreArgs};
+use crate::args::{
+    Anchor, JobArgs, LockArgs, OnceCommand, RunArgs, RunCommand, ShareArgs, StoreArgs,
+};
 use crate::exit::Failure;
 use crate::{connect, duration, jobs, output, signals};
 
 /// Whether a command is run each time, as a job, or as the leader.
 pub(crate) enum Plan<'a> {
     Always,
+    /// Perhaps while others hold the lock, too.
+    Share(&'a ShareArgs),
     Every {
         period: Duration,
         anchor: Option<Anchor>,
@@ -34,12 +38,20 @@ pub(crate) enum Plan<'a> {
 impl<'a> Plan<'a> {
     pub(crate) fn of(command: &'a RunCommand) -> Self {
         match command.every {
-            None => Self::Always,
+            None => Self::shared(&command.share),
             Some(period) => Self::Every {
                 period,
                 anchor: command.anchor,
                 job: &command.job,
             },
+        }
+    }
+
+    /// Each time, with the options of a lock that others may hold, too.
+    pub(crate) const fn shared(share: &'a ShareArgs) -> Self {
+        match share.is_given() {
+            true => Self::Share(share),
+            false => Self::Always,
         }
     }
 
@@ -54,7 +66,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn job(&self) -> Option<&'a JobArgs> {
         match self {
             Self::Every { job, .. } | Self::Once { job, .. } => Some(*job),
-            Self::Always | Self::Election { .. } => None,
+            Self::Always | Self::Share(_) | Self::Election { .. } => None,
         }
     }
 
@@ -76,6 +88,7 @@ impl<'a> Plan<'a> {
         self.print_conflicts(args);
         let (mut job, options) = match self {
             Self::Always => return Ok(Target::Lock(client.mutex(name)?.with(lease)?)),
+            Self::Share(share) => return Target::shared(share, name, client, lease),
             Self::Election { value, .. } => {
                 let election = client.election(name)?.with(lease)?;
                 let value = (*value).to_owned();
@@ -174,7 +187,7 @@ impl<'a> Plan<'a> {
     /// The recorded job and this one, if the program, the period or the anchor is another.
     fn other_job(&self, program: &Program, run: &Completion) -> Option<(String, String)> {
         let (period, anchor) = match self {
-            Self::Always | Self::Election { .. } => return None,
+            Self::Always | Self::Share(_) | Self::Election { .. } => return None,
             Self::Every { period, anchor, .. } => (Some(*period), *anchor),
             Self::Once { .. } => (None, None),
         };

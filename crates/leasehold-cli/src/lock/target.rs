@@ -2,23 +2,79 @@
 
 use std::time::Duration;
 
-use leasehold::{Election, Job, Mutex, Ran};
+use leasehold::{Client, Election, Job, LeaseOptions, Mutex, Ran, RwLock, Semaphore};
 
 use super::guard::AnyGuard;
+use crate::args::ShareArgs;
+use crate::exit::Failure;
 
 /// A lock, a job or a leadership to be acquired.
 pub(super) enum Target {
     Lock(Mutex),
     Job(Job),
-    Election { election: Election, value: String },
+    Election {
+        election: Election,
+        value: String,
+    },
+    /// The mutex of the same name is for queries.
+    Permits {
+        semaphore: Semaphore,
+        weight: u32,
+        mutex: Mutex,
+    },
+    Access {
+        lock: RwLock,
+        writes: bool,
+        mutex: Mutex,
+    },
 }
 
 impl Target {
+    /// A lock that others may hold at the same time.
+    pub(super) fn shared(
+        share: &ShareArgs,
+        name: &str,
+        client: &Client,
+        lease: LeaseOptions,
+    ) -> Result<Self, Failure> {
+        let mutex = client.mutex(name)?;
+        let Some(permits) = share.permits else {
+            return Ok(Self::Access {
+                lock: client.rw_lock(name)?.with(lease)?,
+                writes: share.exclusive,
+                mutex,
+            });
+        };
+        let weight = share.weight.unwrap_or(1);
+        if weight > permits {
+            let message = format!("--weight {weight} is more than --permits {permits}");
+            return Err(Failure::usage(message));
+        }
+        let semaphore = client.semaphore(name, permits)?.with(lease)?;
+        Ok(Self::Permits {
+            semaphore: match share.numbered {
+                true => semaphore.numbered(),
+                false => semaphore,
+            },
+            weight,
+            mutex,
+        })
+    }
+
     pub(super) fn mutex(&self) -> &Mutex {
         match self {
-            Self::Lock(mutex) => mutex,
+            Self::Lock(mutex) | Self::Permits { mutex, .. } | Self::Access { mutex, .. } => mutex,
             Self::Job(job) => job.mutex(),
             Self::Election { election, .. } => election.mutex(),
+        }
+    }
+
+    /// Whether it waits for everyone who holds the lock.
+    pub(super) const fn is_exclusive(&self) -> bool {
+        match self {
+            Self::Lock(_) | Self::Job(_) | Self::Election { .. } => true,
+            Self::Permits { .. } => false,
+            Self::Access { writes, .. } => *writes,
         }
     }
 
@@ -34,6 +90,31 @@ impl Target {
                     Some(limit) => mutex.lock_timeout(limit).await?,
                 };
                 guard.map(AnyGuard::Lock)
+            }
+            Self::Permits {
+                semaphore, weight, ..
+            } => {
+                let permit = match limit {
+                    None => Some(semaphore.acquire_many(*weight).await?),
+                    Some(limit) => semaphore.acquire_many_timeout(*weight, limit).await?,
+                };
+                permit.map(|permit| AnyGuard::Permit(Box::new(permit)))
+            }
+            Self::Access {
+                lock, writes: true, ..
+            } => {
+                let guard = match limit {
+                    None => Some(lock.write().await?),
+                    Some(limit) => lock.write_timeout(limit).await?,
+                };
+                guard.map(|guard| AnyGuard::Write(Box::new(guard)))
+            }
+            Self::Access { lock, .. } => {
+                let guard = match limit {
+                    None => Some(lock.read().await?),
+                    Some(limit) => lock.read_timeout(limit).await?,
+                };
+                guard.map(|guard| AnyGuard::Read(Box::new(guard)))
             }
             Self::Election { election, value } => {
                 let leadership = match limit {

@@ -4,19 +4,20 @@ use std::ffi::OsString;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use leasehold::{Guard, Token};
+use leasehold::Guard;
 
 use crate::args::StoreArgs;
 use crate::credentials;
+use crate::lock::guard::AnyGuard;
 use crate::variables;
 
 /// The variables that are set, or removed if they have no value.
 pub(crate) fn of(
-    guard: &Guard,
-    term: Option<Token>,
+    held: &AnyGuard,
     store: &dyn fmt::Display,
     args: &StoreArgs,
 ) -> Vec<(&'static str, Option<OsString>)> {
+    let guard: &Guard = held;
     let deadline = SystemTime::now() + guard.time_left();
     let deadline_ms = deadline
         .duration_since(UNIX_EPOCH)
@@ -30,9 +31,13 @@ pub(crate) fn of(
         (variables::STORE, store.to_string()),
     ];
     let own = own.map(|(name, value)| (name, Some(value.into())));
-    let term = term.map(|term| (variables::TERM, Some(term.to_string().into())));
+    let term = held.term().map(|term| term.to_string());
+    let term = term.map(|term| (variables::TERM, Some(term.into())));
+    // Not that of a run around this one.
+    let slot = held.slot().map(|slot| slot.to_string().into());
     own.into_iter()
         .chain(term)
+        .chain([(variables::SLOT, slot)])
         .chain(credentials::of_command(args))
         .collect()
 }

@@ -165,7 +165,7 @@ async fn run_command(
 ) -> Result<CommandEnd, Failure> {
     let mutex = client.mutex(&args.name)?;
     let guard: &Guard = held;
-    let environment = environment::of(guard, held.term(), client.store(), store);
+    let environment = environment::of(held, client.store(), store);
     let mut child = Child::guardian(&environment)?;
     // A process that has ended needs no watching.
     let watch = |pid: Option<u32>| pid.map(|pid| client.watch_process(pid));

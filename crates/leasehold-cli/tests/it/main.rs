@@ -22,6 +22,7 @@ mod pages;
 mod redlock;
 mod refresh;
 mod schema;
+mod sharing;
 mod signals;
 mod stores;
 mod tools;

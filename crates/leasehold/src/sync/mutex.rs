@@ -341,7 +341,7 @@ impl Mutex {
         }
     }
 
-    /// Frees the lock, whichever client holds it, and returns that holder. Also ends a minimum hold. `None`: the lock was
+    /// Frees the lock, whichever clients hold it, and returns the holder, or the first of them. Also ends a minimum hold. `None`: the lock was
     /// free.
     ///
     /// The holder is notified immediately if the store can push messages to it; otherwise its next renewal fails. Until
@@ -372,7 +372,7 @@ impl Mutex {
         };
         let revoked = self.driver.revoke(&self.key).await?;
         let lease = revoked.first().copied();
-        let known = before.filter(|info| Some(info.lease) == lease);
+        let known = before.filter(|info| revoked.contains(&info.lease));
         Ok(known.or_else(|| lease.map(|lease| LockInfo::of(self.name(), lease))))
     }
 

@@ -1,0 +1,110 @@
+//! Runs that hold a lock at the same time.
+
+use std::io::BufRead as _;
+
+use leasehold_testkit::eventually;
+use serde_json::Value;
+
+use crate::tools::{Fixture, RunToEnd, Running, SOON, finish, stderr, stdout};
+
+/// A run whose command prints its number and then waits until the file `go-on` exists.
+fn hold_numbered(fixture: &Fixture, permits: &str) -> Running {
+    let args = ["--permits", permits, "--numbered", "job"];
+    let script = "echo in; echo $LEASEHOLD_SLOT; until test -e go-on; do sleep 0.02; done";
+    Running::start(fixture.run_script(&args, script))
+}
+
+fn show(fixture: &Fixture, name: &str) -> Value {
+    let output = fixture.leasehold(["show", "--json", name]).run_to_end();
+    serde_json::from_str(&stdout(&output)).unwrap()
+}
+
+#[test]
+fn permits_are_shared_and_numbered() {
+    let fixture = Fixture::new();
+    let mut holders = [hold_numbered(&fixture, "2"), hold_numbered(&fixture, "2")];
+    let mut numbers = holders.each_mut().map(|holder| {
+        let mut line = String::new();
+        holder.lines.read_line(&mut line).unwrap();
+        line
+    });
+    numbers.sort();
+    assert_eq!(numbers, ["0\n", "1\n"]);
+    assert_eq!(fixture.try_run(&["-n", "--permits", "2", "job"]), 75);
+
+    let lock = &show(&fixture, "job")["lock"];
+    assert_eq!(
+        (&lock["kind"], &lock["permits"]),
+        (&"semaphore".into(), &2.into())
+    );
+    assert_eq!(lock["others"].as_array().unwrap().len(), 1);
+    let text = stdout(&fixture.leasehold(["show", "job"]).run_to_end());
+    assert!(text.contains("1 permit, number 1"), "{text}");
+    let listed = stdout(&fixture.leasehold(["ls"]).run_to_end());
+    assert!(listed.contains(" and 1 other"), "{listed}");
+
+    fixture.write("go-on");
+    for holder in holders {
+        holder.ends_with(0);
+    }
+    let all = &["-n", "--permits", "2", "--weight", "2", "job"];
+    assert_eq!(fixture.try_run(all), 0);
+    let mut without = fixture.run_script(&["--permits", "2", "job"], "echo ${LEASEHOLD_SLOT-none}");
+    assert_eq!(stdout(&without.run_to_end()), "none\n");
+}
+
+#[test]
+fn shared_runs_exclude_an_exclusive_one() {
+    let fixture = Fixture::new();
+    let readers = [0, 1].map(|_| fixture.hold_until_go_on(&["--shared", "job"]));
+    assert_eq!(fixture.try_run(&["-n", "--exclusive", "job"]), 75);
+    let mut waiting = fixture.run_script(&["--exclusive", "job"], "true");
+    let waiting = waiting.spawn().unwrap();
+    eventually(SOON, || {
+        let lock = &show(&fixture, "job")["lock"];
+        lock["waiters"].as_array().is_some_and(|it| it.len() == 1)
+    });
+    // The writer comes first.
+    assert_eq!(fixture.try_run(&["-n", "--shared", "job"]), 75);
+    fixture.write("go-on");
+    for reader in readers {
+        reader.ends_with(0);
+    }
+    assert_eq!(finish(waiting).status.code(), Some(0));
+    assert!(!fixture.is_held("job"));
+}
+
+#[test]
+fn a_forced_release_stops_all_runs() {
+    let fixture = Fixture::new();
+    let readers = [0, 1].map(|_| fixture.hold(&["--shared", "job"]));
+    fixture.revoke("job");
+    for reader in readers {
+        reader.ends_with(122);
+    }
+}
+
+#[test]
+fn a_name_of_another_kind_and_options_that_do_not_match_are_errors() {
+    let fixture = Fixture::new();
+    let holder = fixture.hold_until_go_on(&["--permits", "2", "job"]);
+    for (args, message) in [
+        (&["-n", "job"][..], "used as a semaphore"),
+        (&["-n", "--shared", "job"], "used as a semaphore"),
+        (&["-n", "--permits", "3", "job"], "2 permits, not 3"),
+        (
+            &["--permits", "2", "--weight", "3", "job"],
+            "--weight 3 is more",
+        ),
+        (&["--weight", "2", "job"], "--permits"),
+        (&["--shared", "--exclusive", "job"], "cannot be used with"),
+        (&["--every", "1d", "--shared", "job"], "cannot be used with"),
+    ] {
+        let output = fixture.run_script(args, "true").run_to_end();
+        assert_eq!(output.status.code(), Some(125), "{args:?}");
+        let text = stderr(&output);
+        assert!(text.contains(message), "{args:?}: {text}");
+    }
+    fixture.write("go-on");
+    holder.ends_with(0);
+}
