@@ -82,10 +82,15 @@ impl RedisStore {
             let each = commands.len() / part.len();
             let mut replies = self.fetch(commands).await?;
             let names = part.iter().zip(replies.chunks_mut(each));
-            self.put_first_holders(names.collect()).await?;
+            let mut shared = self.put_first_holders(names.collect()).await?;
             for (key, replies) in part.iter().zip(replies.chunks(each)) {
                 match view(key, &Parts::Waiters, replies) {
-                    Ok(view) => listed.extend(Some(view).filter(|view| view.holder.is_some())),
+                    Ok(mut view) => {
+                        if let Some(shared) = shared.remove(&key.name) {
+                            shared.complete(&mut view);
+                        }
+                        listed.extend(Some(view).filter(|view| view.holder.is_some()));
+                    }
                     Err(Unreadable::Foreign(_)) => {}
                     Err(Unreadable::Refused(error)) => {
                         return Err(error.for_lock(&key.name).at_store(self));
@@ -102,7 +107,8 @@ impl RedisStore {
         let mut clients = BTreeMap::<ClientId, String>::new();
         for view in views.iter() {
             let waiting = view.waiters.iter().map(|waiter| waiter.lease);
-            let holding = view.holder.iter().map(|holder| holder.lease);
+            let holding = view.holder.iter().chain(&view.others);
+            let holding = holding.map(|holder| holder.lease);
             for LeaseId { client, .. } in waiting.chain(holding) {
                 let key = || client_key(&view.key.space, client).to_string();
                 clients.entry(client).or_insert_with(key);
@@ -119,7 +125,7 @@ impl RedisStore {
             );
         }
         for view in views {
-            if let Some(holder) = &mut view.holder {
+            for holder in view.holder.iter_mut().chain(&mut view.others) {
                 holder.client = found.get(&holder.lease.client).cloned();
             }
             for waiter in &mut view.waiters {

@@ -79,15 +79,19 @@ impl RedisStore {
             }
             false => (self.fetch(commands).await?, None),
         };
+        let mut shared = None;
         if *parts != Parts::Latch {
             let names = vec![(key, replies.as_mut_slice())];
-            self.put_first_holders(names).await?;
+            shared = self.put_first_holders(names).await?.remove(&key.name);
         }
         let mut view = match view(key, parts, &replies) {
             Ok(view) => view,
             Err(Unreadable::Foreign(error)) => return Err(self.used_otherwise(key, error).await),
             Err(Unreadable::Refused(error)) => return Err(error),
         };
+        if let Some(shared) = shared {
+            shared.complete(&mut view);
+        }
         if let Parts::Holder | Parts::Waiters = parts {
             self.add_clients(std::slice::from_mut(&mut view)).await?;
         }

@@ -1,24 +1,48 @@
 //! Reads the holders of semaphores and of read-write locks.
 
-use leasehold_core::record::LeaseKind;
-use leasehold_core::{LeaseId, StoreTime};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold_core::record::{Access, LeaseKind};
+use leasehold_core::{Name, StoreTime};
 use redis::{Value, cmd};
 
 use super::{RedisStore, STATUS_FIELD, Unreadable, checked, keyed};
 use crate::Result;
-use crate::store::api::Key;
+use crate::store::api::{HolderInfo, Key, Usage, View};
 use crate::store::redis::errors;
 use crate::store::redis::wire::keys::record_key;
 use crate::store::redis::wire::reply::{fields, is_error, parsed, text, time};
 
+/// What the record of a lock with several holders says.
+pub(super) struct Shared {
+    usage: Option<Usage>,
+    /// By their leases.
+    holders: Vec<HolderInfo>,
+}
+
+impl Shared {
+    /// Adds it to a view that has the first holder.
+    pub(super) fn complete(self, view: &mut View) {
+        let mut holders = self.holders.into_iter();
+        view.holder = holders.next();
+        view.others = holders.collect();
+        view.usage = self.usage;
+    }
+}
+
 impl RedisStore {
-    /// Puts the first holder of each of them in the place of its record in the replies to commands that read a mutex, as
-    /// a state has one holder. All other records are left as they are.
-    pub(super) async fn put_first_holders(&self, names: Vec<(&Key, &mut [Value])>) -> Result<()> {
+    /// Puts the first holder of each of them in the place of its record in the replies to commands that read a mutex. All
+    /// other records are left as they are. Returns what else their records say.
+    pub(super) async fn put_first_holders(
+        &self,
+        names: Vec<(&Key, &mut [Value])>,
+    ) -> Result<BTreeMap<Name, Shared>> {
+        let mut found = BTreeMap::new();
         let mut others = names;
         others.retain(|(_, replies)| replies.first().is_some_and(|it| is_error(it, "WRONGTYPE")));
         if others.is_empty() {
-            return Ok(());
+            return Ok(found);
         }
         // Not all fields at once: a latch has one for each arrival.
         let status = |key: &Key| keyed("HGET", record_key(key).to_string(), &[STATUS_FIELD]);
@@ -26,36 +50,43 @@ impl RedisStore {
         let statuses = self.fetch(statuses).await?;
         let mut semaphores = Vec::new();
         for ((key, replies), status) in others.into_iter().zip(&statuses) {
-            if kind(self.permitted("HGET", key, status)?).is_some() {
-                semaphores.push((key, replies));
+            let status = self.permitted("HGET", key, status)?;
+            if kind(status).is_some() {
+                semaphores.push((key, replies, status));
             }
         }
         if semaphores.is_empty() {
-            return Ok(());
+            return Ok(found);
         }
-        let commands = semaphores.iter().flat_map(|(key, _)| {
+        let commands = semaphores.iter().flat_map(|(key, ..)| {
             let record = record_key(key).to_string();
             let hash = keyed("HGETALL", record.clone(), &[]);
             [hash, (record, cmd("TIME"))]
         });
         let read = self.fetch(commands.collect()).await?;
-        for ((key, replies), read) in semaphores.into_iter().zip(read.chunks(2)) {
+        for ((key, replies, status), read) in semaphores.into_iter().zip(read.chunks(2)) {
             let ([semaphore, now], [record, ttl, ..]) = (read, replies) else {
                 continue;
             };
             let semaphore = self.permitted("HGETALL", key, semaphore)?;
             let now = time(self.permitted("TIME", key, now)?);
             let now = now.ok_or_else(|| errors::invalid_reply().at_store(self))?;
-            let first = holders(semaphore, now).min_by_key(|holder| holder.0);
-            (*record, *ttl) = match first {
-                Some((lease, count, millis)) => {
-                    let value = format!("{lease} {count}").into_bytes();
+            let mut holders: Vec<_> = holders(semaphore, now).collect();
+            holders.sort_by_key(|holder| holder.lease);
+            (*record, *ttl) = match holders.first() {
+                Some(first) => {
+                    let count = if first.is_reserved { 0 } else { first.count };
+                    let value = format!("{} {count}", first.lease).into_bytes();
+                    let millis = first.time_left.as_millis();
+                    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
                     (Value::BulkString(value), Value::Int(millis))
                 }
                 None => (Value::Nil, Value::Int(-2)),
             };
+            let usage = usage(status, &holders, now);
+            found.insert(key.name.clone(), Shared { usage, holders });
         }
-        Ok(())
+        Ok(found)
     }
 
     /// The reply to a command on a record, which may have another type, but not a command that the server refuses.
@@ -76,17 +107,54 @@ pub(super) fn kind(status: &Value) -> Option<LeaseKind> {
     }
 }
 
-/// The leases that have not ended, with their hold counts and the time that they have left in ms.
-fn holders(semaphore: &Value, now: StoreTime) -> impl Iterator<Item = (LeaseId, u32, i64)> {
+/// How a lock is used. `None`: nobody holds it, and its number of permits is not set.
+fn usage(status: &Value, holders: &[HolderInfo], now: StoreTime) -> Option<Usage> {
+    let kind = kind(status)?;
+    let used: u64 = holders.iter().map(|holder| holder.weight).sum();
+    if kind == LeaseKind::RwLock {
+        return (used > 0).then_some(Usage {
+            kind,
+            permits: Access::LIMIT,
+            used,
+        });
+    }
+    let status = text(status)?;
+    // The number of permits, and of a setting its version, the time for which it is kept, and its end.
+    let words: Vec<_> = status.split(' ').skip(1).collect();
+    let permits = words.first()?.parse().ok()?;
+    let end = words.get(3).and_then(|end| end.parse().ok());
+    let is_set = end.is_some_and(|end| now < StoreTime::from_micros(end));
+    (used > 0 || is_set).then_some(Usage {
+        kind,
+        permits,
+        used,
+    })
+}
+
+/// The holders whose leases have not ended.
+fn holders(semaphore: &Value, now: StoreTime) -> impl Iterator<Item = HolderInfo> {
     let fields = fields(semaphore).unwrap_or_default().into_iter();
     fields.filter_map(move |(lease, holder)| {
         let holder = text(holder)?;
-        // Its permits, its hold count, its first token and its end.
-        let mut words = holder.split(' ').skip(1);
-        let (count, end) = (words.next()?, words.nth(1)?);
-        let end = StoreTime::from_micros(end.parse().ok()?);
+        // Its permits and its number, its hold count, its first token and its end.
+        let mut words = holder.split(' ');
+        let (weight, count) = (words.next()?, words.next()?);
+        let end = StoreTime::from_micros(words.nth(1)?.parse().ok()?);
+        let (weight, number) = match weight.split_once('#') {
+            Some((weight, number)) => (weight, Some(number.parse().ok()?)),
+            None => (weight, None),
+        };
         let left = now.until(end).as_micros().div_ceil(1_000);
-        let millis = i64::try_from(left).ok().filter(|millis| *millis > 0)?;
-        Some((parsed(lease)?, count.parse().ok()?, millis))
+        let millis = u64::try_from(left).ok().filter(|millis| *millis > 0)?;
+        let count: u32 = count.parse().ok()?;
+        Some(HolderInfo {
+            lease: parsed(lease)?,
+            is_reserved: count == 0,
+            count: count.max(1),
+            weight: weight.parse().ok()?,
+            number,
+            time_left: Duration::from_millis(millis),
+            client: None,
+        })
     })
 }
