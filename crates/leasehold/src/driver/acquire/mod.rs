@@ -3,6 +3,7 @@
 //! The protocol is [`leasehold_core::acquisition`]. A [`Contender`] is its host: it sends the requests, reads
 //! the clock, draws the random numbers, and sleeps in [`wakeup`].
 
+mod attempt;
 pub(crate) mod reenter;
 pub(crate) mod several;
 pub(crate) mod wakeup;
@@ -13,9 +14,10 @@ use leasehold_core::acquisition::{
     self, AcquireAction, AcquireReply, Acquisition, Failure, GrantedLease,
 };
 use leasehold_core::record::Run;
-use leasehold_core::{Access, Annotation, Claim, Instant, Op, Outcome, StoreTime, TokenCount};
+use leasehold_core::{Annotation, Instant, Op, Outcome, StoreTime, TokenCount};
 use tokio::sync::oneshot;
 
+use self::attempt::{before_the_queue, joined, try_acquire};
 use self::wakeup::{LastReply, SharedAcquisition};
 use super::active_lease::ActiveLease;
 use super::batcher;
@@ -23,7 +25,7 @@ use super::context::AcquireOptions;
 use super::hold::Hold;
 use super::local_queue::{Entry, Head};
 use super::primitives::report;
-use super::{Driver, HeadState, LeaseQueues, Turn, release, shares};
+use super::{Driver, HeadState, LeaseQueues, Turn, release};
 use crate::store::{Key, Reply, Request, Shard, WakeupMode};
 use crate::{Durability, Error, ErrorKind, Result};
 
@@ -123,65 +125,6 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
             let error = Error::new(ErrorKind::Unreachable, message);
             Err(driver.context.name_error(error, &request.key))
         }
-    }
-}
-
-/// Acquires a lock without waiting, past the queue if there is one.
-async fn try_acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
-    let Some((contender, past_the_queue)) = attempt(driver, request) else {
-        return Ok(Acquired::Refused);
-    };
-    let acquired = contender.run(request, &mut None).await?;
-    Ok(unless_overtaken(driver, request, past_the_queue, acquired))
-}
-
-/// The contender for one attempt, and whether it is past the queue. `None`: it would be refused.
-fn attempt(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<(Contender, bool)> {
-    let AcquireRequest { key, options, .. } = request;
-    let head = driver.queues.of(options.kind()).enter_if_empty(key);
-    let past_the_queue = head.is_none();
-    // Only the store knows whether a run is complete, or how many permits are free.
-    if past_the_queue && options.purpose.is_none() && driver.holds(key) {
-        return None;
-    }
-    Some((Contender::new(driver, key, head), past_the_queue))
-}
-
-/// The result of an attempt. Those in the queue may not have sent their request yet, and come first.
-fn unless_overtaken(
-    driver: &Driver,
-    request: &AcquireRequest,
-    past_the_queue: bool,
-    acquired: Acquired,
-) -> Acquired {
-    let AcquireRequest { key, options, .. } = request;
-    let queues = driver.queues.of(options.kind());
-    let overtakes = || match options.share() {
-        None => queues.is_open(key),
-        // The head alone does not wait: its request was before this one.
-        Some(_) => queues.is_followed(key),
-    };
-    match acquired {
-        Acquired::Held(..) if past_the_queue && overtakes() => Acquired::Refused,
-        acquired => acquired,
-    }
-}
-
-/// Joins the readers of this process, or ends that they share a lease, for a writer.
-fn before_the_queue(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<Hold> {
-    match request.options.share()? {
-        Claim::Access(Access::Write) => driver.shares.end_window(&request.key),
-        Claim::Access(Access::Read) => return joined(driver, request),
-        _ => {}
-    }
-    None
-}
-
-/// Joins the readers of this process, for a reader.
-fn joined(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<Hold> {
-    match request.options.is_reader() {
-        true => shares::join(driver, &request.key, &request.options),
-        false => None,
     }
 }
 
@@ -482,26 +425,6 @@ impl Contender {
             driver.renewer.check(&hold.lease);
         }
         Ok(hold)
-    }
-}
-
-impl Contender {
-    /// Begins the acquisition. Returns its first request, the reply to which is to be posted, unless that is not due yet.
-    fn begin(&mut self, request: &AcquireRequest) -> Option<(Shard, Request)> {
-        let driver = Arc::clone(&self.driver);
-        let acquisition = self.start(request);
-        let (now, shard) = (driver.context.clock.now(), driver.context.shard(&self.key));
-        let action = {
-            let machine = &mut acquisition.lock().machine;
-            machine.start(driver.next_lease(), TokenCount::MIN);
-            machine.poll(now, shard.0)
-        };
-        match action {
-            AcquireAction::Acquire(op) => {
-                Some((shard, self.request(op, request.options.durability)))
-            }
-            _ => None,
-        }
     }
 }
 

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use super::super::Driver;
 use super::super::hold::Hold;
-use super::{
-    AcquireRequest, Acquired, Contender, Wait, attempt, before_the_queue, unless_overtaken,
-};
+use super::attempt::{attempt, before_the_queue, unless_overtaken};
+use super::{AcquireRequest, Acquired, Contender, Wait};
 use crate::Result;
 use crate::store::{Request, Shard};
 

@@ -1,0 +1,94 @@
+//! Attempts that do not wait, and what needs no request: readers that join others of their process.
+
+use std::sync::Arc;
+
+use leasehold_core::acquisition::AcquireAction;
+use leasehold_core::{Access, Claim, TokenCount};
+
+use super::super::hold::Hold;
+use super::super::{Driver, shares};
+use super::{AcquireRequest, Acquired, Contender};
+use crate::Result;
+use crate::store::{Request, Shard};
+
+/// Acquires a lock without waiting, past the queue if there is one.
+pub(super) async fn try_acquire(
+    driver: &Arc<Driver>,
+    request: &AcquireRequest,
+) -> Result<Acquired> {
+    let Some((contender, past_the_queue)) = attempt(driver, request) else {
+        return Ok(Acquired::Refused);
+    };
+    let acquired = contender.run(request, &mut None).await?;
+    Ok(unless_overtaken(driver, request, past_the_queue, acquired))
+}
+
+/// The contender for one attempt, and whether it is past the queue. `None`: it would be refused.
+pub(super) fn attempt(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<(Contender, bool)> {
+    let AcquireRequest { key, options, .. } = request;
+    let head = driver.queues.of(options.kind()).enter_if_empty(key);
+    let past_the_queue = head.is_none();
+    // Only the store knows whether a run is complete, or how many permits are free.
+    if past_the_queue && options.purpose.is_none() && driver.holds(key) {
+        return None;
+    }
+    Some((Contender::new(driver, key, head), past_the_queue))
+}
+
+/// The result of an attempt. Those in the queue may not have sent their request yet, and come first.
+pub(super) fn unless_overtaken(
+    driver: &Driver,
+    request: &AcquireRequest,
+    past_the_queue: bool,
+    acquired: Acquired,
+) -> Acquired {
+    let AcquireRequest { key, options, .. } = request;
+    let queues = driver.queues.of(options.kind());
+    let overtakes = || match options.share() {
+        None => queues.is_open(key),
+        // The head alone does not wait: its request was before this one.
+        Some(_) => queues.is_followed(key),
+    };
+    match acquired {
+        Acquired::Held(..) if past_the_queue && overtakes() => Acquired::Refused,
+        acquired => acquired,
+    }
+}
+
+/// Joins the readers of this process, or ends that they share a lease, for a writer.
+pub(super) fn before_the_queue(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<Hold> {
+    match request.options.share()? {
+        Claim::Access(Access::Write) => driver.shares.end_window(&request.key),
+        Claim::Access(Access::Read) => return joined(driver, request),
+        _ => {}
+    }
+    None
+}
+
+/// Joins the readers of this process, for a reader.
+pub(super) fn joined(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<Hold> {
+    match request.options.is_reader() {
+        true => shares::join(driver, &request.key, &request.options),
+        false => None,
+    }
+}
+
+impl Contender {
+    /// Begins the acquisition. Returns its first request, the reply to which is to be posted, unless that is not due yet.
+    pub(super) fn begin(&mut self, request: &AcquireRequest) -> Option<(Shard, Request)> {
+        let driver = Arc::clone(&self.driver);
+        let acquisition = self.start(request);
+        let (now, shard) = (driver.context.clock.now(), driver.context.shard(&self.key));
+        let action = {
+            let machine = &mut acquisition.lock().machine;
+            machine.start(driver.next_lease(), TokenCount::MIN);
+            machine.poll(now, shard.0)
+        };
+        match action {
+            AcquireAction::Acquire(op) => {
+                Some((shard, self.request(op, request.options.durability)))
+            }
+            _ => None,
+        }
+    }
+}
