@@ -218,8 +218,6 @@ fn verb(op: &Op) -> &'static str {
         Op::Renew { .. } => "enter",
         Op::Release { rest: None, .. } => "release",
         Op::Release { .. } => "release_after",
-        Op::Convert { .. } => "convert",
-        Op::SetLimit { .. } => "limit",
         Op::Revoke(_) => "revoke",
         Op::Serve => "serve",
         Op::WriteNote { .. } => "note",
