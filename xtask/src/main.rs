@@ -3,14 +3,12 @@
 mod api;
 mod background;
 mod bench;
-#[cfg(test)]
-mod dashboard;
 mod dependencies;
-mod dist;
 mod faults;
-mod manifests;
 mod matrix;
 mod model;
+#[cfg(test)]
+mod packaging;
 mod processes;
 mod requirements;
 mod servers;
@@ -57,17 +55,6 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
-    /// Checks the systemd units, the Kubernetes manifests and the alerts in packaging. Needs systemd-analyze,
-    /// kubernetes-validate and promtool.
-    Manifests,
-    /// Builds the archive of a release: the program, manual pages, completions and systemd units.
-    Archive {
-        /// The target triple; default: this machine.
-        #[arg(long)]
-        target: Option<String>,
-    },
-    /// Builds the Debian package. Installs cargo-deb into target/tools if it is missing.
-    Deb,
     /// Runs benchmarks.
     #[command(subcommand)]
     Bench(Bench),
@@ -107,9 +94,6 @@ fn main() -> ExitCode {
         Task::Dependencies => return tasks::start(tasks::dependencies),
         Task::Tidy => tidy::check(tools::root()),
         Task::Api { bless } => api::check(bless),
-        Task::Manifests => manifests::check(),
-        Task::Archive { target } => dist::archive(target.as_deref()),
-        Task::Deb => dist::deb(),
         Task::Bench(Bench::Compare(options)) => bench::compare(&options),
         Task::Faults { args } => faults::campaign(&args),
         Task::Model { args } => model::explore(&args),

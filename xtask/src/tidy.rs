@@ -4,7 +4,7 @@ mod guarantees;
 mod imports;
 mod layers;
 mod markdown;
-mod metrics;
+pub(crate) mod metrics;
 mod vocabulary;
 
 use std::collections::BTreeMap;

@@ -3,43 +3,71 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The document with the table.
-pub(super) const PAGE: &str = "docs/operations.md";
+pub(crate) const PAGE: &str = "docs/operations.md";
 
 /// The sources that record metrics.
-const SOURCES: [&str; 2] = ["crates/leasehold/src/", "crates/leasehold-watchdog/src/"];
+pub(crate) const SOURCES: [&str; 2] = ["crates/leasehold/src/", "crates/leasehold-watchdog/src/"];
 
 const KINDS: [&str; 3] = ["counter", "gauge", "histogram"];
 
 /// The kinds and labels of metrics, by name. Each is one in the code, and more if the code contradicts itself.
-type Metrics<'a> = BTreeMap<&'a str, (BTreeSet<&'a str>, BTreeSet<&'a str>)>;
+pub(crate) type Metrics<'a> = BTreeMap<&'a str, (BTreeSet<&'a str>, BTreeSet<&'a str>)>;
 
-/// The differences between code and document.
+/// The differences between code and document, and descriptions that do not suit what is recorded.
 pub(super) fn faults(sources: &BTreeMap<String, String>, page: &str) -> Vec<String> {
-    let own = |name: &str| SOURCES.iter().any(|source| name.starts_with(source));
-    let mut recorded = Metrics::new();
-    for (_, text) in sources.iter().filter(|(name, _)| own(name)) {
-        record(text, &mut recorded);
-    }
-    let documented = table(page);
+    let (recorded, documented) = (recorded(sources), table(page));
+    let described = calls(sources, "describe_");
     let names: BTreeSet<_> = recorded.keys().chain(documented.keys()).copied().collect();
-    names
-        .into_iter()
-        .filter_map(|name| match (recorded.get(name), documented.get(name)) {
-            (Some(code), Some(row)) if code == row => None,
-            (Some(code), Some(row)) => {
-                Some(format!("{PAGE}: {name} is {row:?}, in the code {code:?}"))
-            }
-            (Some(_), None) => Some(format!("{PAGE}: {name} is missing")),
-            _ => Some(format!("{PAGE}: {name} is not in the code")),
+    let undocumented =
+        names
+            .into_iter()
+            .filter_map(|name| match (recorded.get(name), documented.get(name)) {
+                (Some(code), Some(row)) if code == row => None,
+                (Some(code), Some(row)) => {
+                    Some(format!("{PAGE}: {name} is {row:?}, in the code {code:?}"))
+                }
+                (Some(_), None) => Some(format!("{PAGE}: {name} is missing")),
+                _ => Some(format!("{PAGE}: {name} is not in the code")),
+            });
+    let names: BTreeSet<_> = recorded.keys().chain(described.keys()).copied().collect();
+    let misnamed = names.into_iter().filter_map(|name| {
+        let (recorded, described) = (recorded.get(name), described.get(name));
+        let is_time = name.ends_with("_seconds") && !name.ends_with("_timestamp_seconds");
+        let kind = match name {
+            _ if name.ends_with("_total") => "counter",
+            _ if is_time => "histogram",
+            _ => "gauge",
+        };
+        let suits = |found: Option<&(BTreeSet<&str>, _)>| {
+            found.is_some_and(|(kinds, _)| kinds.iter().eq([&kind]))
+        };
+        let ok = suits(recorded) && suits(described);
+        (!ok).then(|| {
+            format!("{name}: a {kind} by its name; {recorded:?}, described as {described:?}")
         })
-        .collect()
+    });
+    undocumented.chain(misnamed).collect()
 }
 
-/// Collects the calls of the macros that record.
-fn record<'a>(text: &'a str, metrics: &mut Metrics<'a>) {
+/// The metrics that the code records.
+pub(crate) fn recorded(sources: &BTreeMap<String, String>) -> Metrics<'_> {
+    calls(sources, "")
+}
+
+/// The calls of macros whose names begin like this: those that record, or describe.
+fn calls<'a>(sources: &'a BTreeMap<String, String>, prefix: &str) -> Metrics<'a> {
+    let mut metrics = Metrics::new();
+    let own = |name: &str| SOURCES.iter().any(|source| name.starts_with(source));
+    for (_, text) in sources.iter().filter(|(name, _)| own(name)) {
+        collect(text, prefix, &mut metrics);
+    }
+    metrics
+}
+
+fn collect<'a>(text: &'a str, prefix: &str, metrics: &mut Metrics<'a>) {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     for kind in KINDS {
-        let name = format!("{kind}!(");
+        let name = format!("{prefix}{kind}!(");
         for (at, _) in code.match_indices(&name) {
             // `describe_counter!` records nothing.
             if code[..at].ends_with('_') {
@@ -116,25 +144,38 @@ mod tests {
             "action" => action,
             "result" => result
         ).increment(1);
+        describe_counter!("a_total", "text");
+        describe_counter!("b_total", "text");
         describe_gauge!("c", "text");
         report(|| gauge!("c").set(1.0));
     "#;
 
-    fn count(page: &str) -> usize {
-        let sources = BTreeMap::from([(format!("{}a.rs", SOURCES[0]), CODE.to_owned())]);
+    const TABLE: &str = "# P\n\n## Metrics\n\n| metric | type | labels |\n|---|---|---|\n\
+                         | `a_total` | counter | `cause` | x |\n\
+                         | `b_total` | counter | `action`, `result` | x |\n\
+                         | `c` | gauge | | x |\n\n## Next\n";
+
+    fn count(code: &str, page: &str) -> usize {
+        let sources = BTreeMap::from([(format!("{}a.rs", SOURCES[0]), code.to_owned())]);
         faults(&sources, page).len()
     }
 
     #[test]
     fn the_table_has_every_metric_with_its_type_and_labels() {
-        let page = "# P\n\n## Metrics\n\n| metric | type | labels |\n|---|---|---|\n\
-                    | `a_total` | counter | `cause` | x |\n\
-                    | `b_total` | counter | `action`, `result` | x |\n\
-                    | `c` | gauge | | x |\n\n## Next\n";
-        assert_eq!(count(page), 0);
-        assert_eq!(count(&page.replace("| `c`", "| `d`")), 2);
-        assert_eq!(count(&page.replace("gauge", "counter")), 1);
-        assert_eq!(count(&page.replace("`action`, ", "")), 1);
+        let count = |page: &str| count(CODE, page);
+        assert_eq!(count(TABLE), 0);
+        assert_eq!(count(&TABLE.replace("| `c`", "| `d`")), 2);
+        assert_eq!(count(&TABLE.replace("gauge", "counter")), 1);
+        assert_eq!(count(&TABLE.replace("`action`, ", "")), 1);
         assert_eq!(count("# P\n"), 3);
+    }
+
+    #[test]
+    fn a_metric_is_described_with_the_kind_of_its_name() {
+        let described = |other: &str| CODE.replace("describe_gauge!(\"c\"", other);
+        assert_eq!(count(&described("describe_counter!(\"c\""), TABLE), 1);
+        assert_eq!(count(&described("describe_gauge!(\"d\""), TABLE), 2);
+        let renamed = CODE.replace("\"c\"", "\"c_total\"");
+        assert_eq!(count(&renamed, &TABLE.replace("`c`", "`c_total`")), 1);
     }
 }

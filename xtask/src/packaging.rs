@@ -1,4 +1,4 @@
-//! The dashboard and the alerts in `packaging`, compared with the metrics that the code describes.
+//! The files in `packaging` and the archives of a release, compared with the code.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -6,16 +6,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::tools::root;
+use crate::tidy::metrics::{self, Metrics};
+use crate::tools::{cargo_line, output, root};
 
 const DASHBOARD: &str = "packaging/grafana/leasehold.json";
 const ALERTS: &str = "packaging/prometheus/alerts.yml";
 const ALERTS_TEST: &str = "packaging/prometheus/alerts_test.yml";
-
-const OPERATIONS: &str = "docs/operations.md";
-
-/// The crates with metrics.
-const SOURCES: [&str; 2] = ["crates/leasehold/src", "crates/leasehold-watchdog/src"];
 
 /// The page that the alerts link to.
 const RUNBOOK: &str = "https://github.com/leasehold/leasehold/blob/main/";
@@ -50,52 +46,30 @@ fn queries(dashboard: &Value) -> Vec<&str> {
     exprs.chain(definitions).collect()
 }
 
-fn sources(directory: &Path, text: &mut String) {
+/// Reads the sources that record metrics.
+fn sources(directory: &Path, found: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            sources(&path, text);
+            sources(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            text.push_str(&fs::read_to_string(path).unwrap());
+            let name = path.strip_prefix(root()).unwrap().to_string_lossy();
+            found.insert(name.into_owned(), fs::read_to_string(&path).unwrap());
         }
     }
 }
 
-fn source() -> String {
-    let mut text = String::new();
-    for directory in SOURCES {
-        sources(&root().join(directory), &mut text);
-    }
-    text
-}
-
-/// The names in a text that begin like those of metrics.
-fn names(text: &str) -> BTreeSet<&str> {
+/// The names in a text that begin like those of metrics. A histogram has three series, with suffixes.
+fn names<'a>(text: &'a str, recorded: &Metrics<'_>) -> BTreeSet<&'a str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let words = words.filter(|word| word.starts_with("leasehold_") && !word.ends_with('_'));
-    words.collect()
-}
-
-/// The kind of each metric that the code describes.
-fn described(source: &str) -> BTreeMap<&str, &str> {
-    let mut described = BTreeMap::new();
-    for kind in ["counter", "gauge", "histogram"] {
-        for call in source.split(&format!("describe_{kind}!(")).skip(1) {
-            let name = call.split('"').nth(1).unwrap();
-            described.insert(name, kind);
-        }
-    }
-    described
-}
-
-/// The metric of a series: a histogram has three, with suffixes.
-fn metric<'a>(series: &'a str, described: &BTreeMap<&str, &str>) -> &'a str {
-    let suffixes = ["_bucket", "_sum", "_count"];
-    let base = suffixes.iter().find_map(|end| series.strip_suffix(end));
-    match base {
-        Some(base) if described.get(base) == Some(&"histogram") => base,
-        _ => series,
-    }
+    let metric = |series: &'a str| {
+        let suffixes = ["_bucket", "_sum", "_count"];
+        let base = suffixes.iter().find_map(|end| series.strip_suffix(end));
+        base.filter(|base| recorded.contains_key(base))
+            .unwrap_or(series)
+    };
+    words.map(metric).collect()
 }
 
 /// The labels in the groupings and selectors of a query.
@@ -111,77 +85,46 @@ fn labels(query: &str) -> BTreeSet<&str> {
     labels.filter(|label| !label.is_empty()).collect()
 }
 
-#[test]
-fn every_metric_is_described_with_its_kind_and_unit() {
-    let source = source();
-    let described = described(&source);
-    let literals = source.split('"').filter(|text| {
-        let name = |c: char| c.is_ascii_lowercase() || c == '_';
-        text.starts_with("leasehold_") && text.chars().all(name) && !text.ends_with('_')
-    });
-    let used: BTreeSet<_> = literals.collect();
-    assert_eq!(used, described.keys().copied().collect());
-    for (name, kind) in described {
-        assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
-        let is_time = name.ends_with("_seconds") && !name.ends_with("_timestamp_seconds");
-        assert_eq!(is_time, kind == "histogram", "{name}");
-    }
-}
-
-#[test]
-fn the_dashboard_has_every_metric_and_no_other_names() {
-    let source = source();
-    let described = described(&source);
-    let dashboard = dashboard();
-    let exprs = queries(&dashboard).join("\n");
-    let series = names(&exprs).into_iter();
-    let used: BTreeSet<_> = series.map(|series| metric(series, &described)).collect();
-    assert_eq!(used, described.keys().copied().collect());
-    for file in [ALERTS, ALERTS_TEST] {
-        let text = read(file);
-        for series in names(&text) {
-            let metric = metric(series, &described);
-            assert!(described.contains_key(metric), "{series} in {file}");
-        }
-    }
-}
-
 /// A query of a label that no metric has would return nothing.
 #[test]
-fn queries_have_the_labels_of_metrics() {
-    let page = read(OPERATIONS);
-    let rows = page.lines().filter(|row| row.starts_with("| `leasehold_"));
-    let cells = rows.filter_map(|row| row.split('|').nth(3));
-    let known = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
-    let known: BTreeSet<_> = known.chain(LABELS_ADDED).collect();
-    let (dashboard, alerts) = (dashboard(), read(ALERTS));
-    let exprs = alerts.lines().filter(|line| line.contains(" expr: "));
+fn the_dashboard_has_every_metric_and_queries_have_their_labels() {
+    let mut texts = BTreeMap::new();
+    for directory in metrics::SOURCES {
+        sources(&root().join(directory), &mut texts);
+    }
+    let recorded = metrics::recorded(&texts);
+    let known: BTreeSet<_> = recorded.keys().copied().collect();
+    let (dashboard, alerts, tests) = (dashboard(), read(ALERTS), read(ALERTS_TEST));
     let mut queries = queries(&dashboard);
-    queries.extend(exprs);
+    assert_eq!(names(&queries.join("\n"), &recorded), known);
+    for text in [&alerts, &tests] {
+        let names = names(text, &recorded);
+        assert!(names.is_subset(&known), "{names:?}");
+    }
+    let known = recorded
+        .values()
+        .flat_map(|(_, labels)| labels.iter().copied());
+    let known: BTreeSet<_> = known.chain(LABELS_ADDED).collect();
+    queries.extend(alerts.lines().filter(|line| line.contains(" expr: ")));
     assert_eq!(labels("sum by (a, b) (x{c=\"1\",d!~\"2\"})").len(), 4);
     for query in queries {
-        let unknown: Vec<_> = labels(query).into_iter().collect();
-        let is_known = |label: &&str| known.contains(label);
-        assert!(unknown.iter().all(is_known), "{unknown:?} in {query}");
+        let labels = labels(query);
+        assert!(labels.is_subset(&known), "{labels:?} in {query}");
     }
 }
 
 #[test]
 fn panels_have_a_place_a_description_and_a_unit() {
     let dashboard = dashboard();
-    let mut ids = HashSet::new();
-    let mut cells = HashSet::new();
+    let (mut ids, mut cells) = (HashSet::new(), HashSet::new());
     for panel in dashboard["panels"].as_array().unwrap() {
         let title = text(&panel["title"]);
         assert!(!title.is_empty() && ids.insert(&panel["id"]), "{title}");
         let place = |name: &str| panel["gridPos"][name].as_u64().unwrap();
         let (x, y) = (place("x"), place("y"));
         assert!(x + place("w") <= 24, "{title}");
-        for x in x..x + place("w") {
-            for y in y..y + place("h") {
-                assert!(cells.insert((x, y)), "{title} overlaps another panel");
-            }
-        }
+        let mut own = (x..x + place("w")).flat_map(|x| (y..y + place("h")).map(move |y| (x, y)));
+        assert!(own.all(|cell| cells.insert(cell)), "{title} overlaps");
     }
     for panel in panels(&dashboard) {
         let title = text(&panel["title"]);
@@ -198,24 +141,41 @@ fn panels_have_a_place_a_description_and_a_unit() {
     }
 }
 
+/// `.ci/check-manifests` checks the rest.
 #[test]
 fn alerts_have_all_fields_and_tests() {
     let (alerts, tests) = (read(ALERTS), read(ALERTS_TEST));
-    let page = read(OPERATIONS);
-    let mut names = HashSet::new();
-    for alert in alerts.split("- alert: ").skip(1) {
+    let page = read(metrics::PAGE);
+    let alerts: Vec<_> = alerts.split("- alert: ").skip(1).collect();
+    assert!(!alerts.is_empty());
+    for alert in alerts {
         let name = alert.lines().next().unwrap();
-        assert!(names.insert(name), "{name}");
         for field in ["expr", "for", "summary", "description"] {
             assert!(alert.contains(&format!(" {field}: ")), "{name}: {field}");
         }
         let severity = |severity| alert.contains(&format!("severity: {severity}\n"));
         assert!(severity("critical") || severity("warning"), "{name}");
-        let (_, link) = alert.split_once("runbook_url: ").unwrap();
-        let link = link.lines().next().unwrap();
-        assert_eq!(link, format!("{RUNBOOK}{OPERATIONS}#alerts"));
+        let link = format!("runbook_url: {RUNBOOK}{}#alerts\n", metrics::PAGE);
+        assert!(alert.contains(&link), "{name}");
         assert!(tests.contains(&format!("alertname=\"{name}\"")), "{name}");
         assert!(page.contains(&format!("`{name}`")), "{name}");
     }
-    assert!(!names.is_empty());
+}
+
+#[test]
+fn binstall_finds_the_archive_and_the_program_in_it() {
+    let metadata = "metadata --no-deps --locked --format-version 1";
+    let metadata = output(&mut cargo_line(metadata)).unwrap();
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    let mut packages = metadata["packages"].as_array().unwrap().iter();
+    let package = packages.find(|it| it["name"] == "leasehold-cli").unwrap();
+    let binstall = |key: &str| text(&package["metadata"]["binstall"][key]);
+    let name = "leasehold-{ version }-{ target }";
+    let release = "{ repo }/releases/download/v{ version }";
+    assert_eq!(binstall("pkg-url"), format!("{release}/{name}.tar.gz"));
+    let program = format!("{name}/{{ bin }}{{ binary-ext }}");
+    assert_eq!(binstall("bin-dir"), program);
+    let dist = read(".ci/dist");
+    assert!(dist.contains("\nname=leasehold-$version-${triple:-"));
+    assert!(dist.contains("\"$dist/$name.tar.gz\" \"$name\"\n"));
 }
