@@ -1,16 +1,13 @@
-//! The report: as JSON, and as the tables of `docs/bench/compare.md`.
+//! The report: all figures as JSON, and the summary of `docs/bench/compare.md`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::figures::{
-    CHANGE, PAIR, RATE, ROUND_TRIPS, SECTION, SECTION_P99, SERVER_TIME, SHARE_DEVIATION, Spread,
-    WAIT, WAIT_MAX, WAIT_P99,
-};
+use super::figures::{CHANGE, PAIR, RATE, SERVER_TIME, Spread, WAIT};
 use super::libraries::LEASEHOLD;
-use super::table::{Unit, cell, number_text, table, value_text};
+use super::table::{Unit, number_text, table, value_text};
 
 /// All figures, and how they were measured.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -63,20 +60,6 @@ impl Report {
     }
 }
 
-/// The columns of the tables. One without figures is left out. The data beside the document have more figures.
-const COLUMNS: [(&str, &str, Unit); 10] = [
-    (RATE, "acquisitions/s", Unit::Count),
-    (WAIT, "wait, p50", Unit::Micros),
-    (ROUND_TRIPS, "in round trips", Unit::Decimal),
-    (WAIT_P99, "wait, p99", Unit::Micros),
-    (WAIT_MAX, "longest", Unit::Micros),
-    (SERVER_TIME, "server time each", Unit::Micros),
-    (SECTION, "section, p50", Unit::Micros),
-    (SECTION_P99, "section, p99", Unit::Micros),
-    (SHARE_DEVIATION, "off an equal share", Unit::Percent),
-    (CHANGE, "release to acquisition, p50", Unit::Micros),
-];
-
 /// The library whose figures stand beside those of Leasehold in the summary: the least that a lock can do.
 const BASELINE: &str = "rslock";
 
@@ -90,13 +73,19 @@ pub(super) fn document(report: &Report) -> String {
         report.machine, report.command
     );
     text += &summary(&report.works);
-    for result in &report.works {
-        let (work, what) = (&result.work, &result.what);
-        let _ = write!(text, "\n## {work}\n\n{what}.\n\n");
-        if let Some(command) = &result.command {
-            let _ = write!(text, "Measured again by `{command}`.\n\n");
-        }
-        text += &result.table();
+    text += "\n## Work\n\n";
+    for WorkResult {
+        work,
+        what,
+        command,
+        ..
+    } in &report.works
+    {
+        let again = command.as_ref();
+        let again = again.map_or(String::new(), |again| {
+            format!("; measured again by `{again}`")
+        });
+        let _ = writeln!(text, "* {work}: {what}{again}");
     }
     for (title, list) in [
         ("Versions", &report.versions),
@@ -113,11 +102,10 @@ pub(super) fn document(report: &Report) -> String {
 }
 
 const READING: &str = "\
-A figure is the median of the rounds. The figure that decides has the smallest and the largest in brackets;
-[compare.json](compare.json) has those of all. `ratio` says how many times as many acquisitions/s Leasehold has, at
-ping-pong how many times as fast it passes the lock on. `server time each` is the processor time of all servers for one
-acquisition with its release. `/ rslock` divides Leasehold's figure by that of `rslock`, which does the least that a lock
-can do.
+A figure is the median of the rounds; [compare.json](compare.json) has all figures, each with the smallest and the
+largest. `Leasehold` and `best other library` are acquisitions/s, at ping-pong the time from release to acquisition.
+`ratio` says how many times as fast Leasehold is. `server time` is the processor time of all servers for one acquisition
+with its release. `/ rslock` divides Leasehold's figure by that of `rslock`, which does the least that a lock can do.
 ";
 
 /// Where Leasehold is ahead and where it is not.
@@ -221,33 +209,6 @@ impl WorkResult {
         let others = entries.filter(|entry| !entry.label.starts_with(LEASEHOLD));
         let ratios = others.filter_map(|entry| Some((entry, self.ratio(entry)?)));
         ratios.min_by(|one, other| one.1.total_cmp(&other.1))
-    }
-
-    fn table(&self) -> String {
-        let known = |name: &str| {
-            self.results
-                .iter()
-                .any(|entry| entry.figures.contains_key(name))
-        };
-        let columns: Vec<_> = COLUMNS.iter().filter(|(name, ..)| known(name)).collect();
-        let (decides, _) = self.deciding_figure();
-        let mut head = vec!["library".to_owned()];
-        head.extend(columns.iter().map(|(_, title, _)| (*title).to_owned()));
-        head.insert(2.min(head.len()), "ratio".to_owned());
-        let rows = self.results.iter().map(|entry| {
-            let cells = columns.iter().map(|(name, _, unit)| {
-                let figure = entry.figures.get(*name);
-                figure.map_or_else(dash, |figure| match *name == decides {
-                    true => cell(*figure, *unit),
-                    false => value_text(figure.median, *unit),
-                })
-            });
-            let mut row = vec![entry.label.clone()];
-            row.extend(cells);
-            row.insert(2.min(row.len()), self.ratio(entry).map_or_else(dash, times));
-            row
-        });
-        table([head].into_iter().chain(rows).collect())
     }
 }
 

@@ -1,14 +1,10 @@
 //! Markdown tables, aligned so that they are pleasant on a terminal as well.
 
-use super::figures::Spread;
-
 /// How a figure is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unit {
     Count,
     Micros,
-    Percent,
-    Decimal,
 }
 
 /// Rows as a table. The first column is text, the others are numbers.
@@ -41,18 +37,6 @@ pub(super) fn table(mut rows: Vec<Vec<String>>) -> String {
     table
 }
 
-/// A median with its unit, and the smallest and the largest in the same unit.
-pub(super) fn cell(spread: Spread, unit: Unit) -> String {
-    let Spread { median, min, max } = spread;
-    let median_text = value_text(median, unit);
-    if min == max {
-        return median_text;
-    }
-    let (scale, decimals, _) = unit.scale(median);
-    let [min, max] = [min, max].map(|number| number_text(number / scale, decimals));
-    format!("{median_text} ({min} to {max})")
-}
-
 /// A value with its unit.
 pub(super) fn value_text(value: f64, unit: Unit) -> String {
     let (scale, decimals, name) = unit.scale(value);
@@ -66,9 +50,7 @@ impl Unit {
             Self::Micros if value < 1e3 => (1.0, 1, " µs"),
             Self::Micros if value < 1e6 => (1e3, 2, " ms"),
             Self::Micros => (1e6, 2, " s"),
-            Self::Percent => (0.01, 1, " %"),
             Self::Count => (1.0, 0, ""),
-            Self::Decimal => (1.0, 3, ""),
         }
     }
 }
