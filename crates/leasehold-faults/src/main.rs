@@ -19,6 +19,7 @@ mod random;
 mod report;
 mod scenario;
 mod watchdog;
+mod world;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! The report of campaigns: `report.json`, and `report.md` for people.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -10,35 +11,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::checker::{CheckReport, Count, Margin};
 use crate::history::Fault;
-use crate::leaders;
-use crate::random::Size;
-use crate::scenario::Form;
-use crate::watchdog::Row;
+use crate::scenario::{Form, LEADERS, Outcome, RANDOM, Scenario, WATCHDOG};
 
 /// The files in the directory of the report.
-const DATA: &str = "report.json";
-const DOCUMENT: &str = "report.md";
+pub(crate) const DATA: &str = "report.json";
+pub(crate) const DOCUMENT: &str = "report.md";
 
-/// The results of the last campaigns.
+/// The columns of the tables of what was injected and checked.
+const KINDS: [&str; 3] = [RANDOM, LEADERS, WATCHDOG];
+
+/// How many violations of a scenario the report contains.
+const VIOLATIONS_REPORTED: usize = 20;
+
+/// The last results of each scenario, by its name.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Report {
-    pub(crate) random: Option<RandomReport>,
-    pub(crate) leaders: Option<LeadersReport>,
-    pub(crate) watchdog: Option<WatchdogReport>,
+pub(crate) struct Report(BTreeMap<String, Row>);
+
+/// The results of a scenario.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Row {
+    date: String,
+    seed: Option<u64>,
+    /// The part of all runs, if not all.
+    form: String,
+    /// How long the whole campaign took, on how many processors.
+    seconds: u64,
+    processors: usize,
+    runs: usize,
+    violations: usize,
+    reported: Vec<String>,
+    /// The median, the 99th percentile and the longest latency, in milliseconds.
+    latencies_ms: [Option<f64>; 3],
+    /// Whether they are within their limits.
+    in_time: bool,
+    faults: Counts,
+    counts: Counts,
+    margins: Vec<MarginRow>,
+    notes: Vec<String>,
 }
 
-/// The results of random faults.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct RandomReport {
-    date: String,
-    seed: u64,
-    form: String,
-    seconds: u64,
-    faults: Vec<(String, u64)>,
-    counts: Vec<(String, u64)>,
-    margins: Vec<MarginRow>,
-    pub(crate) violations: Vec<String>,
-}
+/// Numbers by their labels.
+type Counts = BTreeMap<String, u64>;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct MarginRow {
@@ -47,262 +60,209 @@ struct MarginRow {
     count: usize,
     min: f64,
     median: f64,
-}
-
-/// The results of the scenarios of the watchdog.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct WatchdogReport {
-    date: String,
-    form: String,
-    seconds: u64,
-    processors: usize,
-    scenarios: Vec<Row>,
-}
-
-/// The results of changes of leader.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct LeadersReport {
-    date: String,
-    seed: u64,
-    seconds: u64,
-    processors: usize,
-    scenarios: Vec<leaders::Row>,
+    p99: Option<f64>,
 }
 
 impl Report {
+    pub(crate) fn new(
+        seed: u64,
+        form: Form,
+        took: Duration,
+        outcomes: Vec<(&'static Scenario, Outcome)>,
+    ) -> Self {
+        let rows = outcomes.into_iter().map(|(scenario, outcome)| {
+            let row = Row {
+                date: Timestamp::now().strftime("%Y-%m-%d").to_string(),
+                seed: Some(seed),
+                form: match form.percent {
+                    Some(percent) if scenario.kind != RANDOM => format!(" ({percent} %)"),
+                    _ => String::new(),
+                },
+                seconds: took.as_secs(),
+                processors: std::thread::available_parallelism().map_or(0, Into::into),
+                ..Row::of(scenario, outcome)
+            };
+            (scenario.name.to_owned(), row)
+        });
+        Self(rows.collect())
+    }
+
+    /// Whether nothing was found. Latencies count if `with_latencies` is true.
+    pub(crate) fn is_clean(&self, with_latencies: bool) -> bool {
+        let clean = |row: &Row| row.violations == 0 && (row.in_time || !with_latencies);
+        self.0.values().all(clean)
+    }
+
     /// Replaces the results in a directory by those that this report has.
-    pub(crate) fn write(mut self, directory: &Path) {
+    pub(crate) fn write(
+        self,
+        directory: &Path,
+        scenarios: impl Iterator<Item = &'static Scenario>,
+    ) {
         let data = directory.join(DATA);
         let text = fs::read_to_string(&data).unwrap_or_else(|_| "{}".to_owned());
-        let last: Self = serde_json::from_str(&text).unwrap();
-        self.random = self.random.or(last.random);
-        self.leaders = self.leaders.or(last.leaders);
-        self.watchdog = self.watchdog.or(last.watchdog);
-        let json = serde_json::to_string_pretty(&self).unwrap();
+        let mut all: Self = serde_json::from_str(&text).unwrap();
+        all.0.extend(self.0);
+        let json = serde_json::to_string_pretty(&all).unwrap();
         fs::write(data, json + "\n").unwrap();
-        fs::write(directory.join(DOCUMENT), self.document()).unwrap();
+        fs::write(directory.join(DOCUMENT), all.document(scenarios)).unwrap();
     }
 
-    fn document(&self) -> String {
+    pub(crate) fn document(&self, scenarios: impl Iterator<Item = &'static Scenario>) -> String {
         let head = "# Report of the fault campaign\n\nWritten by `cargo xtask faults`, see [README.md](README.md).";
-        format!("{head}\n\n{}", self.markdown())
+        format!("{head}\n\n{}", self.markdown(scenarios))
     }
 
-    /// A section for each kind of scenarios.
-    pub(crate) fn markdown(&self) -> String {
-        let random = self.random.as_ref().map(RandomReport::markdown);
-        let leaders = self.leaders.as_ref().map(LeadersReport::markdown);
-        let watchdog = self.watchdog.as_ref().map(WatchdogReport::markdown);
-        let sections = [random, leaders, watchdog];
-        let sections: Vec<_> = sections.into_iter().flatten().collect();
-        sections.join("\n")
-    }
-}
-
-impl RandomReport {
-    pub(crate) fn new(size: Size, seed: u64, took: Duration, report: &CheckReport) -> Self {
-        let faults = Fault::ALL.iter().filter(|fault| fault.is_random());
-        let count = |fault| report.faults.get(fault).copied().unwrap_or_default();
-        let counts = Count::ALL.iter();
-        let counts = counts.filter(|count| !count.is_of_elections());
-        let margins = Margin::ALL.iter().filter_map(|margin| {
-            let values = report.margins.get(margin)?;
-            Some(MarginRow::new(*margin, values.clone()))
-        });
-        Self {
-            date: today(),
-            seed,
-            form: size.to_string(),
-            seconds: took.as_secs(),
-            faults: faults
-                .map(|fault| (fault.label().to_owned(), count(fault)))
-                .collect(),
-            counts: counts
-                .map(|count| (count.label().to_owned(), report.count(*count)))
-                .collect(),
-            margins: margins.collect(),
-            violations: report.violations.clone(),
+    /// The tables, in the order of the scenarios.
+    pub(crate) fn markdown(&self, scenarios: impl Iterator<Item = &'static Scenario>) -> String {
+        let rows = scenarios.filter_map(|scenario| Some((scenario, self.0.get(scenario.name)?)));
+        let rows: Vec<_> = rows.collect();
+        let mut text = "## Scenarios\n\nLatencies are the median, the 99th percentile and the longest.\n\n\
+                        | scenario | date | runs | violations | latencies | aim |\n|---|---|---:|---:|---:|---|\n"
+            .to_owned();
+        for (scenario, row) in &rows {
+            let _ = writeln!(text, "{}", row.line(scenario));
         }
-    }
-
-    fn markdown(&self) -> String {
-        let (date, seed, form, seconds) = (&self.date, self.seed, &self.form, self.seconds);
-        let violations = self.violations.len();
-        let mut text = format!(
-            "## Random faults\n\n{date}, seed {seed}, {form}, {seconds} s in all: **{violations} violations.**\n\n\
-             | fault | injected |\n|---|---:|\n"
-        );
-        for (fault, count) in &self.faults {
-            let count = match count {
-                0 => "not injected".to_owned(),
-                _ => grouped(*count),
-            };
-            let _ = writeln!(text, "| {fault} | {count} |");
+        text.push('\n');
+        for (scenario, row) in &rows {
+            let _ = writeln!(text, "* `{}`: {}", scenario.name, scenario.description);
+            let violations = row.reported.iter();
+            let violations = violations.map(|text| format!("**violation**: {text}"));
+            for note in row.notes.iter().cloned().chain(violations) {
+                let _ = writeln!(text, "  * {note}");
+            }
         }
-        text.push_str("\n| checked | count |\n|---|---:|\n");
-        for (label, count) in &self.counts {
-            let _ = writeln!(text, "| {label} | {} |", grouped(*count));
-        }
-        text.push_str("\n| margin | measured | min | median |\n|---|---:|---:|---:|\n");
-        for row in &self.margins {
-            let (margin, unit, count) = (&row.margin, &row.unit, grouped(row.count as u64));
-            let (min, median) = (row.min, row.median);
-            let _ = writeln!(
-                text,
-                "| {margin} | {count} | {min:.1} {unit} | {median:.1} {unit} |"
-            );
+        let faults = Fault::ALL.iter().map(|fault| fault.label());
+        add_counts(&mut text, "fault", &rows, faults, |row| &row.faults);
+        let counts = Count::ALL.iter().map(|count| count.label());
+        add_counts(&mut text, "checked", &rows, counts, |row| &row.counts);
+        text.push_str("\n| margin | scenario | measured | min | median | p99 |\n|---|---|---:|---:|---:|---:|\n");
+        for (scenario, row) in &rows {
+            for margin in &row.margins {
+                let _ = writeln!(text, "{}", margin.line(scenario.name));
+            }
         }
         text
     }
 }
 
-impl MarginRow {
-    fn new(margin: Margin, mut values: Vec<i64>) -> Self {
+impl Row {
+    fn of(scenario: &Scenario, outcome: Outcome) -> Self {
+        let (latencies_ms, in_time) = (outcome.percentiles_ms([50, 99, 100]), outcome.is_in_time());
+        let Outcome {
+            runs,
+            report,
+            notes,
+            ..
+        } = outcome;
+        let count = |count: &Count| (count.label().to_owned(), report.count(*count));
+        let counts = Count::ALL.iter().map(count);
+        let faults = report.faults.iter();
+        Self {
+            runs,
+            latencies_ms,
+            in_time: in_time || !scenario.limited,
+            faults: faults
+                .map(|(fault, count)| (fault.label().to_owned(), *count))
+                .collect(),
+            counts: counts.filter(|(_, count)| *count > 0).collect(),
+            margins: margins(&report),
+            notes,
+            violations: report.violations.len(),
+            reported: reported(report.violations),
+            ..Self::default()
+        }
+    }
+
+    /// Its line of the table.
+    fn line(&self, scenario: &Scenario) -> String {
+        let (name, aim) = (scenario.name, scenario.aim);
+        let seed = self
+            .seed
+            .map_or(String::new(), |seed| format!(", seed {seed}"));
+        let (date, form, runs, violations) = (&self.date, &self.form, self.runs, self.violations);
+        let violations = match violations {
+            0 => "0".to_owned(),
+            _ => format!("**{violations}**"),
+        };
+        let latencies = match self.latencies_ms {
+            [None, ..] => "-".to_owned(),
+            latencies => {
+                let latencies =
+                    latencies.map(|ms| ms.map_or("-".into(), |ms| format!("{ms:.1} ms")));
+                latencies.join(", ")
+            }
+        };
+        let missed = if self.in_time { "" } else { " **missed**" };
+        format!(
+            "| `{name}` | {date}{seed} | {}{form} | {violations} | {latencies} | \
+             {aim}{missed} |",
+            grouped(runs as u64)
+        )
+    }
+}
+
+/// The first violations, without repetitions.
+fn reported(mut violations: Vec<String>) -> Vec<String> {
+    violations.dedup();
+    violations.truncate(VIOLATIONS_REPORTED);
+    violations
+}
+
+fn margins(report: &CheckReport) -> Vec<MarginRow> {
+    let margins = Margin::ALL.iter().filter_map(|margin| {
+        let mut values = report.margins.get(margin)?.clone();
+        values.sort_unstable();
         let (unit, scale) = match margin {
             Margin::OfTtl => ("%", 10.0),
             _ => ("ms", 1e6),
         };
-        values.sort_unstable();
         let at = |index: usize| values[index] as f64 / scale;
-        Self {
+        Some(MarginRow {
             margin: margin.label().to_owned(),
             unit: unit.to_owned(),
             count: values.len(),
             min: at(0),
             median: at(values.len() / 2),
-        }
+            p99: Some(at((values.len() * 99).div_ceil(100) - 1)),
+        })
+    });
+    margins.collect()
+}
+
+impl MarginRow {
+    fn line(&self, scenario: &str) -> String {
+        let figure = |value: f64| format!("{value:.1} {}", self.unit);
+        let (min, median) = (figure(self.min), figure(self.median));
+        let p99 = self.p99.map_or("-".to_owned(), figure);
+        let (margin, count) = (&self.margin, grouped(self.count as u64));
+        format!("| {margin} | `{scenario}` | {count} | {min} | {median} | {p99} |")
     }
 }
 
-impl LeadersReport {
-    pub(crate) fn new(seed: u64, took: Duration, scenarios: Vec<leaders::Row>) -> Self {
-        Self {
-            date: today(),
-            seed,
-            seconds: took.as_secs(),
-            processors: processors(),
-            scenarios,
-        }
+/// Adds a table of the numbers with these labels: for each kind of scenarios their sum, or the largest of a maximum.
+fn add_counts<'a>(
+    text: &mut String,
+    title: &str,
+    rows: &[(&Scenario, &Row)],
+    labels: impl Iterator<Item = &'a str>,
+    of: impl Fn(&Row) -> &Counts,
+) {
+    let kinds = KINDS.join(" | ");
+    let _ = write!(text, "\n| {title} | {kinds} |\n|---|---:|---:|---:|\n");
+    for label in labels {
+        let is_maximum = label.ends_with(", ms");
+        let cell = |kind: &str| {
+            let rows = rows.iter().filter(|(scenario, _)| scenario.kind == kind);
+            let counts = rows.filter_map(|(_, row)| of(row).get(label).copied());
+            counts.reduce(|one, other| match is_maximum {
+                true => one.max(other),
+                false => one + other,
+            })
+        };
+        let cells = KINDS.map(|kind| cell(kind).map_or("-".to_owned(), grouped));
+        let _ = writeln!(text, "| {label} | {} |", cells.join(" | "));
     }
-
-    pub(crate) fn is_clean(&self) -> bool {
-        self.scenarios.iter().all(|row| row.violations.is_empty())
-    }
-
-    fn markdown(&self) -> String {
-        let (date, seed, seconds, processors) =
-            (&self.date, self.seed, self.seconds, self.processors);
-        let sum = |of: fn(&leaders::Row) -> u64| self.scenarios.iter().map(of).sum::<u64>();
-        let changes = grouped(sum(|row| row.changes));
-        let violations = sum(|row| row.violations.len() as u64);
-        let mut text = format!(
-            "## Changes of leader\n\n{date}, seed {seed}, {seconds} s on a machine with {processors} processors and \
-             other load, {changes} changes: **{violations} violations.**\n\n\
-             | scenario | changes | leaders and candidates killed | stopped beyond the ttl | writes accepted | \
-             rejected: stale | leaders told to observers | two leaders, the store had forgotten | kill to the \
-             successor: median, p99 | grant to an observer: median, p99 |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
-        );
-        for row in &self.scenarios {
-            let times = |times: Option<(f64, f64)>| {
-                times.map_or("-".to_owned(), |(median, p99)| {
-                    format!("{median:.1} ms, {p99:.1} ms")
-                })
-            };
-            let counts = [
-                row.changes,
-                row.kills,
-                row.pauses,
-                row.accepted,
-                row.rejected,
-                row.observed,
-                row.forgotten,
-            ];
-            let counts = counts.map(grouped).join(" | ");
-            let (after_kill, until_observed) = (times(row.after_kill), times(row.until_observed));
-            let _ = writeln!(
-                text,
-                "| `{}` | {counts} | {after_kill} | {until_observed} |",
-                row.scenario
-            );
-        }
-        text.push('\n');
-        for row in &self.scenarios {
-            let _ = writeln!(text, "* `{}`: {}", row.scenario, row.description);
-            for (fault, count) in &row.faults {
-                let _ = writeln!(text, "  * {fault}: {count}");
-            }
-            for violation in &row.violations {
-                let _ = writeln!(text, "  * **violation**: {violation}");
-            }
-        }
-        text
-    }
-}
-
-impl WatchdogReport {
-    pub(crate) fn new(form: Form, took: Duration, scenarios: Vec<Row>) -> Self {
-        Self {
-            date: today(),
-            form: match form {
-                Form::Short => "the short form".into(),
-                Form::Percent(100) => "all runs".into(),
-                Form::Percent(percent) => format!("{percent} % of the runs"),
-            },
-            seconds: took.as_secs(),
-            processors: processors(),
-            scenarios,
-        }
-    }
-
-    /// Whether nothing was missed. Latencies count if `with_latencies` is true.
-    pub(crate) fn is_clean(&self, with_latencies: bool) -> bool {
-        let clean = |row: &Row| row.misses == 0 && (row.in_time || !with_latencies);
-        self.scenarios.iter().all(clean)
-    }
-
-    fn markdown(&self) -> String {
-        let (date, form, seconds) = (&self.date, &self.form, self.seconds);
-        let processors = self.processors;
-        let misses: usize = self.scenarios.iter().map(|row| row.misses).sum();
-        let late = self.scenarios.iter().filter(|row| !row.in_time).count();
-        let mut text = format!(
-            "## Scenarios of the watchdog\n\n{date}, {form}, {seconds} s on a machine with {processors} processors and \
-             other load: **{misses} misses; {late} scenarios slower than their aim.**\n\n\
-             | scenario | runs | misses | median | p99 | max | aim |\n|---|---:|---:|---:|---:|---:|---|\n"
-        );
-        for row in &self.scenarios {
-            let latency = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.1} ms"));
-            let latencies = [row.median_ms, row.p99_ms, row.max_ms].map(latency);
-            let (scenario, runs, misses, aim) = (&row.scenario, row.runs, row.misses, &row.aim);
-            let missed = if row.in_time { "" } else { " **missed**" };
-            let latencies = latencies.join(" | ");
-            let _ = writeln!(
-                text,
-                "| `{scenario}` | {runs} | {misses} | {latencies} | {aim}{missed} |"
-            );
-        }
-        text.push('\n');
-        for row in &self.scenarios {
-            let _ = writeln!(text, "* `{}`: {}", row.scenario, row.description);
-            for note in &row.notes {
-                let _ = writeln!(text, "  * {note}");
-            }
-            let mut misses = row.reported_misses.clone();
-            misses.dedup();
-            for miss in misses {
-                let _ = writeln!(text, "  * **miss**: {miss}");
-            }
-        }
-        text
-    }
-}
-
-fn today() -> String {
-    Timestamp::now().strftime("%Y-%m-%d").to_string()
-}
-
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(0, Into::into)
 }
 
 /// A number with a comma every three digits.
@@ -310,24 +270,5 @@ fn grouped(number: u64) -> String {
     match number {
         0..1000 => number.to_string(),
         _ => format!("{},{:03}", grouped(number / 1000), number % 1000),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_document_shows_the_data() {
-        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/faults/");
-        let read = |file| fs::read_to_string(format!("{directory}{file}")).unwrap();
-        let report: Report = serde_json::from_str(&read(DATA)).unwrap();
-        let Report {
-            random,
-            leaders,
-            watchdog,
-        } = &report;
-        assert!(random.is_some() && leaders.is_some() && watchdog.is_some());
-        assert_eq!(report.document(), read(DOCUMENT));
     }
 }

@@ -1,39 +1,219 @@
-//! What scenarios of every kind have in common: how much of them runs, a failure that is a panic, and latencies.
+//! A scenario of the campaign, how much of it runs, and its outcome.
 
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::thread;
 
+use crate::checker::{self, CheckReport};
 use crate::clock::Nanos;
+use crate::history;
+
+/// The kinds of scenarios. Only the length of a campaign determines how much of the random faults runs.
+pub(crate) const RANDOM: &str = "random";
+pub(crate) const LEADERS: &str = "leaders";
+pub(crate) const WATCHDOG: &str = "watchdog";
+
+/// The limits of the latencies after a death.
+const MEDIAN_MAX_MS: f64 = 20.0;
+const P99_MAX_MS: f64 = 50.0;
+
+/// A scenario.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) aim: &'static str,
+    /// Whether the latencies have the limits of a death.
+    pub(crate) limited: bool,
+    /// The number of runs, and that of the short form. What a run is depends on the kind.
+    pub(crate) runs: usize,
+    pub(crate) short: usize,
+    /// Scenarios of one group run side by side.
+    pub(crate) group: u8,
+    pub(crate) run: fn(&Run<'_>) -> Outcome,
+}
 
 /// How much of the scenarios to run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Form {
-    /// A few runs of each, all side by side; latencies are not judged.
-    Short,
-    /// So many runs of a hundred.
-    Percent(u16),
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Form {
+    /// The number of rounds of random faults, each of a minute. None: a short one.
+    pub(crate) minutes: u64,
+    /// So many of a hundred runs of the other scenarios.
+    pub(crate) percent: Option<u16>,
+}
+
+/// Which histories are kept, and where.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Histories {
+    /// Keep histories with violations in this directory.
+    #[arg(
+        long = "histories",
+        value_name = "HISTORIES",
+        default_value = "target/faults"
+    )]
+    directory: PathBuf,
+    /// Keep histories without violations, too.
+    #[arg(long = "keep")]
+    all: bool,
+}
+
+/// A scenario that runs.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) name: &'static str,
+    /// The number of runs.
+    pub(crate) count: usize,
+    pub(crate) form: Form,
+    pub(crate) seed: u64,
+    pub(crate) histories: &'a Histories,
+}
+
+/// The outcome of a scenario, before it is compared with its aim.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) runs: usize,
+    pub(crate) report: CheckReport,
+    pub(crate) latencies: Vec<Nanos>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Form {
-    /// The number of runs, of `all` and those of the short form.
-    pub(crate) fn runs(self, all: usize, short: usize) -> usize {
-        match self {
-            Self::Short => short,
-            Self::Percent(percent) => (all * usize::from(percent)).div_ceil(100),
-        }
+    /// Whether latencies are not judged: a few runs of each scenario, nearly all side by side.
+    pub(crate) fn is_short(self) -> bool {
+        self.minutes == 0 && self.percent.is_none()
     }
 }
 
-/// What a scenario returns, or the message of its panic.
-pub(crate) fn caught<T>(scenario: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(scenario)).map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        text.unwrap_or("it panicked").to_owned()
-    })
+impl Scenario {
+    /// The latencies have the limits of a death.
+    pub(crate) const fn killed(self) -> Self {
+        Self {
+            limited: true,
+            ..self
+        }
+    }
+
+    /// The number of runs of a form.
+    pub(crate) fn count(&self, form: Form) -> usize {
+        match form.percent {
+            Some(percent) if self.kind != RANDOM => {
+                (self.runs * usize::from(percent)).div_ceil(100)
+            }
+            _ if form.minutes == 0 => self.short,
+            _ => self.runs,
+        }
+    }
+
+    fn outcome(&self, form: Form, seed: u64, histories: &Histories) -> Outcome {
+        let run = Run {
+            name: self.name,
+            count: self.count(form),
+            form,
+            seed,
+            histories,
+        };
+        eprintln!("{}: {} runs", run.name, run.count);
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.run)(&run)));
+        let mut outcome = outcome.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let mut outcome = Outcome::default();
+            outcome.miss(format!(
+                "the campaign failed: {}",
+                text.unwrap_or("it panicked")
+            ));
+            outcome
+        });
+        outcome.latencies.sort_unstable();
+        eprintln!("{}: {}", run.name, outcome.report.summary());
+        outcome
+    }
 }
 
-/// A percentile of sorted latencies, in milliseconds.
-pub(crate) fn percentile_ms(sorted: &[Nanos], percent: usize) -> Option<f64> {
-    let index = (sorted.len() * percent).div_ceil(100).checked_sub(1)?;
-    Some(*sorted.get(index)? as f64 / 1e6)
+/// Runs scenarios: those of one group side by side, in the short form all but the random ones.
+pub(crate) fn run_all(
+    scenarios: &[&'static Scenario],
+    form: Form,
+    seed: u64,
+    histories: &Histories,
+) -> Vec<(&'static Scenario, Outcome)> {
+    let together = |a: &&Scenario, b: &&Scenario| {
+        let random = [a, b].map(|scenario| scenario.kind == RANDOM);
+        a.group == b.group || form.is_short() && random == [false; 2]
+    };
+    let mut outcomes = Vec::new();
+    for group in scenarios.chunk_by(together) {
+        thread::scope(|scope| {
+            let running: Vec<_> = group
+                .iter()
+                .map(|&scenario| {
+                    (
+                        scenario,
+                        scope.spawn(move || scenario.outcome(form, seed, histories)),
+                    )
+                })
+                .collect();
+            let ended = running.into_iter();
+            outcomes.extend(ended.map(|(scenario, outcome)| (scenario, outcome.join().unwrap())));
+        });
+    }
+    outcomes
+}
+
+impl Run<'_> {
+    /// Checks the history in a directory, and keeps a copy if it has violations or all are kept.
+    pub(crate) fn check(&self, directory: &Path, label: &str) -> CheckReport {
+        let report = checker::check(&history::read(directory));
+        if self.histories.all || !report.violations.is_empty() {
+            let name = format!("{}-{}{label}", self.seed, self.name);
+            let kept = self.histories.directory.join(name);
+            copy(directory, &kept);
+            println!("the history is kept in {}", kept.display());
+        }
+        report
+    }
+}
+
+impl Outcome {
+    /// Adds a violation that the checks of a history cannot find.
+    pub(crate) fn miss(&mut self, text: impl Into<String>) {
+        self.report.violation(text.into());
+    }
+
+    pub(crate) fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Percentiles of the latencies, which are sorted, in milliseconds.
+    pub(crate) fn percentiles_ms<const N: usize>(&self, percents: [usize; N]) -> [Option<f64>; N] {
+        percents.map(|percent| {
+            let index = (self.latencies.len() * percent)
+                .div_ceil(100)
+                .checked_sub(1)?;
+            Some(*self.latencies.get(index)? as f64 / 1e6)
+        })
+    }
+
+    /// Whether the latencies have the limits of a death.
+    pub(crate) fn is_in_time(&self) -> bool {
+        let latencies = self.percentiles_ms([50, 99]);
+        let limits = [MEDIAN_MAX_MS, P99_MAX_MS];
+        let mut pairs = latencies.into_iter().zip(limits);
+        pairs.all(|(latency, limit)| latency.is_none_or(|latency| latency <= limit))
+    }
+}
+
+/// Copies the files of a directory, and replaces those of an earlier campaign.
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        // Sockets of nodes are there, too.
+        if path.is_file() {
+            fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+        }
+    }
 }

@@ -57,14 +57,6 @@ impl Count {
     fn is_maximum(self) -> bool {
         matches!(self, Self::LongestBlock | Self::LongestWait)
     }
-
-    /// Whether it is about elections, which are not in the worlds of random faults.
-    pub(crate) fn is_of_elections(self) -> bool {
-        matches!(
-            self,
-            Self::LeaderChanges | Self::LeadersObserved | Self::FinalLeadersObserved
-        )
-    }
 }
 
 impl CheckReport {

@@ -51,6 +51,7 @@ labelled! {
 
 impl Fault {
     /// Whether the schedules of random faults contain it. The others belong to other scenarios.
+    #[cfg(test)]
     pub(crate) fn is_random(self) -> bool {
         !self.is_failover()
             && !self.is_of_database()
@@ -58,6 +59,7 @@ impl Fault {
     }
 
     /// Whether it hits a PostgreSQL server.
+    #[cfg(test)]
     fn is_of_database(self) -> bool {
         matches!(
             self,

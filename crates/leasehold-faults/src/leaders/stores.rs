@@ -11,7 +11,7 @@ use crate::clock::{self, Nanos};
 use crate::history::{Fault, FaultEvent, Journal, Note};
 
 /// The largest ttl over many masters.
-pub(super) const LONGEST_TTL_MS: u64 = 2_000;
+const LONGEST_TTL_MS: u64 = 2_000;
 
 /// How long a master may take to be admitted.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -29,6 +29,27 @@ pub(super) enum StoreKind {
     Masters,
     /// A file of SQLite.
     File,
+}
+
+impl StoreKind {
+    /// The ttls of candidates. With Sentinel some leases outlast a failover; a longer one would have 3 s until its first
+    /// renewal, if a waiter was granted it.
+    pub(super) fn ttls_ms(self) -> &'static [u64] {
+        match self {
+            Self::Single | Self::File => &[400, 600, 1_000],
+            Self::Masters => &[LONGEST_TTL_MS],
+            Self::Sentinel { .. } => &[2_000, 3_000],
+        }
+    }
+
+    /// The number of servers that decide together.
+    pub(super) fn servers(self) -> usize {
+        if self == Self::Masters { MASTERS } else { 1 }
+    }
+
+    pub(super) fn is_replicated(self) -> bool {
+        self == Self::Sentinel { replicated: true }
+    }
 }
 
 /// A running store.

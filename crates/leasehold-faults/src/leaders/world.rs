@@ -1,20 +1,18 @@
 //! A store, candidates and observers, and changes of leader by faults.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
+use super::ELECTIONS;
 use super::progress::{Leader, Progress};
 use super::stores::{Store, StoreKind};
-use super::{ELECTIONS, Scenario};
 use crate::clock::{self, Nanos};
-use crate::fence;
-use crate::history::{self, Journal, Note};
+use crate::history::Note;
 use crate::holder::{CandidateConfig, ElectionsConfig, HolderConfig, Nodes, Workload};
 use crate::holder_process::HolderProcess;
+use crate::world::Recording;
 
 const CANDIDATES: usize = 3;
 const OBSERVERS: usize = 2;
@@ -27,9 +25,8 @@ const INTERVAL: Duration = Duration::from_millis(5);
 
 /// A running world.
 pub(super) struct World {
-    scenario: &'static Scenario,
-    directory: PathBuf,
-    journal: Arc<Journal>,
+    kind: StoreKind,
+    pub(super) recording: Recording,
     store: Store,
     /// The port of the fenced resource.
     fence: u16,
@@ -58,14 +55,14 @@ const FIRST_STEPS: [Step; 4] = [Step::Kill, Step::ServerFault, Step::Pause, Step
 
 impl World {
     /// Starts everything, and waits until each election has a leader.
-    pub(super) fn start(scenario: &'static Scenario, seed: u64, directory: PathBuf) -> Self {
-        let journal = Arc::new(Journal::open(&directory.join("campaign.jsonl")));
+    pub(super) fn start(kind: StoreKind, seed: u64) -> Self {
+        let store = Store::start(kind);
+        let recording = Recording::start();
         let mut world = Self {
-            scenario,
-            store: Store::start(scenario.store),
-            fence: fence::start(Arc::clone(&journal)),
-            journal,
-            directory,
+            kind,
+            store,
+            fence: recording.fence(),
+            recording,
             candidates: Vec::new(),
             observers: Vec::new(),
             processes: 0,
@@ -92,7 +89,7 @@ impl World {
         for step in FIRST_STEPS {
             self.step(step);
         }
-        while self.progress.grants() < ELECTIONS.len() + changes {
+        while self.changes() < changes {
             let step = match self.rng.u8(..100) {
                 0..35 => Step::Kill,
                 35..60 => Step::Pause,
@@ -101,6 +98,11 @@ impl World {
             };
             self.step(step);
         }
+    }
+
+    /// The number of changes of leader so far.
+    pub(super) fn changes(&self) -> usize {
+        self.progress.grants().saturating_sub(ELECTIONS.len())
     }
 
     fn step(&mut self, step: Step) {
@@ -160,14 +162,15 @@ impl World {
         };
         let ttl = pause.map_or(0, |nth| self.ttl_ms(nth));
         let candidates = &mut self.candidates;
-        self.store.inject(&mut self.rng, &self.journal, || {
-            if let Some(nth) = kill {
-                candidates[nth].kill();
-            }
-            if let Some(nth) = pause {
-                candidates[nth].pause(Duration::from_millis(ttl * 12 / 10));
-            }
-        });
+        self.store
+            .inject(&mut self.rng, &self.recording.journal, || {
+                if let Some(nth) = kill {
+                    candidates[nth].kill();
+                }
+                if let Some(nth) = pause {
+                    candidates[nth].pause(Duration::from_millis(ttl * 12 / 10));
+                }
+            });
         if let Some(nth) = kill {
             self.replace(nth);
         }
@@ -208,7 +211,7 @@ impl World {
     /// Ends all faults, waits until every observer has been told the leader of each election, and ends all processes.
     pub(super) fn finish(&mut self) {
         self.replace_failed();
-        self.store.settle(&self.journal);
+        self.store.settle(&self.recording.journal);
         let last = self.candidates.remove(0);
         for candidate in std::mem::take(&mut self.candidates) {
             let name = candidate.name.clone();
@@ -224,7 +227,7 @@ impl World {
                 lease(world).filter(|lease| world.progress.all_observe(election, lease))
             });
             match lease(self) {
-                Some(lease) => drop(self.journal.record(&Note::FinalLeader {
+                Some(lease) => drop(self.recording.journal.record(&Note::FinalLeader {
                     election: election.to_owned(),
                     lease,
                 })),
@@ -237,30 +240,12 @@ impl World {
         last.end();
     }
 
-    /// Records what the checker needs to know of the world. `wall`: see [`history::World`].
-    pub(super) fn record(&self, wall: Option<Nanos>) {
-        self.journal.record(&Note::World(history::World {
-            // The tokens of a file have the time of its own clock.
-            wall: wall.filter(|_| self.scenario.store != StoreKind::File),
-            servers: match self.scenario.store {
-                StoreKind::Masters => 3,
-                _ => 1,
-            },
-            replicated: self.is_replicated(),
-            watched: false,
-        }));
-    }
-
-    pub(super) fn violation(&self, text: String) {
-        self.journal.record(&Note::Violation(text));
-    }
-
-    fn is_replicated(&self) -> bool {
-        self.scenario.store == StoreKind::Sentinel { replicated: true }
+    fn violation(&self, text: String) {
+        self.recording.journal.record(&Note::Violation(text));
     }
 
     fn ttl_ms(&self, candidate: usize) -> u64 {
-        let ttls = self.scenario.ttls_ms;
+        let ttls = self.kind.ttls_ms();
         ttls[candidate % ttls.len()]
     }
 
@@ -289,7 +274,7 @@ impl World {
         let kind = if candidate.is_some() { "c" } else { "o" };
         let config = HolderConfig {
             process: format!("{kind}{}", self.processes),
-            directory: self.directory.clone(),
+            directory: self.recording.directory(),
             url: self.store.url(),
             ttl_ms: self.ttl_ms(candidate.unwrap_or(0)),
             threads: self.rng.usize(1..=2),
@@ -297,14 +282,14 @@ impl World {
             nodes: Nodes::default(),
             workload: Workload::Elections(ElectionsConfig {
                 names: ELECTIONS.map(str::to_owned).to_vec(),
-                replicated: self.is_replicated(),
+                replicated: self.kind.is_replicated(),
                 candidate: candidate.map(|_| CandidateConfig {
                     fence: self.fence,
                     seed: self.rng.u64(..),
                 }),
             }),
         };
-        self.progress.add(&self.directory, &config.process);
-        HolderProcess::start(&self.journal, &config)
+        self.progress.add(&config.directory, &config.process);
+        HolderProcess::start(&self.recording.journal, &config)
     }
 }

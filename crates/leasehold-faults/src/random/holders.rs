@@ -48,7 +48,7 @@ impl HolderSlot<'_> {
         let (world, plan) = (self.world, self.plan);
         let config = HolderConfig {
             process: format!("{}-{}", self.number, self.incarnation),
-            directory: world.directory.clone(),
+            directory: world.recording.directory(),
             url: world.servers.url(self.number),
             ttl_ms: plan.ttl_ms,
             threads: plan.threads,
@@ -62,7 +62,7 @@ impl HolderSlot<'_> {
                 tasks: plan.tasks,
             }),
         };
-        HolderProcess::start(&world.journal, &config)
+        HolderProcess::start(&world.recording.journal, &config)
     }
 
     /// Replaces a process that has ended by itself, which is a violation.

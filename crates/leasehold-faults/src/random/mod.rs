@@ -7,10 +7,6 @@ mod sampler;
 mod server_faults;
 mod servers;
 
-use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,27 +14,39 @@ use tokio_util::sync::CancellationToken;
 
 use self::plan::Plan;
 use self::servers::Servers;
-use crate::checker::{self, CheckReport};
-use crate::clock;
-use crate::fence;
-use crate::history::{self, Fault, Journal, Note};
+use crate::checker::CheckReport;
+use crate::history::{self, Fault, Note};
+use crate::scenario::{Outcome, RANDOM, Run, Scenario};
+use crate::world::Recording;
 
-/// How far the wall clock may drift from the other in a round without having been set.
-const WALL_DRIFT_MAX: u64 = clock::MILLI / 2;
+/// Each run is a world; all worlds of a round run side by side.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "single",
+        kind: RANDOM,
+        description: "worlds with one server and three holder processes",
+        aim: "",
+        limited: false,
+        runs: 12,
+        short: 8,
+        group: 0,
+        run: |run| rounds(run, Plan::draw),
+    },
+    Scenario {
+        name: "masters",
+        kind: RANDOM,
+        description: "worlds with three or five masters and three holder processes",
+        aim: "",
+        limited: false,
+        runs: 4,
+        short: 2,
+        group: 0,
+        run: |run| rounds(run, Plan::draw_masters),
+    },
+];
 
 /// How far a clock is set at most, in milliseconds.
 const CLOCK_STEP_MAX_MS: u64 = 1500;
-
-/// The number of rounds, and of worlds in each.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
-    pub(crate) rounds: u64,
-    /// Worlds with a single server.
-    pub(crate) single: u64,
-    /// Worlds with many masters.
-    pub(crate) masters: u64,
-    pub(crate) round_ms: u64,
-}
 
 /// Faults one after the other: of a server, or of the connections of one holder to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,17 +70,16 @@ struct Timed {
 /// The state that all threads of a world share.
 struct World {
     plan: Plan,
-    directory: PathBuf,
+    recording: Recording,
     servers: Servers,
     /// The port of the fenced resource.
     fence: u16,
     begin: Instant,
-    journal: Arc<Journal>,
 }
 
 impl World {
     fn note(&self, note: &Note) {
-        self.journal.record(note);
+        self.recording.journal.record(note);
     }
 
     /// Sleeps until a time of the plan; not at all if it has passed.
@@ -82,72 +89,64 @@ impl World {
     }
 }
 
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.round_ms / 1000;
-        let (rounds, single, masters) = (self.rounds, self.single, self.masters);
-        write!(
-            f,
-            "{rounds} × {seconds} s, {single} servers and {masters} sets of masters side by side"
-        )
+/// Draws a plan from the seed, the number of the round, that of the world, and its duration in milliseconds.
+type Draw = fn(u64, u64, u64, u64) -> Plan;
+
+fn rounds(run: &Run<'_>, draw: Draw) -> Outcome {
+    let mut outcome = Outcome::default();
+    let (rounds, round_ms) = match run.form.minutes {
+        0 => (1, 20_000),
+        minutes => (minutes, 60_000),
+    };
+    for round in 0..rounds {
+        let plans = (0..run.count as u64).map(|world| draw(run.seed, round, world, round_ms));
+        let report = run_round(run, round, plans.collect());
+        let (name, number, summary) = (run.name, round + 1, report.summary());
+        println!("{name}, round {number} of {rounds}: {summary}");
+        outcome.report.merge(report);
+        outcome.runs += run.count;
     }
+    let (worlds, seconds) = (run.count, round_ms / 1000);
+    outcome.note(format!(
+        "{rounds} × {seconds} s, {worlds} worlds side by side"
+    ));
+    outcome
 }
 
-/// Runs all worlds of a round at the same time and checks their histories. `keep` gets the directory of each, with the
-/// violations in it.
-pub(crate) fn run_round(
-    size: Size,
-    seed: u64,
-    round: u64,
-    keep: impl Fn(&Path, u64, &CheckReport),
-) -> CheckReport {
-    // Where temporary files are: a holder must not wait for a disk in the middle of a step.
-    let directory = tempfile::tempdir().unwrap();
-    let single = (0..size.single).map(|number| Plan::draw(seed, round, number, size.round_ms));
-    let masters =
-        (0..size.masters).map(|world| Plan::draw_masters(seed, round, world, size.round_ms));
-    let mut worlds: Vec<_> = single
-        .chain(masters)
-        .enumerate()
-        .map(|(number, plan)| prepare(directory.path().join(format!("world-{number}")), plan))
-        .collect();
-    let wall = clock::wall_offset();
+/// Runs all worlds of a round at the same time and checks their histories.
+fn run_round(run: &Run<'_>, round: u64, plans: Vec<Plan>) -> CheckReport {
+    let mut worlds: Vec<_> = plans.into_iter().map(prepare).collect();
     thread::scope(|scope| {
         for world in &mut worlds {
-            scope.spawn(move || run(world));
+            scope.spawn(move || run_world(world));
         }
     });
-    let wall_moved = clock::wall_offset().abs_diff(wall) > WALL_DRIFT_MAX;
     let mut all = CheckReport::default();
-    for (number, world) in (0..).zip(&worlds) {
-        world.note(&Note::World(history::World {
-            wall: (!world.plan.clock && !wall_moved).then_some(wall),
+    for (number, world) in worlds.iter().enumerate() {
+        let note = history::World {
             servers: world.plan.servers,
-            replicated: false,
-            watched: false,
-        }));
-        let report = checker::check(&history::read(&world.directory));
-        keep(&world.directory, number, &report);
-        all.merge(report);
+            ..history::World::default()
+        };
+        let (label, has_times) = (format!("-{round}-{number}"), !world.plan.clock);
+        all.merge(world.recording.check(run, &label, has_times, note));
     }
     all
 }
 
-fn prepare(directory: PathBuf, plan: Plan) -> World {
-    fs::create_dir_all(&directory).unwrap();
-    let journal = Arc::new(Journal::open(&directory.join("campaign.jsonl")));
+fn prepare(plan: Plan) -> World {
+    let recording = Recording::start();
     World {
-        fence: fence::start(Arc::clone(&journal)),
+        fence: recording.fence(),
         servers: Servers::start(&plan),
         begin: Instant::now(),
         plan,
-        directory,
-        journal,
+        recording,
     }
 }
 
 /// Runs the schedule of a world.
-fn run(world: &mut World) {
+fn run_world(world: &mut World) {
+    world.recording.begin();
     world.begin = Instant::now();
     let world = &*world;
     let stop = CancellationToken::new();

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::outcome::Outcome;
 use super::world::{Node, TIMEOUT, Waiter, World, millis};
 use crate::clock::{self, Nanos};
 use crate::history::{Event, EventReader, HoldEvent, LeaseState};
 use crate::holder::{HolderConfig, KeepConfig, Nodes, Workload};
 use crate::holder_process::HolderProcess;
+use crate::scenario::{Outcome, Run};
 
 /// How often events are read while one is awaited.
 const INTERVAL: Duration = millis(1);
@@ -43,7 +43,7 @@ impl HolderOptions {
     pub(super) fn config(&self, world: &World, process: &str, keep: KeepConfig) -> HolderConfig {
         HolderConfig {
             process: process.to_owned(),
-            directory: world.directory.path().to_owned(),
+            directory: world.recording.directory(),
             url: world.server.url(),
             ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap(),
             threads: 2,
@@ -82,7 +82,7 @@ impl ContendedLock {
                 let name = format!("lock{}", world.next_number());
                 let config = options.one_lock(world, &name);
                 let events = EventReader::open(&config.history());
-                (HolderProcess::start(&world.journal, &config), events)
+                (HolderProcess::start(world.journal(), &config), events)
             })
             .collect();
         let waiting = starting.into_iter().map(|(process, mut events)| {
@@ -192,9 +192,9 @@ pub(super) struct LockGroup<'a> {
 /// Starts so many locks in all, at most `group_max` at a time, passes each group to `run_group`, and checks the
 /// history. One node watches their holders if `watched` is true.
 pub(super) fn run_in_groups(
+    run: &Run<'_>,
     ttl: Duration,
     watched: bool,
-    runs: usize,
     group_max: usize,
     mut run_group: impl FnMut(LockGroup<'_>),
 ) -> Outcome {
@@ -203,8 +203,8 @@ pub(super) fn run_in_groups(
     let nodes = [&node];
     let options = HolderOptions::watched(ttl, &nodes[..usize::from(watched)]);
     let mut outcome = Outcome::default();
-    while outcome.runs < runs {
-        let count = group_max.min(runs - outcome.runs);
+    while outcome.runs < run.count {
+        let count = group_max.min(run.count - outcome.runs);
         run_group(LockGroup {
             world: &world,
             options: &options,
@@ -214,7 +214,7 @@ pub(super) fn run_in_groups(
         });
         outcome.runs += count;
     }
-    world.check(&mut outcome);
+    world.check(run, &mut outcome);
     outcome
 }
 

@@ -6,23 +6,23 @@ use leasehold_testkit::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::contended_lock::{ContendedLock, LATEST, TTL_LONG, run_in_groups};
-use super::outcome::Outcome;
 use super::world::TIMEOUT;
 use crate::clock;
+use crate::scenario::{Outcome, Run};
 
 /// Kills holders one after the other.
-fn one_by_one(runs: usize, die: impl Fn(&mut ContendedLock, &mut Outcome)) -> Outcome {
-    run_in_groups(TTL_LONG, true, runs, 1, |mut group| {
+fn one_by_one(run: &Run<'_>, die: impl Fn(&mut ContendedLock, &mut Outcome)) -> Outcome {
+    run_in_groups(run, TTL_LONG, true, 1, |mut group| {
         die(&mut group.locks[0], group.outcome);
     })
 }
 
-pub(super) fn killed(runs: usize, _: bool) -> Outcome {
-    one_by_one(runs, |lock, outcome| lock.kill(LATEST, outcome))
+pub(super) fn killed(run: &Run<'_>) -> Outcome {
+    one_by_one(run, |lock, outcome| lock.kill(LATEST, outcome))
 }
 
-pub(super) fn zombie(runs: usize, _: bool) -> Outcome {
-    one_by_one(runs, |lock, outcome| {
+pub(super) fn zombie(run: &Run<'_>) -> Outcome {
+    one_by_one(run, |lock, outcome| {
         let since = clock::now();
         lock.process.kill_unreaped();
         lock.expect_grant(since, LATEST, outcome);
@@ -32,8 +32,8 @@ pub(super) fn zombie(runs: usize, _: bool) -> Outcome {
     })
 }
 
-pub(super) fn exec(runs: usize, _: bool) -> Outcome {
-    run_in_groups(TTL_LONG, true, runs, 1, |mut group| {
+pub(super) fn exec(run: &Run<'_>) -> Outcome {
+    run_in_groups(run, TTL_LONG, true, 1, |mut group| {
         let (lock, outcome) = (&mut group.locks[0], group.outcome);
         let since = clock::now();
         lock.exec(group.world, group.options);
@@ -45,8 +45,8 @@ pub(super) fn exec(runs: usize, _: bool) -> Outcome {
     })
 }
 
-pub(super) fn forked_child(runs: usize, _: bool) -> Outcome {
-    one_by_one(runs, |lock, outcome| {
+pub(super) fn forked_child(run: &Run<'_>) -> Outcome {
+    one_by_one(run, |lock, outcome| {
         let child = lock.process.helper.request("fork");
         let child = child.parse().ok().and_then(Pid::from_raw).unwrap();
         lock.kill(LATEST, outcome);

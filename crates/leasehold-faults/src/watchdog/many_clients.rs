@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use leasehold_testkit::{eventually, within};
 
 use super::contended_lock::HolderOptions;
-use super::outcome::Outcome;
 use super::world::{Node, TIMEOUT, World, millis};
 use crate::clock;
 use crate::holder::KeepConfig;
 use crate::holder_process::HolderProcess;
+use crate::scenario::{Outcome, Run};
 
 /// The numbers of processes, of clients in each and of locks of each client.
 struct Size {
@@ -51,7 +51,8 @@ impl Size {
     }
 }
 
-pub(super) fn many_clients(_: usize, short: bool) -> Outcome {
+pub(super) fn many_clients(run: &Run<'_>) -> Outcome {
+    let short = run.form.is_short();
     let size = if short { SHORT } else { FULL };
     let world = World::new(true);
     let node = world.node("node");
@@ -93,7 +94,7 @@ fn start(world: &World, node: &Node, size: &Size) -> Vec<HolderProcess> {
             quiet: true,
         };
         let config = options.config(world, &name, keep);
-        let holder = HolderProcess::start(&world.journal, &config);
+        let holder = HolderProcess::start(world.journal(), &config);
         eventually(TIMEOUT, || {
             thread::sleep(millis(50));
             count(&holder)[0] == size.clients * size.locks

@@ -6,12 +6,12 @@ use leasehold_testkit::{Certs, Proxy, Way, eventually, free_port, within};
 use tokio_util::sync::CancellationToken;
 
 use super::contended_lock::HolderOptions;
-use super::outcome::Outcome;
 use super::paused_holder::{PausedHolder, TTL};
 use super::world::{Node, TIMEOUT, World, millis};
 use crate::clock::{self, MILLI, Nanos};
 use crate::history::{Fault, FaultEvent, Note};
 use crate::holder::Nodes;
+use crate::scenario::{Outcome, Run};
 
 /// The number of holders.
 const HOLDERS: usize = 20;
@@ -24,19 +24,14 @@ const REGISTERED_WITHIN: Nanos = 4000 * MILLI;
 const TOKEN: &str = "a-token-of-the-campaign";
 
 /// Injects a fault of nodes so many times while holders are stopped and resumed, and checks the history.
-fn under_load(
-    world: &World,
-    nodes: Nodes,
-    (runs, short): (usize, bool),
-    mut inject: impl FnMut(),
-) -> Outcome {
+fn under_load(world: &World, nodes: Nodes, run: &Run<'_>, mut inject: impl FnMut()) -> Outcome {
     let mut outcome = Outcome::default();
     let options = HolderOptions {
         ttl: TTL,
         nodes,
         again: true,
     };
-    let holders = PausedHolder::start_many(world, holders(short), &options);
+    let holders = PausedHolder::start_many(world, holders(run), &options);
     let end = CancellationToken::new();
     let counts: Vec<_> = thread::scope(|scope| {
         let running: Vec<_> = holders
@@ -45,7 +40,7 @@ fn under_load(
             .collect();
         // Also if a fault cannot be injected.
         let end_holders = end.clone().drop_guard();
-        for _ in 0..runs {
+        for _ in 0..run.count {
             inject();
             outcome.runs += 1;
         }
@@ -61,12 +56,15 @@ fn under_load(
         "{} holders, ttl 2 s, stopped {pauses} times for up to 5 s; {lost} leases lost",
         counts.len()
     ));
-    world.check(&mut outcome);
+    world.check(run, &mut outcome);
     outcome
 }
 
-fn holders(short: bool) -> usize {
-    if short { HOLDERS_SHORT } else { HOLDERS }
+fn holders(run: &Run<'_>) -> usize {
+    match run.form.is_short() {
+        true => HOLDERS_SHORT,
+        false => HOLDERS,
+    }
 }
 
 /// The addresses of nodes on this machine.
@@ -94,48 +92,48 @@ fn watches_all(node: &Node, holders: usize) {
 }
 
 /// Injects a fault of one node at a time: first of the one, and when that watches all clients again, of the other.
-fn one_of_two(runs: usize, short: bool, mut inject: impl FnMut(&mut Node)) -> Outcome {
+fn one_of_two(run: &Run<'_>, mut inject: impl FnMut(&mut Node)) -> Outcome {
     let world = World::new(true);
     let mut nodes = [world.node("one"), world.node("two")];
-    let mut run = 0;
+    let mut number = 0;
     let addresses = local(&nodes);
-    under_load(&world, addresses, (runs, short), || {
-        if run == runs / 2 {
-            watches_all(&nodes[0], holders(short));
+    under_load(&world, addresses, run, || {
+        if number == run.count / 2 {
+            watches_all(&nodes[0], holders(run));
         }
-        inject(&mut nodes[usize::from(run >= runs / 2)]);
-        run += 1;
+        inject(&mut nodes[usize::from(number >= run.count / 2)]);
+        number += 1;
         sleep_between(300, 1000);
     })
 }
 
-pub(super) fn node_killed(runs: usize, short: bool) -> Outcome {
-    one_of_two(runs, short, |node| {
+pub(super) fn node_killed(run: &Run<'_>) -> Outcome {
+    one_of_two(run, |node| {
         node.helper.kill();
         sleep_between(50, 500);
         node.restart();
     })
 }
 
-pub(super) fn node_restarted(runs: usize, short: bool) -> Outcome {
-    one_of_two(runs, short, |node| {
+pub(super) fn node_restarted(run: &Run<'_>) -> Outcome {
+    one_of_two(run, |node| {
         node.end();
         node.restart();
     })
 }
 
-pub(super) fn node_stopped(runs: usize, short: bool) -> Outcome {
-    one_of_two(runs, short, |node| {
+pub(super) fn node_stopped(run: &Run<'_>) -> Outcome {
+    one_of_two(run, |node| {
         node.helper.stop();
         sleep_between(200, 3000);
         node.helper.resume();
     })
 }
 
-pub(super) fn nodes_killed(runs: usize, short: bool) -> Outcome {
+pub(super) fn nodes_killed(run: &Run<'_>) -> Outcome {
     let world = World::new(true);
     let mut nodes = [world.node("one"), world.node("two")];
-    under_load(&world, local(&nodes), (runs, short), || {
+    under_load(&world, local(&nodes), run, || {
         let from = clock::now();
         for node in &mut nodes {
             node.helper.kill();
@@ -146,7 +144,7 @@ pub(super) fn nodes_killed(runs: usize, short: bool) -> Outcome {
         }
         let time = (from, clock::now() + REGISTERED_WITHIN);
         let event = FaultEvent::new(Fault::KillNodes, None, time, time);
-        world.journal.record(&Note::Fault(event));
+        world.journal().record(&Note::Fault(event));
         sleep_between(3000, 5000);
     })
 }
@@ -166,7 +164,7 @@ fn cut_off(proxy: &Proxy) {
     proxy.cut();
 }
 
-pub(super) fn client_node_partition(runs: usize, short: bool) -> Outcome {
+pub(super) fn client_node_partition(run: &Run<'_>) -> Outcome {
     let world = World::new(true);
     let certs = Certs::make();
     let remote = |name: &str| {
@@ -185,7 +183,7 @@ pub(super) fn client_node_partition(runs: usize, short: bool) -> Outcome {
             .to_vec(),
         tls: Some((certs.ca.clone(), TOKEN.to_owned())),
     };
-    let mut outcome = under_load(&world, nodes, (runs, short), || {
+    let mut outcome = under_load(&world, nodes, run, || {
         cut_off(&proxy);
         sleep_between(300, 1000);
     });
@@ -196,7 +194,7 @@ pub(super) fn client_node_partition(runs: usize, short: bool) -> Outcome {
     outcome
 }
 
-pub(super) fn node_store_partition(runs: usize, short: bool) -> Outcome {
+pub(super) fn node_store_partition(run: &Run<'_>) -> Outcome {
     let world = World::new(true);
     let proxy = Proxy::before(&world.server);
     let mut config = world.node_config("cut");
@@ -204,7 +202,7 @@ pub(super) fn node_store_partition(runs: usize, short: bool) -> Outcome {
     config.store = Some(world.client.store().to_string());
     let cut = Node::start(config);
     let nodes = [cut, world.node("whole")];
-    under_load(&world, local(&nodes), (runs, short), || {
+    under_load(&world, local(&nodes), run, || {
         cut_off(&proxy);
         sleep_between(300, 1000);
     })

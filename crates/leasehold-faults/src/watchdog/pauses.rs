@@ -7,10 +7,10 @@ use leasehold::__private::wire::Liveness;
 use leasehold_testkit::{eventually, within};
 
 use super::contended_lock::{ContendedLock, LATEST, TTL_LONG, run_in_groups};
-use super::outcome::Outcome;
 use super::world::{TIMEOUT, millis};
 use crate::clock;
 use crate::history::LeaseState;
+use crate::scenario::{Outcome, Run};
 
 /// The ttl of holders that are stopped for three ttls.
 const TTL: Duration = millis(2_000);
@@ -18,15 +18,16 @@ const TTL: Duration = millis(2_000);
 /// The ttl of holders whose main thread ends.
 const TTL_MIDDLE: Duration = millis(6_000);
 
-pub(super) fn stopped(runs: usize, _: bool) -> Outcome {
+pub(super) fn stopped(run: &Run<'_>) -> Outcome {
     let mut doubted = 0;
-    let mut outcome = run_in_groups(TTL, true, runs, 20, |mut group| {
+    let mut outcome = run_in_groups(run, TTL, true, 20, |mut group| {
         group.locks.iter_mut().for_each(ContendedLock::stop);
         thread::sleep(3 * TTL);
         for lock in &mut group.locks {
             doubted += usize::from(resume_and_release(lock, group.outcome));
         }
     });
+    let runs = run.count;
     outcome.note(format!(
         "{doubted} of {runs} read Jeopardy(paused) before Held; the others read a state after the reply of the store"
     ));
@@ -52,8 +53,8 @@ fn resume_and_release(lock: &mut ContendedLock, outcome: &mut Outcome) -> bool {
     states.first() == Some(&LeaseState::Paused)
 }
 
-pub(super) fn unwatched(runs: usize, _: bool) -> Outcome {
-    run_in_groups(TTL, false, runs, 20, |mut group| {
+pub(super) fn unwatched(run: &Run<'_>) -> Outcome {
+    run_in_groups(run, TTL, false, 20, |mut group| {
         group.locks.iter_mut().for_each(ContendedLock::stop);
         thread::sleep(3 * TTL);
         for lock in &mut group.locks {
@@ -71,8 +72,8 @@ pub(super) fn unwatched(runs: usize, _: bool) -> Outcome {
     })
 }
 
-pub(super) fn killed_while_stopped(runs: usize, _: bool) -> Outcome {
-    run_in_groups(TTL_LONG, true, runs, 100, |mut group| {
+pub(super) fn killed_while_stopped(run: &Run<'_>) -> Outcome {
+    run_in_groups(run, TTL_LONG, true, 100, |mut group| {
         group.locks.iter_mut().for_each(ContendedLock::stop);
         eventually(TIMEOUT, || {
             let clients = group.node.clients();
@@ -87,8 +88,8 @@ pub(super) fn killed_while_stopped(runs: usize, _: bool) -> Outcome {
     })
 }
 
-pub(super) fn main_thread_gone(runs: usize, _: bool) -> Outcome {
-    run_in_groups(TTL_MIDDLE, true, runs, 50, |mut group| {
+pub(super) fn main_thread_gone(run: &Run<'_>) -> Outcome {
+    run_in_groups(run, TTL_MIDDLE, true, 50, |mut group| {
         for lock in &mut group.locks {
             assert_eq!(lock.process.helper.request("end-main"), "ok");
             eventually(TIMEOUT, || lock.process.helper.state() == Some('Z'));

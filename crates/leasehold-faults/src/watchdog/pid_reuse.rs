@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::Pid;
 
 use super::contended_lock::{ContendedLock, HolderOptions, LATEST, TTL_LONG};
-use super::outcome::Outcome;
 use super::world::World;
 use crate::clock;
+use crate::scenario::{Outcome, Run};
 
 /// The last process id of the kernel, which root may set.
 const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
@@ -17,8 +17,8 @@ const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 /// The number of attempts: other processes start at the same time.
 const ATTEMPTS: usize = 200;
 
-pub(super) fn pid_reuse(runs: usize, _: bool) -> Outcome {
-    let mut outcome = Outcome::default();
+pub(super) fn pid_reuse(run: &Run<'_>) -> Outcome {
+    let (runs, mut outcome) = (run.count, Outcome::default());
     if !rustix::process::geteuid().is_root() || !Path::new(LAST_PID).exists() {
         outcome.note("not run: it needs root, and a kernel whose last process id can be set");
         return outcome;
@@ -52,7 +52,7 @@ pub(super) fn pid_reuse(runs: usize, _: bool) -> Outcome {
             "the id was reused in {runs} of {attempts} attempts"
         ));
     }
-    world.check(&mut outcome);
+    world.check(run, &mut outcome);
     outcome
 }
 

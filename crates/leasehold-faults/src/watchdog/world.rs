@@ -12,18 +12,17 @@ use std::time::Duration;
 use leasehold::__private::{observer::Observer, wire::ClientStatus};
 use leasehold::Client;
 use leasehold_testkit::{Helper, RedisServer, eventually};
-use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use super::outcome::Outcome;
-use crate::checker;
 use crate::clock::{self, MILLI, Nanos};
 use crate::history::{
     self, Event, Fault, FaultEvent, HoldEvent, Journal, LeaseState, Note, ObservationKind,
 };
 use crate::holder;
 use crate::node::NodeConfig;
+use crate::scenario::{Outcome, Run};
+use crate::world::Recording;
 
 /// How long something may take on a machine that is busy with other scenarios.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -40,8 +39,9 @@ const SILENCE: Nanos = 300 * MILLI;
 pub(super) struct World {
     pub(super) server: RedisServer,
     pub(super) client: Client,
-    pub(super) directory: TempDir,
-    pub(super) journal: Arc<Journal>,
+    pub(super) recording: Recording,
+    /// Whether it has nodes of the watchdog.
+    watched: bool,
     waiters: Arc<Journal>,
     runtime: Runtime,
     /// The number of the next holder process, and of the next waiter.
@@ -56,32 +56,28 @@ impl World {
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
         let client = Client::builder().ttl(Duration::from_millis(TTL_MS));
         let client = runtime.block_on(client.connect(&server.url())).unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let journal = Journal::open(&directory.path().join("campaign.jsonl"));
-        journal.record(&Note::World(history::World {
-            wall: None,
-            servers: 1,
-            replicated: false,
-            watched,
-        }));
-        let waiters = Journal::open(&history::file_of(directory.path(), "waiters"));
+        let recording = Recording::start();
+        let waiters = Journal::open(&history::file_of(&recording.directory(), "waiters"));
         waiters.record(&Event::Started {
             ttl_ms: TTL_MS,
             handoff: true,
         });
-        let journal = Arc::new(journal);
         if watched {
-            record_silence(&server, Arc::clone(&journal));
+            record_silence(&server, Arc::clone(&recording.journal));
         }
         Self {
             server,
             client,
-            journal,
+            recording,
+            watched,
             waiters: Arc::new(waiters),
-            directory,
             runtime,
             next: AtomicU64::new(0),
         }
+    }
+
+    pub(super) fn journal(&self) -> &Arc<Journal> {
+        &self.recording.journal
     }
 
     pub(super) fn next_number(&self) -> u64 {
@@ -95,9 +91,9 @@ impl World {
 
     /// The settings of a node on this machine.
     pub(super) fn node_config(&self, name: &str) -> NodeConfig {
-        let directory = self.directory.path().display();
+        let socket = self.recording.directory().join(format!("{name}.sock"));
         NodeConfig {
-            listen: vec![format!("unix:{directory}/{name}.sock")],
+            listen: vec![format!("unix:{}", socket.display())],
             url: self.server.url(),
             store: None,
             tls: None,
@@ -144,9 +140,15 @@ impl World {
     }
 
     /// Checks the history so far, and adds its violations to an outcome.
-    pub(super) fn check(&self, outcome: &mut Outcome) {
-        let report = checker::check(&history::read(self.directory.path()));
-        outcome.misses.extend(report.violations);
+    pub(super) fn check(&self, run: &Run<'_>, outcome: &mut Outcome) {
+        let world = history::World {
+            servers: 1,
+            watched: self.watched,
+            ..history::World::default()
+        };
+        outcome
+            .report
+            .merge(self.recording.check(run, "", false, world));
     }
 }
 
