@@ -2,9 +2,12 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::options::Scenario;
+use crate::options::Settings;
+
+/// The figures of a run, and why it failed, if it did.
+pub(crate) type Findings = (Value, Option<String>);
 
 /// The findings of a run. Names and units of figures stay as they are.
 ///
@@ -12,26 +15,23 @@ use crate::options::Scenario;
 #[derive(Debug)]
 pub(crate) struct Report {
     figures: Value,
-    /// Why the run failed, if it did.
     pub(crate) failure: Option<String>,
 }
 
 impl Report {
-    /// A report; `store` is the store's URL without a password.
-    pub(crate) fn new(scenario: Scenario, seconds: f64, store: &str) -> Self {
-        let mut report = Self {
-            figures: Map::new().into(),
-            failure: None,
-        };
-        let scenario = scenario.to_string();
-        report.add_all(json!({"scenario": scenario, "store": store, "seconds": seconds}));
-        report
-    }
-
-    /// Adds the figures of an object, each by its own name.
-    pub(crate) fn add_all(&mut self, figures: Value) {
-        if let (Some(all), Value::Object(figures)) = (self.figures.as_object_mut(), figures) {
+    /// A report of figures, each with its own name, and why the run failed, if it did. `store` is the store's URL without
+    /// a password.
+    pub(crate) fn new(settings: &Settings, store: &str, findings: Findings) -> Self {
+        let (figures, failure) = findings;
+        let seconds = settings.duration.as_secs_f64();
+        let scenario = settings.scenario.to_string();
+        let mut all = json!({"scenario": scenario, "store": store, "seconds": seconds});
+        if let (Some(all), Value::Object(figures)) = (all.as_object_mut(), figures) {
             all.extend(figures);
+        }
+        Self {
+            figures: all,
+            failure,
         }
     }
 
@@ -45,21 +45,6 @@ impl Report {
         let mut text = String::new();
         add_lines(&mut text, "", &self.figures);
         text
-    }
-
-    /// The figure at a path. `None`: it is not known.
-    #[cfg(test)]
-    pub(crate) fn at(&self, path: &str) -> Option<&Value> {
-        let figure = self
-            .figures
-            .pointer(&format!("/{}", path.replace('.', "/")));
-        figure.filter(|figure| !figure.is_null())
-    }
-
-    /// The number at a path.
-    #[cfg(test)]
-    pub(crate) fn number(&self, path: &str) -> Option<f64> {
-        self.at(path)?.as_f64()
     }
 }
 
@@ -86,35 +71,36 @@ fn add_line(text: &mut String, path: &str, figure: &str) {
     let _ = writeln!(text, "{path:<44} {figure}");
 }
 
+/// Stands for a figure that is not known.
 #[cfg(test)]
-impl Report {
-    /// Checks figures to three digits.
-    #[track_caller]
-    pub(crate) fn check(&self, figures: &[(&str, f64)]) {
-        for (path, expected) in figures {
-            let found = self.number(path);
-            let near = |found: f64| (found - expected).abs() <= expected.abs() * 2e-3;
-            assert!(found.is_some_and(near), "{path}: {found:?}, not {expected}");
-        }
-    }
+pub(crate) const UNKNOWN: f64 = f64::NAN;
 
-    /// Checks that figures are not known.
-    #[track_caller]
-    pub(crate) fn check_unknown(&self, paths: &[&str]) {
-        for path in paths {
-            assert_eq!(self.at(path), None, "{path}");
-        }
+/// Checks figures to three digits.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn check(figures: &Value, expected: &[(&str, f64)]) {
+    for (path, expected) in expected {
+        let found = figures.pointer(&format!("/{}", path.replace('.', "/")));
+        let found = found.filter(|figure| !figure.is_null());
+        let ok = match found.map(Value::as_f64) {
+            None => expected.is_nan(),
+            Some(found) => {
+                found.is_some_and(|found| (found - expected).abs() <= expected.abs() * 2e-3)
+            }
+        };
+        assert!(ok, "{path}: {found:?}, not {expected}");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Scenario;
 
     #[test]
     fn known_figures_are_lines_and_unknown_ones_are_null() {
-        let mut report = Report::new(Scenario::Renew, 5.0, "memory:");
-        report.add_all(json!({"all": [{"p50_us": 1.25, "held": true}], "other": null}));
+        let figures = json!({"all": [{"p50_us": 1.25, "held": true}], "other": null});
+        let report = Report::new(&Settings::of(Scenario::Renew), "memory:", (figures, None));
         let text = report.text();
         let lines: Vec<Vec<_>> = text
             .lines()
@@ -122,7 +108,7 @@ mod tests {
             .collect();
         for line in [
             ["scenario", "renew"],
-            ["seconds", "5.0"],
+            ["seconds", "2.0"],
             ["all.0.p50_us", "1.25"],
             ["all.0.held", "true"],
         ] {

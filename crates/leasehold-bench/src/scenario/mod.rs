@@ -8,27 +8,40 @@ mod renew;
 mod uncontended;
 mod wakeup;
 
-use crate::Result;
 use crate::options::{Scenario, Settings};
 use crate::report::Report;
 use crate::target::Target;
 use crate::worker::Orders;
 use crate::workers::Job;
+use crate::{Result, runtime};
 
 /// After so many locks a task yields to the others: a store in memory never makes it wait.
 const LOCKS_IN_A_ROW: u64 = 128;
 
 /// Measures what the settings say.
 pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
-    match settings.scenario {
-        Scenario::Uncontended | Scenario::Independent | Scenario::Watched => {
-            uncontended::measure(settings, target)
-        }
-        Scenario::Contended | Scenario::Many => contention::measure(settings, target),
-        Scenario::Wakeup => wakeup::measure(settings, target),
-        Scenario::Observe => observe::measure(settings, target),
-        Scenario::Renew => renew::measure(settings, target),
-    }
+    let threads = match settings.processes {
+        1 => settings.threads,
+        // It only waits for the others.
+        _ => 1,
+    };
+    runtime(threads)?.block_on(async {
+        // Fails once and here if the store cannot be used.
+        let session = target.open().await?;
+        let store = session.store();
+        let findings = match settings.scenario {
+            Scenario::Uncontended | Scenario::Independent | Scenario::Watched => {
+                uncontended::measure(settings, target, session).await
+            }
+            Scenario::Contended | Scenario::Many => {
+                contention::measure(settings, target, session).await
+            }
+            Scenario::Wakeup => wakeup::measure(settings, target, session).await,
+            Scenario::Observe => observe::measure(settings, target, session).await,
+            Scenario::Renew => renew::measure(settings, target, session).await,
+        };
+        Ok(Report::new(settings, &store, findings?))
+    })
 }
 
 /// Takes part as a worker.

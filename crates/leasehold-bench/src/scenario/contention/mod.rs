@@ -1,21 +1,23 @@
 //! `contended` and `many`: tasks in one or more processes that want the same locks.
 
 mod names;
-mod report;
 mod tasks;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 pub(super) use self::tasks::serve;
 use self::tasks::{Share, Tasks};
 use crate::clock::Window;
+use crate::format::{fine, per, ratio, round};
 use crate::options::Settings;
-use crate::report::Report;
-use crate::target::Target;
+use crate::report::Findings;
+use crate::target::{Session, Target};
 use crate::workers::Workers;
-use crate::{Result, print_step, runtime};
+use crate::{Result, print_step};
 
 /// The part of a run's duration by which a warm-up precedes it.
 const WARM_UP: u32 = 10;
@@ -24,29 +26,23 @@ const WARM_UP: u32 = 10;
 const WARM_UP_MIN: Duration = Duration::from_millis(300);
 
 /// Lets all tasks lock and release for the duration.
-pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
-    let (store, shares) = if settings.processes == 1 {
-        runtime(settings.threads)?.block_on(async {
-            let tasks = Tasks::open(target, settings, 0).await?;
-            let store = tasks.store();
-            print_step("measuring");
-            Ok::<_, crate::Failure>((store, vec![tasks.run(window(settings)).await?]))
-        })?
+pub(super) async fn measure(
+    settings: &Settings,
+    target: &Target,
+    session: Session,
+) -> Result<Findings> {
+    let shares = if settings.processes == 1 {
+        let tasks = Tasks::new(session, settings, 0)?;
+        print_step("measuring");
+        vec![tasks.run(window(settings)).await?]
     } else {
-        // It only waits for the others.
-        runtime(1)?.block_on(with_workers(settings, target))?
+        let mut workers = Workers::start(target, settings, settings.processes).await?;
+        print_step("measuring");
+        let shares = workers.ask(&window(settings)).await?;
+        workers.finish().await?;
+        shares
     };
-    Ok(report::report(settings, &store, &shares))
-}
-
-async fn with_workers(settings: &Settings, target: &Target) -> Result<(String, Vec<Share>)> {
-    // Fails once and here if the store cannot be used.
-    let store = target.open().await?.store();
-    let mut workers = Workers::start(target, settings, settings.processes).await?;
-    print_step("measuring");
-    let shares = workers.ask(&window(settings)).await?;
-    workers.finish().await?;
-    Ok((store, shares))
+    Ok(findings(settings, &shares))
 }
 
 fn window(settings: &Settings) -> Window {
@@ -54,4 +50,109 @@ fn window(settings: &Settings) -> Window {
         (settings.duration / WARM_UP).max(WARM_UP_MIN),
         settings.duration,
     )
+}
+
+fn findings(settings: &Settings, shares: &[Share]) -> Findings {
+    let seconds = settings.duration.as_secs_f64();
+    let total = Share::total(shares);
+    let by_process = shares.iter().map(|share| {
+        let mut figures = share.figures(seconds);
+        figures["share"] = share.part_of(&total).into();
+        figures
+    });
+    let observed = &total.observations;
+    let mut all = total.figures(seconds);
+    for (name, figure) in [
+        ("names", settings.names.into()),
+        ("processes", settings.processes.into()),
+        ("tasks", settings.tasks.into()),
+        ("threads", settings.threads.into()),
+        ("share", 1.0.into()),
+        ("by_process", by_process.collect::<Vec<_>>().into()),
+        ("fairness", fairness(&total, shares, seconds)),
+        ("section", section(settings, &total)),
+        (
+            "exclusion",
+            json!({
+                "held": observed.exclusive(),
+                "acquisitions": total.counts.checked,
+                "overlaps": observed.overlaps,
+                "token_faults": observed.token_faults,
+            }),
+        ),
+    ] {
+        all[name] = figure;
+    }
+    let failure = (!observed.exclusive()).then(|| {
+        format!(
+            "mutual exclusion was broken: {} holders at once, {} tokens out of order",
+            observed.overlaps, observed.token_faults
+        )
+    });
+    (all, failure)
+}
+
+/// The critical sections, if there are any.
+fn section(settings: &Settings, total: &Share) -> Value {
+    if settings.section.is_zero() {
+        return Value::Null;
+    }
+    let counts = &total.counts;
+    let duration_ns = settings.duration.as_secs_f64() * 1e9;
+    json!({
+        "requested_us": round(settings.section.as_secs_f64() * 1e6),
+        "mean_us": round(per(counts.section_ns, counts.sections) / 1e3),
+        "in_use": fine(per(counts.in_section_ns, 1) / duration_ns),
+    })
+}
+
+impl Share {
+    fn part_of(&self, total: &Self) -> f64 {
+        fine(per(self.counts.acquisitions, total.counts.acquisitions))
+    }
+
+    fn figures(&self, seconds: f64) -> Value {
+        let acquisitions = self.counts.acquisitions;
+        json!({
+            "acquisitions": acquisitions,
+            "acquisitions_per_second": round(per(acquisitions, 1) / seconds),
+            "wait": self.waits.spread(),
+            "commands_per_acquisition": self.calls.map(|calls| fine(per(calls, acquisitions))),
+            "handoffs": self.handoffs,
+            "handoffs_per_acquisition": fine(per(self.handoffs, acquisitions)),
+        })
+    }
+}
+
+/// How equally processes and tasks were served.
+fn fairness(total: &Share, shares: &[Share], seconds: f64) -> Value {
+    let waits = &total.waits;
+    let parts = shares.iter().map(|share| share.part_of(total));
+    let by_process: Vec<_> = shares
+        .iter()
+        .map(|share| share.counts.acquisitions)
+        .collect();
+    let mut by_task = total.by_task.clone();
+    by_task.sort_unstable();
+    let task_rate = |at: usize| {
+        let count = by_task.get(at).copied();
+        round(per(count.unwrap_or(0), 1) / seconds)
+    };
+    json!({
+        "wait_p99_per_p50": ratio(waits.quantile_us(0.99), waits.quantile_us(0.5)),
+        "process_share_min": parts.clone().fold(1.0, f64::min),
+        "process_share_max": parts.fold(0.0, f64::max),
+        "process_departure": departure(&by_process),
+        "task_per_second_min": task_rate(0),
+        "task_per_second_median": task_rate(by_task.len() / 2),
+        "task_per_second_max": task_rate(by_task.len().saturating_sub(1)),
+        "task_departure": departure(&by_task),
+    })
+}
+
+/// The largest distance of a count from an equal share, as a part of an equal share.
+fn departure(counts: &[u64]) -> f64 {
+    let equal = per(counts.iter().sum(), counts.len() as u64);
+    let distances = counts.iter().map(|count| (per(*count, 1) - equal).abs());
+    fine(distances.fold(0.0, f64::max) / equal.max(f64::MIN_POSITIVE))
 }

@@ -16,7 +16,7 @@ use crate::metrics_recorder::{self, HANDOFFS, total};
 use crate::options::Settings;
 use crate::scenario::LOCKS_IN_A_ROW;
 use crate::sleep::SleepTimer;
-use crate::target::{Session, Target};
+use crate::target::Session;
 use crate::worker::{Orders, reply};
 use crate::workers::Job;
 use crate::{Result, failed};
@@ -74,7 +74,8 @@ struct Task {
 
 /// Takes part as a worker.
 pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
-    let tasks = Tasks::open(&job.target, &job.settings, job.number).await?;
+    let session = job.target.open().await?;
+    let tasks = Tasks::new(session, &job.settings, job.number)?;
     reply(&())?;
     let Some(window) = orders.next().await? else {
         return Ok(());
@@ -85,9 +86,8 @@ pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
 }
 
 impl Tasks {
-    pub(super) async fn open(target: &Target, settings: &Settings, number: u16) -> Result<Self> {
+    pub(super) fn new(session: Session, settings: &Settings, number: u16) -> Result<Self> {
         metrics_recorder::install();
-        let session = target.open().await?;
         let locks: Result<Vec<_>> = (0..settings.names)
             .map(|name| session.mutex(name))
             .collect();
@@ -105,10 +105,6 @@ impl Tasks {
             tasks: tasks?,
             session,
         })
-    }
-
-    pub(super) fn store(&self) -> String {
-        self.session.store()
     }
 
     /// Lets all tasks run until the window closes and counts what they do in it.

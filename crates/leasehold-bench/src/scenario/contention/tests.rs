@@ -1,11 +1,11 @@
 //! The figures of contention, from counts that are known and from tasks of this process.
 
-use super::report::report;
 use super::tasks::Counts;
 use super::*;
 use crate::exclusion::{ExclusionCheck, Observations};
 use crate::latencies::Latencies;
 use crate::options::Scenario;
+use crate::report::check;
 
 fn settings(processes: u16) -> Settings {
     Settings {
@@ -39,49 +39,40 @@ fn share(by_task: [u64; 2], wait_us: u64) -> Share {
 #[test]
 fn figures_are_what_was_counted() {
     let shares = [share([200, 280], 100), share([360, 360], 300)];
-    let report = report(&settings(2), "redis://host", &shares);
-    report.check(&[
-        ("acquisitions", 1_200.0),
-        ("acquisitions_per_second", 600.0),
-        ("handoffs", 600.0),
-        ("handoffs_per_acquisition", 0.5),
-        ("commands_per_acquisition", 0.25),
-        // 480 waits of 100 and 720 of 300.
-        ("wait.p50_us", 300.0),
-        ("wait.max_us", 300.0),
-        ("fairness.wait_p99_per_p50", 1.0),
-        ("fairness.process_share_min", 0.4),
-        ("fairness.process_share_max", 0.6),
-        // An equal share is 600 for a process and 300 for a task.
-        ("fairness.process_departure", 0.2),
-        ("fairness.task_departure", 0.333_33),
-        ("fairness.task_per_second_min", 100.0),
-        ("fairness.task_per_second_median", 180.0),
-        ("fairness.task_per_second_max", 180.0),
-        ("section.requested_us", 1_000.0),
-        ("section.mean_us", 1_000.0),
-        // 1,200 sections of a millisecond in 2 s.
-        ("section.in_use", 0.6),
-        ("exclusion.acquisitions", 1_220.0),
-        ("by_process.0.share", 0.4),
-        ("by_process.1.acquisitions_per_second", 360.0),
-    ]);
-    assert_eq!(report.at("exclusion.held"), Some(&true.into()));
-    assert_eq!(report.failure, None);
-}
-
-#[test]
-fn figures_that_were_not_counted_are_null() {
-    let mut shares = [share([1, 2], 3), share([0, 0], 0)];
-    shares[1].calls = None;
-    let report = report(&settings(2), "memory:", &shares);
-    let unknown = ["commands_per_acquisition", "by_process.1.wait"];
-    report.check_unknown(&unknown);
-    report.check(&[
-        ("by_process.0.commands_per_acquisition", 0.0),
-        ("by_process.1.acquisitions_per_second", 0.0),
-        ("fairness.task_per_second_min", 0.0),
-    ]);
+    let (figures, failure) = findings(&settings(2), &shares);
+    check(
+        &figures,
+        &[
+            ("acquisitions", 1_200.0),
+            ("acquisitions_per_second", 600.0),
+            ("handoffs", 600.0),
+            ("handoffs_per_acquisition", 0.5),
+            ("commands_per_acquisition", 0.25),
+            // 480 waits of 100 and 720 of 300.
+            ("wait.p50_us", 300.0),
+            ("wait.max_us", 300.0),
+            ("fairness.wait_p99_per_p50", 1.0),
+            ("fairness.process_share_min", 0.4),
+            ("fairness.process_share_max", 0.6),
+            // An equal share is 600 for a process and 300 for a task.
+            ("fairness.process_departure", 0.2),
+            ("fairness.task_departure", 0.333_33),
+            ("fairness.task_per_second_min", 100.0),
+            ("fairness.task_per_second_median", 180.0),
+            ("fairness.task_per_second_max", 180.0),
+            ("section.requested_us", 1_000.0),
+            ("section.mean_us", 1_000.0),
+            // 1,200 sections of a millisecond in 2 s.
+            ("section.in_use", 0.6),
+            ("exclusion.acquisitions", 1_220.0),
+            ("by_process.0.share", 0.4),
+            ("by_process.1.acquisitions_per_second", 360.0),
+        ],
+    );
+    assert_eq!(
+        (&figures["exclusion"]["held"], failure),
+        (&true.into(), None)
+    );
 }
 
 #[test]
@@ -91,7 +82,7 @@ fn a_broken_lock_is_a_failure() {
     check.acquired(0, 2);
     let mut shares = [share([1, 2], 3), share([4, 5], 6)];
     shares[0].observations = check.observations();
-    let report = report(&settings(2), "redis://host", &shares);
-    assert_eq!(report.at("exclusion.held"), Some(&false.into()));
-    assert!(report.failure.unwrap().contains("1 holders at once"));
+    let (figures, failure) = findings(&settings(2), &shares);
+    assert_eq!(figures["exclusion"]["held"], false);
+    assert!(failure.unwrap().contains("1 holders at once"));
 }

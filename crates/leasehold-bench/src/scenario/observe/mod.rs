@@ -6,25 +6,27 @@
 //! run's own process.
 
 mod observers;
-mod report;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
 use leasehold_core::LeaseId;
+use serde_json::{Value, json};
 
 use self::observers::Observers;
 pub(super) use self::observers::serve;
 use super::candidate::{Acquired, Candidate};
 use crate::clock::Moment;
+use crate::format::{per, round};
 use crate::latencies::Latencies;
 use crate::options::Settings;
-use crate::report::Report;
+use crate::report;
+use crate::server_stats::ServerStats;
 use crate::target::{Session, Target};
 use crate::usage::Usage;
 use crate::workers::Workers;
-use crate::{Result, print_step, runtime};
+use crate::{Result, print_step};
 
 /// The lock, or the election.
 const NAME: &str = "observed";
@@ -45,8 +47,8 @@ struct Findings {
     /// From the grant to the observers.
     notified_since_grant: Latencies,
     changes: u64,
-    /// What the changes cost. `None`: not measured.
-    used: Option<Usage>,
+    /// The work of the server. `None`: there is no server, or it refuses.
+    server: Option<ServerStats>,
 }
 
 /// The observers of a run.
@@ -56,36 +58,53 @@ enum ObserverGroup {
 }
 
 /// Lets a lock or a leadership change hands, and waits each time until all observers have been notified.
-pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
-    runtime(1)?.block_on(async {
-        let first = target.open().await?;
-        let second = match target.is_private() {
-            true => target.reopen(&first)?,
-            false => target.open_beside(&first).await?,
-        };
-        let mut candidates = [
-            Candidate::new(&first, settings, NAME)?,
-            Candidate::new(&second, settings, NAME)?,
-        ];
-        let mut group = ObserverGroup::start(settings, target, &first).await?;
-        print_step("measuring");
-        let mut findings = Findings::default();
-        let mut held = candidates[0].acquire().await?;
-        for _ in 0..WARM_UPS {
-            held = change(&mut candidates, held, &mut group, &mut findings).await?;
-        }
-        findings = Findings::default();
-        let before = Usage::now(&first).await?;
-        let end = Moment::now().after(settings.duration);
-        while Moment::now() < end {
-            held = change(&mut candidates, held, &mut group, &mut findings).await?;
-        }
-        findings.used = Some(Usage::now(&first).await?.since(&before));
-        held.release().await?;
-        if let ObserverGroup::Workers(workers) = group {
-            workers.finish().await?;
-        }
-        Ok(report::report(settings, &first.store(), &findings))
+pub(super) async fn measure(
+    settings: &Settings,
+    target: &Target,
+    first: Session,
+) -> Result<report::Findings> {
+    let second = match target.is_private() {
+        true => target.reopen(&first)?,
+        false => target.open_beside(&first).await?,
+    };
+    let mut candidates = [
+        Candidate::new(&first, settings, NAME)?,
+        Candidate::new(&second, settings, NAME)?,
+    ];
+    let mut group = ObserverGroup::start(settings, target, &first).await?;
+    print_step("measuring");
+    let mut findings = Findings::default();
+    let mut held = candidates[0].acquire().await?;
+    for _ in 0..WARM_UPS {
+        held = change(&mut candidates, held, &mut group, &mut findings).await?;
+    }
+    findings = Findings::default();
+    let before = Usage::now(&first).await?;
+    let end = Moment::now().after(settings.duration);
+    while Moment::now() < end {
+        held = change(&mut candidates, held, &mut group, &mut findings).await?;
+    }
+    findings.server = Usage::now(&first).await?.since(&before).server;
+    held.release().await?;
+    if let ObserverGroup::Workers(workers) = group {
+        workers.finish().await?;
+    }
+    Ok((figures(settings, &findings), None))
+}
+
+fn figures(settings: &Settings, findings: &Findings) -> Value {
+    let (changes, server) = (findings.changes, findings.server);
+    let cpu_us = server.map(|server| server.cpu.as_secs_f64() * 1e6);
+    json!({
+        "observers": settings.observers,
+        "processes": settings.processes,
+        "election": settings.election,
+        "changes": changes,
+        "granted": findings.granted.spread(),
+        "notified": findings.notified.spread(),
+        "notified_since_grant": findings.notified_since_grant.spread(),
+        "readings_per_change": server.map(|server| round(per(server.readings, changes))),
+        "server_cpu_us_per_change": cpu_us.map(|us| round(us / per(changes.max(1), 1))),
     })
 }
 

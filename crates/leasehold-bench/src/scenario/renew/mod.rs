@@ -22,10 +22,9 @@ use super::pairs::{Lock, Pairs};
 use crate::latencies::Latencies;
 use crate::metrics_recorder::{self, JEOPARDY, LOST, total};
 use crate::options::Settings;
-use crate::report::Report;
 use crate::target::{Session, Target};
 use crate::usage::{Usage, resident};
-use crate::{Result, print_step, runtime};
+use crate::{Result, print_step};
 
 /// The part of the duration for pairs, before the locks are taken and after they are released.
 const PAIRS: u32 = 4;
@@ -58,14 +57,14 @@ struct Findings {
 }
 
 /// Takes the locks, holds them and releases them.
-pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
-    runtime(settings.threads)?.block_on(async {
-        metrics_recorder::install();
-        let session = target.open().await?;
-        let store = session.store();
-        let findings = findings(settings, target, session).await?;
-        Ok(report::report(settings, &store, &findings))
-    })
+pub(super) async fn measure(
+    settings: &Settings,
+    target: &Target,
+    session: Session,
+) -> Result<crate::report::Findings> {
+    metrics_recorder::install();
+    let findings = findings(settings, target, session).await?;
+    Ok(report::report(settings, &findings))
 }
 
 async fn findings(settings: &Settings, target: &Target, session: Session) -> Result<Findings> {

@@ -9,11 +9,9 @@ use super::slices::{Slices, Work};
 use super::{Findings, Pairs};
 use crate::format::{fine, per, ratio, round};
 use crate::options::Settings;
-use crate::report::Report;
+use crate::report;
 
-pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> Report {
-    let seconds = round(findings.observed.duration.as_secs_f64());
-    let mut report = Report::new(settings.scenario, seconds, store);
+pub(super) fn report(settings: &Settings, findings: &Findings) -> report::Findings {
     let rate = |took: Duration| {
         let seconds = took.as_secs_f64();
         let per_second = round(f64::from(settings.leases) / seconds.max(1e-9));
@@ -26,7 +24,8 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
         still_held,
         ..
     } = *findings;
-    report.add_all(json!({
+    let figures = json!({
+        "seconds": round(findings.observed.duration.as_secs_f64()),
         "leases": settings.leases,
         "ttl_ms": settings.ttl.as_secs_f64() * 1e3,
         "tasks": settings.tasks,
@@ -39,16 +38,15 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
         "pairs": pairs(&findings.pairs_without_renewals, &findings.slices.pairs),
         "released": rate(findings.releasing),
         "still_held": still_held,
-    }));
+    });
     let not_held = (settings.leases as usize).saturating_sub(held) as u64;
-    if not_held > 0 || lost > 0 || still_held > 0 {
-        report.failure = Some(format!(
-            "leases were not held to their end: {} lost, and {still_held} still there after their \
-             release",
-            not_held.max(lost)
-        ));
-    }
-    report
+    let failure = (not_held > 0 || lost > 0 || still_held > 0).then(|| {
+        let lost = not_held.max(lost);
+        format!(
+            "leases were not held to their end: {lost} lost, and {still_held} still there after their release"
+        )
+    });
+    (figures, failure)
 }
 
 /// What was used and done while there was nothing to do but renewals.

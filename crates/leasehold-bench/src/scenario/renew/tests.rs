@@ -6,6 +6,7 @@ use super::slices::Work;
 use super::*;
 use crate::latencies::lock;
 use crate::options::Scenario;
+use crate::report::{UNKNOWN, check};
 use crate::scenario::known::{latencies, stats};
 
 fn pairs(millis: u64, micros: [u64; 5]) -> Pairs {
@@ -51,76 +52,74 @@ fn findings() -> Findings {
     }
 }
 
-fn report(findings: &Findings) -> Report {
-    report::report(&Settings::of(Scenario::Renew), "redis://host", findings)
+fn report(findings: &Findings) -> crate::report::Findings {
+    report::report(&Settings::of(Scenario::Renew), findings)
 }
 
 #[test]
 fn figures_are_what_was_counted() {
-    let report = report(&findings());
+    let (figures, failure) = report(&findings());
     let guard = size_of::<Guard>() as f64;
-    report.check(&[
-        ("taken.seconds", 0.02),
-        ("taken.per_second", 50_000.0),
-        ("released.per_second", 100_000.0),
-        ("held.process_cpu", 0.025),
-        ("held.server_cpu", 0.02),
-        ("held.renewals", 2_000.0),
-        ("held.renewed_every_s", 10.0),
-        ("held.calls", 50.0),
-        ("held.calls_per_10_s", 25.0),
-        ("held.renewals_per_batch", 50.0),
-        ("held.lag.count", 3.0),
-        ("held.lag.p50_us", 2_000.0),
-        ("held.lag.max_us", 3_000.0),
-        ("memory.guard", guard),
-        ("memory.beyond_guard", 600.0 - guard),
-        ("memory.beyond_guard_taken", 500.0 - guard),
-        ("renewal.ours.server_cpu_us", 3.0),
-        ("renewal.ours.script_us", 2.0),
-        // Without the 50 that were due meanwhile.
-        ("renewal.baseline.server_cpu_us", 10.0),
-        ("renewal.baseline.script_us", 5.0),
-        ("renewal.ratio.server_cpu", 0.3),
-        ("renewal.ratio.script", 0.4),
-        ("pairs.without_renewals.per_second", 625.0),
-        ("pairs.with_renewals.per_second", 500.0),
-        ("pairs.ratio.throughput", 0.8),
-        ("pairs.ratio.p50", 1.1),
-        ("still_held", 0.0),
-    ]);
-    assert_eq!(report.failure, None);
+    check(
+        &figures,
+        &[
+            ("taken.seconds", 0.02),
+            ("taken.per_second", 50_000.0),
+            ("released.per_second", 100_000.0),
+            ("held.process_cpu", 0.025),
+            ("held.server_cpu", 0.02),
+            ("held.renewals", 2_000.0),
+            ("held.renewed_every_s", 10.0),
+            ("held.calls", 50.0),
+            ("held.calls_per_10_s", 25.0),
+            ("held.renewals_per_batch", 50.0),
+            ("held.lag.count", 3.0),
+            ("held.lag.p50_us", 2_000.0),
+            ("held.lag.max_us", 3_000.0),
+            ("memory.guard", guard),
+            ("memory.beyond_guard", 600.0 - guard),
+            ("memory.beyond_guard_taken", 500.0 - guard),
+            ("renewal.ours.server_cpu_us", 3.0),
+            ("renewal.ours.script_us", 2.0),
+            // Without the 50 that were due meanwhile.
+            ("renewal.baseline.server_cpu_us", 10.0),
+            ("renewal.baseline.script_us", 5.0),
+            ("renewal.ratio.server_cpu", 0.3),
+            ("renewal.ratio.script", 0.4),
+            ("pairs.without_renewals.per_second", 625.0),
+            ("pairs.with_renewals.per_second", 500.0),
+            ("pairs.ratio.throughput", 0.8),
+            ("pairs.ratio.p50", 1.1),
+            ("still_held", 0.0),
+        ],
+    );
+    assert_eq!(failure, None);
 }
 
 /// As with a store in memory, and a library that counts less.
 #[test]
 fn figures_that_were_not_counted_are_null() {
     let mut findings = findings();
+    // Calls are batches where batches are not counted.
+    findings.observed.batches = 0;
+    check(&report(&findings).0, &[("held.renewals_per_batch", 40.0)]);
     findings.observed.calls = None;
     findings.observed.server = None;
-    findings.observed.batches = 0;
+    findings.observed.renewals = 0;
     findings.lag = latencies([]);
     findings.resident[0] = None;
-    findings.slices.ours = Work::default();
-    findings.slices.baseline = Work::default();
-    let report = report(&findings);
-    report.check_unknown(&[
+    findings.slices.ours.due = 0;
+    let unknown = [
         "held.server_cpu",
         "held.calls",
         "held.calls_per_10_s",
         "held.renewals_per_batch",
+        "held.renewed_every_s",
         "held.lag",
         "memory",
         "renewal",
-    ]);
-    // Calls are batches where batches are not counted.
-    let mut findings = self::findings();
-    findings.observed.batches = 0;
-    self::report(&findings).check(&[("held.renewals_per_batch", 40.0)]);
-    findings.observed.renewals = 0;
-    findings.slices.ours.due = 0;
-    let report = self::report(&findings);
-    report.check_unknown(&["held.renewed_every_s", "renewal"]);
+    ];
+    check(&report(&findings).0, &unknown.map(|path| (path, UNKNOWN)));
 }
 
 #[test]
@@ -132,7 +131,7 @@ fn lost_and_remaining_leases_are_a_failure() {
             still_held,
             ..findings()
         };
-        report(&findings).failure.unwrap_or_default()
+        report(&findings).1.unwrap_or_default()
     };
     assert!(failure(990, 0, 0).contains("10 lost"));
     assert!(failure(1_000, 3, 0).contains("3 lost"));

@@ -6,25 +6,26 @@
 
 mod clients;
 mod holds;
-mod report;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
+use leasehold::LeaseOptions;
+use serde_json::{Value, json};
+
 pub(super) use self::clients::serve;
 use self::clients::{Order, Slice, SliceResult};
-use crate::Result;
 use crate::clock::Window;
+use crate::format::{fine, per, ratio, round};
 use crate::latencies::Latencies;
 use crate::options::Settings;
-use crate::report::Report;
+use crate::report;
 use crate::server_stats::ServerStats;
 use crate::target::{Session, Target};
 use crate::usage::Usage;
 use crate::workers::Workers;
-use crate::{print_step, runtime};
-use leasehold::LeaseOptions;
+use crate::{Result, print_step};
 
 /// The rounds of a run, each of some slices.
 const ROUNDS: u32 = 4;
@@ -90,26 +91,25 @@ struct Run {
     hold: Duration,
 }
 
-/// Lets the lock pass back and forth.
-pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
-    // Beside holding one lock it only waits for the others.
-    runtime(1)?.block_on(async {
-        let session = target.open().await?;
-        let store = session.store();
-        let mut workers = Workers::start(target, settings, 2).await?;
-        let round_trips: Vec<Duration> = workers.ask(&Order::RoundTrip).await?;
-        let slowest = round_trips.into_iter().max().unwrap_or_default();
-        let mut run = Run {
-            workers,
-            session,
-            slice: settings.duration / (ROUNDS * SLICES),
-            hold: HOLD_MIN.max(slowest * HOLD_ROUND_TRIPS),
-        };
-        print_step("measuring");
-        let findings = run.findings(settings.waiters).await?;
-        run.workers.finish().await?;
-        report::report(settings, &store, &findings)
-    })
+/// Lets the lock pass back and forth. Beside holding one lock this process only waits for the others.
+pub(super) async fn measure(
+    settings: &Settings,
+    target: &Target,
+    session: Session,
+) -> Result<report::Findings> {
+    let mut workers = Workers::start(target, settings, 2).await?;
+    let round_trips: Vec<Duration> = workers.ask(&Order::RoundTrip).await?;
+    let slowest = round_trips.into_iter().max().unwrap_or_default();
+    let mut run = Run {
+        workers,
+        session,
+        slice: settings.duration / (ROUNDS * SLICES),
+        hold: HOLD_MIN.max(slowest * HOLD_ROUND_TRIPS),
+    };
+    print_step("measuring");
+    let findings = run.findings(settings.waiters).await?;
+    run.workers.finish().await?;
+    Ok((figures(settings, &findings)?, None))
 }
 
 impl Run {
@@ -223,4 +223,65 @@ fn requests(
     let at_server = server.zip(of_holder);
     let at_server = at_server.map(|(stats, holder)| stats.script_calls.saturating_sub(holder));
     at_server.or(of_waiters.iter().copied().sum())
+}
+
+fn figures(settings: &Settings, findings: &Findings) -> Result<Value> {
+    let (wakeups, round_trips) = (&findings.wakeups, &findings.round_trips);
+    if wakeups.count() == 0 || round_trips.count() == 0 {
+        return Err("no client was woken in that time; measure for longer with --seconds".into());
+    }
+    let proclaimed = settings.election.then_some(&findings.proclaimed);
+    let (one, many) = (&findings.one, &findings.many);
+    let many = (settings.waiters > 1).then_some(many);
+    let cpu = |work: &Work| work.server_us(|stats| stats.cpu);
+    let cpu_ratio = many.and_then(cpu).zip(cpu(one));
+    let ratio_at = |quantile| {
+        ratio(
+            wakeups.quantile_us(quantile),
+            round_trips.quantile_us(quantile),
+        )
+    };
+    let chances = u64::from(settings.waiters) * u64::from(TTLS);
+    let requests = findings.requests;
+    Ok(json!({
+        "waiters": settings.waiters,
+        "election": settings.election,
+        "hold_us": round(findings.hold.as_secs_f64() * 1e6),
+        "wakeup": wakeups.spread(),
+        "proclaimed": proclaimed.and_then(Latencies::spread),
+        "round_trip": round_trips.spread(),
+        "ping": findings.pings.spread(),
+        "ratio": {"p50": ratio_at(0.5), "p99": ratio_at(0.99)},
+        "one_waiter": one.figures(1),
+        "many_waiters": many.map(|work| work.figures(settings.waiters)),
+        "server_cpu_ratio": cpu_ratio.map(|(many, one)| ratio(many, one)),
+        "while_waiting": {
+            "waiters": settings.waiters,
+            "ttl_ms": TTL.as_secs_f64() * 1e3,
+            "ttls": TTLS,
+            "requests": requests,
+            "requests_per_waiter_and_ttl":
+                requests.map(|requests| round(per(requests, chances))),
+        },
+    }))
+}
+
+impl Work {
+    /// A time of the server for each release, in microseconds.
+    fn server_us(&self, time: fn(&ServerStats) -> Duration) -> Option<f64> {
+        let stats = self.server.as_ref()?;
+        Some(round(
+            time(stats).as_secs_f64() * 1e6 / per(self.releases.max(1), 1),
+        ))
+    }
+
+    fn figures(&self, waiters: u16) -> Value {
+        json!({
+            "waiters": waiters,
+            "releases": self.releases,
+            "commands_per_release": self.calls.map(|calls| fine(per(calls, self.releases))),
+            "server_cpu_us_per_release": self.server_us(|stats| stats.cpu),
+            "script_us_per_release": self.server_us(|stats| stats.script_time),
+        })
+    }
 }

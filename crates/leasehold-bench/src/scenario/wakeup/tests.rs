@@ -4,6 +4,7 @@ use super::holds::Hold;
 use super::*;
 use crate::clock::Moment;
 use crate::options::Scenario;
+use crate::report::{UNKNOWN, check};
 use crate::scenario::known::{latencies, stats};
 
 /// The result of so many releases with two calls each.
@@ -40,50 +41,48 @@ fn findings() -> Findings {
     }
 }
 
-fn report(waiters: u16, findings: &Findings) -> Result<Report> {
-    let settings = Settings {
+fn settings(waiters: u16) -> Settings {
+    Settings {
         waiters,
         ..Settings::of(Scenario::Wakeup)
-    };
-    report::report(&settings, "redis://host", findings)
+    }
 }
 
 #[test]
 fn figures_are_what_was_counted() {
-    let report = report(4, &findings()).unwrap();
-    report.check(&[
-        ("wakeup.count", 101.0),
-        ("wakeup.p50_us", 110.0),
-        ("wakeup.max_us", 160.0),
-        ("ratio.p50", 1.1),
-        ("ping.p50_us", 50.0),
-        ("hold_us", 500.0),
-        ("one_waiter.waiters", 1.0),
-        ("one_waiter.releases", 100.0),
-        ("one_waiter.commands_per_release", 2.0),
-        ("one_waiter.server_cpu_us_per_release", 100.0),
-        ("one_waiter.script_us_per_release", 40.0),
-        ("many_waiters.waiters", 4.0),
-        ("many_waiters.releases", 100.0),
-        ("many_waiters.server_cpu_us_per_release", 120.0),
-        ("server_cpu_ratio", 1.2),
-        // The server ran 17 scripts, 9 of them for the holder.
-        ("while_waiting.requests", 8.0),
-        ("while_waiting.requests_per_waiter_and_ttl", 1.0),
-    ]);
-}
-
-#[test]
-fn a_leader_has_a_value_and_a_holder_has_none() {
-    report(1, &findings())
-        .unwrap()
-        .check_unknown(&["proclaimed"]);
-    let settings = Settings {
+    check(
+        &figures(&settings(4), &findings()).unwrap(),
+        &[
+            ("wakeup.count", 101.0),
+            ("wakeup.p50_us", 110.0),
+            ("wakeup.max_us", 160.0),
+            ("proclaimed", UNKNOWN),
+            ("ratio.p50", 1.1),
+            ("ping.p50_us", 50.0),
+            ("hold_us", 500.0),
+            ("one_waiter.waiters", 1.0),
+            ("one_waiter.releases", 100.0),
+            ("one_waiter.commands_per_release", 2.0),
+            ("one_waiter.server_cpu_us_per_release", 100.0),
+            ("one_waiter.script_us_per_release", 40.0),
+            ("many_waiters.waiters", 4.0),
+            ("many_waiters.releases", 100.0),
+            ("many_waiters.server_cpu_us_per_release", 120.0),
+            ("server_cpu_ratio", 1.2),
+            // The server ran 17 scripts, 9 of them for the holder.
+            ("while_waiting.requests", 8.0),
+            ("while_waiting.requests_per_waiter_and_ttl", 1.0),
+        ],
+    );
+    let elected = Settings {
         election: true,
-        ..Settings::of(Scenario::Wakeup)
+        ..settings(1)
     };
-    let report = report::report(&settings, "redis://host", &findings()).unwrap();
-    report.check(&[("wakeup.p50_us", 110.0), ("proclaimed.p50_us", 210.0)]);
+    let elected = figures(&elected, &findings()).unwrap();
+    check(
+        &elected,
+        &[("wakeup.p50_us", 110.0), ("proclaimed.p50_us", 210.0)],
+    );
 }
 
 #[test]
@@ -92,27 +91,24 @@ fn figures_that_were_not_counted_are_null() {
     findings.many.add(&[result(1)], None);
     findings.requests = requests(&[Some(5), Some(3)], None, Some(9));
     findings.pings = latencies([]);
-    let report = report(4, &findings).unwrap();
-    let unknown = [
-        "many_waiters.server_cpu_us_per_release",
-        "server_cpu_ratio",
-        "ping",
-    ];
-    report.check_unknown(&unknown);
-    report.check(&[
-        ("many_waiters.commands_per_release", 2.0),
-        // By the clients' own count.
-        ("while_waiting.requests_per_waiter_and_ttl", 1.0),
-    ]);
-}
-
-#[test]
-fn one_waiter_is_not_compared_with_many_and_a_run_without_a_wake_up_fails() {
-    let mut findings = findings();
-    let unknown = ["many_waiters", "server_cpu_ratio"];
-    report(1, &findings).unwrap().check_unknown(&unknown);
+    check(
+        &figures(&settings(4), &findings).unwrap(),
+        &[
+            ("many_waiters.server_cpu_us_per_release", UNKNOWN),
+            ("server_cpu_ratio", UNKNOWN),
+            ("ping", UNKNOWN),
+            ("many_waiters.commands_per_release", 2.0),
+            // By the clients' own count.
+            ("while_waiting.requests_per_waiter_and_ttl", 1.0),
+        ],
+    );
+    let one = figures(&settings(1), &findings).unwrap();
+    check(
+        &one,
+        &[("many_waiters", UNKNOWN), ("server_cpu_ratio", UNKNOWN)],
+    );
     findings.wakeups = latencies([]);
-    let failure = report(1, &findings).unwrap_err().to_string();
+    let failure = figures(&settings(1), &findings).unwrap_err().to_string();
     assert!(failure.contains("--seconds"), "{failure}");
 }
 
