@@ -81,7 +81,11 @@ enum Task {
 #[derive(Debug, Subcommand)]
 enum Bench {
     /// Measures Leasehold and other libraries at the same work, and writes docs/bench.
-    Compare(bench::Options),
+    #[command(disable_help_flag = true)]
+    Compare {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -94,7 +98,7 @@ fn main() -> ExitCode {
         Task::Dependencies => return tasks::start(tasks::dependencies),
         Task::Tidy => tidy::check(tools::root()),
         Task::Api { bless } => api::check(bless),
-        Task::Bench(Bench::Compare(options)) => bench::compare(&options),
+        Task::Bench(Bench::Compare { args }) => bench::compare(&args),
         Task::Faults { args } => faults::campaign(&args),
         Task::Model { args } => model::explore(&args),
     };

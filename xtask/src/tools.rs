@@ -2,7 +2,6 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -20,7 +19,10 @@ impl Drop for OwnedChild {
 /// The directory of the workspace.
 pub(crate) fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here)
+    let mut above = here.ancestors();
+    above
+        .find(|directory| directory.join("Cargo.lock").is_file())
+        .unwrap_or(here)
 }
 
 /// The directory of everything that cargo builds.
@@ -73,17 +75,6 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let status = output.status;
     let stderr = String::from_utf8_lossy(&output.stderr);
     Err(format!("{line} ended with {status}: {}", stderr.trim()))
-}
-
-/// A free port, 10,000 above which the bus of a cluster can have another one.
-pub(crate) fn free_port() -> Result<u16, String> {
-    let bind = || TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr());
-    loop {
-        let address = bind().map_err(|error| format!("no port is free: {error}"))?;
-        if address.port() < u16::MAX - 10_000 {
-            return Ok(address.port());
-        }
-    }
 }
 
 /// The file of a program in `PATH`.

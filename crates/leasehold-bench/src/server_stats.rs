@@ -4,7 +4,7 @@ use std::ops::Add;
 use std::time::Duration;
 
 /// The commands that run scripts.
-const RUN_SCRIPTS: [&str; 2] = ["cmdstat_eval", "cmdstat_evalsha"];
+const RUN_SCRIPTS: [&str; 3] = ["cmdstat_eval", "cmdstat_evalsha", "cmdstat_fcall"];
 
 /// The command with which each observation asks for the role of the server.
 const ASKS_FOR_ROLE: &str = "cmdstat_hello";

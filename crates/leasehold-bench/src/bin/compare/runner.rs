@@ -43,16 +43,16 @@ pub(super) fn measure(
         runner.result(warm_up)?;
     }
     servers.end_one();
-    let before = servers.usage()?;
+    let before = servers.stats();
     for runner in &mut runners {
         runner.work_for(seconds)?;
     }
     thread::sleep(seconds);
-    let usage = servers.usage()?.since(before);
+    let stats = servers.stats().since(&before);
     let results = runners.iter_mut().map(|runner| runner.result(seconds));
     let results: Vec<_> = results.collect::<Result<_, _>>()?;
     let version = results.first().map(|result| result.version.clone());
-    let figures = figures::from_processes(work, &results, usage, seconds);
+    let figures = figures::from_processes(work, &results, stats, seconds);
     let (section, requested) = (figures.get(SECTION), f64::from(work.section_us));
     if let Some(section) = section.filter(|section| **section > SECTION_MAX * requested) {
         return Err(format!(

@@ -11,7 +11,7 @@ use super::figures::{
     WAIT_P99, spreads,
 };
 use super::runner::Runner;
-use super::servers::Usage;
+use super::server_stats::ServerStats;
 use super::*;
 
 fn work(name: &str) -> &'static Work {
@@ -41,11 +41,12 @@ fn figures(work: &Work) -> Figures {
             [(3_000, 4_000), (10_500, 11_000)],
         ),
     ];
-    let usage = Usage {
-        scripts: 800.0,
-        cpu_us: 10_000.0,
+    let stats = ServerStats {
+        cpu: Duration::from_millis(10),
+        script_calls: 800,
+        ..ServerStats::default()
     };
-    super::figures::from_processes(work, &processes, usage, Duration::from_secs(2))
+    super::figures::from_processes(work, &processes, stats, Duration::from_secs(2))
 }
 
 #[test]
@@ -78,14 +79,14 @@ fn pairs_count_without_contention_and_round_trips_with_a_delay() {
 
 #[test]
 fn the_processor_time_of_a_server_is_the_sum_of_user_and_system() {
-    let info = "# CPU\r\nused_cpu_sys:1.5\r\nused_cpu_user:2.25\r\nused_cpu_sys_children:9\r\n\
-        # Commandstats\r\ncmdstat_set:calls=3,usec=1\r\ncmdstat_evalsha:calls=4,usec=2\r\n";
-    let usage = Usage::parse(info);
-    assert_eq!((usage.cpu_us, usage.scripts), (3.75e6, 4.0));
-    let since = usage.since(Usage::parse(
-        "used_cpu_user:1\r\ncmdstat_eval:calls=3,usec=1",
-    ));
-    assert_eq!((since.cpu_us, since.scripts), (2.75e6, 1.0));
+    let parse = |info: &str| ServerStats::parse(info.lines());
+    let stats = parse(
+        "# CPU\r\nused_cpu_sys:1.5\r\nused_cpu_user:2.25\r\nused_cpu_sys_children:9\r\n\
+         # Commandstats\r\ncmdstat_set:calls=3,usec=1\r\ncmdstat_evalsha:calls=4,usec=2\r\n",
+    );
+    let since = stats.since(&parse("used_cpu_user:1\r\ncmdstat_eval:calls=3,usec=1"));
+    let found = [stats, since].map(|stats| (stats.cpu.as_millis(), stats.script_calls));
+    assert_eq!(found, [(3_750, 4), (2_750, 1)]);
 }
 
 fn spread(median: f64, min: f64, max: f64) -> Spread {

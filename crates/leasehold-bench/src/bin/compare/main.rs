@@ -1,4 +1,4 @@
-//! `cargo xtask bench compare`: the same work done by Leasehold and by other libraries on the same machine.
+//! The same work done by Leasehold and by other libraries on the same machine: `cargo xtask bench compare`.
 //!
 //! Each runner is a small program, see `bench/README.md`. They run one after the other, in rounds and in random order,
 //! so that whatever else the machine does hits all of them.
@@ -9,8 +9,14 @@ mod machine;
 mod proxy;
 mod report;
 mod runner;
+#[allow(dead_code)]
+#[path = "../../server_stats.rs"]
+mod server_stats;
 mod servers;
 mod table;
+#[allow(dead_code)]
+#[path = "../../../../../xtask/src/tools.rs"]
+mod tools;
 mod work;
 
 use std::collections::BTreeMap;
@@ -19,9 +25,10 @@ use std::fs;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, RandomState};
 use std::io::Write as _;
 use std::num::NonZero;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use clap::Parser as _;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use self::figures::{Figures, RATE, SERVER_TIME};
@@ -31,9 +38,10 @@ use self::table::{Unit, value_text};
 use self::work::{Deployment, WORKS, Work};
 use crate::tools::{output, root};
 
-/// The options of the command line.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+/// Measure Leasehold and other libraries at the same work, and write docs/bench.
+#[derive(Debug, clap::Parser)]
+#[command(name = "cargo xtask bench compare")]
+struct Options {
     /// Libraries to measure beside Leasehold, separated by commas; all if not given
     #[arg(long, value_name = "LIBRARY", value_delimiter = ',')]
     #[arg(value_parser = PossibleValuesParser::new(libraries::names()))]
@@ -59,9 +67,18 @@ struct Measurement<'a> {
     variant: &'a LibraryVariant,
 }
 
+fn main() -> ExitCode {
+    match compare(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("compare: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Builds what can be built, runs it, and writes `docs/bench/`.
-pub(crate) fn compare(options: &Options) -> Result<(), String> {
-    crate::servers::ensure_redis()?;
+fn compare(options: &Options) -> Result<(), String> {
     let mut report = Report {
         command: command(options.seed),
         machine: machine::describe(),
@@ -270,7 +287,7 @@ fn command(seed: u64) -> String {
     if !words.iter().any(|word| word.starts_with("--seed")) {
         words.push(format!("--seed {seed}"));
     }
-    format!("cargo xtask {}", words.join(" "))
+    format!("cargo xtask bench compare {}", words.join(" "))
 }
 
 /// A seed that is short enough to be typed.

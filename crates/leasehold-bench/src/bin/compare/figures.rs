@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::servers::Usage;
+use super::server_stats::ServerStats;
 use super::work::Work;
 
 /// The names of the figures in the report.
@@ -57,7 +57,7 @@ pub(super) struct Spread {
 pub(super) fn from_processes(
     work: &Work,
     processes: &[ProcessResult],
-    usage: Usage,
+    stats: ServerStats,
     seconds: Duration,
 ) -> Figures {
     let acquisitions: f64 = processes.iter().map(|process| process.acquisitions).sum();
@@ -77,8 +77,8 @@ pub(super) fn from_processes(
         (WAIT_MAX, longest.reduce(f64::max)),
         (ROUND_TRIPS, work.deployment.delay().and_then(round_trips)),
         (PAIR, quantile(&pairs, 0.5)),
-        (SERVER_TIME, each(usage.cpu_us)),
-        (SCRIPT_CALLS, each(usage.scripts)),
+        (SERVER_TIME, each(stats.cpu.as_secs_f64() * 1e6)),
+        (SCRIPT_CALLS, each(stats.script_calls as f64)),
         (SECTION, quantile(&sections, 0.5)),
         (SECTION_P99, quantile(&sections, 0.99)),
         (SHARE_DEVIATION, share_deviation(processes)),

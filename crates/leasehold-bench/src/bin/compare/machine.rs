@@ -33,6 +33,14 @@ pub(super) fn check_cores() -> Result<(), String> {
     })
 }
 
+/// Keeps all threads of a process on one core.
+pub(super) fn pin(pid: i32, core: u32) -> Result<(), String> {
+    let mut taskset = Command::new("taskset");
+    taskset.args(["--all-tasks", "--cpu-list", "--pid"]);
+    output(taskset.args([core.to_string(), pid.to_string()]))?;
+    Ok(())
+}
+
 /// The same command on one core.
 pub(super) fn pinned(command: &Command, core: u32) -> Command {
     let mut pinned = Command::new("taskset");

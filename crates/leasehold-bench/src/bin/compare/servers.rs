@@ -1,0 +1,116 @@
+//! The Redis servers of a measurement.
+
+use std::process::Command;
+use std::time::Duration;
+
+use leasehold_testkit::{RedisOptions, RedisServer, eventually, free_port};
+
+use super::machine;
+use super::proxy::Proxy;
+use super::server_stats::ServerStats;
+use super::work::Deployment;
+use crate::tools::output;
+
+/// The number of masters of a lock over many, and of those of a cluster.
+const MASTERS: usize = 5;
+const CLUSTER: usize = 3;
+
+/// How long a cluster may take to be complete.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Servers of our own on free ports. They end when this is dropped.
+pub(super) struct Servers {
+    servers: Vec<RedisServer>,
+    proxies: Vec<Proxy>,
+    deployment: Deployment,
+}
+
+impl Servers {
+    pub(super) fn start(deployment: Deployment) -> Result<Self, String> {
+        let count = match deployment {
+            Deployment::Single | Deployment::Pinned => 1,
+            Deployment::Masters | Deployment::DistantMasters | Deployment::DeadMaster => MASTERS,
+            Deployment::Cluster => CLUSTER,
+        };
+        let servers: Vec<_> = (0..count).map(|_| options(deployment).start()).collect();
+        if deployment == Deployment::Pinned {
+            machine::pin(servers[0].pid(), machine::SERVER_CORE)?;
+        }
+        let proxies = deployment.delay().map_or(Ok(Vec::new()), |delay| {
+            let proxies = servers
+                .iter()
+                .map(|server| Proxy::start(server.port(), delay));
+            proxies.collect::<std::io::Result<_>>()
+        });
+        let servers = Self {
+            servers,
+            proxies: proxies.map_err(|error| format!("proxy: {error}"))?,
+            deployment,
+        };
+        if deployment == Deployment::Cluster {
+            servers.join()?;
+        }
+        Ok(servers)
+    }
+
+    /// Makes a cluster of the servers.
+    fn join(&self) -> Result<(), String> {
+        let addresses = self
+            .servers
+            .iter()
+            .map(|server| format!("127.0.0.1:{}", server.port()));
+        let mut client = Command::new("redis-cli");
+        client.args(["--cluster", "create"]).args(addresses);
+        output(client.arg("--cluster-yes"))?;
+        let complete = ["cluster_state:ok", "cluster_known_nodes:3"];
+        for server in &self.servers {
+            eventually(TIMEOUT, || {
+                let info = server.cli(&["CLUSTER", "INFO"]);
+                complete.iter().all(|line| info.contains(line))
+            });
+        }
+        Ok(())
+    }
+
+    /// The argument of a runner.
+    pub(super) fn url(&self) -> String {
+        let proxies = self.proxies.iter().map(|proxy| proxy.port);
+        let ports: Vec<_> = match self.deployment {
+            Deployment::DistantMasters | Deployment::DeadMaster => proxies.collect(),
+            _ => self.servers.iter().map(RedisServer::port).collect(),
+        };
+        if self.deployment == Deployment::Cluster {
+            return format!("redis+cluster://127.0.0.1:{}/", ports[0]);
+        }
+        let urls = ports
+            .iter()
+            .map(|port| format!("redis://127.0.0.1:{port}/"));
+        urls.collect::<Vec<_>>().join(",")
+    }
+
+    /// Ends the server that shall be dead in the window.
+    pub(super) fn end_one(&mut self) {
+        if self.deployment == Deployment::DeadMaster {
+            self.servers.pop();
+        }
+    }
+
+    /// What the servers have done since their start.
+    pub(super) fn stats(&self) -> ServerStats {
+        let stats = self.servers.iter().map(|server| {
+            let info = server.cli(&["INFO", "all"]);
+            ServerStats::parse(info.lines())
+        });
+        stats.fold(ServerStats::default(), std::ops::Add::add)
+    }
+}
+
+fn options(deployment: Deployment) -> RedisOptions {
+    let options = RedisServer::options();
+    match deployment {
+        Deployment::Cluster => options
+            .config("cluster-enabled yes")
+            .config(&format!("cluster-port {}", free_port())),
+        _ => options,
+    }
+}
