@@ -4,6 +4,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use crate::checker::{self, CheckReport};
 use crate::clock::Nanos;
@@ -28,11 +29,11 @@ pub(crate) struct Scenario {
     /// Whether the latencies have the limits of a death.
     pub(crate) limited: bool,
     /// The number of runs, and that of the short form. What a run is depends on the kind.
-    pub(crate) runs: usize,
-    pub(crate) short: usize,
+    runs: usize,
+    short: usize,
     /// Scenarios of one group run side by side.
-    pub(crate) group: u8,
-    pub(crate) run: fn(&Run<'_>) -> Outcome,
+    group: u8,
+    run: fn(&Run<'_>) -> Outcome,
 }
 
 /// How much of the scenarios to run.
@@ -84,9 +85,39 @@ impl Form {
     pub(crate) fn is_short(self) -> bool {
         self.minutes == 0 && self.percent.is_none()
     }
+
+    /// The number of rounds of random faults, and how long each is.
+    pub(crate) fn rounds(self) -> (u64, Duration) {
+        match self.minutes {
+            0 => (1, Duration::from_secs(20)),
+            minutes => (minutes, Duration::from_secs(60)),
+        }
+    }
 }
 
 impl Scenario {
+    pub(crate) const fn new(
+        kind: &'static str,
+        group: u8,
+        name: &'static str,
+        (runs, short): (usize, usize),
+        run: fn(&Run<'_>) -> Outcome,
+        aim: &'static str,
+        description: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            description,
+            aim,
+            limited: false,
+            runs,
+            short,
+            group,
+            run,
+        }
+    }
+
     /// The latencies have the limits of a death.
     pub(crate) const fn killed(self) -> Self {
         Self {

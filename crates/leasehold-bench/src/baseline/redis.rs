@@ -1,7 +1,7 @@
 //! The library's scripts, called by hand over a connection of the Redis client.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold::__private::store::Key;
 use leasehold::Secret;
@@ -74,16 +74,6 @@ impl RedisBaseline {
         match connection.send_packed_command(&call).await? {
             Value::BulkString(_) if !held => Ok(()),
             Value::Nil if held => Ok(()),
-            reply => Err(unexpected(&reply)),
-        }
-    }
-
-    /// The time of the shortest round trip.
-    pub(crate) async fn ping(&self) -> Result<Duration> {
-        let mut connection = self.connection.clone();
-        let start = Instant::now();
-        match connection.send_packed_command(&cmd("PING")).await? {
-            Value::SimpleString(_) => Ok(start.elapsed()),
             reply => Err(unexpected(&reply)),
         }
     }

@@ -13,53 +13,52 @@ use crate::scenario::{LEADERS, Outcome, Run, Scenario};
 /// The elections of a world. Each candidate campaigns in all of them.
 const ELECTIONS: [&str; 4] = ["scheduler", "compactor", "billing", "archiver"];
 
-/// A scenario for a kind of store. A run is a change of leader; the latency is that from a kill to the successor.
-const fn scenario(
-    name: &'static str,
-    description: &'static str,
-    (runs, short): (usize, usize),
-    run: fn(&Run<'_>) -> Outcome,
-) -> Scenario {
-    Scenario {
-        name,
-        kind: LEADERS,
-        description,
-        aim: "",
-        limited: false,
-        runs,
-        short,
-        group: 1,
-        run,
-    }
-}
-
+/// A run is a change of leader; the latency is that from a kill to the successor. Side by side after the random faults.
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario(
+    Scenario::new(
+        LEADERS,
+        1,
         "leaders-single",
-        "a server with `appendfsync always`, killed and restarted with its data",
         (500, 6),
         |run| lead(run, StoreKind::Single),
+        "",
+        "a server with `appendfsync always`, killed and restarted with its data",
     ),
-    scenario("leaders-file", "a file of SQLite", (500, 6), |run| {
-        lead(run, StoreKind::File)
-    }),
-    scenario(
+    Scenario::new(
+        LEADERS,
+        1,
+        "leaders-file",
+        (500, 6),
+        |run| lead(run, StoreKind::File),
+        "",
+        "a file of SQLite",
+    ),
+    Scenario::new(
+        LEADERS,
+        1,
         "leaders-masters",
-        "three masters, of which one is killed and restarted with or without its data",
         (400, 4),
         |run| lead(run, StoreKind::Masters),
+        "",
+        "three masters, of which one is killed and restarted with or without its data",
     ),
-    scenario(
+    Scenario::new(
+        LEADERS,
+        1,
         "leaders-sentinel",
-        "Sentinel with two replicas, failovers by order, by `kill -9` and by `SIGSTOP` of the master",
         (300, 0),
         |run| lead(run, StoreKind::Sentinel { replicated: false }),
+        "",
+        "Sentinel with two replicas, failovers by order, by `kill -9` and by `SIGSTOP` of the master",
     ),
-    scenario(
+    Scenario::new(
+        LEADERS,
+        1,
         "leaders-replicated",
-        "the same, and all replicas acknowledge each grant",
         (300, 4),
         |run| lead(run, StoreKind::Sentinel { replicated: true }),
+        "",
+        "the same, and all replicas acknowledge each grant",
     ),
 ];
 

@@ -21,28 +21,24 @@ use crate::world::Recording;
 
 /// Each run is a world; all worlds of a round run side by side.
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "single",
-        kind: RANDOM,
-        description: "worlds with one server and three holder processes",
-        aim: "",
-        limited: false,
-        runs: 12,
-        short: 8,
-        group: 0,
-        run: |run| rounds(run, Plan::draw),
-    },
-    Scenario {
-        name: "masters",
-        kind: RANDOM,
-        description: "worlds with three or five masters and three holder processes",
-        aim: "",
-        limited: false,
-        runs: 4,
-        short: 2,
-        group: 0,
-        run: |run| rounds(run, Plan::draw_masters),
-    },
+    Scenario::new(
+        RANDOM,
+        0,
+        "single",
+        (12, 8),
+        |run| rounds(run, Plan::draw),
+        "",
+        "worlds with one server and three holder processes",
+    ),
+    Scenario::new(
+        RANDOM,
+        0,
+        "masters",
+        (4, 2),
+        |run| rounds(run, Plan::draw_masters),
+        "",
+        "worlds with three or five masters and three holder processes",
+    ),
 ];
 
 /// How far a clock is set at most, in milliseconds.
@@ -94,10 +90,8 @@ type Draw = fn(u64, u64, u64, u64) -> Plan;
 
 fn rounds(run: &Run<'_>, draw: Draw) -> Outcome {
     let mut outcome = Outcome::default();
-    let (rounds, round_ms) = match run.form.minutes {
-        0 => (1, 20_000),
-        minutes => (minutes, 60_000),
-    };
+    let (rounds, length) = run.form.rounds();
+    let round_ms = length.as_millis() as u64;
     for round in 0..rounds {
         let plans = (0..run.count as u64).map(|world| draw(run.seed, round, world, round_ms));
         let report = run_round(run, round, plans.collect());
@@ -106,7 +100,7 @@ fn rounds(run: &Run<'_>, draw: Draw) -> Outcome {
         outcome.report.merge(report);
         outcome.runs += run.count;
     }
-    let (worlds, seconds) = (run.count, round_ms / 1000);
+    let (worlds, seconds) = (run.count, length.as_secs());
     outcome.note(format!(
         "{rounds} × {seconds} s, {worlds} worlds side by side"
     ));

@@ -190,18 +190,16 @@ pub(super) struct LockGroup<'a> {
 }
 
 /// Starts so many locks in all, at most `group_max` at a time, passes each group to `run_group`, and checks the
-/// history. One node watches their holders if `watched` is true.
+/// history. One node watches their holders.
 pub(super) fn run_in_groups(
     run: &Run<'_>,
     ttl: Duration,
-    watched: bool,
     group_max: usize,
     mut run_group: impl FnMut(LockGroup<'_>),
 ) -> Outcome {
-    let world = World::new(watched);
+    let world = World::new();
     let node = world.node("node");
-    let nodes = [&node];
-    let options = HolderOptions::watched(ttl, &nodes[..usize::from(watched)]);
+    let options = HolderOptions::watched(ttl, &[&node]);
     let mut outcome = Outcome::default();
     while outcome.runs < run.count {
         let count = group_max.min(run.count - outcome.runs);

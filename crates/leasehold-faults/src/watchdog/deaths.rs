@@ -12,7 +12,7 @@ use crate::scenario::{Outcome, Run};
 
 /// Kills holders one after the other.
 fn one_by_one(run: &Run<'_>, die: impl Fn(&mut ContendedLock, &mut Outcome)) -> Outcome {
-    run_in_groups(run, TTL_LONG, true, 1, |mut group| {
+    run_in_groups(run, TTL_LONG, 1, |mut group| {
         die(&mut group.locks[0], group.outcome);
     })
 }
@@ -33,7 +33,7 @@ pub(super) fn zombie(run: &Run<'_>) -> Outcome {
 }
 
 pub(super) fn exec(run: &Run<'_>) -> Outcome {
-    run_in_groups(run, TTL_LONG, true, 1, |mut group| {
+    run_in_groups(run, TTL_LONG, 1, |mut group| {
         let (lock, outcome) = (&mut group.locks[0], group.outcome);
         let since = clock::now();
         lock.exec(group.world, group.options);

@@ -54,7 +54,7 @@ impl Size {
 pub(super) fn many_clients(run: &Run<'_>) -> Outcome {
     let short = run.form.is_short();
     let size = if short { SHORT } else { FULL };
-    let world = World::new(true);
+    let world = World::new();
     let node = world.node("node");
     let mut outcome = Outcome {
         runs: 1,

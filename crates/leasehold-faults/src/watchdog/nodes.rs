@@ -93,7 +93,7 @@ fn watches_all(node: &Node, holders: usize) {
 
 /// Injects a fault of one node at a time: first of the one, and when that watches all clients again, of the other.
 fn one_of_two(run: &Run<'_>, mut inject: impl FnMut(&mut Node)) -> Outcome {
-    let world = World::new(true);
+    let world = World::new();
     let mut nodes = [world.node("one"), world.node("two")];
     let mut number = 0;
     let addresses = local(&nodes);
@@ -131,7 +131,7 @@ pub(super) fn node_stopped(run: &Run<'_>) -> Outcome {
 }
 
 pub(super) fn nodes_killed(run: &Run<'_>) -> Outcome {
-    let world = World::new(true);
+    let world = World::new();
     let mut nodes = [world.node("one"), world.node("two")];
     under_load(&world, local(&nodes), run, || {
         let from = clock::now();
@@ -165,7 +165,7 @@ fn cut_off(proxy: &Proxy) {
 }
 
 pub(super) fn client_node_partition(run: &Run<'_>) -> Outcome {
-    let world = World::new(true);
+    let world = World::new();
     let certs = Certs::make();
     let remote = |name: &str| {
         let port = free_port();
@@ -195,7 +195,7 @@ pub(super) fn client_node_partition(run: &Run<'_>) -> Outcome {
 }
 
 pub(super) fn node_store_partition(run: &Run<'_>) -> Outcome {
-    let world = World::new(true);
+    let world = World::new();
     let proxy = Proxy::before(&world.server);
     let mut config = world.node_config("cut");
     config.url = proxy.url();

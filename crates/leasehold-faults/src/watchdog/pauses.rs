@@ -20,7 +20,7 @@ const TTL_MIDDLE: Duration = millis(6_000);
 
 pub(super) fn stopped(run: &Run<'_>) -> Outcome {
     let mut doubted = 0;
-    let mut outcome = run_in_groups(run, TTL, true, 20, |mut group| {
+    let mut outcome = run_in_groups(run, TTL, 20, |mut group| {
         group.locks.iter_mut().for_each(ContendedLock::stop);
         thread::sleep(3 * TTL);
         for lock in &mut group.locks {
@@ -53,27 +53,8 @@ fn resume_and_release(lock: &mut ContendedLock, outcome: &mut Outcome) -> bool {
     states.first() == Some(&LeaseState::Paused)
 }
 
-pub(super) fn unwatched(run: &Run<'_>) -> Outcome {
-    run_in_groups(run, TTL, false, 20, |mut group| {
-        group.locks.iter_mut().for_each(ContendedLock::stop);
-        thread::sleep(3 * TTL);
-        for lock in &mut group.locks {
-            let name = lock.name();
-            if lock.waiter.granted_within(LATEST).is_none() {
-                let text = format!("{name} was not granted after its ttl");
-                group.outcome.miss(text);
-            }
-            let (states, _) = lock.resume();
-            if !matches!(states[..], [LeaseState::Lost(_)]) {
-                let text = format!("the holder of {name} read {states:?}");
-                group.outcome.miss(text);
-            }
-        }
-    })
-}
-
 pub(super) fn killed_while_stopped(run: &Run<'_>) -> Outcome {
-    run_in_groups(run, TTL_LONG, true, 100, |mut group| {
+    run_in_groups(run, TTL_LONG, 100, |mut group| {
         group.locks.iter_mut().for_each(ContendedLock::stop);
         eventually(TIMEOUT, || {
             let clients = group.node.clients();
@@ -89,7 +70,7 @@ pub(super) fn killed_while_stopped(run: &Run<'_>) -> Outcome {
 }
 
 pub(super) fn main_thread_gone(run: &Run<'_>) -> Outcome {
-    run_in_groups(run, TTL_MIDDLE, true, 50, |mut group| {
+    run_in_groups(run, TTL_MIDDLE, 50, |mut group| {
         for lock in &mut group.locks {
             assert_eq!(lock.process.helper.request("end-main"), "ok");
             eventually(TIMEOUT, || lock.process.helper.state() == Some('Z'));

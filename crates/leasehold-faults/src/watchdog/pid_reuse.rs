@@ -23,7 +23,7 @@ pub(super) fn pid_reuse(run: &Run<'_>) -> Outcome {
         outcome.note("not run: it needs root, and a kernel whose last process id can be set");
         return outcome;
     }
-    let world = World::new(true);
+    let world = World::new();
     let node = world.node("node");
     let options = HolderOptions::watched(TTL_LONG, &[&node]);
     let mut attempts = 0;

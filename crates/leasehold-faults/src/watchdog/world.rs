@@ -40,8 +40,6 @@ pub(super) struct World {
     pub(super) server: RedisServer,
     pub(super) client: Client,
     pub(super) recording: Recording,
-    /// Whether it has nodes of the watchdog.
-    watched: bool,
     waiters: Arc<Journal>,
     runtime: Runtime,
     /// The number of the next holder process, and of the next waiter.
@@ -49,8 +47,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// A world with nodes of the watchdog, or without.
-    pub(super) fn new(watched: bool) -> Self {
+    pub(super) fn new() -> Self {
         let server = RedisServer::start();
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
@@ -62,14 +59,11 @@ impl World {
             ttl_ms: TTL_MS,
             handoff: true,
         });
-        if watched {
-            record_silence(&server, Arc::clone(&recording.journal));
-        }
+        record_silence(&server, Arc::clone(&recording.journal));
         Self {
             server,
             client,
             recording,
-            watched,
             waiters: Arc::new(waiters),
             runtime,
             next: AtomicU64::new(0),
@@ -143,7 +137,7 @@ impl World {
     pub(super) fn check(&self, run: &Run<'_>, outcome: &mut Outcome) {
         let world = history::World {
             servers: 1,
-            watched: self.watched,
+            watched: true,
             ..history::World::default()
         };
         outcome

@@ -54,7 +54,6 @@ pub(super) struct Slice {
 pub(super) struct SliceResult {
     pub(super) holds: Vec<Hold>,
     pub(super) round_trips: Latencies,
-    pub(super) pings: Latencies,
     /// `None`: the store has no calls to count.
     pub(super) calls: Option<u64>,
 }
@@ -65,8 +64,6 @@ struct Client {
     candidate: Candidate,
     baseline: BaselineLock,
     timer: SleepTimer,
-    /// Baseline calls and pings in turn.
-    ping: bool,
 }
 
 /// Takes part as a worker.
@@ -88,7 +85,6 @@ pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
             candidate: Candidate::new(&session, &job.settings, PING_PONG_LOCK)?,
             baseline: session.baseline_lock(name)?,
             timer: SleepTimer::new().map_err(failed("no timer"))?,
-            ping: false,
             session,
         });
     }
@@ -150,7 +146,6 @@ impl Clients {
             self.clients.push(client);
             all.holds.extend_from_slice(&result.holds);
             all.round_trips.add(&result.round_trips);
-            all.pings.add(&result.pings);
         }
         all.calls = self.calls_since(before);
         Ok(all)
@@ -205,7 +200,7 @@ impl Client {
             let proclaimed = Moment::now();
             self.timer.sleep(slice.hold).await?;
             if slice.calls {
-                self.call(&mut result).await?;
+                result.round_trips.record(self.baseline.half().await?);
                 self.timer.sleep(slice.hold).await?;
             }
             let released = Moment::now();
@@ -217,18 +212,5 @@ impl Client {
                 released,
             });
         }
-    }
-
-    /// Makes a baseline call, or a ping.
-    async fn call(&mut self, result: &mut SliceResult) -> Result<()> {
-        self.ping = !self.ping;
-        if self.ping
-            && let Some(server) = self.session.baseline.server().await?
-        {
-            result.pings.record(server.ping().await?);
-        } else {
-            result.round_trips.record(self.baseline.half().await?);
-        }
-        Ok(())
     }
 }

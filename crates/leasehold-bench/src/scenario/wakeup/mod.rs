@@ -65,7 +65,6 @@ struct Findings {
     /// Until the value of the next leader was confirmed.
     proclaimed: Latencies,
     round_trips: Latencies,
-    pings: Latencies,
     /// With one waiter, and with many.
     one: Work,
     many: Work,
@@ -144,7 +143,6 @@ impl Run {
         }
         for result in &results {
             findings.round_trips.add(&result.round_trips);
-            findings.pings.add(&result.pings);
         }
         Ok(())
     }
@@ -250,7 +248,6 @@ fn figures(settings: &Settings, findings: &Findings) -> Result<Value> {
         "wakeup": wakeups.spread(),
         "proclaimed": proclaimed.and_then(Latencies::spread),
         "round_trip": round_trips.spread(),
-        "ping": findings.pings.spread(),
         "ratio": {"p50": ratio_at(0.5), "p99": ratio_at(0.99)},
         "one_waiter": one.figures(1),
         "many_waiters": many.map(|work| work.figures(settings.waiters)),

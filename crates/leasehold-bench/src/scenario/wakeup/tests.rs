@@ -18,7 +18,6 @@ fn result(releases: usize) -> SliceResult {
     SliceResult {
         holds: vec![hold; releases],
         round_trips: latencies([]),
-        pings: latencies([]),
         calls: Some(2 * releases as u64),
     }
 }
@@ -34,7 +33,6 @@ fn findings() -> Findings {
         wakeups: latencies(60..=160),
         proclaimed: latencies(160..=260),
         round_trips: latencies([100; 10]),
-        pings: latencies([50; 10]),
         one,
         many,
         requests: requests(&[Some(5), Some(6)], stats(1, 17, 1), Some(9)),
@@ -58,7 +56,6 @@ fn figures_are_what_was_counted() {
             ("wakeup.max_us", 160.0),
             ("proclaimed", UNKNOWN),
             ("ratio.p50", 1.1),
-            ("ping.p50_us", 50.0),
             ("hold_us", 500.0),
             ("one_waiter.waiters", 1.0),
             ("one_waiter.releases", 100.0),
@@ -90,13 +87,11 @@ fn figures_that_were_not_counted_are_null() {
     let mut findings = findings();
     findings.many.add(&[result(1)], None);
     findings.requests = requests(&[Some(5), Some(3)], None, Some(9));
-    findings.pings = latencies([]);
     check(
         &figures(&settings(4), &findings).unwrap(),
         &[
             ("many_waiters.server_cpu_us_per_release", UNKNOWN),
             ("server_cpu_ratio", UNKNOWN),
-            ("ping", UNKNOWN),
             ("many_waiters.commands_per_release", 2.0),
             // By the clients' own count.
             ("while_waiting.requests_per_waiter_and_ttl", 1.0),
