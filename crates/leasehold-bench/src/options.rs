@@ -373,27 +373,22 @@ mod tests {
 
     #[test]
     fn options_without_a_meaning_are_refused() {
+        for (option, scenarios) in SCENARIOS_OF {
+            let value = match option {
+                "election" => "",
+                "section" | "ttl" => "1s",
+                "watchdog" => "unix:/path",
+                _ => "5",
+            };
+            for scenario in Scenario::value_variants() {
+                let line = format!("redis://h --scenario {scenario} --{option} {value}");
+                let error = settings(&line).err().unwrap_or_default();
+                let refused = error.contains("has no meaning for");
+                assert_eq!(refused, !scenarios.contains(scenario), "{line}: {error}");
+            }
+        }
         for (line, hint) in [
-            ("redis://h --processes 2", "contended, many"),
-            (
-                "redis://h --scenario independent --section 1ms",
-                "contended",
-            ),
-            ("redis://h --scenario contended --names 5", "many"),
-            ("redis://h --scenario many --section 1ms", "contended"),
-            ("redis://h --scenario contended --waiters 5", "wakeup"),
-            ("redis://h --scenario wakeup --observers 5", "observe"),
-            ("redis://h --scenario many --election", "wakeup, observe"),
-            ("redis://h --scenario many --leases 5", "renew"),
-            ("redis://h --ttl 5s", "renew"),
-            ("redis://h --watchdog unix:/path", "watched"),
-            (
-                "redis://h --scenario renew --processes 2",
-                "contended, many",
-            ),
             ("redis://h --scenario renew --leases 0", "--leases"),
-            ("redis://h --scenario wakeup --tasks 5", "--tasks"),
-            ("redis://h --scenario wakeup --threads 2", "--threads"),
             ("redis://h --tasks 2", "independent"),
             ("redis://h --scenario contended --section 2s", "at most"),
             (
