@@ -54,12 +54,30 @@ impl HoldList {
     }
 }
 
-impl FromIterator<(HoldId, Term)> for HoldList {
-    fn from_iter<I: IntoIterator<Item = (HoldId, Term)>>(holds: I) -> Self {
-        let mut holds = holds.into_iter();
-        match (holds.next(), holds.next()) {
-            (Some(only), None) => Self::One(only),
-            (first, second) => Self::Many(first.into_iter().chain(second).chain(holds).collect()),
+impl HoldList {
+    fn push(&mut self, hold: (HoldId, Term)) {
+        match self {
+            Self::One(first) => *self = Self::Many(vec![*first, hold]),
+            Self::Many(holds) if holds.is_empty() => *self = Self::One(hold),
+            Self::Many(holds) => holds.push(hold),
+        }
+    }
+
+    /// The ids grow in the order of entry.
+    fn position(&self, id: HoldId) -> Option<usize> {
+        let found = self.as_slice().binary_search_by_key(&id.0, |(id, _)| id.0);
+        found.ok()
+    }
+
+    fn remove(&mut self, position: usize) {
+        match self {
+            Self::One(_) => *self = Self::default(),
+            Self::Many(holds) => {
+                holds.remove(position);
+                if let [only] = holds[..] {
+                    *self = Self::One(only);
+                }
+            }
         }
     }
 }
@@ -69,21 +87,24 @@ impl Holds {
     pub fn enter(&mut self, term: Term) -> HoldId {
         let id = HoldId(self.entered);
         self.entered += 1;
-        self.list = self.iter().chain([(id, term)]).collect();
+        self.list.push((id, term));
         id
     }
 
     /// Removes a hold. `false` if there is no such hold.
     pub fn leave(&mut self, id: HoldId) -> bool {
-        let before = self.count();
-        self.list = self.iter().filter(|(hold, _)| *hold != id).collect();
-        self.count() < before
+        let position = self.list.position(id);
+        if let Some(position) = position {
+            self.list.remove(position);
+        }
+        position.is_some()
     }
 
     /// Sets the term of a hold, once the time of its request is known.
     pub fn set_term(&mut self, id: HoldId, term: Term) {
-        let mut holds = self.list.as_mut_slice().iter_mut();
-        if let Some(hold) = holds.find(|(hold, _)| *hold == id) {
+        if let Some(position) = self.list.position(id)
+            && let Some(hold) = self.list.as_mut_slice().get_mut(position)
+        {
             hold.1 = term;
         }
     }
@@ -95,8 +116,8 @@ impl Holds {
     /// The term of a hold.
     #[must_use]
     pub fn term(&self, id: HoldId) -> Option<Term> {
-        let hold = self.iter().find(|(hold, _)| *hold == id);
-        hold.map(|(_, term)| term)
+        let (_, term) = self.list.as_slice().get(self.list.position(id)?)?;
+        Some(*term)
     }
 
     /// How many holds there are.
@@ -160,6 +181,13 @@ mod tests {
         assert!(!holds.leave(outer));
         assert!(!holds.renewed());
         assert_eq!(holds.term(inner), Some(Term::Fixed(at(500))));
+        let others = [(); 3].map(|()| holds.enter(Term::Renewed));
+        assert!(holds.leave(others[1]) && !holds.leave(others[1]));
+        assert_eq!(holds.count(), 3);
+        assert!(holds.leave(inner) && holds.leave(others[0]));
+        assert_eq!(holds.term(others[2]), Some(Term::Renewed));
+        assert!(holds.leave(others[2]));
+        assert_eq!((holds.count(), holds.term(others[2])), (0, None));
     }
 
     #[test]
