@@ -128,14 +128,13 @@ fn run<T: Transaction>(
     transaction: &mut T,
 ) -> Result<RequestResult, T::Error> {
     let Request { key, op, .. } = request;
-    let op = match op {
-        Op::Acquire(acquire) if acquire.wait && !transaction.can_wait() => {
-            let wait = false;
-            let acquire = acquire.clone();
-            Cow::Owned(Op::Acquire(Acquire { wait, ..acquire }))
-        }
-        op => Cow::Borrowed(op),
-    };
+    let mut op = Cow::Borrowed(op);
+    if let Op::Acquire(Acquire { wait: true, .. }) | Op::Convert { wait: true, .. } = &*op
+        && !transaction.can_wait()
+        && let Op::Acquire(Acquire { wait, .. }) | Op::Convert { wait, .. } = op.to_mut()
+    {
+        *wait = false;
+    }
     let now = transaction.now();
     let record = transaction.record(key, |client| notices.reaches(client));
     let applied = match apply(record, &op, now) {
