@@ -46,7 +46,7 @@ pub enum ConvertAction {
 pub enum ConvertReply {
     /// The conversion waits before all others in the queue of the store. No lease ends within this time by itself.
     Waits(Duration),
-    /// The request was not applied, or perhaps.
+    /// The request was not applied, or perhaps; or it was refused, and may not wait in the queue.
     Failed,
 }
 

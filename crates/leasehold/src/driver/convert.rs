@@ -59,7 +59,12 @@ impl Hold {
                     Outcome::Refused {
                         queue_position: None,
                         ..
-                    } => return Ok(false),
+                    } if !wait => return Ok(false),
+                    // No notice would reach this client at this moment.
+                    Outcome::Refused {
+                        queue_position: None,
+                        ..
+                    } => ConvertReply::Failed,
                     Outcome::Refused { time_left, .. } => {
                         ConvertReply::Waits(time_left.unwrap_or_default())
                     }
