@@ -10,12 +10,10 @@ use leasehold_core::{Claim, Token};
 use super::lock_events::LockEvents;
 use super::lock_set::LockRequest;
 use super::mutex::{Mutex, refused_without_limit};
-#[cfg(doc)]
-use crate::ErrorKind;
 use crate::driver::acquire::Wait;
 use crate::driver::context::Purpose;
 use crate::store::{Feature, Parts};
-use crate::{Guard, LeaseOptions, LockInfo, Result, config};
+use crate::{ErrorKind, Guard, LeaseOptions, LockInfo, Result, config};
 
 /// A number of permits with a name, in the store of its client.
 ///
@@ -296,6 +294,7 @@ impl Semaphore {
             guard,
             semaphore: self.clone(),
             permits,
+            resizing: None,
         }))
     }
 
@@ -325,6 +324,8 @@ pub struct Permit {
     guard: Guard,
     semaphore: Semaphore,
     permits: u32,
+    /// The number that was asked for without a reply: only a repetition shows whether it has that.
+    resizing: Option<u32>,
 }
 
 impl Permit {
@@ -375,14 +376,30 @@ impl Permit {
     /// # Cancel safety
     ///
     /// If the future is dropped, it may have one number of permits or the other, and [`permits`](Self::permits) is the
-    /// number before.
+    /// number before. The next call repeats the request first, and so finds out.
     pub async fn resize(&mut self, permits: u32) -> Result<bool> {
-        let claim = self.semaphore.claim(permits)?;
-        let resized = self.guard.hold_mut().convert(claim, false).await?;
-        if resized {
-            self.permits = permits;
+        if let Some(earlier) = self.resizing {
+            let repeated = self.convert(earlier).await;
+            if self.resizing.is_some() {
+                return repeated;
+            }
         }
-        Ok(resized)
+        self.convert(permits).await
+    }
+
+    async fn convert(&mut self, permits: u32) -> Result<bool> {
+        let claim = self.semaphore.claim(permits)?;
+        self.resizing = Some(permits);
+        let converted = self.guard.hold_mut().convert(claim, false).await;
+        match &converted {
+            Ok(true) => self.permits = permits,
+            Ok(false) => {}
+            // The store has refused it.
+            Err(error) if error.kind() == ErrorKind::Conflict => {}
+            Err(_) => return converted,
+        }
+        self.resizing = None;
+        converted
     }
 
     /// Releases the permits and waits for the reply.
