@@ -147,8 +147,14 @@ impl LockSet {
             return Ok(None);
         };
         let guards: Vec<_> = holds.into_iter().map(Guard::new).collect();
-        for (request, guard) in self.requests.iter().zip(&guards) {
-            request.mutex.confirm(guard).await?;
+        let granted = || self.requests.iter().zip(&guards);
+        #[cfg(feature = "watchdog")]
+        for (request, guard) in granted() {
+            request.mutex.watched(guard).await?;
+        }
+        // Not earlier: locks that no caller gets are free at once.
+        for (request, guard) in granted() {
+            request.mutex.begin_min_hold(guard);
         }
         Ok(Some(GuardSet { guards }))
     }
@@ -265,10 +271,12 @@ impl Deref for GuardSet {
     }
 }
 
+/// A future, and what it has returned.
+type Joined<F> = (Pin<Box<F>>, Option<<F as Future>::Output>);
+
 /// Polls futures side by side until all have ended.
 async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut joined: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.map(|future| (Box::pin(future), None)).collect();
+    let mut joined: Vec<Joined<F>> = futures.map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
         for (future, output) in &mut joined {
             if output.is_none()

@@ -392,18 +392,19 @@ impl Mutex {
         }
     }
 
-    /// Waits until a watchdog watches a lease that was granted in another way, if one has to, and begins its minimum hold.
-    pub(super) async fn confirm(&self, guard: &Guard) -> Result<()> {
-        #[cfg(feature = "watchdog")]
-        {
-            let timeout = self.options.lease.policy.interval;
-            let watched = guard.watched(timeout).await;
-            watched.map_err(|error| self.name_error(error))?;
-        }
+    /// Waits until a watchdog watches a lease that was granted with others, if one has to.
+    #[cfg(feature = "watchdog")]
+    pub(super) async fn watched(&self, guard: &Guard) -> Result<()> {
+        let timeout = self.options.lease.policy.interval;
+        let watched = guard.watched(timeout).await;
+        watched.map_err(|error| self.name_error(error))
+    }
+
+    /// Begins the minimum hold of a lease that was granted with others.
+    pub(super) fn begin_min_hold(&self, guard: &Guard) {
         if !self.min_hold.is_zero() {
             guard.require_min_hold(self.min_hold);
         }
-        Ok(())
     }
 
     /// A wait no longer than `timeout`. Zero: no wait.

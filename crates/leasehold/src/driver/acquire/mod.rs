@@ -120,12 +120,14 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
         Some(LastReply::Refused) => Ok(Acquired::Refused),
         // A store that does not reply is not a refusal.
         Some(LastReply::Failed(error)) => Err(error),
-        None => {
-            let message = "no reply from the store within the time limit";
-            let error = Error::new(ErrorKind::Unreachable, message);
-            Err(driver.context.name_error(error, &request.key))
-        }
+        None => Err(no_reply_in_time(driver, &request.key)),
     }
+}
+
+fn no_reply_in_time(driver: &Driver, key: &Key) -> Error {
+    let message = "no reply from the store within the time limit";
+    let error = Error::new(ErrorKind::Unreachable, message);
+    driver.context.name_error(error, key)
 }
 
 /// Asks the store for the run of a task that has left the queue, because a run of its slot was completed.

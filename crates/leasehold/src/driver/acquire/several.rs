@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::super::Driver;
 use super::super::hold::Hold;
 use super::attempt::{attempt, before_the_queue, unless_overtaken};
-use super::{AcquireRequest, Acquired, Contender, Wait};
+use super::{AcquireRequest, Acquired, Contender, Wait, no_reply_in_time};
 use crate::Result;
 use crate::store::{Request, Shard};
 
@@ -21,12 +21,32 @@ pub(crate) async fn acquire(
     driver: &Arc<Driver>,
     requests: &[AcquireRequest],
 ) -> Result<Option<Vec<Hold>>> {
-    let mut held = Vec::with_capacity(requests.len());
-    while held.len() < requests.len() {
+    let (mut held, mut has_waited) = (Vec::<Hold>::with_capacity(requests.len()), false);
+    loop {
+        // One was lost while another was waited for. Those behind it are acquired behind it again, in their order.
+        if let Some(lost) = held.iter().position(|hold| hold.state().is_lost()) {
+            held.truncate(lost);
+        }
         let rest = &requests[held.len()..];
-        round(driver, rest, &mut held).await?;
+        let Some(first) = rest.first() else {
+            return Ok(Some(held));
+        };
+        let asked = round(driver, rest, &mut held);
+        let in_time = match first.wait {
+            Wait::Until(end) => tokio::select! {
+                biased;
+                asked = asked => Some(asked),
+                () = driver.context.clock.sleep_until(end) => None,
+            },
+            Wait::No | Wait::Forever => Some(asked.await),
+        };
+        match in_time {
+            Some(asked) => asked?,
+            None if has_waited => return Ok(None),
+            None => return Err(no_reply_in_time(driver, &first.key)),
+        }
         let Some(refused) = requests.get(held.len()) else {
-            break;
+            continue;
         };
         if let Wait::No = refused.wait {
             return Ok(None);
@@ -35,8 +55,8 @@ pub(crate) async fn acquire(
             Acquired::Held(hold, _) => held.push(hold),
             Acquired::Complete(_) | Acquired::Refused => return Ok(None),
         }
+        has_waited = true;
     }
-    Ok(Some(held))
 }
 
 /// An attempt of a round.
