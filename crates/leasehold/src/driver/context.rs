@@ -73,9 +73,9 @@ impl AcquireOptions {
         self.claim().kind()
     }
 
-    /// Whether it is for a reader, which may join other readers of this process.
+    /// Whether it is for a reader, which may join other readers of this process. A fixed lease ends for each at another time.
     pub(crate) fn is_reader(&self) -> bool {
-        self.share() == Some(Claim::Access(Access::Read))
+        self.share() == Some(Claim::Access(Access::Read)) && self.lease.fixed.is_none()
     }
 }
 

@@ -59,18 +59,12 @@ pub(super) fn unless_overtaken(
 pub(super) fn before_the_queue(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<Hold> {
     match request.options.share()? {
         Claim::Access(Access::Write) => driver.shares.end_window(&request.key),
-        Claim::Access(Access::Read) => return joined(driver, request),
+        _ if request.options.is_reader() => {
+            return shares::join(driver, &request.key, &request.options);
+        }
         _ => {}
     }
     None
-}
-
-/// Joins the readers of this process, for a reader.
-pub(super) fn joined(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<Hold> {
-    match request.options.is_reader() {
-        true => shares::join(driver, &request.key, &request.options),
-        false => None,
-    }
 }
 
 impl Contender {

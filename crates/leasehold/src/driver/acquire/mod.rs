@@ -17,7 +17,7 @@ use leasehold_core::record::Run;
 use leasehold_core::{Annotation, Instant, Op, Outcome, StoreTime, TokenCount};
 use tokio::sync::oneshot;
 
-use self::attempt::{before_the_queue, joined, try_acquire};
+use self::attempt::{before_the_queue, try_acquire};
 use self::wakeup::{LastReply, SharedAcquisition};
 use super::active_lease::ActiveLease;
 use super::batcher;
@@ -80,8 +80,8 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
                     let turn = waiting.wait().await;
                     if let Some(Turn::Head(_) | Turn::Contend(_)) = turn {
                         last = driver.last_reply(request.options.kind(), &request.key);
-                        // Those before this reader may have a lease by now.
-                        if let Some(hold) = joined(driver, request) {
+                        // Those before this task may have a read lease by now.
+                        if let Some(hold) = before_the_queue(driver, request) {
                             return Ok(Acquired::Held(hold, None));
                         }
                     }
