@@ -1,17 +1,22 @@
 //! How long waiters wait and how often they send requests, on a clock that the tests move.
 
-use std::sync::mpsc;
+use std::fmt;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use leasehold::__private::store::{BoxFuture, ForwardingStore, MemoryStore, Reply, Request, Store};
 use leasehold::clock::Clock as _;
-use leasehold::{ErrorKind, Guard, LeaseOptions, Result, Token};
+use leasehold::{Client, ErrorKind, Guard, LeaseOptions, Result, Token};
+use leasehold_core::Op;
+use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 use tracing::Level;
 
 use crate::faulty_store::{FaultMode, TIMEOUT};
 use crate::harness::{Harness, SECOND, TTL, settle};
 use crate::isolation::listeners::Logs;
-use crate::waiters::{soon, spawn_polled, spawn_waiter};
+use crate::recording_store::RecordingStore;
+use crate::waiters::{SOON, soon, spawn_polled, spawn_waiter};
 
 /// With its first lease, or when it begins to wait in the queue; not for an attempt.
 #[tokio::test]
@@ -314,4 +319,88 @@ async fn a_timeout_of_the_head_is_not_an_outage_if_the_process_held_the_lock() {
     assert!(soon(limited).await.unwrap().is_none());
     assert!(soon(behind).await.unwrap().is_none());
     drop(releasing);
+}
+
+#[tokio::test]
+async fn a_set_acquires_a_lock_again_that_it_loses_while_it_waits() {
+    let harness = Harness::new();
+    let other = harness.another();
+    let names = ["a", "b"];
+    let locks = names.map(|name| harness.client.mutex(name).unwrap());
+    let [first, second] = names.map(|name| other.client.mutex(name).unwrap());
+    let held = second.lock().await.unwrap();
+    let set = harness.client.all(&locks).unwrap();
+    let waiting = spawn_polled(async move { set.lock().await.unwrap() });
+    harness.recorder.until_queued(1).await;
+    assert!(first.force_release().await.unwrap().is_some());
+    let taken = first.lock().await.unwrap();
+    held.release().await.unwrap();
+    harness.recorder.until_queued(2).await;
+    // It holds nothing behind the lock that it waits for.
+    let held = second.lock().await.unwrap();
+    taken.release().await.unwrap();
+    held.release().await.unwrap();
+    let guards = soon(waiting).await;
+    assert!(guards.state().is_held() && guards.len() == 2);
+    guards.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_set_waits_for_a_silent_store_no_longer_than_its_limit() {
+    let harness = Harness::new();
+    let locks = ["a", "b"].map(|name| harness.client.mutex(name).unwrap());
+    let set = harness.client.all(&locks).unwrap();
+    harness.store.set(FaultMode::Silent);
+    let waiting = spawn_polled(async move { set.lock_timeout(SECOND).await });
+    settle().await;
+    harness.advance(SECOND).await;
+    let error = soon(waiting).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+}
+
+/// A store in which no conversion waits: its clients cannot be notified.
+#[derive(Debug)]
+struct WithoutConversions(MemoryStore);
+
+impl fmt::Display for WithoutConversions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl ForwardingStore for WithoutConversions {
+    fn inner(&self) -> &dyn Store {
+        &self.0
+    }
+
+    fn apply(&self, mut batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        for request in &mut batch {
+            if let Op::Convert { wait, .. } = &mut request.op {
+                *wait = false;
+            }
+        }
+        self.0.apply(batch)
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_that_cannot_wait_in_the_queue_is_repeated() {
+    let store: Arc<dyn Store> = Arc::new(WithoutConversions(MemoryStore::new()));
+    let recorder = RecordingStore::on(Arc::clone(&store));
+    let stores = [Arc::clone(&recorder) as Arc<dyn Store>, store];
+    let [first, second] = stores.map(|store| {
+        let client = Client::builder().build(store).unwrap();
+        client.rw_lock("lock").unwrap()
+    });
+    let upgradable = first.upgradable_read().await.unwrap();
+    let reader = second.read().await.unwrap();
+    let upgrade = spawn_polled(async move { upgradable.upgrade().await });
+    let is_repeated = async || {
+        let operations = recorder.operations();
+        let converts = operations.iter().flatten().filter(|it| **it == "convert");
+        converts.count() > 1
+    };
+    eventually_async(SOON, is_repeated).await;
+    reader.release().await.unwrap();
+    soon(upgrade).await.unwrap().release().await.unwrap();
 }

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::__private::store::Feature;
-use leasehold::{Cause, Client, Error, ErrorKind, LeaseKind, RwLock, Semaphore, State, Token};
+use leasehold::{
+    Cause, Client, Error, ErrorKind, LeaseKind, LeaseOptions, RwLock, Semaphore, State, Token,
+};
 use leasehold_core::Op;
 use leasehold_testkit::eventually_async;
 use tokio::time::{Instant, timeout};
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::nothing_is_left;
-use crate::recording_store::RecordingStore;
+use crate::recording_store::{RecordingStore, Valve};
 use crate::waiters::{SOON, soon, spawn_polled};
 
 /// Longer than readers of a process share a lease, and shorter than all else that is timed.
@@ -80,16 +82,16 @@ pub(super) async fn permits_are_shared_and_waited_for_in_order(fixture: Fixture)
     assert_eq!(b.available_permits().await.unwrap(), 0);
     let limit = Duration::from_millis(50);
     assert!(b.acquire_timeout(limit).await.unwrap().is_none());
+    let waiting = async |count| {
+        let info = b.inspect().await.unwrap();
+        info.is_some_and(|it| it.waiters.len() == count)
+    };
+    // Its place is given up behind the reply.
+    eventually_async(SOON, async || waiting(0).await).await;
 
     let heavy = b.clone();
     let heavy = spawn_polled(async move { heavy.acquire_many(3).await.unwrap() });
-    let waits = async || {
-        b.inspect()
-            .await
-            .unwrap()
-            .is_some_and(|it| it.waiters.len() == 1)
-    };
-    eventually_async(SOON, waits).await;
+    eventually_async(SOON, async || waiting(1).await).await;
     one.release().await.unwrap();
     // A permit is free, but the other client is before this one.
     assert!(a.try_acquire().await.unwrap().is_none());
@@ -182,6 +184,27 @@ pub(super) async fn permits_are_given_back_and_taken_by_a_resize(fixture: Fixtur
     assert_eq!(b.available_permits().await.unwrap(), 2);
 }
 
+pub(super) async fn a_resize_that_was_dropped_is_known_at_the_next_one(fixture: Fixture) {
+    let (client, recorder) = fixture.recorded(Client::builder()).await;
+    let semaphore = client.semaphore(fresh_name("permits"), 4).unwrap();
+    let mut permit = semaphore.acquire().await.unwrap();
+    recorder.set(Valve::ClosedAfter);
+    tokio::select! {
+        biased;
+        _ = permit.resize(2) => panic!("there was a reply"),
+        () = recorder.until_stopped() => {}
+    }
+    recorder.set(Valve::Open);
+    assert_eq!(permit.permits(), 1);
+    assert_conflict(&permit.resize(5).await.unwrap_err(), "more permits than");
+    assert_eq!(permit.permits(), 2);
+    assert!(permit.resize(3).await.unwrap());
+    assert_eq!(permit.permits(), 3);
+    assert_eq!(semaphore.available_permits().await.unwrap(), 1);
+    permit.release().await.unwrap();
+    nothing_is_left(&fixture, &fixture.key(semaphore.name()), &[&client]).await;
+}
+
 pub(super) async fn a_name_has_one_kind_and_one_number_of_permits(fixture: Fixture) {
     let (client, name) = (fixture.client().await, fresh_name("kinds"));
     let semaphore = client.semaphore(&name, 2).unwrap();
@@ -272,6 +295,38 @@ pub(super) async fn readers_of_a_client_share_a_lease(fixture: Fixture) {
     }
     let writer = lock.try_write().await.unwrap().expect("nobody reads");
     writer.release().await.unwrap();
+    nothing_is_left(&fixture, &fixture.key(lock.name()), &[&client]).await;
+}
+
+pub(super) async fn a_writer_of_a_client_ends_a_window_that_begins_while_it_waits(
+    fixture: Fixture,
+) {
+    let (client, recorder) = fixture.recorded(Client::builder()).await;
+    let lock = client.rw_lock(fresh_name("rw")).unwrap();
+    recorder.set(Valve::ClosedAfter);
+    let (reading, writing) = (lock.clone(), lock.clone());
+    let reading = spawn_polled(async move { reading.read().await.unwrap() });
+    recorder.until_stopped().await;
+    let writing = spawn_polled(async move { writing.write().await.unwrap() });
+    recorder.set(Valve::Open);
+    let reader = soon(reading).await;
+    recorder.until_queued(1).await;
+    assert!(lock.try_read().await.unwrap().is_none());
+    reader.release().await.unwrap();
+    soon(writing).await.release().await.unwrap();
+    nothing_is_left(&fixture, &fixture.key(lock.name()), &[&client]).await;
+}
+
+pub(super) async fn fixed_leases_are_not_shared(fixture: Fixture) {
+    let client = fixture.client().await;
+    let lock = client.rw_lock(fresh_name("rw")).unwrap();
+    let fixed = LeaseOptions::new().fixed(Duration::from_secs(20));
+    let lock = lock.with(fixed).unwrap();
+    let readers = [lock.read().await.unwrap(), lock.read().await.unwrap()];
+    assert_ne!(readers[0].lease_id(), readers[1].lease_id());
+    for reader in readers {
+        reader.release().await.unwrap();
+    }
     nothing_is_left(&fixture, &fixture.key(lock.name()), &[&client]).await;
 }
 
