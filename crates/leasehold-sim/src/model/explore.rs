@@ -8,7 +8,7 @@ use foldhash::fast::FixedState;
 use indexmap::IndexMap;
 
 /// A property of every state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Property {
     /// No two leases are relied on at the same time.
     Exclusion,
@@ -20,7 +20,7 @@ pub enum Property {
     Ownership,
     /// A resource that refuses older tokens accepts no earlier owner after a later one.
     Fenced,
-    /// When all leases have expired, the lock can be granted. An unwanted lease ends in time.
+    /// When all leases have expired, the lock can be granted. An unwanted lease ends in time. No waiter is left that fits.
     Free,
     /// No node releases a lease of a living client.
     Living,
@@ -40,6 +40,14 @@ pub enum Property {
     Reserved,
     /// A latch opens only when as many members have arrived as its count says.
     Counted,
+    /// A waiter is granted the lock after all that have waited before it, but for a lease that waits to hold more.
+    Order,
+    /// Readers that hold at the same time have one token. Holders of permits have tokens of their own.
+    Phase,
+    /// No two leases wait to hold more at the same time: they would wait for each other.
+    Conversion,
+    /// The sum and the earliest end that the store keeps are those of the leases that hold.
+    Summed,
 }
 
 impl fmt::Display for Property {
@@ -60,12 +68,16 @@ impl fmt::Display for Property {
             Self::Once => "once",
             Self::Reserved => "reserved",
             Self::Counted => "counted",
+            Self::Order => "in order",
+            Self::Phase => "one phase",
+            Self::Conversion => "one conversion",
+            Self::Summed => "summed",
         })
     }
 }
 
 impl Property {
-    /// Its bit in a set.
+    /// Its bit in a set of those up to [`Self::Reported`].
     pub(crate) const fn bit(self) -> u16 {
         1 << self as u16
     }

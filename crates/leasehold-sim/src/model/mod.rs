@@ -5,6 +5,7 @@
 //! * `times`: leases and deadlines on drifting clocks.
 //! * `failover`: one store that is replaced by a replica without the last grants.
 //! * `record`: minimum holds and runs on clocks that drift, and late requests of the clients that began them.
+//! * `shares`: readers, upgradable readers and writers of a read-write lock, and holders of permits.
 //! * `latch`: members that arrive at a latch.
 //! * `watchdog`: a client's program, its rival, and nodes that keep its lease alive or release it.
 //! * [`rows`]: the variants that are explored, and their expected results. Each rule has a variant without it, in
@@ -43,6 +44,7 @@ mod latch;
 mod masters;
 mod record;
 pub mod rows;
+mod shares;
 mod times;
 mod tokens;
 mod watchdog;

@@ -15,6 +15,7 @@ macro_rules! table {
 mod failover;
 mod latch;
 mod record;
+mod shares;
 mod times;
 mod tokens;
 mod watchdog;
@@ -115,6 +116,7 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     rows.extend(times::rows(extent));
     rows.extend(failover::rows());
     rows.extend(record::rows(extent));
+    rows.extend(shares::rows(extent));
     rows.extend(latch::rows());
     rows.extend(watchdog::rows(extent));
     expected(rows)

@@ -36,6 +36,11 @@ fn minimum_holds_and_runs_have_the_expected_results() {
 }
 
 #[test]
+fn shares_have_the_expected_results() {
+    check(shares::rows(Extent::Short));
+}
+
+#[test]
 fn latches_have_the_expected_results() {
     check(latch::rows());
 }
