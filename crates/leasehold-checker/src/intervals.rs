@@ -30,6 +30,34 @@ pub fn overlaps<H: PartialEq>(intervals: &[HoldInterval<H>]) -> Vec<(usize, usiz
     found
 }
 
+/// Every start of an interval at which holders rely on more than the limit of the lock that they share: the indices of the
+/// open intervals. Each interval has the weight at its index. Intervals of equal holders count once.
+pub fn excesses<H: PartialEq>(
+    intervals: &[HoldInterval<H>],
+    weights: &[u64],
+    limit: u64,
+) -> Vec<Vec<usize>> {
+    let starts = intervals
+        .iter()
+        .filter(|interval| interval.from < interval.until);
+    let open = starts.map(|start| {
+        let open = |at: &usize| (intervals[*at].from..intervals[*at].until).contains(&start.from);
+        (0..intervals.len()).filter(open).collect::<Vec<_>>()
+    });
+    let mut found: Vec<_> = open
+        .filter(|open| {
+            let is_first = |at: &&usize| {
+                let mut same = open.iter();
+                same.find(|other| intervals[**other].holder == intervals[**at].holder) == Some(*at)
+            };
+            let weights = open.iter().filter(is_first).map(|at| weights[*at]);
+            weights.sum::<u64>() > limit
+        })
+        .collect();
+    found.dedup();
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +82,22 @@ mod tests {
         assert_eq!(check(&[(0, 10, 'a'), (5, 15, 'a')]), []);
         // The longer of both is still compared.
         assert_eq!(check(&[(0, 20, 'a'), (5, 8, 'a'), (10, 11, 'b')]), [(0, 2)]);
+    }
+
+    #[test]
+    fn weights_over_the_limit_are_found() {
+        let interval = |(from, until, holder)| HoldInterval {
+            from,
+            until,
+            holder,
+        };
+        let holds = [(0, 10, 'a'), (2, 6, 'b'), (6, 9, 'c'), (3, 5, 'a')].map(interval);
+        assert_eq!(excesses(&holds, &[2, 1, 1, 2], 3), [[0; 0]; 0]);
+        assert_eq!(excesses(&holds, &[2, 1, 2, 2], 3), [[0, 2]]);
+        assert_eq!(
+            excesses(&holds, &[2, 2, 1, 2], 3),
+            [vec![0, 1], vec![0, 1, 3]]
+        );
     }
 
     #[test]

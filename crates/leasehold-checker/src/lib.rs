@@ -7,12 +7,13 @@
 //!   place.
 //! * [`overlaps`] compares intervals in which holders relied on the lock, from several clocks or
 //!   processes.
+//! * [`excesses`] compares those of holders that share the lock, by their weights.
 //! * [`token_disorder`] compares the tokens of grants that were observed at different places.
 
 mod intervals;
 mod sequence;
 mod tokens;
 
-pub use self::intervals::{HoldInterval, overlaps};
+pub use self::intervals::{HoldInterval, excesses, overlaps};
 pub use self::sequence::{Sequence, Violation};
 pub use self::tokens::{Grant, token_disorder};

@@ -1,7 +1,5 @@
 //! Random faults of a PostgreSQL server and of its holders, judged by the same checks as those of Redis.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,12 +7,13 @@ use fastrand::Rng;
 use leasehold_testkit::PostgresServer;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::checker::{self, CheckReport};
+use crate::checker::CheckReport;
 use crate::clock;
-use crate::fence;
-use crate::history::{self, Fault, FaultEvent, Journal, Note};
+use crate::history::{self, Fault, FaultEvent, Note};
 use crate::holder::{CycleConfig, HolderConfig, Nodes, Workload};
 use crate::holder_process::HolderProcess;
+use crate::scenario::{Outcome, RANDOM, Run, Scenario};
+use crate::world::Recording;
 
 /// The number of holder processes, and their locks.
 const HOLDERS: u64 = 3;
@@ -31,9 +30,6 @@ const HOLDER_GAP_MS: u64 = 3500;
 const SERVER_GAP_MS: u64 = 2500;
 const LENGTH_MAX: Duration = Duration::from_millis(3 * TTLS_MS[2]);
 
-/// How far the wall clock may drift from the other without having been set.
-const WALL_DRIFT_MAX: u64 = clock::MILLI / 2;
-
 const FAULTS: [Fault; 5] = [
     Fault::CrashDatabase,
     Fault::TerminateBackends,
@@ -46,34 +42,48 @@ const FAULTS: [Fault; 5] = [
 const CLIENTS: &str =
     "FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
 
+pub(crate) const SCENARIOS: &[Scenario] = &[Scenario::new(
+    RANDOM,
+    0,
+    "postgres",
+    (1, 1),
+    rounds,
+    "",
+    "worlds with a PostgreSQL server and three holder processes",
+)];
+
 /// A server, and what the threads of its world share.
 struct Database {
     server: PostgresServer,
-    directory: PathBuf,
-    journal: Arc<Journal>,
+    recording: Recording,
     /// The port of the fenced resource.
     fence: u16,
     end: Instant,
 }
 
-/// Runs one world for this time and checks its history. `keep` gets its directory, with the violations in it.
-pub(crate) fn run_round(
-    seed: u64,
-    length: Duration,
-    keep: impl FnOnce(&Path, &CheckReport),
-) -> CheckReport {
-    let directory = tempfile::tempdir().unwrap();
-    let journal = Arc::new(Journal::open(&directory.path().join("campaign.jsonl")));
-    let wall = clock::wall_offset();
+fn rounds(run: &Run<'_>) -> Outcome {
+    let (rounds, length) = run.form.rounds();
+    let mut outcome = Outcome::default();
+    for round in 0..rounds {
+        let report = run_round(run, round, length);
+        let (name, number, summary) = (run.name, round + 1, report.summary());
+        println!("{name}, round {number} of {rounds}: {summary}");
+        outcome.report.merge(report);
+        outcome.runs += 1;
+    }
+    outcome
+}
+
+/// Runs one world and checks its history.
+fn run_round(run: &Run<'_>, round: u64, length: Duration) -> CheckReport {
+    let recording = Recording::start();
     let database = Database {
         server: PostgresServer::start(),
-        directory: directory.path().to_owned(),
-        fence: fence::start(Arc::clone(&journal)),
-        journal,
+        fence: recording.fence(),
+        recording,
         end: Instant::now() + length,
     };
-    // What the system has of the log survives the faults of this world, whose processes die but not the machine.
-    database.sql(&["ALTER ROLE testkit SET synchronous_commit = on"]);
+    let seed = run.seed.wrapping_add(round);
     thread::scope(|scope| {
         let database = &database;
         for number in 0..HOLDERS {
@@ -82,15 +92,12 @@ pub(crate) fn run_round(
         scope.spawn(move || database.run_faults(&mut Rng::with_seed(seed)));
     });
     database.record_held();
-    let wall_moved = clock::wall_offset().abs_diff(wall) > WALL_DRIFT_MAX;
-    database.journal.record(&Note::World(history::World {
-        wall: (!wall_moved).then_some(wall),
+    let world = history::World {
         servers: 1,
         ..history::World::default()
-    }));
-    let report = checker::check(&history::read(directory.path()));
-    keep(directory.path(), &report);
-    report
+    };
+    let label = format!("-{round}");
+    database.recording.check(run, &label, true, world)
 }
 
 impl Database {
@@ -103,7 +110,7 @@ impl Database {
             incarnation += 1;
             let config = HolderConfig {
                 process: format!("{number}-{incarnation}"),
-                directory: self.directory.clone(),
+                directory: self.recording.directory(),
                 url: self.server.url(),
                 ttl_ms,
                 threads: 2,
@@ -115,9 +122,10 @@ impl Database {
                     seed,
                     impatient: false,
                     tasks: 3,
+                    shares: false,
                 }),
             };
-            HolderProcess::start(&self.journal, &config)
+            HolderProcess::start(&self.recording.journal, &config)
         };
         let mut process = start(rng.u64(..));
         while self.waits_for_next(rng.u64(..HOLDER_GAP_MS)) {
@@ -144,7 +152,7 @@ impl Database {
             self.inject(fault, name, length);
             let time = (begin, clock::now());
             let event = FaultEvent::new(fault, None, time, time);
-            self.journal.record(&Note::Fault(event));
+            self.recording.journal.record(&Note::Fault(event));
         }
     }
 
@@ -195,7 +203,9 @@ impl Database {
         for line in self.server.run(&[held]).lines() {
             let (name, lease) = line.split_once('|').unwrap();
             let (name, lease) = (name.to_owned(), lease.to_owned());
-            self.journal.record(&Note::HeldAtEnd { name, lease });
+            self.recording
+                .journal
+                .record(&Note::HeldAtEnd { name, lease });
         }
     }
 

@@ -44,11 +44,7 @@ fn check_overlaps(facts: &Facts, intervals: &[Interval<'_>], report: &mut CheckR
     let only: Vec<_> = intervals.iter().map(|(interval, _)| *interval).collect();
     for (earlier, later) in overlaps(&only) {
         let ((first, earlier), (second, later)) = (&intervals[earlier], &intervals[later]);
-        let granted = facts.before_grant(earlier).min(facts.before_grant(later));
-        // A holder that the store has forgotten is granted no renewal.
-        let since = |hold: &Hold| granted.max(second.from.saturating_sub(hold.ttl));
-        let forgot = |hold| facts.granted_twice(hold, since(hold), second.from);
-        if forgot(earlier) || forgot(later) {
+        if facts.forgot_any(&[*earlier, *later], second.from) {
             report.add(Count::OverlapsForgotten, 1);
         } else {
             report.violation(format!(

@@ -6,7 +6,7 @@ use super::report::{CheckReport, Count};
 use crate::clock::{MILLI, Nanos};
 use crate::history::{
     Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, ObservationKind,
-    ObservedLeader, Sample, World,
+    ObservedLeader, Sample, Share, World,
 };
 
 /// The largest difference between the time in a token and the instant of its grant: a token is larger than the last
@@ -76,6 +76,8 @@ pub(super) struct Hold {
     pub(super) name: String,
     pub(super) requested: Nanos,
     pub(super) fixed: bool,
+    /// `None`: it has the lock to itself.
+    pub(super) share: Option<Share>,
     /// The hold of the same process whose lease it re-enters.
     reenters: Option<u64>,
     pub(super) granted: Nanos,
@@ -202,12 +204,14 @@ impl Facts {
         self.holds.extend(granted);
     }
 
+    /// The holds of each lock that has one holder at a time.
     pub(super) fn holds_by_name(&self) -> BTreeMap<&str, Vec<&Hold>> {
-        let mut names = BTreeMap::<&str, Vec<_>>::new();
-        for hold in &self.holds {
-            names.entry(&hold.name).or_default().push(hold);
-        }
-        names
+        by_name(self.holds.iter().filter(|hold| hold.share.is_none()))
+    }
+
+    /// The holds of each lock that is shared.
+    pub(super) fn shares_by_name(&self) -> BTreeMap<&str, Vec<&Hold>> {
+        by_name(self.holds.iter().filter(|hold| hold.share.is_some()))
     }
 
     /// When the store granted a lease, by the time in its first token. `None`: tokens have no time.
@@ -257,6 +261,15 @@ impl Facts {
     /// Whether the store may have granted a name to another during a hold.
     pub(super) fn granted_twice(&self, hold: &Hold, from: Nanos, until: Nanos) -> bool {
         !self.keeps_grants && self.forgot_hold(hold, from, until)
+    }
+
+    /// Whether the store may have forgotten one of these holds before the last of them began at an instant. A holder that
+    /// it has forgotten is granted no renewal.
+    pub(super) fn forgot_any(&self, holds: &[&Hold], at: Nanos) -> bool {
+        let granted = holds.iter().map(|hold| self.before_grant(hold)).min();
+        let since = |hold: &Hold| granted.max(Some(at.saturating_sub(hold.ttl))).unwrap_or(at);
+        let mut holds = holds.iter();
+        holds.any(|hold| self.granted_twice(hold, since(hold), at))
     }
 
     /// The same as [`Facts::forgot`] for one hold. A re-entry after the loss of the counter has a reply with another
@@ -314,6 +327,14 @@ impl Facts {
     }
 }
 
+fn by_name<'a>(holds: impl Iterator<Item = &'a Hold>) -> BTreeMap<&'a str, Vec<&'a Hold>> {
+    let mut names = BTreeMap::<&str, Vec<_>>::new();
+    for hold in holds {
+        names.entry(&hold.name).or_default().push(hold);
+    }
+    names
+}
+
 impl Process {
     /// Whether none of its threads ran at some time.
     pub(super) fn stood_still(&self, from: Nanos, until: Nanos) -> bool {
@@ -333,6 +354,7 @@ impl Hold {
                 self.requested = at;
                 (self.name, self.fixed, self.reenters) = (name, fixed, reenters);
             }
+            HoldEvent::Shares(share) => self.share = Some(share),
             HoldEvent::Granted {
                 lease,
                 token,
@@ -368,6 +390,15 @@ impl Hold {
     /// Whether its acquisition has no result.
     fn is_pending(&self) -> bool {
         self.token.is_none() && !self.refused
+    }
+
+    /// Whether it reads what others may read at the same time.
+    pub(super) fn reads(&self) -> bool {
+        matches!(self.share, Some(Share::Read | Share::Upgradable))
+    }
+
+    pub(super) fn has_permits(&self) -> bool {
+        matches!(self.share, Some(Share::Permits { .. }))
     }
 
     /// The latest deadline that it was shown.

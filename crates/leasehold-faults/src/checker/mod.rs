@@ -14,6 +14,7 @@ mod margins;
 mod pauses;
 mod releases;
 mod report;
+mod shares;
 mod tokens;
 mod watchdog;
 
@@ -30,8 +31,9 @@ pub(crate) fn check(history: &History) -> CheckReport {
     let facts = Facts::of(history);
     let mut report = CheckReport::default();
     facts.count(&mut report);
-    let checks: [fn(&Facts, &mut CheckReport); 10] = [
+    let checks: [fn(&Facts, &mut CheckReport); 11] = [
         exclusion::check,
+        shares::check,
         losses::check,
         margins::check,
         pauses::check,

@@ -21,6 +21,7 @@ labelled! {
         SamplesCompared: "records compared with an interval in which a holder relied on the lock",
         CountsCompared: "hold counts compared",
         ReleasesObserved: "releases after which the record was observed",
+        Shared: "pairs of holders that shared a lock at some instant",
         OverlapsForgotten: "two relied on the lock, the store had forgotten",
         TokensForgotten: "tokens that went back: counter forgotten, clock set back",
         LateRequests: "records of a released lease, brought back by a late request",

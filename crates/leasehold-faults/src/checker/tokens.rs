@@ -3,6 +3,9 @@
 //! An acquisition that was requested after another was granted has a larger token, or re-enters the other's lease with
 //! the same one. So has a hold that begins after another, unless the store forgot one of them in between. The loss of
 //! the counter on a server whose clock was set back is the only excuse.
+//!
+//! Readers of one lock may have the same token as readers before them. The grants of permits may be observed in another
+//! order than that of their tokens.
 
 use leasehold_checker::{Grant, token_disorder};
 
@@ -12,9 +15,14 @@ use crate::clock::Nanos;
 use crate::history::Fault;
 
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
-    for holds in facts.holds_by_name().values() {
+    let names = facts.holds_by_name().into_values();
+    for holds in names.chain(facts.shares_by_name().into_values()) {
+        let holds = &*holds;
         for (earlier, later) in disorder(holds, |hold| Some((hold.requested, hold.granted))) {
             check_pair(facts, earlier, later, report);
+        }
+        if holds.iter().any(|hold| hold.has_permits()) {
+            continue;
         }
         let begun = |hold: &Hold| Some(facts.hold_intervals(hold).first()?.0);
         for (earlier, later) in disorder(holds, |hold| Some((begun(hold)?, begun(hold)?))) {
@@ -39,7 +47,10 @@ fn disorder<'a>(
             requested,
             granted,
             token: hold.token?,
-            holder: &hold.lease,
+            holder: match hold.reads() {
+                true => "readers",
+                false => &*hold.lease,
+            },
         };
         Some((*hold, grant))
     };

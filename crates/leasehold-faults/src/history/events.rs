@@ -61,6 +61,8 @@ pub(crate) enum HoldEvent {
         fixed: bool,
         reenters: Option<u64>,
     },
+    /// It shares the lock with others.
+    Shares(Share),
     Granted {
         lease: String,
         token: u64,
@@ -82,6 +84,37 @@ pub(crate) enum HoldEvent {
     Released {
         outcome: String,
     },
+}
+
+/// What a hold has of a lock that is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Share {
+    Read,
+    Upgradable,
+    Write,
+    Permits { weight: u32, limit: u32 },
+}
+
+impl Share {
+    /// A number so large that readers never add up to it.
+    const HALF: u64 = 1 << 20;
+
+    /// How much of the limit it takes: an upgradable reader more than half, a writer all.
+    pub(crate) fn weight(self) -> u64 {
+        match self {
+            Self::Read => 1,
+            Self::Upgradable => Self::HALF + 1,
+            Self::Write => self.limit(),
+            Self::Permits { weight, .. } => weight.into(),
+        }
+    }
+
+    pub(crate) fn limit(self) -> u64 {
+        match self {
+            Self::Permits { limit, .. } => limit.into(),
+            _ => 2 * Self::HALF + 1,
+        }
+    }
 }
 
 /// How a state was observed.

@@ -30,7 +30,8 @@ mod journal;
 
 pub(crate) use self::directory::{History, Process, file_of, read};
 pub(crate) use self::events::{
-    Event, FencedWrite, HoldEvent, LeaseState, Note, ObservationKind, ObservedLeader, Sample, World,
+    Event, FencedWrite, HoldEvent, LeaseState, Note, ObservationKind, ObservedLeader, Sample,
+    Share, World,
 };
 pub(crate) use self::faults::{Fault, FaultEvent};
 pub(crate) use self::journal::{EventReader, Journal};

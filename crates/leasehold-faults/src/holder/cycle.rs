@@ -1,5 +1,7 @@
 //! A cycle of acquisitions and releases, in all ways of the library.
 
+mod shares;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use leasehold_testkit::helper::Commands;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::shares::NAMES as SHARED_NAMES;
 use super::fence::Fence;
 use super::hold::{Hold, LeaseLength, sleep_up_to};
 use super::{SHUTDOWN_TIMEOUT, Shared, stalls};
@@ -24,6 +27,8 @@ pub(crate) struct CycleConfig {
     /// Whether tasks wait for short times only.
     pub(crate) impatient: bool,
     pub(crate) tasks: u64,
+    /// Whether they share locks, too.
+    pub(crate) shares: bool,
 }
 
 /// A task of a holder process.
@@ -90,6 +95,9 @@ impl Cycle {
     }
 
     async fn turn(&mut self) -> Result<(), Error> {
+        if self.config.shares && self.rng.u8(..3) == 0 {
+            return self.share().await;
+        }
         let names = &self.config.names;
         let name = &names[self.rng.usize(..names.len())];
         let mutex = self.client.mutex(name)?;
@@ -204,6 +212,15 @@ impl Cycle {
                     .map_or(Ok(None), |guard| guard.map(Some)),
             }
         };
+        self.granted(hold, acquire).await
+    }
+
+    /// What an acquisition returns, unless the task is to stop. Records that there was no grant.
+    async fn granted<G>(
+        &self,
+        hold: u64,
+        acquire: impl Future<Output = Result<Option<G>, Error>>,
+    ) -> Result<Option<G>, Error> {
         let outcome = tokio::select! {
             outcome = acquire => outcome,
             () = self.stop.cancelled() => Ok(None),

@@ -29,6 +29,8 @@ pub(super) struct Hold<'a> {
     stop: &'a CancellationToken,
     pub(super) number: u64,
     pub(super) guard: &'a Guard,
+    /// Whether it writes to the fenced resource.
+    pub(super) fenced: bool,
 }
 
 impl<'a> Hold<'a> {
@@ -47,6 +49,7 @@ impl<'a> Hold<'a> {
             stop,
             number,
             guard,
+            fenced: true,
         }
     }
 
@@ -86,7 +89,10 @@ impl<'a> Hold<'a> {
             if rng.bool() {
                 sleep_up_to(rng, STEP_MAX_MS).await;
             }
-            let outcome = fence.write(hold, guard.name(), guard.token()).await;
+            let outcome = match self.fenced {
+                true => fence.write(hold, guard.name(), guard.token()).await,
+                false => "without a token".to_owned(),
+            };
             if rng.bool() {
                 sleep_up_to(rng, STEP_MAX_MS).await;
             }

@@ -17,7 +17,7 @@ use leasehold::{Cause, Client, ErrorKind, Guard, State};
 use leasehold_testkit::helper::Commands;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::cycle::CycleConfig;
+pub(crate) use self::cycle::{CycleConfig, SHARED_NAMES};
 pub(crate) use self::elections::{CandidateConfig, ElectionsConfig};
 pub(crate) use self::keep::KeepConfig;
 use crate::clock::{self, Nanos};

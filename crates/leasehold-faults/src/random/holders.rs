@@ -60,6 +60,8 @@ impl HolderSlot<'_> {
                 seed: plan.seed ^ self.incarnation,
                 impatient: plan.impatient,
                 tasks: plan.tasks,
+                // Many masters refuse them.
+                shares: world.plan.servers == 1,
             }),
         };
         HolderProcess::start(&world.recording.journal, &config)

@@ -13,6 +13,7 @@ use super::{CLOCK_STEP_MAX_MS, World};
 use crate::admission::{ADMISSION_KEY, connect};
 use crate::clock;
 use crate::history::{Note, Sample};
+use crate::holder::SHARED_NAMES;
 
 /// The interval of samples, and how long to wait for a reply: only for a moment for one of many masters, as the others
 /// may be enough.
@@ -126,7 +127,8 @@ impl Observer<'_> {
 
     fn check_remaining(&mut self, world: &World, end: Instant) -> RedisResult<()> {
         let mut any = redis::cmd("EXISTS");
-        for name in NAMES {
+        let all = [NAMES, SHARED_NAMES].concat();
+        for name in &all {
             any.arg(key_of(name));
         }
         // Most have expired long before.
@@ -138,7 +140,7 @@ impl Observer<'_> {
         for key in keys {
             let ttl = |connection: &mut Connection| redis::cmd("PTTL").arg(&key).query(connection);
             let ttl_ms: i64 = self.query(ttl)?;
-            let is_record = NAMES.iter().any(|name| key == key_of(name));
+            let is_record = all.iter().any(|name| key == key_of(name));
             let is_admission = world.plan.servers > 1 && key == ADMISSION_KEY;
             if (ttl_ms == -1 && !is_admission) || (is_record && ttl_ms != -2) {
                 world.note(&Note::Violation(format!(
