@@ -82,6 +82,10 @@ impl Cli {
         let run = self.command.run_args();
         misplaced::of_name(name, arguments, &Self::command())
             .or_else(|| misplaced::of_text("the name of the lock", name))
+            .or_else(|| {
+                let mut further = self.command.further_names().iter();
+                further.find_map(|name| misplaced::of_text("the name of a lock", name))
+            })
             .or_else(|| misplaced::of_variable("--label", &lock.label))
             .or_else(|| misplaced::of_program(name, &run?.command, arguments))
             .or_else(|| match &self.command {
@@ -170,6 +174,15 @@ impl Command {
         match self {
             Self::Hold(args) => Some((&args.name, &args.lock)),
             _ => self.run_args().map(|run| (&*run.name, &run.lock)),
+        }
+    }
+
+    /// The names of the locks that are acquired, too.
+    fn further_names(&self) -> &[String] {
+        match self {
+            Self::Run(command) => &command.share.and,
+            Self::Hold(args) => &args.share.and,
+            _ => &[],
         }
     }
 

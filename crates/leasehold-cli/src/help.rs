@@ -53,8 +53,7 @@ EXIT STATUS
   75   another client holds the lock (-n)
   122  the lock was lost while the command ran (--lost-exit-code)
   124  the wait timed out (-w)
-  125  leasehold failed, its arguments are wrong, or the name is used as another
-       kind of lock
+  125  leasehold failed, wrong arguments, or a name of another kind of lock
   126  the command cannot be executed
   127  the command was not found
 It is never 0 if the command did not run, except with --skip-ok, or if a run with --every was complete already \
@@ -79,6 +78,11 @@ five runs of a name run at the same time: a semaphore. All runs of a name give t
 permits, and --numbered gives each run a number that no other has, from 0 on. Runs are served in their order, so a run \
 that waits for others is not overtaken. A name is used as one kind of lock at a time.
 
+SEVERAL LOCKS
+With --and NAME the run holds the locks of all its names, or none. It waits for them in the order of their names, so runs \
+never wait for each other in a circle. If one of them is lost, the command is stopped. The variables of the command are \
+those of the first name.
+
 ENVIRONMENT OF THE COMMAND
   LEASEHOLD_NAME      the name of the lock
   LEASEHOLD_TOKEN     the fencing token: larger than those of all earlier runs;
@@ -86,6 +90,7 @@ ENVIRONMENT OF THE COMMAND
   LEASEHOLD_LEASE     the id of the lease
   LEASEHOLD_DEADLINE  the end of the lease in Unix milliseconds, unless renewed
   LEASEHOLD_SLOT      the number of the run (--numbered)
+  LEASEHOLD_TOKENS    the tokens of all names, in their order (--and)
   LEASEHOLD_STORE     the store, without its password
 The password of the store is passed on for nested runs, in LEASEHOLD_PASSWORD, LEASEHOLD_PASSWORD_FILE or \
 LEASEHOLD_SENTINEL_PASSWORD. One from the URL or from --password-file is sent only to LEASEHOLD_PASSWORD_STORE.
@@ -198,7 +203,8 @@ LINES ON STDOUT
   held      the jeopardy has ended
   lost      the lock is lost; leasehold exits
 Each line is a JSON object with event, store, name, lease, token, slot, deadline, time_left_ms, lost_in_ms and cause. The \
-token is the fencing token: larger than those of all earlier holders. Messages for people are on stderr, as those of \
+token is the fencing token: larger than those of all earlier holders. With --and each lock has its lines, and all are \
+released when one is lost. Messages for people are on stderr, as those of \
 run.
 
 RELEASE OF THE LOCK

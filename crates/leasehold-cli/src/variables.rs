@@ -26,6 +26,8 @@ pub(crate) const LOG: &str = "LEASEHOLD_LOG";
 /// The name of the lock of a run.
 pub(crate) const NAME: &str = "LEASEHOLD_NAME";
 pub(crate) const TOKEN: &str = "LEASEHOLD_TOKEN";
+/// The tokens of several locks.
+pub(crate) const TOKENS: &str = "LEASEHOLD_TOKENS";
 /// The term of a leader.
 pub(crate) const TERM: &str = "LEASEHOLD_TERM";
 /// The id of the lease of a run, by which a command of it recognizes its lock.
@@ -35,7 +37,7 @@ pub(crate) const DEADLINE: &str = "LEASEHOLD_DEADLINE";
 pub(crate) const SLOT: &str = "LEASEHOLD_SLOT";
 
 /// All of them. The last ones are set for the command of a run.
-pub(crate) const KNOWN: [&str; 19] = [
+pub(crate) const KNOWN: [&str; 20] = [
     STORE,
     NAMESPACE,
     TENANT,
@@ -51,6 +53,7 @@ pub(crate) const KNOWN: [&str; 19] = [
     LOG,
     NAME,
     TOKEN,
+    TOKENS,
     TERM,
     LEASE,
     DEADLINE,

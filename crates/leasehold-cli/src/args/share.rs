@@ -1,11 +1,19 @@
-//! The options of locks that several may hold at the same time, which `run` and `hold` have in common.
+//! The options of several locks, and of locks that several may hold at the same time, which `run` and `hold` have in common.
 
 use clap::Args;
 
-/// How many may hold a lock at the same time.
+/// How many locks are held, and how many may hold them at the same time.
 #[derive(Debug, Args)]
 #[group(id = "share", multiple = true)]
 pub(crate) struct ShareArgs {
+    /// Hold the lock with this name, too: all or none; repeat it for more
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with_all = ["shared", "exclusive", "permits"],
+        help_heading = "Sharing"
+    )]
+    pub(crate) and: Vec<String>,
     /// Hold a read-write lock as one of its readers, together with other --shared ones
     #[arg(
         long,
@@ -42,7 +50,7 @@ pub(crate) struct ShareArgs {
 
 impl ShareArgs {
     /// Whether one of them is given.
-    pub(crate) const fn is_given(&self) -> bool {
-        self.shared || self.exclusive || self.permits.is_some()
+    pub(crate) fn is_given(&self) -> bool {
+        self.shared || self.exclusive || self.permits.is_some() || !self.and.is_empty()
     }
 }

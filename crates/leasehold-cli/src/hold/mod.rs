@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, ErrorKind, Guard, State, StateKind};
+use leasehold::{Client, ErrorKind, Guard, State, StateKind, States};
 use rustix::process::{Pid, getppid};
 use signal_hook::consts::SIGPIPE;
 
@@ -15,7 +15,7 @@ use self::caller::{Caller, End};
 use self::record::Record;
 use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure};
-use crate::lock::guard::AnyGuard;
+use crate::lock::guard::{AnyGuard, first};
 use crate::lock::jeopardy::{self, describe_loss};
 use crate::lock::plan::Plan;
 use crate::lock::program::Program;
@@ -96,41 +96,46 @@ async fn keep(
 ) -> Result<End, Failure> {
     let store = client.store().to_string();
     let slot = guard.slot();
-    let guard: &Guard = guard;
-    requests
-        .caller
-        .print(json::to_line(&Record::granted(&store, guard, slot))?);
+    let guards = guard.all();
+    for guard in guards {
+        let line = json::to_line(&Record::granted(&store, guard, slot))?;
+        requests.caller.print(line);
+    }
     if io::stdin().is_terminal() && !args.lock.quiet {
         note!("leasehold: {} is held; Ctrl-D releases it", args.name);
     }
-    let mutex = client.mutex(&args.name)?;
+    let mutexes = guard.mutexes(client)?;
     let changes = async {
-        let mut states = guard.states();
-        let mut last = StateKind::Held;
+        let mut states: Vec<_> = guards.iter().map(Guard::states).collect();
+        let mut last = vec![StateKind::Held; guards.len()];
         loop {
-            let state = tokio::select! {
+            let (nth, state) = tokio::select! {
                 biased;
-                state = states.next() => state,
+                changed = first(states.iter_mut().map(States::next)) => changed,
                 end = requests.next() => return Ok(end),
             };
             let Some(state) = state else {
                 return Ok(End::Lost);
             };
-            if state.kind() != last {
+            let guard = &guards[nth];
+            if state.kind() != last[nth] {
                 let line = json::to_line(&Record::changed(&store, guard, slot, state))?;
                 requests.caller.print(line);
-                last = state.kind();
+                last[nth] = state.kind();
             }
             if let State::Lost(cause) = state {
                 let cause = describe_loss(cause);
-                note!("leasehold: {}: the lock is lost: {cause}", args.name);
+                note!("leasehold: {}: the lock is lost: {cause}", guard.name());
             }
         }
     };
+    let problems = first(guards.iter().zip(&mutexes).map(|(guard, mutex)| {
+        jeopardy::print(guard, mutex, &args.lock, "the lock is lost", || None)
+    }));
     tokio::select! {
         biased;
         end = changes => end,
-        never = jeopardy::print(guard, &mutex, &args.lock, "the lock is lost", || None) => never,
+        (_, never) = problems => never,
     }
 }
 

@@ -1,14 +1,23 @@
 //! The guard of a lock, of a job or of a leadership.
 
+use std::future::poll_fn;
 use std::ops::Deref;
+use std::slice;
+use std::task::Poll;
+use std::time::Duration;
 
-use leasehold::{ErrorKind, Guard, Leadership, Permit, ReadGuard, Run, Token, WriteGuard};
+use leasehold::{
+    Cause, Client, ErrorKind, Guard, GuardSet, Instant, Leadership, Mutex, Permit, ReadGuard, Run,
+    State, Token, WriteGuard,
+};
 
 use crate::args::LockArgs;
 
-/// A lock that is held.
+/// A lock that is held, or several. It derefs to the guard of the first name.
 pub(crate) enum AnyGuard {
     Lock(Guard),
+    /// With their names in the order of the arguments.
+    Locks(Box<GuardSet>, Vec<String>),
     Job(Box<Run>),
     Leadership(Box<Leadership>),
     Permit(Box<Permit>),
@@ -45,9 +54,71 @@ impl AnyGuard {
         std::future::pending().await
     }
 
+    /// The guards of all locks.
+    pub(crate) fn all(&self) -> &[Guard] {
+        match self {
+            Self::Locks(guards, _) => guards,
+            one => slice::from_ref(&**one),
+        }
+    }
+
+    /// The locks, for queries.
+    pub(crate) fn mutexes(&self, client: &Client) -> leasehold::Result<Vec<Mutex>> {
+        let names = self.all().iter().map(Guard::name);
+        names.map(|name| client.mutex(name)).collect()
+    }
+
+    /// The tokens of several locks, in the order of their names in the arguments.
+    pub(crate) fn tokens(&self) -> Option<Vec<String>> {
+        let Self::Locks(guards, names) = self else {
+            return None;
+        };
+        let guards = names.iter().filter_map(|name| guards.get(name));
+        Some(guards.map(|guard| guard.token().to_string()).collect())
+    }
+
+    /// The name of a lock that is lost, or else the first name.
+    pub(crate) fn concerned(&self) -> &str {
+        let lost = self.all().iter().find(|guard| guard.state().is_lost());
+        lost.unwrap_or(self).name()
+    }
+
+    /// What the leases are worth together.
+    pub(crate) fn state(&self) -> State {
+        match self {
+            Self::Locks(guards, _) => guards.state(),
+            one => Guard::state(one),
+        }
+    }
+
+    /// The end of the first lease.
+    pub(crate) fn deadline(&self) -> Instant {
+        match self {
+            Self::Locks(guards, _) => guards.deadline(),
+            one => Guard::deadline(one),
+        }
+    }
+
+    /// Waits until one of the leases is lost.
+    pub(crate) async fn lost(&self) -> Cause {
+        first(self.all().iter().map(Guard::lost)).await.1
+    }
+
+    pub(crate) async fn ensure(&self, duration: Duration) -> leasehold::Result<()> {
+        match self {
+            Self::Locks(guards, _) => guards.ensure(duration).await,
+            one => Guard::ensure(one, duration).await,
+        }
+    }
+
+    pub(crate) fn waive_min_hold(&self) {
+        self.all().iter().for_each(Guard::waive_min_hold);
+    }
+
     pub(crate) async fn release(self) -> leasehold::Result<()> {
         match self {
             Self::Lock(guard) => guard.release().await,
+            Self::Locks(guards, _) => guards.release().await,
             Self::Job(guard) => guard.release().await,
             Self::Leadership(leadership) => leadership.release().await,
             Self::Permit(permit) => permit.release().await,
@@ -63,6 +134,10 @@ impl Deref for AnyGuard {
     fn deref(&self) -> &Guard {
         match self {
             Self::Lock(guard) => guard,
+            Self::Locks(guards, names) => {
+                let named = names.first().and_then(|name| guards.get(name));
+                named.unwrap_or(&guards[0])
+            }
             Self::Job(guard) => guard,
             Self::Leadership(leadership) => leadership,
             Self::Permit(permit) => permit,
@@ -70,4 +145,18 @@ impl Deref for AnyGuard {
             Self::Write(guard) => guard,
         }
     }
+}
+
+/// Waits for the first of some futures, and returns its number and its output.
+pub(crate) async fn first<F: Future>(futures: impl Iterator<Item = F>) -> (usize, F::Output) {
+    let mut futures: Vec<_> = futures.map(Box::pin).collect();
+    poll_fn(|context| {
+        let polled = futures.iter_mut().enumerate();
+        let mut ready = polled.filter_map(|(nth, future)| match future.as_mut().poll(context) {
+            Poll::Ready(output) => Some((nth, output)),
+            Poll::Pending => None,
+        });
+        ready.next().map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }

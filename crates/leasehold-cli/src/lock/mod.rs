@@ -10,10 +10,11 @@ mod target;
 mod waiting;
 pub(crate) mod watchdog;
 
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, Completion, Durability, ErrorKind, Guard, LockInfo, Mutex, Ran};
+use leasehold::{Client, Completion, Durability, ErrorKind, LockInfo, Mutex, Ran};
 use tokio::time::timeout;
 
 use self::guard::AnyGuard;
@@ -127,12 +128,16 @@ impl Request<'_> {
         let target = self
             .plan
             .target(self.name, self.args, self.program, client)?;
-        let mutex = target.mutex();
-        if target.is_exclusive() {
-            refuse_to_wait_for_itself(mutex).await?;
+        let mut acquiring: Pin<Box<dyn Future<Output = _> + '_>> =
+            Box::pin(confirmed(self.args, &target, begun));
+        for mutex in target.mutexes() {
+            if target.is_exclusive() {
+                refuse_to_wait_for_itself(mutex).await?;
+            }
+            let progress = Progress::new(self.args, mutex, client, begun);
+            acquiring = Box::pin(progress.run(acquiring));
         }
-        let progress = Progress::new(self.args, mutex, client, begun);
-        let acquired = progress.run(confirmed(self.args, &target, begun)).await?;
+        let acquired = acquiring.await?;
         if let Ran::Now(AnyGuard::Job(run)) = &acquired
             && let Some(last) = run.last_run()
         {
@@ -146,20 +151,24 @@ impl Request<'_> {
         let Some(refusal) = self.refusal else {
             return;
         };
-        let holder = match client.mutex(self.name) {
-            Ok(mutex) => timeout(holder::QUERY_TIMEOUT, mutex.holder()).await.ok(),
-            Err(_) => None,
-        };
-        let (is_held, runs) = match holder {
-            Some(Ok(Some(info))) => (holder::describe(&info), !info.min_hold),
-            // Or it is free meanwhile.
-            _ => ("was held elsewhere".to_owned(), true),
-        };
+        // Or it is free meanwhile.
+        let mut holder = (self.name, "was held elsewhere".to_owned(), true);
+        let and = self.plan.and().iter().map(String::as_str);
+        for name in [self.name].into_iter().chain(and) {
+            if let Ok(mutex) = client.mutex(name)
+                && let Ok(Ok(Some(info))) = timeout(holder::QUERY_TIMEOUT, mutex.holder()).await
+                // Its release may be on the way.
+                && info.lease.client != client.id()
+            {
+                holder = (name, holder::describe(&info), !info.min_hold);
+                break;
+            }
+        }
+        let (name, is_held, runs) = holder;
         let waited = self.args.wait.filter(|limit| !limit.is_zero());
         let waited = waited.map(|limit| format!("waited {}, ", duration::format(limit)));
         note!(
-            "leasehold: {} {is_held}; {}{refusal}{}",
-            self.name,
+            "leasehold: {name} {is_held}; {}{refusal}{}",
             waited.unwrap_or_default(),
             if runs {
                 self.plan.cost_of_refusal()
@@ -218,7 +227,7 @@ async fn wait(
 
 /// Waits until a lease that was granted from the queue is renewed to the full ttl: it is short until then, and would
 /// leave too little time to stop the work under it. Returns also when the lease ends before that.
-async fn confirm(guard: &Guard, args: &LockArgs) -> leasehold::Result<()> {
+async fn confirm(guard: &AnyGuard, args: &LockArgs) -> leasehold::Result<()> {
     if args.lease.is_some() {
         return Ok(());
     }
@@ -240,11 +249,12 @@ fn refuse_memory(store: &StoreArgs) -> Result<(), Failure> {
     }
 }
 
-/// Whether a lease is one of those that hold a lock.
+/// Whether the client of a lease holds a lock, perhaps by another lease: a run may have several locks.
 fn holds(info: &LockInfo, lease: &str) -> bool {
+    let client = lease.split(':').next();
     let others = info.others.iter().map(|holder| holder.lease);
     let mut leases = others.chain([info.lease]);
-    leases.any(|holder| holder.to_string() == lease)
+    leases.any(|holder| Some(holder.client.to_string().as_str()) == client)
 }
 
 /// A command of a run that waits for the lock of that run would wait for its own end.

@@ -47,8 +47,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Each time, with the options of a lock that others may hold, too.
-    pub(crate) const fn shared(share: &'a ShareArgs) -> Self {
+    /// Each time, with the options of several locks, or of a lock that others may hold, too.
+    pub(crate) fn shared(share: &'a ShareArgs) -> Self {
         match share.is_given() {
             true => Self::Share(share),
             false => Self::Always,
@@ -59,6 +59,14 @@ impl<'a> Plan<'a> {
         Self::Once {
             key: &command.key,
             job: &command.job,
+        }
+    }
+
+    /// The names of the locks that are held, too.
+    pub(super) fn and(&self) -> &'a [String] {
+        match self {
+            Self::Share(share) => &share.and,
+            _ => &[],
         }
     }
 

@@ -1,8 +1,9 @@
 //! A lock, a job or a leadership before it is acquired.
 
+use std::slice;
 use std::time::Duration;
 
-use leasehold::{Client, Election, Job, LeaseOptions, Mutex, Ran, RwLock, Semaphore};
+use leasehold::{Client, Election, Job, LeaseOptions, LockSet, Mutex, Ran, RwLock, Semaphore};
 
 use super::guard::AnyGuard;
 use crate::args::ShareArgs;
@@ -11,6 +12,11 @@ use crate::exit::Failure;
 /// A lock, a job or a leadership to be acquired.
 pub(super) enum Target {
     Lock(Mutex),
+    /// In the order of the arguments.
+    Locks {
+        set: LockSet,
+        mutexes: Vec<Mutex>,
+    },
     Job(Job),
     Election {
         election: Election,
@@ -30,13 +36,22 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// A lock that others may hold at the same time.
+    /// Several locks, or a lock that others may hold at the same time.
     pub(super) fn shared(
         share: &ShareArgs,
         name: &str,
         client: &Client,
         lease: LeaseOptions,
     ) -> Result<Self, Failure> {
+        if !share.and.is_empty() {
+            let names = [name]
+                .into_iter()
+                .chain(share.and.iter().map(String::as_str));
+            let mutexes = names.map(|name| client.mutex(name)?.with(lease.clone()));
+            let mutexes: Vec<_> = mutexes.collect::<leasehold::Result<_>>()?;
+            let set = client.all(&mutexes)?;
+            return Ok(Self::Locks { set, mutexes });
+        }
         let mutex = client.mutex(name)?;
         let Some(permits) = share.permits else {
             return Ok(Self::Access {
@@ -61,18 +76,20 @@ impl Target {
         })
     }
 
-    pub(super) fn mutex(&self) -> &Mutex {
-        match self {
+    /// Its locks, for queries.
+    pub(super) fn mutexes(&self) -> &[Mutex] {
+        slice::from_ref(match self {
+            Self::Locks { mutexes, .. } => return mutexes,
             Self::Lock(mutex) | Self::Permits { mutex, .. } | Self::Access { mutex, .. } => mutex,
             Self::Job(job) => job.mutex(),
             Self::Election { election, .. } => election.mutex(),
-        }
+        })
     }
 
     /// Whether it waits for everyone who holds the lock.
     pub(super) const fn is_exclusive(&self) -> bool {
         match self {
-            Self::Lock(_) | Self::Job(_) | Self::Election { .. } => true,
+            Self::Lock(_) | Self::Locks { .. } | Self::Job(_) | Self::Election { .. } => true,
             Self::Permits { .. } => false,
             Self::Access { writes, .. } => *writes,
         }
@@ -90,6 +107,14 @@ impl Target {
                     Some(limit) => mutex.lock_timeout(limit).await?,
                 };
                 guard.map(AnyGuard::Lock)
+            }
+            Self::Locks { set, mutexes } => {
+                let guards = match limit {
+                    None => Some(set.lock().await?),
+                    Some(limit) => set.lock_timeout(limit).await?,
+                };
+                let names = mutexes.iter().map(|mutex| mutex.name().to_owned());
+                guards.map(|guards| AnyGuard::Locks(Box::new(guards), names.collect()))
             }
             Self::Permits {
                 semaphore, weight, ..

@@ -35,9 +35,10 @@ pub(crate) fn of(
     let term = term.map(|term| (variables::TERM, Some(term.into())));
     // Not that of a run around this one.
     let slot = held.slot().map(|slot| slot.to_string().into());
+    let tokens = held.tokens().map(|tokens| tokens.join(" ").into());
     own.into_iter()
         .chain(term)
-        .chain([(variables::SLOT, slot)])
+        .chain([(variables::SLOT, slot), (variables::TOKENS, tokens)])
         .chain(credentials::of_command(args))
         .collect()
 }

@@ -13,14 +13,14 @@ mod supervise;
 use std::time::{Duration, Instant};
 
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, Completion, ErrorKind, Guard, Run};
+use leasehold::{Client, Completion, ErrorKind, Run};
 
 use self::child::Child;
 use self::supervise::Supervisor;
 use crate::args::{OnLost, RunArgs, StoreArgs};
 use crate::duration;
 use crate::exit::{self, Failure};
-use crate::lock::guard::AnyGuard;
+use crate::lock::guard::{AnyGuard, first};
 use crate::lock::plan::Plan;
 use crate::lock::program::Program;
 use crate::lock::watchdog::WatchdogReport;
@@ -163,17 +163,16 @@ async fn run_command(
     signals: &mut Signals,
     watchdog: Option<&Watchdog>,
 ) -> Result<CommandEnd, Failure> {
-    let mutex = client.mutex(&args.name)?;
-    let guard: &Guard = held;
+    let mutexes = held.mutexes(client)?;
     let environment = environment::of(held, client.store(), store);
     let mut child = Child::guardian(&environment)?;
     // A process that has ended needs no watching.
     let watch = |pid: Option<u32>| pid.map(|pid| client.watch_process(pid));
     // Before the command starts: the guardian outlives all its processes.
     let _ = watch(child.guardian_pid());
-    let allowance = supervise::allowance(guard, args);
+    let allowance = supervise::allowance(held, args);
     let started = child
-        .start(args, guard.lease_id(), allowance, watchdog)
+        .start(args, held.lease_id(), allowance, watchdog)
         .await;
     if let Err(failure) = started {
         child.dismiss_guardian().await;
@@ -182,24 +181,22 @@ async fn run_command(
     let _ = watch(child.command_pid());
     let mut supervisor = Supervisor {
         child: &mut child,
-        guard,
+        guard: held,
         signals,
         args,
         warned: false,
         cut_off: false,
     };
-    let stop = || supervise::fixed_stop(guard, args);
-    let problems = jeopardy::print(
-        guard,
-        &mutex,
-        &args.lock,
-        supervise::consequence(args),
-        stop,
+    let stop = || supervise::fixed_stop(held, args);
+    let consequence = supervise::consequence(args);
+    let guards = held.all().iter().zip(&mutexes);
+    let problems = first(
+        guards.map(|(guard, mutex)| jeopardy::print(guard, mutex, &args.lock, consequence, stop)),
     );
     let code = tokio::select! {
         biased;
         code = supervisor.supervise() => code,
-        never = problems => never,
+        (_, never) = problems => never,
         never = held.print_proclaimed(&args.lock) => never,
     };
     let cut_off = supervisor.cut_off;

@@ -5,13 +5,14 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{Cause, Guard, Instant, State, StateKind};
+use leasehold::{Cause, Instant, State, StateKind};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGCONT, SIGTSTP};
 
 use super::child::Child;
 use super::processes::Sent;
 use crate::args::{OnLost, RunArgs};
+use crate::lock::guard::AnyGuard;
 use crate::lock::jeopardy::describe_loss;
 use crate::signals::{self, Signals};
 use crate::{duration, exit, output};
@@ -40,7 +41,7 @@ const PULSE_MAX: Duration = Duration::from_secs(1);
 /// A command that runs under a lock.
 pub(crate) struct Supervisor<'a> {
     pub(crate) child: &'a mut Child,
-    pub(crate) guard: &'a Guard,
+    pub(crate) guard: &'a AnyGuard,
     pub(crate) signals: &'a mut Signals,
     pub(crate) args: &'a RunArgs,
     /// Whether the user was warned that the command runs on without the lock.
@@ -142,7 +143,7 @@ impl Supervisor<'_> {
     }
 
     fn print_message(&self, text: std::fmt::Arguments<'_>) {
-        note!("leasehold: {}: {text}", self.guard.name());
+        note!("leasehold: {}: {text}", self.guard.concerned());
     }
 
     /// Reports the processes that did not get a signal.
@@ -245,26 +246,29 @@ impl Supervisor<'_> {
     /// Continues the command, unless the lock is lost: then the command is about to be ended. A watchdog may have
     /// renewed the lock, so the store is queried first.
     async fn resume(&mut self) {
-        let mut states = self.guard.states();
-        while let Some(state) = states.next().await {
-            match state.kind() {
-                StateKind::Jeopardy(Cause::Paused) => {}
-                StateKind::Lost(_) => return,
-                StateKind::Held | StateKind::Jeopardy(_) => return self.forward(Signal::CONT),
+        for guard in self.guard.all() {
+            let mut states = guard.states();
+            loop {
+                match states.next().await.map(|state| state.kind()) {
+                    Some(StateKind::Jeopardy(Cause::Paused)) => {}
+                    Some(StateKind::Lost(_)) | None => return,
+                    Some(StateKind::Held | StateKind::Jeopardy(_)) => break,
+                }
             }
         }
+        self.forward(Signal::CONT);
     }
 }
 
 /// The deadline of the command if the runner falls silent, and how long that is before the end of the lease. `None`
 /// if the command may go on without the lock.
-pub(crate) fn allowance(guard: &Guard, args: &RunArgs) -> Option<(Instant, Duration)> {
+pub(crate) fn allowance(guard: &AnyGuard, args: &RunArgs) -> Option<(Instant, Duration)> {
     let ignores_loss = args.on_lost == OnLost::Ignore;
     (!ignores_loss).then(|| (last_moment(guard, args), reserve(args)))
 }
 
 /// The moment before the end of the lease at which the last process must be killed.
-fn last_moment(guard: &Guard, args: &RunArgs) -> Instant {
+fn last_moment(guard: &AnyGuard, args: &RunArgs) -> Instant {
     guard.deadline().before(reserve(args))
 }
 
@@ -282,7 +286,7 @@ fn kill_after(args: &RunArgs, cause: Cause) -> Duration {
 }
 
 /// When the command under a fixed lease is stopped. `None`: the lease is renewed.
-pub(super) fn fixed_stop(guard: &Guard, args: &RunArgs) -> Option<Instant> {
+pub(super) fn fixed_stop(guard: &AnyGuard, args: &RunArgs) -> Option<Instant> {
     let lease = args.lock.lease?;
     let lead = kill_after(args, Cause::Expired).clamp(lease / RESERVE_DIVISOR, lease / 3);
     Some(guard.deadline().before(lead))
@@ -298,7 +302,7 @@ pub(super) fn consequence(args: &RunArgs) -> &'static str {
 }
 
 /// Waits until the command must be stopped: the lease is lost, or, if it is fixed, about to end.
-async fn stop_cause(guard: &Guard, args: &RunArgs) -> Cause {
+async fn stop_cause(guard: &AnyGuard, args: &RunArgs) -> Cause {
     let Some(stop) = fixed_stop(guard, args) else {
         return guard.lost().await;
     };

@@ -124,6 +124,18 @@ fn with_all_signals(fixture: &Fixture, args: &[&str]) -> Command {
 }
 
 #[test]
+fn several_locks_have_lines_of_their_own() {
+    let fixture = Fixture::new();
+    let hold = Hold::start(&fixture, &["b", "--and", "a"]);
+    let names = [(); 2].map(|()| hold.event("granted")["name"].clone());
+    assert_eq!(names, ["a", "b"]);
+    fixture.revoke("a");
+    assert_eq!(hold.event("lost")["name"], "a");
+    hold.ends_with(122);
+    assert!(!fixture.is_held("b"));
+}
+
+#[test]
 fn a_signal_ends_the_wait() {
     let fixture = Fixture::new();
     let mut holder = Hold::granted(&fixture, &["job"]);

@@ -108,3 +108,38 @@ fn a_name_of_another_kind_and_options_that_do_not_match_are_errors() {
     fixture.write("go-on");
     holder.ends_with(0);
 }
+
+#[test]
+fn a_run_of_several_names_holds_all_or_none() {
+    let fixture = Fixture::new();
+    let args = ["b", "--and", "a", "--and", "c"];
+    let script = "echo $LEASEHOLD_NAME $LEASEHOLD_TOKEN $LEASEHOLD_TOKENS";
+    let printed = stdout(&fixture.run_script(&args, script).run_to_end());
+    let words: Vec<_> = printed.split_whitespace().collect();
+    assert_eq!((words.len(), words[0], words[1]), (5, "b", words[2]));
+
+    let one = fixture.hold_until_go_on(&["a"]);
+    let mut refused = fixture.run_script(&["-n", "b", "--and", "a"], "true");
+    let output = refused.run_to_end();
+    assert_eq!(output.status.code(), Some(75));
+    let text = stderr(&output);
+    assert!(text.contains("leasehold: a is held by"), "{text}");
+    assert!(!fixture.is_held("b"));
+    fixture.write("go-on");
+    one.ends_with(0);
+
+    let all = fixture.hold(&args);
+    assert!(["a", "b", "c"].iter().all(|name| fixture.is_held(name)));
+    fixture.revoke("c");
+    let text = stderr(&all.ends_with(122));
+    assert!(text.contains("leasehold: c: the lock is lost"), "{text}");
+    assert!(!["a", "b"].iter().any(|name| fixture.is_held(name)));
+
+    let nested = format!("{} run a true", env!("CARGO_BIN_EXE_leasehold"));
+    let mut nested = fixture.run_script(&["b", "--and", "a"], &nested);
+    let text = stderr(&nested.run_to_end());
+    assert!(text.contains("would wait for itself"), "{text}");
+    let mut shared = fixture.run_script(&["--shared", "b", "--and", "a"], "true");
+    let text = stderr(&shared.run_to_end());
+    assert!(text.contains("cannot be used with"), "{text}");
+}
