@@ -61,6 +61,8 @@ impl From<&Mutex> for LockRequest {
 }
 
 /// Several locks that are acquired at once. Made by [`Client::all`](crate::Client::all), which has an example.
+///
+/// An [`Owner`](crate::Owner) has no effect: a task that holds one of the locks and waits for the set waits for itself.
 #[derive(Clone, Debug)]
 pub struct LockSet {
     driver: Arc<Driver>,
