@@ -105,6 +105,7 @@ fn the_postgres_store_follows_the_rule() {
                 step: &|step_ms| server.step_clock(step_ms),
                 shape: Shape::RunningBack,
                 has_shares: true,
+                histories: HISTORIES / 4,
                 slack: SLACK,
                 timeout: TIMEOUT,
                 part,
