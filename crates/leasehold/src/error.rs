@@ -140,7 +140,7 @@ impl Error {
     }
 
     /// Replaces what follows from the kind.
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn with_retry(mut self, retry: Retry) -> Self {
         self.0.retry = retry;
         self

@@ -88,6 +88,7 @@
 //! | `redis` (default) | the stores on Redis servers | 71 |
 //! | `tls` (default) | the same over TLS: `rediss://` URLs; includes `redis` | 85 |
 //! | `sqlite` | the embedded store in a file: `sqlite:` URLs | 34 |
+//! | `postgres` | the store in a PostgreSQL database, over TLS too: `postgres://` URLs | 92 |
 //! | `blocking` | [`blocking`]: the API for programs without an async runtime | 21 |
 //! | `doctor` | [`doctor`]: settings under which a store can lose locks | 21 |
 //! | `fence` | [`fence`]: checks of tokens for protected resources | 21 |

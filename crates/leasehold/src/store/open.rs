@@ -143,7 +143,7 @@ pub(crate) async fn diagnose(
         #[cfg(feature = "postgres")]
         Scheme::Postgres => {
             let facts = postgres::diagnose(url, options).await?;
-            Ok(DiagnosticFacts::Database(facts))
+            Ok(DiagnosticFacts::Database(Box::new(facts)))
         }
         #[cfg(feature = "redis")]
         Scheme::Redis => {

@@ -41,5 +41,5 @@ pub(crate) enum DiagnosticFacts {
     Servers(ServerFacts),
     /// It is in a PostgreSQL database.
     #[cfg(feature = "postgres")]
-    Database(DatabaseFacts),
+    Database(Box<DatabaseFacts>),
 }
