@@ -8,16 +8,11 @@ use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 
 use super::address::Address;
 use super::error::{describe, no_schema};
+use super::rights;
 use crate::{Error, ErrorKind, Result};
 
 /// The version of the schema.
 const VERSION: i32 = 1;
-
-/// The tables and functions.
-const SCHEMA: &str = include_str!("schema.sql");
-
-/// The advisory lock under which the schema is made.
-const SCHEMA_LOCK: i64 = 5_498_968_541_953_545_298;
 
 /// A connection, and the task that reads from it.
 #[derive(Debug)]
@@ -69,9 +64,8 @@ impl Connection {
     pub(super) async fn prepare(&self) -> Result<()> {
         let found = match self.version().await {
             Err(error) if is_missing(&error) => {
-                let sql =
-                    format!("BEGIN; SELECT pg_advisory_xact_lock({SCHEMA_LOCK}); {SCHEMA} COMMIT");
-                self.client.batch_execute(&sql).await.map_err(no_schema)?;
+                let made = self.client.batch_execute(&rights::setup(None)).await;
+                made.map_err(no_schema)?;
                 self.version().await
             }
             found => found,

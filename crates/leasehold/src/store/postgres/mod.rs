@@ -26,7 +26,6 @@ mod parameters;
 mod queue;
 mod read;
 mod records;
-#[cfg(feature = "doctor")]
 mod rights;
 mod tls;
 

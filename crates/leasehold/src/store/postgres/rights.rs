@@ -8,8 +8,11 @@ pub(super) const RIGHTS: [(&str, &str); 4] = [
     ("SELECT, INSERT, UPDATE, DELETE", "leasehold.members"),
 ];
 
-/// The schema.
+/// The tables and functions.
 const SCHEMA: &str = include_str!("schema.sql");
+
+/// The advisory lock under which the schema is made.
+const SCHEMA_LOCK: i64 = 5_498_968_541_953_545_298;
 
 /// The statements, in one transaction, that create the schema and grant a role the rights that locks need. They can be run
 /// again.
@@ -22,9 +25,7 @@ pub(crate) fn setup(role: Option<&str>) -> String {
         RIGHTS.into_iter().map(grant)
     });
     let grants: String = grants.collect();
-    format!(
-        "BEGIN;\nSELECT pg_advisory_xact_lock(5498968541953545298);\n\n{SCHEMA}\n{grants}COMMIT;\n"
-    )
+    format!("BEGIN;\nSELECT pg_advisory_xact_lock({SCHEMA_LOCK});\n\n{SCHEMA}\n{grants}COMMIT;\n")
 }
 
 #[cfg(test)]
