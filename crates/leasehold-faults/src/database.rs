@@ -12,7 +12,7 @@ use crate::clock;
 use crate::history::{self, Fault, FaultEvent, Note};
 use crate::holder::{CycleConfig, HolderConfig, Nodes, Workload};
 use crate::holder_process::HolderProcess;
-use crate::scenario::{Outcome, RANDOM, Run, Scenario};
+use crate::scenario::{RANDOM, Run, Scenario};
 use crate::world::Recording;
 
 /// The number of holder processes, and their locks.
@@ -47,7 +47,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[Scenario::new(
     0,
     "postgres",
     (1, 1),
-    rounds,
+    |run| run.rounds(|round, length| run_round(run, round, length)),
     "",
     "worlds with a PostgreSQL server and three holder processes",
 )];
@@ -59,19 +59,6 @@ struct Database {
     /// The port of the fenced resource.
     fence: u16,
     end: Instant,
-}
-
-fn rounds(run: &Run<'_>) -> Outcome {
-    let (rounds, length) = run.form.rounds();
-    let mut outcome = Outcome::default();
-    for round in 0..rounds {
-        let report = run_round(run, round, length);
-        let (name, number, summary) = (run.name, round + 1, report.summary());
-        println!("{name}, round {number} of {rounds}: {summary}");
-        outcome.report.merge(report);
-        outcome.runs += 1;
-    }
-    outcome
 }
 
 /// Runs one world and checks its history.

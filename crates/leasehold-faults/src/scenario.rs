@@ -194,6 +194,20 @@ pub(crate) fn run_all(
 }
 
 impl Run<'_> {
+    /// Runs the rounds of random faults.
+    pub(crate) fn rounds(&self, run_round: impl Fn(u64, Duration) -> CheckReport) -> Outcome {
+        let mut outcome = Outcome::default();
+        let (rounds, length) = self.form.rounds();
+        for round in 0..rounds {
+            let report = run_round(round, length);
+            let (name, number, summary) = (self.name, round + 1, report.summary());
+            println!("{name}, round {number} of {rounds}: {summary}");
+            outcome.report.merge(report);
+            outcome.runs += self.count;
+        }
+        outcome
+    }
+
     /// Checks the history in a directory, and keeps a copy if it has violations or all are kept.
     pub(crate) fn check(&self, directory: &Path, label: &str) -> CheckReport {
         let report = checker::check(&history::read(directory));

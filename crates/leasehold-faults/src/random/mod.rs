@@ -89,17 +89,12 @@ impl World {
 type Draw = fn(u64, u64, u64, u64) -> Plan;
 
 fn rounds(run: &Run<'_>, draw: Draw) -> Outcome {
-    let mut outcome = Outcome::default();
+    let mut outcome = run.rounds(|round, length| {
+        let length_ms = length.as_millis() as u64;
+        let plans = (0..run.count as u64).map(|world| draw(run.seed, round, world, length_ms));
+        run_round(run, round, plans.collect())
+    });
     let (rounds, length) = run.form.rounds();
-    let round_ms = length.as_millis() as u64;
-    for round in 0..rounds {
-        let plans = (0..run.count as u64).map(|world| draw(run.seed, round, world, round_ms));
-        let report = run_round(run, round, plans.collect());
-        let (name, number, summary) = (run.name, round + 1, report.summary());
-        println!("{name}, round {number} of {rounds}: {summary}");
-        outcome.report.merge(report);
-        outcome.runs += run.count;
-    }
     let (worlds, seconds) = (run.count, length.as_secs());
     outcome.note(format!(
         "{rounds} × {seconds} s, {worlds} worlds side by side"
