@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 use super::super::acquire::{self, AcquireRequest, Acquired, Wait};
 use super::super::active_lease::ActiveLease;
-use super::super::context::AcquireOptions;
+use super::super::context::{AcquireOptions, Purpose};
 use super::super::hold::Hold;
 use super::super::primitives::{Mutex, Runtime, lock};
 use super::super::renew::Renewer;
@@ -105,6 +105,40 @@ pub(super) async fn stop(renewer: &Renewer) {
     }
 }
 
+/// Acquires a lock, or leaves before that, as often as `leaves` says.
+pub(super) async fn acquire(
+    driver: &Arc<Driver>,
+    name: u8,
+    purpose: Option<Arc<Purpose>>,
+    leaves: f64,
+) -> Option<Hold> {
+    let lease = RenewalOptions {
+        policy: policy(),
+        fixed: None,
+    };
+    let request = AcquireRequest {
+        key: key(name),
+        options: AcquireOptions {
+            lease,
+            durability: Durability::None,
+            purpose,
+        },
+        wait: Wait::Forever,
+    };
+    let mut acquiring = pin!(acquire::acquire(driver, &request));
+    let acquired = match thread_rng().gen_bool(leaves) {
+        true => {
+            let polls = thread_rng().gen_range(0..12);
+            poll_times(&mut acquiring, polls).await?
+        }
+        false => acquiring.await,
+    };
+    match acquired {
+        Ok(Acquired::Held(hold, _)) => Some(hold),
+        _ => None,
+    }
+}
+
 /// A whole client.
 struct World {
     clock: Arc<ModelClock>,
@@ -127,38 +161,10 @@ impl World {
         })
     }
 
-    async fn acquire(&self, name: u8) -> Option<Hold> {
-        let lease = RenewalOptions {
-            policy: policy(),
-            fixed: None,
-        };
-        let request = AcquireRequest {
-            key: key(name),
-            options: AcquireOptions {
-                lease,
-                durability: Durability::None,
-                purpose: None,
-            },
-            wait: Wait::Forever,
-        };
-        let mut acquiring = pin!(acquire::acquire(&self.driver, &request));
-        let acquired = match thread_rng().gen_bool(0.4) {
-            true => {
-                let polls = thread_rng().gen_range(0..12);
-                poll_times(&mut acquiring, polls).await?
-            }
-            false => acquiring.await,
-        };
-        match acquired {
-            Ok(Acquired::Held(hold, _)) => Some(hold),
-            _ => None,
-        }
-    }
-
     /// One task: acquires a lock, perhaps leaves early, and releases it in one way or the other.
     async fn visit(self: Arc<Self>, name: u8) {
         a_while().await;
-        let Some(hold) = self.acquire(name).await else {
+        let Some(hold) = acquire(&self.driver, name, None, 0.4).await else {
             return;
         };
         let lease = hold.lease.id;
@@ -213,7 +219,7 @@ fn run_client(faults: bool) -> u64 {
         }
         hints.await.unwrap();
         // One that is held still when the client is shut down, unless it is lost before.
-        let kept = world.acquire(TASKS).await;
+        let kept = acquire(&world.driver, TASKS, None, 0.4).await;
         if let Some(kept) = &kept {
             world.store.in_hand(kept.lease.id);
         }

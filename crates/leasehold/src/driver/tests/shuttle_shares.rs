@@ -4,24 +4,21 @@
 //! join a lease. In every order, a writer is alone, each task that stays is served, which the checker would report as a
 //! deadlock, and nothing is left at the end.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Access, Claim, HoldId, RenewalOptions};
+use leasehold_core::{Access, Claim, HoldId};
 use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 
 use super::super::Driver;
-use super::super::acquire::{self, AcquireRequest, Acquired, Wait};
 use super::super::active_lease::ActiveLease;
-use super::super::context::{AcquireOptions, Purpose};
+use super::super::context::Purpose;
 use super::super::hold::Hold;
 use super::super::primitives::{Mutex, lock};
+use super::a_while;
 use super::recording_store::RecordingStore;
-use super::shuttle_client::{ModelClock, check_pct, check_random, driver, policy, stop};
-use super::{a_while, key, poll_times};
-use crate::Durability;
+use super::shuttle_client::{ModelClock, acquire, check_pct, check_random, driver, stop};
 use crate::clock::Clock;
 
 const RUNS: usize = 400;
@@ -40,34 +37,6 @@ struct World {
 type Inside = (Access, Arc<ActiveLease>, HoldId);
 
 impl World {
-    async fn acquire(&self, access: Access) -> Option<Hold> {
-        let lease = RenewalOptions {
-            policy: policy(),
-            fixed: None,
-        };
-        let request = AcquireRequest {
-            key: key(0),
-            options: AcquireOptions {
-                lease,
-                durability: Durability::None,
-                purpose: Some(Arc::new(Purpose::Share(Claim::Access(access)))),
-            },
-            wait: Wait::Forever,
-        };
-        let mut acquiring = pin!(acquire::acquire(&self.driver, &request));
-        let acquired = match thread_rng().gen_bool(0.3) {
-            true => {
-                let polls = thread_rng().gen_range(0..12);
-                poll_times(&mut acquiring, polls).await?
-            }
-            false => acquiring.await,
-        };
-        match acquired {
-            Ok(Acquired::Held(hold, _)) => Some(hold),
-            _ => None,
-        }
-    }
-
     /// Checks that a writer is alone. A hold that is lost does not count.
     fn enter(&self, access: Access, hold: &Hold) {
         let mut inside = lock(&self.inside);
@@ -102,7 +71,8 @@ impl World {
         };
         for _ in 0..times {
             a_while().await;
-            let Some(hold) = self.acquire(access).await else {
+            let purpose = Arc::new(Purpose::Share(Claim::Access(access)));
+            let Some(hold) = acquire(&self.driver, 0, Some(purpose), 0.3).await else {
                 continue;
             };
             self.enter(access, &hold);
