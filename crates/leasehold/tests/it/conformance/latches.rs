@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use leasehold::__private::store::{Feature, LatchStatus};
-use leasehold::{Error, ErrorKind, Latch, LeaseOptions};
+use leasehold::{ErrorKind, Latch, LeaseOptions};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::assert_conflict;
 use super::observing::NOTICED_MAX;
 use crate::fixture::{Fixture, fresh_name};
 use crate::store_client::TTL;
@@ -28,15 +29,6 @@ async fn shared<const CLIENTS: usize>(fixture: &Fixture, count: u32) -> [Latch; 
         latches.push(fixture.client().await.latch(&name, count).unwrap());
     }
     latches.try_into().unwrap()
-}
-
-#[track_caller]
-fn assert_conflict(error: &Error, words: &str) {
-    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-    let text = error.to_string();
-    let named = error.lock().is_some() && error.store().is_some();
-    assert!(named && text.contains(words), "{text}");
-    assert!(!error.is_transient(), "{text}");
 }
 
 pub(super) async fn it_opens_when_all_have_arrived_or_is_not_made(fixture: Fixture) {

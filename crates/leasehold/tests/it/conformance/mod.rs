@@ -23,7 +23,18 @@ mod threads;
 mod trying;
 mod waiting;
 
+use leasehold::{Error, ErrorKind};
+
 use crate::fixture::Fixture;
+
+#[track_caller]
+fn assert_conflict(error: &Error, words: &str) {
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    let text = error.to_string();
+    let named = error.lock().is_some() && error.store().is_some();
+    assert!(named && text.contains(words), "{text}");
+    assert!(!error.is_transient(), "{text}");
+}
 
 macro_rules! conformance {
     (everywhere $everywhere:tt one_place $one_place:tt client $client:tt) => {

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use leasehold::__private::store::Feature;
 use leasehold::{
-    Cause, Client, Error, ErrorKind, LeaseKind, LeaseOptions, RwLock, Semaphore, State, Token,
+    Cause, Client, ErrorKind, LeaseKind, LeaseOptions, LockInfo, RwLock, Semaphore, State, Token,
 };
 use leasehold_core::Op;
 use leasehold_testkit::eventually_async;
 use tokio::time::{Instant, timeout};
 
+use super::assert_conflict;
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::nothing_is_left;
 use crate::recording_store::{RecordingStore, Valve};
@@ -46,12 +47,9 @@ async fn rw_locks<const CLIENTS: usize>(fixture: &Fixture) -> [(Client, RwLock);
     locks.try_into().unwrap()
 }
 
-#[track_caller]
-fn assert_conflict(error: &Error, words: &str) {
-    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-    let text = error.to_string();
-    let named = error.lock().is_some() && error.store().is_some();
-    assert!(named && text.contains(words), "{text}");
+/// How many wait. `None`: it is free.
+fn waiting(info: leasehold::Result<Option<LockInfo>>) -> Option<usize> {
+    info.unwrap().map(|info| info.waiters.len())
 }
 
 pub(super) async fn shared_locks_are_made_or_refused_with_a_reason(fixture: Fixture) {
@@ -82,16 +80,12 @@ pub(super) async fn permits_are_shared_and_waited_for_in_order(fixture: Fixture)
     assert_eq!(b.available_permits().await.unwrap(), 0);
     let limit = Duration::from_millis(50);
     assert!(b.acquire_timeout(limit).await.unwrap().is_none());
-    let waiting = async |count| {
-        let info = b.inspect().await.unwrap();
-        info.is_some_and(|it| it.waiters.len() == count)
-    };
     // Its place is given up behind the reply.
-    eventually_async(SOON, async || waiting(0).await).await;
+    eventually_async(SOON, async || waiting(b.inspect().await) == Some(0)).await;
 
     let heavy = b.clone();
     let heavy = spawn_polled(async move { heavy.acquire_many(3).await.unwrap() });
-    eventually_async(SOON, async || waiting(1).await).await;
+    eventually_async(SOON, async || waiting(b.inspect().await) == Some(1)).await;
     one.release().await.unwrap();
     // A permit is free, but the other client is before this one.
     assert!(a.try_acquire().await.unwrap().is_none());
@@ -140,11 +134,11 @@ pub(super) async fn numbers_are_the_smallest_that_are_free(fixture: Fixture) {
     let numbers = [&zero, &one, &two].map(|permit| permit.number());
     assert_eq!(numbers, [Some(0), Some(1), Some(2)]);
     assert_eq!(two.floor(), Some(zero.token()));
-    let waiting = b.clone();
-    let waiting = spawn_polled(async move { waiting.acquire().await.unwrap() });
+    let next = b.clone();
+    let next = spawn_polled(async move { next.acquire().await.unwrap() });
     let before = one.token();
     one.release().await.unwrap();
-    let one = soon(waiting).await;
+    let one = soon(next).await;
     assert_eq!(one.number(), Some(1));
     assert!(one.token() > before);
     zero.release().await.unwrap();
@@ -241,13 +235,7 @@ pub(super) async fn readers_share_the_lock_and_a_writer_is_alone(fixture: Fixtur
     assert!(b.try_write().await.unwrap().is_none());
     let writing = b.clone();
     let writing = spawn_polled(async move { writing.write().await.unwrap() });
-    let waits = async || {
-        b.inspect()
-            .await
-            .unwrap()
-            .is_some_and(|it| it.waiters.len() == 1)
-    };
-    eventually_async(SOON, waits).await;
+    eventually_async(SOON, async || waiting(b.inspect().await) == Some(1)).await;
     tokio::time::sleep(WINDOW_OVER).await;
     // Readers that come later wait for the writer.
     assert!(a.try_read().await.unwrap().is_none());
@@ -337,31 +325,24 @@ pub(super) async fn an_upgrade_waits_for_the_readers_only(fixture: Fixture) {
     assert!(b.try_write().await.unwrap().is_none());
     let second_upgradable = b.upgradable_read_timeout(Duration::from_millis(50)).await;
     assert!(second_upgradable.unwrap().is_none());
+    // Its place is given up behind the reply.
+    eventually_async(SOON, async || waiting(b.inspect().await) == Some(0)).await;
     let upgradable = upgradable.try_upgrade().await.unwrap().unwrap_err();
-    let waiting = b.clone();
-    let waiting = spawn_polled(async move { waiting.write().await.unwrap() });
-    let count = async |waiters| {
-        let waits = async || {
-            b.inspect()
-                .await
-                .unwrap()
-                .is_some_and(|it| it.waiters.len() == waiters)
-        };
-        eventually_async(SOON, waits).await;
-    };
-    count(1).await;
+    let writing = b.clone();
+    let writing = spawn_polled(async move { writing.write().await.unwrap() });
+    eventually_async(SOON, async || waiting(b.inspect().await) == Some(1)).await;
     let before = upgradable.token();
     let upgrade = spawn_polled(async move { upgradable.upgrade().await.unwrap() });
-    count(2).await;
+    eventually_async(SOON, async || waiting(b.inspect().await) == Some(2)).await;
     reader.release().await.unwrap();
     let writer = soon(upgrade).await;
     assert!(writer.token() > before);
     let token = writer.token();
     let reader = writer.downgrade().await.unwrap();
     assert!(reader.token() > token);
-    assert!(!waiting.is_finished());
+    assert!(!writing.is_finished());
     reader.release().await.unwrap();
-    soon(waiting).await.release().await.unwrap();
+    soon(writing).await.release().await.unwrap();
 
     let writer = a.write().await.unwrap();
     let upgradable = writer.downgrade_to_upgradable().await.unwrap();

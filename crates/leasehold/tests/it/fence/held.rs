@@ -126,7 +126,9 @@ async fn a_holder_is_renewed_during_its_transaction() {
         .await
         .unwrap();
     // Longer than a lease without a renewal.
-    tokio::time::sleep(ttl * 3).await;
+    let first = guard.deadline();
+    let is_renewed = async || guard.deadline().since(first) > ttl * 3;
+    eventually_async(SOON, is_renewed).await;
     guard.ensure(ttl / 2).await.unwrap();
     transaction.commit().await.unwrap();
     guard.release().await.unwrap();
