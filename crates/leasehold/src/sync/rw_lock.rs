@@ -94,7 +94,8 @@ impl RwLock {
         }
     }
 
-    /// Acquires the lock for reading, with other readers, if it is free for a reader. `None`: it is not, or others wait for it.
+    /// Acquires the lock for reading, with other readers, if it is free for a reader. `None`: it is not, or others wait
+    /// for it.
     ///
     /// # Errors
     ///
@@ -108,8 +109,8 @@ impl RwLock {
         Ok(guard.map(|guard| ReadGuard { guard }))
     }
 
-    /// Acquires the lock for reading, with other readers, and waits for it no longer than `timeout`. `None`: it was not free for a reader in that
-    /// time. With a timeout of zero it is [`try_read`](Self::try_read).
+    /// Acquires the lock for reading, with other readers, and waits for it no longer than `timeout`. `None`: it was not free
+    /// for a reader in that time. With a timeout of zero it is [`try_read`](Self::try_read).
     ///
     /// # Errors
     ///
@@ -172,7 +173,8 @@ impl RwLock {
         Ok(guard.map(|guard| WriteGuard { guard }))
     }
 
-    /// Acquires the lock for reading, with other readers, as the one that may become the writer, and waits for it without a limit.
+    /// Acquires the lock for reading, with other readers, as the one that may become the writer, and waits for it without
+    /// a limit.
     ///
     /// # Errors
     ///
@@ -188,7 +190,8 @@ impl RwLock {
         }
     }
 
-    /// Acquires the lock for reading, with other readers, as the one that may become the writer, if it is free for such a reader. `None`: it is not, or others wait for it.
+    /// Acquires the lock for reading, with other readers, as the one that may become the writer, if it is free for such a
+    /// reader. `None`: it is not, or others wait for it.
     ///
     /// # Errors
     ///
@@ -202,8 +205,8 @@ impl RwLock {
         Ok(guard.map(|guard| UpgradableReadGuard { guard }))
     }
 
-    /// Acquires the lock for reading, with other readers, as the one that may become the writer, and waits for it no longer than `timeout`. `None`: it was not free for such a reader in that
-    /// time. With a timeout of zero it is [`try_upgradable_read`](Self::try_upgradable_read).
+    /// Acquires the lock for reading, with other readers, as the one that may become the writer, and waits for it no longer
+    /// than `timeout`. `None`: it was not free for such a reader in that time. With a timeout of zero it is [`try_upgradable_read`](Self::try_upgradable_read).
     ///
     /// # Errors
     ///
