@@ -16,11 +16,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = Client::connect(&store).await?;
     // Before the first lock: a signal that comes earlier ends the process.
     let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let worker = tokio::spawn(work(client.clone()));
 
     tokio::select! {
         _ = term.recv() => println!("ending: SIGTERM"),
-        result = tokio::signal::ctrl_c() => result.map(|()| println!("ending: Ctrl-C"))?,
+        _ = interrupt.recv() => println!("ending: Ctrl-C"),
     }
 
     // Releases all leases in batches and ends all waits. Guards read lost, so the worker also stops.
