@@ -114,7 +114,7 @@ async fn a_takeover_waits_for_the_transaction() {
 #[tokio::test]
 async fn a_holder_is_renewed_during_its_transaction() {
     let server = PostgresServer::start();
-    let ttl = Duration::from_millis(600);
+    let ttl = Duration::from_secs(3);
     let client = Client::builder().ttl(ttl).connect(&server.url()).await;
     let client = client.unwrap();
     let guard = client.mutex("stock").unwrap().lock().await.unwrap();
@@ -127,7 +127,10 @@ async fn a_holder_is_renewed_during_its_transaction() {
         .unwrap();
     // Longer than a lease without a renewal.
     let first = guard.deadline();
-    let is_renewed = async || guard.deadline().since(first) > ttl * 3;
+    let is_renewed = async || {
+        assert!(!guard.state().is_lost(), "{:?}", guard.state());
+        guard.deadline().since(first) > ttl
+    };
     eventually_async(SOON, is_renewed).await;
     guard.ensure(ttl / 2).await.unwrap();
     transaction.commit().await.unwrap();
