@@ -128,14 +128,14 @@ impl ConnectionManager {
     }
 
     /// A connection, opened within the connect timeout, and the deadline of a reply on it within a response timeout
-    /// that is `longer`. A `settled` one has all subscriptions. The future may be dropped: no record is involved.
+    /// that is `longer`. A `settled` one has all subscriptions, within a response timeout of their own. The future may be
+    /// dropped: no record is involved.
     pub(crate) async fn session(
         &self,
         longer: Duration,
         settled: bool,
     ) -> Result<(Arc<Session>, Instant)> {
         let session = self.connected().await?;
-        let deadline = deadline(self.response_timeout.saturating_add(longer));
         let subscriptions = &session.subscriptions;
         if settled && !subscriptions.settled(&self.notifications) {
             let mut connection = session.connection.clone();
@@ -145,8 +145,10 @@ impl ConnectionManager {
                 &self.target,
                 self.subscribed_to,
             );
+            let deadline = deadline(self.response_timeout);
             self.await_reply(&session, deadline, settle).await?;
         }
+        let deadline = deadline(self.response_timeout.saturating_add(longer));
         Ok((session, deadline))
     }
 
