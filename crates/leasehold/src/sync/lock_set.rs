@@ -39,11 +39,15 @@ impl LockRequest {
     fn request(&self, wait: Wait) -> AcquireRequest {
         AcquireRequest {
             key: self.mutex.key.clone(),
-            options: AcquireOptions {
-                purpose: self.purpose.clone(),
-                ..self.mutex.options.clone()
-            },
+            options: self.options(),
             wait,
+        }
+    }
+
+    fn options(&self) -> AcquireOptions {
+        AcquireOptions {
+            purpose: self.purpose.clone(),
+            ..self.mutex.options.clone()
         }
     }
 }
@@ -74,7 +78,7 @@ impl LockSet {
     pub(crate) fn new(driver: &Arc<Driver>, requests: Vec<LockRequest>) -> Result<Self> {
         let mut requests = requests;
         requests.sort_by(|a, b| a.mutex.key.cmp(&b.mutex.key));
-        requests.dedup_by(|a, b| a.mutex.key == b.mutex.key && a.purpose == b.purpose);
+        requests.dedup_by(|a, b| a.mutex.key == b.mutex.key && a.options() == b.options());
         if requests.is_empty() {
             return Err(config::invalid("a set of locks needs at least one"));
         }
