@@ -194,7 +194,12 @@ impl History {
     }
 
     fn unless(&mut self, lease: LeaseId) -> Option<Unless> {
-        let asked = Duration::from_micros(self.random.below(2_000_000));
+        let random = Duration::from_micros(self.random.below(2_000_000));
+        // A lease asks for one run: a repeated request names the same time.
+        let waiters = self.world.waiters();
+        let waiter = waiters.into_iter().find(|waiter| waiter.lease == lease);
+        let asked_at = waiter.and_then(|waiter| Some(waiter.condition?.requested_at));
+        let asked = asked_at.map_or(random, |at| at.until(self.world.now));
         Some(match self.job()? {
             Job::Keys => Unless::Key {
                 key: job_key(lease),
@@ -472,6 +477,8 @@ impl History {
             Outcome::Released if self.job().is_none() => {
                 matches!(again, Outcome::Lost(_) | Outcome::Released)
             }
+            // The waiter that has left kept the setting of the limit.
+            Outcome::Mismatch(Mismatch::Weight) => return,
             _ => again == *outcome,
         };
         self.check(is_harmless, "the same outcome again");
