@@ -117,6 +117,13 @@ impl<S: Source> Transaction<'_, S> {
             return self.run_op(op);
         }
         self.drop_ended()?;
+        if let Op::Acquire(request) = op
+            && let Some(note) = self.leave_if_complete(request)?
+        {
+            self.serve(None)?;
+            self.free_unused();
+            return Ok(Outcome::Complete(note));
+        }
         // Earlier waiters come first. Without a living one, a free name may be taken by another kind.
         if let Op::Acquire(_) | Op::SetLimit { .. } | Op::Arrive { .. } | Op::Remove(_) = op {
             self.serve(op.requester())?;

@@ -7,8 +7,9 @@ use super::Transaction;
 use super::convert::Conversion;
 use super::notes::Checked;
 use super::op::{Acquire, Grant, Notice, Outcome, Run};
-use super::rows::{Change, Class, Condition, Holder, Part, QueueHead, Row, Slot, Waiter};
+use super::rows::{Change, Claim, Class, Condition, Holder, Part, QueueHead, Row, Slot, Waiter};
 use super::source::Source;
+use crate::annotation::Annotation;
 use crate::id::LeaseId;
 use crate::time::{StoreTime, Ttl};
 use crate::token::Token;
@@ -236,6 +237,28 @@ impl<S: Source> Transaction<'_, S> {
     fn remove_first(&mut self, waiter: &Waiter) {
         self.progress.removed_before = waiter.place + 1;
         self.remove_waiter(waiter);
+    }
+
+    /// A waiter whose run is complete leaves by its own request, before the others are served: none of them is behind it
+    /// then. Returns the completion.
+    pub(super) fn leave_if_complete(
+        &mut self,
+        request: &Acquire,
+    ) -> Result<Option<Annotation>, S::Error> {
+        if request.claim != Claim::Mutex || request.unless.is_none() {
+            return Ok(None);
+        }
+        let waiter = self.waiter(request.lease)?;
+        let Some(waiter) = waiter.filter(|waiter| waiter.claim == Claim::Mutex) else {
+            return Ok(None);
+        };
+        Ok(match self.check_condition(waiter.condition.as_ref())? {
+            Checked::Unmet(_) => None,
+            Checked::Met(note) => {
+                self.leave(Some(&waiter));
+                Some(note)
+            }
+        })
     }
 
     /// A waiter leaves by its own request, from whatever place.

@@ -302,6 +302,29 @@ fn a_name_has_one_kind_limit_and_count_while_it_is_used() {
     assert_eq!(world.apply(&release(1)).outcome, latch);
 }
 
+/// The next one behind the new holder watches it, and a lease that leaves does not.
+#[test]
+fn a_waiter_whose_run_is_complete_leaves_before_the_others_are_served() {
+    let mutex = |number, ttl| Op::Acquire(acquire(lease(number), Claim::Mutex, ttl, true));
+    let (mut world, release) = waited_for_a_run(0, 100, None);
+    world.apply(&mutex(0, 50));
+    for op in [mutex(1, 60_000), run_request(2, 60_000), mutex(3, 60_000)] {
+        world.apply(&op);
+    }
+    let note = note_of(&release);
+    world.apply(&Op::WriteNote {
+        lease: lease(0),
+        note,
+    });
+    world.now = world.now.after(millis(60));
+    let applied = world.apply(&run_request(2, 60_000));
+    assert!(matches!(applied.outcome, Outcome::Complete(_)));
+    let [Notice::Granted(grant), Notice::Next { lease: next, .. }] = &applied.notices[..] else {
+        panic!("{:?}", applied.notices);
+    };
+    assert_eq!((grant.lease, *next), (lease(1), lease(3)));
+}
+
 /// A completion reaches the waiters at once, also during a minimum hold.
 #[test]
 fn all_waiters_for_a_completion_are_notified_in_the_step_that_writes_it() {

@@ -96,20 +96,25 @@ local function apply_to_mutex(record, counter, queue, verb, lease, ttl, held, re
     end
 
     if verb == 'acquire' or verb == 'queue' or verb == 'propose' then
-        local head = left == -2 and run('LINDEX', queue, 0)
+        local head = (left == -2 or condition) and run('LINDEX', queue, 0)
+        -- The first request counts: a holder and a waiter keep its time.
+        local met, last
+        local asked = condition and not is_reserved and (holds and since or head and asked_at(queue, lease))
+        if asked and not holds then
+            -- A waiter whose run is complete leaves before the others are served: none of them is behind it then.
+            met, last = decide(record, condition, asked)
+            if met then
+                leave(queue, lease)
+                head = run('LINDEX', queue, 0)
+            end
+        end
+        head = left == -2 and head
         if head then
             head, left = pass_on(record, counter, queue, lease)
         end
-        local waits = not holds and (head or left ~= -2)
-        local met, last, asked
-        if condition and not is_reserved then
-            -- The first request counts: a holder and a waiter keep its time.
-            asked = holds and since or waits and asked_at(queue, lease)
+        if condition and not is_reserved and met == nil then
             asked = asked or format('%.0f', math.max(now - ago, 0))
             met, last = decide(record, condition, asked)
-            if met and waits then
-                leave(queue, lease)
-            end
         end
         if not met or holds then
             if not holds and (left ~= -2 or unfinished) then
