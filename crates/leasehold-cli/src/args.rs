@@ -288,12 +288,7 @@ pub(crate) struct RunArgs {
     pub(crate) on_lost: OnLost,
     /// The time from TERM to KILL; shorter if the lease ends before [default: 5s; 500ms if another
     /// client may hold the lock already]
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse,
-        help_heading = "End of the command"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "End of the command")]
     pub(crate) kill_after: Option<Duration>,
     /// The exit code if the lock was lost while the command ran
     #[arg(
@@ -352,13 +347,7 @@ pub(crate) struct LsArgs {
     #[arg(long, value_name = "KEY", value_enum, default_value_t = Sort::Age)]
     pub(crate) sort: Sort,
     /// Repeat the listing until Ctrl-C, in place at a terminal [default interval: 2s]
-    #[arg(
-        long,
-        value_name = "INTERVAL",
-        num_args = 0..=1,
-        default_missing_value = "2s",
-        value_parser = interval
-    )]
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s", value_parser = interval)]
     pub(crate) watch: Option<Duration>,
     /// Print a JSON object instead of a table; with --watch one in each line
     #[arg(long)]

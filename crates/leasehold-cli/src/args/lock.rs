@@ -52,23 +52,13 @@ pub(crate) struct LockArgs {
     )]
     pub(crate) ttl: Duration,
     /// A fixed lease of this time, which is not renewed
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse_ttl,
-        help_heading = "Lease"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl, help_heading = "Lease")]
     pub(crate) lease: Option<Duration>,
     /// The time that the lock stays taken at least, from its acquisition, also after a failed command; up to 24h
     ///
     /// So a machine whose clock is a little behind does not run a short job again. Ends early only by release --force,
     /// if the lock is lost, or if leasehold is killed.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse_min_hold,
-        help_heading = "Lease"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_min_hold, help_heading = "Lease")]
     pub(crate) at_least: Option<Duration>,
     /// Number of replicas (or all) that must acknowledge the grant and each renewal
     #[arg(

@@ -15,11 +15,7 @@ pub(crate) struct ShareArgs {
     )]
     pub(crate) and: Vec<String>,
     /// Hold a read-write lock as one of its readers, together with other --shared ones
-    #[arg(
-        long,
-        conflicts_with_all = ["exclusive", "permits"],
-        help_heading = "Sharing"
-    )]
+    #[arg(long, conflicts_with_all = ["exclusive", "permits"], help_heading = "Sharing")]
     pub(crate) shared: bool,
     /// Hold a read-write lock as its writer, alone
     #[arg(long, conflicts_with = "permits", help_heading = "Sharing")]

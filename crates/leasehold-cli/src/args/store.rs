@@ -20,39 +20,16 @@ pub(crate) struct StoreArgs {
     /// The default is the URL in /etc/leasehold/store, or without this file a SQLite file in your state directory, for
     /// the programs of this user on this machine. A password is refused here, because other users can read it: set LEASEHOLD_STORE or
     /// LEASEHOLD_PASSWORD_FILE instead.
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = variables::STORE,
-        hide_env_values = true
-    )]
+    #[arg(long, global = true, value_name = "URL", env = variables::STORE, hide_env_values = true)]
     pub(crate) store: Option<String>,
     /// A file whose first line is the store's password
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = variables::PASSWORD_FILE
-    )]
+    #[arg(long, global = true, value_name = "FILE", env = variables::PASSWORD_FILE)]
     pub(crate) password_file: Option<PathBuf>,
     /// The namespace of the locks; `jobs@64` has 64 buckets for a Redis Cluster
-    #[arg(
-        long,
-        global = true,
-        value_name = "TEXT",
-        env = variables::NAMESPACE,
-        default_value = "leasehold"
-    )]
+    #[arg(long, global = true, value_name = "TEXT", env = variables::NAMESPACE, default_value = "leasehold")]
     pub(crate) namespace: String,
     /// The tenant inside the namespace
-    #[arg(
-        long,
-        global = true,
-        value_name = "TEXT",
-        env = variables::TENANT,
-        default_value = "default"
-    )]
+    #[arg(long, global = true, value_name = "TEXT", env = variables::TENANT, default_value = "default")]
     pub(crate) tenant: String,
     #[arg(skip)]
     pub(crate) origin: Origin,

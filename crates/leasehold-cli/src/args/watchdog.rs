@@ -45,12 +45,7 @@ pub(crate) struct ServeArgs {
     /// Addresses to listen at: unix:PATH, tcp://HOST:PORT (TLS), or systemd: for the sockets of its unit
     ///
     /// The default is the local socket, to which clients on this machine connect.
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        value_delimiter = ',',
-        env = variables::WATCHDOG_LISTEN
-    )]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', env = variables::WATCHDOG_LISTEN)]
     pub(crate) listen: Vec<String>,
     /// A further store beside --store; clients can register with it by this name
     ///
