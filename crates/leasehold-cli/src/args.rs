@@ -450,14 +450,9 @@ fn hide_store(option: Arg) -> Arg {
     option.hide(of_store)
 }
 
-/// The shortest interval of `ls --watch`. Each listing reads all locks of the namespace.
-const INTERVAL_MIN: Duration = Duration::from_millis(100);
-
+/// Parses the interval of `ls --watch`. Each listing reads all locks of the namespace.
 fn interval(text: &str) -> Result<Duration, String> {
-    match duration::parse(text)? {
-        interval if interval < INTERVAL_MIN => Err("an interval is at least 100ms".to_owned()),
-        interval => Ok(interval),
-    }
+    duration::parse_within(text, Duration::from_millis(100).., "at least 100ms")
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Durations in text form: `90`, `0.5`, `500ms`, `2m`, `1h30m`, `1d 2h`.
 
+use std::ops::RangeBounds;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -31,27 +32,29 @@ const EXAMPLES: &str = "90 (seconds), 0.5, 500ms, 2m, 1h30m, 1d or 7d (a week)";
 
 /// Parses the ttl of a renewed lease, or the length of a fixed one.
 pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
-    let ttl = parse(text)?;
-    match (TTL_MIN..=TTL_MAX).contains(&ttl) {
-        true => Ok(ttl),
-        false => Err("it must be from 100ms to 24h".to_owned()),
-    }
+    parse_within(text, TTL_MIN..=TTL_MAX, "from 100ms to 24h")
 }
 
 /// Parses a time limit that is not zero.
 pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
-    match parse(text)? {
-        limit if limit < Duration::from_millis(1) => Err("it must be at least 1ms".to_owned()),
-        limit => Ok(limit),
-    }
+    parse_within(text, Duration::from_millis(1).., "at least 1ms")
 }
 
 /// Parses a minimum hold.
 pub(crate) fn parse_min_hold(text: &str) -> Result<Duration, String> {
-    let min_hold = parse(text)?;
-    match min_hold <= TTL_MAX {
-        true => Ok(min_hold),
-        false => Err("it must be at most 24h".to_owned()),
+    parse_within(text, ..=TTL_MAX, "at most 24h")
+}
+
+/// Parses a duration that has these bounds. `bounds` are the same in words.
+pub(crate) fn parse_within(
+    text: &str,
+    range: impl RangeBounds<Duration>,
+    bounds: &str,
+) -> Result<Duration, String> {
+    let duration = parse(text)?;
+    match range.contains(&duration) {
+        true => Ok(duration),
+        false => Err(format!("it must be {bounds}")),
     }
 }
 

@@ -186,7 +186,7 @@ impl fmt::Display for Anchor {
 
 fn period(text: &str) -> Result<Duration, String> {
     with_unit(text)?;
-    let period = between(text, PERIOD_MIN, PERIOD_MAX, "1s to 365d");
+    let period = duration::parse_within(text, PERIOD_MIN..=PERIOD_MAX, "from 1s to 365d");
     period.map_err(|error| match duration::parse(text) {
         Ok(_) => error,
         Err(error) => format!("{error}; --anchor is the time of day"),
@@ -195,7 +195,7 @@ fn period(text: &str) -> Result<Duration, String> {
 
 fn keep(text: &str) -> Result<Duration, String> {
     with_unit(text)?;
-    between(text, PERIOD_MIN, KEEP_MAX, "1s to 3650d")
+    duration::parse_within(text, PERIOD_MIN..=KEEP_MAX, "from 1s to 3650d")
 }
 
 /// Refuses a small number without a unit: `--every 24` is hardly meant as seconds.
@@ -211,15 +211,8 @@ fn with_unit(text: &str) -> Result<(), String> {
 }
 
 fn delay(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_millis(1), DELAY_MAX, "1ms to 24h")
-}
-
-fn between(text: &str, min: Duration, max: Duration, bounds: &str) -> Result<Duration, String> {
-    let duration = duration::parse(text)?;
-    match (min..=max).contains(&duration) {
-        true => Ok(duration),
-        false => Err(format!("it must be from {bounds}")),
-    }
+    let range = Duration::from_millis(1)..=DELAY_MAX;
+    duration::parse_within(text, range, "from 1ms to 24h")
 }
 
 #[cfg(test)]
