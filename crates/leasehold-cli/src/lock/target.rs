@@ -9,6 +9,16 @@ use super::guard::AnyGuard;
 use crate::args::ShareArgs;
 use crate::exit::Failure;
 
+/// Acquires by the method that waits without a limit, or by that with one. `None`: the limit has passed.
+macro_rules! acquire {
+    ($limit:ident, $target:ident.$method:ident, $with_limit:ident $(, $argument:expr)?) => {
+        match $limit {
+            None => Some($target.$method($($argument)?).await?),
+            Some(limit) => $target.$with_limit($($argument,)? limit).await?,
+        }
+    };
+}
+
 /// A lock, a job or a leadership to be acquired.
 pub(super) enum Target {
     Lock(Mutex),
@@ -101,52 +111,31 @@ impl Target {
         limit: Option<Duration>,
     ) -> leasehold::Result<Ran<AnyGuard>> {
         let guard = match self {
-            Self::Lock(mutex) => {
-                let guard = match limit {
-                    None => Some(mutex.lock().await?),
-                    Some(limit) => mutex.lock_timeout(limit).await?,
-                };
-                guard.map(AnyGuard::Lock)
-            }
+            Self::Lock(mutex) => acquire!(limit, mutex.lock, lock_timeout).map(AnyGuard::Lock),
             Self::Locks { set, mutexes } => {
-                let guards = match limit {
-                    None => Some(set.lock().await?),
-                    Some(limit) => set.lock_timeout(limit).await?,
-                };
+                let guards = acquire!(limit, set.lock, lock_timeout).map(Box::new);
                 let names = mutexes.iter().map(|mutex| mutex.name().to_owned());
-                guards.map(|guards| AnyGuard::Locks(Box::new(guards), names.collect()))
+                guards.map(|guards| AnyGuard::Locks(guards, names.collect()))
             }
             Self::Permits {
                 semaphore, weight, ..
             } => {
-                let permit = match limit {
-                    None => Some(semaphore.acquire_many(*weight).await?),
-                    Some(limit) => semaphore.acquire_many_timeout(*weight, limit).await?,
-                };
-                permit.map(|permit| AnyGuard::Permit(Box::new(permit)))
+                let permit = acquire!(limit, semaphore.acquire_many, acquire_many_timeout, *weight);
+                permit.map(Box::new).map(AnyGuard::Permit)
             }
             Self::Access {
                 lock, writes: true, ..
             } => {
-                let guard = match limit {
-                    None => Some(lock.write().await?),
-                    Some(limit) => lock.write_timeout(limit).await?,
-                };
-                guard.map(|guard| AnyGuard::Write(Box::new(guard)))
+                let guard = acquire!(limit, lock.write, write_timeout);
+                guard.map(Box::new).map(AnyGuard::Write)
             }
             Self::Access { lock, .. } => {
-                let guard = match limit {
-                    None => Some(lock.read().await?),
-                    Some(limit) => lock.read_timeout(limit).await?,
-                };
-                guard.map(|guard| AnyGuard::Read(Box::new(guard)))
+                let guard = acquire!(limit, lock.read, read_timeout);
+                guard.map(Box::new).map(AnyGuard::Read)
             }
             Self::Election { election, value } => {
-                let leadership = match limit {
-                    None => Some(election.campaign(value).await?),
-                    Some(limit) => election.campaign_timeout(value, limit).await?,
-                };
-                leadership.map(|leadership| AnyGuard::Leadership(Box::new(leadership)))
+                let leadership = acquire!(limit, election.campaign, campaign_timeout, value);
+                leadership.map(Box::new).map(AnyGuard::Leadership)
             }
             Self::Job(job) => {
                 let run = match limit {
