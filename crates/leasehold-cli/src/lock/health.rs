@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Health(Mutex<Role>);
 
 #[derive(Clone, Copy, Debug, Default)]
-enum Role {
+pub(super) enum Role {
     /// Its command does not run.
     #[default]
     Following,
@@ -17,22 +17,7 @@ enum Role {
 }
 
 impl Health {
-    /// The command runs from now on.
-    pub(super) fn leads(&self) {
-        self.set(Role::Leading);
-    }
-
-    /// The leadership is lost while the command runs.
-    pub(super) fn lost(&self) {
-        self.set(Role::Lost);
-    }
-
-    /// The command has ended.
-    pub(super) fn follows(&self) {
-        self.set(Role::Following);
-    }
-
-    fn set(&self, role: Role) {
+    pub(super) fn set(&self, role: Role) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = role;
     }
 

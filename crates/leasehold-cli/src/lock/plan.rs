@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold::{Client, Completion, Guard, LeaseOptions};
 
-use super::health::Health;
+use super::health::{Health, Role};
 use super::holder::QUERY_TIMEOUT;
 use super::program::Program;
 use super::target::Target;
@@ -143,9 +143,9 @@ impl<'a> Plan<'a> {
     /// Shows to probes, while the command runs under a guard, whether it leads.
     pub(crate) async fn report_health<T>(&self, guard: &Guard) -> T {
         if let Self::Election { health, .. } = self {
-            health.leads();
+            health.set(Role::Leading);
             guard.lost().await;
-            health.lost();
+            health.set(Role::Lost);
         }
         std::future::pending().await
     }
@@ -153,7 +153,7 @@ impl<'a> Plan<'a> {
     /// The command has ended.
     pub(crate) fn ended(&self) {
         if let Self::Election { health, .. } = self {
-            health.follows();
+            health.set(Role::Following);
         }
     }
 
