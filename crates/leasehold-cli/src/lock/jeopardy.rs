@@ -44,12 +44,12 @@ pub(crate) async fn print<T>(
                 let short = SHORT_JEOPARDY.min(args.ttl / SHORT_JEOPARDY_DIVISOR);
                 let retry = (args.ttl / RETRY_DIVISOR).clamp(RETRY_MIN, RETRY_MAX);
                 let lasts = sleep(short);
-                let problem = async { tokio::join!(Problem::find(cause, mutex, retry), lasts) };
+                let problem = async { tokio::join!(find_problem(cause, mutex, retry), lasts) };
                 tokio::select! {
                     biased;
                     next = states.next() => next,
                     (problem, ()) = problem => {
-                        printed = print_jeopardy(guard, &problem, consequence, stop());
+                        printed = print_jeopardy(guard, problem, consequence, stop());
                         states.next().await
                     }
                 }
@@ -65,54 +65,41 @@ pub(crate) async fn print<T>(
     std::future::pending().await
 }
 
-/// What keeps a lease from being renewed.
-struct Problem {
-    description: String,
-    /// The condition under which the problem ends.
-    unless: &'static str,
-}
+/// What keeps a lease from being renewed, and the condition under which that ends.
+type Problem = (Cow<'static, str>, &'static str);
 
-impl Problem {
-    fn new(description: impl Into<String>, unless: &'static str) -> Self {
-        let description = description.into();
-        Self {
-            description,
-            unless,
+/// The problem behind a jeopardy. A query shows whether the store replies within a retry interval.
+async fn find_problem(cause: Cause, mutex: &Mutex, retry: Duration) -> Problem {
+    let (problem, unless) = match cause {
+        Cause::Unreachable => match timeout(retry, mutex.holder()).await {
+            Ok(Ok(_)) => {
+                // A store that replies again may be about to confirm the next renewal.
+                sleep(retry).await;
+                ("the store replies, but does not renew the lock", "it does")
+            }
+            Ok(Err(error)) if error.kind() == ErrorKind::NoQuorum => {
+                ("too few masters reply", "they do")
+            }
+            Ok(Err(error)) if error.kind() != ErrorKind::Unreachable => {
+                let problem = format!("the store cannot renew the lock: {error}");
+                return (problem.into(), "it can");
+            }
+            _ => ("the store does not reply", "it does"),
+        },
+        Cause::NotReplicated => ("too few replicas acknowledge a renewal", "they do"),
+        Cause::Paused => {
+            let problem = "the renewal is late, because this process was paused or too busy";
+            (problem, "it succeeds")
         }
-    }
-
-    /// The problem behind a jeopardy. A query shows whether the store replies within a retry interval.
-    async fn find(cause: Cause, mutex: &Mutex, retry: Duration) -> Self {
-        match cause {
-            Cause::Unreachable => match timeout(retry, mutex.holder()).await {
-                Ok(Ok(_)) => {
-                    // A store that replies again may be about to confirm the next renewal.
-                    sleep(retry).await;
-                    Self::new("the store replies, but does not renew the lock", "it does")
-                }
-                Ok(Err(error)) if error.kind() == ErrorKind::NoQuorum => {
-                    Self::new("too few masters reply", "they do")
-                }
-                Ok(Err(error)) if error.kind() != ErrorKind::Unreachable => Self::new(
-                    format!("the store cannot renew the lock: {error}"),
-                    "it can",
-                ),
-                _ => Self::new("the store does not reply", "it does"),
-            },
-            Cause::NotReplicated => Self::new("too few replicas acknowledge a renewal", "they do"),
-            Cause::Paused => Self::new(
-                "the renewal is late, because this process was paused or too busy",
-                "it succeeds",
-            ),
-            other => Self::new(other.to_string(), "the lock is renewed"),
-        }
-    }
+        other => return (other.to_string().into(), "the lock is renewed"),
+    };
+    (problem.into(), unless)
 }
 
 /// Prints a jeopardy, and what happens unless it ends. `false` if it has ended already.
 fn print_jeopardy(
     guard: &Guard,
-    problem: &Problem,
+    (problem, unless): Problem,
     consequence: &str,
     stop: Option<Instant>,
 ) -> bool {
@@ -126,12 +113,8 @@ fn print_jeopardy(
         true => String::new(),
         false => format!(" in {}", duration::format(left)),
     };
-    let Problem {
-        description,
-        unless,
-    } = problem;
     note!(
-        "leasehold: {}: {description}; {consequence}{when} unless {unless}",
+        "leasehold: {}: {problem}; {consequence}{when} unless {unless}",
         guard.name()
     );
     true
