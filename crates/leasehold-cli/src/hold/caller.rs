@@ -31,11 +31,6 @@ const BACKGROUND_INTERVAL: Timespec = Timespec {
     tv_nsec: 250_000_000,
 };
 
-const NO_TIME: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
-
 /// How much of stdin is read at a time, and how often before the lock is requested. A pipe has room for 64 KiB.
 const READ_LENGTH: usize = 4096;
 const FIRST_READS: usize = 16;
@@ -163,7 +158,8 @@ fn watch(ends: &UnboundedSender<End>) {
 fn has_ended_already(stdin: &Stdin) -> bool {
     let is_readable = || {
         let mut streams = [PollFd::new(stdin, PollFlags::IN)];
-        may_read(stdin) && poll(&mut streams, Some(&NO_TIME)).is_ok_and(|ready| ready > 0)
+        let no_time = Timespec::default();
+        may_read(stdin) && poll(&mut streams, Some(&no_time)).is_ok_and(|ready| ready > 0)
     };
     (0..FIRST_READS).any(|_| is_readable() && has_ended(stdin))
 }
