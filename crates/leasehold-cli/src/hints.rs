@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use leasehold::__private::store::redacted_url;
 
 use crate::misplaced::{command, is_named, split_duration};
-use crate::{duration, secret, shell, variables};
+use crate::{duration, output, secret, shell, variables};
 
 /// Words of other programs, and what to use instead.
 const TABLE: &str = include_str!("hints.txt");
@@ -266,12 +266,10 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
         _ if hint.is_some() => hint,
         (Some("run" | "once"), "--reset") => {
             let name = given("name", arguments, cli).unwrap_or_else(|| "NAME".to_owned());
-            let key = value_of("--key", arguments);
-            let key = key.map(|key| format!(" --key {}", shell::quote(&key)));
+            let key = value_of("--key", arguments).map(|key| shell::quote(&key));
+            let (name, key) = (shell::quote(&name), output::optional(" --key ", key));
             Some(format!(
-                "'leasehold jobs --reset {}{}' removes the record",
-                shell::quote(&name),
-                key.unwrap_or_default()
+                "'leasehold jobs --reset {name}{key}' removes the record"
             ))
         }
         (None, option) => {

@@ -57,11 +57,10 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
     let now = SystemTime::now();
     let (mut missing, mut checked) = (Vec::new(), 0);
     if let Some(names) = &args.check {
+        let is_checked = |name: &String| names.is_empty() || names.contains(name);
         let is_of_key = |run: &Completion| args.key.is_none() || run.key == args.key;
-        let is_checked = |run: &Completion| names.is_empty() || names.contains(&run.name);
-        runs.retain(|run| is_of_key(run) && is_checked(run));
-        unreadable
-            .retain(|(name, key)| *key == args.key && (names.is_empty() || names.contains(name)));
+        runs.retain(|run| is_checked(&run.name) && is_of_key(run));
+        unreadable.retain(|(name, key)| is_checked(name) && *key == args.key);
         let place = store.place(client.store());
         (missing, checked) = check(names, args.key.as_deref(), &runs, &unreadable, now, &place)?;
     }
@@ -118,7 +117,7 @@ fn check<'a>(
     if let Some(key) = key.filter(|_| is_empty || !missing.is_empty()) {
         misplaced::refuse_text("the key", key)?;
     }
-    let for_key = key.map(|key| format!(" for {key}")).unwrap_or_default();
+    let for_key = output::optional(" for ", key);
     for run in &overdue {
         let ended = now.duration_since(run.finished).unwrap_or_default();
         note!(
@@ -248,10 +247,8 @@ fn others(runs: &[Completion], name: &str) -> String {
         })
         .take(OTHERS_MAX)
         .collect();
-    match others.is_empty() {
-        true => String::new(),
-        false => format!("; recorded: {}", others.join(", ")),
-    }
+    let others = (!others.is_empty()).then(|| others.join(", "));
+    output::optional("; recorded: ", others)
 }
 
 fn table(runs: &[Completion], now: SystemTime) -> String {
@@ -299,28 +296,18 @@ pub(crate) fn far_from_anchor(run: &Completion) -> Option<Duration> {
 
 /// A job, such as `migrate for v1`.
 pub(crate) fn describe(name: &str, key: Option<&str>) -> String {
-    match key {
-        Some(key) => format!("{name} for {key}"),
-        None => name.to_owned(),
-    }
+    format!("{name}{}", output::optional(" for ", key))
 }
 
 /// The command that removes a record.
 pub(crate) fn reset_command(name: &str, key: Option<&str>, store: &StoreArgs) -> String {
-    let key = key.map(|key| format!(" --key {}", shell::quote(key)));
-    format!(
-        "leasehold jobs --reset {}{}{}",
-        shell::quote(name),
-        key.unwrap_or_default(),
-        store.options()
-    )
+    let key = output::optional(" --key ", key.map(shell::quote));
+    let (name, store) = (shell::quote(name), store.options());
+    format!("leasehold jobs --reset {name}{key}{store}")
 }
 
 /// Where a run was, such as `ci-7, backup.sh ("nightly")`.
 pub(crate) fn place(run: &Completion) -> String {
-    let label = match &*run.label {
-        "" => String::new(),
-        label => format!(" (\"{label}\")"),
-    };
+    let label = output::in_parentheses(&run.label);
     output::printable(&format!("{}, {}{label}", run.host, run.program))
 }

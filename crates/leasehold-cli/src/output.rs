@@ -49,11 +49,23 @@ pub(crate) fn client(client: Option<&ClientInfo>) -> String {
 
 /// The process of a client in words.
 pub(crate) fn process(host: &str, pid: u32, program: &str, label: &str) -> String {
-    let label = match label {
+    printable(&format!(
+        "{host}, pid {pid}, {program}{}",
+        in_parentheses(label)
+    ))
+}
+
+/// A label behind the program that has it. An empty one is left out.
+pub(crate) fn in_parentheses(label: &str) -> String {
+    match label {
         "" => String::new(),
         label => format!(" (\"{label}\")"),
-    };
-    printable(&format!("{host}, pid {pid}, {program}{label}"))
+    }
+}
+
+/// A value behind some words, or nothing without a value.
+pub(crate) fn optional(words: &str, value: Option<impl fmt::Display>) -> String {
+    value.map_or_else(String::new, |value| format!("{words}{value}"))
 }
 
 /// A number of things, such as `1 lease` or `2 leases`.

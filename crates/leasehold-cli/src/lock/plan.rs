@@ -208,13 +208,9 @@ impl<'a> Plan<'a> {
         let (recorded_program, program) =
             programs.unwrap_or((run.program.as_str(), program.name.as_str()));
         let job = |program: &str, period: Option<Duration>, anchor: Option<String>| {
-            let every = period.map(|period| format!(" --every {}", duration::format(period)));
-            let anchor = anchor.map(|anchor| format!(" --anchor {anchor}"));
-            format!(
-                "{program}{}{}",
-                every.unwrap_or_default(),
-                anchor.unwrap_or_default()
-            )
+            let every = output::optional(" --every ", period.map(duration::format));
+            let anchor = output::optional(" --anchor ", anchor);
+            format!("{program}{every}{anchor}")
         };
         let recorded = anchor.and(run.slot).and_then(output::rfc3339);
         (!is_same).then(|| {
@@ -249,12 +245,11 @@ impl<'a> Plan<'a> {
         }
         if let Some(run) = run.filter(|_| at_terminal || !args.lock.quiet) {
             let until = run.valid_until.and_then(output::local_time);
-            let until = until.map(|until| format!(" before {until}"));
+            let until = output::optional(" before ", until);
             note!(
-                "leasehold: {} is recorded as complete at {}; other starts{} do not run it",
+                "leasehold: {} is recorded as complete at {}; other starts{until} do not run it",
                 describe(run),
-                connect::redacted(store),
-                until.unwrap_or_default()
+                connect::redacted(store)
             );
             self.print_slots(run, at_terminal);
             if at_terminal {

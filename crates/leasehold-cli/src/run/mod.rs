@@ -18,7 +18,6 @@ use leasehold::{Client, Completion, ErrorKind, Run};
 use self::child::Child;
 use self::supervise::Supervisor;
 use crate::args::{OnLost, RunArgs, StoreArgs};
-use crate::duration;
 use crate::exit::{self, Failure};
 use crate::lock::guard::{AnyGuard, first};
 use crate::lock::plan::Plan;
@@ -26,6 +25,7 @@ use crate::lock::program::Program;
 use crate::lock::watchdog::WatchdogReport;
 use crate::lock::{Outcome, Request, jeopardy};
 use crate::signals::Signals;
+use crate::{duration, output};
 
 pub(crate) use self::elect::elect;
 pub(crate) use self::guardian::guard;
@@ -108,9 +108,10 @@ async fn run_until(
         // The lock was held when the run was complete.
         Ok(0) if let Ok(Some(_)) = completed => Ok(0),
         Ok(0) if let Err(code) = completed => Ok(code),
-        Ok(_) if !to_the_end && plan.job().is_some() => Ok(args.lost_exit_code),
         // Only the release has revealed that the lock was lost while the command ran.
-        Ok(_) if !to_the_end && args.on_lost != OnLost::Ignore => Ok(args.lost_exit_code),
+        Ok(_) if !to_the_end && (plan.job().is_some() || args.on_lost != OnLost::Ignore) => {
+            Ok(args.lost_exit_code)
+        }
         outcome => outcome,
     }
 }
@@ -119,13 +120,9 @@ async fn run_until(
 fn print_held(args: &RunArgs, held: Duration, stays_taken: bool) {
     let rest = args.lock.at_least.filter(|_| stays_taken);
     let rest = rest.map(|at_least| at_least.saturating_sub(held));
-    let rest = rest.filter(|rest| !rest.is_zero());
-    let rest = rest.map(|rest| format!(", stays taken for {}", duration::format(rest)));
-    note!(
-        "leasehold: held for {}{}",
-        duration::format(held),
-        rest.unwrap_or_default()
-    );
+    let rest = rest.filter(|rest| !rest.is_zero()).map(duration::format);
+    let rest = output::optional(", stays taken for ", rest);
+    note!("leasehold: held for {}{rest}", duration::format(held));
 }
 
 /// What a refusal of the lock means. `None`: it is not printed.
