@@ -7,58 +7,47 @@ use std::fmt;
 use clap::Command;
 use leasehold::__private::store::distance;
 
-pub(crate) const STORE: &str = "LEASEHOLD_STORE";
-pub(crate) const NAMESPACE: &str = "LEASEHOLD_NAMESPACE";
-pub(crate) const TENANT: &str = "LEASEHOLD_TENANT";
-pub(crate) const PASSWORD: &str = "LEASEHOLD_PASSWORD";
-pub(crate) const PASSWORD_FILE: &str = "LEASEHOLD_PASSWORD_FILE";
-/// The store, without user and password, that alone gets the password from a run around this process.
-pub(crate) const PASSWORD_STORE: &str = "LEASEHOLD_PASSWORD_STORE";
+/// Declares the variables, and a list of all of them.
+macro_rules! variables {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub(crate) const $name: &str = $text;)*
+
+        /// All variables. The last ones are set for the command of a run.
+        pub(crate) const KNOWN: &[&str] = &[$($name),*];
+    };
+}
+
+variables! {
+    STORE = "LEASEHOLD_STORE";
+    NAMESPACE = "LEASEHOLD_NAMESPACE";
+    TENANT = "LEASEHOLD_TENANT";
+    PASSWORD = "LEASEHOLD_PASSWORD";
+    PASSWORD_FILE = "LEASEHOLD_PASSWORD_FILE";
+    /// The store, without user and password, that alone gets the password from a run around this process.
+    PASSWORD_STORE = "LEASEHOLD_PASSWORD_STORE";
+    SENTINEL_PASSWORD = "LEASEHOLD_SENTINEL_PASSWORD";
+    WATCHDOG = "LEASEHOLD_WATCHDOG";
+    WATCHDOG_STORE = "LEASEHOLD_WATCHDOG_STORE";
+    WATCHDOG_TOKEN_FILE = "LEASEHOLD_WATCHDOG_TOKEN_FILE";
+    WATCHDOG_CA_FILE = "LEASEHOLD_WATCHDOG_CA_FILE";
+    WATCHDOG_LISTEN = "LEASEHOLD_WATCHDOG_LISTEN";
+    LOG = "LEASEHOLD_LOG";
+    /// The name of the lock of a run.
+    NAME = "LEASEHOLD_NAME";
+    TOKEN = "LEASEHOLD_TOKEN";
+    /// The tokens of several locks.
+    TOKENS = "LEASEHOLD_TOKENS";
+    /// The term of a leader.
+    TERM = "LEASEHOLD_TERM";
+    /// The id of the lease of a run, by which a command of it recognizes its lock.
+    LEASE = "LEASEHOLD_LEASE";
+    DEADLINE = "LEASEHOLD_DEADLINE";
+    /// The number among the holders of a semaphore.
+    SLOT = "LEASEHOLD_SLOT";
+}
+
 /// Before the name of a further store of a watchdog, in capitals.
 pub(crate) const PASSWORD_OF: &str = "LEASEHOLD_PASSWORD_";
-pub(crate) const SENTINEL_PASSWORD: &str = "LEASEHOLD_SENTINEL_PASSWORD";
-pub(crate) const WATCHDOG: &str = "LEASEHOLD_WATCHDOG";
-pub(crate) const WATCHDOG_STORE: &str = "LEASEHOLD_WATCHDOG_STORE";
-pub(crate) const WATCHDOG_TOKEN_FILE: &str = "LEASEHOLD_WATCHDOG_TOKEN_FILE";
-pub(crate) const WATCHDOG_CA_FILE: &str = "LEASEHOLD_WATCHDOG_CA_FILE";
-pub(crate) const WATCHDOG_LISTEN: &str = "LEASEHOLD_WATCHDOG_LISTEN";
-pub(crate) const LOG: &str = "LEASEHOLD_LOG";
-/// The name of the lock of a run.
-pub(crate) const NAME: &str = "LEASEHOLD_NAME";
-pub(crate) const TOKEN: &str = "LEASEHOLD_TOKEN";
-/// The tokens of several locks.
-pub(crate) const TOKENS: &str = "LEASEHOLD_TOKENS";
-/// The term of a leader.
-pub(crate) const TERM: &str = "LEASEHOLD_TERM";
-/// The id of the lease of a run, by which a command of it recognizes its lock.
-pub(crate) const LEASE: &str = "LEASEHOLD_LEASE";
-pub(crate) const DEADLINE: &str = "LEASEHOLD_DEADLINE";
-/// The number among the holders of a semaphore.
-pub(crate) const SLOT: &str = "LEASEHOLD_SLOT";
-
-/// All of them. The last ones are set for the command of a run.
-pub(crate) const KNOWN: [&str; 20] = [
-    STORE,
-    NAMESPACE,
-    TENANT,
-    PASSWORD,
-    PASSWORD_FILE,
-    PASSWORD_STORE,
-    SENTINEL_PASSWORD,
-    WATCHDOG,
-    WATCHDOG_STORE,
-    WATCHDOG_TOKEN_FILE,
-    WATCHDOG_CA_FILE,
-    WATCHDOG_LISTEN,
-    LOG,
-    NAME,
-    TOKEN,
-    TOKENS,
-    TERM,
-    LEASE,
-    DEADLINE,
-    SLOT,
-];
 
 const PREFIX: &str = "LEASEHOLD_";
 
@@ -137,8 +126,8 @@ fn similar(name: &str) -> Option<&'static str> {
     if !name.starts_with(PREFIX_START) {
         return None;
     }
-    let distances = KNOWN.map(|known| (distance(name, known), known));
-    let (typos, known) = distances.into_iter().min()?;
+    let distances = KNOWN.iter().map(|known| (distance(name, known), *known));
+    let (typos, known) = distances.min()?;
     let is_extended = name.starts_with("LEASEHOLD_STORE_");
     let rest = name.strip_prefix(PREFIX).map_or(name.len(), str::len);
     match typos <= TYPOS_MAX.min(rest / 3) {
@@ -251,16 +240,6 @@ mod tests {
         ] {
             assert_eq!(intended(name), None, "{name}");
         }
-    }
-
-    #[test]
-    fn the_port_of_a_service_is_not_a_store() {
-        let cli = Command::new("leasehold");
-        let of = |value| intended("LEASEHOLD_STORE_PORT", value, &[], &cli);
-        assert_eq!(of("tcp://10.0.0.1:80"), None);
-        assert_eq!(of("6379"), Some(Intended::Variable(STORE)));
-        let port = intended("LEASEHOLD_PORT", "6379", &[], &cli);
-        assert_eq!(port, Some(Intended::Variable(STORE)));
     }
 
     #[test]
