@@ -86,7 +86,7 @@ fn serve(channel: &UnixStream) -> io::Result<()> {
         until: None,
         reserve: Duration::ZERO,
     };
-    if guardian.watch() == End::RunnerEnded {
+    if guardian.watch() {
         // A stalled reader of stderr must not keep it from the next round.
         stderr::start_thread();
         guardian.kill_all();
@@ -172,13 +172,6 @@ enum Event {
     Empty,
 }
 
-#[derive(PartialEq, Eq)]
-enum End {
-    /// The runner has dismissed the guardian, or no process is left.
-    Done,
-    RunnerEnded,
-}
-
 struct Guardian {
     events: mpsc::Receiver<Event>,
     lease: LeaseId,
@@ -190,27 +183,25 @@ struct Guardian {
 }
 
 impl Guardian {
-    /// Waits until there is nothing to guard, or the runner dies or is silent for too long.
-    fn watch(&mut self) -> End {
+    /// Waits until there is nothing to guard, or the runner dies or is silent for too long: `true`.
+    fn watch(&mut self) -> bool {
         loop {
             let time_left = self.time_left();
             // The timer stands still while the machine sleeps: look at the clock now and then.
             match self.events.recv_timeout(self.interval(time_left)) {
-                Ok(Event::Message(ToGuardian::Dismiss) | Event::Empty) => return End::Done,
+                Ok(Event::Message(ToGuardian::Dismiss) | Event::Empty) => return false,
                 Ok(Event::Message(ToGuardian::Allow { until_ns, reserve })) => {
                     self.until = Some(Instant::from_nanos(until_ns));
                     self.reserve = reserve;
                 }
                 Ok(Event::Message(ToGuardian::Start(_))) => {}
-                Ok(Event::RunnerEnded) | Err(RecvTimeoutError::Disconnected) => {
-                    return End::RunnerEnded;
-                }
+                Ok(Event::RunnerEnded) | Err(RecvTimeoutError::Disconnected) => return true,
                 Err(RecvTimeoutError::Timeout) => {
                     if self.time_left() <= self.reserve {
                         self.query_watchdog();
                     }
                     if self.time_left().is_zero() {
-                        return End::RunnerEnded;
+                        return true;
                     }
                 }
             }
