@@ -69,10 +69,8 @@ fn of_characters(what: &str, text: &str) -> Option<String> {
 /// Refuses the name or key of what was not found, if its user has hardly meant it. Another program may have chosen a
 /// name with such characters, so what is found is shown.
 pub(crate) fn refuse_text(what: &str, text: &str) -> Result<(), Failure> {
-    match of_text(what, text) {
-        Some(message) => Err(Failure::usage(message)),
-        None => Ok(()),
-    }
+    let message = of_text(what, text);
+    message.map_or(Ok(()), |message| Err(Failure::usage(message)))
 }
 
 /// The message for a name that is a part of an option.
@@ -85,11 +83,10 @@ pub(crate) fn of_name(name: &str, arguments: &[OsString], cli: &Command) -> Opti
     let is_watchdog = arguments
         .windows(2)
         .any(|it| it[0] == "--watchdog" && it[1] == *name);
-    is_watchdog
-        .then(|| {
-            format!("'{name}' would be the name of the lock: did you mean '--watchdog={name}'?")
-        })
-        .filter(|_| name.starts_with("unix:") || name.starts_with("tcp:"))
+    let is_address = name.starts_with("unix:") || name.starts_with("tcp:");
+    (is_watchdog && is_address).then(|| {
+        format!("'{name}' would be the name of the lock: did you mean '--watchdog={name}'?")
+    })
 }
 
 /// The message for a key that is a program: the word behind it, because a variable without quotes is unset. `--` before
@@ -133,14 +130,9 @@ pub(crate) fn of_program(
 /// An option whose duration was written in two words, the second of which is `unit`, as it was meant: `--every 1d`.
 pub(crate) fn split_duration(unit: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
     let command = cli.find_subcommand(command(arguments, cli)?)?;
-    let texts: Vec<_> = arguments
-        .iter()
-        .map(|text| text.to_str().unwrap_or_default())
-        .collect();
-    let end = texts
-        .iter()
-        .position(|text| *text == "--")
-        .unwrap_or(texts.len());
+    let texts = texts(arguments);
+    let end = texts.iter().position(|text| *text == "--");
+    let end = end.unwrap_or(texts.len());
     let positions = (2..end).filter(|at| texts[*at] == unit);
     let meant = positions.filter_map(|at| {
         let before = texts[at - 1];
@@ -165,6 +157,12 @@ pub(crate) fn split_duration(unit: &str, arguments: &[OsString], cli: &Command) 
     { meant }.next()
 }
 
+/// The words as text, empty where they are not UTF-8.
+fn texts(words: &[OsString]) -> Vec<&str> {
+    let texts = words.iter().map(|word| word.to_str());
+    texts.map(Option::unwrap_or_default).collect()
+}
+
 /// Whether a word is a number with its unit.
 fn is_span(word: &str) -> bool {
     let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -187,10 +185,7 @@ const COMMON: [&str; 5] = ["--every", "--namespace", "--on-lost", "--tenant", "-
 /// this program has, or that have a value of it, are printed always; others only to a person. `--` before the command says
 /// that they are meant.
 pub(crate) fn warn_of_options(command: &[OsString]) {
-    let texts: Vec<_> = command
-        .iter()
-        .map(|text| text.to_str().unwrap_or_default())
-        .collect();
+    let texts = texts(command);
     let is_nested = |text: &&str| Path::new(text).file_name() == Some(OsStr::new("leasehold"));
     if env::args_os().any(|argument| argument == "--") || texts.iter().any(is_nested) {
         return;
@@ -241,8 +236,5 @@ pub(crate) fn command<'a>(arguments: &'a [OsString], cli: &Command) -> Option<&'
 pub(crate) fn is_named(known: &Arg, name: &str) -> bool {
     let short = known.get_short().map(|short| format!("-{short}"));
     let long = known.get_long().map(|long| format!("--{long}"));
-    [short, long]
-        .into_iter()
-        .flatten()
-        .any(|known| known == name)
+    short.as_deref() == Some(name) || long.as_deref() == Some(name)
 }
