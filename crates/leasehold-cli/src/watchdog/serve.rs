@@ -86,16 +86,16 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
 /// Refuses a socket in a missing directory: no client would find a misspelt path. Only the directory of the default
 /// socket is created.
 fn refuse_missing_directory(address: &Listen) -> Result<(), Failure> {
+    let is_missing = |directory: &Path| !directory.as_os_str().is_empty() && !directory.is_dir();
     match address {
-        Listen::Unix(path) if *path != default_socket() => match path.parent() {
-            Some(directory) if !directory.as_os_str().is_empty() && !directory.is_dir() => {
-                let fix = "correct the path, or create the directory";
-                Err(Failure::usage(format!(
-                    "cannot listen at {address}: its directory does not exist; {fix}"
-                )))
-            }
-            _ => Ok(()),
-        },
+        Listen::Unix(path)
+            if *path != default_socket() && path.parent().is_some_and(is_missing) =>
+        {
+            let fix = "correct the path, or create the directory";
+            let message =
+                format!("cannot listen at {address}: its directory does not exist; {fix}");
+            Err(Failure::usage(message))
+        }
         _ => Ok(()),
     }
 }
@@ -111,10 +111,8 @@ fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Fai
             let message = "--serve takes NAME=URL; a name has letters, digits and _";
             return Err(Failure::usage(message));
         };
-        if stores
-            .iter()
-            .any(|store| store.name.as_deref() == Some(name))
-        {
+        let is_of_name = |store: &StoreSettings| store.name.as_deref() == Some(name);
+        if stores.iter().any(is_of_name) {
             let message = format!("--serve names two stores {name}; each needs a name of its own");
             return Err(Failure::usage(message));
         }
@@ -129,12 +127,11 @@ fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Fai
 }
 
 fn is_name(text: &str) -> bool {
-    let letters = text.bytes();
-    let mut letters = letters.map(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    !text.is_empty() && letters.all(|fine| fine)
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    !text.is_empty() && text.bytes().all(is_letter)
 }
 
 fn read(file: &Path) -> Result<String, Failure> {
-    let message = || format!("the token file {} cannot be read", file.display());
-    fs::read_to_string(file).map_err(|error| Failure::own(message(), error))
+    let message = format!("the token file {} cannot be read", file.display());
+    fs::read_to_string(file).map_err(|error| Failure::own(message, error))
 }
