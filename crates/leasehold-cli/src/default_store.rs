@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fmt;
-use std::fs::{self, DirBuilder, Metadata};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -36,12 +36,10 @@ impl StoreArgs {
             Some(_) => Origin::Option,
             None => {
                 self.store = machine_store(Path::new(MACHINE_FILE))?;
-                if self.store.is_none() {
-                    self.refuse_password()?;
+                match self.store {
+                    Some(_) => Origin::Machine,
+                    None => self.refuse_password().map(|()| Origin::Default)?,
                 }
-                self.store
-                    .as_ref()
-                    .map_or(Origin::Default, |_| Origin::Machine)
             }
         };
         let is_named = matches!(self.origin, Origin::Option | Origin::Variable);
@@ -180,7 +178,8 @@ fn machine_store(path: &Path) -> Result<Option<String>, Failure> {
     if is_relative(url) {
         return wrong("must have an absolute path behind sqlite:");
     }
-    if secret::password_in(url).is_some() && is_world_readable(&metadata) {
+    let is_world_readable = metadata.mode() & 0o004 != 0;
+    if secret::password_in(url).is_some() && is_world_readable {
         return wrong(
             "has a password, and all users can read it: give it to a group with chmod 640, or leave the password out \
              and set LEASEHOLD_PASSWORD_FILE",
@@ -198,11 +197,6 @@ fn is_link(path: &Path) -> bool {
 fn is_relative(url: &str) -> bool {
     let path = url.strip_prefix("sqlite:");
     path.is_some_and(|path| !path.is_empty() && !path.starts_with('/'))
-}
-
-/// Whether all users can read a file.
-fn is_world_readable(metadata: &Metadata) -> bool {
-    metadata.mode() & 0o004 != 0
 }
 
 /// The file of this user.

@@ -124,7 +124,6 @@ fn holds(weight: Option<u64>, number: Option<u32>, access: Option<Access>) -> St
 
 fn queue(waiters: &[WaiterInfo]) -> String {
     let rows = waiters.iter().enumerate().map(|(before, waiter)| {
-        let unknown = || "-".to_owned();
         let [label, host, pid, program, connected] = match &waiter.client {
             Some(it) => [
                 it.label.clone(),
@@ -133,9 +132,10 @@ fn queue(waiters: &[WaiterInfo]) -> String {
                 it.program.clone(),
                 duration::format(it.since.elapsed().unwrap_or_default()),
             ],
-            None => [unknown(), unknown(), unknown(), unknown(), unknown()],
+            None => ["-"; 5].map(str::to_owned),
         };
-        let label = if label.is_empty() { unknown() } else { label };
+        let label = Some(label).filter(|label| !label.is_empty());
+        let label = label.unwrap_or_else(|| "-".to_owned());
         let place = (before + 1).to_string();
         [place, label, host, pid, program, connected].map(|cell| output::printable(&cell))
     });

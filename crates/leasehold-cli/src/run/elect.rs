@@ -54,10 +54,7 @@ async fn campaigns(
     loop {
         let begun = Instant::now();
         let ended = run_until(&command.run, &plan, store, signals).await;
-        let goes_on = match &ended {
-            Ok(_) => true,
-            Err(failure) => failure.is_transient(),
-        };
+        let goes_on = ended.as_ref().err().is_none_or(Failure::is_transient);
         if !command.again || !goes_on || signals.requested_exit().is_some() {
             return ended;
         }
