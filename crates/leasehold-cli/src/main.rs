@@ -104,7 +104,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
         Command::Completions(args) => completions::print(&args),
         Command::Man(args) => man::print(&args),
         Command::Run(args) => wait_for(run::run(&args.run, &Plan::of(&args), &cli.store)),
-        Command::Once(args) => wait_for(run::run(&args.run, &Plan::once(&args), &cli.store)),
+        Command::Once(args) => wait_for(run::run(&args.run, &Plan::Once(&args), &cli.store)),
         Command::Elect(args) => wait_for(run::elect(&args, &cli.store)),
         Command::Leader(args) => wait_for(leader::leader(&args, &cli.store)),
         Command::Events(args) => wait_for(events::events(&args, &cli.store)),

@@ -20,30 +20,18 @@ pub(crate) enum Plan<'a> {
     Always,
     /// Perhaps while others hold the lock, too.
     Share(&'a ShareArgs),
-    Every {
-        period: Duration,
-        anchor: Option<Anchor>,
-        job: &'a JobArgs,
-    },
-    Once {
-        key: &'a str,
-        job: &'a JobArgs,
-    },
-    Election {
-        value: &'a str,
-        health: &'a Health,
-    },
+    /// Once in each period.
+    Every(Duration, &'a RunCommand),
+    Once(&'a OnceCommand),
+    /// As the leader with this value.
+    Election(&'a str, &'a Health),
 }
 
 impl<'a> Plan<'a> {
     pub(crate) fn of(command: &'a RunCommand) -> Self {
         match command.every {
             None => Self::shared(&command.share),
-            Some(period) => Self::Every {
-                period,
-                anchor: command.anchor,
-                job: &command.job,
-            },
+            Some(period) => Self::Every(period, command),
         }
     }
 
@@ -52,13 +40,6 @@ impl<'a> Plan<'a> {
         match share.is_given() {
             true => Self::Share(share),
             false => Self::Always,
-        }
-    }
-
-    pub(crate) fn once(command: &'a OnceCommand) -> Self {
-        Self::Once {
-            key: &command.key,
-            job: &command.job,
         }
     }
 
@@ -73,8 +54,9 @@ impl<'a> Plan<'a> {
     /// The options of a job. Others rely on it that a run of it which exits with 0 was complete.
     pub(crate) fn job(&self) -> Option<&'a JobArgs> {
         match self {
-            Self::Every { job, .. } | Self::Once { job, .. } => Some(*job),
-            Self::Always | Self::Share(_) | Self::Election { .. } => None,
+            Self::Every(_, command) => Some(&command.job),
+            Self::Once(command) => Some(&command.job),
+            Self::Always | Self::Share(_) | Self::Election(..) => None,
         }
     }
 
@@ -97,23 +79,19 @@ impl<'a> Plan<'a> {
         let (mut job, options) = match self {
             Self::Always => return Ok(Target::Lock(client.mutex(name)?.with(lease)?)),
             Self::Share(share) => return Target::shared(share, name, client, lease),
-            Self::Election { value, .. } => {
+            Self::Election(value, _) => {
                 let election = client.election(name)?.with(lease)?;
                 let value = (*value).to_owned();
                 return Ok(Target::Election { election, value });
             }
-            Self::Once { key, job } => (client.once(name, key)?, job),
-            Self::Every {
-                period,
-                anchor,
-                job: options,
-            } => {
+            Self::Once(command) => (client.once(name, &command.key)?, &command.job),
+            Self::Every(period, command) => {
                 let job = client.job(name, *period)?;
-                let job = match anchor {
+                let job = match command.anchor {
                     Some(anchor) => job.anchor(anchor.time(*period)?)?,
                     None => job,
                 };
-                (job, options)
+                (job, &command.job)
             }
         };
         if let Some(path) = &program.path {
@@ -142,7 +120,7 @@ impl<'a> Plan<'a> {
 
     /// Shows to probes, while the command runs under a guard, whether it leads.
     pub(crate) async fn report_health<T>(&self, guard: &Guard) -> T {
-        if let Self::Election { health, .. } = self {
+        if let Self::Election(_, health) = self {
             health.set(Role::Leading);
             guard.lost().await;
             health.set(Role::Lost);
@@ -152,7 +130,7 @@ impl<'a> Plan<'a> {
 
     /// The command has ended.
     pub(crate) fn ended(&self) {
-        if let Self::Election { health, .. } = self {
+        if let Self::Election(_, health) = self {
             health.set(Role::Following);
         }
     }
@@ -195,9 +173,9 @@ impl<'a> Plan<'a> {
     /// The recorded job and this one, if the program, the period or the anchor is another.
     fn other_job(&self, program: &Program, run: &Completion) -> Option<(String, String)> {
         let (period, anchor) = match self {
-            Self::Always | Self::Share(_) | Self::Election { .. } => return None,
-            Self::Every { period, anchor, .. } => (Some(*period), *anchor),
-            Self::Once { .. } => (None, None),
+            Self::Always | Self::Share(_) | Self::Election(..) => return None,
+            Self::Every(period, command) => (Some(*period), command.anchor),
+            Self::Once(_) => (None, None),
         };
         // The record has whole microseconds.
         let micros = |period: Option<Duration>| period.map(|period| period.as_micros());
@@ -293,11 +271,11 @@ impl<'a> Plan<'a> {
     /// Prints the slots of a run if they may be others than its user thinks: those that began with a trial at a terminal, and
     /// those of an anchor in another zone.
     fn print_slots(&self, run: &Completion, at_terminal: bool) {
-        let Self::Every { anchor, .. } = self else {
+        let Self::Every(_, command) = self else {
             return;
         };
         let next = run.next_slot.and_then(output::local_time);
-        match (anchor, next, jobs::far_from_anchor(run)) {
+        match (command.anchor, next, jobs::far_from_anchor(run)) {
             (None, Some(next), _) if at_terminal => note!(
                 "leasehold: later ones are for the run of {next}; if its timer has another time, undo that, or give the \
                  time by --anchor"
@@ -313,7 +291,7 @@ impl<'a> Plan<'a> {
     /// Prints which options of a job do not agree with its period.
     fn print_conflicts(&self, args: &LockArgs) {
         let (period, job) = match self {
-            Self::Every { period, job, .. } if !args.quiet => (*period, job),
+            Self::Every(period, command) if !args.quiet => (*period, &command.job),
             _ => return,
         };
         let every = duration::format(period);

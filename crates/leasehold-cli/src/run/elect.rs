@@ -47,10 +47,7 @@ async fn campaigns(
     signals: &mut Signals,
     health: &Health,
 ) -> Result<u8, Failure> {
-    let plan = Plan::Election {
-        value: &command.value,
-        health,
-    };
+    let plan = Plan::Election(&command.value, health);
     loop {
         let begun = Instant::now();
         let ended = run_until(&command.run, &plan, store, signals).await;
