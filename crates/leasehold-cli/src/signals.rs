@@ -20,17 +20,10 @@ const EXIT_SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM];
 
 /// The other signals that end a process by default, except those of faults.
 const OTHER_FATAL: [i32; 10] = [
-    SIGUSR1,
-    SIGUSR2,
-    SIGABRT,
-    SIGVTALRM,
-    SIGPROF,
-    SIGIO,
-    SIGXCPU,
-    SIGXFSZ,
-    rustix::process::Signal::POWER.as_raw(),
-    rustix::process::Signal::STKFLT.as_raw(),
+    SIGUSR1, SIGUSR2, SIGABRT, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU, SIGXFSZ, SIGPWR, SIGSTKFLT,
 ];
+const SIGPWR: i32 = rustix::process::Signal::POWER.as_raw();
+const SIGSTKFLT: i32 = rustix::process::Signal::STKFLT.as_raw();
 
 /// The real-time signals that no C library keeps for itself. They end a process by default, too.
 const REAL_TIME: RangeInclusive<i32> = 35..=64;
