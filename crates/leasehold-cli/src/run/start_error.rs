@@ -159,13 +159,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_for_a_shell_keeps_its_words() {
-        let words = ["cd", "/a b", "&&", "echo", "it's", ""];
-        let line = line_of(&words.map(Into::into));
-        assert_eq!(line, r"cd '/a b' && echo 'it'\''s' ''");
-    }
-
-    #[test]
     fn an_assignment_is_recognized() {
         for (word, expected) in [
             ("A=1", true),
