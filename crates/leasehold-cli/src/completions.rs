@@ -209,29 +209,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_a_shell_would_interpret_is_not_completed() {
-        let names = [
-            "$(id)",
-            "a b",
-            "a\"$(id)\"",
-            "a$x",
-            "a'b",
-            "a/b:c@d",
-            "a;id",
-            "a\\b",
-            "a`id`",
-            "a~",
-            "a\u{e9}",
-            "ab",
-        ];
-        let names = names.map(str::to_owned);
-        assert_eq!(completed(&names, &[], ""), ["a/b:c@d", "ab"]);
-        assert_eq!(completed(&names, &[], "ab"), ["ab"]);
-        assert!(completed(&names, &[], "$").is_empty());
-        assert_eq!(completed(&names, &["ab".to_owned()], ""), ["a/b:c@d"]);
-    }
-
-    #[test]
     fn the_name_of_a_lock_is_completed_where_it_stands() {
         let prefix = |line: &str| {
             let words = shell::words(line);
