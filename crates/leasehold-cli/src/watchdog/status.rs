@@ -6,7 +6,8 @@ use leasehold::__private::observer::Observer;
 use leasehold::__private::wire::ClientStatus;
 use leasehold::watchdog::default_socket;
 use leasehold::{ClientId, Error, ErrorKind};
-use serde::Serialize;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 
 use crate::args::StatusArgs;
 use crate::exit::Failure;
@@ -24,42 +25,30 @@ struct Status<'a> {
 }
 
 /// A client of a node.
-#[derive(Debug, Serialize)]
-struct MonitoredClient<'a> {
-    id: String,
-    host: &'a str,
-    pid: u32,
-    program: &'a str,
-    label: &'a str,
-    store: &'a str,
-    leases: u32,
-    processes: u32,
-    connected: bool,
-    known_ms: u64,
-    silent_ms: u64,
-    state: &'static str,
-    reason: Option<&'a str>,
-    renewed: &'a [String],
-}
+#[derive(Debug)]
+struct MonitoredClient<'a>(&'a ClientStatus);
 
-impl<'a> From<&'a ClientStatus> for MonitoredClient<'a> {
-    fn from(status: &'a ClientStatus) -> Self {
-        Self {
-            id: ClientId::from_random(status.client).to_string(),
-            host: &status.host,
-            pid: status.pid,
-            program: &status.program,
-            label: &status.label,
-            store: &status.store,
-            leases: status.leases,
-            processes: status.processes,
-            connected: status.connected,
-            known_ms: status.known_ms,
-            silent_ms: status.silent_ms,
-            state: status.liveness.as_str(),
-            reason: Some(&*status.reason).filter(|reason| !reason.is_empty()),
-            renewed: &status.renewed,
-        }
+impl Serialize for MonitoredClient<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(status) = self;
+        let id = ClientId::from_random(status.client).to_string();
+        let reason = Some(&status.reason).filter(|reason| !reason.is_empty());
+        let mut fields = serializer.serialize_struct("MonitoredClient", 14)?;
+        fields.serialize_field("id", &id)?;
+        fields.serialize_field("host", &status.host)?;
+        fields.serialize_field("pid", &status.pid)?;
+        fields.serialize_field("program", &status.program)?;
+        fields.serialize_field("label", &status.label)?;
+        fields.serialize_field("store", &status.store)?;
+        fields.serialize_field("leases", &status.leases)?;
+        fields.serialize_field("processes", &status.processes)?;
+        fields.serialize_field("connected", &status.connected)?;
+        fields.serialize_field("known_ms", &status.known_ms)?;
+        fields.serialize_field("silent_ms", &status.silent_ms)?;
+        fields.serialize_field("state", status.liveness.as_str())?;
+        fields.serialize_field("reason", &reason)?;
+        fields.serialize_field("renewed", &status.renewed)?;
+        fields.end()
     }
 }
 
@@ -78,7 +67,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8, Failure> {
     if args.json {
         json::print(&Status {
             node: node.node(),
-            clients: clients.iter().map(MonitoredClient::from).collect(),
+            clients: clients.iter().map(MonitoredClient).collect(),
         })?;
         return Ok(0);
     }
