@@ -7,10 +7,10 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use crate::exit::{self, Failure};
 use clap::CommandFactory as _;
 
 use crate::args::Cli;
+use crate::exit::{self, Failure};
 use crate::hints;
 use crate::shell::{find, quote};
 
@@ -35,24 +35,22 @@ const FIRST_LINE_MAX: u64 = 256;
 pub(super) fn explain(lock: &str, command: &[OsString], error: io::Error) -> Failure {
     let program = command.first().map(OsString::as_os_str).unwrap_or_default();
     let name = quote(&program.to_string_lossy());
-    let explained = match error.kind() {
-        io::ErrorKind::NotFound => match find(program) {
-            Some(file) => Some(missing_interpreter(&file)),
-            None => Some(no_such_program(lock, command)),
-        },
-        io::ErrorKind::PermissionDenied => {
-            let found = find(program).and_then(|file| not_executable(&file));
-            found.or_else(|| Some(NOT_PERMITTED.to_owned()))
+    let explained = |why: &str| Failure::usage(format!("{name} cannot be run: {why}"));
+    let (failure, code) = match (error.kind(), find(program)) {
+        (io::ErrorKind::NotFound, file) => {
+            let why = file.map(|file| missing_interpreter(&file));
+            let why = why.unwrap_or_else(|| no_such_program(lock, command));
+            (explained(&why), exit::NOT_FOUND)
         }
-        _ => None,
-    };
-    let code = match error.kind() {
-        io::ErrorKind::NotFound => exit::NOT_FOUND,
-        _ => exit::NOT_EXECUTABLE,
-    };
-    let failure = match explained {
-        Some(why) => Failure::usage(format!("{name} cannot be run: {why}")),
-        None => Failure::own(format!("{name} cannot be run"), error),
+        (io::ErrorKind::PermissionDenied, file) => {
+            let why = file.and_then(|file| not_executable(&file));
+            let failure = explained(why.as_deref().unwrap_or(NOT_PERMITTED));
+            (failure, exit::NOT_EXECUTABLE)
+        }
+        _ => {
+            let failure = Failure::own(format!("{name} cannot be run"), error);
+            (failure, exit::NOT_EXECUTABLE)
+        }
     };
     failure.with_code(code)
 }
@@ -62,10 +60,8 @@ fn no_such_program(lock: &str, command: &[OsString]) -> String {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     let name = words.first().map_or("", |name| &**name);
     let through_shell = |line: &str| {
-        format!(
-            "no shell is used; write leasehold run NAME -c {}",
-            quote(line)
-        )
+        let line = quote(line);
+        format!("no shell is used; write leasehold run NAME -c {line}")
     };
     if words.len() == 1 && name.contains(SHELL_SYNTAX) {
         return through_shell(name);
@@ -136,9 +132,7 @@ fn first_line(file: &Path) -> Option<String> {
 
 /// Whether a shell would set a variable.
 fn is_assignment(word: &str) -> bool {
-    let Some((name, _)) = word.split_once('=') else {
-        return false;
-    };
+    let (name, _) = word.split_once('=').unwrap_or_default();
     let is_letter = |c: char| c == '_' || c.is_ascii_alphanumeric();
     !name.is_empty()
         && name.chars().all(is_letter)
