@@ -1,6 +1,6 @@
 //! `leasehold leader`.
 
-use leasehold::{Client, Leader, LockInfo};
+use leasehold::Client;
 use serde::Serialize;
 
 use crate::args::{LeaderArgs, StoreArgs};
@@ -27,22 +27,19 @@ pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, F
         misplaced::refuse_text("the name of the election", &args.name)?;
     }
     if args.json {
-        // Another may lead meanwhile.
-        let of_leader = |leader: &Leader, info: &LockInfo| info.lease == leader.lease;
-        let info = match &leader {
-            Some(leader) => election
-                .mutex()
-                .inspect()
-                .await?
-                .filter(|info| of_leader(leader, info)),
+        let info = match leader {
+            Some(_) => election.mutex().inspect().await?,
             None => None,
         };
-        let holder = info.as_ref().and_then(|info| info.client.as_ref());
-        let leader = leader.as_ref();
+        let leader = leader.as_ref().map(|leader| {
+            // Another may lead meanwhile.
+            let info = info.as_ref().filter(|info| info.lease == leader.lease);
+            json::Leader::new(leader, info.and_then(|info| info.client.as_ref()))
+        });
         json::print(&Leadership {
             store: client.store().to_string(),
             name: &args.name,
-            leader: leader.map(|leader| json::Leader::new(leader, holder)),
+            leader,
         })?;
     } else if let Some(leader) = &leader {
         output::print_line(&output::printable(&leader.value))?;
