@@ -84,25 +84,18 @@ fn text(info: &LockInfo) -> String {
 
 /// All holders of a semaphore or a read-write lock.
 fn holders(info: &LockInfo) -> String {
-    let first = [(
-        holds(info.weight, info.number, info.access),
-        info.client.as_ref(),
-        info.time_left,
-    )];
+    let row = |holds: String, client: Option<&ClientInfo>, time_left: Duration| {
+        [holds, output::client(client), duration::format(time_left)]
+    };
+    let first = holds(info.weight, info.number, info.access);
+    let first = row(first, info.client.as_ref(), info.time_left);
     let others = info.others.iter().map(|it| {
         let is_semaphore = info.kind == LeaseKind::Semaphore;
         let access = it.access().filter(|_| !is_semaphore);
-        let weight = is_semaphore.then_some(it.weight);
-        (
-            holds(weight, it.number, access),
-            it.client.as_ref(),
-            it.time_left,
-        )
+        let holds = holds(is_semaphore.then_some(it.weight), it.number, access);
+        row(holds, it.client.as_ref(), it.time_left)
     });
-    let row = |(holds, client, time_left): (String, Option<&ClientInfo>, Duration)| {
-        [holds, output::client(client), duration::format(time_left)]
-    };
-    let rows = first.into_iter().chain(others).map(row);
+    let rows = [first].into_iter().chain(others);
     output::table(["HOLDS", "HOLDER", "TIME LEFT"], rows, 2..).trim_fmt()
 }
 
