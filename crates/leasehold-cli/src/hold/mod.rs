@@ -221,11 +221,8 @@ impl EndRequests<'_> {
 
     fn explain(&mut self) {
         self.explained_at = None;
-        let (name, signal) = (
-            &self.args.name,
-            self.deferred.last().copied().map(signals::name),
-        );
-        let signal = signal.unwrap_or_default();
+        let (name, last) = (&self.args.name, self.deferred.last());
+        let signal = last.map_or("", |number| signals::name(*number));
         match self.caller.lives() {
             true => note!(
                 "leasehold: {name}: {signal} does not release the lock; the end of stdin does"

@@ -152,7 +152,8 @@ impl Request<'_> {
             return;
         };
         // Or it is free meanwhile.
-        let mut holder = (self.name, "was held elsewhere".to_owned(), true);
+        let cost = self.plan.cost_of_refusal();
+        let mut holder = (self.name, "was held elsewhere".to_owned(), cost);
         let and = self.plan.and().iter().map(String::as_str);
         for name in [self.name].into_iter().chain(and) {
             if let Ok(mutex) = client.mutex(name)
@@ -160,22 +161,16 @@ impl Request<'_> {
                 // Its release may be on the way.
                 && info.lease.client != client.id()
             {
-                holder = (name, holder::describe(&info), !info.min_hold);
+                let cost = Some(cost).filter(|_| !info.min_hold);
+                holder = (name, holder::describe(&info), cost.unwrap_or_default());
                 break;
             }
         }
-        let (name, is_held, runs) = holder;
+        let (name, is_held, cost) = holder;
         let waited = self.args.wait.filter(|limit| !limit.is_zero());
         let waited = waited.map(|limit| format!("waited {}, ", duration::format(limit)));
-        note!(
-            "leasehold: {name} {is_held}; {}{refusal}{}",
-            waited.unwrap_or_default(),
-            if runs {
-                self.plan.cost_of_refusal()
-            } else {
-                ""
-            }
-        );
+        let waited = waited.unwrap_or_default();
+        note!("leasehold: {name} {is_held}; {waited}{refusal}{cost}");
     }
 }
 
