@@ -12,11 +12,10 @@ use rustix::process::geteuid;
 
 use crate::args::{MACHINE_FILE, Origin, StoreArgs};
 use crate::exit::Failure;
-use crate::secret;
-use crate::shell;
 use crate::variables::{
     self, Intended, NAMESPACE, PASSWORD, PASSWORD_FILE, SENTINEL_PASSWORD, STORE, TENANT,
 };
+use crate::{output, secret, shell};
 
 const DEFAULT_NAMESPACE: &str = "leasehold";
 const DEFAULT_TENANT: &str = "default";
@@ -69,15 +68,11 @@ impl StoreArgs {
 
     /// The store in a message, with the namespace and the tenant if they are not the default ones.
     pub(crate) fn place(&self, store: &dyn fmt::Display) -> String {
-        let scopes = [
-            ("namespace", &self.namespace, DEFAULT_NAMESPACE),
-            ("tenant", &self.tenant, DEFAULT_TENANT),
-        ];
-        let unusual = scopes
-            .into_iter()
-            .filter(|(_, value, default)| value != default);
-        let unusual = unusual.map(|(scope, value, _)| format!(", {scope} {value}"));
-        format!("{store}{}", unusual.collect::<String>())
+        let namespace = Some(&self.namespace).filter(|it| *it != DEFAULT_NAMESPACE);
+        let namespace = output::optional(", namespace ", namespace);
+        let tenant = Some(&self.tenant).filter(|it| *it != DEFAULT_TENANT);
+        let tenant = output::optional(", tenant ", tenant);
+        format!("{store}{namespace}{tenant}")
     }
 
     /// The namespace, the tenant and the store in a message.
@@ -107,25 +102,17 @@ impl StoreArgs {
 
     /// The options that name this store again in another command.
     pub(crate) fn options(&self) -> String {
-        let store = self
-            .store
-            .as_ref()
-            .filter(|_| self.origin == Origin::Option);
-        let unusual = |variable: &str, value, default: &str| {
+        let is_option = self.origin == Origin::Option;
+        let store = self.store.as_deref().filter(|_| is_option);
+        let unusual = |variable: &str, value: &str, default: &str| {
             let usual = env::var(variable).unwrap_or_else(|_| default.to_owned());
-            Some(value).filter(|value: &&String| **value != usual)
+            (value != usual).then(|| shell::quote(value))
         };
-        [
-            ("--store", store),
-            (
-                "--namespace",
-                unusual(NAMESPACE, &self.namespace, DEFAULT_NAMESPACE),
-            ),
-            ("--tenant", unusual(TENANT, &self.tenant, DEFAULT_TENANT)),
-        ]
-        .into_iter()
-        .filter_map(|(option, value)| Some(format!(" {option} {}", shell::quote(value?))))
-        .collect()
+        let namespace = unusual(NAMESPACE, &self.namespace, DEFAULT_NAMESPACE);
+        let tenant = unusual(TENANT, &self.tenant, DEFAULT_TENANT);
+        output::optional(" --store ", store.map(shell::quote))
+            + &output::optional(" --namespace ", namespace)
+            + &output::optional(" --tenant ", tenant)
     }
 
     /// The clients that the locks exclude.

@@ -60,9 +60,8 @@ impl Failure {
         source: impl Error + Send + Sync + 'static,
     ) -> Self {
         Self {
-            code: FAILED,
-            message: message.into(),
             source: Some(Box::new(source)),
+            ..Self::usage(message)
         }
     }
 
