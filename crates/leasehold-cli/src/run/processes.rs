@@ -4,7 +4,7 @@
 //! guardian. No process leaves the tree, whatever it does to its session, its title or its environment.
 
 use std::collections::{HashMap, HashSet};
-use std::{fmt, fs, io};
+use std::{fs, io};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
@@ -44,8 +44,8 @@ pub(crate) struct Sent {
     pub(crate) reached: usize,
     /// How many processes this user may not signal.
     pub(crate) denied: usize,
-    /// Those of them that were not reported before.
-    pub(crate) report: Vec<Denied>,
+    /// The messages about those of them that were not reported before.
+    pub(crate) report: Vec<String>,
 }
 
 impl Tree {
@@ -101,7 +101,7 @@ impl Tree {
             Err(Errno::PERM) => {
                 sent.denied += 1;
                 if self.denied.insert(process.pid) {
-                    sent.report.push(Denied(process));
+                    sent.report.push(denied(&process));
                 }
             }
             // It has ended meanwhile.
@@ -118,20 +118,11 @@ pub(crate) struct Process {
     name: String,
 }
 
-/// A process that this user may not signal.
-#[derive(Debug)]
-pub(crate) struct Denied(Process);
-
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Process { pid, name, .. } = &self.0;
-        let user = user_of(*pid).unwrap_or_else(|| "another user".to_owned());
-        write!(
-            f,
-            "process {pid} ({name}) of {user} cannot be signalled: {}",
-            io::Error::from(Errno::PERM)
-        )
-    }
+/// The message about a process that this user may not signal.
+fn denied(Process { pid, name, .. }: &Process) -> String {
+    let user = user_of(*pid).unwrap_or_else(|| "another user".to_owned());
+    let error = io::Error::from(Errno::PERM);
+    format!("process {pid} ({name}) of {user} cannot be signalled: {error}")
 }
 
 /// All processes that have not ended.
