@@ -66,11 +66,8 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
     settings.limits.clients = args.max_clients;
     settings.limits.leases = args.max_leases;
     settings.limits.leases_per_client = args.max_leases_per_client;
-    for permission in &args.allow {
-        settings
-            .allow
-            .push(Permission::parse(permission).map_err(wrong)?);
-    }
+    let allow = args.allow.iter().map(|it| Permission::parse(it));
+    settings.allow = allow.collect::<Result<_, _>>().map_err(wrong)?;
     if let Some(name) = &args.name {
         settings.name.clone_from(name);
     }
