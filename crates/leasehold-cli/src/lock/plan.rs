@@ -238,16 +238,16 @@ impl<'a> Plan<'a> {
                 "leasehold: {}: exit code {code}, so the run is not recorded as complete",
                 args.name
             );
-        } else if options.no_record && !at_terminal {
-            note!(
-                "leasehold: {}: --no-record is for a trial: nothing was recorded, and each start runs the job",
-                args.name
-            );
-        } else if options.no_record && !args.lock.quiet {
-            note!(
-                "leasehold: {}: nothing was recorded; the next start runs it unless it was complete before",
-                args.name
-            );
+        } else if options.no_record && !(at_terminal && args.lock.quiet) {
+            let nothing = match at_terminal {
+                true => {
+                    "nothing was recorded; the next start runs it unless it was complete before"
+                }
+                false => {
+                    "--no-record is for a trial: nothing was recorded, and each start runs the job"
+                }
+            };
+            note!("leasehold: {}: {nothing}", args.name);
         }
     }
 

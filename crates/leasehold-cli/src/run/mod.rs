@@ -221,18 +221,15 @@ async fn release(guard: AnyGuard, args: &RunArgs) -> bool {
         Err(error) => {
             let lost = error.kind() == ErrorKind::Lost;
             let at_least = args.lock.at_least.map(duration::format);
-            match (lost, at_least) {
+            let is_quiet = args.lock.quiet && at_least.is_none();
+            let before = output::optional(", perhaps before the minimum hold of ", at_least);
+            match lost {
                 // An earlier loss was reported when it happened.
                 _ if reported => {}
-                (false, Some(at_least)) => note!(
-                    "leasehold: {}: the release of the lock failed, so it is free when its lease ends, perhaps before the \
-                     minimum hold of {at_least}: {error}",
-                    args.name
-                ),
-                (true, _) => note!("leasehold: {error}"),
-                (false, None) if args.lock.quiet => {}
-                (false, None) => note!(
-                    "leasehold: {}: the release of the lock failed, so it is free when its lease ends: {error}",
+                true => note!("leasehold: {error}"),
+                false if is_quiet => {}
+                false => note!(
+                    "leasehold: {}: the release of the lock failed, so it is free when its lease ends{before}: {error}",
                     args.name
                 ),
             }
