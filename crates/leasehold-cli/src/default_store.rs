@@ -194,19 +194,12 @@ pub(crate) fn file() -> Result<String, Failure> {
         .filter(|directory| directory.is_absolute())
         .or_else(|| Some(env::home_dir()?.join(".local/state")))
         .filter(|directory| directory.is_absolute());
-    let Some(state) = state else {
-        return Err(Failure::usage(format!(
-            "this user has no home directory for the locks; {NAME_A_STORE}"
-        )));
-    };
+    let wrong = |what: &str| Failure::usage(format!("{what}; {NAME_A_STORE}"));
+    let state = state.ok_or_else(|| wrong("this user has no home directory for the locks"))?;
     let directory = state.join("leasehold");
     refuse_other_user(&directory)?;
-    match directory.join("locks.db").to_str() {
-        Some(file) => Ok(file.to_owned()),
-        None => Err(Failure::usage(format!(
-            "the path of the state directory is not UTF-8; {NAME_A_STORE}"
-        ))),
-    }
+    let file = directory.join("locks.db").into_os_string().into_string();
+    file.map_err(|_| wrong("the path of the state directory is not UTF-8"))
 }
 
 /// Refuses a directory of another user, as `sudo -E` leads to: what this user creates there, its owner cannot write.
