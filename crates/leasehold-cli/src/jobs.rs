@@ -222,11 +222,10 @@ async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failu
 
 /// What the lock of a job means for its next start, if it is taken.
 async fn taken(client: &Client, name: &str) -> String {
-    let holder = match client.mutex(name) {
-        Ok(mutex) => mutex.inspect().await.ok().flatten(),
-        Err(_) => None,
+    let Ok(mutex) = client.mutex(name) else {
+        return String::new();
     };
-    match holder {
+    match mutex.inspect().await.ok().flatten() {
         Some(info) if info.min_hold => format!(
             "; its lock stays taken for {}, unless leasehold release --force {} frees it",
             duration::format(info.time_left),

@@ -22,9 +22,7 @@ pub(crate) fn in_environment(variable: &str) -> Result<Option<Secret>, Failure> 
 
 /// The first line of a file, which contains a secret of this kind.
 pub(crate) fn first_line(kind: &str, file: &Path) -> Result<Secret, Failure> {
-    let path = file.display();
-    let text = fs::read_to_string(file)
-        .map_err(|error| Failure::own(format!("the {kind} {path} cannot be read"), error))?;
+    let (path, text) = (file.display(), text(kind, file)?);
     match text.lines().next() {
         Some(line) if !line.trim().is_empty() => Ok(line.into()),
         Some(_) => Err(Failure::usage(format!(
@@ -32,6 +30,12 @@ pub(crate) fn first_line(kind: &str, file: &Path) -> Result<Secret, Failure> {
         ))),
         None => Err(Failure::usage(format!("the {kind} {path} is empty"))),
     }
+}
+
+/// The text of a file of this kind.
+pub(crate) fn text(kind: &str, file: &Path) -> Result<String, Failure> {
+    let message = format!("the {kind} {} cannot be read", file.display());
+    fs::read_to_string(file).map_err(|error| Failure::own(message, error))
 }
 
 /// The password in a URL. That of a PostgreSQL database may also be a parameter, and be in the URL of a parameter.

@@ -1,6 +1,5 @@
 //! A node, from its start to its end.
 
-use std::fs;
 use std::path::Path;
 
 use leasehold::watchdog::default_socket;
@@ -75,7 +74,7 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
         settings.tls = Some(TlsFiles::new(cert, key));
     }
     if let Some(file) = &args.token_file {
-        settings.tokens = Token::parse_file(&read(file)?).map_err(wrong)?;
+        settings.tokens = Token::parse_file(&secret::text("token file", file)?).map_err(wrong)?;
     }
     Ok(settings)
 }
@@ -126,9 +125,4 @@ fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Fai
 fn is_name(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     !text.is_empty() && text.bytes().all(is_letter)
-}
-
-fn read(file: &Path) -> Result<String, Failure> {
-    let message = format!("the token file {} cannot be read", file.display());
-    fs::read_to_string(file).map_err(|error| Failure::own(message, error))
 }
