@@ -80,11 +80,11 @@ async fn run_until(
     plan.ended();
     let held = begun.elapsed();
     // If the command was not started, or cut off: under a fixed lease that is before the lease reads lost.
-    let waived = outcome.as_ref().map_or(true, |ended| ended.cut_off);
+    let waived = outcome.as_ref().map_or(true, |(_, cut_off)| *cut_off);
     if waived {
         guard.waive_min_hold();
     }
-    let outcome = outcome.map(|ended| ended.code);
+    let outcome = outcome.map(|(code, _)| code);
     let (completed, to_the_end) = match (guard, &outcome) {
         (AnyGuard::Job(run), Ok(0)) => {
             let completed = complete(*run, args).await.map(Some);
@@ -144,14 +144,8 @@ fn refusal_code(args: &RunArgs) -> u8 {
     }
 }
 
-/// The end of a command that was started.
-struct CommandEnd {
-    code: u8,
-    /// Whether it was stopped because of its lock.
-    cut_off: bool,
-}
-
-/// Runs the command under the lock until it has ended or was stopped.
+/// Runs the command under the lock until it has ended or was stopped. Returns the exit code, and whether the command was
+/// stopped because of its lock.
 async fn run_command(
     args: &RunArgs,
     store: &StoreArgs,
@@ -159,7 +153,7 @@ async fn run_command(
     held: &AnyGuard,
     signals: &mut Signals,
     watchdog: Option<&Watchdog>,
-) -> Result<CommandEnd, Failure> {
+) -> Result<(u8, bool), Failure> {
     let mutexes = held.mutexes(client)?;
     let environment = environment::of(held, client.store(), store);
     let mut child = Child::guardian(&environment)?;
@@ -198,7 +192,7 @@ async fn run_command(
     };
     let cut_off = supervisor.cut_off;
     child.dismiss_guardian().await;
-    Ok(CommandEnd { code, cut_off })
+    Ok((code, cut_off))
 }
 
 /// Releases the lock of a job with the record that its run is complete. The exit code, if that fails: another client may
