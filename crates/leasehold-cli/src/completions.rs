@@ -138,10 +138,8 @@ fn command_at_cursor(line: &str) -> Option<&str> {
     let (_, matches) = matches.subcommand()?;
     let mut command = matches.try_get_many::<OsString>("command").ok()??;
     let (length, end) = (command.len(), command.next_back()?);
-    let is_escaped = words
-        .iter()
-        .nth_back(1)
-        .is_some_and(|(_, word)| word == "--");
+    let before = words.iter().nth_back(1);
+    let is_escaped = before.is_some_and(|(_, word)| word == "--");
     // As the first word, it is an option of this program.
     let is_option = length == 1 && last.starts_with('-') && !is_escaped;
     if end != CURSOR || is_option || matches.contains_id("shell_command") {

@@ -299,10 +299,8 @@ pub(crate) fn usage_of_option(option: &str, cli: &Command) -> Option<String> {
     let run = cli.find_subcommand("run")?;
     let known = run.get_arguments().find(|known| is_named(known, option))?;
     let takes_value = known.get_action().takes_values() && !known.is_require_equals_set();
-    let value = known
-        .get_value_names()
-        .and_then(<[_]>::first)
-        .filter(|_| takes_value);
+    let value = known.get_value_names().and_then(<[_]>::first);
+    let value = value.filter(|_| takes_value);
     Some(value.map_or_else(|| option.to_owned(), |value| format!("{option} {value}")))
 }
 

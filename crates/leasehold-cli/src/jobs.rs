@@ -105,11 +105,8 @@ fn check<'a>(
     let of_kind: Vec<_> = runs.iter().filter(is_of_kind).collect();
     let overdue: Vec<_> = of_kind.iter().filter(|run| run.is_overdue(now)).collect();
     let is_missing = |name: &&str| !of_kind.iter().any(|run| run.name == **name);
-    let missing: Vec<_> = names
-        .iter()
-        .map(String::as_str)
-        .filter(is_missing)
-        .collect();
+    let missing = names.iter().map(String::as_str);
+    let missing: Vec<_> = missing.filter(is_missing).collect();
     let is_empty = of_kind.is_empty() && names.is_empty() && unreadable.is_empty();
     for name in &missing {
         misplaced::refuse_text("the name of the job", name)?;

@@ -80,9 +80,8 @@ pub(crate) fn of_name(name: &str, arguments: &[OsString], cli: &Command) -> Opti
             "'{name}' would be the name of the lock, because a space is before it: did you mean '{meant}'?"
         ));
     }
-    let is_watchdog = arguments
-        .windows(2)
-        .any(|it| it[0] == "--watchdog" && it[1] == *name);
+    let mut pairs = arguments.windows(2);
+    let is_watchdog = pairs.any(|it| it[0] == "--watchdog" && it[1] == *name);
     let is_address = name.starts_with("unix:") || name.starts_with("tcp:");
     (is_watchdog && is_address).then(|| {
         format!("'{name}' would be the name of the lock: did you mean '--watchdog={name}'?")

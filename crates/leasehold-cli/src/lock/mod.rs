@@ -125,9 +125,8 @@ impl Request<'_> {
 
     /// The lock or job, unless another client holds it for longer than it may be waited for.
     async fn granted(&self, client: &Client, begun: Instant) -> Result<Ran<AnyGuard>, Failure> {
-        let target = self
-            .plan
-            .target(self.name, self.args, self.program, client)?;
+        let plan = self.plan;
+        let target = plan.target(self.name, self.args, self.program, client)?;
         let mut acquiring: Pin<Box<dyn Future<Output = _> + '_>> =
             Box::pin(confirmed(self.args, &target, begun));
         for mutex in target.mutexes() {
@@ -141,7 +140,7 @@ impl Request<'_> {
         if let Ran::Now(AnyGuard::Job(run)) = &acquired
             && let Some(last) = run.last_run()
         {
-            self.plan.print_other_job(self.program, last);
+            plan.print_other_job(self.program, last);
         }
         Ok(acquired)
     }

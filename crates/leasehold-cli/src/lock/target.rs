@@ -54,9 +54,8 @@ impl Target {
         lease: LeaseOptions,
     ) -> Result<Self, Failure> {
         if !share.and.is_empty() {
-            let names = [name]
-                .into_iter()
-                .chain(share.and.iter().map(String::as_str));
+            let names = share.and.iter().map(String::as_str);
+            let names = [name].into_iter().chain(names);
             let mutexes = names.map(|name| client.mutex(name)?.with(lease.clone()));
             let mutexes: Vec<_> = mutexes.collect::<leasehold::Result<_>>()?;
             let set = client.all(&mutexes)?;

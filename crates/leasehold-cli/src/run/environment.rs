@@ -19,15 +19,12 @@ pub(crate) fn of(
 ) -> Vec<(&'static str, Option<OsString>)> {
     let guard: &Guard = held;
     let deadline = SystemTime::now() + guard.time_left();
-    let deadline_ms = deadline
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_millis();
+    let deadline = deadline.duration_since(UNIX_EPOCH).unwrap_or_default();
     let own = [
         (variables::NAME, guard.name().to_owned()),
         (variables::TOKEN, guard.token().to_string()),
         (variables::LEASE, guard.lease_id().to_string()),
-        (variables::DEADLINE, deadline_ms.to_string()),
+        (variables::DEADLINE, deadline.as_millis().to_string()),
         (variables::STORE, store.to_string()),
     ];
     let own = own.map(|(name, value)| (name, Some(value.into())));
