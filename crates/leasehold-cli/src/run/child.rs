@@ -172,14 +172,9 @@ impl Child {
     /// Sends a signal to the group that the command leads, or, if it shares ours or has ended, to each of
     /// its processes.
     pub(crate) fn forward(&mut self, signal: Signal) -> Sent {
-        match self.command {
-            Some(command)
-                if self.own_group
-                    && self.status.is_none()
-                    && kill_process_group(command, signal).is_ok() =>
-            {
-                Sent::default()
-            }
+        let leads_group = self.own_group && self.status.is_none();
+        match self.command.filter(|_| leads_group) {
+            Some(leader) if kill_process_group(leader, signal).is_ok() => Sent::default(),
             _ => self.tree.signal(signal),
         }
     }
@@ -247,16 +242,14 @@ impl Child {
 
     /// Reaps what has ended: what the guardian has left, and what else an init process gets.
     fn reap(&mut self) {
-        loop {
+        let last = loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some(_)) => {}
-                Ok(None) => return,
-                Err(_) => {
-                    self.empty |= self.guardian.is_none();
-                    return;
-                }
+                last => break last,
             }
-        }
+        };
+        // Without a child there is no process of the command left.
+        self.empty |= last.is_err() && self.guardian.is_none();
     }
 }
 

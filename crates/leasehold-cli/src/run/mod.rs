@@ -136,12 +136,8 @@ fn refusal(args: &RunArgs) -> Option<&'static str> {
 
 /// The exit code if the lock was refused.
 fn refusal_code(args: &RunArgs) -> u8 {
-    match args.skip_ok {
-        true => 0,
-        false => args
-            .conflict_exit_code
-            .unwrap_or_else(|| args.lock.refusal_code()),
-    }
+    let code = args.conflict_exit_code.unwrap_or(args.lock.refusal_code());
+    if args.skip_ok { 0 } else { code }
 }
 
 /// Runs the command under the lock until it has ended or was stopped. Returns the exit code, and whether the command was
