@@ -47,6 +47,25 @@ impl Rows {
         }
     }
 
+    /// All rows beside the head, those that have ended included.
+    pub fn parts(&self) -> impl Iterator<Item = (Part, Row)> + '_ {
+        let holders = self.holders.values();
+        let holders = holders.map(|it| (Part::Holder(it.lease), Row::Holder(*it)));
+        let waiters = self.waiters.values();
+        let waiters = waiters.map(|it| (Part::Waiter(it.lease), Row::Waiter(it.clone())));
+        let arrivals = self.arrivals.iter();
+        let arrivals = arrivals.map(|id| (Part::Arrival(id.clone()), Row::Arrival));
+        let notes = self.notes.iter();
+        let notes = notes.map(|(slot, note)| (Part::Note(slot.clone()), Row::Note(note.clone())));
+        let description = self.description.iter();
+        let description = description.map(|it| (Part::Description, Row::Description(it.clone())));
+        holders
+            .chain(waiters)
+            .chain(arrivals)
+            .chain(notes)
+            .chain(description)
+    }
+
     /// Applies an operation, if `reaches` returns whether a client is alive.
     pub fn apply(
         &mut self,

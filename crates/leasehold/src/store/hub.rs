@@ -5,7 +5,12 @@ use std::sync::{Arc, Mutex, Weak};
 
 use leasehold_core::{ClientId, Notice};
 
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "etcd",
+    feature = "zookeeper"
+))]
 use super::api::EventScope;
 use super::api::{Changed, Event, Key, Listener};
 use super::lock::lock;
@@ -29,7 +34,13 @@ impl Hub {
     }
 
     /// Subscribes all observers as one client, for a store whose other processes notify them so.
-    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    #[cfg(any(
+        feature = "sqlite",
+        feature = "postgres",
+        feature = "etcd",
+        feature = "object-store",
+        feature = "zookeeper"
+    ))]
     pub(super) fn add_observers(&self, client: ClientId) {
         let observers = Arc::downgrade(&self.observers);
         self.add(client, observers);
@@ -51,7 +62,12 @@ impl Hub {
     }
 
     /// Notifies all clients and observers that events may have been missed.
-    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    #[cfg(any(
+        feature = "sqlite",
+        feature = "postgres",
+        feature = "etcd",
+        feature = "zookeeper"
+    ))]
     pub(super) fn interrupted(&self) {
         // Not under the lock: a listener may hold the last reference to something that unsubscribes a client.
         let listeners: Vec<_> = lock(&self.listeners).values().cloned().collect();

@@ -171,7 +171,7 @@ struct LockedTable<'a> {
 impl Records for LockedTable<'_> {
     type Error = Infallible;
 
-    fn now(&self) -> StoreTime {
+    fn now(&self, _: &Key) -> StoreTime {
         self.now
     }
 

@@ -37,6 +37,12 @@ impl RunningQuery {
         }
     }
 
+    /// The query, and the name behind which its next part begins.
+    #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+    pub(super) fn position(&self) -> (&Query, &str) {
+        (&self.query, &self.after.0)
+    }
+
     /// Reads the next part. Returns whether there is more. May be called again if it fails.
     ///
     /// # Errors
@@ -134,7 +140,7 @@ fn view<R: Records>(
     head: Option<&Head>,
     parts: &Parts,
 ) -> Result<Result<View, Mismatch>, R::Error> {
-    let now = records.now();
+    let now = records.now(key);
     let environment = Environment { now };
     let mut record = records.record(key, |_| None);
     let head = match head {
@@ -184,8 +190,9 @@ fn client_info<R: Records>(
     space: &Keyspace,
     client: ClientId,
 ) -> Result<Option<ClientInfo>, R::Error> {
-    let environment = Environment { now: records.now() };
     let key = space.key(Name::of_client(client));
+    let now = records.now(&key);
+    let environment = Environment { now };
     let description = records.record(&key, |_| None).description(&environment)?;
     Ok(description.and_then(|description| ClientInfo::from_text(&description.text)))
 }

@@ -14,8 +14,8 @@ pub trait Records {
     /// Why they cannot be read or written.
     type Error;
 
-    /// The time of the store. The same throughout a transaction: all its requests were sent before.
-    fn now(&self) -> StoreTime;
+    /// The time of the store, for a record. The same throughout a transaction: all its requests were sent before.
+    fn now(&self, key: &Key) -> StoreTime;
 
     /// The record of a name. `reaches` returns whether a client of this process is alive, and `None` for a client of
     /// another process, of which only the store knows.

@@ -3,9 +3,13 @@
 //! The values are the texts of [`leasehold_core::record::text`].
 
 use leasehold_core::record::text::Damaged;
-use leasehold_core::record::{Body, Head, Part, Row};
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use leasehold_core::record::{Body, Row};
+use leasehold_core::record::{Head, Part};
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 use super::api::Key;
+use crate::{Error, ErrorKind};
 
 /// The classes of members.
 pub(super) mod class {
@@ -54,6 +58,12 @@ impl Damage {
     }
 }
 
+impl From<DamagedText> for Error {
+    fn from(DamagedText(damage, word): DamagedText) -> Self {
+        Self::new(ErrorKind::Store, damage.message(word))
+    }
+}
+
 /// Reads the text of a head.
 pub(super) fn read_head(text: &str) -> Result<Head, DamagedText> {
     Head::from_text(text).map_err(|Damaged(word)| match text.split(' ').nth(2) {
@@ -63,6 +73,7 @@ pub(super) fn read_head(text: &str) -> Result<Head, DamagedText> {
 }
 
 /// Reads the text of a member, whose place must be the one by which it was found.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) fn read_member(part: &Part, text: &str, at: Option<i64>) -> Result<Row, DamagedText> {
     let damaged = |word| DamagedText(Damage::of(part), word);
     let row = Row::from_text(part, text).map_err(|Damaged(word)| damaged(word))?;
@@ -84,6 +95,7 @@ pub(super) const fn class(part: &Part) -> u8 {
 }
 
 /// The place of a waiter.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) fn place(row: &Row) -> Option<i64> {
     match row {
         Row::Waiter(waiter) => Some(signed(waiter.place)),
@@ -92,6 +104,7 @@ pub(super) fn place(row: &Row) -> Option<i64> {
 }
 
 /// Whether a head has members of a class.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) const fn has_members(head: &Head, class: u8) -> bool {
     match head.body {
         Body::Leases(leases) if class == class::HOLDER => leases.used > 0,
@@ -101,11 +114,13 @@ pub(super) const fn has_members(head: &Head, class: u8) -> bool {
 }
 
 /// A number as a database stores it. Every larger number means "never", as its largest does.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// The primary key of a record.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) fn columns(key: &Key) -> (&str, &str, &str) {
     let space = &key.space;
     (

@@ -1,11 +1,15 @@
 //! A batch of requests, as the rule applies it in one transaction.
 
 use std::borrow::Cow;
+#[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leasehold_core::record::{self, Applied};
 use leasehold_core::{Acquire, Environment, Op, Outcome, StoreTime};
 
+#[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+use super::api::Key;
 use super::api::{Reply, Request};
 use super::hub::{Hub, Notices};
 use super::records::{Record, Transaction};
@@ -57,8 +61,34 @@ impl Work {
         self.requests.len()
     }
 
+    /// The work of nobody.
+    #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+    pub(super) fn nothing() -> Self {
+        Self::new(&Arc::default(), Vec::new())
+    }
+
+    /// Its requests by name, in their order, with their positions.
+    #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+    pub(super) fn by_name(self) -> Vec<(Key, Vec<usize>, Self)> {
+        let hub = Arc::clone(self.notices.hub());
+        let mut parts = BTreeMap::<Key, (Vec<usize>, Vec<Request>)>::new();
+        for (position, request) in self.requests.into_iter().enumerate() {
+            let (positions, requests) = parts.entry(request.key.clone()).or_default();
+            positions.push(position);
+            requests.push(request);
+        }
+        let parts = parts.into_iter();
+        let part = |(key, (positions, requests))| (key, positions, Self::new(&hub, requests));
+        parts.map(part).collect()
+    }
+
     /// The requests.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(
+        feature = "postgres",
+        feature = "etcd",
+        feature = "object-store",
+        feature = "zookeeper"
+    ))]
     pub(super) fn requests(&self) -> &[Request] {
         &self.requests
     }
@@ -135,7 +165,7 @@ fn run<T: Transaction>(
     {
         *wait = false;
     }
-    let now = transaction.now();
+    let now = transaction.now(key);
     let record = transaction.record(key, |client| notices.reaches(client));
     let applied = match apply(record, &op, now) {
         Ok(applied) => applied,

@@ -70,7 +70,7 @@ impl LoadedRecords {
 impl Records for LoadedRecords {
     type Error = Fault;
 
-    fn now(&self) -> StoreTime {
+    fn now(&self, _: &Key) -> StoreTime {
         self.now
     }
 

@@ -39,7 +39,7 @@ pub(super) struct FileRecords<'d, 'o> {
 impl Records for FileRecords<'_, '_> {
     type Error = Fault;
 
-    fn now(&self) -> StoreTime {
+    fn now(&self, _: &Key) -> StoreTime {
         self.now
     }
 

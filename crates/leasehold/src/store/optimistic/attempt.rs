@@ -1,0 +1,284 @@
+//! The requests of a batch for one name, and their attempts.
+
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use leasehold_core::record::{Environment, Head, Note, Op, Whom};
+use leasehold_core::{ClientId, Instant, Name, Notice, Outcome, Rows, Slot, StoreTime};
+
+use super::cache::Entry;
+use super::document_text::TEXT_MAX;
+use super::documents::Write;
+use crate::store::api::{Event, Key, Keyspace, Reply};
+use crate::store::message;
+use crate::store::records::{ListPart, Record, Records, Transaction};
+use crate::store::work::{Failure, Work};
+use crate::{Error, ErrorKind};
+
+/// The maximum length of a message.
+const MESSAGE_MAX: usize = 32 * 1024;
+
+/// The requests of a batch for one name.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) key: Key,
+    /// The positions of the requests in the batch.
+    pub(super) positions: Vec<usize>,
+    work: Work,
+    /// How long the observers of this process are registered, if they are to be.
+    pub(super) watches_for: Option<Duration>,
+    /// Whether the document was read after the requests came in.
+    pub(super) is_fresh: bool,
+    /// Whether it must be.
+    pub(super) needs_fresh: bool,
+    /// The clients of other processes, as far as they were asked for.
+    pub(super) alive: HashMap<ClientId, bool>,
+    /// Those that the rule asks for.
+    pub(super) asked: Vec<ClientId>,
+    /// The document that is written, without its version.
+    pub(super) written: Option<Entry>,
+}
+
+/// How an attempt went on.
+pub(super) enum Run {
+    /// The document is to be replaced.
+    Written(Write),
+    /// The document stays as it is.
+    Unchanged,
+    /// Something is to be read first.
+    Again,
+    /// The requests fail. Nothing is applied.
+    Failed(Error),
+}
+
+impl Part {
+    /// The parts of a batch.
+    pub(super) fn of(work: Work) -> Vec<Self> {
+        let parts = work.by_name().into_iter();
+        parts
+            .map(|(key, positions, work)| Self::new(key, positions, work))
+            .collect()
+    }
+
+    pub(super) fn new(key: Key, positions: Vec<usize>, work: Work) -> Self {
+        Self {
+            key,
+            positions,
+            work,
+            watches_for: None,
+            is_fresh: false,
+            needs_fresh: false,
+            alive: HashMap::new(),
+            asked: Vec::new(),
+            written: None,
+        }
+    }
+
+    /// Applies the rule to a document at the local instant `started`.
+    pub(super) fn run(
+        &mut self,
+        entry: Entry,
+        started: Instant,
+        wall: StoreTime,
+        (watcher, can_wait): (ClientId, bool),
+    ) -> Run {
+        let now = entry.now(started, wall);
+        let rows = match entry.rows.clone() {
+            Ok(rows) => rows,
+            Err(_) if self.work.requests().first().is_some_and(is_repair) => Rows::default(),
+            Err(damaged) => return Run::Failed(damaged.into()),
+        };
+        let mut transaction = DocumentTransaction {
+            rows,
+            now,
+            alive: &self.alive,
+            asked: Vec::new(),
+            watcher,
+            watchers: entry.watchers.clone(),
+            can_wait,
+            messages: BTreeMap::new(),
+        };
+        let Ok(()) = self.work.run(&mut transaction);
+        if let Some(span) = self.watches_for {
+            transaction.watchers.insert(watcher, now.after_span(span));
+        }
+        let DocumentTransaction {
+            mut rows,
+            asked,
+            mut watchers,
+            messages,
+            ..
+        } = transaction;
+        if !asked.is_empty() {
+            self.asked = asked;
+            return Run::Again;
+        }
+        watchers.retain(|client, until| now < *until && self.alive.get(client) != Some(&false));
+        rows.remove_ended_notes(&Environment { now });
+        let is_same = entry.rows.as_ref() == Ok(&rows) && entry.watchers == watchers;
+        if is_same && messages.is_empty() {
+            self.needs_fresh = true;
+            return match self.is_fresh {
+                true => Run::Unchanged,
+                false => Run::Again,
+            };
+        }
+        let written = Entry {
+            rows: Ok(rows),
+            watchers,
+            time: now,
+            commits: entry.commits + 1,
+            received: started,
+            ..entry
+        };
+        let text = written.to_text();
+        if text.len() > TEXT_MAX {
+            return Run::Failed(too_long());
+        }
+        let seen = written.version.clone();
+        self.written = Some(written);
+        let messages = messages.into_iter().flat_map(|(client, messages)| {
+            messages.into_iter().map(move |message| (client, message))
+        });
+        Run::Written(Write {
+            key: self.key.clone(),
+            seen,
+            text: Some(text),
+            messages: messages.collect(),
+        })
+    }
+
+    /// Adds the replies of requests that are applied, and the work that is left.
+    pub(super) fn finish(self, replies: &mut [Reply], rest: &mut Vec<Work>) {
+        let (mut own, left) = self.work.finish();
+        rest.extend(left);
+        if own.is_empty() {
+            // Observers are registered.
+            own.push(Reply::Applied {
+                outcome: Outcome::Served,
+                now: None,
+            });
+        }
+        put(replies, &self.positions, own);
+    }
+
+    /// Adds the replies of requests that failed.
+    pub(super) fn fail(self, error: Error, is_certain: bool, replies: &mut [Reply]) {
+        let failure = Failure {
+            error,
+            is_certain,
+            lost: None,
+        };
+        let mut own = self.work.fail(&failure);
+        if own.is_empty() {
+            // Of observers.
+            own.push(Reply::Rejected(failure.error));
+        }
+        put(replies, &self.positions, own);
+    }
+}
+
+fn put(replies: &mut [Reply], positions: &[usize], own: Vec<Reply>) {
+    for (position, reply) in positions.iter().zip(own) {
+        if let Some(place) = replies.get_mut(*position) {
+            *place = reply;
+        }
+    }
+}
+
+/// Whether a request of an operator replaces a damaged document. Its tokens grow by the clock then.
+fn is_repair(request: &crate::store::api::Request) -> bool {
+    matches!(request.op, Op::Revoke(Whom::All))
+}
+
+fn too_long() -> Error {
+    let message = format!(
+        "the record would be longer than {} KiB: too many clients wait for this name or have arrived, or it has too many \
+         completions; nothing was applied",
+        TEXT_MAX / 1024
+    );
+    Error::new(ErrorKind::Store, message)
+}
+
+/// A document in a run of the rule.
+struct DocumentTransaction<'a> {
+    rows: Rows,
+    now: StoreTime,
+    alive: &'a HashMap<ClientId, bool>,
+    asked: Vec<ClientId>,
+    watcher: ClientId,
+    watchers: BTreeMap<ClientId, StoreTime>,
+    can_wait: bool,
+    messages: BTreeMap<ClientId, Vec<String>>,
+}
+
+impl DocumentTransaction<'_> {
+    /// Adds an event for a client of another process, unless that is known to be gone.
+    fn add(&mut self, client: ClientId, event: &Event) {
+        if self.alive.get(&client) == Some(&false) {
+            return;
+        }
+        message::write(self.messages.entry(client).or_default(), event, MESSAGE_MAX);
+    }
+}
+
+impl Records for DocumentTransaction<'_> {
+    type Error = Infallible;
+
+    fn now(&self, _: &Key) -> StoreTime {
+        self.now
+    }
+
+    fn record<'a, F>(
+        &'a mut self,
+        _: &'a Key,
+        mut reaches: F,
+    ) -> impl Record<Error = Infallible> + 'a
+    where
+        F: FnMut(ClientId) -> Option<bool> + 'a,
+    {
+        let (alive, asked) = (self.alive, &mut self.asked);
+        self.rows.source_mut(move |client| {
+            let known = reaches(client).or_else(|| alive.get(&client).copied());
+            known.unwrap_or_else(|| {
+                asked.push(client);
+                true
+            })
+        })
+    }
+
+    fn heads(&mut self, _: &Keyspace, _: &str) -> Result<ListPart<(Name, Head)>, Infallible> {
+        Ok(ListPart::from_iter([]))
+    }
+
+    fn completions(
+        &mut self,
+        _: &Keyspace,
+        _: (&str, &str),
+    ) -> Result<ListPart<(Name, Slot, Note)>, Infallible> {
+        Ok(ListPart::from_iter([]))
+    }
+}
+
+impl Transaction for DocumentTransaction<'_> {
+    fn can_wait(&self) -> bool {
+        self.can_wait
+    }
+
+    fn notify(&mut self, key: &Key, notice: Notice) {
+        self.add(notice.lease().client, &Event::Notice(key.clone(), notice));
+    }
+
+    fn changed(&mut self, key: &Key) -> Result<(), Infallible> {
+        let others = self.watchers.iter();
+        let others = others.filter(|(client, until)| {
+            **client != self.watcher && self.now < **until && self.alive.get(client) != Some(&false)
+        });
+        let others: Vec<_> = others.map(|(client, _)| *client).collect();
+        for client in others {
+            self.add(client, &Event::Changed(key.clone()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Documents as this process has seen them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use leasehold_core::record::Environment;
+use leasehold_core::{ClientId, Instant, Rows, StoreTime};
+
+use super::document_text::{self, DocumentText};
+use super::documents::{Document, Version};
+use crate::store::api::Key;
+use crate::store::rows::DamagedText;
+
+/// The number of documents that are kept.
+const NAMES_MAX: usize = 4_096;
+
+/// A version of a document, and when it was received.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) version: Version,
+    pub(super) rows: Result<Rows, DamagedText>,
+    /// The clients that are notified of changes for observers, and until when.
+    pub(super) watchers: BTreeMap<ClientId, StoreTime>,
+    /// The store's time at `received`.
+    pub(super) time: StoreTime,
+    /// How often the document was written, so that no two texts are the same.
+    pub(super) commits: u64,
+    pub(super) received: Instant,
+}
+
+impl Entry {
+    /// A document that was received at this instant.
+    pub(super) fn new(document: Document, received: Instant) -> Self {
+        let text = document.text.as_deref().map(document_text::read);
+        let (rows, text) = match text {
+            None => (Ok(Rows::default()), DocumentText::default()),
+            Some(Ok((rows, text))) => (Ok(rows), text),
+            Some(Err(damaged)) => (Err(damaged), DocumentText::default()),
+        };
+        Self {
+            version: document.version,
+            rows,
+            watchers: text.watchers,
+            time: text.time.after_span(document.age),
+            commits: text.commits,
+            received,
+        }
+    }
+
+    /// The store's time at a local instant. While nobody holds or waits, the wall clock moves it on.
+    pub(super) fn now(&self, local: Instant, wall: StoreTime) -> StoreTime {
+        let now = self.time.after_span(local.since(self.received));
+        let environment = Environment { now };
+        let is_used = self.rows.as_ref().is_ok_and(|rows| {
+            rows.holders(&environment).next().is_some()
+                || rows.waiters(&environment).next().is_some()
+        });
+        match is_used {
+            true => now,
+            false => now.max(wall),
+        }
+    }
+
+    /// Its text.
+    pub(super) fn to_text(&self) -> String {
+        let rows = self.rows.clone().unwrap_or_default();
+        let head = DocumentText {
+            time: self.time,
+            commits: self.commits,
+            watchers: self.watchers.clone(),
+        };
+        document_text::write(&rows, &head)
+    }
+
+    /// Whether nothing in it was needed at a time, nor was it written later.
+    pub(super) fn is_unused(&self, before: StoreTime) -> bool {
+        let environment = Environment { now: before };
+        let is_needed = |rows: &Rows| rows.is_needed(&environment);
+        self.time < before && self.rows.as_ref().is_ok_and(|rows| !is_needed(rows))
+    }
+}
+
+/// The documents that were seen last.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    entries: HashMap<Key, Entry>,
+    /// The names whose observers are registered, and since when.
+    watched: HashMap<Key, Instant>,
+}
+
+impl Cache {
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<Entry> {
+        self.entries.get(key).cloned()
+    }
+
+    /// Keeps a document as it was seen, or forgets it.
+    pub(super) fn put(&mut self, key: Key, entry: Option<Entry>) {
+        let Some(entry) = entry else {
+            self.entries.remove(&key);
+            return;
+        };
+        if self.entries.len() >= NAMES_MAX && !self.entries.contains_key(&key) {
+            self.entries.clear();
+        }
+        let known = self.known(&key, entry);
+        self.entries.insert(key, known);
+    }
+
+    /// The same document as it was seen first in this version.
+    pub(super) fn known(&self, key: &Key, entry: Entry) -> Entry {
+        match self.entries.get(key) {
+            Some(known)
+                if known.version == entry.version
+                    && known.time.after_span(entry.received.since(known.received))
+                        >= entry.time =>
+            {
+                known.clone()
+            }
+            _ => entry,
+        }
+    }
+
+    pub(super) fn watched(&self, key: &Key) -> Option<Instant> {
+        self.watched.get(key).copied()
+    }
+
+    pub(super) fn watch(&mut self, key: Key, since: Instant) {
+        if self.watched.len() >= NAMES_MAX {
+            self.watched.clear();
+        }
+        self.watched.insert(key, since);
+    }
+}

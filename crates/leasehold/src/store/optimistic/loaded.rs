@@ -1,0 +1,165 @@
+//! The documents that a query reads.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+
+use leasehold_core::record::{Environment, Head, Note};
+use leasehold_core::{ClientId, Name, Rows, Slot, StoreTime};
+
+use super::cache::Entry;
+use super::documents::{Document, Documents};
+use crate::store::api::{Key, Keyspace, Query, View};
+use crate::store::query::RunningQuery;
+use crate::store::records::{ListPart, Record, Records};
+use crate::{Error, Result};
+
+/// The documents of one step.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    records: HashMap<Key, (Rows, StoreTime)>,
+    /// The page of names, and whether it is the last one.
+    names: Vec<Name>,
+    is_last: bool,
+}
+
+impl Loaded {
+    /// Reads what the next step of a query needs: its names, and the clients of their leases.
+    pub(super) async fn read<D: Documents>(
+        documents: &D,
+        query: &RunningQuery,
+        seen: impl Fn(&Key, Document) -> (Entry, StoreTime),
+    ) -> Result<Self> {
+        let mut loaded = Self {
+            is_last: true,
+            ..Self::default()
+        };
+        let (query, after) = query.position();
+        match query {
+            Query::Name { key, .. } => loaded.add(documents, vec![key.clone()], &seen).await?,
+            Query::Client(space, client) => {
+                let key = space.key(Name::of_client(*client));
+                loaded.add(documents, vec![key], &seen).await?;
+            }
+            Query::Names(space) | Query::Completions(space) => {
+                let mut after = after.to_owned();
+                loop {
+                    let page = documents.names(space, &after).await?;
+                    let keys = page.entries.iter().map(|name| space.key(name.clone()));
+                    loaded.add(documents, keys.collect(), &seen).await?;
+                    loaded.is_last = page.is_last;
+                    page.entries
+                        .last()
+                        .map_or("", Name::as_str)
+                        .clone_into(&mut after);
+                    loaded.names.extend(page.entries);
+                    // A list goes on behind its last entry, so a part of it has one.
+                    let is_list = matches!(query, Query::Names(_)) && !loaded.names.is_empty();
+                    if page.is_last || is_list || loaded.has_notes() {
+                        break;
+                    }
+                }
+            }
+            Query::Durability(_) => {}
+        }
+        let clients = loaded.clients();
+        loaded.add(documents, clients, &seen).await?;
+        Ok(loaded)
+    }
+
+    async fn add<D: Documents>(
+        &mut self,
+        documents: &D,
+        keys: Vec<Key>,
+        seen: impl Fn(&Key, Document) -> (Entry, StoreTime),
+    ) -> Result<()> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let read = documents.read(keys.clone()).await?;
+        for (key, document) in keys.into_iter().zip(read) {
+            let (entry, now) = seen(&key, document);
+            let rows = entry
+                .rows
+                .map_err(|damaged| Error::from(damaged).for_lock(&key.name))?;
+            self.records.insert(key, (rows, now));
+        }
+        Ok(())
+    }
+
+    fn has_notes(&self) -> bool {
+        let mut records = self.records.values();
+        records.any(|(rows, now)| rows.notes(&Environment { now: *now }).next().is_some())
+    }
+
+    /// The records of the clients that hold and wait.
+    fn clients(&self) -> Vec<Key> {
+        let keys = self.records.iter().flat_map(|(key, (rows, now))| {
+            let environment = Environment { now: *now };
+            let waiters = rows.waiters(&environment).take(View::WAITERS_MAX);
+            let holders = rows.holders(&environment).map(|holder| holder.lease);
+            let leases = holders.chain(waiters.map(|waiter| waiter.lease));
+            let keys = leases.map(|lease| key.space.key(Name::of_client(lease.client)));
+            keys.collect::<Vec<_>>()
+        });
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
+
+impl Records for Loaded {
+    type Error = Infallible;
+
+    fn now(&self, key: &Key) -> StoreTime {
+        self.records
+            .get(key)
+            .map(|(_, now)| *now)
+            .unwrap_or_default()
+    }
+
+    fn record<'a, F>(
+        &'a mut self,
+        key: &'a Key,
+        mut reaches: F,
+    ) -> impl Record<Error = Infallible> + 'a
+    where
+        F: FnMut(ClientId) -> Option<bool> + 'a,
+    {
+        let (rows, _) = self.records.entry(key.clone()).or_default();
+        rows.source_mut(move |client| reaches(client).unwrap_or(false))
+    }
+
+    fn heads(&mut self, space: &Keyspace, _: &str) -> Result<ListPart<(Name, Head)>, Infallible> {
+        let head = |name: &Name| {
+            let (rows, _) = self.records.get(&space.key(name.clone()))?;
+            Some((name.clone(), *rows.head()))
+        };
+        Ok(ListPart {
+            entries: self.names.iter().filter_map(head).collect(),
+            is_last: self.is_last,
+        })
+    }
+
+    fn completions(
+        &mut self,
+        space: &Keyspace,
+        _: (&str, &str),
+    ) -> Result<ListPart<(Name, Slot, Note)>, Infallible> {
+        let entries = self.names.iter().flat_map(|name| {
+            let Some((rows, now)) = self.records.get(&space.key(name.clone())) else {
+                return Vec::new();
+            };
+            let environment = Environment { now: *now };
+            let notes = rows.notes(&environment);
+            let notes = notes.filter(|(slot, _)| **slot != Slot::Value);
+            notes
+                .map(|(slot, note)| (name.clone(), slot.clone(), note.clone()))
+                .collect()
+        });
+        Ok(ListPart {
+            entries: entries.collect(),
+            is_last: self.is_last,
+        })
+    }
+}

@@ -1,0 +1,418 @@
+//! Stores that compare and swap, without a clock and without transactions: each name is one document.
+//!
+//! The rule is applied in this process to a copy of the document, which then replaces the document if that has still the
+//! version of the copy. A refused write is no refusal of the request: the document is read again, and the rule applied again.
+//!
+//! # Time
+//!
+//! A document has the store's time of its last run of the rule. A client that has received it adds the time since then by its
+//! own clock; its own document it has received when it ran the rule. So no time passes faster for an observer than it has
+//! passed since the run of the writer, and a lease ends by an observer's time only after its holder, which counts from before
+//! its request, has given it up. Only the rates of clocks matter for that.
+//!
+//! While nobody holds or waits, the time follows the wall clock if that is ahead, because notes, latches and slots of jobs mean
+//! its time. A wrong wall clock ends no lease early.
+//!
+//! A request that changes nothing is answered from a document that was read after it came in: another one proves nothing
+//! about now.
+
+mod attempt;
+mod cache;
+mod document_text;
+pub(super) mod documents;
+mod gc;
+mod loaded;
+mod turns;
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_core::{ClientId, Instant, StoreTime};
+use tokio::time::{Instant as Deadline, timeout, timeout_at};
+
+use self::attempt::{Part, Run};
+use self::cache::{Cache, Entry};
+use self::documents::{Document, Documents, Replaced, Write};
+use self::gc::GarbageCollector;
+use self::loaded::Loaded;
+use self::turns::Turns;
+use super::api::{Capabilities, Key, Keyspace, Page, Reply, WakeupMode};
+use super::backend::{Backend, ListenChange};
+use super::hub::Hub;
+use super::lock::lock;
+use super::options::OpenOptions;
+use super::query::RunningQuery;
+use super::work::Work;
+use crate::clock::{BootClock, Clock};
+use crate::{Error, ErrorKind, Result, random};
+
+/// How long an observer is registered.
+const WATCHED: Duration = Duration::from_secs(60);
+
+/// How long a registration is not renewed. Observers read again before its end.
+const REGISTERED: Duration = Duration::from_secs(15);
+
+/// The records of a store of documents.
+#[derive(Debug)]
+pub struct Optimistic<D>(Arc<Records<D>>);
+
+#[derive(Debug)]
+struct Records<D> {
+    documents: D,
+    cache: Mutex<Cache>,
+    turns: Turns,
+    gc: Mutex<GarbageCollector>,
+    /// The client that is notified for the observers of this process.
+    watcher: ClientId,
+    response_timeout: Duration,
+    clock: Arc<dyn Clock>,
+    /// A wall clock that runs as the other one, from a time at an instant. `None`: that of the machine.
+    wall_clock: Option<(SystemTime, Instant)>,
+}
+
+impl<D: Documents> Optimistic<D> {
+    /// The records of documents, whose observers in this process the hub notifies.
+    pub(super) fn new(documents: D, hub: &Hub, options: &OpenOptions) -> Result<Self> {
+        Self::with_clocks(documents, hub, options, Arc::new(BootClock), None)
+    }
+
+    /// The same with a clock that a test moves.
+    #[cfg_attr(not(feature = "etcd"), cfg(test))]
+    pub(super) fn with_clock(
+        documents: D,
+        hub: &Hub,
+        options: &OpenOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let wall_clock = Some((SystemTime::now(), clock.now()));
+        Self::with_clocks(documents, hub, options, clock, wall_clock)
+    }
+
+    fn with_clocks(
+        documents: D,
+        hub: &Hub,
+        options: &OpenOptions,
+        clock: Arc<dyn Clock>,
+        wall_clock: Option<(SystemTime, Instant)>,
+    ) -> Result<Self> {
+        let watcher = ClientId::from_random(random::bytes("the id of an observer")?);
+        hub.add_observers(watcher);
+        documents.listen(ListenChange::Began(watcher));
+        Ok(Self(Arc::new(Records {
+            documents,
+            cache: Mutex::default(),
+            turns: Turns::default(),
+            gc: Mutex::default(),
+            watcher,
+            // The result, which is certain, arrives before the caller gives up.
+            response_timeout: options.response_timeout / 4 * 3,
+            clock,
+            wall_clock,
+        })))
+    }
+}
+
+impl<D: Documents> Backend for Optimistic<D> {
+    fn capabilities(&self) -> Capabilities {
+        self.0.documents.capabilities()
+    }
+
+    async fn transact(&self, work: Work) -> Result<Vec<Reply>> {
+        Ok(self.0.transact(work).await)
+    }
+
+    async fn read(&self, mut query: RunningQuery) -> Result<Page> {
+        if let Some(key) = query.watched()
+            && self.0.documents.capabilities().wakeup == WakeupMode::Grants
+        {
+            self.0.watch(key.clone()).await?;
+        }
+        loop {
+            let load = timeout(self.0.response_timeout, self.0.load(&query)).await;
+            let mut loaded = load.unwrap_or_else(|_| Err(no_reply()))?;
+            let Ok(more) = query.step(&mut loaded);
+            if !more {
+                return query.finish();
+            }
+        }
+    }
+
+    fn listen(&self, change: ListenChange) {
+        self.0.documents.listen(change);
+    }
+}
+
+impl<D: Documents> Records<D> {
+    /// Applies a batch, and in a task of its own what is left of it.
+    async fn transact(self: &Arc<Self>, work: Work) -> Vec<Reply> {
+        let garbage = lock(&self.gc).note(work.requests());
+        let (replies, rest) = self.apply(Part::of(work)).await;
+        if !rest.is_empty() || garbage.is_some() {
+            let records = Arc::clone(self);
+            tokio::spawn(records.finish(rest, garbage));
+        }
+        replies
+    }
+
+    /// Does what nobody waits for.
+    async fn finish(self: Arc<Self>, mut rest: Vec<Work>, garbage: Option<Keyspace>) {
+        while let Some(work) = rest.pop() {
+            rest.append(&mut self.apply(Part::of(work)).await.1);
+        }
+        if let Some(space) = garbage.filter(|_| self.documents.has_unique_versions())
+            && let Err(error) = self.collect_garbage(&space).await
+        {
+            tracing::debug!(store = %self.documents, %error, "old records are not removed now");
+        }
+    }
+
+    /// Removes documents of one page of names that nobody has needed for long.
+    async fn collect_garbage(&self, space: &Keyspace) -> Result<()> {
+        let after = lock(&self.gc).cursor(space);
+        let names = self.documents.names(space, &after).await?;
+        let last = names.entries.last().filter(|_| !names.is_last);
+        let last = last.map_or_else(String::new, |name| name.as_str().to_owned());
+        lock(&self.gc).set_cursor(space, last);
+        let keys: Vec<_> = names
+            .entries
+            .into_iter()
+            .map(|name| space.key(name))
+            .collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let read = self.documents.read(keys.clone()).await?;
+        let before = self.wall_time().before_span(gc::UNUSED);
+        let received = self.clock.now();
+        let entries = read
+            .into_iter()
+            .map(|document| Entry::new(document, received));
+        let removals = keys.into_iter().zip(entries).filter_map(|(key, entry)| {
+            entry.is_unused(before).then_some(Write {
+                key,
+                seen: entry.version,
+                text: None,
+                messages: Vec::new(),
+            })
+        });
+        let removals: Vec<_> = removals.collect();
+        if !removals.is_empty() {
+            self.documents.replace(removals).await;
+        }
+        Ok(())
+    }
+
+    /// Applies parts of one name each. Returns the replies, and what is left to do.
+    async fn apply(&self, parts: Vec<Part>) -> (Vec<Reply>, Vec<Work>) {
+        let until = Deadline::now() + self.response_timeout;
+        let count = parts.iter().map(|part| part.positions.len()).sum();
+        let mut replies = vec![Reply::Unknown(no_reply()); count];
+        let mut rest = Vec::new();
+        let keys = parts.iter().map(|part| part.key.clone());
+        let turns = timeout_at(until, self.turns.take(keys)).await;
+        let mut open = parts;
+        if turns.is_err() {
+            for part in open.drain(..) {
+                part.fail(no_reply(), true, &mut replies);
+            }
+        }
+        while !open.is_empty() {
+            if let Err(error) = self.prepare(&mut open, until).await {
+                for part in open.drain(..) {
+                    part.fail(error.clone(), true, &mut replies);
+                }
+                break;
+            }
+            let (mut writes, mut writing) = (Vec::new(), Vec::new());
+            for mut part in std::mem::take(&mut open) {
+                match self.run(&mut part) {
+                    Run::Written(write) => {
+                        writes.push(write);
+                        writing.push(part);
+                    }
+                    Run::Unchanged => part.finish(&mut replies, &mut rest),
+                    Run::Again => open.push(part),
+                    Run::Failed(error) => part.fail(error, true, &mut replies),
+                }
+            }
+            if writes.is_empty() {
+                continue;
+            }
+            let replaced = timeout_at(until, self.documents.replace(writes)).await;
+            let unknown = |_| vec![Replaced::Unknown(no_reply()); writing.len()];
+            let replaced = replaced.unwrap_or_else(unknown);
+            for (part, replaced) in writing.into_iter().zip(replaced) {
+                if let Some(part) = self.handle_reply(part, replaced, &mut replies, &mut rest) {
+                    open.push(part);
+                }
+            }
+            if Deadline::now() >= until {
+                for part in open.drain(..) {
+                    part.fail(busy(), true, &mut replies);
+                }
+            }
+        }
+        (replies, rest)
+    }
+
+    /// Handles the reply to a write. Returns the part if it is to be applied again.
+    fn handle_reply(
+        &self,
+        mut part: Part,
+        replaced: Replaced,
+        replies: &mut [Reply],
+        rest: &mut Vec<Work>,
+    ) -> Option<Part> {
+        let key = part.key.clone();
+        match replaced {
+            Replaced::Done(version) => {
+                let written = part.written.take();
+                let written = written.map(|entry| Entry { version, ..entry });
+                lock(&self.cache).put(key, written);
+                part.finish(replies, rest);
+                None
+            }
+            Replaced::Conflict(document) => {
+                let received = self.clock.now();
+                let entry = document.map(|document| Entry::new(document, received));
+                part.is_fresh = entry.is_some();
+                part.needs_fresh = true;
+                lock(&self.cache).put(key, entry);
+                Some(part)
+            }
+            Replaced::Unreachable(client) => {
+                part.alive.insert(client, false);
+                Some(part)
+            }
+            Replaced::Rejected(error) => {
+                part.fail(error, true, replies);
+                None
+            }
+            Replaced::Unknown(error) => {
+                lock(&self.cache).put(key, None);
+                part.fail(error, false, replies);
+                None
+            }
+        }
+    }
+
+    /// Reads what the parts need: documents, and which clients of other processes are alive.
+    async fn prepare(&self, parts: &mut [Part], until: Deadline) -> Result<()> {
+        let asked: Vec<ClientId> = parts
+            .iter_mut()
+            .flat_map(|part| std::mem::take(&mut part.asked))
+            .collect();
+        if !asked.is_empty() {
+            let alive = timeout_at(until, self.documents.alive(asked.clone())).await;
+            let alive = alive.unwrap_or_else(|_| Err(no_reply()))?;
+            for part in &mut *parts {
+                part.alive
+                    .extend(asked.iter().map(|client| (*client, alive.contains(client))));
+            }
+        }
+        let is_guessed = self.documents.absent().is_some();
+        let needs = |part: &&mut Part| {
+            let is_known = is_guessed || lock(&self.cache).has(&part.key);
+            !part.is_fresh && (part.needs_fresh || !is_known)
+        };
+        let keys: Vec<_> = parts
+            .iter_mut()
+            .filter(needs)
+            .map(|part| {
+                part.is_fresh = true;
+                part.key.clone()
+            })
+            .collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let read = timeout_at(until, self.documents.read(keys.clone())).await;
+        let read = read.unwrap_or_else(|_| Err(no_reply()))?;
+        let received = self.clock.now();
+        let mut cache = lock(&self.cache);
+        for (key, document) in keys.into_iter().zip(read) {
+            cache.put(key, Some(Entry::new(document, received)));
+        }
+        Ok(())
+    }
+
+    /// Applies the rule to a copy of the document.
+    fn run(&self, part: &mut Part) -> Run {
+        let known = lock(&self.cache).get(&part.key);
+        let guess = || {
+            let version = self.documents.absent()?;
+            let document = Document {
+                version,
+                text: None,
+                age: Duration::ZERO,
+            };
+            Some(Entry::new(document, self.clock.now()))
+        };
+        let Some(entry) = known.or_else(guess) else {
+            part.is_fresh = false;
+            return Run::Again;
+        };
+        let (started, wall) = (self.clock.now(), self.wall_time());
+        let can_wait = self.documents.capabilities().wakeup == WakeupMode::Grants;
+        part.run(entry, started, wall, (self.watcher, can_wait))
+    }
+
+    /// Registers the observers of this process for a name, unless they are.
+    async fn watch(&self, key: Key) -> Result<()> {
+        let now = self.clock.now();
+        let is_registered = |since: Instant| now.since(since) < REGISTERED;
+        if lock(&self.cache).watched(&key).is_some_and(is_registered) {
+            return Ok(());
+        }
+        let mut part = Part::new(key.clone(), vec![0], Work::nothing());
+        part.watches_for = Some(WATCHED);
+        let (mut replies, _) = self.apply(vec![part]).await;
+        match replies.pop() {
+            Some(Reply::Rejected(error) | Reply::Unknown(error)) => Err(error),
+            _ => {
+                lock(&self.cache).watch(key, now);
+                Ok(())
+            }
+        }
+    }
+
+    /// The documents that the next step of a query needs.
+    async fn load(&self, query: &RunningQuery) -> Result<Loaded> {
+        let wall = self.wall_time();
+        Loaded::read(&self.documents, query, |key, document| {
+            let received = self.clock.now();
+            let entry = lock(&self.cache).known(key, Entry::new(document, received));
+            let now = entry.now(received, wall);
+            (entry, now)
+        })
+        .await
+    }
+
+    fn wall_time(&self) -> StoreTime {
+        let moved = |(start, at)| start + self.clock.now().since(at);
+        let wall = self.wall_clock.map_or_else(SystemTime::now, moved);
+        let wall = wall.duration_since(UNIX_EPOCH);
+        StoreTime::default().after_span(wall.unwrap_or_default())
+    }
+}
+
+impl<D: Documents> fmt::Display for Optimistic<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0.documents, f)
+    }
+}
+
+fn no_reply() -> Error {
+    Error::new(ErrorKind::Unreachable, "no reply from the store in time")
+}
+
+fn busy() -> Error {
+    Error::new(
+        ErrorKind::Unreachable,
+        "other clients have changed the record before each attempt to write it; nothing was applied",
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! The layer on documents in memory: what the clocks of its clients may do, and what a store may reply.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use leasehold_core::{Acquire, ClientId, LeaseId, Loss, Name, Op, Outcome, Removal, Ttl, Whom};
+
+use super::documents::{Document, Documents, Replaced, Version, Write};
+use super::*;
+use crate::clock::ManualClock;
+use crate::store::api::fixture::key;
+use crate::store::api::{Request, Store as _, StoreKind};
+use crate::store::records::ListPart;
+use crate::store::rule_store::RuleStore;
+
+const TTL: Duration = Duration::from_secs(10);
+
+type Texts = BTreeMap<Key, (u64, String)>;
+
+/// Documents in memory, which several clients share.
+#[derive(Clone, Debug, Default)]
+struct InMemory {
+    texts: Arc<Mutex<Texts>>,
+    /// How many of the next writes are applied without a reply.
+    lost: Arc<Mutex<u32>>,
+}
+
+impl fmt::Display for InMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("documents:")
+    }
+}
+
+impl Documents for InMemory {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(StoreKind::Objects, WakeupMode::Nothing)
+    }
+
+    async fn read(&self, keys: Vec<Key>) -> Result<Vec<Document>> {
+        let texts = lock(&self.texts);
+        let document = |key| Document {
+            version: Version(texts.get(&key).map_or(0, |it| it.0).to_string()),
+            text: texts.get(&key).map(|it| it.1.clone()),
+            age: Duration::ZERO,
+        };
+        Ok(keys.into_iter().map(document).collect())
+    }
+
+    async fn replace(&self, writes: Vec<Write>) -> Vec<Replaced> {
+        let mut texts = lock(&self.texts);
+        let mut replace = |write: Write| {
+            let version = texts.get(&write.key).map_or(0, |it| it.0);
+            if write.seen != Version(version.to_string()) {
+                return Replaced::Conflict(None);
+            }
+            texts.insert(write.key, (version + 1, write.text.unwrap()));
+            let mut lost = lock(&self.lost);
+            match *lost {
+                0 => Replaced::Done(Version((version + 1).to_string())),
+                _ => {
+                    *lost -= 1;
+                    Replaced::Unknown(no_reply())
+                }
+            }
+        };
+        writes.into_iter().map(&mut replace).collect()
+    }
+
+    async fn names(&self, _: &Keyspace, _: &str) -> Result<ListPart<Name>> {
+        Ok(ListPart::from_iter([]))
+    }
+
+    async fn alive(&self, _: Vec<ClientId>) -> Result<HashSet<ClientId>> {
+        Ok(HashSet::new())
+    }
+}
+
+/// A client with a clock of its own, whose wall clock is off by some seconds.
+struct TestClient {
+    store: RuleStore<Optimistic<InMemory>>,
+    clock: ManualClock,
+    lease: LeaseId,
+}
+
+impl TestClient {
+    fn new(documents: &InMemory, number: u8, wall_ahead: i64) -> Self {
+        let (hub, clock) = (Arc::default(), ManualClock::new());
+        let now = SystemTime::now();
+        let off = Duration::from_secs(wall_ahead.unsigned_abs());
+        let wall = if wall_ahead < 0 { now - off } else { now + off };
+        let wall = Some((wall, clock.now()));
+        let options = OpenOptions::default();
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let optimistic = Optimistic::with_clocks(documents.clone(), &hub, &options, shared, wall);
+        Self {
+            store: RuleStore::with_hub(optimistic.unwrap(), hub),
+            clock,
+            lease: LeaseId {
+                client: ClientId::from_random([number; 16]),
+                number: 1,
+            },
+        }
+    }
+
+    async fn apply(&self, op: Op) -> Outcome {
+        match self.send(op).await {
+            Reply::Applied { outcome, .. } => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn send(&self, op: Op) -> Reply {
+        let mut replies = self.store.apply(vec![Request::new(key("a"), op)]).await;
+        replies.pop().unwrap()
+    }
+
+    async fn acquires(&self) -> bool {
+        let acquire = Acquire::mutex(self.lease, Ttl::checked(TTL).unwrap());
+        matches!(
+            self.apply(Op::Acquire(acquire)).await,
+            Outcome::Granted { .. }
+        )
+    }
+}
+
+fn pass(clients: &[&TestClient], time: Duration) {
+    for client in clients {
+        client.clock.advance(time);
+    }
+}
+
+/// Whatever the wall clock of either shows, a holder is over a ttl after the other has seen it, and not earlier.
+#[tokio::test]
+async fn no_wall_clock_ends_a_lease_early_or_late() {
+    for (first, second) in [(0, 0), (3_600, -3_600), (-3_600, 3_600), (0, 86_400)] {
+        let documents = InMemory::default();
+        let holder = TestClient::new(&documents, 1, first);
+        let other = TestClient::new(&documents, 2, second);
+        assert!(holder.acquires().await);
+        assert!(!other.acquires().await);
+        pass(&[&holder, &other], TTL / 2);
+        // A renewal counts from its own run, and for the other one from when it sees it.
+        let renew = Op::renew(holder.lease, Ttl::checked(TTL).unwrap());
+        assert_eq!(holder.apply(renew).await, Outcome::Kept);
+        assert!(!other.acquires().await);
+        pass(&[&holder, &other], TTL - Duration::from_millis(1));
+        assert!(!other.acquires().await, "{first} {second}");
+        pass(&[&holder, &other], Duration::from_millis(1));
+        assert!(other.acquires().await, "{first} {second}");
+        let lost = holder.apply(Op::release(holder.lease)).await;
+        assert_eq!(lost, Outcome::Lost(Loss::TakenOver));
+    }
+}
+
+/// A client that has not seen the holder before waits from then on.
+#[tokio::test]
+async fn a_holder_is_over_a_ttl_after_it_was_seen_first() {
+    let documents = InMemory::default();
+    let holder = TestClient::new(&documents, 1, 0);
+    assert!(holder.acquires().await);
+    let late = TestClient::new(&documents, 2, 0);
+    pass(&[&holder], TTL * 100);
+    assert!(!late.acquires().await);
+    pass(&[&late], TTL);
+    assert!(late.acquires().await);
+}
+
+#[tokio::test]
+async fn a_write_without_a_reply_is_unknown_and_found_by_the_next_request() {
+    let documents = InMemory::default();
+    let client = TestClient::new(&documents, 1, 0);
+    *lock(&documents.lost) = 1;
+    let acquire = || Op::Acquire(Acquire::mutex(client.lease, Ttl::checked(TTL).unwrap()));
+    let Reply::Unknown(error) = client.send(acquire()).await else {
+        panic!("it has no reply");
+    };
+    assert_eq!(
+        (error.lock(), error.store()),
+        (Some("a"), Some("documents:"))
+    );
+    assert!(client.acquires().await);
+    assert_eq!(
+        client.apply(Op::release(client.lease)).await,
+        Outcome::Released
+    );
+}
+
+#[tokio::test]
+async fn a_damaged_document_is_repaired_by_a_forced_release_only() {
+    let documents = InMemory::default();
+    let client = TestClient::new(&documents, 1, 0);
+    let damaged = (7, "another program's".to_owned());
+    lock(&documents.texts).insert(key("a"), damaged);
+    for op in [
+        Op::Acquire(Acquire::mutex(client.lease, Ttl::checked(TTL).unwrap())),
+        Op::release(client.lease),
+        Op::Remove(Removal::Latch),
+    ] {
+        let Reply::Rejected(error) = client.send(op).await else {
+            panic!("it cannot be read");
+        };
+        assert!(error.to_string().contains("release it by force"), "{error}");
+    }
+    assert_eq!(
+        client.apply(Op::Revoke(Whom::All)).await,
+        Outcome::Revoked(Vec::new())
+    );
+    assert!(client.acquires().await);
+}
