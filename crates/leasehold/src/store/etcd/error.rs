@@ -1,0 +1,297 @@
+//! Calls that fail, and what the reader can do.
+
+use hyper::StatusCode;
+use serde_json::Value;
+
+use crate::store::optimistic::documents::Replaced;
+use crate::{Error, ErrorKind};
+
+/// Why a call failed.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    pub(super) error: Error,
+    /// Whether nothing was applied for sure.
+    pub(super) is_certain: bool,
+    pub(super) remedy: Remedy,
+}
+
+/// What may help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remedy {
+    Nothing,
+    OtherMember,
+    NewToken,
+}
+
+impl Failed {
+    /// Nothing was sent.
+    pub(super) fn unsent(error: Error) -> Self {
+        Self {
+            error,
+            is_certain: true,
+            remedy: Remedy::OtherMember,
+        }
+    }
+
+    /// There is no reply.
+    pub(super) fn unanswered(error: Error) -> Self {
+        Self {
+            is_certain: false,
+            ..Self::unsent(error)
+        }
+    }
+
+    /// Nothing else may help.
+    pub(super) fn certain(error: Error) -> Self {
+        Self {
+            error,
+            is_certain: true,
+            remedy: Remedy::Nothing,
+        }
+    }
+
+    /// The reply to a write that failed.
+    pub(super) fn replaced(&self) -> Replaced {
+        match self.is_certain {
+            true => Replaced::Rejected(self.error.clone()),
+            false => Replaced::Unknown(self.error.clone()),
+        }
+    }
+}
+
+/// The codes of gRPC with which a request is refused before it is applied.
+const REFUSED: [u64; 8] = [3, 5, 7, 8, 9, 11, 12, 16];
+
+const NO_MAJORITY: &str = "no majority of the members replies; start those that are down, and check the network between \
+                           them";
+
+/// A part of a message of etcd, and what it means.
+const KNOWN: [(&str, ErrorKind, &str); 16] = [
+    (
+        "user name is empty",
+        ErrorKind::NoPassword,
+        "the server requires a user and a password; name the user as in etcd://USER@HOST, and give the password by the \
+         options or LEASEHOLD_PASSWORD",
+    ),
+    (
+        "authentication failed",
+        ErrorKind::WrongPassword,
+        "the server does not accept the user and the password",
+    ),
+    (
+        "authentication is not enabled",
+        ErrorKind::InvalidConfig,
+        "a user was given, and authentication is off; leave the user out, or run `etcdctl auth enable`",
+    ),
+    (
+        "permission denied",
+        ErrorKind::Unauthorized,
+        "the user may not read and write all keys below the prefix; run `etcdctl role grant-permission ROLE readwrite \
+         PREFIX/ --prefix` with the prefix of the URL (leasehold by default)",
+    ),
+    (
+        "database space exceeded",
+        ErrorKind::Store,
+        "its database is full; compact and defragment it or raise --quota-backend-bytes, then run `etcdctl alarm disarm`",
+    ),
+    (
+        "request is too large",
+        ErrorKind::Store,
+        "the request is too large for the server; start it with --max-request-bytes=1572864 or more",
+    ),
+    (
+        "larger than max",
+        ErrorKind::Store,
+        "the request is too large for the server; start it with --max-request-bytes=1572864 or more",
+    ),
+    (
+        "too many operations",
+        ErrorKind::Store,
+        "the server takes fewer operations in a transaction than its default; start it with --max-txn-ops=128 or more",
+    ),
+    (
+        "too many requests",
+        ErrorKind::Unreachable,
+        "the server has too many requests to apply; its disk or its processor is too slow",
+    ),
+    ("no leader", ErrorKind::Unreachable, NO_MAJORITY),
+    ("leader changed", ErrorKind::Unreachable, NO_MAJORITY),
+    ("request timed out", ErrorKind::Unreachable, NO_MAJORITY),
+    ("unhealthy cluster", ErrorKind::Unreachable, NO_MAJORITY),
+    (
+        "server stopped",
+        ErrorKind::Unreachable,
+        "the server is stopping",
+    ),
+    (
+        "not capable",
+        ErrorKind::Unreachable,
+        "the server is starting",
+    ),
+    (
+        "corrupt",
+        ErrorKind::Store,
+        "the data of the members differ; see `etcdctl alarm list`, and restore the corrupt member",
+    ),
+];
+
+/// Messages of a token that the server no longer accepts.
+const TOKEN: [&str; 3] = [
+    "invalid auth token",
+    "revision of auth store is old",
+    "revision in header is old",
+];
+
+/// The error of a reply.
+pub(super) fn refused(status: StatusCode, body: &[u8]) -> Failed {
+    let reply: Option<Value> = serde_json::from_slice(body).ok();
+    if let Some(failed) = reply.as_ref().and_then(failure) {
+        return failed;
+    }
+    let text = String::from_utf8_lossy(body);
+    let error = if text.contains("HTTP request to an HTTPS server") {
+        Error::new(
+            ErrorKind::InvalidConfig,
+            "the server uses TLS; write etcds://",
+        )
+    } else if status == StatusCode::NOT_FOUND && text.starts_with("404 page not found") {
+        Error::new(
+            ErrorKind::Unsupported,
+            "the server has no JSON gateway: start etcd 3.4 or later without --enable-grpc-gateway=false",
+        )
+    } else if status.is_server_error() {
+        // A proxy may have passed the request on.
+        let message = format!("a proxy or another service replied with the HTTP status {status}");
+        return Failed::unanswered(Error::new(ErrorKind::Unreachable, message));
+    } else {
+        not_etcd()
+    };
+    Failed::certain(error)
+}
+
+/// The failure in a reply or in a stream. `None`: it is none of etcd.
+pub(super) fn failure(reply: &Value) -> Option<Failed> {
+    let inner = match &reply["error"] {
+        error @ Value::Object(_) => error,
+        _ => reply,
+    };
+    let message = inner["message"].as_str().or(inner["error"].as_str())?;
+    let code = inner["code"].as_u64().or(inner["grpc_code"].as_u64());
+    Some(described(message, code))
+}
+
+/// The failure with a message and a code of gRPC.
+pub(super) fn described(message: &str, code: Option<u64>) -> Failed {
+    let known = KNOWN.iter().find(|(part, ..)| message.contains(part));
+    let (kind, text) = match known {
+        Some((_, kind, advice)) => (*kind, format!("{advice} ({message})")),
+        None => {
+            let kind = match code {
+                Some(4 | 14) => ErrorKind::Unreachable,
+                _ => ErrorKind::Store,
+            };
+            (
+                kind,
+                format!("the server replied with an error ({message})"),
+            )
+        }
+    };
+    // A write that exceeds the quota may be applied, although it gets the error.
+    let is_full = message.contains("database space exceeded");
+    let is_certain = code.is_some_and(|code| REFUSED.contains(&code)) && !is_full;
+    let remedy = if TOKEN.iter().any(|part| message.contains(part)) {
+        Remedy::NewToken
+    } else if kind == ErrorKind::Unreachable {
+        Remedy::OtherMember
+    } else {
+        Remedy::Nothing
+    };
+    Failed {
+        error: Error::new(kind, text),
+        is_certain: is_certain || remedy == Remedy::NewToken,
+        remedy,
+    }
+}
+
+/// There was no reply in time.
+pub(super) fn no_reply() -> Error {
+    let message = "no reply in time; the member is stopped, slow or cut off, or no majority of the members replies";
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+/// A reply is not one of etcd.
+pub(super) fn not_etcd() -> Error {
+    let message =
+        "the reply is not one of etcd; check host and port, which are those of clients (2379)";
+    Error::new(ErrorKind::InvalidConfig, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_has_a_kind_and_is_certain_or_not() {
+        use ErrorKind::*;
+        for (status, body, kind, is_certain) in [
+            (
+                503,
+                r#"{"error":"etcdserver: request timed out","code":14}"#,
+                Unreachable,
+                false,
+            ),
+            (
+                400,
+                r#"{"error":"etcdserver: user name is empty","code":3}"#,
+                NoPassword,
+                true,
+            ),
+            (
+                403,
+                r#"{"code":7,"message":"etcdserver: permission denied"}"#,
+                Unauthorized,
+                true,
+            ),
+            (
+                429,
+                r#"{"code":8,"message":"etcdserver: mvcc: database space exceeded"}"#,
+                Store,
+                false,
+            ),
+            (
+                400,
+                r#"{"code":3,"message":"etcdserver: request is too large"}"#,
+                Store,
+                true,
+            ),
+            (
+                200,
+                r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#,
+                Unreachable,
+                false,
+            ),
+            (
+                400,
+                "Client sent an HTTP request to an HTTPS server.\n",
+                InvalidConfig,
+                true,
+            ),
+            (404, "404 page not found\n", Unsupported, true),
+            (200, "<html></html>", InvalidConfig, true),
+            (404, "{}", InvalidConfig, true),
+            (502, "<html></html>", Unreachable, false),
+        ] {
+            let failed = refused(StatusCode::from_u16(status).unwrap(), body.as_bytes());
+            assert_eq!(
+                (failed.error.kind(), failed.is_certain),
+                (kind, is_certain),
+                "{body}"
+            );
+        }
+        let token = refused(
+            StatusCode::UNAUTHORIZED,
+            br#"{"error":"etcdserver: invalid auth token","code":16}"#,
+        );
+        assert_eq!((token.remedy, token.is_certain), (Remedy::NewToken, true));
+    }
+}

@@ -1,0 +1,298 @@
+//! The store in etcd: a document for each name, over the JSON gateway.
+//!
+//! A document is replaced by a transaction that compares its revision, and a batch is one transaction of nested ones. etcd
+//! has no clock for its users, so the rule runs by the time of [`Optimistic`]; [`marks`] say how old a document is at least.
+//! Leases are used for that, and for messages between processes ([`session`]); no exclusion rests on them.
+//!
+//! Reads are linearizable. A write without a reply is unknown, and is never sent again.
+
+mod connection;
+#[cfg(feature = "doctor")]
+mod diagnose;
+mod document;
+mod encoding;
+mod error;
+mod gateway;
+mod keys;
+mod marks;
+mod routes;
+mod session;
+mod transaction;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{ClientId, Name};
+use serde_json::json;
+
+#[cfg(feature = "doctor")]
+pub(super) use self::diagnose::diagnose;
+use self::document::Stored;
+use self::encoding::{decoded_text, encoded, first_of, range, range_end};
+use self::error::not_etcd;
+use self::gateway::{Gateway, OPERATIONS_MAX, TXN};
+use self::keys::Keys;
+use self::marks::Marks;
+use self::routes::{Route, Routes};
+use self::session::Sessions;
+use self::transaction::Outcome;
+use crate::clock::Clock;
+use crate::store::api::{Capabilities, Key, Keyspace, StoreKind, WakeupMode};
+use crate::store::backend::ListenChange;
+use crate::store::hub::Hub;
+use crate::store::members::{self, Address, Service};
+use crate::store::optimistic::Optimistic;
+use crate::store::optimistic::documents::{self, Document, Documents, Replaced, Version, Write};
+use crate::store::options::OpenOptions;
+use crate::store::records::ListPart;
+use crate::store::rule_store::RuleStore;
+use crate::{Result, random};
+
+/// The number of names in a part of a list.
+const NAMES_MAX: usize = 1_000;
+
+const SERVICE: Service = Service {
+    scheme: "etcd",
+    port: 2379,
+};
+
+/// Lock records in etcd.
+pub type EtcdStore = RuleStore<Optimistic<Etcd>>;
+
+impl EtcdStore {
+    /// Connects to a cluster.
+    #[doc(hidden)]
+    pub async fn open_url(url: &str, options: &OpenOptions) -> Result<Self> {
+        let hub = Arc::default();
+        let etcd = Etcd::open(url, options, &hub).await;
+        let etcd = etcd.map_err(|error| error.at_store(members::redacted(url)))?;
+        let optimistic = Optimistic::new(etcd, &hub, options)?;
+        Ok(Self::with_hub(optimistic, hub))
+    }
+
+    /// The same with a clock, for tests.
+    #[doc(hidden)]
+    pub async fn open_with_clock(
+        url: &str,
+        options: &OpenOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let hub = Arc::default();
+        let etcd = Etcd::open(url, options, &hub).await?;
+        let optimistic = Optimistic::with_clock(etcd, &hub, options, clock)?;
+        Ok(Self::with_hub(optimistic, hub))
+    }
+}
+
+/// Documents in a cluster.
+#[derive(Debug)]
+pub struct Etcd {
+    gateway: Arc<Gateway>,
+    keys: Keys,
+    marks: Arc<Marks>,
+    routes: Routes,
+    sessions: Sessions,
+}
+
+impl Etcd {
+    async fn open(url: &str, options: &OpenOptions, hub: &Arc<Hub>) -> Result<Self> {
+        let address = Address::parse(SERVICE, url, options)?;
+        let keys = Keys(address.prefix.clone());
+        let gateway = Arc::new(Gateway::new(address, options)?);
+        gateway.connect().await?;
+        // Shows what is wrong with the user, the rights or the majority.
+        let first = json!({
+            "key": encoded(&keys.0), "range_end": encoded(range_end(&keys.0)), "limit": "1", "keys_only": true
+        });
+        gateway.range(&first).await?;
+        let marks = Arc::<Marks>::default();
+        let process = ClientId::from_random(random::bytes("the id of a process")?);
+        let sessions = Sessions::new(
+            Arc::clone(&gateway),
+            Arc::clone(hub),
+            keys.clone(),
+            Arc::clone(&marks),
+            process,
+        );
+        sessions.start().await;
+        Ok(Self {
+            gateway,
+            keys,
+            marks,
+            routes: Routes::default(),
+            sessions,
+        })
+    }
+
+    /// Documents that were read a moment ago, with their ages.
+    async fn dated(&self, stored: Vec<Stored>) -> Vec<Document> {
+        let marks: Vec<_> = stored.iter().map(|stored| stored.mark.clone()).collect();
+        let ages = self.marks.ages(&self.gateway, &self.keys, &marks).await;
+        let dated = |(Stored { version, text, .. }, age): (Stored, Duration)| Document {
+            version,
+            text,
+            age,
+        };
+        stored.into_iter().zip(ages).map(dated).collect()
+    }
+
+    /// Fails only if nothing was sent.
+    async fn try_replace(&self, writes: &[Write]) -> Result<Vec<Replaced>> {
+        let mark = self.marks.current(&self.gateway, &self.keys).await?;
+        let receivers = writes.iter().flat_map(|write| &write.messages);
+        let clients: HashSet<_> = receivers.map(|(client, _)| *client).collect();
+        let routes = self
+            .routes
+            .of(&self.gateway, &self.keys, clients.into_iter())
+            .await?;
+        let unreachable = |write: &Write| {
+            let mut messages = write.messages.iter();
+            let found = messages.find(|(client, _)| !routes.contains_key(client))?;
+            Some(Replaced::Unreachable(found.0))
+        };
+        let mut replies: Vec<_> = writes.iter().map(unreachable).collect();
+        let sent = writes.iter().enumerate();
+        let sent = sent.filter(|(nth, _)| replies[*nth].is_none());
+        let parts = transaction::parts(sent);
+        let mut conflicts = Vec::new();
+        let mut later: Vec<&(ClientId, String)> = Vec::new();
+        for part in &parts {
+            let body = transaction::request(&self.keys, &routes, &mark, part);
+            let reply = self.gateway.change(TXN, &body).await;
+            for (at, nested) in part.iter().enumerate() {
+                let replaced = match &reply {
+                    Ok(reply) => match transaction::outcome(reply, at, nested, &routes) {
+                        Ok(Outcome::Done(version)) => {
+                            later.extend(nested.later());
+                            Replaced::Done(version)
+                        }
+                        Ok(Outcome::Conflict(stored)) => {
+                            conflicts.push((nested.nth, stored));
+                            Replaced::Conflict(None)
+                        }
+                        Ok(Outcome::Moved(client, route)) => self.moved(client, route),
+                        Err(error) => Replaced::Unknown(error),
+                    },
+                    Err(failed) => failed.replaced(),
+                };
+                replies[nested.nth] = Some(replaced);
+            }
+        }
+        for part in later.chunks(OPERATIONS_MAX) {
+            let body = transaction::messages(&self.keys, &routes, part.iter().copied());
+            // Waiters have timers, and observers read again from time to time.
+            let _ = self.gateway.change(TXN, &body).await;
+        }
+        let (numbers, stored): (Vec<_>, Vec<_>) = conflicts.into_iter().unzip();
+        for (nth, document) in numbers.into_iter().zip(self.dated(stored).await) {
+            replies[nth] = Some(Replaced::Conflict(Some(document)));
+        }
+        Ok(replies.into_iter().flatten().collect())
+    }
+
+    /// The reply if a receiver is not where it was.
+    fn moved(&self, client: ClientId, route: Option<Route>) -> Replaced {
+        let replaced = match route {
+            Some(_) => Replaced::Conflict(None),
+            None => Replaced::Unreachable(client),
+        };
+        self.routes.set(client, route);
+        replaced
+    }
+}
+
+impl Documents for Etcd {
+    fn capabilities(&self) -> Capabilities {
+        let wakeup = match self.sessions.has_begun() {
+            true => WakeupMode::Grants,
+            false => WakeupMode::Nothing,
+        };
+        Capabilities::new(StoreKind::Etcd, wakeup)
+    }
+
+    async fn read(&self, keys: Vec<Key>) -> Result<Vec<Document>> {
+        self.sessions.until_registered().await;
+        let mut stored = Vec::with_capacity(keys.len());
+        for part in keys.chunks(OPERATIONS_MAX) {
+            let ranges: Vec<_> = part
+                .iter()
+                .map(|key| range(&self.keys.document(key)))
+                .collect();
+            let reply = self.gateway.ask(TXN, &json!({ "success": ranges })).await?;
+            for nth in 0..part.len() {
+                stored.push(Stored::of(first_of(&reply, nth).ok_or_else(not_etcd)?)?);
+            }
+        }
+        Ok(self.dated(stored).await)
+    }
+
+    async fn replace(&self, writes: Vec<Write>) -> Vec<Replaced> {
+        // Whoever reads that a client waits must be able to notify it.
+        self.sessions.until_registered().await;
+        match self.try_replace(&writes).await {
+            Ok(replies) => replies,
+            Err(error) => {
+                let rejected = |_| Replaced::Rejected(error.clone());
+                writes.iter().map(rejected).collect()
+            }
+        }
+    }
+
+    async fn names(&self, space: &Keyspace, after: &str) -> Result<ListPart<Name>> {
+        let prefix = self.keys.space(space);
+        let start = match after {
+            "" => prefix.clone(),
+            after => format!("{prefix}{after}\0"),
+        };
+        let range = json!({
+            "key": encoded(start), "range_end": encoded(range_end(&prefix)), "limit": NAMES_MAX.to_string(),
+            "keys_only": true
+        });
+        let reply = self.gateway.range(&range).await?;
+        let mut entries = Vec::new();
+        for found in reply["kvs"].as_array().into_iter().flatten() {
+            let key = decoded_text(&found["key"]).ok_or_else(not_etcd)?;
+            entries.extend(key.strip_prefix(&prefix).and_then(documents::name));
+        }
+        Ok(ListPart {
+            entries,
+            is_last: reply["more"] != true,
+        })
+    }
+
+    async fn alive(&self, clients: Vec<ClientId>) -> Result<HashSet<ClientId>> {
+        let routes = self
+            .routes
+            .read(&self.gateway, &self.keys, &clients)
+            .await?;
+        Ok(routes.into_keys().collect())
+    }
+
+    fn absent(&self) -> Option<Version> {
+        Some(Version("0".to_owned()))
+    }
+
+    fn has_unique_versions(&self) -> bool {
+        true
+    }
+
+    fn listen(&self, change: ListenChange) {
+        match change {
+            ListenChange::Began(client) => self.sessions.add(client),
+            ListenChange::Ended(client) => self.sessions.remove(client),
+        }
+    }
+}
+
+impl fmt::Display for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.gateway.address.fmt(f)
+    }
+}
+
+/// The URL of a store as its `Display`.
+pub(super) fn redacted_url(url: &str) -> Result<String> {
+    Address::parse(SERVICE, url, &OpenOptions::default()).map(|address| address.to_string())
+}

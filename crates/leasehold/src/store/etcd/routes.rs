@@ -1,0 +1,104 @@
+//! The clients of other processes: where messages to them are put.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Mutex;
+
+use leasehold_core::ClientId;
+use serde_json::json;
+
+use super::encoding::{decoded_text, first_of, range};
+use super::error::not_etcd;
+use super::gateway::{Gateway, OPERATIONS_MAX, TXN};
+use super::keys::Keys;
+use crate::Result;
+use crate::store::lock::lock;
+
+/// The number of clients that are remembered.
+const ROUTES_MAX: usize = 4_096;
+
+/// The process of a client, and the lease that its messages go with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    pub(super) process: String,
+    pub(super) lease: String,
+}
+
+impl Route {
+    /// `None`: the value of a client is not one of this version.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (process, lease) = text.split_once(' ')?;
+        let is_process = process.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        (is_process && !process.is_empty() && lease.parse::<i64>().is_ok()).then(|| Self {
+            process: process.to_owned(),
+            lease: lease.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.process, self.lease)
+    }
+}
+
+/// The routes that are known. They may be old: each write compares them.
+#[derive(Debug, Default)]
+pub(super) struct Routes(Mutex<HashMap<ClientId, Route>>);
+
+impl Routes {
+    /// Those of clients; the unknown ones are read. Clients that cannot be notified have none.
+    pub(super) async fn of(
+        &self,
+        gateway: &Gateway,
+        keys: &Keys,
+        clients: impl Iterator<Item = ClientId>,
+    ) -> Result<HashMap<ClientId, Route>> {
+        let mut found = HashMap::new();
+        let mut unknown = Vec::new();
+        {
+            let known = lock(&self.0);
+            for client in clients {
+                match known.get(&client) {
+                    Some(route) => drop(found.insert(client, route.clone())),
+                    None => unknown.push(client),
+                }
+            }
+        }
+        found.extend(self.read(gateway, keys, &unknown).await?);
+        Ok(found)
+    }
+
+    /// Reads those of clients.
+    pub(super) async fn read(
+        &self,
+        gateway: &Gateway,
+        keys: &Keys,
+        clients: &[ClientId],
+    ) -> Result<HashMap<ClientId, Route>> {
+        let mut found = HashMap::new();
+        for part in clients.chunks(OPERATIONS_MAX) {
+            let ranges: Vec<_> = part.iter().map(|it| range(&keys.client(*it))).collect();
+            let reply = gateway.ask(TXN, &json!({ "success": ranges })).await?;
+            for (nth, client) in part.iter().enumerate() {
+                let value = &first_of(&reply, nth).ok_or_else(not_etcd)?["value"];
+                let route = decoded_text(value).and_then(|text| Route::parse(&text));
+                self.set(*client, route.clone());
+                found.extend(route.map(|route| (*client, route)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Remembers a route, or that there is none.
+    pub(super) fn set(&self, client: ClientId, route: Option<Route>) {
+        let mut known = lock(&self.0);
+        if known.len() > ROUTES_MAX {
+            known.clear();
+        }
+        match route {
+            Some(route) => known.insert(client, route),
+            None => known.remove(&client),
+        };
+    }
+}

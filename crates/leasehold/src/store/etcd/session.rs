@@ -1,0 +1,355 @@
+//! The session of this process, in which its clients are notified.
+//!
+//! A session has a lease, and a watch of the messages to all clients of this process, which begins before the keys of the
+//! clients show that they listen. It ends as a whole: when the watch ends, when its own messages do not arrive, when the
+//! lease is lost, or when another member is used. The next one has another lease, and the clients are notified that they may
+//! have missed messages.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_core::ClientId;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::connection::Stream;
+use super::encoding::{decoded, decoded_text, delete, encoded, has_value, put, range_end};
+use super::error::{described, no_reply};
+use super::gateway::{Gateway, OPERATIONS_MAX, TXN, WATCH};
+use super::keys::Keys;
+use super::marks::Marks;
+use super::routes::Route;
+use crate::Result;
+use crate::clock::{BootClock, Clock as _};
+use crate::store::hub::Hub;
+use crate::store::lock::lock;
+use crate::store::message;
+
+/// How long a lease lasts without a renewal, and how often it is renewed.
+const TTL: Duration = Duration::from_secs(10);
+const RENEWAL: Duration = Duration::from_millis(3_300);
+
+/// How many renewals lie between two messages to itself.
+const PROBES: u32 = 6;
+
+/// How long a message to itself, and the registration of a client may take.
+const PROBE: Duration = Duration::from_secs(2);
+
+/// The times between attempts to begin a session.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// The sessions of this process, one at a time.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    shared: Arc<Shared>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    gateway: Arc<Gateway>,
+    hub: Arc<Hub>,
+    keys: Keys,
+    marks: Arc<Marks>,
+    /// The id of this process in keys.
+    process: String,
+    /// The clients that are to be notified.
+    wanted: watch::Sender<BTreeSet<ClientId>>,
+    /// Those that are, or `None` if there is no session.
+    registered: watch::Sender<Option<BTreeSet<ClientId>>>,
+    /// The lease of the session.
+    lease: Mutex<Option<String>>,
+    /// A message to itself has arrived.
+    arrived: Notify,
+}
+
+impl Sessions {
+    pub(super) fn new(
+        gateway: Arc<Gateway>,
+        hub: Arc<Hub>,
+        keys: Keys,
+        marks: Arc<Marks>,
+        process: ClientId,
+    ) -> Self {
+        let shared = Shared {
+            gateway,
+            hub,
+            keys,
+            marks,
+            process: process.to_string(),
+            wanted: watch::Sender::default(),
+            registered: watch::Sender::new(None),
+            lease: Mutex::default(),
+            arrived: Notify::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            task: Mutex::default(),
+        }
+    }
+
+    /// Begins the first session. An error is not final.
+    pub(super) async fn start(&self) {
+        let session = self.shared.begin().await;
+        if let Err(error) = &session {
+            tracing::warn!(%error, store = %self.shared.gateway.address, "waiters poll, because they cannot be notified");
+        }
+        let shared = Arc::clone(&self.shared);
+        *lock(&self.task) = Some(tokio::spawn(shared.run(session.ok())));
+    }
+
+    /// Begins anew if the runtime of its task has ended.
+    fn restart(&self) {
+        let mut task = lock(&self.task);
+        if task.as_ref().is_some_and(JoinHandle::is_finished) {
+            *task = Some(tokio::spawn(Arc::clone(&self.shared).run(None)));
+        }
+    }
+
+    pub(super) fn add(&self, client: ClientId) {
+        self.shared.wanted.send_modify(|wanted| {
+            wanted.insert(client);
+        });
+    }
+
+    pub(super) fn remove(&self, client: ClientId) {
+        self.shared.wanted.send_modify(|wanted| {
+            wanted.remove(&client);
+        });
+    }
+
+    /// Whether there is a session.
+    pub(super) fn has_begun(&self) -> bool {
+        self.shared.registered.borrow().is_some()
+    }
+
+    /// Waits until all clients are registered, if there is a session.
+    pub(super) async fn until_registered(&self) {
+        self.restart();
+        let is_registered = |registered: &Option<BTreeSet<ClientId>>| match registered {
+            Some(registered) => registered.is_superset(&self.shared.wanted.borrow()),
+            None => true,
+        };
+        let mut registered = self.shared.registered.subscribe();
+        let _ = timeout(PROBE, registered.wait_for(is_registered)).await;
+    }
+}
+
+impl Drop for Sessions {
+    /// Ends the session, so that nobody waits for a reaction of its clients.
+    fn drop(&mut self) {
+        if let Some(task) = lock(&self.task).take() {
+            task.abort();
+        }
+        let lease = lock(&self.shared.lease).take();
+        if let (Some(lease), Ok(runtime)) = (lease, tokio::runtime::Handle::try_current()) {
+            let gateway = Arc::clone(&self.shared.gateway);
+            runtime.spawn(async move { gateway.revoke(&lease).await });
+        }
+    }
+}
+
+/// A session that has begun.
+struct Session {
+    lease: String,
+    messages: Stream,
+    registered: BTreeSet<ClientId>,
+}
+
+/// Shows that there is no session, however its task ends.
+struct Guard<'a>(&'a Shared);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.0.registered.send_replace(None);
+    }
+}
+
+impl Shared {
+    /// Has sessions until this is aborted.
+    async fn run(self: Arc<Self>, mut session: Option<Session>) {
+        let _guard = Guard(&self);
+        let mut wait = BACKOFF.0;
+        loop {
+            if let Some(begun) = session.take() {
+                wait = BACKOFF.0;
+                self.serve(begun).await;
+                self.registered.send_replace(None);
+                self.hub.interrupted();
+            }
+            tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64())).await;
+            wait = (wait * 2).min(BACKOFF.1);
+            match self.begin().await {
+                Ok(begun) => {
+                    session = Some(begun);
+                    self.hub.interrupted();
+                }
+                Err(error) => tracing::debug!(%error, "no notifications"),
+            }
+        }
+    }
+
+    async fn begin(&self) -> Result<Session> {
+        let inbox = self.keys.inbox(&self.process);
+        let lease = self.gateway.grant(TTL).await?;
+        *lock(&self.lease) = Some(lease.clone());
+        let range = json!({ "key": encoded(&inbox), "range_end": encoded(range_end(&inbox)) });
+        let watch = json!({ "create_request": range });
+        let mut messages = self.gateway.stream(WATCH, &watch).await?;
+        let created = timeout(PROBE, messages.next()).await;
+        check(&created.map_err(|_| no_reply())??)?;
+        self.put_own(&lease).await?;
+        let mut session = Session {
+            lease,
+            messages,
+            registered: BTreeSet::new(),
+        };
+        let clients = self.wanted.borrow().clone();
+        self.register(&session.lease, &mut session.registered, clients)
+            .await?;
+        Ok(session)
+    }
+
+    /// Passes messages on until the session ends.
+    async fn serve(&self, session: Session) {
+        let Session {
+            lease,
+            mut messages,
+            registered,
+        } = session;
+        let mut member = self.gateway.current.subscribe();
+        let reason = tokio::select! {
+            received = self.receive(&mut messages) => received,
+            kept = self.keep(&lease, registered) => kept,
+            _ = member.changed() => Ok(()),
+        };
+        if let Err(error) = reason {
+            tracing::debug!(%error, "the session has ended");
+        }
+    }
+
+    async fn receive(&self, messages: &mut Stream) -> Result<()> {
+        let inbox = self.keys.inbox(&self.process);
+        loop {
+            let reply = messages.next().await?;
+            check(&reply)?;
+            for event in reply["events"].as_array().into_iter().flatten() {
+                let key = decoded_text(&event["kv"]["key"]);
+                let key = key.as_deref().and_then(|key| key.strip_prefix(&*inbox));
+                let (Some(key), None) = (key, event["type"].as_str().filter(|it| *it != "PUT"))
+                else {
+                    continue;
+                };
+                if key.is_empty() {
+                    self.arrived.notify_waiters();
+                } else if let Some((client, _)) = key.split_once('/')
+                    && let Ok(client) = client.parse::<ClientId>()
+                    && let Some(message) = decoded(&event["kv"]["value"])
+                {
+                    self.deliver(client, &message);
+                }
+            }
+        }
+    }
+
+    fn deliver(&self, client: ClientId, message: &[u8]) {
+        if let Some(Some(listener)) = self.hub.listener(client) {
+            for event in message::read(message, client) {
+                listener.notify(event);
+            }
+        }
+    }
+
+    /// Keeps the lease alive, registers clients, and checks that messages arrive.
+    async fn keep(&self, lease: &str, mut registered: BTreeSet<ClientId>) -> Result<()> {
+        let mut wanted = self.wanted.subscribe();
+        // It may have changed since the session began.
+        wanted.mark_changed();
+        let (mut renewed, mut renewals) = (BootClock.now(), 0_u32);
+        let mut next = renewed.after(RENEWAL);
+        let clock = BootClock;
+        loop {
+            tokio::select! {
+                _ = wanted.changed() => {
+                    let clients = wanted.borrow_and_update().clone();
+                    self.register(lease, &mut registered, clients).await?;
+                }
+                () = clock.sleep_until(next) => {
+                    let sent = BootClock.now();
+                    next = sent.after(RENEWAL);
+                    match self.gateway.keep_alive(lease).await {
+                        Ok(true) => renewed = sent,
+                        Ok(false) => return Ok(()),
+                        Err(error) if sent.since(renewed) >= TTL => return Err(error),
+                        Err(_) => continue,
+                    }
+                    self.marks.refresh(&self.gateway, &self.keys).await;
+                    renewals += 1;
+                    if renewals.is_multiple_of(PROBES) {
+                        // Counts from here on, not only from when it is polled.
+                        let arrived = self.arrived.notified();
+                        self.put_own(lease).await?;
+                        let arrived = timeout(PROBE, arrived).await;
+                        arrived.map_err(|_| no_reply())?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a message to itself. It also shows to late registrations of earlier sessions that they are late.
+    async fn put_own(&self, lease: &str) -> Result<()> {
+        let inbox = self.keys.inbox(&self.process);
+        let body = json!({ "success": [put(&inbox, lease, lease)] });
+        let put = self.gateway.change(TXN, &body).await;
+        put.map(drop).map_err(|failed| failed.error)
+    }
+
+    /// Registers these clients, and no others.
+    async fn register(
+        &self,
+        lease: &str,
+        registered: &mut BTreeSet<ClientId>,
+        clients: BTreeSet<ClientId>,
+    ) -> Result<()> {
+        let route = Route {
+            process: self.process.clone(),
+            lease: lease.to_owned(),
+        };
+        let route = route.to_string();
+        let key = |client: &ClientId| self.keys.client(*client);
+        let added = clients.difference(registered);
+        let added = added.map(|client| put(&key(client), &route, lease));
+        let removed = registered.difference(&clients);
+        let removed = removed.map(|client| delete(&key(client)));
+        let changes: Vec<_> = added.chain(removed).collect();
+        let is_own = has_value(&self.keys.inbox(&self.process), lease);
+        for part in changes.chunks(OPERATIONS_MAX) {
+            let body = json!({ "compare": [is_own], "success": part });
+            let reply = self.gateway.change(TXN, &body).await;
+            let reply = reply.map_err(|failed| failed.error)?;
+            if reply["succeeded"] != true {
+                return Err(no_reply());
+            }
+        }
+        registered.clone_from(&clients);
+        self.registered.send_replace(Some(clients));
+        Ok(())
+    }
+}
+
+/// Checks that a watch goes on.
+fn check(reply: &Value) -> Result<()> {
+    match reply["canceled"] == true {
+        false => Ok(()),
+        true => {
+            let reason = reply["cancel_reason"]
+                .as_str()
+                .unwrap_or("the watch was compacted");
+            Err(described(reason, None).error)
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Writes in one transaction, each nested for itself, and their outcomes.
+//!
+//! A nested transaction compares the version of its document and that the receivers of its messages listen. A message is a
+//! key that is put under the lease of its receiver; its watch shows each put, so the next message overwrites it. No key is
+//! put twice in a transaction, so each message to a client has a slot of its own there.
+
+use std::collections::HashMap;
+
+use leasehold_core::ClientId;
+use serde_json::{Value, json};
+
+use super::document::{Stored, value};
+use super::encoding::{
+    decoded_text, delete, first_of, has_revision, has_value, number, put, range,
+};
+use super::error::not_etcd;
+use super::gateway::OPERATIONS_MAX;
+use super::keys::Keys;
+use super::routes::Route;
+use crate::Result;
+use crate::store::optimistic::documents::{Version, Write};
+
+/// The messages of a write that travel with it. A server takes 128 operations and those nested in one together, by default.
+const MESSAGES_MAX: usize = 60;
+
+/// The bytes of a transaction. A server takes 1.5 MiB, by default.
+const BYTES_MAX: usize = 1_000_000;
+
+/// A write, and those of its messages that travel with it.
+pub(super) struct Nested<'a> {
+    /// The number of the write.
+    pub(super) nth: usize,
+    write: &'a Write,
+    messages: &'a [(ClientId, String)],
+}
+
+/// The outcome of a write.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done(Version),
+    /// Another version is there.
+    Conflict(Stored),
+    /// A receiver has no route, or another one.
+    Moved(ClientId, Option<Route>),
+}
+
+impl<'a> Nested<'a> {
+    fn new((nth, write): (usize, &'a Write)) -> Self {
+        let mut room = BYTES_MAX.saturating_sub(write.text.as_ref().map_or(0, String::len));
+        let fits = |(_, message): &&(ClientId, String)| {
+            let fits = message.len() <= room;
+            room = room.saturating_sub(message.len());
+            fits
+        };
+        let count = write
+            .messages
+            .iter()
+            .take(MESSAGES_MAX)
+            .take_while(fits)
+            .count();
+        Self {
+            nth,
+            write,
+            messages: &write.messages[..count],
+        }
+    }
+
+    /// The messages that are left for afterwards.
+    pub(super) fn later(&self) -> &'a [(ClientId, String)] {
+        &self.write.messages[self.messages.len()..]
+    }
+
+    fn bytes(&self) -> usize {
+        let text = self.write.text.as_ref().map_or(0, String::len);
+        let messages = self.messages.iter().map(|(_, message)| message.len());
+        text + messages.sum::<usize>()
+    }
+}
+
+/// As few transactions as possible.
+pub(super) fn parts<'a>(writes: impl Iterator<Item = (usize, &'a Write)>) -> Vec<Vec<Nested<'a>>> {
+    let mut parts: Vec<Vec<Nested<'a>>> = Vec::new();
+    let mut bytes = 0;
+    for nested in writes.map(Nested::new) {
+        bytes += nested.bytes();
+        match parts.last_mut() {
+            Some(part) if part.len() < OPERATIONS_MAX && bytes <= BYTES_MAX => part.push(nested),
+            _ => {
+                bytes = nested.bytes();
+                parts.push(vec![nested]);
+            }
+        }
+    }
+    parts
+}
+
+/// The transaction of writes.
+pub(super) fn request(
+    keys: &Keys,
+    routes: &HashMap<ClientId, Route>,
+    mark: &str,
+    part: &[Nested<'_>],
+) -> Value {
+    let mut slots = HashMap::new();
+    let mut operations = Vec::with_capacity(part.len());
+    for Nested {
+        write, messages, ..
+    } in part
+    {
+        let key = keys.document(&write.key);
+        let mut compare = vec![has_revision(&key, &write.seen.0)];
+        let mut success = vec![match &write.text {
+            Some(text) => put(&key, &value(mark, text), "0"),
+            None => delete(&key),
+        }];
+        let mut failure = vec![range(&key)];
+        for message in *messages {
+            if let Some([listens, delivery]) = delivery(keys, routes, &mut slots, message) {
+                compare.push(listens);
+                success.push(delivery);
+                failure.push(range(&keys.client(message.0)));
+            }
+        }
+        operations.push(json!({
+            "request_txn": { "compare": compare, "success": success, "failure": failure }
+        }));
+    }
+    json!({ "success": operations })
+}
+
+/// The transaction of messages, each for itself, at most [`OPERATIONS_MAX`].
+pub(super) fn messages<'a>(
+    keys: &Keys,
+    routes: &HashMap<ClientId, Route>,
+    messages: impl Iterator<Item = &'a (ClientId, String)>,
+) -> Value {
+    let mut slots = HashMap::new();
+    let operations = messages.filter_map(|message| {
+        let [listens, delivery] = delivery(keys, routes, &mut slots, message)?;
+        Some(json!({ "request_txn": { "compare": [listens], "success": [delivery] } }))
+    });
+    json!({ "success": operations.collect::<Vec<_>>() })
+}
+
+/// That a client listens, and the put of a message to it.
+fn delivery(
+    keys: &Keys,
+    routes: &HashMap<ClientId, Route>,
+    slots: &mut HashMap<ClientId, u32>,
+    (client, message): &(ClientId, String),
+) -> Option<[Value; 2]> {
+    let route = routes.get(client)?;
+    let slot = slots.entry(*client).or_default();
+    let key = format!("{}{client}/{slot}", keys.inbox(&route.process));
+    *slot += 1;
+    let listens = has_value(&keys.client(*client), &route.to_string());
+    Some([listens, put(&key, message, &route.lease)])
+}
+
+/// The outcome of the write that is at this place in a transaction.
+pub(super) fn outcome(
+    reply: &Value,
+    at: usize,
+    nested: &Nested<'_>,
+    routes: &HashMap<ClientId, Route>,
+) -> Result<Outcome> {
+    let Nested {
+        write, messages, ..
+    } = nested;
+    let inner = &reply["responses"][at]["response_txn"];
+    if inner["succeeded"] == true {
+        let revision = match write.text {
+            Some(_) => number(&reply["header"]["revision"]).ok_or_else(not_etcd)?,
+            None => "0".to_owned(),
+        };
+        return Ok(Outcome::Done(Version(revision)));
+    }
+    let stored = Stored::of(first_of(inner, 0).ok_or_else(not_etcd)?)?;
+    if stored.version == write.seen {
+        let sent = messages
+            .iter()
+            .filter_map(|(client, _)| Some((client, routes.get(client)?)));
+        for (nth, (client, route)) in sent.enumerate() {
+            let found = &first_of(inner, nth + 1).ok_or_else(not_etcd)?["value"];
+            let found = decoded_text(found).and_then(|text| Route::parse(&text));
+            if found.as_ref() != Some(route) {
+                return Ok(Outcome::Moved(*client, found));
+            }
+        }
+    }
+    Ok(Outcome::Conflict(stored))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::encoding::encoded;
+    use super::*;
+    use crate::store::api::fixture::key;
+
+    const CLIENT: ClientId = ClientId::from_random([7; 16]);
+
+    fn write(name: &str, text: &str, messages: usize) -> Write {
+        Write {
+            key: key(name),
+            seen: Version("5".into()),
+            text: Some(text.into()),
+            messages: (0..messages).map(|it| (CLIENT, it.to_string())).collect(),
+        }
+    }
+
+    fn routes() -> HashMap<ClientId, Route> {
+        HashMap::from([(CLIENT, Route::parse("p 9").unwrap())])
+    }
+
+    #[test]
+    fn a_transaction_is_within_the_limits_of_a_server() {
+        let large = "x".repeat(400_000);
+        let mut writes: Vec<_> = (0..150).map(|it| write(&it.to_string(), "a", 0)).collect();
+        writes.extend((0..3).map(|it| write(&format!("l{it}"), &large, 0)));
+        writes.push(write("many", "a", 100));
+        let parts = parts(writes.iter().enumerate());
+        assert_eq!(
+            parts.iter().map(Vec::len).collect::<Vec<_>>(),
+            [64, 64, 24, 2]
+        );
+        let last = &parts[3][1];
+        assert_eq!(
+            (last.messages.len(), last.later().len()),
+            (MESSAGES_MAX, 40)
+        );
+        let body = request(&Keys("l/".into()), &routes(), "1", &parts[3]);
+        let puts = body["success"][1]["request_txn"]["success"]
+            .as_array()
+            .unwrap();
+        let keys: std::collections::BTreeSet<_> = puts
+            .iter()
+            .map(|it| it["request_put"]["key"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            (puts.len(), keys.len()),
+            (MESSAGES_MAX + 1, MESSAGES_MAX + 1)
+        );
+    }
+
+    #[test]
+    fn an_outcome_is_written_a_conflict_or_a_receiver_that_moved() {
+        let writes = [write("a", "t", 2)];
+        let parts = parts(writes.iter().enumerate());
+        let outcome_of = |response: Value| {
+            let reply = json!({ "header": { "revision": "8" }, "responses": [{ "response_txn": response }] });
+            outcome(&reply, 0, &parts[0][0], &routes())
+        };
+        let found = |revision: &str, value: &str| {
+            let pair = json!({ "mod_revision": revision, "value": encoded(value) });
+            json!({ "response_range": { "kvs": [pair] } })
+        };
+        let none = || json!({ "response_range": {} });
+        let done = outcome_of(json!({ "succeeded": true })).unwrap();
+        assert_eq!(done, Outcome::Done(Version("8".into())));
+        let newer =
+            outcome_of(json!({ "responses": [found("6", "1\nt"), found("1", "p 9"), none()] }));
+        assert!(matches!(newer.unwrap(), Outcome::Conflict(stored) if stored.version.0 == "6"));
+        let moved =
+            outcome_of(json!({ "responses": [found("5", "1\nt"), found("1", "p 9"), none()] }));
+        assert_eq!(moved.unwrap(), Outcome::Moved(CLIENT, None));
+        for strange in [
+            json!({}),
+            json!(1),
+            Value::Null,
+            json!({ "responses": [{}] }),
+        ] {
+            assert!(outcome_of(strange).is_err());
+        }
+    }
+}

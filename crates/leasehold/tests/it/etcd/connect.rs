@@ -1,0 +1,179 @@
+//! Addresses, users and what replies there.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::thread;
+
+use leasehold_testkit::RedisServer;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls_with_a_certificate_of_the_client() {
+    let cluster = EtcdCluster::options().tls().start(1);
+    let url = cluster.url();
+    let store = open(&url).await;
+    works(&*store).await;
+    assert_eq!(store.to_string(), url);
+
+    let (base, query) = url.split_once('?').unwrap();
+    let plain = base.replace("etcds://", "etcd://");
+    let (ca, _) = query.split_once('&').unwrap();
+    let with_ca = format!("{base}?{ca}");
+    for (url, advice) in [
+        (&*plain, "etcds://"),
+        (base, "TLS handshake"),
+        (&*with_ca, ""),
+    ] {
+        let error = refused(url).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains(advice), "{error}");
+    }
+    let cluster = EtcdCluster::start();
+    let error = refused(&cluster.url().replace("etcd://", "etcds://")).await;
+    assert!(error.to_string().contains("write etcd://"), "{error}");
+}
+
+/// What one prefix has is not in another.
+#[tokio::test(flavor = "multi_thread")]
+async fn below_a_prefix() {
+    let cluster = EtcdCluster::start();
+    let [one, two] = ["team/one", "two"].map(|prefix| format!("{}/{prefix}", cluster.url()));
+    granted(&*open(&one).await, acquire("a", 1)).await;
+    granted(&*open(&two).await, acquire("a", 2)).await;
+    let again = applied(&*open(&one).await, acquire("a", 2)).await;
+    assert!(matches!(again, leasehold_core::Outcome::Refused { .. }));
+    let key = "team/one/doc/app/t/a";
+    assert!(
+        value(&cluster, key).contains('\n'),
+        "{}",
+        value(&cluster, key)
+    );
+    assert_eq!(
+        cluster.ctl(&["get", "leasehold/", "--prefix", "--keys-only"]),
+        ""
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_user_that_has_the_rights_and_a_new_token_after_a_restart() {
+    let mut cluster = EtcdCluster::start();
+    let plain = cluster.url();
+    let error = refused(&cluster.url_of("app", "s3cret")).await;
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    assert!(error.to_string().contains("etcdctl auth enable"), "{error}");
+
+    cluster.enable_auth("app", "s3cr:et", "leasehold/");
+    assert_eq!(refused(&plain).await.kind(), ErrorKind::NoPassword);
+    let no_password = plain.replace("etcd://", "etcd://app@");
+    assert_eq!(refused(&no_password).await.kind(), ErrorKind::NoPassword);
+    let wrong = refused(&cluster.url_of("app", "wr0ng")).await;
+    assert_eq!(wrong.kind(), ErrorKind::WrongPassword);
+    assert!(!format!("{wrong:?}{wrong}").contains("wr0ng"), "{wrong:?}");
+    let url = cluster.url_of("app", "s3cr%3Aet");
+    let other = refused(&format!("{url}/other")).await;
+    assert_eq!(other.kind(), ErrorKind::Unauthorized, "{other}");
+    assert!(
+        other.to_string().contains("role grant-permission"),
+        "{other}"
+    );
+
+    let store = open(&url).await;
+    works(&*store).await;
+    assert_eq!(store.to_string(), no_password);
+    assert!(!format!("{store:?}").contains("s3cr"), "{store:?}");
+    let options = OpenOptions::default().username("app").password("s3cr:et");
+    let [near, far] = [open_with(&plain, options).await, open(&url).await];
+    let [near, far] = [(&near, 1), (&far, 2)].map(|(store, number)| StoreClient::on(store, number));
+    passes_on(&near, &far, "passed").await;
+
+    // The server forgets its tokens.
+    cluster.kill9(0);
+    cluster.restart(0);
+    until_works(&*store, "a").await;
+}
+
+/// Each error names the store, and says what to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_one_clear_error() {
+    let redis = RedisServer::start();
+    let without = EtcdCluster::options()
+        .argument("--enable-grpc-gateway=false")
+        .start(1);
+    for (url, kind, advice) in [
+        (
+            "etcd://127.0.0.1:1".to_owned(),
+            ErrorKind::Unreachable,
+            "check host, port and firewall",
+        ),
+        (
+            format!("etcd://127.0.0.1:{}", redis.port()),
+            ErrorKind::Unreachable,
+            "closed the connection",
+        ),
+        (
+            without.url(),
+            ErrorKind::Unsupported,
+            "--enable-grpc-gateway",
+        ),
+        (
+            "etcd://h?x=1".to_owned(),
+            ErrorKind::InvalidConfig,
+            "etcds://",
+        ),
+        (
+            "etcds://h?ca=/none".to_owned(),
+            ErrorKind::InvalidConfig,
+            "/none",
+        ),
+    ] {
+        let error = refused(&url).await;
+        assert_eq!(error.kind(), kind, "{url}: {error}");
+        assert!(error.to_string().contains(advice), "{url}: {error}");
+        assert!(error.store().is_some_and(|store| store.starts_with("etcd")));
+    }
+}
+
+/// A server that gives the same reply to each request.
+fn impostor(body: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut request = [0; 64 * 1024];
+                while stream.read(&mut request).is_ok_and(|read| read > 0) {
+                    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                    if stream
+                        .write_all(format!("{head}{body}").as_bytes())
+                        .is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    format!("etcd://127.0.0.1:{port}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_reply_of_a_stranger_is_taken_for_one_of_etcd() {
+    for body in ["<html></html>", "{}", "5", "[]", "", r#"{"header":1}"#] {
+        let error = refused(&impostor(body)).await;
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{body}: {error}");
+    }
+    // It passes for one at first.
+    for body in [
+        r#"{"header":{},"responses":[{"response_range":{"kvs":[{"value":"%"}]}}]}"#,
+        r#"{"header":{},"ID":"1","result":{"events":[{"kv":{"key":1}}]}}"#,
+        r#"{"header":{},"error":{"message":"strange"}}"#,
+    ] {
+        let opened = store::open_with(&impostor(body), &OpenOptions::default()).await;
+        if let Ok(store) = opened {
+            let reply = send(&*store, acquire("a", 1)).await;
+            assert_eq!(outcome(&reply), None, "{body}: {reply:?}");
+        }
+    }
+}

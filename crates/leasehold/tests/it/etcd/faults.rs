@@ -1,0 +1,125 @@
+//! Members that are killed or stopped, and a full database.
+
+use leasehold::__private::store::Reply;
+use leasehold_core::Outcome;
+
+use super::*;
+
+/// Whichever member is killed, the next one is used, for requests and for messages.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_killed_is_replaced() {
+    let mut cluster = EtcdCluster::options().start(3);
+    let url = cluster.url();
+    let holder = StoreClient::connect(&url, 1).await;
+    let waiter = StoreClient::connect(&url, 2).await;
+    passes_on(&holder, &waiter, "a").await;
+    let leader = cluster.leader();
+    for (round, killed) in [leader, (leader + 1) % 3].into_iter().enumerate() {
+        cluster.kill9(killed);
+        for client in [&holder, &waiter] {
+            until_works(&*client.store, "works").await;
+            until_notified(&*client.store).await;
+        }
+        // They may be told later that they have missed something.
+        let name = format!("b{round}");
+        holder.acquire(&name, 1).await;
+        eventually_async(SOON, async || {
+            let replies = waiter.store.apply(vec![waiter.own(wait(&name, 1))]).await;
+            outcome(&replies[0]).is_some()
+        })
+        .await;
+        eventually_async(SOON, async || {
+            let replies = holder
+                .store
+                .apply(vec![holder.own(release(&name, 1))])
+                .await;
+            outcome(&replies[0]).is_some()
+        })
+        .await;
+        eventually_async(SOON, async || {
+            let replies = waiter.store.apply(vec![waiter.own(wait(&name, 1))]).await;
+            is_granted(&replies[0])
+        })
+        .await;
+        waiter.events();
+        cluster.restart(killed);
+    }
+}
+
+/// A stopped member keeps its connections. What was sent to it is unknown or rejected, and the next call goes elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_stopped_is_left() {
+    let cluster = EtcdCluster::options().start(3);
+    let store = open(&cluster.url()).await;
+    let token = granted(&*store, acquire("a", 1)).await;
+    cluster.pause(0);
+    until_works(&*store, "b").await;
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
+    cluster.resume(0);
+    applied(&*store, release("a", 1)).await;
+    assert!(granted(&*store, acquire("a", 2)).await > token);
+}
+
+/// A write without a reply is not sent again, and a repeated request finds what it has done.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_cluster_leaves_no_doubt_behind() {
+    let cluster = EtcdCluster::start();
+    let store = open(&cluster.url()).await;
+    let token = granted(&*store, acquire("a", 1)).await;
+    cluster.pause(0);
+    match send(&*store, release("a", 1)).await {
+        Reply::Unknown(error) | Reply::Rejected(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    cluster.resume(0);
+    let released = async || outcome(&send(&*store, release("a", 1)).await).is_some();
+    eventually_async(SOON, released).await;
+    assert!(granted(&*store, acquire("a", 2)).await > token);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_survive_a_restart_of_the_cluster() {
+    let mut cluster = EtcdCluster::start();
+    let store = open(&cluster.url()).await;
+    let holder = StoreClient::on(&store, 1);
+    let token = holder.acquire("a", 1).await;
+    cluster.kill9(0);
+    let error = rejected(&*store, acquire("b", 1)).await;
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert_eq!(
+        (error.lock(), error.store()),
+        (Some("b"), Some(&*cluster.url()))
+    );
+    let polls = async || store.capabilities().wakeup == WakeupMode::Nothing;
+    eventually_async(SOON, polls).await;
+    cluster.restart(0);
+    until_works(&*store, "works").await;
+    until_notified(&*store).await;
+    assert_eq!(holder.apply(renew("a", 1)).await, Outcome::Kept);
+    let other = open(&cluster.url()).await;
+    let refused = applied(&*other, acquire("a", 2)).await;
+    assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
+    holder.release("a", 1).await;
+    assert!(granted(&*other, acquire("a", 2)).await > token);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_database_says_how_to_make_room() {
+    let options = EtcdCluster::options().argument("--quota-backend-bytes=1000000");
+    let cluster = options.start(1);
+    let store = open(&cluster.url()).await;
+    granted(&*store, acquire("a", 1)).await;
+    let value = "x".repeat(100_000);
+    let is_full = async || cluster.try_ctl(&["put", "other", &value]).is_err();
+    eventually_async(SOON, is_full).await;
+    // A mark takes a lease, which a full database refuses in any case.
+    let other = open(&cluster.url()).await;
+    let (Reply::Unknown(error) | Reply::Rejected(error)) = send(&*other, renew("a", 1)).await
+    else {
+        panic!("a full database takes a renewal");
+    };
+    assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+    assert!(error.to_string().contains("alarm disarm"), "{error}");
+}
