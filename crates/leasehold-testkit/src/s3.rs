@@ -1,0 +1,115 @@
+//! A real S3 server of a test's own: moto, which keeps objects in memory.
+
+use std::env;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::supervised::Supervised;
+use crate::wait::{eventually, free_port};
+
+/// How long a server may take to start.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The Python with moto, in the directory of everything that cargo builds.
+const PYTHON: &str = "moto/bin/python";
+
+/// The bucket that every server has.
+const BUCKET: &str = "locks";
+
+/// Serves one request at a time: moto itself checks a condition and writes in two steps.
+const SCRIPT: &str = r#"
+import sys, threading
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+moto, lock = DomainDispatcherApplication(create_backend_app), threading.Lock()
+def serve(environ, start_response):
+    with lock:
+        return moto(environ, start_response)
+run_simple("127.0.0.1", int(sys.argv[1]), serve, threaded=True)
+"#;
+
+/// A running S3 server on a port of 127.0.0.1, which accepts any credentials. It ends when it is dropped.
+pub struct S3Server {
+    // Declared first, so that the process is gone before the directory is.
+    _process: Supervised,
+    _directory: TempDir,
+    port: u16,
+}
+
+impl S3Server {
+    /// Starts a server, and makes a bucket.
+    ///
+    /// # Panics
+    ///
+    /// If moto is missing or does not come up.
+    #[must_use]
+    pub fn start() -> Self {
+        let python = python().expect("moto is missing; run cargo xtask test, which installs it");
+        let python = python.to_str().expect("a plain path");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let (port, log) = (free_port(), directory.path().join("server.log"));
+        let port_text = port.to_string();
+        let argv = [python, "-c", SCRIPT, &port_text];
+        let process = Supervised::start(&log, &argv, &[]);
+        eventually(TIMEOUT, || {
+            let read_log = || std::fs::read_to_string(&log).unwrap_or_default();
+            assert!(process.alive(), "moto ended:\n{}", read_log());
+            make_bucket(port).is_some_and(|reply| reply.contains(" 200 "))
+        });
+        Self {
+            _process: process,
+            _directory: directory,
+            port,
+        }
+    }
+
+    /// The bucket, and a prefix that no other store has.
+    #[must_use]
+    pub fn fresh_path() -> String {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        format!("{BUCKET}/{}", NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The URL of a store below a prefix that no other has.
+    #[must_use]
+    pub fn url(&self) -> String {
+        Self::url_at(self.port, &Self::fresh_path())
+    }
+
+    /// The URL of a store in a bucket, with or without a prefix, of the server at a port, which may be that of a proxy.
+    #[must_use]
+    pub fn url_at(port: u16, path: &str) -> String {
+        format!("s3://{path}?endpoint=http://127.0.0.1:{port}&allow-http")
+    }
+
+    /// Its port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// The status line of the reply to the request for a bucket. `None`: nobody replies.
+fn make_bucket(port: u16) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
+    let request = format!(
+        "PUT /{BUCKET} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).ok()?;
+    reply.lines().next().map(str::to_owned)
+}
+
+/// The tests are below the directory of everything that cargo builds.
+fn python() -> Option<PathBuf> {
+    let program = env::current_exe().ok()?;
+    let mut above = program.ancestors().map(|directory| directory.join(PYTHON));
+    above.find(|python| python.exists())
+}

@@ -1,0 +1,187 @@
+//! The store in a bucket: its conditions, and what can happen between a client and a service.
+
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::http::header::ETAG;
+use axum::http::{HeaderMap, StatusCode};
+use leasehold::__private::store::{self, OpenOptions};
+use leasehold::doctor::Severity;
+use leasehold::{Client, Error, ErrorKind};
+use leasehold_core::Outcome;
+use leasehold_testkit::{Proxy, S3Server, Way, eventually_async};
+use tokio::net::TcpListener;
+
+use crate::store_client::*;
+use crate::waiters::SOON;
+
+/// How often two clients race for a name that is new, and for one that exists.
+const RACES: usize = 100;
+
+/// The secret in the environment of the tests.
+const SECRET: &str = "testkit-secret";
+
+/// The error of an address.
+async fn refused(url: &str) -> Error {
+    let opened = store::open_with(url, &OpenOptions::default()).await;
+    opened.map(|store| store.to_string()).unwrap_err()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_clients_that_race_one_wins() {
+    let server = S3Server::start();
+    let url = server.url();
+    let [a, b] = [open(&url).await, open(&url).await];
+    assert_eq!(a.to_string(), url);
+    assert!(!format!("{a:?}").contains(SECRET), "{a:?}");
+    let race = async |name: &str, [first, second]: [u64; 2]| {
+        let (first, second) = (acquire(name, first), acquire(name, second));
+        let (a, b) = tokio::join!(applied(&*a, first), applied(&*b, second));
+        let won = [a, b].map(|outcome| matches!(outcome, Outcome::Granted { .. }));
+        assert_ne!(won[0], won[1], "{name}");
+        won[0]
+    };
+    for round in 0..RACES {
+        let name = format!("race/{round}");
+        let released = match race(&name, [1, 2]).await {
+            true => applied(&*a, release(&name, 1)).await,
+            false => applied(&*b, release(&name, 2)).await,
+        };
+        assert_eq!(released, Outcome::Released);
+        race(&name, [3, 4]).await;
+    }
+}
+
+/// A repeated request finds what was written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_whose_reply_is_lost_is_unknown() {
+    let server = S3Server::start();
+    let proxy = Proxy::before_port(server.port());
+    let url = server.url();
+    let [direct, proxied] = [server.port(), proxy.port()].map(|port| format!(":{port}&"));
+    let client = open(&url.replace(&direct, &proxied)).await;
+    let other = open(&url).await;
+    works(&*client).await;
+    proxy.swallow(Way::ToClient);
+    let error = unknown(&*client, acquire("works", 2)).await;
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(is_refused(&send(&*other, acquire("works", 3)).await));
+    proxy.go_on();
+    let token = granted(&*client, acquire("works", 2)).await;
+    assert_eq!(granted(&*client, acquire("works", 2)).await, token);
+}
+
+/// Nobody else knows how long the version of its object has been there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_holder_is_replaced_by_a_client_that_has_seen_it_for_its_ttl() {
+    const TTL: Duration = Duration::from_secs(2);
+    let server = S3Server::start();
+    let url = server.url();
+    let [holder, other] = [open(&url).await, open(&url).await];
+    granted(&*holder, lasting(acquire("a", 1), TTL)).await;
+    drop(holder);
+    tokio::time::sleep(TTL * 2).await;
+    let begun = Instant::now();
+    let is_free = async || is_granted(&send(&*other, acquire("a", 2)).await);
+    assert!(!is_free().await);
+    eventually_async(SOON, is_free).await;
+    assert!(begun.elapsed() >= TTL, "{:?}", begun.elapsed());
+}
+
+/// The status and the code with which a service replies to every request.
+type Service = fn(&HeaderMap) -> (u16, &'static str);
+
+/// Starts a service, and gives the URL of a store there.
+async fn start(service: Service) -> String {
+    let reply = move |headers: HeaderMap| async move {
+        let (status, code) = service(&headers);
+        let body = format!("<Error><Code>{code}</Code></Error>");
+        let status = StatusCode::from_u16(status).unwrap();
+        (status, [(ETAG, "\"1\"")], body)
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let router = Router::new().fallback(reply);
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    S3Server::url_at(port, "locks")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_keeps_no_locks_is_refused() {
+    let ignores_versions: Service = |headers| match headers.contains_key("if-none-match") {
+        true => (412, "PreconditionFailed"),
+        false => (200, ""),
+    };
+    let cases: [(Service, ErrorKind, &str); 8] = [
+        (
+            |_| (200, ""),
+            ErrorKind::Unsupported,
+            "ignores If-None-Match",
+        ),
+        (ignores_versions, ErrorKind::Unsupported, "ignores If-Match"),
+        (
+            |_| (501, "NotImplemented"),
+            ErrorKind::Unsupported,
+            "use Amazon S3",
+        ),
+        (
+            |_| (403, "InvalidAccessKeyId"),
+            ErrorKind::WrongPassword,
+            "AWS_ACCESS_KEY_ID",
+        ),
+        (|_| (403, "AccessDenied"), ErrorKind::Unauthorized, "right"),
+        (
+            |_| (403, "RequestTimeTooSkewed"),
+            ErrorKind::Store,
+            "clock of this machine",
+        ),
+        (
+            |_| (301, "PermanentRedirect"),
+            ErrorKind::InvalidConfig,
+            "region=",
+        ),
+        (|_| (503, "SlowDown"), ErrorKind::Unreachable, "is busy"),
+    ];
+    for (service, kind, words) in cases {
+        let url = start(service).await;
+        let error = refused(&url).await;
+        assert_eq!(error.kind(), kind, "{error}");
+        assert_eq!(error.store(), Some(&*url));
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(!format!("{error:?}").contains(SECRET), "{error:?}");
+    }
+    let server = S3Server::start();
+    let missing = refused(&S3Server::url_at(server.port(), "missing")).await;
+    assert_eq!(missing.kind(), ErrorKind::InvalidConfig, "{missing}");
+    assert!(missing.to_string().contains("create it"), "{missing}");
+    let nobody = refused(&S3Server::url_at(1, "locks")).await;
+    assert_eq!(nobody.kind(), ErrorKind::Unreachable, "{nobody}");
+    let options = OpenOptions::default().password("s3cret");
+    let with_password = store::open_with(&server.url(), &options).await;
+    let error = with_password.map(|store| store.to_string()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_checks_conditions_latency_versions_and_the_endpoint() {
+    let server = S3Server::start();
+    let report = Client::builder().diagnose(&server.url()).await.unwrap();
+    let mut found: Vec<_> = report
+        .findings
+        .iter()
+        .map(|it| (it.check, it.severity))
+        .collect();
+    found.sort_unstable_by_key(|(check, _)| *check);
+    let expected = [
+        ("conditions", Severity::Ok),
+        ("endpoint", Severity::Warning),
+        ("latency", Severity::Ok),
+        ("versions", Severity::Ok),
+    ];
+    assert_eq!(found, expected, "{report:?}");
+    let bad = Client::builder()
+        .diagnose(&start(|_| (200, "")).await)
+        .await;
+    let bad = bad.unwrap();
+    assert_eq!(bad.severity(), Severity::Danger, "{bad:?}");
+}
