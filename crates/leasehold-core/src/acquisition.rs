@@ -49,11 +49,11 @@ use crate::time::{self, Instant, StoreTime};
 use crate::token::{Token, TokenCount};
 
 /// The retry interval after the first refusal by a store without notifications. It doubles up to
-/// [`POLL_MAX`].
+/// [`AcquireOptions::longest_poll`].
 const POLL_MIN: Duration = Duration::from_millis(4);
 
-/// The longest retry interval at such a store.
-const POLL_MAX: Duration = Duration::from_millis(64);
+/// The longest interval at most stores of that kind, and how far apart clients retry that wait for the same instant.
+pub const POLL_MAX: Duration = Duration::from_millis(64);
 
 /// The acquisition of one lock, for one caller at a time.
 #[derive(Debug)]
@@ -470,7 +470,7 @@ impl Acquisition {
     ) -> Duration {
         if !notifies_changes {
             let interval = time_left.min(self.poll_interval);
-            self.poll_interval = (self.poll_interval * 2).min(POLL_MAX);
+            self.poll_interval = (self.poll_interval * 2).min(self.options.longest_poll);
             return upper_half(interval, spread);
         }
         let ttl = self.options.lease.ttl();

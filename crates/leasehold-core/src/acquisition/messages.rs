@@ -73,6 +73,8 @@ pub struct AcquireOptions {
     pub replicated: bool,
     /// Whether the store accepts repeated requests of one lease id.
     pub idempotent: bool,
+    /// The longest interval between two requests at a store that notifies nobody. The first one is a few milliseconds.
+    pub longest_poll: Duration,
 }
 
 /// The next step of the host.

@@ -45,16 +45,15 @@ fn token(number: u64) -> Token {
 }
 
 fn options() -> AcquireOptions {
+    let (policy, fixed) = (Policy::of(ttl()), None);
     AcquireOptions {
-        lease: RenewalOptions {
-            policy: Policy::of(ttl()),
-            fixed: None,
-        },
+        lease: RenewalOptions { policy, fixed },
         claim: Claim::Mutex,
         run: None,
         wait: true,
         replicated: false,
         idempotent: true,
+        longest_poll: POLL_MAX,
     }
 }
 

@@ -194,6 +194,7 @@ impl Client {
             wait: cx.setup.has_queue() || cx.rng.u8(0..4) == 0,
             replicated: false,
             idempotent: true,
+            longest_poll: leasehold_core::acquisition::POLL_MAX,
         };
         let acquiring = Acquiring::new(options, cx.now.after(wait_for), hold_for, cx);
         self.phase = Phase::Acquiring(Box::new(acquiring));

@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::acquisition::RunRequest;
 use leasehold_core::record::LeaseKind;
@@ -23,6 +24,8 @@ pub(crate) struct Context {
     pub(crate) process: Process,
     /// Whether the store accepts repeated acquires of one lease id.
     pub(crate) idempotent: bool,
+    /// The longest interval between two requests of a waiter that is not notified.
+    pub(crate) longest_poll: Duration,
     /// The number of stripes of a shard: as many as the store can have calls at once.
     stripes: u64,
 }
@@ -103,6 +106,7 @@ impl Context {
         let capabilities = store.capabilities();
         Self {
             idempotent: capabilities.idempotent_acquire,
+            longest_poll: capabilities.longest_poll,
             stripes: capabilities.parallel_calls,
             store,
             clock,

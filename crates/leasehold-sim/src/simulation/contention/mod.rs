@@ -30,6 +30,7 @@ fn options() -> AcquireOptions {
         wait: true,
         replicated: false,
         idempotent: false,
+        longest_poll: leasehold_core::acquisition::POLL_MAX,
     }
 }
 

@@ -532,6 +532,7 @@ fn machine_options(
         wait,
         replicated: options.durability.is_replicated(),
         idempotent: driver.context.idempotent,
+        longest_poll: driver.context.longest_poll,
     }
 }
 
