@@ -1,0 +1,151 @@
+//! A connection to one server: its handshake, and its frames.
+
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::error;
+use super::jute::{Reader, Writer};
+use crate::{Result, Secret};
+
+/// The longest frame.
+const FRAME_MAX: usize = 32 * 1024 * 1024;
+
+/// How long the server keeps the session of a client that is silent.
+const SESSION: Duration = Duration::from_secs(10);
+
+const AUTH: i32 = 100;
+
+/// The number of a reply to the authentication.
+const AUTH_NUMBER: i32 = -4;
+
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// The id of a session, by which another connection continues it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SessionId {
+    pub(super) id: i64,
+    password: Vec<u8>,
+}
+
+/// A connection that has a session.
+pub(super) struct Connection {
+    io: Box<dyn Io>,
+    buffer: Vec<u8>,
+    pub(super) session: SessionId,
+    /// As the server has set it.
+    pub(super) timeout: Duration,
+}
+
+impl Connection {
+    /// Connects, and continues a session. If that has ended, begins a new one.
+    pub(super) async fn open(
+        (host, port): &(String, u16),
+        tls: Option<&TlsConnector>,
+        session: &SessionId,
+        user: Option<(&str, &Secret)>,
+    ) -> Result<Self> {
+        let tcp = TcpStream::connect((host.as_str(), *port)).await;
+        let tcp = tcp.map_err(error::unreachable)?;
+        let _ = tcp.set_nodelay(true);
+        let io: Box<dyn Io> = match tls {
+            None => Box::new(tcp),
+            Some(tls) => {
+                let name = ServerName::try_from(host.clone()).map_err(error::unreachable)?;
+                Box::new(tls.connect(name, tcp).await.map_err(error::unreachable)?)
+            }
+        };
+        let mut connection = Self {
+            io,
+            buffer: Vec::new(),
+            session: session.clone(),
+            timeout: SESSION,
+        };
+        connection.begin().await?;
+        if let Some((user, password)) = user {
+            connection.authenticate(user, password).await?;
+        }
+        Ok(connection)
+    }
+
+    async fn begin(&mut self) -> Result<()> {
+        let millis = i32::try_from(SESSION.as_millis()).unwrap_or(i32::MAX);
+        let request = Writer::default().int(0).long(0).int(millis);
+        let request = request.long(self.session.id);
+        let request = request.bytes(match self.session.id {
+            0 => &[0; 16],
+            _ => &self.session.password,
+        });
+        self.send(&request.flag(false).0).await?;
+        let reply = self.frame().await?;
+        let mut reader = Reader(&reply);
+        let read = (reader.int(), reader.int(), reader.long(), reader.bytes());
+        let (Some(0), Some(timeout), Some(id), Some(password)) = read else {
+            return Err(error::not_zookeeper());
+        };
+        let is_read_only = reader.flag().unwrap_or(false);
+        if is_read_only {
+            return Err(error::read_only());
+        }
+        // Without a timeout the session has ended: the caller begins another one.
+        self.timeout = Duration::from_millis(u64::try_from(timeout).unwrap_or(0));
+        self.session = SessionId {
+            id: if timeout > 0 { id } else { 0 },
+            password: password.to_vec(),
+        };
+        Ok(())
+    }
+
+    async fn authenticate(&mut self, user: &str, password: &Secret) -> Result<()> {
+        let credentials = format!("{user}:{}", password.expose());
+        let request = Writer::default().int(AUTH_NUMBER).int(AUTH).int(0);
+        let request = request.text("digest").text(&credentials);
+        self.send(&request.0).await?;
+        loop {
+            let reply = self.frame().await?;
+            let mut reader = Reader(&reply);
+            let (number, _, code) = (reader.int(), reader.long(), reader.int());
+            match (number, code) {
+                (Some(AUTH_NUMBER), Some(0)) => return Ok(()),
+                (Some(AUTH_NUMBER), Some(code)) => return Err(error::described(code)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends a frame.
+    pub(super) async fn send(&mut self, body: &[u8]) -> Result<()> {
+        let mut frame = Writer::default().bytes(body);
+        let sent = self.io.write_all(&frame.0).await;
+        frame.0.clear();
+        sent.map_err(error::lost)?;
+        self.io.flush().await.map_err(error::lost)
+    }
+
+    /// The next frame. A call that is dropped has read nothing that the next one does not have.
+    pub(super) async fn frame(&mut self) -> Result<Vec<u8>> {
+        loop {
+            if let Some(length) = self.buffer.first_chunk::<4>() {
+                let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+                if length > FRAME_MAX {
+                    return Err(error::not_zookeeper());
+                }
+                if self.buffer.len() >= 4 + length {
+                    let rest = self.buffer.split_off(4 + length);
+                    let mut frame = std::mem::replace(&mut self.buffer, rest);
+                    frame.drain(..4);
+                    return Ok(frame);
+                }
+            }
+            let read = self.io.read_buf(&mut self.buffer).await;
+            if read.map_err(error::lost)? == 0 {
+                return Err(error::closed());
+            }
+        }
+    }
+}

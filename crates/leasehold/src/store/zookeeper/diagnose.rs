@@ -1,0 +1,64 @@
+//! Collects the facts about an ensemble for [`doctor`](crate::doctor). Changes nothing.
+
+use super::SERVICE;
+use super::connection::{Connection, SessionId};
+use super::request::read_data;
+use super::session::{Session, Settings};
+use crate::Result;
+use crate::store::diagnose::ZookeeperFacts;
+use crate::store::members::Address;
+use crate::store::options::OpenOptions;
+use crate::store::tls;
+use crate::store::zookeeper::request::Request;
+
+/// The node in which an ensemble keeps its configuration, a line `server.N=...:participant` for each server.
+const CONFIGURATION: &str = "/zookeeper/config";
+
+/// Collects the facts about the ensemble that a URL names.
+///
+/// # Errors
+///
+/// As for [`open`](super::super::open()).
+pub(in crate::store) async fn diagnose(url: &str, options: &OpenOptions) -> Result<ZookeeperFacts> {
+    let address = std::sync::Arc::new(Address::parse(SERVICE, url, options)?);
+    let name = address.to_string();
+    let facts = collect(&name, &address, options).await;
+    facts.map_err(|error| error.at_store(name))
+}
+
+async fn collect(
+    name: &str,
+    address: &std::sync::Arc<Address>,
+    options: &OpenOptions,
+) -> Result<ZookeeperFacts> {
+    let files = address.files.as_ref();
+    let tls = files
+        .map(|files| tls::connector(files, options))
+        .transpose()?;
+    let settings = Settings {
+        address: std::sync::Arc::clone(address),
+        tls,
+        connect_timeout: options.connect_timeout,
+        hub: std::sync::Arc::default(),
+    };
+    let connection: Connection = settings.connect(&SessionId::default()).await?;
+    let session = connection.timeout;
+    drop(connection);
+    let (changed, _received) = tokio::sync::mpsc::unbounded_channel();
+    let reader = Session::open(settings, changed).await?;
+    let read = reader.call(Request::get(CONFIGURATION)).await;
+    let configuration = read.ok().and_then(|reply| read_data(&reply));
+    let voters = configuration.map(|(data, _)| {
+        let text = String::from_utf8_lossy(&data).into_owned();
+        let lines = text.lines().filter(|line| line.starts_with("server."));
+        lines.filter(|line| !line.contains(":observer")).count()
+    });
+    Ok(ZookeeperFacts {
+        name: name.to_owned(),
+        named: address.members.len(),
+        voters,
+        session,
+        has_user: address.user.is_some(),
+        has_tls: address.files.is_some(),
+    })
+}

@@ -1,0 +1,67 @@
+//! Errors that say what to do.
+
+use std::error::Error as StdError;
+
+use super::request::code;
+use crate::{Error, ErrorKind};
+
+pub(super) fn unreachable(source: impl StdError + Send + Sync + 'static) -> Error {
+    let message =
+        "no connection; check host, port and firewall, and zookeepers:// for a port with TLS";
+    Error::new(ErrorKind::Unreachable, message).with_source(source)
+}
+
+pub(super) fn lost(source: impl StdError + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::Unreachable, "the connection is lost").with_source(source)
+}
+
+pub(super) fn closed() -> Error {
+    let message = "the server has closed the connection; if that happens each time, it is not ZooKeeper, has too many \
+                   connections of this host (maxClientCnxns), or uses TLS: write zookeepers://";
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+pub(super) fn not_zookeeper() -> Error {
+    let message = "the server does not speak ZooKeeper's protocol; check host and port, and zookeepers:// for one with TLS";
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+pub(super) fn read_only() -> Error {
+    let message = "the server is read-only: it has lost the majority of its ensemble";
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+pub(super) fn no_session() -> Error {
+    let message = "no server of the ensemble replies, or it has no majority";
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+/// The error of a code of the server. Nothing was applied.
+pub(super) fn described(found: i32) -> Error {
+    let (kind, message) = match found {
+        code::NO_AUTH => (
+            ErrorKind::Unauthorized,
+            "the ACL of a node refuses this user; give it cdrwa on the path of the URL and below, or use another path"
+                .to_owned(),
+        ),
+        code::AUTH_FAILED => (
+            ErrorKind::WrongPassword,
+            "the server refuses this user or password, or digest authentication".to_owned(),
+        ),
+        code::INVALID_ACL => (
+            ErrorKind::Unauthorized,
+            "the server accepts no ACL of an unauthenticated user; name a user as in zookeeper://USER:PASSWORD@HOST"
+                .to_owned(),
+        ),
+        code::NOT_READ_ONLY => return read_only(),
+        code::NO_NODE => (
+            ErrorKind::Store,
+            "a node was deleted by something else, or the path of the URL does not exist and cannot be created".to_owned(),
+        ),
+        other => (
+            ErrorKind::Store,
+            format!("the server replied with the error {other}"),
+        ),
+    };
+    Error::new(kind, message)
+}

@@ -1,0 +1,330 @@
+//! The store in ZooKeeper: each name is a node, whose data are a document.
+//!
+//! A write is a `multi`: the document, if it has still its version, with the messages to the clients of other processes, if they
+//! can be notified. A node that was deleted and made again begins with the same versions, so no document is ever deleted.
+
+mod connection;
+#[cfg(feature = "doctor")]
+mod diagnose;
+mod error;
+mod inboxes;
+mod jute;
+mod paths;
+mod request;
+mod session;
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{ClientId, Name};
+
+#[cfg(feature = "doctor")]
+pub(super) use self::diagnose::diagnose;
+use self::inboxes::Inboxes;
+use self::paths::{Paths, ancestors};
+use self::request::{Access, Mode, Multi, Request, code, read_data, read_multi};
+use self::session::{Failed, Session, Settings};
+use super::api::{Capabilities, Key, Keyspace, StoreKind, WakeupMode};
+use super::backend::ListenChange;
+use super::hub::Hub;
+use super::members::{self, Address, Service};
+use super::optimistic::Optimistic;
+use super::optimistic::documents::{Document, Documents, Replaced, Version, Write};
+use super::options::OpenOptions;
+use super::records::ListPart;
+use super::rule_store::RuleStore;
+use super::tls;
+use crate::Result;
+
+const SERVICE: Service = Service {
+    scheme: "zookeeper",
+    port: 2181,
+};
+
+/// The version of a node that does not exist.
+const ABSENT: &str = "-";
+
+/// Lock records in ZooKeeper.
+pub type ZookeeperStore = RuleStore<Optimistic<Zookeeper>>;
+
+impl ZookeeperStore {
+    /// Connects to an ensemble.
+    #[doc(hidden)]
+    pub async fn open_url(url: &str, options: &OpenOptions) -> Result<Self> {
+        let hub = Arc::default();
+        let opened = Zookeeper::open(url, options, &hub).await;
+        let zookeeper = opened.map_err(|error| error.at_store(members::redacted(url)))?;
+        let optimistic = Optimistic::new(zookeeper, &hub, options)?;
+        Ok(Self::with_hub(optimistic, hub))
+    }
+}
+
+/// Documents in an ensemble.
+#[derive(Debug)]
+pub struct Zookeeper {
+    address: Arc<Address>,
+    paths: Paths,
+    access: Access,
+    inboxes: Arc<Inboxes>,
+}
+
+impl Zookeeper {
+    async fn open(url: &str, options: &OpenOptions, hub: &Arc<Hub>) -> Result<Self> {
+        let address = Arc::new(Address::parse(SERVICE, url, options)?);
+        let access = match address.credentials()? {
+            Some(_) => Access::Creator,
+            None => Access::Everybody,
+        };
+        let files = address.files.as_ref();
+        let tls = files
+            .map(|files| tls::connector(files, options))
+            .transpose()?;
+        let (changed, received) = tokio::sync::mpsc::unbounded_channel();
+        let settings = Settings {
+            address: Arc::clone(&address),
+            tls,
+            connect_timeout: options.connect_timeout,
+            hub: Arc::clone(hub),
+        };
+        let session = Session::open(settings, changed).await?;
+        let paths = Paths(format!("/{}", address.prefix.trim_end_matches('/')));
+        let inboxes = Inboxes::new(session, Arc::clone(hub), paths.clone(), access);
+        let inboxes = Arc::new(inboxes);
+        let zookeeper = Self {
+            address,
+            paths,
+            access,
+            inboxes: Arc::clone(&inboxes),
+        };
+        // Shows what is wrong with the path or the rights.
+        for parent in [zookeeper.paths.clients(), zookeeper.paths.inboxes()] {
+            zookeeper.create_all(&format!("{parent}/-")).await?;
+        }
+        inboxes.clean().await?;
+        tokio::spawn(Inboxes::run(Arc::downgrade(&inboxes), received));
+        Ok(zookeeper)
+    }
+
+    fn session(&self) -> &Session {
+        &self.inboxes.session
+    }
+
+    /// Creates the ancestors of a node.
+    async fn create_all(&self, path: &str) -> Result<()> {
+        for above in ancestors(path) {
+            let create = Request::create(above, &[], Mode::Persistent, self.access);
+            match self.session().call(create).await {
+                Ok(_) | Err(Failed::Refused(code::NODE_EXISTS)) => {}
+                // Above the path that this user may change.
+                Err(Failed::Refused(code::NO_AUTH)) if self.exists(above).await? => {}
+                Err(failed) => return Err(failed.into()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        match self.session().call(Request::exists(path)).await {
+            Ok(_) => Ok(true),
+            Err(Failed::Refused(code::NO_NODE)) => Ok(false),
+            Err(failed) => Err(failed.into()),
+        }
+    }
+
+    /// The requests of a write: the document first, then for each receiver whether it is alive, and its messages.
+    fn requests(&self, write: &Write) -> (Vec<Request>, Vec<Option<ClientId>>) {
+        let path = self.paths.document(&write.key);
+        let text = write.text.as_deref().unwrap_or_default();
+        let document = match write.seen.0.parse() {
+            Ok(version) => Request::set(&path, text.as_bytes(), version),
+            Err(_) => Request::create(&path, text.as_bytes(), Mode::Persistent, self.access),
+        };
+        let (mut requests, mut receivers) = (vec![document], vec![None]);
+        let mut messages = BTreeMap::<ClientId, Vec<&str>>::new();
+        for (client, message) in &write.messages {
+            messages.entry(*client).or_default().push(message);
+        }
+        for (client, messages) in messages {
+            requests.push(Request::check(&self.paths.client(client)));
+            receivers.push(Some(client));
+            let path = format!("{}/m-", self.paths.inbox(client));
+            for message in messages {
+                let message = message.as_bytes();
+                requests.push(Request::create(
+                    &path,
+                    message,
+                    Mode::Sequential,
+                    self.access,
+                ));
+                receivers.push(Some(client));
+            }
+        }
+        (requests, receivers)
+    }
+
+    /// Sends writes in one round trip. `None`: the parent of its node does not exist.
+    async fn send(&self, writes: &[&Write]) -> Vec<Option<Replaced>> {
+        let send = |write: &&Write| {
+            let (requests, receivers) = self.requests(write);
+            (self.session().call(Request::multi(&requests)), receivers)
+        };
+        let calls: Vec<_> = writes.iter().map(send).collect();
+        let mut replies = Vec::with_capacity(writes.len());
+        for (write, (call, receivers)) in writes.iter().zip(calls) {
+            replies.push(Self::replaced(write, &receivers, call.await));
+        }
+        replies
+    }
+
+    /// The reply to a write. `None`: the parent of its node does not exist.
+    fn replaced(
+        write: &Write,
+        receivers: &[Option<ClientId>],
+        reply: Result<Vec<u8>, Failed>,
+    ) -> Option<Replaced> {
+        let (number, code) = match reply {
+            Err(Failed::Lost(error)) => return Some(Replaced::Unknown(error)),
+            Err(Failed::Refused(code)) => (0, code),
+            Ok(reply) => match read_multi(&reply) {
+                Some(Multi::Done(version)) => {
+                    // A node begins with version 0.
+                    return Some(Replaced::Done(Version(version.to_string())));
+                }
+                Some(Multi::Failed(number, code)) => (number, code),
+                None => return Some(Replaced::Unknown(error::not_zookeeper())),
+            },
+        };
+        Some(match (receivers.get(number).copied().flatten(), code) {
+            (Some(client), code::NO_NODE) => Replaced::Unreachable(client),
+            (_, code::BAD_VERSION | code::NODE_EXISTS) => Replaced::Conflict(None),
+            (None, code::NO_NODE) if write.seen.0 == ABSENT => return None,
+            (None, code::NO_NODE) => Replaced::Conflict(None),
+            (_, code) => Replaced::Rejected(error::described(code)),
+        })
+    }
+}
+
+impl Documents for Zookeeper {
+    fn capabilities(&self) -> Capabilities {
+        let wakeup = match self.session().number() {
+            Some(_) => WakeupMode::Grants,
+            None => WakeupMode::Nothing,
+        };
+        Capabilities::new(StoreKind::Zookeeper, wakeup)
+    }
+
+    async fn read(&self, keys: Vec<Key>) -> Result<Vec<Document>> {
+        self.inboxes.register().await?;
+        // The server may be behind the others. Requests of a session are served in order.
+        let synced = self.session().call(Request::sync(&self.paths.0));
+        let calls: Vec<_> = keys
+            .iter()
+            .map(|key| self.session().call(Request::get(&self.paths.document(key))))
+            .collect();
+        synced.await?;
+        let mut documents = Vec::with_capacity(keys.len());
+        for call in calls {
+            let (text, version) = match call.await {
+                Ok(reply) => {
+                    let (data, version) = read_data(&reply).ok_or_else(error::not_zookeeper)?;
+                    // What is no text is no document: its reader says so.
+                    let text = String::from_utf8_lossy(&data).into_owned();
+                    (Some(text), version.to_string())
+                }
+                Err(Failed::Refused(code::NO_NODE)) => (None, ABSENT.to_owned()),
+                Err(failed) => return Err(failed.into()),
+            };
+            documents.push(Document {
+                version: Version(version),
+                text,
+                age: Duration::ZERO,
+            });
+        }
+        Ok(documents)
+    }
+
+    async fn replace(&self, writes: Vec<Write>) -> Vec<Replaced> {
+        if let Err(error) = self.inboxes.register().await {
+            return vec![Replaced::Rejected(error); writes.len()];
+        }
+        let mut replies = self.send(&writes.iter().collect::<Vec<_>>()).await;
+        // The first documents of their keyspaces.
+        let orphans: Vec<_> = (0..writes.len())
+            .filter(|nth| replies[*nth].is_none())
+            .collect();
+        let mut parents = HashSet::new();
+        for nth in &orphans {
+            let path = self.paths.document(&writes[*nth].key);
+            let (parent, _) = path.rsplit_once('/').unwrap_or_default();
+            if !parents.insert(parent.to_owned()) {
+                continue;
+            }
+            if let Err(error) = self.create_all(&path).await {
+                tracing::debug!(%error, parent, "the parent of documents is not created");
+            }
+        }
+        let again: Vec<_> = orphans.iter().map(|nth| &writes[*nth]).collect();
+        for (nth, reply) in orphans.into_iter().zip(self.send(&again).await) {
+            replies[nth] = reply;
+        }
+        let rejected = || Replaced::Rejected(error::described(code::NO_NODE));
+        let replies = replies.into_iter();
+        replies
+            .map(|reply| reply.unwrap_or_else(rejected))
+            .collect()
+    }
+
+    async fn names(&self, space: &Keyspace, after: &str) -> Result<ListPart<Name>> {
+        let children = self
+            .inboxes
+            .children(&self.paths.space(space), false)
+            .await?;
+        let names = children.iter().filter_map(|node| paths::name(node));
+        let mut names: Vec<_> = names.filter(|name| name.as_str() > after).collect();
+        names.sort_unstable();
+        Ok(names.into_iter().collect())
+    }
+
+    async fn alive(&self, clients: Vec<ClientId>) -> Result<HashSet<ClientId>> {
+        let synced = self.session().call(Request::sync(&self.paths.0));
+        let call = |client: &ClientId| {
+            let exists = Request::exists(&self.paths.client(*client));
+            (*client, self.session().call(exists))
+        };
+        let calls: Vec<_> = clients.iter().map(call).collect();
+        synced.await?;
+        let mut alive = HashSet::new();
+        for (client, call) in calls {
+            match call.await {
+                Ok(_) => drop(alive.insert(client)),
+                Err(Failed::Refused(code::NO_NODE)) => {}
+                Err(failed) => return Err(failed.into()),
+            }
+        }
+        Ok(alive)
+    }
+
+    fn absent(&self) -> Option<Version> {
+        Some(Version(ABSENT.to_owned()))
+    }
+
+    fn listen(&self, change: ListenChange) {
+        match change {
+            ListenChange::Began(client) => self.inboxes.add(client),
+            ListenChange::Ended(client) => self.inboxes.remove(client),
+        }
+    }
+}
+
+impl fmt::Display for Zookeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+/// The URL of a store as its `Display`.
+pub(super) fn redacted_url(url: &str) -> Result<String> {
+    Address::parse(SERVICE, url, &OpenOptions::default()).map(|address| address.to_string())
+}

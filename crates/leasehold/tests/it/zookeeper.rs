@@ -1,0 +1,174 @@
+//! The ZooKeeper store: its address, its users, its servers and its sessions, beyond the rules for every store.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use leasehold::__private::store::{self, OpenOptions, Store, WakeupMode};
+use leasehold::{Client, Error, ErrorKind};
+use leasehold_core::Outcome;
+use leasehold_testkit::{RedisServer, ZookeeperServer, eventually_async, free_port};
+use tokio::time::timeout;
+
+use crate::store_client::*;
+use crate::waiters::SOON;
+
+async fn refused(url: &str) -> Error {
+    let opened = store::open_with(url, &OpenOptions::default()).await;
+    opened.map(|store| store.to_string()).unwrap_err()
+}
+
+/// Waits until a request gets a reply that it was applied.
+async fn until_works(store: &dyn Store, name: &str) {
+    eventually_async(SOON, async || {
+        let replies = store.apply(vec![acquire(name, 1), release(name, 1)]).await;
+        replies.iter().all(|reply| outcome(reply).is_some())
+    })
+    .await;
+}
+
+/// A lock passes on from a process to another one, which is notified.
+async fn passes_on(holder: &Client, waiter: &Client, name: &str) {
+    let guard = holder.mutex(name).unwrap().lock().await.unwrap();
+    let mutex = waiter.mutex(name).unwrap();
+    let waits = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    let observed = holder.mutex(name).unwrap();
+    eventually_async(SOON, async || {
+        let info = observed.inspect().await;
+        info.is_ok_and(|info| info.is_some_and(|info| info.waiters.len() == 1))
+    })
+    .await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = timeout(SOON, waits).await.unwrap().unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whichever_server_is_killed_the_others_go_on() {
+    let mut ensemble = ZookeeperServer::with(3, "");
+    let url = ensemble.url();
+    let (holder, waiter) = tokio::join!(Client::connect(&url), Client::connect(&url));
+    let (holder, waiter) = (holder.unwrap(), waiter.unwrap());
+    passes_on(&holder, &waiter, "a").await;
+    let store = open(&url).await;
+    let leader = ensemble.leader().expect("a leader");
+    for killed in [leader, (leader + 1) % 3] {
+        ensemble.kill9(killed);
+        until_works(&*store, "works").await;
+        for client in [&holder, &waiter] {
+            let mutex = client.mutex("one").unwrap();
+            eventually_async(SOON, async || match mutex.try_lock().await {
+                Ok(Some(guard)) => guard.release().await.is_ok(),
+                _ => false,
+            })
+            .await;
+        }
+        passes_on(&holder, &waiter, "b").await;
+        ensemble.restart(killed);
+    }
+}
+
+/// The nodes of the clients end with a session, and are made anew in the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_has_ended_is_replaced() {
+    let server = ZookeeperServer::with(1, "maxSessionTimeout=1000");
+    let url = server.url();
+    let (holder, waiter) = tokio::join!(Client::connect(&url), Client::connect(&url));
+    let (holder, waiter) = (holder.unwrap(), waiter.unwrap());
+    passes_on(&holder, &waiter, "a").await;
+    let store = open(&url).await;
+    server.pause(0);
+    eventually_async(SOON, async || {
+        store.capabilities().wakeup == WakeupMode::Nothing
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    server.resume(0);
+    until_works(&*store, "works").await;
+    passes_on(&holder, &waiter, "a").await;
+}
+
+/// A write without a reply is not sent again, and a repeated request finds what it has done.
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_survive_a_restart_of_the_server() {
+    let mut server = ZookeeperServer::start();
+    let store = open(&server.url()).await;
+    let token = granted(&*store, acquire("a", 1)).await;
+    server.kill9(0);
+    let error = rejected_or_unknown(&*store).await;
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    server.restart(0);
+    until_works(&*store, "b").await;
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
+    applied(&*store, release("a", 1)).await;
+    assert!(granted(&*store, acquire("a", 2)).await > token);
+}
+
+async fn rejected_or_unknown(store: &dyn Store) -> Error {
+    use leasehold::__private::store::Reply;
+    match store.apply(vec![acquire("c", 1)]).await.pop() {
+        Some(Reply::Rejected(error) | Reply::Unknown(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_user_the_nodes_are_closed_to_others() {
+    let server = ZookeeperServer::start();
+    let own = server.url_of("app:s3%3Acret@", "/team/locks");
+    let client = Client::connect(&own).await.unwrap();
+    let guard = client.mutex("a").unwrap().lock().await.unwrap();
+    guard.release().await.unwrap();
+    for credentials in ["", "app:wr0ng@", "other:s3cret@"] {
+        let error = refused(&server.url_of(credentials, "/team/locks")).await;
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+        assert!(!format!("{error:?}{error}").contains("wr0ng"), "{error:?}");
+    }
+    let error = refused(&server.url_of("app@", "")).await;
+    assert_eq!(error.kind(), ErrorKind::NoPassword, "{error}");
+    assert!(own.contains("s3") && !client.store().to_string().contains("s3"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_one_clear_error() {
+    let redis = RedisServer::start();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap().port();
+    for (url, kind, advice) in [
+        (
+            format!("zookeeper://127.0.0.1:{}", free_port()),
+            ErrorKind::Unreachable,
+            "check host, port and firewall",
+        ),
+        (
+            format!("zookeeper://127.0.0.1:{silent}"),
+            ErrorKind::Unreachable,
+            "no server of the ensemble replies",
+        ),
+        (
+            format!("zookeeper://127.0.0.1:{}", redis.port()),
+            ErrorKind::Unreachable,
+            "",
+        ),
+        (
+            "zookeeper://h?x=1".to_owned(),
+            ErrorKind::InvalidConfig,
+            "zookeepers://",
+        ),
+        (
+            "zookeepers://h?ca=/none".to_owned(),
+            ErrorKind::InvalidConfig,
+            "/none",
+        ),
+    ] {
+        let error = refused(&url).await;
+        assert_eq!(error.kind(), kind, "{url}: {error}");
+        assert!(error.to_string().contains(advice), "{url}: {error}");
+        assert!(
+            error
+                .store()
+                .is_some_and(|store| store.starts_with("zookeeper"))
+        );
+    }
+}
