@@ -21,7 +21,7 @@ const MINUTES: u32 = 12;
 pub(crate) fn check() -> Result<(), String> {
     println!(
         "All tests take about {MINUTES} minutes on two idle cores, with the build. They need Rust {RUST}, a C compiler, \
-         redis-server 7, PostgreSQL, and {GIGABYTES} GB in {}.",
+         redis-server 7, PostgreSQL, etcd, Java, curl with repo1.maven.org, python3 with venv and PyPI, and {GIGABYTES} GB in {}.",
         target().display()
     );
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

@@ -64,6 +64,9 @@ fn build_tests(steps: &mut Steps) {
         requirements::check()?;
         servers::ensure_redis()?;
         servers::ensure_postgres()?;
+        servers::ensure_etcd()?;
+        servers::ensure_zookeeper()?;
+        servers::ensure_s3()?;
         match find("cc") {
             Some(_) => Ok(()),
             None => Err("cc is missing; install a C compiler".into()),
@@ -87,6 +90,9 @@ fn run_tests(steps: &mut Steps) {
 /// A command of cargo that runs tests.
 pub(crate) fn cargo_test(line: &str) -> Command {
     let mut test = cargo_line(line);
+    // Of the S3 server of the tests, which accepts any.
+    test.env("AWS_ACCESS_KEY_ID", "testkit");
+    test.env("AWS_SECRET_ACCESS_KEY", "testkit-secret");
     if env::var_os("RUST_TEST_THREADS").is_none() {
         test.env("RUST_TEST_THREADS", TEST_THREADS);
     }

@@ -146,7 +146,16 @@ fn is_of_prefix(name: &str) -> bool {
 fn is_store(value: &str) -> bool {
     let schemes = ["sqlite:", "redis+unix:"];
     let is_local = schemes.into_iter().any(|scheme| value.starts_with(scheme));
-    let schemes = ["postgres", "redis", "redlock"];
+    let schemes = [
+        "postgres",
+        "etcd",
+        "zookeeper",
+        "s3",
+        "gs",
+        "az",
+        "redis",
+        "redlock",
+    ];
     let is_remote = schemes.into_iter().any(|scheme| value.starts_with(scheme));
     is_local || is_remote && value.contains("://")
 }

@@ -56,7 +56,8 @@
 //! | many machines | `redis://HOST`, `postgres://HOST/DB` |
 //! | many machines; another server replaces one that fails | `redis+sentinel://HOST,.../MASTER` |
 //! | many machines, with more locks than one server serves | `redis+cluster://HOST,...` |
-//! | many machines; the locks survive the loss of a server | `redlock://HOST,HOST,HOST` |
+//! | many machines; the locks survive the loss of a server | `etcd://HOST,HOST,HOST`, `zookeeper://HOST,HOST,HOST`, `redlock://HOST,HOST,HOST` |
+//! | many machines without a server of their own | `s3://BUCKET`, `gs://BUCKET`, `az://CONTAINER` |
 //! | one process, in tests | `memory:`, or a [`MemoryStore`](store::MemoryStore) with a [clock](clock::ManualClock) that the test moves |
 //!
 //! [`store::open()`] has the complete URLs, [`ClientBuilder`] the settings of a client.
@@ -89,6 +90,9 @@
 //! | `tls` (default) | the same over TLS: `rediss://` URLs; includes `redis` | 85 |
 //! | `sqlite` | the embedded store in a file: `sqlite:` URLs | 34 |
 //! | `postgres` | the store in a PostgreSQL database, over TLS too: `postgres://` URLs | 92 |
+//! | `etcd` | the store in etcd, over TLS too: `etcd://` URLs | 56 |
+//! | `zookeeper` | the store in ZooKeeper, over TLS too: `zookeeper://` URLs | 39 |
+//! | `object-store` | the store in a bucket: `s3://`, `gs://` and `az://` URLs | 126 |
 //! | `blocking` | [`blocking`]: the API for programs without an async runtime | 21 |
 //! | `doctor` | [`doctor`]: settings under which a store can lose locks | 21 |
 //! | `fence` | [`fence`]: checks of tokens for protected resources | 21 |

@@ -14,8 +14,8 @@ pub(crate) const MACHINE_FILE: &str = "/etc/leasehold/store";
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
-    /// The store of the locks: sqlite:PATH, postgres://HOST/DB, redis://HOST, rediss://HOST, redis+unix:PATH,
-    /// redis+sentinel://HOST,HOST,HOST/MASTER, redis+cluster://HOST,HOST or redlock://HOST,HOST,HOST
+    /// The store of the locks: sqlite:PATH, postgres://HOST/DB, etcd://HOST,HOST,HOST, zookeeper://HOST,HOST,HOST, s3://BUCKET,
+    /// redis://HOST, rediss://HOST, redis+unix:PATH, redis+sentinel://HOST,HOST,HOST/MASTER, redis+cluster://HOST,HOST or redlock://HOST,HOST,HOST
     ///
     /// The default is the URL in /etc/leasehold/store, or without this file a SQLite file in your state directory, for
     /// the programs of this user on this machine. A password is refused here, because other users can read it: set LEASEHOLD_STORE or

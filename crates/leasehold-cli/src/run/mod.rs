@@ -85,14 +85,7 @@ async fn run_until(
         guard.waive_min_hold();
     }
     let outcome = outcome.map(|(code, _)| code);
-    let (completed, to_the_end) = match (guard, &outcome) {
-        (AnyGuard::Job(run), Ok(0)) => {
-            let completed = complete(*run, args).await.map(Some);
-            let to_the_end = completed.is_ok();
-            (completed, to_the_end)
-        }
-        (guard, _) => (Ok(None), release(guard, args).await),
-    };
+    let (completed, to_the_end) = end(guard, matches!(outcome, Ok(0)), args).await;
     if watchdog.is_some() {
         report.finish(&client).await;
     }
@@ -113,6 +106,23 @@ async fn run_until(
             Ok(args.lost_exit_code)
         }
         outcome => outcome,
+    }
+}
+
+/// Ends the hold behind the command: records the run of a job if that has succeeded. Returns the record, and whether the lock
+/// was held to the end.
+async fn end(
+    guard: AnyGuard,
+    has_succeeded: bool,
+    args: &RunArgs,
+) -> (Result<Option<Completion>, u8>, bool) {
+    match guard {
+        AnyGuard::Job(run) if has_succeeded => {
+            let completed = complete(*run, args).await.map(Some);
+            let to_the_end = completed.is_ok();
+            (completed, to_the_end)
+        }
+        guard => (Ok(None), release(guard, args).await),
     }
 }
 

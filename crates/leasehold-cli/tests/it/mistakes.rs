@@ -111,8 +111,8 @@ fn a_program_that_the_system_does_not_execute_is_explained() {
 #[test]
 fn a_url_that_names_no_store_has_a_suggestion() {
     let fixture = Fixture::new();
-    let schemes = "must start with memory:, sqlite:, postgres://, redis://, rediss://, redis+unix:, \
-                   redis+sentinel://, redis+cluster:// or redlock://";
+    let schemes = "must start with memory:, sqlite:, postgres://, etcd://, zookeeper://, s3://, gs://, az://, redis://, rediss://, \
+                   redis+unix:, redis+sentinel://, redis+cluster:// or redlock://";
     let nobody = free_port().to_string();
     let directory = directory(&fixture);
     let variables = [

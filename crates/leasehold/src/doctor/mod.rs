@@ -2,15 +2,21 @@
 //!
 //! [`ClientBuilder::diagnose`] makes the report, and has an example; `leasehold doctor` prints it.
 
+#[cfg(feature = "object-store")]
+mod bucket;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod clock;
 #[cfg(feature = "postgres")]
 mod database;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "sqlite")]
 mod file;
 mod finding;
 #[cfg(feature = "redis")]
 mod servers;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use leasehold_core::Ttl;
 
@@ -19,7 +25,13 @@ use crate::store::diagnose::DiagnosticFacts;
 use crate::{ClientBuilder, Result, store};
 
 /// The check that reports the facts that the others lack.
-#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
+#[cfg(any(
+    feature = "sqlite",
+    feature = "redis",
+    feature = "postgres",
+    feature = "etcd",
+    feature = "zookeeper"
+))]
 const INCOMPLETE: &str = "diagnosis";
 
 /// The diagnosis of a store.
@@ -44,8 +56,11 @@ impl Report {
 
     /// Checks the facts. `ttl` is that of the leases in the store.
     #[cfg_attr(
-        not(feature = "redis"),
-        expect(unused_variables, reason = "only servers have clocks of their own")
+        not(any(feature = "redis", feature = "object-store")),
+        expect(
+            unused_variables,
+            reason = "the ttl is compared with clocks and latencies of services"
+        )
     )]
     pub(crate) fn of(facts: &DiagnosticFacts, ttl: Ttl) -> Self {
         let (store, mut findings, acl) = match facts {
@@ -62,6 +77,14 @@ impl Report {
             }
             #[cfg(feature = "postgres")]
             DiagnosticFacts::Database(facts) => (facts.name.clone(), database::check(facts), None),
+            #[cfg(feature = "zookeeper")]
+            DiagnosticFacts::Zookeeper(facts) => {
+                (facts.name.clone(), zookeeper::check(facts), None)
+            }
+            #[cfg(feature = "etcd")]
+            DiagnosticFacts::Etcd(facts) => (facts.name.clone(), etcd::check(facts), None),
+            #[cfg(feature = "object-store")]
+            DiagnosticFacts::Bucket(facts) => (facts.name.clone(), bucket::check(facts, ttl), None),
         };
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         Self {

@@ -1,7 +1,9 @@
 //! What a store can do, and what each store refuses.
 
 use std::fmt;
+use std::time::Duration;
 
+use leasehold_core::acquisition::POLL_MAX;
 use leasehold_core::record::LeaseKind;
 use leasehold_core::{Acquire, Op, Removal, Slot, Ttl};
 
@@ -21,6 +23,8 @@ pub struct Capabilities {
     /// Whether an acquisition may be repeated under its lease id after a refusal or without a reply. If
     /// not, each attempt needs a new id, and the old one must be released.
     pub idempotent_acquire: bool,
+    /// The longest interval between two requests of a waiter that is not notified.
+    pub longest_poll: Duration,
     /// How many calls at once keep a shard of the store busy. 1: larger batches are better than several calls.
     pub parallel_calls: u64,
     /// The longest time that it keeps a record without a renewal.
@@ -34,6 +38,7 @@ impl Capabilities {
             kind,
             wakeup,
             idempotent_acquire: true,
+            longest_poll: POLL_MAX,
             parallel_calls: 1,
             longest_ttl: Ttl::MAX,
         }
@@ -50,6 +55,12 @@ pub enum StoreKind {
     Sqlite,
     /// A database.
     Postgres,
+    /// An etcd cluster.
+    Etcd,
+    /// A ZooKeeper ensemble.
+    Zookeeper,
+    /// A bucket of an object store.
+    Objects,
     /// One server, or the master that sentinels name.
     Redis,
     /// The nodes of a cluster.

@@ -13,6 +13,8 @@ pub use super::api::{
     Usage, View, WaiterInfo, WakeupMode,
 };
 pub use super::backend::{Backend, ListenChange};
+#[cfg(feature = "etcd")]
+pub use super::etcd::EtcdStore;
 pub use super::forwarding::ForwardingStore;
 pub use super::hub::Hub;
 pub use super::into_store::IntoStore;
@@ -30,3 +32,5 @@ pub use super::rule_store::RuleStore;
 pub use super::sqlite::{Machine, Sqlite, SqliteStore};
 pub use super::url_suggestion::distance;
 pub use super::work::{Failure, Work};
+#[cfg(feature = "zookeeper")]
+pub use super::zookeeper::ZookeeperStore;

@@ -22,6 +22,8 @@ mod api;
 mod backend;
 mod capabilities;
 pub(crate) mod diagnose;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod event;
 mod forwarding;
 mod hub;
@@ -29,11 +31,32 @@ pub(crate) mod internal;
 mod into_store;
 mod key;
 mod lock;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod members;
 mod memory;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "etcd",
+    feature = "object-store",
+    feature = "zookeeper"
+))]
+#[cfg_attr(
+    not(any(
+        feature = "sqlite",
+        feature = "postgres",
+        feature = "etcd",
+        feature = "zookeeper"
+    )),
+    expect(dead_code, reason = "object stores send no messages")
+)]
 mod message;
+#[cfg(feature = "object-store")]
+mod objects;
 mod observers;
 mod open;
+#[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+mod optimistic;
 mod options;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -44,14 +67,24 @@ pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
 mod request;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "etcd",
+    feature = "object-store",
+    feature = "zookeeper"
+))]
 mod rows;
 mod rule_store;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod tls;
 mod url_suggestion;
 mod view;
 mod work;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 pub use self::api::Store;
 #[cfg(test)]

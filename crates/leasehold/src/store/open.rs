@@ -7,7 +7,11 @@ use super::api::Keyspace;
 use super::api::Store;
 #[cfg(feature = "doctor")]
 use super::diagnose::DiagnosticFacts;
+#[cfg(feature = "etcd")]
+use super::etcd::{self, EtcdStore};
 use super::memory::MemoryStore;
+#[cfg(feature = "object-store")]
+use super::objects::{self, ObjectsStore};
 use super::options::OpenOptions;
 #[cfg(feature = "postgres")]
 use super::postgres::{self, PostgresStore};
@@ -18,6 +22,8 @@ use super::redlock::RedlockStore;
 #[cfg(feature = "sqlite")]
 use super::sqlite::{self, SqliteStore};
 use super::url_suggestion;
+#[cfg(feature = "zookeeper")]
+use super::zookeeper::{self, ZookeeperStore};
 #[cfg(feature = "doctor")]
 use crate::Durability;
 use crate::{Error, ErrorKind, Result};
@@ -32,6 +38,9 @@ use crate::{Error, ErrorKind, Result};
 /// | `memory:` | this client only | |
 /// | `sqlite:PATH` | a file, shared by the processes of one machine | `sqlite` |
 /// | `postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]` | a PostgreSQL database | `postgres` |
+/// | `etcd://[USER[:PASSWORD]@]HOST[:PORT],...[/PREFIX]` | an etcd cluster; `etcds://` over TLS | `etcd` |
+/// | `zookeeper://[USER:PASSWORD@]HOST[:PORT],...[/PATH]` | a ZooKeeper ensemble; `zookeepers://` over TLS | `zookeeper` |
+/// | `s3://BUCKET[/PREFIX]`, `gs://...`, `az://...` | a bucket of an object store | `object-store` |
 /// | `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` | a Redis server | `redis` |
 /// | `rediss://...[?ca=FILE&cert=FILE&key=FILE]` | the same over TLS | `tls` |
 /// | `redis+unix:PATH[?db=DB&user=USER]` | the same over a unix socket | `redis` |
@@ -67,7 +76,14 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
 
 /// Opens the store that a URL names. See [`open()`].
 #[cfg_attr(
-    not(any(feature = "sqlite", feature = "postgres", feature = "redis")),
+    not(any(
+        feature = "sqlite",
+        feature = "postgres",
+        feature = "etcd",
+        feature = "zookeeper",
+        feature = "object-store",
+        feature = "redis"
+    )),
     expect(unused_variables, reason = "the memory store has no options")
 )]
 pub async fn open_with(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
@@ -77,6 +93,12 @@ pub async fn open_with(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store
         Scheme::Sqlite => Arc::new(SqliteStore::open(url, options).await?),
         #[cfg(feature = "postgres")]
         Scheme::Postgres => Arc::new(PostgresStore::open_url(url, options).await?),
+        #[cfg(feature = "etcd")]
+        Scheme::Etcd => Arc::new(EtcdStore::open_url(url, options).await?),
+        #[cfg(feature = "zookeeper")]
+        Scheme::Zookeeper => Arc::new(ZookeeperStore::open_url(url, options).await?),
+        #[cfg(feature = "object-store")]
+        Scheme::Objects => Arc::new(ObjectsStore::open_url(url, options).await?),
         #[cfg(feature = "redis")]
         Scheme::Redis => match Deployment::of(url, options)? {
             Deployment::Masters(masters) => Arc::new(RedlockStore::open(masters, options).await?),
@@ -98,6 +120,12 @@ pub fn redacted_url(url: &str) -> Result<String> {
         Scheme::Sqlite => sqlite::redacted_url(url),
         #[cfg(feature = "postgres")]
         Scheme::Postgres => postgres::redacted_url(url),
+        #[cfg(feature = "etcd")]
+        Scheme::Etcd => etcd::redacted_url(url),
+        #[cfg(feature = "zookeeper")]
+        Scheme::Zookeeper => zookeeper::redacted_url(url),
+        #[cfg(feature = "object-store")]
+        Scheme::Objects => objects::redacted_url(url),
         #[cfg(feature = "redis")]
         Scheme::Redis => Ok(Deployment::parse(url)?.to_string()),
     }
@@ -145,6 +173,20 @@ pub(crate) async fn diagnose(
             let facts = postgres::diagnose(url, options).await?;
             Ok(DiagnosticFacts::Database(Box::new(facts)))
         }
+        #[cfg(feature = "etcd")]
+        Scheme::Etcd => Ok(DiagnosticFacts::Etcd(
+            super::etcd::diagnose(url, options).await?,
+        )),
+        #[cfg(feature = "zookeeper")]
+        Scheme::Zookeeper => {
+            let facts = zookeeper::diagnose(url, options).await?;
+            Ok(DiagnosticFacts::Zookeeper(facts))
+        }
+        #[cfg(feature = "object-store")]
+        Scheme::Objects => {
+            let facts = super::objects::diagnose(url, options).await?;
+            Ok(DiagnosticFacts::Bucket(facts))
+        }
         #[cfg(feature = "redis")]
         Scheme::Redis => {
             let facts = super::redis::diagnose(url, options, space, durability).await?;
@@ -166,6 +208,12 @@ enum Scheme {
     Sqlite,
     #[cfg(feature = "postgres")]
     Postgres,
+    #[cfg(feature = "etcd")]
+    Etcd,
+    #[cfg(feature = "zookeeper")]
+    Zookeeper,
+    #[cfg(feature = "object-store")]
+    Objects,
     #[cfg(feature = "redis")]
     Redis,
 }
@@ -178,6 +226,12 @@ impl Scheme {
             "sqlite" => Ok(Self::Sqlite),
             #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => Ok(Self::Postgres),
+            #[cfg(feature = "etcd")]
+            "etcd" | "etcds" => Ok(Self::Etcd),
+            #[cfg(feature = "zookeeper")]
+            "zookeeper" | "zookeepers" => Ok(Self::Zookeeper),
+            #[cfg(feature = "object-store")]
+            "s3" | "gs" | "az" => Ok(Self::Objects),
             #[cfg(feature = "redis")]
             "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" | "redlock" => {
                 Ok(Self::Redis)
@@ -194,6 +248,9 @@ fn not_in_this_build(scheme: &str, url: &str) -> Error {
     let feature = match scheme {
         "sqlite" => "sqlite",
         "postgres" | "postgresql" => "postgres",
+        "etcd" | "etcds" => "etcd",
+        "zookeeper" | "zookeepers" => "zookeeper",
+        "s3" | "gs" | "az" => "object-store",
         "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" | "redlock" => "redis",
         "rediss" | "rediss+sentinel" | "rediss+cluster" | "redlocks" => "tls",
         _ => {
@@ -209,8 +266,8 @@ fn not_in_this_build(scheme: &str, url: &str) -> Error {
             let suggestion = url_suggestion::suggest(url)
                 .map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
             let message = format!(
-                "the store URL{given} must start with memory:, sqlite:, postgres://, redis://, rediss://, \
-                 redis+unix:, redis+sentinel://, redis+cluster:// or redlock://{suggestion}"
+                "the store URL{given} must start with memory:, sqlite:, postgres://, etcd://, zookeeper://, s3://, gs://, az://, \
+                 redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster:// or redlock://{suggestion}"
             );
             return Error::new(ErrorKind::InvalidConfig, message);
         }
@@ -230,6 +287,9 @@ mod tests {
         for (scheme, feature) in [
             ("sqlite", "feature sqlite"),
             ("postgresql", "feature postgres"),
+            ("etcds", "feature etcd"),
+            ("zookeeper", "feature zookeeper"),
+            ("s3", "feature object-store"),
             ("redlock", "feature redis"),
             ("rediss+sentinel", "feature tls"),
         ] {

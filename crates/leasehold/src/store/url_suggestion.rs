@@ -1,9 +1,13 @@
 //! The URL that a user may have meant by a text that names no store.
 
 /// The schemes that a typo is compared with, with the separator that follows them.
-const SCHEMES: [(&str, &str); 10] = [
+const SCHEMES: [(&str, &str); 14] = [
     ("sqlite", ":"),
     ("postgres", "://"),
+    ("etcd", "://"),
+    ("etcds", "://"),
+    ("zookeeper", "://"),
+    ("zookeepers", "://"),
     ("redis", "://"),
     ("rediss", "://"),
     ("redis+unix", ":"),
@@ -15,13 +19,14 @@ const SCHEMES: [(&str, &str); 10] = [
 ];
 
 /// Schemes of other programs for the same servers and files.
-const SYNONYMS: [(&str, &str); 15] = [
+const SYNONYMS: [(&str, &str); 16] = [
     ("file", "sqlite"),
     ("sqlite3", "sqlite"),
     ("postgresql", "postgres"),
     ("pgsql", "postgres"),
     ("psql", "postgres"),
     ("pg", "postgres"),
+    ("zk", "zookeeper"),
     ("tcp", "redis"),
     ("valkey", "redis"),
     ("valkeys", "rediss"),

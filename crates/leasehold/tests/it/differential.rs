@@ -11,17 +11,20 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::__private::store::{
-    MemoryStore, OpenOptions, PostgresStore, RedisStore, SqliteStore,
+    EtcdStore, MemoryStore, OpenOptions, PostgresStore, RedisStore, SqliteStore,
 };
 use leasehold::clock::ManualClock;
 use leasehold_sim::history::Shape;
-use leasehold_testkit::{PostgresServer, RedisServer};
+use leasehold_testkit::{EtcdCluster, PostgresServer, RedisServer};
 
 use self::compare::{Difference, Target, compare};
 use self::corrupting_store::{CorruptingStore, Corruption};
 
 /// How many histories each store is played.
 const HISTORIES: usize = 2_000;
+
+/// How many histories etcd is played, whose every change takes two round trips and a consensus.
+const HISTORIES_OF_ETCD: usize = 300;
 
 /// How many servers share them.
 const SERVERS: usize = 3;
@@ -114,6 +117,32 @@ fn the_postgres_store_follows_the_rule() {
                         .await
                         .unwrap(),
                 )
+            })
+            .await
+        });
+    };
+    thread::scope(|scope| {
+        for nth in 0..SERVERS {
+            scope.spawn(move || play_part((nth, SERVERS)));
+        }
+    });
+}
+
+/// The clock is that of the client, in which the rule runs.
+#[test]
+fn the_etcd_store_follows_the_rule() {
+    let play_part = |part| {
+        let (cluster, clock) = (EtcdCluster::start(), ManualClock::new());
+        let (url, options) = (cluster.url(), OpenOptions::default());
+        play(async {
+            let store = EtcdStore::open_with_clock(&url, &options, Arc::new(clock.clone()));
+            compare(Target {
+                step: &|step_ms| advance(&clock, step_ms),
+                has_shares: true,
+                histories: HISTORIES_OF_ETCD,
+                timeout: TIMEOUT,
+                part,
+                ..Target::new(&store.await.unwrap())
             })
             .await
         });

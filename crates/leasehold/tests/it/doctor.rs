@@ -1,6 +1,7 @@
 //! Diagnosis of real stores.
 
 mod allowed;
+mod clusters;
 mod databases;
 mod deployments;
 mod files;

@@ -4,9 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use leasehold::__private::store::{self, Key, MemoryStore, OpenOptions, Store};
-use leasehold::{Client, ClientBuilder};
+use leasehold::{Cause, Client, ClientBuilder};
 use leasehold_core::Name;
-use leasehold_testkit::{Cluster, Masters, PostgresServer, RedisServer, SentinelSet};
+use leasehold_testkit::{
+    Cluster, EtcdCluster, Masters, PostgresServer, RedisServer, S3Server, SentinelSet,
+    ZookeeperServer,
+};
 use tempfile::TempDir;
 
 use crate::doctor;
@@ -28,12 +31,16 @@ pub(crate) enum Fixture {
     Local(Arc<dyn Store>),
     Sqlite(TempDir),
     Postgres(Arc<PostgresServer>),
+    Etcd(Arc<EtcdCluster>),
+    Zookeeper(Arc<ZookeeperServer>),
     Redis(Arc<RedisServer>),
     Sentinel(Arc<SentinelSet>),
     Cluster(Arc<Cluster>),
     /// A cluster, and namespaces with buckets.
     Buckets(Arc<Cluster>),
     Masters(Arc<Masters>),
+    /// Objects below a prefix of their own.
+    Objects(Arc<S3Server>, String),
     /// A server, for a user with the rights that `doctor` names and no others.
     Allowed(Arc<RedisServer>),
     /// A store that another process has created.
@@ -61,6 +68,16 @@ impl Fixture {
     pub(crate) fn postgres() -> Self {
         static SERVER: Mutex<Weak<PostgresServer>> = Mutex::new(Weak::new());
         Self::Postgres(shared(&SERVER, PostgresServer::start))
+    }
+
+    pub(crate) fn zookeeper() -> Self {
+        static SERVER: Mutex<Weak<ZookeeperServer>> = Mutex::new(Weak::new());
+        Self::Zookeeper(shared(&SERVER, ZookeeperServer::start))
+    }
+
+    pub(crate) fn etcd() -> Self {
+        static CLUSTER: Mutex<Weak<EtcdCluster>> = Mutex::new(Weak::new());
+        Self::Etcd(shared(&CLUSTER, EtcdCluster::start))
     }
 
     pub(crate) fn redis() -> Self {
@@ -102,6 +119,20 @@ impl Fixture {
         Self::Masters(shared(&MASTERS, || Masters::aged(5)))
     }
 
+    pub(crate) fn objects() -> Self {
+        static SERVER: Mutex<Weak<S3Server>> = Mutex::new(Weak::new());
+        let server = shared(&SERVER, S3Server::start);
+        Self::Objects(server, S3Server::fresh_path())
+    }
+
+    /// Why a lease is lost that an operator has revoked: a holder that is not notified only learns that it does not hold.
+    pub(crate) fn revocation(&self) -> Cause {
+        match self {
+            Self::Objects(..) => Cause::Deleted,
+            _ => Cause::Revoked,
+        }
+    }
+
     pub(crate) fn url(&self) -> Option<String> {
         match self {
             Self::Local(_) => None,
@@ -109,11 +140,14 @@ impl Fixture {
                 Some(format!("sqlite:{}/locks.db", directory.path().display()))
             }
             Self::Postgres(server) => Some(server.url()),
+            Self::Etcd(cluster) => Some(cluster.url()),
+            Self::Zookeeper(server) => Some(server.url()),
             Self::Redis(server) => Some(server.url()),
             Self::Sentinel(set) => Some(set.url()),
             Self::Cluster(cluster) | Self::Buckets(cluster) => Some(cluster.url()),
             Self::Masters(masters) => Some(format!("{}?longest-ttl=24h", masters.url())),
             Self::Allowed(server) => Some(server.url_of("leasehold", doctor::PASSWORD)),
+            Self::Objects(server, path) => Some(S3Server::url_at(server.port(), path)),
             Self::Other(url) => Some(url.clone()),
         }
     }
@@ -125,7 +159,13 @@ impl Fixture {
             Self::Sentinel(set) => std::slice::from_ref(&set.servers()[set.master()]),
             Self::Cluster(cluster) | Self::Buckets(cluster) => cluster.nodes(),
             Self::Masters(masters) => masters.servers(),
-            Self::Local(_) | Self::Sqlite(_) | Self::Postgres(_) | Self::Other(_) => &[],
+            Self::Local(_)
+            | Self::Sqlite(_)
+            | Self::Postgres(_)
+            | Self::Etcd(_)
+            | Self::Zookeeper(_)
+            | Self::Objects(..)
+            | Self::Other(_) => &[],
         }
     }
 

@@ -74,7 +74,7 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Cl
     let record = record_key(key);
     let queue = format!("{record}:queue");
     match fixture {
-        Fixture::Local(_) => {
+        Fixture::Local(_) | Fixture::Etcd(_) | Fixture::Zookeeper(_) => {
             let first = apply(&*store, key, wait("probe", 1)).await;
             assert!(matches!(first, Outcome::Granted { .. }), "{first:?}");
             assert_eq!(queue_length(&*store, key).await, 0);
@@ -101,6 +101,8 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Cl
                 eventually(SOON, || server.cli(&["EXISTS", &record, &queue]) == "0");
             }
         }
+        // Nobody waits in a bucket.
+        Fixture::Objects(..) => {}
         Fixture::Other(_) => unreachable!("its creator checks this"),
     }
 }
@@ -114,6 +116,13 @@ pub(crate) fn is_subscribed(fixture: &Fixture, namespace: &str, client: ClientId
     if let Fixture::Postgres(server) = fixture {
         let is_free = format!("leasehold.is_free(leasehold.key('', '', '{client}', 3))");
         return server.run(&[&format!("SELECT {is_free}")]) == "f";
+    }
+    if let Fixture::Etcd(cluster) = fixture {
+        let key = format!("leasehold/client/{client}");
+        return !cluster.ctl(&["get", &key]).is_empty();
+    }
+    if let Fixture::Zookeeper(server) = fixture {
+        return server.has_ephemeral(&format!("/leasehold/client/{client}"));
     }
     let channels = format!("{namespace}:client:{client}*");
     let subscribed =

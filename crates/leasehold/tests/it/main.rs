@@ -6,6 +6,7 @@
 mod conformance;
 mod differential;
 mod doctor;
+mod etcd;
 mod examples;
 mod faulty_store;
 mod fence;
@@ -17,6 +18,7 @@ mod leftovers;
 mod loss;
 mod metrics;
 mod min_hold;
+mod objects;
 mod postgres;
 mod processes;
 mod readings;
@@ -27,6 +29,7 @@ mod sqlite;
 mod store_client;
 mod waiters;
 mod waits;
+mod zookeeper;
 
 /// The helper process of other tests, see [`processes::child`].
 #[test]

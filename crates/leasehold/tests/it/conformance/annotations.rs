@@ -82,8 +82,10 @@ pub(super) async fn completions_are_listed_in_order_with_any_key(fixture: Fixtur
     }
     // More than a store reads at once.
     let many = key_of("many");
-    hold(&many).await;
     for number in 0..1_100 {
+        if number % 100 == 0 {
+            hold(&many).await;
+        }
         let kind = for_key(&number.to_string());
         write(&many, &kind).await;
         expected.push((many.clone(), kind, annotation.clone()));

@@ -139,7 +139,7 @@ pub(super) async fn a_forced_release_makes_the_holder_lost(fixture: Fixture) {
     assert_eq!(cut_off.lease, guard.lease_id());
     assert_eq!(cut_off.token, Some(guard.token()));
     assert_eq!(operated.force_release().await.unwrap(), None);
-    assert_eq!(guard.lost().await, Cause::Revoked);
+    assert_eq!(guard.lost().await, fixture.revocation());
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 

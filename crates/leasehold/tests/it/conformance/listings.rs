@@ -64,7 +64,7 @@ pub(super) async fn waiters_are_described_in_their_order(fixture: Fixture) {
     let guard = mutex.lock().await.unwrap();
     assert_eq!(guard.lease_id().client, clients[0].id());
     assert!(mutex.inspect().await.unwrap().unwrap().waiters.is_empty());
-    if let Fixture::Masters(_) = fixture {
+    if let Fixture::Masters(_) | Fixture::Objects(..) = fixture {
         let (waiter, refused) = (spawn_waiter(a), b.lock_timeout(TTL / 30).await);
         assert!(refused.unwrap().is_none());
         let holder = mutex.inspect().await.unwrap().unwrap();
@@ -220,10 +220,14 @@ pub(super) async fn a_long_list_is_complete_ordered_and_has_the_client_info(fixt
     let all = numbers
         .iter()
         .map(|number| request(*number, acquire("any", *number)));
-    store.apply(all.collect()).await;
+    for part in all.collect::<Vec<_>>().chunks(500) {
+        store.apply(part.to_vec()).await;
+    }
     let free = numbers.iter().filter(|number| *number % 4 == 0);
     let free = free.map(|number| request(*number, release("any", *number)));
-    store.apply(free.collect()).await;
+    for part in free.collect::<Vec<_>>().chunks(500) {
+        store.apply(part.to_vec()).await;
+    }
     let elsewhere = Request::new(
         other.key(Name::parse("0001").unwrap()),
         acquire("any", 8).op,

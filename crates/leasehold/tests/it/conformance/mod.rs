@@ -37,11 +37,19 @@ fn assert_conflict(error: &Error, words: &str) {
 }
 
 macro_rules! conformance {
-    (everywhere $everywhere:tt one_place $one_place:tt client $client:tt) => {
-        conformance!(@stores [memory sqlite postgres redis sentinel cluster buckets redlock3 redlock5 allowed] $everywhere);
+    (everywhere $everywhere:tt notified $notified:tt one_place $one_place:tt one_record $one_record:tt client $client:tt) => {
+        conformance!(@stores [memory sqlite postgres etcd zookeeper redis sentinel cluster buckets redlock3 redlock5 allowed objects] $everywhere);
+        mod where_clients_are_notified {
+            use super::*;
+            conformance!(@stores [memory sqlite postgres etcd zookeeper redis sentinel cluster buckets redlock3 redlock5 allowed] $notified);
+        }
         mod in_one_place {
             use super::*;
-            conformance!(@stores [memory sqlite postgres redis sentinel cluster buckets] $one_place);
+            conformance!(@stores [memory sqlite postgres etcd zookeeper redis sentinel cluster buckets] $one_place);
+        }
+        mod in_one_record {
+            use super::*;
+            conformance!(@stores [memory sqlite postgres etcd zookeeper redis sentinel cluster buckets objects] $one_record);
         }
         mod of_the_client {
             use super::*;
@@ -104,6 +112,9 @@ conformance! {
         trying::a_free_lock_is_taken,
         waiting::a_timeout_ends_the_waiting,
         waiting::a_waiter_that_is_not_polled_delays_no_other,
+    }
+    // Where a client is notified of a change that another one made.
+    notified {
         observing::each_change_of_holder_and_annotation_is_noticed,
         observing::no_change_is_lost_in_a_storm,
         observing::every_observer_is_notified,
@@ -120,16 +131,9 @@ conformance! {
         order::no_client_overtakes_the_queue,
         trying::try_lock_overtakes_no_waiter,
         annotations::completions_are_listed_in_order_with_any_key,
-        jobs::a_completed_run_is_not_repeated,
-        jobs::each_key_has_one_run,
         jobs::a_waiter_takes_over_a_run_that_failed,
         jobs::all_waiters_return_when_the_run_is_complete,
-        jobs::a_holder_that_was_cut_off_completes_nothing,
-        jobs::a_run_that_failed_keeps_the_lock_for_a_while,
-        latches::counts_ids_and_ttls_are_checked,
-        latches::a_hundred_waiters_go_on_when_it_opens,
         latches::waiters_of_one_that_expires_wait_for_the_next,
-        latches::a_name_is_used_as_a_lock_or_as_a_latch,
         observing::each_change_of_the_queue_is_noticed,
         shares::holders_share_the_permits,
         shares::waiters_for_permits_are_served_in_their_order,
@@ -142,21 +146,31 @@ conformance! {
         shares::an_upgrade_waits_for_the_readers_before_all_others,
         shares::numbers_are_reused_and_a_set_limit_governs,
         sharing::permits_are_shared_and_waited_for_in_order,
+        sharing::a_resize_that_was_dropped_is_known_at_the_next_one,
+        sharing::readers_share_the_lock_and_a_writer_is_alone,
+        sharing::a_writer_of_a_client_ends_a_window_that_begins_while_it_waits,
+        sharing::an_upgrade_waits_for_the_readers_only,
+        sharing::an_upgrade_that_is_dropped_holds_nothing,
+        sharing::a_set_has_locks_of_several_kinds,
+    }
+    // Where they are in one place, with a queue or without.
+    one_record {
+        jobs::a_completed_run_is_not_repeated,
+        jobs::each_key_has_one_run,
+        jobs::a_holder_that_was_cut_off_completes_nothing,
+        jobs::a_run_that_failed_keeps_the_lock_for_a_while,
+        latches::counts_ids_and_ttls_are_checked,
+        latches::a_hundred_waiters_go_on_when_it_opens,
+        latches::a_name_is_used_as_a_lock_or_as_a_latch,
         sharing::many_tasks_never_hold_more_permits_than_there_are,
         sharing::numbers_are_the_smallest_that_are_free,
         sharing::a_number_of_permits_that_is_set_counts,
         sharing::permits_are_given_back_and_taken_by_a_resize,
-        sharing::a_resize_that_was_dropped_is_known_at_the_next_one,
         sharing::a_name_has_one_kind_and_one_number_of_permits,
-        sharing::readers_share_the_lock_and_a_writer_is_alone,
         sharing::readers_of_a_client_share_a_lease,
-        sharing::a_writer_of_a_client_ends_a_window_that_begins_while_it_waits,
         sharing::fixed_leases_are_not_shared,
-        sharing::an_upgrade_waits_for_the_readers_only,
-        sharing::an_upgrade_that_is_dropped_holds_nothing,
         sharing::a_forced_release_ends_the_leases_of_all_holders,
         sharing::all_holders_are_described,
-        sharing::a_set_has_locks_of_several_kinds,
     }
     // What the client decides, whatever the store is: in one place, over a network, and over many masters.
     client {

@@ -78,7 +78,7 @@ pub(super) async fn permits_are_shared_and_waited_for_in_order(fixture: Fixture)
     assert!(two.token() > one.token());
     assert!(a.try_acquire().await.unwrap().is_none());
     assert_eq!(b.available_permits().await.unwrap(), 0);
-    let limit = Duration::from_millis(50);
+    let limit = Duration::from_millis(400);
     assert!(b.acquire_timeout(limit).await.unwrap().is_none());
     // Its place is given up behind the reply.
     eventually_async(SOON, async || waiting(b.inspect().await) == Some(0)).await;
@@ -323,7 +323,7 @@ pub(super) async fn an_upgrade_waits_for_the_readers_only(fixture: Fixture) {
     let upgradable = a.upgradable_read().await.unwrap();
     let reader = b.read().await.unwrap();
     assert!(b.try_write().await.unwrap().is_none());
-    let second_upgradable = b.upgradable_read_timeout(Duration::from_millis(50)).await;
+    let second_upgradable = b.upgradable_read_timeout(Duration::from_millis(400)).await;
     assert!(second_upgradable.unwrap().is_none());
     // Its place is given up behind the reply.
     eventually_async(SOON, async || waiting(b.inspect().await) == Some(0)).await;
@@ -375,7 +375,9 @@ pub(super) async fn a_forced_release_ends_the_leases_of_all_holders(fixture: Fix
     let permits = [a.acquire().await.unwrap(), b.acquire().await.unwrap()];
     assert!(a.force_release().await.unwrap().is_some());
     for permit in permits {
-        assert_eq!(timeout(SOON, permit.lost()).await.unwrap(), Cause::Revoked);
+        // The client of the operator is notified in any case.
+        let cause = timeout(SOON, permit.lost()).await.unwrap();
+        assert!([Cause::Revoked, fixture.revocation()].contains(&cause));
         assert_eq!(permit.release().await.unwrap_err().kind(), ErrorKind::Lost);
     }
     a.acquire_many(2).await.unwrap().release().await.unwrap();
@@ -429,7 +431,7 @@ pub(super) async fn a_set_is_held_as_a_whole_or_not_at_all(fixture: Fixture) {
     for (position, lock) in others.iter().enumerate() {
         let held = lock.lock().await.unwrap();
         assert!(set.try_lock().await.unwrap().is_none());
-        let limit = Duration::from_millis(50);
+        let limit = Duration::from_millis(400);
         assert!(set.lock_timeout(limit).await.unwrap().is_none());
         for (_, free) in others.iter().enumerate().filter(|(at, _)| *at != position) {
             let free = timeout(SOON, free.lock()).await.unwrap().unwrap();
