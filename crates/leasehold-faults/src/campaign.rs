@@ -94,7 +94,11 @@ pub(crate) fn run(args: &CampaignArgs) -> bool {
     let (form, begin) = (args.form(), Instant::now());
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     println!("seed {seed}");
-    let outcomes = scenario::run_all(&args.scenarios(), form, seed, &args.histories);
+    let selected = args.scenarios();
+    for scenario in &selected {
+        println!("{}: {}", scenario.name, scenario.description);
+    }
+    let outcomes = scenario::run_all(&selected, form, seed, &args.histories);
     let report = Report::new(seed, form, begin.elapsed(), outcomes);
     println!("\n{}", report.markdown(scenarios()));
     let clean = report.is_clean(!form.is_short());

@@ -11,14 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::checker::{CheckReport, Count, Margin};
 use crate::history::Fault;
-use crate::scenario::{Form, LEADERS, Outcome, RANDOM, Scenario, WATCHDOG};
+use crate::scenario::{Form, Outcome, RANDOM, Scenario};
 
 /// The files in the directory of the report.
 pub(crate) const DATA: &str = "report.json";
 pub(crate) const DOCUMENT: &str = "report.md";
-
-/// The columns of the tables of what was injected and checked.
-const KINDS: [&str; 3] = [RANDOM, LEADERS, WATCHDOG];
 
 /// How many violations of a scenario the report contains.
 const VIOLATIONS_REPORTED: usize = 20;
@@ -113,7 +110,7 @@ impl Report {
         format!("{head}\n\n{}", self.markdown(scenarios))
     }
 
-    /// The tables, in the order of the scenarios.
+    /// The results in the order of the scenarios, and what was injected and checked in all of them.
     pub(crate) fn markdown(&self, scenarios: impl Iterator<Item = &'static Scenario>) -> String {
         let rows = scenarios.filter_map(|scenario| Some((scenario, self.0.get(scenario.name)?)));
         let rows: Vec<_> = rows.collect();
@@ -125,23 +122,16 @@ impl Report {
         }
         text.push('\n');
         for (scenario, row) in &rows {
-            let _ = writeln!(text, "* `{}`: {}", scenario.name, scenario.description);
             let violations = row.reported.iter();
             let violations = violations.map(|text| format!("**violation**: {text}"));
             for note in row.notes.iter().cloned().chain(violations) {
-                let _ = writeln!(text, "  * {note}");
+                let _ = writeln!(text, "* `{}`: {note}", scenario.name);
             }
         }
         let faults = Fault::ALL.iter().map(|fault| fault.label());
-        add_counts(&mut text, "fault", &rows, faults, |row| &row.faults);
+        add_counts(&mut text, "Faults", &rows, faults, |row| &row.faults);
         let counts = Count::ALL.iter().map(|count| count.label());
-        add_counts(&mut text, "checked", &rows, counts, |row| &row.counts);
-        text.push_str("\n| margin | scenario | measured | min | median | p99 |\n|---|---|---:|---:|---:|---:|\n");
-        for (scenario, row) in &rows {
-            for margin in &row.margins {
-                let _ = writeln!(text, "{}", margin.line(scenario.name));
-            }
-        }
+        add_counts(&mut text, "Checked", &rows, counts, |row| &row.counts);
         text
     }
 }
@@ -230,17 +220,7 @@ fn margins(report: &CheckReport) -> Vec<MarginRow> {
     margins.collect()
 }
 
-impl MarginRow {
-    fn line(&self, scenario: &str) -> String {
-        let figure = |value: f64| format!("{value:.1} {}", self.unit);
-        let (min, median) = (figure(self.min), figure(self.median));
-        let p99 = self.p99.map_or("-".to_owned(), figure);
-        let (margin, count) = (&self.margin, grouped(self.count as u64));
-        format!("| {margin} | `{scenario}` | {count} | {min} | {median} | {p99} |")
-    }
-}
-
-/// Adds a table of the numbers with these labels: for each kind of scenarios their sum, or the largest of a maximum.
+/// Adds a list of the numbers with these labels: the sum over the scenarios, or the largest of a maximum.
 fn add_counts<'a>(
     text: &mut String,
     title: &str,
@@ -248,20 +228,18 @@ fn add_counts<'a>(
     labels: impl Iterator<Item = &'a str>,
     of: impl Fn(&Row) -> &Counts,
 ) {
-    let kinds = KINDS.join(" | ");
-    let _ = write!(text, "\n| {title} | {kinds} |\n|---|---:|---:|---:|\n");
+    let _ = write!(text, "\n## {title}\n\n");
     for label in labels {
-        let is_maximum = label.ends_with(", ms");
-        let cell = |kind: &str| {
-            let rows = rows.iter().filter(|(scenario, _)| scenario.kind == kind);
-            let counts = rows.filter_map(|(_, row)| of(row).get(label).copied());
-            counts.reduce(|one, other| match is_maximum {
-                true => one.max(other),
-                false => one + other,
-            })
+        let counts = rows
+            .iter()
+            .filter_map(|(_, row)| of(row).get(label).copied());
+        let total = match label.ends_with(", ms") {
+            true => counts.max(),
+            false => counts.reduce(|one, other| one + other),
         };
-        let cells = KINDS.map(|kind| cell(kind).map_or("-".to_owned(), grouped));
-        let _ = writeln!(text, "| {label} | {} |", cells.join(" | "));
+        if let Some(total) = total {
+            let _ = writeln!(text, "* {label}: {}", grouped(total));
+        }
     }
 }
 
