@@ -74,18 +74,16 @@ pub(super) fn document(report: &Report) -> String {
     );
     text += &summary(&report.works);
     text += "\n## Work\n\n";
-    for WorkResult {
-        work,
-        what,
-        command,
-        ..
-    } in &report.works
-    {
-        let again = command.as_ref();
-        let again = again.map_or(String::new(), |again| {
-            format!("; measured again by `{again}`")
-        });
-        let _ = writeln!(text, "* {work}: {what}{again}");
+    let mut again = BTreeMap::<&str, Vec<&str>>::new();
+    for result in &report.works {
+        let _ = writeln!(text, "* {}: {}", result.work, result.what);
+        if let Some(command) = &result.command {
+            again.entry(command).or_default().push(&result.work);
+        }
+    }
+    for (command, works) in again {
+        let works = works.join(", ");
+        let _ = writeln!(text, "\nMeasured again by `{command}`: {works}.");
     }
     for (title, list) in [
         ("Versions", &report.versions),
@@ -102,10 +100,10 @@ pub(super) fn document(report: &Report) -> String {
 }
 
 const READING: &str = "\
-A figure is the median of the rounds; [compare.json](compare.json) has all figures, each with the smallest and the
-largest. `Leasehold` and `best other library` are acquisitions/s, at ping-pong the time from release to acquisition.
-`ratio` says how many times as fast Leasehold is. `server time` is the processor time of all servers for one acquisition
-with its release. `/ rslock` divides Leasehold's figure by that of `rslock`, which does the least that a lock can do.
+A figure is the median of the rounds; [compare.json](compare.json) has all. `Leasehold` and `best other library` are
+acquisitions/s, at ping-pong the time from release to acquisition. `server time` is the processor time of all servers for
+one acquisition with its release. `/ rslock` divides Leasehold's figure by that of `rslock`, which does the least that a
+lock can do.
 ";
 
 /// Where Leasehold is ahead and where it is not.
