@@ -6,6 +6,7 @@ use crate::tools::{cargo_line, run};
 /// Measures Leasehold and other libraries at the same work, with these options.
 pub(crate) fn compare(args: &[String]) -> Result<(), String> {
     servers::ensure_redis()?;
+    servers::ensure_etcd()?;
     let mut program = cargo_line("run --release --locked --package leasehold-bench --bin compare");
     run(program.arg("--").args(args))
 }

@@ -1,4 +1,4 @@
-// redsync. The contract of a runner is in ../../README.md.
+// redsync, and the mutex of etcd's own client. The contract of a runner is in ../../README.md.
 package main
 
 import (
@@ -20,12 +20,19 @@ import (
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 	"golang.org/x/sys/unix"
 )
 
-const heldMax = 200_000
+const (
+	heldMax = 200_000
+	ttl     = 30 * time.Second
+)
 
 var (
+	library   = flag.String("library", "", "")
+	_         = flag.String("primitive", "mutex", "")
 	url       = flag.String("url", "", "")
 	variant   = flag.String("variant", "default", "")
 	name      = flag.String("name", "", "")
@@ -78,15 +85,81 @@ func (w *window) section(nanos int64) {
 	count(w.SectionUs, nanos)
 }
 
-func (w *window) work(rs *redsync.Redsync, key string) error {
-	options := []redsync.Option{redsync.WithExpiry(30 * time.Second), redsync.WithTries(math.MaxInt32)}
+// The lock of one task.
+type lock interface {
+	acquire() error
+	release() error
+}
+
+type redsyncLock struct {
+	redsync *redsync.Redsync
+	name    string
+	options []redsync.Option
+	mutex   *redsync.Mutex
+}
+
+func (l *redsyncLock) acquire() error {
+	l.mutex = l.redsync.NewMutex(l.name, l.options...)
+	return l.mutex.Lock()
+}
+
+func (l *redsyncLock) release() error {
+	_, err := l.mutex.Unlock()
+	return err
+}
+
+func connectRedsync() (func(string) (lock, error), error) {
+	var pools []redsyncredis.Pool
+	for _, one := range strings.Split(*url, ",") {
+		address, err := redis.ParseURL(one)
+		if err != nil {
+			return nil, err
+		}
+		client := redis.NewClient(address)
+		if err := client.Ping(context.Background()).Err(); err != nil {
+			return nil, err
+		}
+		pools = append(pools, goredis.NewPool(client))
+	}
+	rs := redsync.New(pools...)
+	options := []redsync.Option{redsync.WithExpiry(ttl), redsync.WithTries(math.MaxInt32)}
 	if *variant == "fastest" {
 		options = append(options, redsync.WithRetryDelay(time.Millisecond))
 	}
+	return func(name string) (lock, error) {
+		return &redsyncLock{redsync: rs, name: name, options: options}, nil
+	}, nil
+}
+
+type etcdLock struct{ mutex *concurrency.Mutex }
+
+func (l etcdLock) acquire() error { return l.mutex.Lock(context.Background()) }
+
+func (l etcdLock) release() error { return l.mutex.Unlock(context.Background()) }
+
+func connectEtcd() (func(string) (lock, error), error) {
+	endpoints := strings.Split(strings.TrimPrefix(*url, "etcd://"), ",")
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second})
+	if err != nil {
+		return nil, err
+	}
+	var session *concurrency.Session
+	return func(name string) (lock, error) {
+		// Mutexes of one session on one name are one contender. Those of different names can share it.
+		if session == nil || *ownNames == 0 {
+			session, err = concurrency.NewSession(client, concurrency.WithTTL(int(ttl.Seconds())))
+			if err != nil {
+				return nil, err
+			}
+		}
+		return etcdLock{concurrency.NewMutex(session, name)}, nil
+	}, nil
+}
+
+func (w *window) work(l lock) error {
 	keepHeld := *tasks == 1 && *ownNames == 0
 	for asked := monotonic(); asked < w.end; asked = monotonic() {
-		mutex := rs.NewMutex(key, options...)
-		if err := mutex.Lock(); err != nil {
+		if err := l.acquire(); err != nil {
 			return err
 		}
 		acquired := monotonic()
@@ -102,7 +175,7 @@ func (w *window) work(rs *redsync.Redsync, key string) error {
 		if counts && keepHeld && len(w.Held) < heldMax {
 			w.Held = append(w.Held, [2]int64{acquired, monotonic()})
 		}
-		if _, err := mutex.Unlock(); err != nil {
+		if err := l.release(); err != nil {
 			return err
 		}
 		if counts {
@@ -112,16 +185,12 @@ func (w *window) work(rs *redsync.Redsync, key string) error {
 	return nil
 }
 
-func (w *window) run(rs *redsync.Redsync) error {
-	failures := make(chan error, *tasks)
-	for task := 0; task < *tasks; task++ {
-		key := *name
-		if *ownNames == 1 {
-			key = fmt.Sprintf("%s/%d", *name, task)
-		}
-		go func() { failures <- w.work(rs, key) }()
+func (w *window) run(locks []lock) error {
+	failures := make(chan error, len(locks))
+	for _, l := range locks {
+		go func() { failures <- w.work(l) }()
 	}
-	for task := 0; task < *tasks; task++ {
+	for range locks {
 		if err := <-failures; err != nil {
 			return err
 		}
@@ -131,19 +200,26 @@ func (w *window) run(rs *redsync.Redsync) error {
 
 func run() error {
 	flag.Parse()
-	var pools []redsyncredis.Pool
-	for _, one := range strings.Split(*url, ",") {
-		address, err := redis.ParseURL(one)
+	connect, module := connectRedsync, "github.com/go-redsync/redsync/v4"
+	if *library == "etcd" {
+		connect, module = connectEtcd, "go.etcd.io/etcd/client/v3"
+	}
+	create, err := connect()
+	if err != nil {
+		return err
+	}
+	var locks []lock
+	for task := 0; task < *tasks; task++ {
+		key := *name
+		if *ownNames == 1 {
+			key = fmt.Sprintf("%s/%d", *name, task)
+		}
+		l, err := create(key)
 		if err != nil {
 			return err
 		}
-		client := redis.NewClient(address)
-		if err := client.Ping(context.Background()).Err(); err != nil {
-			return err
-		}
-		pools = append(pools, goredis.NewPool(client))
+		locks = append(locks, l)
 	}
-	rs := redsync.New(pools...)
 	fmt.Println("ready")
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -152,14 +228,14 @@ func run() error {
 			return err
 		}
 		w := &window{
-			Version:   version(),
+			Version:   version(module),
 			WaitUs:    map[int]int64{},
 			PairUs:    map[int]int64{},
 			SectionUs: map[int]int64{},
 			Held:      [][2]int64{},
 		}
 		w.end = monotonic() + int64(seconds*1e9)
-		if err := w.run(rs); err != nil {
+		if err := w.run(locks); err != nil {
 			return err
 		}
 		if err := json.NewEncoder(os.Stdout).Encode(w); err != nil {
@@ -169,10 +245,10 @@ func run() error {
 	return lines.Err()
 }
 
-func version() string {
+func version(path string) string {
 	info, _ := debug.ReadBuildInfo()
 	for _, module := range info.Deps {
-		if module.Path == "github.com/go-redsync/redsync/v4" {
+		if module.Path == path {
 			return module.Version
 		}
 	}

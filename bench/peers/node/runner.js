@@ -1,11 +1,13 @@
-// redlock for Node. The contract of a runner is in ../../README.md.
+// redlock and redis-semaphore for Node. The contract of a runner is in ../../README.md.
 
 const fs = require("node:fs");
 const readline = require("node:readline");
 const Redis = require("ioredis");
 const { default: Redlock } = require("redlock");
+const { Semaphore } = require("redis-semaphore");
 
 const HELD_MAX = 200_000;
+const PERMITS = 5;
 const TTL_MS = 30_000;
 
 const args = {};
@@ -20,9 +22,10 @@ const keepHeld = tasks === 1 && !ownNames;
 const now = () => process.hrtime.bigint();
 const earlier = (a, b) => (a < b ? a : b);
 
-// The package does not export the file with its version.
+// The packages do not export the file with their version.
 function version() {
-  const file = require.resolve("redlock").replace(/redlock.dist.*$/, "redlock/package.json");
+  const inside = new RegExp(`/node_modules/${args.library}/.*$`);
+  const file = require.resolve(args.library).replace(inside, `/node_modules/${args.library}/package.json`);
   return JSON.parse(fs.readFileSync(file, "utf8")).version;
 }
 
@@ -33,9 +36,9 @@ function count(histogram, nanos) {
   return micros;
 }
 
-async function work(redlock, name, end, result) {
+async function work(lock, end, result) {
   for (let asked = now(); asked < end; asked = now()) {
-    const lock = await redlock.acquire([name], TTL_MS);
+    await lock.acquire();
     const acquired = now();
     const wait = count(result.wait_us, earlier(acquired, end) - asked);
     result.wait_max_us = Math.max(result.wait_max_us, wait);
@@ -54,7 +57,7 @@ async function work(redlock, name, end, result) {
   }
 }
 
-async function window(redlock, seconds) {
+async function window(locks, seconds) {
   const result = {
     version: version(),
     acquisitions: 0,
@@ -65,18 +68,12 @@ async function window(redlock, seconds) {
     held: [],
   };
   const end = now() + BigInt(Math.round(seconds * 1e9));
-  const names = Array.from({ length: tasks }, (_, task) =>
-    ownNames ? `${args.name}/${task}` : args.name,
-  );
-  await Promise.all(names.map((name) => work(redlock, name, end, result)));
+  await Promise.all(locks.map((lock) => work(lock, end, result)));
   return result;
 }
 
-async function main() {
-  const servers = args.url.split(",").map((url) => new Redis(url));
-  // Lost connections fail its requests. Without a listener they would also end the process.
-  servers.forEach((server) => server.on("error", () => {}));
-  await Promise.all(servers.map((server) => server.ping()));
+// Makes the lock of one task.
+function redlocks(servers) {
   const settings =
     args.variant === "fastest"
       ? { retryCount: -1, retryDelay: 1, retryJitter: 1 }
@@ -84,9 +81,33 @@ async function main() {
         { retryCount: -1, retryDelay: 200, retryJitter: 100 };
   const redlock = new Redlock(servers, settings);
   redlock.on("error", () => {});
+  return (name) => {
+    let held;
+    return {
+      acquire: async () => void (held = await redlock.acquire([name], TTL_MS)),
+      release: () => held.release(),
+    };
+  };
+}
+
+function semaphores(servers) {
+  const settings = { lockTimeout: TTL_MS, acquireTimeout: Infinity };
+  if (args.variant === "fastest") settings.retryInterval = 1;
+  return (name) => new Semaphore(servers[0], name, PERMITS, settings);
+}
+
+async function main() {
+  const servers = args.url.split(",").map((url) => new Redis(url));
+  // Lost connections fail its requests. Without a listener they would also end the process.
+  servers.forEach((server) => server.on("error", () => {}));
+  await Promise.all(servers.map((server) => server.ping()));
+  const create = (args.library === "redlock" ? redlocks : semaphores)(servers);
+  const locks = Array.from({ length: tasks }, (_, task) =>
+    create(ownNames ? `${args.name}/${task}` : args.name),
+  );
   console.log("ready");
   for await (const line of readline.createInterface(process.stdin)) {
-    console.log(JSON.stringify(await window(redlock, Number(line))));
+    console.log(JSON.stringify(await window(locks, Number(line))));
   }
   process.exit(0);
 }

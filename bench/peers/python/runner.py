@@ -24,6 +24,7 @@ def parse():
     parser.add_argument("--tasks", type=int, required=True)
     parser.add_argument("--own-names", type=int, required=True)
     parser.add_argument("--section-us", type=int, required=True)
+    parser.add_argument("--primitive", choices=["mutex"], required=True)
     return parser.parse_args()
 
 

@@ -23,6 +23,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 pub struct Args {
     pub url: String,
     pub variant: String,
+    /// `mutex`, `semaphore` or `rw-lock`.
+    pub primitive: String,
     name: String,
     tasks: usize,
     own_names: bool,
@@ -169,6 +171,7 @@ fn parse() -> Result<Args> {
     Ok(Args {
         url: get("--url")?,
         variant: get("--variant")?,
+        primitive: get("--primitive")?,
         name: get("--name")?,
         tasks: get("--tasks")?.parse()?,
         own_names: get("--own-names")? == "1",

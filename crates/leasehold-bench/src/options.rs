@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use self::Scenario::{Contended, Independent, Many, Observe, Renew, Uncontended, Wakeup, Watched};
 use crate::Result;
+use crate::baseline::Advisory;
 use crate::target::Target;
 
 /// The default tasks of `independent` and `renew` where tasks wait for a disk.
@@ -33,7 +34,7 @@ const SECTION_MAX: Duration = Duration::from_secs(1);
 const WITH_TASKS: &[Scenario] = &[Uncontended, Independent, Contended, Many, Renew, Watched];
 
 /// The options that only some scenarios have.
-const SCENARIOS_OF: [(&str, &[Scenario]); 11] = [
+const SCENARIOS_OF: [(&str, &[Scenario]); 12] = [
     ("tasks", WITH_TASKS),
     ("threads", WITH_TASKS),
     ("processes", &[Contended, Many, Observe]),
@@ -45,6 +46,7 @@ const SCENARIOS_OF: [(&str, &[Scenario]); 11] = [
     ("leases", &[Renew]),
     ("ttl", &[Renew]),
     ("watchdog", &[Watched]),
+    ("advisory", &[Uncontended, Independent, Contended]),
 ];
 
 /// Measure what a lock costs at a store.
@@ -56,7 +58,7 @@ const SCENARIOS_OF: [(&str, &[Scenario]); 11] = [
 #[derive(Debug, Parser)]
 #[command(name = "leasehold-bench", version, max_term_width = 100, after_long_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// The store: sqlite:PATH, redis://HOST, redis+cluster://HOST,HOST, redlock://HOST,HOST,HOST, memory:
+    /// The store: sqlite:PATH, redis://HOST, postgres://USER@HOST/DATABASE, etcd://HOST, ..., memory:
     #[arg(
         long,
         value_name = "URL",
@@ -141,6 +143,10 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "ADDRESS", value_parser = |address: &str| Watchdog::at(address))]
     #[serde(skip)]
     pub(crate) watchdog: Option<Watchdog>,
+    /// postgres:// advisory locks as the baseline, by one connection for each task; contended measures them instead of
+    /// leasehold
+    #[arg(long, value_enum)]
+    pub(crate) advisory: Option<Advisory>,
     /// Threads that run the tasks of a process
     #[arg(long, value_name = "N", value_parser = up_to::<u16>(256), default_value_t = 1)]
     pub(crate) threads: u16,
@@ -170,6 +176,8 @@ pub(crate) enum Scenario {
     /// One process holds very many locks: the cost of renewing their leases, and what becomes slower
     /// meanwhile
     Renew,
+    /// Permits and reads in turn with the mutex: uncontended, beside other holders, many readers, and renewal
+    Primitives,
     /// Tasks with a lock each, kept alive by a watchdog and not, in turn: the cost of the watchdog
     Watched,
 }
@@ -182,6 +190,8 @@ EXAMPLES
   leasehold-bench --store redis://db --scenario observe --election --processes 5
   leasehold-bench --store redis://db --scenario many --names 10000
   leasehold-bench --store redis://db --scenario renew --leases 1000000
+  leasehold-bench --store redis://db --scenario primitives
+  leasehold-bench --store postgres://app@db/shop --scenario contended --advisory poll
   leasehold watchdog & leasehold-bench --store redis://db --scenario watched";
 
 impl fmt::Display for Scenario {
@@ -227,6 +237,9 @@ impl Options {
                         that processes share"
                     .into(),
             );
+        }
+        if settings.advisory.is_some() && !self.store.starts_with("postgres") {
+            return Err("--advisory is for postgres://".into());
         }
         if scenario == Observe && settings.observers < settings.processes {
             return Err("--observers must be at least as many as --processes".into());
@@ -378,6 +391,7 @@ mod tests {
                 "election" => "",
                 "section" | "ttl" => "1s",
                 "watchdog" => "unix:/path",
+                "advisory" => "poll",
                 _ => "5",
             };
             for scenario in Scenario::value_variants() {
@@ -397,6 +411,7 @@ mod tests {
             ),
             ("redis://h --scenario contended --tasks 0", "--tasks"),
             ("memory: --scenario wakeup", "one process"),
+            ("memory: --scenario contended --advisory wait", "postgres"),
             ("memory: --scenario many --processes 2", "one process"),
             (
                 "redis://h --scenario observe --observers 2 --processes 3",

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::__private::store::{self, Key, Keyspace, OpenOptions, Store};
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, ClientBuilder, Election, Mutex, Secret};
+use leasehold::{Client, ClientBuilder, Election, Mutex, RwLock, Secret, Semaphore};
 use leasehold_core::{Name, Namespace, ScopeName};
 use serde::{Deserialize, Serialize};
 
@@ -122,6 +122,17 @@ impl Session {
     /// A lock of this run.
     pub(crate) fn mutex(&self, name: impl fmt::Display) -> Result<Mutex> {
         Ok(self.client.mutex(format!("{}/{name}", self.prefix))?)
+    }
+
+    /// A semaphore of this run.
+    pub(crate) fn semaphore(&self, name: impl fmt::Display, permits: u32) -> Result<Semaphore> {
+        let name = format!("{}/{name}", self.prefix);
+        Ok(self.client.semaphore(name, permits)?)
+    }
+
+    /// A read-write lock of this run.
+    pub(crate) fn rw_lock(&self, name: impl fmt::Display) -> Result<RwLock> {
+        Ok(self.client.rw_lock(format!("{}/{name}", self.prefix))?)
     }
 
     /// An election of this run.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use leasehold::Client;
 use leasehold_testkit::helper::process_state;
-use leasehold_testkit::{RedisServer, RunToEnd, eventually, finish, kill};
+use leasehold_testkit::{PostgresServer, RedisServer, RunToEnd, eventually, finish, kill};
 use rustix::process::Pid;
 use serde_json::Value;
 
@@ -141,6 +141,36 @@ fn tasks_of_several_processes_exclude_each_other() {
         assert_eq!(check_contention(&store, &args, 2)["names"], 50);
     }
     check_only_the_store_is_left(&directory);
+}
+
+#[test]
+fn primitives_are_measured_beside_the_mutex() {
+    let server = RedisServer::start();
+    let report = report(&server.url(), &["primitives"]);
+    for row in ["mutex", "permit", "permit_beside_1000_holders"] {
+        assert_near(number(&report[row], "commands_per_acquisition"), 2.0, 0.5);
+    }
+    let readers = &report["local_readers"];
+    assert!(
+        number(readers, "commands_per_acquisition") < 0.5,
+        "{report}"
+    );
+    assert!(number(&report, "renewal.permits.renewals") >= 64.0);
+    eventually(SOON, || held(&server.url()).is_empty());
+}
+
+#[test]
+fn advisory_locks_exclude_each_other() {
+    let server = PostgresServer::start();
+    // Never through a pooler: a session holds the lock.
+    let url = format!("postgres://testkit@127.0.0.1:{}/postgres", server.port());
+    let report = report(&url, &["uncontended"]);
+    assert_near(number(&report, "raw.commands_per_acquisition"), 2.0, 0.1);
+    for advisory in ["wait", "poll"] {
+        let args = ["contended", "--tasks", "4", "--processes", "2"];
+        let args = [&args[..], &["--advisory", advisory]].concat();
+        check_contention(&url, &args, 2);
+    }
 }
 
 #[test]

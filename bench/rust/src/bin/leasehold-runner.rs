@@ -1,21 +1,55 @@
 //! Leasehold.
 
+use std::cell::Cell;
 use std::error::Error;
 
-use leasehold::{Client, Guard, Mutex};
+use leasehold::{Client, Guard, Mutex, Permit, ReadGuard, RwLock, Semaphore, WriteGuard};
 use leasehold_runners::{Lock, run};
 
-struct LeaseholdLock(Mutex);
+const PERMITS: u32 = 5;
+
+/// One of so many acquisitions of a read-write lock is that of a writer.
+const WRITES: u32 = 10;
+
+enum LeaseholdLock {
+    Mutex(Mutex),
+    Semaphore(Semaphore),
+    /// With the number of the next acquisition.
+    RwLock(RwLock, Cell<u32>),
+}
+
+enum Lock {
+    Mutex(Guard),
+    Permit(Permit),
+    Reader(ReadGuard),
+    Writer(WriteGuard),
+}
 
 impl Lock for LeaseholdLock {
-    type Guard = Guard;
+    type Guard = Lock;
 
-    async fn lock(&self) -> Result<Guard, Box<dyn Error>> {
-        Ok(self.0.lock().await?)
+    async fn lock(&self) -> Result<Lock, Box<dyn Error>> {
+        Ok(match self {
+            Self::Mutex(mutex) => Lock::Mutex(mutex.lock().await?),
+            Self::Semaphore(semaphore) => Lock::Permit(semaphore.acquire().await?),
+            Self::RwLock(lock, next) => {
+                let number = next.replace(next.get().wrapping_add(1));
+                match number.is_multiple_of(WRITES) {
+                    true => Lock::Writer(lock.write().await?),
+                    false => Lock::Reader(lock.read().await?),
+                }
+            }
+        })
     }
 
-    async fn unlock(&self, guard: Guard) -> Result<(), Box<dyn Error>> {
-        Ok(guard.release().await?)
+    async fn unlock(&self, held: Lock) -> Result<(), Box<dyn Error>> {
+        match held {
+            Lock::Mutex(guard) => guard.release().await?,
+            Lock::Permit(permit) => permit.release().await?,
+            Lock::Reader(guard) => guard.release().await?,
+            Lock::Writer(guard) => guard.release().await?,
+        }
+        Ok(())
     }
 }
 
@@ -42,6 +76,17 @@ fn main() -> Result<(), Box<dyn Error>> {
             // The first lock waits for their admission.
             client.mutex("bench/first")?.lock().await?.release().await?;
         }
-        Ok(async move |name: &str| Ok(LeaseholdLock(client.mutex(name)?)))
+        let primitive = args.primitive.clone();
+        let mut task = 0;
+        Ok(async move |name: &str| {
+            // Tasks do not write all at once.
+            let first = task;
+            task += 1;
+            Ok(match primitive.as_str() {
+                "semaphore" => LeaseholdLock::Semaphore(client.semaphore(name, PERMITS)?),
+                "rw-lock" => LeaseholdLock::RwLock(client.rw_lock(name)?, Cell::new(first)),
+                _ => LeaseholdLock::Mutex(client.mutex(name)?),
+            })
+        })
     })
 }

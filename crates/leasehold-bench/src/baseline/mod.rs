@@ -1,5 +1,6 @@
 //! The baseline: the same work without the library, as a program would do it that calls the store by hand.
 
+mod postgres;
 pub(crate) mod redis;
 mod sqlite;
 #[cfg(test)]
@@ -14,6 +15,8 @@ use leasehold::Secret;
 use leasehold_core::{Acquire, ClientId, LeaseId, Op, Outcome, Ttl};
 use tokio::sync::OnceCell;
 
+pub(crate) use self::postgres::Advisory;
+use self::postgres::PostgresSession;
 use self::redis::RedisBaseline;
 use self::sqlite::SqliteBaseline;
 use crate::Result;
@@ -39,6 +42,8 @@ enum Connection {
     Redis(RedisBaseline),
     /// Two transactions in a file beside the store's.
     Sqlite(SqliteBaseline),
+    /// Advisory locks. Each lock has a connection of its own.
+    Postgres(Box<tokio_postgres::Config>),
     /// The operations of the library's own store.
     Store(Arc<dyn Store>),
 }
@@ -65,6 +70,10 @@ impl Baseline {
                     Connection::Redis(RedisBaseline::connect(&self.url, password).await?)
                 }
                 "sqlite" => Connection::Sqlite(SqliteBaseline::beside(&self.store.to_string())?),
+                "postgres" | "postgresql" => {
+                    let password = self.password.as_ref();
+                    Connection::Postgres(Box::new(postgres::config(&self.url, password)?))
+                }
                 _ => Connection::Store(Arc::clone(&self.store)),
             })
         };
@@ -119,6 +128,9 @@ pub(crate) struct BaselineLock {
     record: String,
     lease: LeaseId,
     held: bool,
+    advisory: Advisory,
+    /// In PostgreSQL, from its first use.
+    session: Option<Box<PostgresSession>>,
 }
 
 impl BaselineLock {
@@ -132,7 +144,17 @@ impl BaselineLock {
                 number: 0,
             },
             held: false,
+            advisory: Advisory::default(),
+            session: None,
             baseline: Arc::clone(baseline),
+        }
+    }
+
+    /// The same lock, which waits in this way in PostgreSQL.
+    pub(crate) fn advisory(self, advisory: Option<Advisory>) -> Self {
+        Self {
+            advisory: advisory.unwrap_or_default(),
+            ..self
         }
     }
 
@@ -174,6 +196,16 @@ impl BaselineLock {
             Connection::Sqlite(sqlite) => {
                 sqlite.pair(&self.record).await?;
                 2
+            }
+            Connection::Postgres(config) => {
+                let session = match self.session.take() {
+                    Some(session) => session,
+                    None => Box::new(PostgresSession::connect(config, self.advisory).await?),
+                };
+                let calls = session.half(&self.record, self.held).await?;
+                self.session = Some(session);
+                self.held = !self.held;
+                calls
             }
             Connection::Store(store) => {
                 apply_pair(&**store, &self.key, self.lease).await?;

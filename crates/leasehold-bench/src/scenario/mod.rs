@@ -4,6 +4,7 @@ mod candidate;
 mod contention;
 mod observe;
 mod pairs;
+mod primitives;
 mod renew;
 mod uncontended;
 mod wakeup;
@@ -38,6 +39,7 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
             }
             Scenario::Wakeup => wakeup::measure(settings, target, session).await,
             Scenario::Observe => observe::measure(settings, target, session).await,
+            Scenario::Primitives => primitives::measure(settings, target, session).await,
             Scenario::Renew => renew::measure(settings, target, session).await,
         };
         Ok(Report::new(settings, &store, findings?))

@@ -4,6 +4,9 @@ use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use leasehold::{RwLock, Semaphore};
+use serde_json::{Value, json};
+
 use super::LOCKS_IN_A_ROW;
 use crate::baseline::BaselineLock;
 use crate::format::{per, round};
@@ -26,6 +29,8 @@ pub(super) struct Pairs {
 #[derive(Debug)]
 pub(super) enum Lock {
     Ours(leasehold::Mutex),
+    Permit(Semaphore),
+    Read(RwLock),
     Baseline(BaselineLock),
 }
 
@@ -75,12 +80,24 @@ impl Pairs {
     pub(super) fn quantile_us(&self, quantile: f64) -> f64 {
         lock(&self.latencies).quantile_us(quantile)
     }
+
+    pub(super) fn figures(&self) -> Value {
+        json!({
+            "acquisitions_per_second": self.per_second(),
+            "p50_us": self.quantile_us(0.5),
+            "p95_us": self.quantile_us(0.95),
+            "p99_us": self.quantile_us(0.99),
+            "commands_per_acquisition": self.calls.map(|calls| round(per(calls, self.count()))),
+        })
+    }
 }
 
 impl Lock {
     async fn pair(&mut self) -> Result<()> {
         match self {
             Self::Ours(mutex) => Ok(mutex.lock().await?.release().await?),
+            Self::Permit(semaphore) => Ok(semaphore.acquire().await?.release().await?),
+            Self::Read(lock) => Ok(lock.read().await?.release().await?),
             Self::Baseline(lock) => lock.pair().await,
         }
     }

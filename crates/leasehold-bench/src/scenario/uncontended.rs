@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::pairs::{Lock, Pairs};
-use crate::format::{per, ratio, round};
+use crate::format::ratio;
 use crate::options::Settings;
 use crate::report::Findings;
 use crate::target::{Session, Target};
@@ -31,7 +31,7 @@ pub(super) async fn measure(
         let name = format!("baseline/{task}");
         other.push(match &settings.watchdog {
             Some(_) => Lock::Ours(plain.mutex(name)?),
-            None => Lock::Baseline(plain.baseline_lock(name)?),
+            None => Lock::Baseline(plain.baseline_lock(name)?.advisory(settings.advisory)),
         });
     }
     let (mut ours, mut other) = (Pairs::new(ours), Pairs::new(other));
@@ -50,25 +50,15 @@ pub(super) async fn measure(
 }
 
 fn report(settings: &Settings, ours: &Pairs, other: &Pairs) -> Value {
-    let mut report = figures(ours);
+    let mut report = ours.figures();
     report["tasks"] = settings.tasks.into();
     report["threads"] = settings.threads.into();
-    report["raw"] = figures(other);
+    report["raw"] = other.figures();
     report["ratio"] = json!({
         "throughput": ratio(ours.per_second(), other.per_second()),
         "p50": ratio(ours.quantile_us(0.5), other.quantile_us(0.5)),
     });
     report
-}
-
-fn figures(side: &Pairs) -> Value {
-    json!({
-        "acquisitions_per_second": side.per_second(),
-        "p50_us": side.quantile_us(0.5),
-        "p95_us": side.quantile_us(0.95),
-        "p99_us": side.quantile_us(0.99),
-        "commands_per_acquisition": side.calls.map(|calls| round(per(calls, side.count()))),
-    })
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub(super) struct Spread {
 pub(super) fn from_processes(
     work: &Work,
     processes: &[ProcessResult],
-    stats: ServerStats,
+    stats: Option<ServerStats>,
     seconds: Duration,
 ) -> Figures {
     let acquisitions: f64 = processes.iter().map(|process| process.acquisitions).sum();
@@ -77,8 +77,14 @@ pub(super) fn from_processes(
         (WAIT_MAX, longest.reduce(f64::max)),
         (ROUND_TRIPS, work.deployment.delay().and_then(round_trips)),
         (PAIR, quantile(&pairs, 0.5)),
-        (SERVER_TIME, each(stats.cpu.as_secs_f64() * 1e6)),
-        (SCRIPT_CALLS, each(stats.script_calls as f64)),
+        (
+            SERVER_TIME,
+            stats.and_then(|stats| each(stats.cpu.as_secs_f64() * 1e6)),
+        ),
+        (
+            SCRIPT_CALLS,
+            stats.and_then(|stats| each(stats.script_calls as f64)),
+        ),
         (SECTION, quantile(&sections, 0.5)),
         (SECTION_P99, quantile(&sections, 0.99)),
         (SHARE_DEVIATION, share_deviation(processes)),

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::work::{Deployment, Work};
+use super::work::{Deployment, Primitive, Work};
 use crate::tools::{cargo, find, root, run};
 
 /// One library with one of its variants.
@@ -58,7 +58,7 @@ const NODE: Language = Language {
     needs: "Node.js 18 with npm",
     programs: &["node", "npm"],
     build: &["npm ci --silent"],
-    run: "node runner.js",
+    run: "node runner.js --library LIBRARY",
     warm_up: LONG,
 };
 const GO: Language = Language {
@@ -66,7 +66,7 @@ const GO: Language = Language {
     needs: "Go 1.26",
     programs: &["go"],
     build: &["go build -o target/runner ."],
-    run: "target/runner",
+    run: "target/runner --library LIBRARY",
     warm_up: SHORT,
 };
 const JAVA: Language = Language {
@@ -81,14 +81,16 @@ const JAVA: Language = Language {
 pub(super) const LEASEHOLD: &str = "leasehold";
 
 /// Leasehold first. `default` follows the documentation of the library.
-const LIBRARIES: [(&str, &[&str], &Language); 7] = [
+const LIBRARIES: [(&str, &[&str], &Language); 9] = [
     (LEASEHOLD, &["default", "no-handoff", "buckets"], &RUST),
     ("rslock", &["default", "fastest"], &RUST),
     ("distributed-lock", &["default", "fastest"], &RUST),
     ("redis-py", &["default", "fastest"], &PYTHON),
     ("redlock", &["default", "fastest"], &NODE),
     ("redsync", &["default", "fastest"], &GO),
-    ("redisson", &["default", "fair", "spin"], &JAVA),
+    ("redisson", &["default", "fair", "spin", "expirable"], &JAVA),
+    ("redis-semaphore", &["default", "fastest"], &NODE),
+    ("etcd", &["default"], &GO),
 ];
 
 /// The names of the libraries other than Leasehold.
@@ -118,14 +120,24 @@ impl LibraryVariant {
     pub(super) fn suits(&self, work: &Work) -> bool {
         let waits_differently = ["no-handoff", "fastest"].contains(&self.variant);
         let deployed = match work.deployment {
-            Deployment::Single | Deployment::Pinned => true,
+            Deployment::Single | Deployment::Pinned => self.library != "etcd",
             Deployment::Masters | Deployment::DistantMasters | Deployment::DeadMaster => {
                 [LEASEHOLD, "rslock", "redlock", "redsync"].contains(&self.library)
             }
             Deployment::Cluster => self.library == LEASEHOLD,
+            Deployment::Etcd => [LEASEHOLD, "etcd"].contains(&self.library),
+        };
+        let has_primitive = match (work.primitive, self.library) {
+            (_, LEASEHOLD) => true,
+            (Primitive::Mutex, library) => {
+                library != "redis-semaphore" && self.variant != "expirable"
+            }
+            (Primitive::Semaphore, "redisson") => ["default", "expirable"].contains(&self.variant),
+            (Primitive::Semaphore, library) => library == "redis-semaphore",
+            (Primitive::RwLock, library) => library == "redisson" && self.variant == "default",
         };
         let slots = self.variant != "buckets" || work.deployment == Deployment::Cluster;
-        deployed && slots && !(work.own_names && waits_differently)
+        deployed && has_primitive && slots && !(work.own_names && waits_differently)
     }
 
     /// Builds its runner, or returns the reason why that cannot be done here.

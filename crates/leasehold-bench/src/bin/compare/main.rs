@@ -84,10 +84,11 @@ fn compare(options: &Options) -> Result<(), String> {
         machine: machine::describe(),
         ..Report::default()
     };
-    let redis = output(Command::new("redis-server").arg("--version"))?;
-    report
-        .versions
-        .insert("redis-server".into(), redis.trim().into());
+    for (name, program) in [("redis-server", "redis-server"), ("etcd-server", "etcd")] {
+        let version = output(Command::new(program).arg("--version"))?;
+        let version = version.lines().next().unwrap_or_default().trim();
+        report.versions.insert(name.into(), version.into());
+    }
     let variants = build(&options.only, &mut report.left_out)?;
     let works = options.works(&mut report.left_out);
     let plan = plan(&variants, &works, options);

@@ -40,21 +40,27 @@ pub(super) struct Entry {
 }
 
 impl Report {
-    /// This report with the kinds of work that `later` has measured again.
+    /// This report with the kinds of work that `later` has measured again, or for the first time.
     pub(super) fn updated(mut self, later: Self) -> Result<Self, String> {
-        let same = (&self.machine, &self.versions) == (&later.machine, &later.versions);
-        if !same {
+        let mut versions = later.versions.iter();
+        let same = versions.all(|(name, version)| {
+            let before = self.versions.get(name);
+            before.is_none_or(|before| before == version)
+        });
+        if !same || self.machine != later.machine {
             return Err("another machine or other versions have measured the rest".into());
         }
         let command = Some(later.command);
         for result in later.works {
-            let mut works = self.works.iter_mut();
-            let Some(before) = works.find(|before| before.work == result.work) else {
-                return Err(format!("{} was not measured before", result.work));
-            };
             let command = command.clone();
-            *before = WorkResult { command, ..result };
+            let result = WorkResult { command, ..result };
+            let mut works = self.works.iter_mut();
+            match works.find(|before| before.work == result.work) {
+                Some(before) => *before = result,
+                None => self.works.push(result),
+            }
         }
+        self.versions.extend(later.versions);
         self.left_out.extend(later.left_out);
         Ok(self)
     }

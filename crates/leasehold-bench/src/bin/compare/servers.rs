@@ -1,9 +1,9 @@
-//! The Redis servers of a measurement.
+//! The servers of a measurement.
 
 use std::process::Command;
 use std::time::Duration;
 
-use leasehold_testkit::{RedisOptions, RedisServer, eventually, free_port};
+use leasehold_testkit::{EtcdCluster, RedisOptions, RedisServer, eventually, free_port};
 
 use super::machine;
 use super::proxy::Proxy;
@@ -22,6 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) struct Servers {
     servers: Vec<RedisServer>,
     proxies: Vec<Proxy>,
+    etcd: Option<EtcdCluster>,
     deployment: Deployment,
 }
 
@@ -31,6 +32,7 @@ impl Servers {
             Deployment::Single | Deployment::Pinned => 1,
             Deployment::Masters | Deployment::DistantMasters | Deployment::DeadMaster => MASTERS,
             Deployment::Cluster => CLUSTER,
+            Deployment::Etcd => 0,
         };
         let servers: Vec<_> = (0..count).map(|_| options(deployment).start()).collect();
         if deployment == Deployment::Pinned {
@@ -45,6 +47,7 @@ impl Servers {
         let servers = Self {
             servers,
             proxies: proxies.map_err(|error| format!("proxy: {error}"))?,
+            etcd: (deployment == Deployment::Etcd).then(EtcdCluster::start),
             deployment,
         };
         if deployment == Deployment::Cluster {
@@ -74,6 +77,9 @@ impl Servers {
 
     /// The argument of a runner.
     pub(super) fn url(&self) -> String {
+        if let Some(etcd) = &self.etcd {
+            return etcd.url();
+        }
         let proxies = self.proxies.iter().map(|proxy| proxy.port);
         let ports: Vec<_> = match self.deployment {
             Deployment::DistantMasters | Deployment::DeadMaster => proxies.collect(),
@@ -95,13 +101,13 @@ impl Servers {
         }
     }
 
-    /// What the servers have done since their start.
-    pub(super) fn stats(&self) -> ServerStats {
+    /// What the servers have done since their start. `None`: etcd does not count that.
+    pub(super) fn stats(&self) -> Option<ServerStats> {
         let stats = self.servers.iter().map(|server| {
             let info = server.cli(&["INFO", "all"]);
             ServerStats::parse(info.lines())
         });
-        stats.fold(ServerStats::default(), std::ops::Add::add)
+        stats.reduce(std::ops::Add::add)
     }
 }
 

@@ -46,7 +46,7 @@ fn figures(work: &Work) -> Figures {
         script_calls: 800,
         ..ServerStats::default()
     };
-    super::figures::from_processes(work, &processes, stats, Duration::from_secs(2))
+    super::figures::from_processes(work, &processes, Some(stats), Duration::from_secs(2))
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn a_plan_has_each_suitable_variant_once_in_a_round() {
     for mut round in [first, second] {
         round.sort_unstable();
         round.dedup();
-        // Buckets are for the cluster.
-        assert_eq!(round.len(), variants.len() - 1);
+        // Buckets are for the cluster, one library is for etcd, and three variants are semaphores.
+        assert_eq!(round.len(), variants.len() - 5);
     }
     let independent = labels(3, 1, "independent");
     // Where each task has its own lock, a variant of waiting is the same work again.
@@ -152,6 +152,9 @@ fn a_plan_has_each_suitable_variant_once_in_a_round() {
     let mut cluster = labels(3, 1, "cluster");
     cluster.sort_unstable();
     assert_eq!(cluster, ["leasehold", "leasehold (buckets)"]);
+    assert_eq!(labels(3, 1, "etcd").len(), 2);
+    assert!(labels(3, 1, "permit").contains(&"redisson (expirable)".to_owned()));
+    assert!(labels(3, 1, "reads").contains(&"redisson".to_owned()));
 }
 
 /// The report takes the first entry of a result for Leasehold's.
@@ -228,10 +231,18 @@ fn a_later_report_replaces_its_kinds_of_work() {
     let document = report::document(&updated);
     assert!(document.contains("\nMeasured again by `again`: masters.\n"));
 
+    let first = all().updated(report("first", 1.0, &["permit"])).unwrap();
+    assert_eq!(first.works[2].work, "permit");
+
     let mut elsewhere = report("again", 300.0, &["masters"]);
     elsewhere.machine = "another".into();
     assert!(all().updated(elsewhere).is_err());
-    assert!(all().updated(report("again", 1.0, &["cluster"])).is_err());
+    let versions = |version: &str| Report {
+        versions: BTreeMap::from([("rslock".to_owned(), version.to_owned())]),
+        ..all()
+    };
+    assert!(versions("1").updated(versions("1")).is_ok());
+    assert!(versions("1").updated(versions("2")).is_err());
 }
 
 #[test]

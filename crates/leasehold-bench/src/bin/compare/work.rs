@@ -12,7 +12,18 @@ pub(super) struct Work {
     /// Whether each task has a lock of its own.
     pub(super) own_names: bool,
     pub(super) section_us: u32,
+    pub(super) primitive: Primitive,
     pub(super) deployment: Deployment,
+}
+
+/// What is acquired and released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Primitive {
+    Mutex,
+    /// One of five permits.
+    Semaphore,
+    /// One of ten acquisitions is that of a writer.
+    RwLock,
 }
 
 /// The servers of the locks.
@@ -28,6 +39,8 @@ pub(super) enum Deployment {
     /// The same, and one of them ends between the warm-up and the window.
     DeadMaster,
     Cluster,
+    /// One member of etcd.
+    Etcd,
 }
 
 /// A lock of its own for each task.
@@ -38,6 +51,7 @@ const OWN: Work = Work {
     tasks: 1,
     own_names: true,
     section_us: 0,
+    primitive: Primitive::Mutex,
     deployment: Deployment::Single,
 };
 
@@ -51,7 +65,7 @@ const SHARED: Work = Work {
 };
 
 /// All of it.
-pub(super) const WORKS: [Work; 13] = [
+pub(super) const WORKS: [Work; 20] = [
     OWN,
     Work {
         name: "pinned",
@@ -126,7 +140,64 @@ pub(super) const WORKS: [Work; 13] = [
         deployment: Deployment::Cluster,
         ..OWN
     },
+    Work {
+        name: "etcd",
+        what: "one task, one lock in etcd",
+        deployment: Deployment::Etcd,
+        ..OWN
+    },
+    Work {
+        name: "etcd-independent",
+        what: "64 tasks, a lock each in etcd",
+        tasks: 64,
+        deployment: Deployment::Etcd,
+        ..OWN
+    },
+    Work {
+        name: "etcd-contended",
+        what: "64 tasks in one process, one lock in etcd, empty critical section",
+        deployment: Deployment::Etcd,
+        ..SHARED
+    },
+    Work {
+        name: "etcd-ping-pong",
+        what: "2 processes of one task, one lock in etcd: from release to acquisition in the other",
+        processes: 2,
+        tasks: 1,
+        deployment: Deployment::Etcd,
+        ..SHARED
+    },
+    Work {
+        name: "permit",
+        what: "one task, one of 5 permits",
+        primitive: Primitive::Semaphore,
+        ..OWN
+    },
+    Work {
+        name: "permits",
+        what: "64 tasks in one process, 5 permits, empty critical section",
+        primitive: Primitive::Semaphore,
+        ..SHARED
+    },
+    Work {
+        name: "reads",
+        what: "64 tasks in one process, one read-write lock, 90 % reads, critical section of 1 ms",
+        section_us: 1_000,
+        primitive: Primitive::RwLock,
+        ..SHARED
+    },
 ];
+
+impl Primitive {
+    /// The argument of a runner.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Semaphore => "semaphore",
+            Self::RwLock => "rw-lock",
+        }
+    }
+}
 
 impl Deployment {
     /// The delay of a slow network, each way.

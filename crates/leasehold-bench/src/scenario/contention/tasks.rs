@@ -9,6 +9,7 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::names::Names;
+use crate::baseline::BaselineLock;
 use crate::clock::{Moment, Window};
 use crate::exclusion::{ExclusionCheck, Observations};
 use crate::latencies::{Latencies, lock};
@@ -70,6 +71,8 @@ struct Task {
     timer: SleepTimer,
     waits: Vec<u64>,
     counts: Counts,
+    /// Measured instead of the library.
+    baseline: Option<BaselineLock>,
 }
 
 /// Takes part as a worker.
@@ -92,7 +95,14 @@ impl Tasks {
             .map(|name| session.mutex(name))
             .collect();
         let tasks: Result<Vec<_>> = (0..settings.tasks)
-            .map(|task| Task::new(u64::from(number) << 32 | u64::from(task)))
+            .map(|task| {
+                let baseline = settings
+                    .advisory
+                    .map(|_| session.baseline_lock(0))
+                    .transpose()?;
+                let baseline = baseline.map(|lock| lock.advisory(settings.advisory));
+                Task::new(u64::from(number) << 32 | u64::from(task), baseline)
+            })
             .collect();
         Ok(Self {
             shared: Arc::new(Shared {
@@ -135,12 +145,13 @@ impl Tasks {
 }
 
 impl Task {
-    fn new(seed: u64) -> Result<Self> {
+    fn new(seed: u64, baseline: Option<BaselineLock>) -> Result<Self> {
         Ok(Self {
             random: Rng::with_seed(seed),
             timer: SleepTimer::new().map_err(failed("no timer"))?,
             waits: Vec::with_capacity(WAITS_KEPT),
             counts: Counts::default(),
+            baseline,
         })
     }
 
@@ -148,15 +159,30 @@ impl Task {
         let mut requested = Moment::now();
         while requested < window.until {
             let name = shared.names.choose(&mut self.random);
-            let guard = shared.locks[name].lock().await?;
+            let guard = match &mut self.baseline {
+                Some(lock) => {
+                    lock.half().await?;
+                    None
+                }
+                None => Some(shared.locks[name].lock().await?),
+            };
             let granted = Moment::now();
-            let token = guard.token().get();
+            let token = match &guard {
+                Some(guard) => guard.token().get(),
+                // The clock of the machine orders holders as tokens would.
+                None => granted.nanos_since(Moment::default()),
+            };
             shared.check.acquired(name, token);
             let ended = self
                 .critical_section(shared.section, granted, &window)
                 .await?;
             shared.check.releasing(name, token, granted, ended);
-            guard.release().await?;
+            if let Some(lock) = &mut self.baseline {
+                lock.close().await?;
+            }
+            if let Some(guard) = guard {
+                guard.release().await?;
+            }
             self.count(&shared, requested, granted, &window);
             if self.counts.checked.is_multiple_of(LOCKS_IN_A_ROW) {
                 tokio::task::yield_now().await;
@@ -245,7 +271,7 @@ mod tests {
     #[tokio::test]
     async fn a_section_counts_as_far_as_it_lies_in_the_window() {
         let section = Duration::from_millis(2);
-        let mut task = Task::new(0).unwrap();
+        let mut task = Task::new(0, None).unwrap();
         let from = Moment::default();
         let granted = Moment::now();
         let until = granted.after(Duration::from_secs(3_600));

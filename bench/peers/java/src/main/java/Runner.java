@@ -6,15 +6,24 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RReadWriteLock;
+import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /** Redisson, a thread for each task. The contract of a runner is in ../../README.md. */
 public final class Runner {
     private static final int HELD_MAX = 200_000;
+    private static final int PERMITS = 5;
+    private static final int TTL_S = 30;
+    /** One of so many acquisitions of a read-write lock is that of a writer. */
+    private static final int WRITES = 10;
 
     private final Map<String, String> args;
     private final int tasks;
@@ -26,6 +35,99 @@ public final class Runner {
         tasks = Integer.parseInt(args.get("tasks"));
         ownNames = args.get("own-names").equals("1");
         sectionUs = Integer.parseInt(args.get("section-us"));
+    }
+
+    /** A lock or a semaphore, as one task uses it. */
+    private interface Primitive {
+        void acquire() throws Exception;
+
+        void release();
+    }
+
+    /** No lease: renewed by its watchdog, as its documentation recommends. */
+    private record Mutex(RLock lock) implements Primitive {
+        public void acquire() {
+            lock.lock();
+        }
+
+        public void release() {
+            lock.unlock();
+        }
+    }
+
+    private record Semaphore(RSemaphore semaphore) implements Primitive {
+        public void acquire() throws Exception {
+            semaphore.acquire();
+        }
+
+        public void release() {
+            semaphore.release();
+        }
+    }
+
+    private static final class ExpirableSemaphore implements Primitive {
+        private final RPermitExpirableSemaphore semaphore;
+        private String permit;
+
+        ExpirableSemaphore(RPermitExpirableSemaphore semaphore) {
+            this.semaphore = semaphore;
+        }
+
+        public void acquire() throws Exception {
+            permit = semaphore.acquire(TTL_S, TimeUnit.SECONDS);
+        }
+
+        public void release() {
+            semaphore.release(permit);
+        }
+    }
+
+    private static final class ReadWriteLock implements Primitive {
+        private final RReadWriteLock locks;
+        private int number;
+        private RLock held;
+
+        ReadWriteLock(RReadWriteLock locks, int task) {
+            this.locks = locks;
+            number = task;
+        }
+
+        public void acquire() {
+            RLock lock = number++ % WRITES == 0 ? locks.writeLock() : locks.readLock();
+            lock.lock();
+            held = lock;
+        }
+
+        public void release() {
+            held.unlock();
+        }
+    }
+
+    private Primitive create(RedissonClient client, String name, int task) {
+        String variant = args.get("variant");
+        switch (args.get("primitive")) {
+            case "semaphore" -> {
+                if (variant.equals("expirable")) {
+                    RPermitExpirableSemaphore semaphore = client.getPermitExpirableSemaphore(name);
+                    semaphore.trySetPermits(PERMITS);
+                    return new ExpirableSemaphore(semaphore);
+                }
+                RSemaphore semaphore = client.getSemaphore(name);
+                semaphore.trySetPermits(PERMITS);
+                return new Semaphore(semaphore);
+            }
+            case "rw-lock" -> {
+                return new ReadWriteLock(client.getReadWriteLock(name), task);
+            }
+            default -> {
+                return new Mutex(
+                        switch (variant) {
+                            case "fair" -> client.getFairLock(name);
+                            case "spin" -> client.getSpinLock(name);
+                            default -> client.getLock(name);
+                        });
+            }
+        }
     }
 
     /** The result of one window. */
@@ -62,35 +164,45 @@ public final class Runner {
             count(sections, nanos);
         }
 
-        private void work(RLock lock) {
+        /** Lasts until the section is over by the clock, as timers are late. Readers sleep: each is a thread. */
+        private void section(long acquired) {
+            boolean sleeps = args.get("primitive").equals("rw-lock");
+            long left = sectionUs * 1_000L;
+            while (left > 0) {
+                if (sleeps) {
+                    LockSupport.parkNanos(left);
+                } else {
+                    Thread.onSpinWait();
+                }
+                left = acquired + sectionUs * 1_000L - System.nanoTime();
+            }
+        }
+
+        private void work(Primitive lock) throws Exception {
             boolean keepHeld = tasks == 1 && !ownNames;
             for (long asked = System.nanoTime(); asked < end; asked = System.nanoTime()) {
-                // No lease: renewed by its watchdog, as its documentation recommends.
-                lock.lock();
+                lock.acquire();
                 long acquired = System.nanoTime();
                 waited(Math.min(acquired, end) - asked);
                 if (acquired >= end) {
-                    lock.unlock();
+                    lock.release();
                     return;
                 }
                 if (sectionUs > 0) {
-                    // By the clock, as timers are late.
-                    while (System.nanoTime() - acquired < sectionUs * 1_000L) {
-                        Thread.onSpinWait();
-                    }
+                    section(acquired);
                     endedSection(System.nanoTime() - acquired);
                 }
                 if (keepHeld && held.size() < HELD_MAX) {
                     held.add(new long[] {acquired, System.nanoTime()});
                 }
-                lock.unlock();
+                lock.release();
                 paired(System.nanoTime() - asked);
             }
         }
 
-        Window run(List<RLock> locks) throws Exception {
+        Window run(List<Primitive> locks) throws Exception {
             List<Thread> threads = new ArrayList<>();
-            for (RLock lock : locks) {
+            for (Primitive lock : locks) {
                 Thread thread = new Thread(() -> {
                     try {
                         work(lock);
@@ -132,15 +244,10 @@ public final class Runner {
         Config config = new Config();
         config.useSingleServer().setAddress(args.get("url"));
         RedissonClient client = Redisson.create(config);
-        List<RLock> locks = new ArrayList<>();
+        List<Primitive> locks = new ArrayList<>();
         for (int task = 0; task < tasks; task++) {
             String name = ownNames ? args.get("name") + "/" + task : args.get("name");
-            locks.add(
-                    switch (args.get("variant")) {
-                        case "fair" -> client.getFairLock(name);
-                        case "spin" -> client.getSpinLock(name);
-                        default -> client.getLock(name);
-                    });
+            locks.add(create(client, name, task));
         }
         System.out.println("ready");
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
