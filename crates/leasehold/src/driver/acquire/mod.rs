@@ -420,6 +420,10 @@ impl Contender {
             lease.lock().head = Some(head);
         }
         let hold = Hold::begin(driver, lease, hold, now);
+        if options.is_reader() && self.head.as_ref().is_some_and(Head::is_followed) {
+            // Those behind it find the lease even if this hold ends before they are polled.
+            drop(super::shares::join(driver, &self.key, options));
+        }
         // The client was shut down meanwhile: the hold is dropped, which releases it.
         driver.check_shutdown(&self.key)?;
         // A notice that came after the grant, but before there was a lease, casts doubt on the lease.
