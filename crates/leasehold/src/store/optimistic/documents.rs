@@ -94,6 +94,7 @@ pub enum Replaced {
 }
 
 /// The name that a document is stored under: of a lock, or of the record of a client.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(in crate::store) fn name(text: &str) -> Option<Name> {
     let client = text
         .strip_prefix('{')
