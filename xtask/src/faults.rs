@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
+use crate::servers;
 use crate::tools::{cargo_line, root, run};
 
 /// The package of the campaign, and its program.
@@ -44,5 +45,5 @@ fn start(program: &mut Command) -> Result<(), String> {
     if Path::new(MEMORY).is_dir() {
         program.env("TMPDIR", MEMORY);
     }
-    run(program.current_dir(root()))
+    run(program.envs(servers::S3_CREDENTIALS).current_dir(root()))
 }

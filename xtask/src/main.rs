@@ -60,7 +60,7 @@ enum Task {
     Bench(Bench),
     /// Injects faults into real servers, holders and nodes of the watchdog, and checks the history.
     ///
-    /// Options are those of the campaign: --short (40 s, the default), --minutes M, --long, --seed N, --times-percent N,
+    /// Options are those of the campaign: --short (40 s, the default), --minutes M, --seed N, --times-percent N,
     /// --only NAME,... with single, masters, random, leaders, watchdog or the scenarios of the last two. Complete
     /// campaigns write docs/faults.
     Faults {

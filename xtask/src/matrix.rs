@@ -91,7 +91,7 @@ pub(crate) fn test(steps: &mut Steps) {
         steps.run(server.name, || {
             let path = server.path("redis-server")?;
             run(cargo_test(REDIS_TESTS).env("PATH", &path))?;
-            faults::short(&["--only", "random"], Some(&path))
+            faults::short(&["--only", "single,masters"], Some(&path))
         });
     }
     steps.run(POSTGRES.name, || {

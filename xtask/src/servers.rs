@@ -47,6 +47,12 @@ pub(crate) fn ensure_s3() -> Result<(), String> {
     fs::write(&complete, MOTO).map_err(|error| format!("{}: {error}", complete.display()))
 }
 
+/// The credentials for it. It accepts any.
+pub(crate) const S3_CREDENTIALS: [(&str, &str); 2] = [
+    ("AWS_ACCESS_KEY_ID", "testkit"),
+    ("AWS_SECRET_ACCESS_KEY", "testkit-secret"),
+];
+
 /// The archives of ZooKeeper, each with its SHA-256, and where they are.
 const ZOOKEEPER: &str = include_str!("zookeeper.txt");
 const ARCHIVES: &str = "https://repo1.maven.org/maven2";

@@ -90,9 +90,7 @@ fn run_tests(steps: &mut Steps) {
 /// A command of cargo that runs tests.
 pub(crate) fn cargo_test(line: &str) -> Command {
     let mut test = cargo_line(line);
-    // Of the S3 server of the tests, which accepts any.
-    test.env("AWS_ACCESS_KEY_ID", "testkit");
-    test.env("AWS_SECRET_ACCESS_KEY", "testkit-secret");
+    test.envs(servers::S3_CREDENTIALS);
     if env::var_os("RUST_TEST_THREADS").is_none() {
         test.env("RUST_TEST_THREADS", TEST_THREADS);
     }

@@ -7,23 +7,24 @@ use clap::builder::PossibleValuesParser;
 
 use crate::report::Report;
 use crate::scenario::{self, Form, Histories, LEADERS, RANDOM, Scenario, WATCHDOG};
-use crate::{database, leaders, random, watchdog};
-
-/// The rounds of a long campaign.
-const LONG_MINUTES: u64 = 30;
+use crate::{leaders, random, watchdog};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CampaignArgs {
     /// Draw random faults from this number; from a random one if it is not given.
     #[arg(long)]
     seed: Option<u64>,
-    #[command(flatten)]
-    length: Length,
+    /// A round of at most 20 s, a few changes of leader, and a few runs of each scenario of the watchdog: the default.
+    #[arg(long, conflicts_with = "minutes")]
+    short: bool,
+    /// So many rounds of a minute, all changes of leader, and all runs of each scenario of the watchdog.
+    #[arg(long)]
+    minutes: Option<u64>,
     /// Run this part of the changes of leader, and of the runs of each scenario of the watchdog.
     #[arg(long, conflicts_with = "short", value_parser = clap::value_parser!(u16).range(1..))]
     times_percent: Option<u16>,
-    /// Run these scenarios only: random for single, masters and postgres, leaders for all changes of leader, watchdog for the
-    /// others, or their names.
+    /// Run these scenarios only: random for single, masters, postgres, etcd and bucket, leaders for all changes of leader,
+    /// watchdog for the others, or their names.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(names()))]
     only: Vec<String>,
     /// Write the results of complete scenarios into the report in this directory.
@@ -33,27 +34,11 @@ pub(crate) struct CampaignArgs {
     histories: Histories,
 }
 
-/// The length of a campaign; the short form if none is given.
-#[derive(Debug, clap::Args)]
-#[group(multiple = false)]
-struct Length {
-    /// A round of 20 s, a few changes of leader, and a few runs of each scenario of the watchdog.
-    #[arg(long)]
-    short: bool,
-    /// So many rounds of a minute, all changes of leader, and all runs of each scenario of the watchdog.
-    #[arg(long)]
-    minutes: Option<u64>,
-    /// 30 rounds of a minute, all changes of leader, and all runs of each scenario of the watchdog.
-    #[arg(long)]
-    long: bool,
-}
-
 /// All scenarios, in the order of the report.
 fn scenarios() -> impl Iterator<Item = &'static Scenario> {
     let leaders = leaders::SCENARIOS.iter();
     random::SCENARIOS
         .iter()
-        .chain(database::SCENARIOS)
         .chain(leaders)
         .chain(watchdog::SCENARIOS)
 }
@@ -80,10 +65,7 @@ impl CampaignArgs {
 
     fn form(&self) -> Form {
         Form {
-            minutes: match self.length {
-                Length { long: true, .. } => LONG_MINUTES,
-                Length { minutes, .. } => minutes.unwrap_or(0),
-            },
+            minutes: self.minutes.unwrap_or(0),
             percent: self.times_percent,
         }
     }
@@ -133,15 +115,15 @@ mod tests {
         let all = watchdog::SCENARIOS.len();
         // The short form has no failovers without replicas that acknowledge.
         for (line, short, worlds, leaders, watchdog) in [
-            ("", true, 11, 4, all),
-            ("--short", true, 11, 4, all),
-            ("--times-percent 10", false, 11, 5, all),
-            ("--minutes 5", false, 17, 5, all),
+            ("", true, 13, 4, all),
+            ("--short", true, 13, 4, all),
+            ("--times-percent 10", false, 13, 5, all),
+            ("--minutes 5", false, 19, 5, all),
             ("--only single", true, 8, 0, 0),
-            ("--only random --long", false, 17, 0, 0),
+            ("--only random --minutes 30", false, 19, 0, 0),
             ("--only watchdog", true, 0, 0, all),
-            ("--only leaders --long", false, 0, 5, 0),
-            ("--only masters,leaders-file,killed,exec", true, 2, 1, 2),
+            ("--only leaders --minutes 30", false, 0, 5, 0),
+            ("--only masters,bucket,leaders-file,killed", true, 3, 1, 1),
         ] {
             let args = parse(line).unwrap();
             let form = args.form();

@@ -8,7 +8,6 @@ mod admission;
 mod campaign;
 mod checker;
 mod clock;
-mod database;
 mod fence;
 mod history;
 mod holder;

@@ -4,7 +4,6 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
 
 use crate::checker::{self, CheckReport};
 use crate::clock::Nanos;
@@ -84,14 +83,6 @@ impl Form {
     /// Whether latencies are not judged: a few runs of each scenario, nearly all side by side.
     pub(crate) fn is_short(self) -> bool {
         self.minutes == 0 && self.percent.is_none()
-    }
-
-    /// The number of rounds of random faults, and how long each is.
-    pub(crate) fn rounds(self) -> (u64, Duration) {
-        match self.minutes {
-            0 => (1, Duration::from_secs(20)),
-            minutes => (minutes, Duration::from_secs(60)),
-        }
     }
 }
 
@@ -194,20 +185,6 @@ pub(crate) fn run_all(
 }
 
 impl Run<'_> {
-    /// Runs the rounds of random faults.
-    pub(crate) fn rounds(&self, run_round: impl Fn(u64, Duration) -> CheckReport) -> Outcome {
-        let mut outcome = Outcome::default();
-        let (rounds, length) = self.form.rounds();
-        for round in 0..rounds {
-            let report = run_round(round, length);
-            let (name, number, summary) = (self.name, round + 1, report.summary());
-            println!("{name}, round {number} of {rounds}: {summary}");
-            outcome.report.merge(report);
-            outcome.runs += self.count;
-        }
-        outcome
-    }
-
     /// Checks the history in a directory, and keeps a copy if it has violations or all are kept.
     pub(crate) fn check(&self, directory: &Path, label: &str) -> CheckReport {
         let report = checker::check(&history::read(directory));

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -131,7 +132,13 @@ impl EtcdCluster {
         } else {
             "127.0.0.1"
         };
-        format!("{name}:{}", self.ports[nth][0])
+        format!("{name}:{}", self.port(nth))
+    }
+
+    /// The port of a member for clients.
+    #[must_use]
+    pub fn port(&self, nth: usize) -> u16 {
+        self.ports[nth][0]
     }
 
     /// The number of the member that leads.
@@ -169,6 +176,20 @@ impl EtcdCluster {
     pub fn restart(&mut self, nth: usize) {
         self.members[nth] = Some(self.launch(nth));
         assert!(self.until_ready(), "a member does not start again");
+    }
+
+    /// Kills all members, and starts them after some time, with their data.
+    ///
+    /// # Panics
+    ///
+    /// If they do not come up.
+    pub fn restart_all(&mut self, after: Duration) {
+        self.members.fill_with(|| None);
+        thread::sleep(after);
+        for nth in 0..self.members.len() {
+            self.members[nth] = Some(self.launch(nth));
+        }
+        assert!(self.until_ready(), "the members do not start again");
     }
 
     /// Stops a member: it keeps its connections and replies to nothing.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::supervised::Supervised;
@@ -36,7 +37,7 @@ run_simple("127.0.0.1", int(sys.argv[1]), serve, threaded=True)
 /// A running S3 server on a port of 127.0.0.1, which accepts any credentials. It ends when it is dropped.
 pub struct S3Server {
     // Declared first, so that the process is gone before the directory is.
-    _process: Supervised,
+    process: Supervised,
     _directory: TempDir,
     port: u16,
 }
@@ -62,7 +63,7 @@ impl S3Server {
             make_bucket(port).is_some_and(|reply| reply.contains(" 200 "))
         });
         Self {
-            _process: process,
+            process,
             _directory: directory,
             port,
         }
@@ -85,6 +86,16 @@ impl S3Server {
     #[must_use]
     pub fn url_at(port: u16, path: &str) -> String {
         format!("s3://{path}?endpoint=http://127.0.0.1:{port}&allow-http")
+    }
+
+    /// Stops it: it keeps its connections and replies to nothing.
+    pub fn pause(&self) {
+        self.process.signal(Signal::STOP);
+    }
+
+    /// Lets it go on after a stop.
+    pub fn resume(&self) {
+        self.process.signal(Signal::CONT);
     }
 
     /// Its port.

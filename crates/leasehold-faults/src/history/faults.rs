@@ -45,32 +45,16 @@ labelled! {
         PauseListener: "`SIGSTOP` of a connection that listens",
         LockRow: "a foreign transaction that locks the row of a lock",
         HoldTransaction: "a transaction that stays open after `leasehold.held`",
+        KillMember: "`kill -9` of a member of etcd, restart with its data",
+        StopMember: "`SIGSTOP` of a member of etcd",
+        RestartMembers: "`kill -9` of all members of etcd, restart with their data",
+        CompactRevisions: "compaction of the revisions in etcd",
+        RevokeSession: "the lease of a session in etcd revoked",
         SlowServer: "a server without a reply, because the machine was busy",
     }
 }
 
 impl Fault {
-    /// Whether the schedules of random faults contain it. The others belong to other scenarios.
-    #[cfg(test)]
-    pub(crate) fn is_random(self) -> bool {
-        !self.is_failover()
-            && !self.is_of_database()
-            && !matches!(self, Self::ExecHolder | Self::KillNodes | Self::SlowServer)
-    }
-
-    /// Whether it hits a PostgreSQL server.
-    #[cfg(test)]
-    fn is_of_database(self) -> bool {
-        matches!(
-            self,
-            Self::CrashDatabase
-                | Self::TerminateBackends
-                | Self::PauseListener
-                | Self::LockRow
-                | Self::HoldTransaction
-        )
-    }
-
     /// Whether a replica takes the place of its master.
     pub(crate) fn is_failover(self) -> bool {
         matches!(

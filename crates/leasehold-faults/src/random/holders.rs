@@ -2,54 +2,22 @@
 
 use std::time::Duration;
 
-use super::World;
-use super::plan::{HolderPlan, NAMES};
+use super::plan::NAMES;
+use super::{Store, World};
 use crate::history::Fault;
 use crate::holder::{CycleConfig, HolderConfig, Nodes, Workload};
 use crate::holder_process::HolderProcess;
 
-/// A slot for a holder, which always has a live process.
-struct HolderSlot<'a> {
-    world: &'a World,
-    plan: &'a HolderPlan,
-    number: usize,
-    incarnation: u64,
-}
-
-/// Injects the faults of a holder's plan, and then ends its last process.
-pub(super) fn run(world: &World, number: usize) {
+/// Injects the faults of a holder's plan, and then ends its last process. There is always one that lives.
+pub(super) fn run<S: Store>(world: &World<S>, number: usize) {
     let plan = &world.plan.holders[number];
-    let mut slot = HolderSlot {
-        world,
-        plan,
-        number,
-        incarnation: 0,
-    };
-    let mut process = slot.start();
-    for timed in &plan.faults {
-        world.sleep_until(timed.at_ms);
-        slot.replace_ended(&mut process);
-        match timed.fault {
-            Fault::KillHolder => {
-                process.kill();
-                process = slot.start();
-            }
-            _ => process.pause(Duration::from_millis(timed.length_ms)),
-        }
-    }
-    world.sleep_until(world.plan.duration_ms);
-    slot.replace_ended(&mut process);
-    process.end();
-}
-
-impl HolderSlot<'_> {
-    fn start(&mut self) -> HolderProcess {
-        self.incarnation += 1;
-        let (world, plan) = (self.world, self.plan);
+    let mut incarnation = 0_u64;
+    let mut start = || {
+        incarnation += 1;
         let config = HolderConfig {
-            process: format!("{}-{}", self.number, self.incarnation),
+            process: format!("{number}-{incarnation}"),
             directory: world.recording.directory(),
-            url: world.servers.url(self.number),
+            url: world.store.url(number),
             ttl_ms: plan.ttl_ms,
             threads: plan.threads,
             handoff: plan.handoff,
@@ -57,7 +25,7 @@ impl HolderSlot<'_> {
             workload: Workload::Cycle(CycleConfig {
                 names: NAMES.map(str::to_owned).to_vec(),
                 fence: world.fence,
-                seed: plan.seed ^ self.incarnation,
+                seed: plan.seed ^ incarnation,
                 impatient: plan.impatient,
                 tasks: plan.tasks,
                 // Many masters refuse them.
@@ -65,12 +33,24 @@ impl HolderSlot<'_> {
             }),
         };
         HolderProcess::start(&world.recording.journal, &config)
-    }
-
-    /// Replaces a process that has ended by itself, which is a violation.
-    fn replace_ended(&mut self, process: &mut HolderProcess) {
+    };
+    let mut process = start();
+    for timed in &plan.faults {
+        world.sleep_until(timed.at_ms);
+        // A process that has ended by itself is a violation.
         if process.has_failed() {
-            *process = self.start();
+            process = start();
         }
+        match timed.fault {
+            Fault::KillHolder => {
+                process.kill();
+                process = start();
+            }
+            _ => process.pause(Duration::from_millis(timed.length_ms)),
+        }
+    }
+    world.sleep_until(world.plan.duration_ms);
+    if !process.has_failed() {
+        process.end();
     }
 }

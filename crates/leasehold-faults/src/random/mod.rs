@@ -1,8 +1,11 @@
-//! Random faults of servers and holders: rounds of worlds, each with a schedule that is drawn from the seed.
+//! Random faults of stores and holders: rounds of worlds, each with a schedule that is drawn from the seed.
 
+mod bucket;
 mod episodes;
+mod etcd;
 mod holders;
 mod plan;
+mod postgres;
 mod sampler;
 mod server_faults;
 mod servers;
@@ -10,39 +13,68 @@ mod servers;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use leasehold::Client;
 use tokio_util::sync::CancellationToken;
 
-use self::plan::Plan;
+use self::bucket::Bucket;
+use self::etcd::Etcd;
+use self::plan::{NAMES, Plan};
+use self::postgres::Postgres;
 use self::servers::Servers;
 use crate::checker::CheckReport;
-use crate::history::{self, Fault, Note};
+use crate::clock;
+use crate::history::{self, Fault, FaultEvent, Note};
 use crate::scenario::{Outcome, RANDOM, Run, Scenario};
 use crate::world::Recording;
 
-/// Each run is a world; all worlds of a round run side by side.
+/// Each run is a world; all worlds run side by side.
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new(
-        RANDOM,
-        0,
+    scenario(
         "single",
         (12, 8),
-        |run| rounds(run, Plan::draw),
-        "",
+        |run| rounds::<Servers>(run, Plan::draw),
         "worlds with one server and three holder processes",
     ),
-    Scenario::new(
-        RANDOM,
-        0,
+    scenario(
         "masters",
         (4, 2),
-        |run| rounds(run, Plan::draw_masters),
-        "",
+        |run| rounds::<Servers>(run, Plan::draw_masters),
         "worlds with three or five masters and three holder processes",
+    ),
+    scenario(
+        "postgres",
+        (1, 1),
+        |run| rounds::<Postgres>(run, postgres::draw),
+        "a world with a PostgreSQL server and three holder processes",
+    ),
+    scenario(
+        "etcd",
+        (1, 1),
+        |run| rounds::<Etcd>(run, etcd::draw),
+        "a world with an etcd cluster of three members and three holder processes",
+    ),
+    scenario(
+        "bucket",
+        (1, 1),
+        |run| rounds::<Bucket>(run, bucket::draw),
+        "a world with a bucket of an S3 server and three holder processes",
     ),
 ];
 
+const fn scenario(
+    name: &'static str,
+    worlds: (usize, usize),
+    run: fn(&Run<'_>) -> Outcome,
+    description: &'static str,
+) -> Scenario {
+    Scenario::new(RANDOM, 0, name, worlds, run, "", description)
+}
+
 /// How far a clock is set at most, in milliseconds.
 const CLOCK_STEP_MAX_MS: u64 = 1500;
+
+/// The length of a round.
+const ROUND: Duration = Duration::from_secs(60);
 
 /// Faults one after the other: of a server, or of the connections of one holder to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,17 +95,47 @@ struct Timed {
     name: usize,
 }
 
+/// The servers of a world, and their faults.
+trait Store: Send + Sync + Sized + 'static {
+    /// Whether the time in a token is that of its grant.
+    const HAS_TIMES: bool;
+
+    /// The length of the round in the short form.
+    const SHORT: Duration = Duration::from_secs(20);
+
+    fn start(plan: &Plan) -> Self;
+
+    /// The URL by which a holder reaches it.
+    fn url(&self, holder: usize) -> String;
+
+    /// Whether a fault may happen now.
+    fn may_inject(&self, _: &Sequence, _: &Timed) -> bool {
+        true
+    }
+
+    /// Injects a fault, and ends it.
+    fn inject(&self, sequence: &Sequence, timed: &Timed);
+
+    /// Observes the records until it is to stop.
+    fn sample(_: &World<Self>, _: &CancellationToken) {}
+
+    /// Records what remains after all holders have ended.
+    fn check_remaining(world: &World<Self>) {
+        record_holders(world);
+    }
+}
+
 /// The state that all threads of a world share.
-struct World {
+struct World<S> {
     plan: Plan,
     recording: Recording,
-    servers: Servers,
+    store: S,
     /// The port of the fenced resource.
     fence: u16,
     begin: Instant,
 }
 
-impl World {
+impl<S> World<S> {
     fn note(&self, note: &Note) {
         self.recording.journal.record(note);
     }
@@ -88,23 +150,31 @@ impl World {
 /// Draws a plan from the seed, the number of the round, that of the world, and its duration in milliseconds.
 type Draw = fn(u64, u64, u64, u64) -> Plan;
 
-fn rounds(run: &Run<'_>, draw: Draw) -> Outcome {
-    let mut outcome = run.rounds(|round, length| {
+fn rounds<S: Store>(run: &Run<'_>, draw: Draw) -> Outcome {
+    let (rounds, length) = match run.form.minutes {
+        0 => (1, S::SHORT),
+        minutes => (minutes, ROUND),
+    };
+    let mut outcome = Outcome::default();
+    for round in 0..rounds {
         let length_ms = length.as_millis() as u64;
         let plans = (0..run.count as u64).map(|world| draw(run.seed, round, world, length_ms));
-        run_round(run, round, plans.collect())
-    });
-    let (rounds, length) = run.form.rounds();
+        let report = run_round::<S>(run, round, plans.collect());
+        let (name, number, summary) = (run.name, round + 1, report.summary());
+        println!("{name}, round {number} of {rounds}: {summary}");
+        outcome.report.merge(report);
+        outcome.runs += run.count;
+    }
     let (worlds, seconds) = (run.count, length.as_secs());
     outcome.note(format!(
-        "{rounds} × {seconds} s, {worlds} worlds side by side"
+        "{rounds} × {seconds} s, worlds side by side: {worlds}"
     ));
     outcome
 }
 
 /// Runs all worlds of a round at the same time and checks their histories.
-fn run_round(run: &Run<'_>, round: u64, plans: Vec<Plan>) -> CheckReport {
-    let mut worlds: Vec<_> = plans.into_iter().map(prepare).collect();
+fn run_round<S: Store>(run: &Run<'_>, round: u64, plans: Vec<Plan>) -> CheckReport {
+    let mut worlds: Vec<World<S>> = plans.into_iter().map(prepare).collect();
     thread::scope(|scope| {
         for world in &mut worlds {
             scope.spawn(move || run_world(world));
@@ -116,17 +186,18 @@ fn run_round(run: &Run<'_>, round: u64, plans: Vec<Plan>) -> CheckReport {
             servers: world.plan.servers,
             ..history::World::default()
         };
-        let (label, has_times) = (format!("-{round}-{number}"), !world.plan.clock);
+        let label = format!("-{round}-{number}");
+        let has_times = S::HAS_TIMES && !world.plan.clock;
         all.merge(world.recording.check(run, &label, has_times, note));
     }
     all
 }
 
-fn prepare(plan: Plan) -> World {
+fn prepare<S: Store>(plan: Plan) -> World<S> {
     let recording = Recording::start();
     World {
         fence: recording.fence(),
-        servers: Servers::start(&plan),
+        store: S::start(&plan),
         begin: Instant::now(),
         plan,
         recording,
@@ -134,7 +205,7 @@ fn prepare(plan: Plan) -> World {
 }
 
 /// Runs the schedule of a world.
-fn run_world(world: &mut World) {
+fn run_world<S: Store>(world: &mut World<S>) {
     world.recording.begin();
     world.begin = Instant::now();
     let world = &*world;
@@ -142,15 +213,54 @@ fn run_world(world: &mut World) {
     thread::scope(|scope| {
         // Also if a thread of the world panics.
         let _stop = stop.clone().drop_guard();
-        scope.spawn(|| sampler::run(world, &stop));
+        scope.spawn(|| S::sample(world, &stop));
         thread::scope(|faults| {
             for number in 0..world.plan.holders.len() {
                 faults.spawn(move || holders::run(world, number));
             }
             for sequence in &world.plan.sequences {
-                faults.spawn(move || server_faults::run(world, sequence));
+                faults.spawn(move || inject_all(world, sequence));
             }
         });
     });
-    sampler::check_remaining(world);
+    S::check_remaining(world);
+}
+
+/// Injects the faults of a sequence.
+fn inject_all<S: Store>(world: &World<S>, sequence: &Sequence) {
+    for timed in &sequence.faults {
+        world.sleep_until(timed.at_ms);
+        if !world.store.may_inject(sequence, timed) {
+            continue;
+        }
+        let begin = clock::now();
+        world.store.inject(sequence, timed);
+        let time = (begin, clock::now());
+        let hits_one = matches!(
+            timed.fault,
+            Fault::DeleteRecord | Fault::WrongRecord | Fault::WrongQueue | Fault::WrongCounter
+        );
+        world.note(&Note::Fault(FaultEvent {
+            master: Some(sequence.server),
+            holder: sequence.holder,
+            name: hits_one.then(|| NAMES[timed.name].to_owned()),
+            ..FaultEvent::new(timed.fault, None, time, time)
+        }));
+    }
+}
+
+/// Records who holds the locks, as a new client reads it.
+fn record_holders<S: Store>(world: &World<S>) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(world.store.url(0)).await.unwrap();
+        for name in NAMES {
+            let mutex = client.mutex(name).unwrap();
+            if let Some(holder) = mutex.holder().await.unwrap() {
+                let (name, lease) = (name.to_owned(), holder.lease.to_string());
+                world.note(&Note::HeldAtEnd { name, lease });
+            }
+        }
+    });
 }

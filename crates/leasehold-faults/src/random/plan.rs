@@ -1,6 +1,7 @@
 //! The schedule of faults, drawn from a seed before anything runs.
 
 use std::iter;
+use std::ops::Range;
 
 use fastrand::Rng;
 
@@ -14,7 +15,10 @@ const HOLDERS: usize = 3;
 pub(super) const NAMES: [&str; 2] = ["orders", "ledger"];
 
 /// The ttls of holder processes, in milliseconds. Short, so that leases expire often.
-const TTLS_MS: [u64; 4] = [300, 400, 600, 1000];
+pub(super) const TTLS_MS: [u64; 4] = [300, 400, 600, 1000];
+
+/// The same for stores whose changes take longer.
+pub(super) const LONG_TTLS_MS: [u64; 4] = [600, 1000, 1500, 2000];
 
 /// The same for many masters. The largest is the longest ttl of their URL, so long that leases outlast a stop of a
 /// second, after which a master could be admitted too early.
@@ -33,6 +37,13 @@ const MASTERS_HOLDER_GAP_MS: u64 = 8000;
 
 const LINK_GAP_MS: u64 = 4000;
 
+/// The number of kinds of faults of connections: to Redis, and of those with another protocol.
+const LINK_FAULTS: u8 = 6;
+pub(super) const PROXIED_FAULTS: u8 = 4;
+
+/// How long a fault of a store that forgets nothing may last.
+const LENGTHS_MS: Range<u64> = 20..1500;
+
 /// The random streams of worlds with many masters begin here, and those of the connections to a single server.
 const MASTERS_STREAM: u64 = 1 << 32;
 const LINKS_STREAM: u64 = 2 << 32;
@@ -40,7 +51,7 @@ const LINKS_STREAM: u64 = 2 << 32;
 /// The schedule of one world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The number of servers: one, or several masters.
+    /// The number of servers: one, or several masters. The members of a cluster are one.
     pub(super) servers: usize,
     /// Whether killed servers keep all that they have acknowledged.
     pub(super) durable: bool,
@@ -65,32 +76,49 @@ pub(super) struct HolderPlan {
 }
 
 impl Plan {
-    /// The plan of one world with a single server in one round of a campaign.
+    /// The plan of one world with a single server of Redis in one round of a campaign.
     pub(super) fn draw(seed: u64, round: u64, world: u64, duration_ms: u64) -> Self {
+        let (at, clock) = ([seed, round, world], world % 4 == 3);
+        let server_fault = |rng: &mut Rng| server_fault(rng, clock);
+        Self {
+            clock,
+            ..Self::draw_one(at, duration_ms, TTLS_MS, LINK_FAULTS, server_fault)
+        }
+    }
+
+    /// The plan of one world without many masters: with ttls, a number of kinds of faults of connections, and the faults
+    /// of the servers.
+    pub(super) fn draw_one(
+        [seed, round, world]: [u64; 3],
+        duration_ms: u64,
+        ttls_ms: [u64; 4],
+        link_faults: u8,
+        server_fault: impl Fn(&mut Rng) -> (Fault, u64),
+    ) -> Self {
         let mut rng = stream(seed, [round, world]);
         let mut links = stream(seed, [round, LINKS_STREAM + world]);
-        let clock = world % 4 == 3;
         let link = |holder| Sequence {
             server: 0,
             holder: Some(holder),
-            faults: sequence(&mut links, duration_ms, LINK_GAP_MS, link_fault),
+            faults: sequence(&mut links, duration_ms, LINK_GAP_MS, |rng| {
+                link_fault(rng, link_faults)
+            }),
         };
+        let linked = if link_faults > 0 { HOLDERS } else { 0 };
         Self {
             servers: 1,
             durable: true,
-            clock,
+            clock: false,
             duration_ms,
             holders: (0..HOLDERS)
-                .map(|_| holder(&mut rng, duration_ms, TTLS_MS, HOLDER_GAP_MS))
+                .map(|_| holder(&mut rng, duration_ms, ttls_ms, HOLDER_GAP_MS))
                 .collect(),
             sequences: iter::once(Sequence {
                 server: 0,
                 holder: None,
-                faults: sequence(&mut rng, duration_ms, SERVER_GAP_MS, |rng| {
-                    server_fault(rng, clock)
-                }),
+                faults: sequence(&mut rng, duration_ms, SERVER_GAP_MS, server_fault),
             })
-            .chain((0..HOLDERS).map(link))
+            .chain((0..linked).map(link))
             .collect(),
         }
     }
@@ -213,9 +241,14 @@ fn server_fault(rng: &mut Rng, clock: bool) -> (Fault, u64) {
     }
 }
 
-/// A fault of the connections between a holder and a single server.
-fn link_fault(rng: &mut Rng) -> (Fault, u64) {
-    match rng.u8(..6) {
+/// One of these faults.
+pub(super) fn any_of(rng: &mut Rng, faults: &[Fault]) -> (Fault, u64) {
+    (faults[rng.usize(..faults.len())], rng.u64(LENGTHS_MS))
+}
+
+/// A fault of the connections between a holder and a single server, of the first so many kinds.
+fn link_fault(rng: &mut Rng, kinds: u8) -> (Fault, u64) {
+    match rng.u8(..kinds) {
         0 => (Fault::CutLink, rng.u64(..600)),
         1 => (Fault::DelayLink, rng.u64(20..1500)),
         2 => (Fault::BreakLink, rng.u64(20..300)),
@@ -260,7 +293,11 @@ mod tests {
             .chain(holders)
             .flatten()
             .collect();
-        for fault in Fault::ALL.iter().filter(|fault| fault.is_random()) {
+        // The others belong to other stores and scenarios.
+        for fault in Fault::ALL
+            .iter()
+            .filter(|fault| **fault < Fault::OrderFailover)
+        {
             assert!(drawn.iter().any(|timed| timed.fault == *fault), "{fault:?}");
         }
         for timed in drawn {

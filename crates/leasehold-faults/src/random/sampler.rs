@@ -8,7 +8,7 @@ use redis::{Connection, RedisResult};
 use tokio_util::sync::CancellationToken;
 
 use super::plan::NAMES;
-use super::servers::Slot;
+use super::servers::{Servers, Slot};
 use super::{CLOCK_STEP_MAX_MS, World};
 use crate::admission::{ADMISSION_KEY, connect};
 use crate::clock;
@@ -35,7 +35,7 @@ struct Observer<'a> {
 }
 
 /// Samples the records until it is to stop.
-pub(super) fn run(world: &World, stop: &CancellationToken) {
+pub(super) fn run(world: &World<Servers>, stop: &CancellationToken) {
     let timeout = match world.plan.servers {
         1 => REPLY_TIMEOUT,
         _ => MASTERS_REPLY_TIMEOUT,
@@ -50,7 +50,7 @@ pub(super) fn run(world: &World, stop: &CancellationToken) {
 }
 
 /// Records what remains after all holders have ended, and when every ttl has passed.
-pub(super) fn check_remaining(world: &World) {
+pub(super) fn check_remaining(world: &World<Servers>) {
     let mut observers = observers(world, REPLY_TIMEOUT);
     for name in NAMES {
         let records = observers.iter_mut().map(|observer| observer.record(name));
@@ -70,20 +70,20 @@ pub(super) fn check_remaining(world: &World) {
     }
 }
 
-fn observers(world: &World, timeout: Duration) -> Vec<Observer<'_>> {
+fn observers(world: &World<Servers>, timeout: Duration) -> Vec<Observer<'_>> {
     let observer = |slot| Observer {
         slot,
         timeout,
         connection: None,
     };
-    world.servers.all().iter().map(observer).collect()
+    world.store.all().iter().map(observer).collect()
 }
 
-fn sample(world: &World, observers: &mut [Observer<'_>], name: &str) {
+fn sample(world: &World<Servers>, observers: &mut [Observer<'_>], name: &str) {
     let from = clock::now();
     let records = observers.iter_mut().map(|observer| observer.record(name));
     let records: Vec<_> = records.filter_map(Result::ok).collect();
-    if records.len() < world.servers.majority() {
+    if records.len() < world.store.majority() {
         return;
     }
     let (holds, ttl_ms) = agreed(world, records);
@@ -96,7 +96,7 @@ fn sample(world: &World, observers: &mut [Observer<'_>], name: &str) {
 }
 
 /// The holds that a majority of the servers has, and the smallest ttl.
-fn agreed(world: &World, records: impl IntoIterator<Item = Record>) -> Record {
+fn agreed(world: &World<Servers>, records: impl IntoIterator<Item = Record>) -> Record {
     let mut votes = BTreeMap::<_, usize>::new();
     let mut least = i64::MAX;
     for (holds, ttl_ms) in records {
@@ -105,7 +105,7 @@ fn agreed(world: &World, records: impl IntoIterator<Item = Record>) -> Record {
             *votes.entry(hold).or_default() += 1;
         }
     }
-    let majority = world.servers.majority();
+    let majority = world.store.majority();
     let held = votes.into_iter().filter(|(_, count)| *count >= majority);
     (held.map(|(hold, _)| hold).collect(), least)
 }
@@ -125,7 +125,7 @@ impl Observer<'_> {
         Ok((holds.into_iter().collect(), ttl_ms))
     }
 
-    fn check_remaining(&mut self, world: &World, end: Instant) -> RedisResult<()> {
+    fn check_remaining(&mut self, world: &World<Servers>, end: Instant) -> RedisResult<()> {
         let mut any = redis::cmd("EXISTS");
         let all = [NAMES, SHARED_NAMES].concat();
         for name in &all {

@@ -1,14 +1,15 @@
-//! The faults of one server, or of the connections of a holder to it, one after the other.
+//! The faults of servers of Redis, and of the connections between a holder and any server.
 
 use std::thread;
 use std::time::Duration;
 
 use leasehold_testkit::{AfterLoss, Proxy, RedisServer, Restart, Way};
+use tokio_util::sync::CancellationToken;
 
-use super::plan::NAMES;
-use super::{Sequence, Timed, World};
-use crate::clock;
-use crate::history::{Fault, FaultEvent, Note};
+use super::plan::{NAMES, Plan};
+use super::servers::Servers;
+use super::{Sequence, Store, Timed, World, sampler};
+use crate::history::Fault;
 
 /// The word in each request that calls a script.
 const SCRIPT_CALL: &str = "EVALSHA";
@@ -16,46 +17,47 @@ const SCRIPT_CALL: &str = "EVALSHA";
 /// After how many bytes a connection is broken: within a few requests.
 const BYTES_MAX: u64 = 900;
 
-/// Injects the faults of a sequence.
-pub(super) fn run(world: &World, sequence: &Sequence) {
-    for timed in &sequence.faults {
-        world.sleep_until(timed.at_ms);
-        let forgets = timed.fault.forgets_grants();
-        if forgets && !world.servers.may_forget(sequence.server) {
-            continue;
-        }
-        let begin = clock::now();
+impl Store for Servers {
+    const HAS_TIMES: bool = true;
+
+    fn start(plan: &Plan) -> Self {
+        Self::of(plan)
+    }
+
+    fn url(&self, holder: usize) -> String {
+        self.url_of(holder)
+    }
+
+    fn may_inject(&self, sequence: &Sequence, timed: &Timed) -> bool {
+        !timed.fault.forgets_grants() || self.may_forget(sequence.server)
+    }
+
+    fn inject(&self, sequence: &Sequence, timed: &Timed) {
         match sequence.holder {
-            Some(holder) => {
-                let slot = &world.servers.all()[sequence.server];
-                disturb(&slot.links[holder], timed);
-            }
-            None => inject(world, sequence.server, timed),
+            Some(holder) => disturb(&self.all()[sequence.server].links[holder], timed),
+            None => inject(self, sequence.server, timed),
         }
-        let inner = (begin, clock::now());
-        if forgets {
-            world.servers.has_forgotten(sequence.server);
+        if timed.fault.forgets_grants() {
+            self.has_forgotten(sequence.server);
         }
-        let hits_one = matches!(
-            timed.fault,
-            Fault::DeleteRecord | Fault::WrongRecord | Fault::WrongQueue | Fault::WrongCounter
-        );
-        world.note(&Note::Fault(FaultEvent {
-            master: Some(sequence.server),
-            holder: sequence.holder,
-            name: hits_one.then(|| NAMES[timed.name].to_owned()),
-            ..FaultEvent::new(timed.fault, None, (begin, clock::now()), inner)
-        }));
+    }
+
+    fn sample(world: &World<Self>, stop: &CancellationToken) {
+        sampler::run(world, stop);
+    }
+
+    fn check_remaining(world: &World<Self>) {
+        sampler::check_remaining(world);
     }
 }
 
-fn inject(world: &World, nth: usize, timed: &Timed) {
+fn inject(servers: &Servers, nth: usize, timed: &Timed) {
     let length = Duration::from_millis(timed.length_ms);
     let record = format!("leasehold:{{default:{}}}", NAMES[timed.name]);
     if timed.fault == Fault::ReplaceServer {
-        return world.servers.replace(nth);
+        return servers.replace(nth);
     }
-    let server = &mut *world.servers.all()[nth].server();
+    let server = &mut *servers.all()[nth].server();
     match timed.fault {
         Fault::RestartKept | Fault::RestartEmpty | Fault::RestartSnapshot => {
             server.kill9();
@@ -98,8 +100,8 @@ fn inject(world: &World, nth: usize, timed: &Timed) {
     }
 }
 
-/// Disturbs the connections of a holder to a server.
-fn disturb(link: &Proxy, timed: &Timed) {
+/// Disturbs the connections of a holder to a server for some time.
+pub(super) fn disturb(link: &Proxy, timed: &Timed) {
     // The length is drawn with the schedule, so these are the same again for a seed.
     let drawn = timed.length_ms;
     let way = [Way::Both, Way::ToServer, Way::ToClient][drawn as usize % 3];

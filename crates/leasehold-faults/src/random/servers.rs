@@ -28,7 +28,7 @@ pub(super) struct Slot {
 }
 
 impl Servers {
-    pub(super) fn start(plan: &Plan) -> Self {
+    pub(super) fn of(plan: &Plan) -> Self {
         let many = plan.servers > 1;
         let mut options = RedisServer::options();
         if plan.durable {
@@ -69,7 +69,7 @@ impl Servers {
     }
 
     /// The URL by which a holder reaches them.
-    pub(super) fn url(&self, holder: usize) -> String {
+    pub(super) fn url_of(&self, holder: usize) -> String {
         if let [one] = &self.all[..] {
             return one.links[holder].url();
         }

@@ -1,0 +1,96 @@
+//! A PostgreSQL server, and its faults.
+
+use std::thread;
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold_testkit::PostgresServer;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::plan::{NAMES, Plan, TTLS_MS, any_of};
+use super::{Sequence, Store, Timed};
+use crate::history::Fault;
+
+const FAULTS: [Fault; 5] = [
+    Fault::CrashDatabase,
+    Fault::TerminateBackends,
+    Fault::PauseListener,
+    Fault::LockRow,
+    Fault::HoldTransaction,
+];
+
+/// The connections of clients.
+const CLIENTS: &str =
+    "FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+
+pub(super) struct Postgres(PostgresServer);
+
+/// The plan of a world with such a server.
+pub(super) fn draw(seed: u64, round: u64, world: u64, duration_ms: u64) -> Plan {
+    let server_fault = |rng: &mut Rng| any_of(rng, &FAULTS);
+    Plan::draw_one([seed, round, world], duration_ms, TTLS_MS, 0, server_fault)
+}
+
+impl Store for Postgres {
+    const HAS_TIMES: bool = true;
+
+    fn start(_: &Plan) -> Self {
+        Self(PostgresServer::start())
+    }
+
+    fn url(&self, _: usize) -> String {
+        self.0.url()
+    }
+
+    fn inject(&self, _: &Sequence, timed: &Timed) {
+        let length = Duration::from_millis(timed.length_ms);
+        let name = NAMES[timed.name];
+        let pids = |filter: &str| self.sql(&[&format!("SELECT pid {CLIENTS} {filter}")]);
+        let transaction = |statement: &str| {
+            let sleep = format!("SELECT pg_sleep({})", length.as_secs_f64());
+            self.sql(&["BEGIN", statement, &sleep, "COMMIT"]);
+        };
+        match timed.fault {
+            // The server ends all connections, and recovers from its log.
+            Fault::CrashDatabase => signal(&pids("ORDER BY random() LIMIT 1"), Signal::KILL),
+            Fault::TerminateBackends => {
+                let some = format!("SELECT pg_terminate_backend(pid) {CLIENTS} AND random() < 0.5");
+                self.sql(&[&some]);
+            }
+            Fault::PauseListener => {
+                let listeners = pids("AND query ILIKE 'LISTEN%' ORDER BY random() LIMIT 1");
+                signal(&listeners, Signal::STOP);
+                thread::sleep(length);
+                signal(&listeners, Signal::CONT);
+            }
+            Fault::LockRow => {
+                let row = format!("SELECT FROM leasehold.heads WHERE name = '{name}' FOR UPDATE");
+                transaction(&row);
+            }
+            _ => transaction(&format!(
+                "SELECT leasehold.held(name, split_part(value, ' ', 8)::bigint) FROM leasehold.heads \
+                 WHERE name = '{name}' AND split_part(value, ' ', 5) = 'held'"
+            )),
+        }
+    }
+}
+
+impl Postgres {
+    /// Runs statements, unless the server is recovering.
+    fn sql(&self, statements: &[&str]) -> String {
+        let mut psql = self.0.psql();
+        for statement in statements {
+            psql.args(["-c", statement]);
+        }
+        let output = psql.output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+/// Sends a signal to processes that may have ended.
+fn signal(pids: &str, signal: Signal) {
+    let pids = pids.lines().filter_map(|pid| pid.trim().parse().ok());
+    for pid in pids.filter_map(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}
