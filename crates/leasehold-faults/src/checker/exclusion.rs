@@ -1,27 +1,24 @@
 //! P1: at most one holder of a name relies on it at any instant, and the record names that holder. P6: its hold count
 //! is exact.
 
-use leasehold_checker::{HoldInterval, overlaps};
+use leasehold_checker::overlaps;
 
-use super::facts::{Facts, Hold};
+use super::facts::{Facts, Hold, Interval};
 use super::report::{CheckReport, Count};
 use crate::clock::Nanos;
 use crate::history::{ObservationKind, Sample};
 
-/// An interval of one hold. Holds of one owner share their lease and their token, so they are one holder.
-type Interval<'a> = (HoldInterval<(&'a str, Option<u64>)>, &'a Hold);
-
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
     for (name, holds) in facts.holds_by_name() {
-        let intervals = holds.iter().flat_map(|hold| hold_intervals(facts, hold));
-        let intervals: Vec<_> = intervals.collect();
-        check_overlaps(facts, &intervals, report);
+        let (of, intervals) = facts.intervals_of(&holds);
+        let relied = (&of[..], &intervals[..]);
+        check_overlaps(facts, relied, report);
         for (at, sample) in facts
             .samples
             .iter()
             .filter(|(_, sample)| sample.name == name)
         {
-            check_sample(facts, (*at, sample), &intervals, report);
+            check_sample(facts, (*at, sample), relied, report);
         }
         for hold in holds {
             check_counts(facts, hold, report);
@@ -29,22 +26,15 @@ pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
     }
 }
 
-fn hold_intervals<'a>(facts: &Facts, hold: &'a Hold) -> Vec<Interval<'a>> {
-    let holder = (&*hold.lease, hold.token);
-    let intervals = facts.hold_intervals(hold).into_iter();
-    let intervals = intervals.map(|(from, until)| HoldInterval {
-        from,
-        until,
-        holder,
-    });
-    intervals.map(|interval| (interval, hold)).collect()
-}
-
-fn check_overlaps(facts: &Facts, intervals: &[Interval<'_>], report: &mut CheckReport) {
-    let only: Vec<_> = intervals.iter().map(|(interval, _)| *interval).collect();
-    for (earlier, later) in overlaps(&only) {
-        let ((first, earlier), (second, later)) = (&intervals[earlier], &intervals[later]);
-        if facts.forgot_any(&[*earlier, *later], second.from) {
+fn check_overlaps(
+    facts: &Facts,
+    (holds, intervals): (&[&Hold], &[Interval<'_>]),
+    report: &mut CheckReport,
+) {
+    for (earlier, later) in overlaps(intervals) {
+        let (first, second) = (intervals[earlier], intervals[later]);
+        let (earlier, later) = (holds[earlier], holds[later]);
+        if facts.forgot_any(&[earlier, later], second.from) {
             report.add(Count::OverlapsForgotten, 1);
         } else {
             report.violation(format!(
@@ -64,7 +54,7 @@ fn check_overlaps(facts: &Facts, intervals: &[Interval<'_>], report: &mut CheckR
 fn check_sample(
     facts: &Facts,
     (at, sample): (Nanos, &Sample),
-    intervals: &[Interval<'_>],
+    (holds, intervals): (&[&Hold], &[Interval<'_>]),
     report: &mut CheckReport,
 ) {
     if sample.ttl_ms == -1 && !sample.holds.is_empty() {
@@ -77,9 +67,10 @@ fn check_sample(
         // The masters are not read at one instant, and one that has forgotten does not show it.
         return;
     }
-    let around =
-        |interval: &&Interval<'_>| interval.0.from <= sample.from && interval.0.until >= at;
-    for (interval, hold) in intervals.iter().filter(around) {
+    for (interval, hold) in intervals.iter().zip(holds) {
+        if interval.from > sample.from || interval.until < at {
+            continue;
+        }
         report.add(Count::SamplesCompared, 1);
         let (lease, _) = interval.holder;
         if sample.holds.iter().any(|(recorded, _)| recorded == lease) {

@@ -2,12 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_checker::HoldInterval;
+
 use super::report::{CheckReport, Count};
 use crate::clock::{MILLI, Nanos};
 use crate::history::{
     Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, ObservationKind,
     ObservedLeader, Sample, Share, World,
 };
+
+/// An interval in which a holder relies on a lock.
+pub(super) type Interval<'a> = HoldInterval<(&'a str, Option<u64>)>;
 
 /// The largest difference between the time in a token and the instant of its grant: a token is larger than the last
 /// one, and 257 of them are reserved at once, each for a microsecond.
@@ -249,6 +254,27 @@ impl Facts {
             }
         }
         intervals
+    }
+
+    /// The intervals of holds, and the hold of each. Those of one owner share their lease and their token, so they are
+    /// one holder.
+    pub(super) fn intervals_of<'a>(
+        &self,
+        holds: &[&'a Hold],
+    ) -> (Vec<&'a Hold>, Vec<Interval<'a>>) {
+        let intervals = holds.iter().flat_map(|hold| {
+            let holder = (&*hold.lease, hold.token);
+            let intervals = self.hold_intervals(hold).into_iter();
+            intervals.map(move |(from, until)| {
+                let interval = HoldInterval {
+                    from,
+                    until,
+                    holder,
+                };
+                (*hold, interval)
+            })
+        });
+        intervals.unzip()
     }
 
     /// Whether the store may have lost a grant of a name, or ended it early, in this time.

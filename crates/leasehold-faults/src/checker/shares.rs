@@ -1,28 +1,14 @@
 //! P15: those that share a lock never rely on more than its limit. P16: readers that rely on it at the same time have one
 //! token.
 
-use leasehold_checker::{HoldInterval, excesses, overlaps};
+use leasehold_checker::{excesses, overlaps};
 
 use super::facts::{Facts, Hold};
 use super::report::{CheckReport, Count};
 
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
     for (name, holds) in facts.shares_by_name() {
-        let intervals = holds.into_iter().flat_map(|hold| {
-            let intervals = facts.hold_intervals(hold).into_iter();
-            intervals.map(move |(from, until)| {
-                let holder = (&*hold.lease, hold.token);
-                (
-                    hold,
-                    HoldInterval {
-                        from,
-                        until,
-                        holder,
-                    },
-                )
-            })
-        });
-        let (holds, intervals): (Vec<&Hold>, Vec<_>) = intervals.unzip();
+        let (holds, intervals) = facts.intervals_of(&holds);
         let shares = holds.iter().filter_map(|hold| hold.share);
         let limit = shares.clone().map(|share| share.limit()).max().unwrap_or(0);
         let weights: Vec<_> = shares.map(|share| share.weight()).collect();

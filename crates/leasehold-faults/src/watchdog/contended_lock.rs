@@ -82,13 +82,14 @@ impl ContendedLock {
                 let name = format!("lock{}", world.next_number());
                 let config = options.one_lock(world, &name);
                 let events = EventReader::open(&config.history());
-                (HolderProcess::start(world.journal(), &config), events)
+                (
+                    HolderProcess::start(&world.recording.journal, &config),
+                    events,
+                )
             })
             .collect();
         let waiting = starting.into_iter().map(|(process, mut events)| {
-            until(&mut events, |event| {
-                matches!(event, HoldEvent::Granted { .. })
-            });
+            until(&mut events, is_grant);
             let waiter = world.waiter(&lock_of(&process.name));
             Self {
                 process,
@@ -111,9 +112,7 @@ impl ContendedLock {
         let config = options.one_lock(world, &name);
         self.events = EventReader::open(&config.history());
         self.process.exec(&config);
-        until(&mut self.events, |event| {
-            matches!(event, HoldEvent::Granted { .. })
-        });
+        until(&mut self.events, is_grant);
     }
 
     /// Stops the holder. Its events so far are not read again; of them, a loss is kept.
@@ -219,6 +218,10 @@ pub(super) fn run_in_groups(
 /// The name of the only lock of a process.
 pub(super) fn lock_of(process: &str) -> String {
     format!("{process}-0-0")
+}
+
+fn is_grant(event: &HoldEvent) -> bool {
+    matches!(event, HoldEvent::Granted { .. })
 }
 
 /// Reads the events of a holder up to a certain one. Returns its instant.

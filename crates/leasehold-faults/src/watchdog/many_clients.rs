@@ -94,7 +94,7 @@ fn start(world: &World, node: &Node, size: &Size) -> Vec<HolderProcess> {
             quiet: true,
         };
         let config = options.config(world, &name, keep);
-        let holder = HolderProcess::start(world.journal(), &config);
+        let holder = HolderProcess::start(&world.recording.journal, &config);
         eventually(TIMEOUT, || {
             thread::sleep(millis(50));
             count(&holder)[0] == size.clients * size.locks

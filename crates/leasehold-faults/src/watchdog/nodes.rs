@@ -144,7 +144,7 @@ pub(super) fn nodes_killed(run: &Run<'_>) -> Outcome {
         }
         let time = (from, clock::now() + REGISTERED_WITHIN);
         let event = FaultEvent::new(Fault::KillNodes, None, time, time);
-        world.journal().record(&Note::Fault(event));
+        world.recording.journal.record(&Note::Fault(event));
         sleep_between(3000, 5000);
     })
 }
@@ -162,6 +162,7 @@ fn cut_off(proxy: &Proxy) {
     proxy.go_on();
     // A connection that has lost something is useless.
     proxy.cut();
+    sleep_between(300, 1000);
 }
 
 pub(super) fn client_node_partition(run: &Run<'_>) -> Outcome {
@@ -183,10 +184,7 @@ pub(super) fn client_node_partition(run: &Run<'_>) -> Outcome {
             .to_vec(),
         tls: Some((certs.ca.clone(), TOKEN.to_owned())),
     };
-    let mut outcome = under_load(&world, nodes, run, || {
-        cut_off(&proxy);
-        sleep_between(300, 1000);
-    });
+    let mut outcome = under_load(&world, nodes, run, || cut_off(&proxy));
     let sleeps = within(TIMEOUT, || far.helper.state() == Some('S'));
     if !sleeps || proxy.stats().connections <= outcome.runs {
         outcome.miss("clients did not reconnect to the node that was cut off");
@@ -202,8 +200,5 @@ pub(super) fn node_store_partition(run: &Run<'_>) -> Outcome {
     config.store = Some(world.client.store().to_string());
     let cut = Node::start(config);
     let nodes = [cut, world.node("whole")];
-    under_load(&world, local(&nodes), run, || {
-        cut_off(&proxy);
-        sleep_between(300, 1000);
-    })
+    under_load(&world, local(&nodes), run, || cut_off(&proxy))
 }

@@ -70,10 +70,6 @@ impl World {
         }
     }
 
-    pub(super) fn journal(&self) -> &Arc<Journal> {
-        &self.recording.journal
-    }
-
     pub(super) fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
