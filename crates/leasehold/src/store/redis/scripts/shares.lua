@@ -1,6 +1,3 @@
--- The permits of a read-write lock, which are all the writer's: see Access in crates/leasehold-core/src/record/rows.rs.
-local FULL = 2147483649
-
 -- As how many waiters a grant counts.
 local PASS_GRANT = 16
 
@@ -672,8 +669,8 @@ local function apply_op()
     return outcome, value
 end
 
-local results, place, continued, elsewhere = {now}, 1, {}, {}
-at = 1
+local place, continued, elsewhere = 1, {}, {}
+results[1], at = now, 1
 for i = 1, size, 3 do
     local words = argv[at]
     local space = find(words, ' ', 1, true)
@@ -685,7 +682,9 @@ for i = 1, size, 3 do
     verb = verb == 'propose' and 'acquire' or verb
     unfinished, written, owes_next, exhausted, joined_first = false, false, false, false, false
     local done, outcome, value = true, 'elsewhere', 0
-    if not elsewhere[record] then
+    if results[place + 1] then
+        outcome, value = results[place + 1], results[place + 2]
+    elseif not elsewhere[record] then
         read_op(space and sub(words, space + 1) or '')
         done, outcome, value = pcall(apply_op)
     end
