@@ -111,6 +111,10 @@ local function apply_to_mutex(record, counter, queue, verb, lease, ttl, held, re
         head = left == -2 and head
         if head then
             head, left = pass_on(record, counter, queue, lease)
+            if asked and not asked_at(queue, lease) then
+                -- It cannot be notified, so it has lost its place.
+                asked, met = nil, nil
+            end
         end
         if condition and not is_reserved and met == nil then
             asked = asked or format('%.0f', math.max(now - ago, 0))
