@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::time::Duration;
 
 use leasehold_core::record::{Environment, Head, Note};
 use leasehold_core::{ClientId, Name, Rows, Slot, StoreTime};
+use tokio::time::timeout;
 
 use super::cache::Entry;
 use super::documents::{Document, Documents};
@@ -12,6 +14,9 @@ use crate::store::api::{Key, Keyspace, Query, View};
 use crate::store::query::RunningQuery;
 use crate::store::records::{ListPart, Record, Records};
 use crate::{Error, Result};
+
+/// How many documents are read at once.
+const PART: usize = 128;
 
 /// The documents of one step.
 #[derive(Debug, Default)]
@@ -22,10 +27,16 @@ pub(super) struct Loaded {
     is_last: bool,
 }
 
+async fn in_time<T>(limit: Duration, read: impl Future<Output = Result<T>>) -> Result<T> {
+    let read = timeout(limit, read).await;
+    read.unwrap_or_else(|_| Err(super::no_reply()))
+}
+
 impl Loaded {
-    /// Reads what the next step of a query needs: its names, and the clients of their leases.
+    /// Reads what the next step of a query needs: its names, and the clients of their leases. Each part of it may take as
+    /// long as the limit.
     pub(super) async fn read<D: Documents>(
-        documents: &D,
+        (documents, limit): (&D, Duration),
         query: &RunningQuery,
         seen: impl Fn(&Key, Document) -> (Entry, StoreTime),
     ) -> Result<Self> {
@@ -35,17 +46,23 @@ impl Loaded {
         };
         let (query, after) = query.position();
         match query {
-            Query::Name { key, .. } => loaded.add(documents, vec![key.clone()], &seen).await?,
+            Query::Name { key, .. } => {
+                loaded
+                    .add((documents, limit), vec![key.clone()], &seen)
+                    .await?
+            }
             Query::Client(space, client) => {
                 let key = space.key(Name::of_client(*client));
-                loaded.add(documents, vec![key], &seen).await?;
+                loaded.add((documents, limit), vec![key], &seen).await?;
             }
             Query::Names(space) | Query::Completions(space) => {
                 let mut after = after.to_owned();
                 loop {
-                    let page = documents.names(space, &after).await?;
+                    let page = in_time(limit, documents.names(space, &after)).await?;
                     let keys = page.entries.iter().map(|name| space.key(name.clone()));
-                    loaded.add(documents, keys.collect(), &seen).await?;
+                    loaded
+                        .add((documents, limit), keys.collect(), &seen)
+                        .await?;
                     loaded.is_last = page.is_last;
                     page.entries
                         .last()
@@ -62,26 +79,25 @@ impl Loaded {
             Query::Durability(_) => {}
         }
         let clients = loaded.clients();
-        loaded.add(documents, clients, &seen).await?;
+        loaded.add((documents, limit), clients, &seen).await?;
         Ok(loaded)
     }
 
     async fn add<D: Documents>(
         &mut self,
-        documents: &D,
+        (documents, limit): (&D, Duration),
         keys: Vec<Key>,
         seen: impl Fn(&Key, Document) -> (Entry, StoreTime),
     ) -> Result<()> {
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let read = documents.read(keys.clone()).await?;
-        for (key, document) in keys.into_iter().zip(read) {
-            let (entry, now) = seen(&key, document);
-            let rows = entry
-                .rows
-                .map_err(|damaged| Error::from(damaged).for_lock(&key.name))?;
-            self.records.insert(key, (rows, now));
+        for part in keys.chunks(PART) {
+            let read = in_time(limit, documents.read(part.to_vec())).await?;
+            for (key, document) in part.iter().zip(read) {
+                let (entry, now) = seen(key, document);
+                let rows = entry
+                    .rows
+                    .map_err(|damaged| Error::from(damaged).for_lock(&key.name))?;
+                self.records.insert(key.clone(), (rows, now));
+            }
         }
         Ok(())
     }

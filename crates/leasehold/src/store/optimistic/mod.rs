@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::{ClientId, Instant, StoreTime};
-use tokio::time::{Instant as Deadline, timeout, timeout_at};
+use tokio::time::{Instant as Deadline, timeout_at};
 
 use self::attempt::{Part, Run};
 use self::cache::{Cache, Entry};
@@ -129,8 +129,7 @@ impl<D: Documents> Backend for Optimistic<D> {
             self.0.watch(key.clone()).await?;
         }
         loop {
-            let load = timeout(self.0.response_timeout, self.0.load(&query)).await;
-            let mut loaded = load.unwrap_or_else(|_| Err(no_reply()))?;
+            let mut loaded = self.0.load(&query).await?;
             let Ok(more) = query.step(&mut loaded);
             if !more {
                 return query.finish();
@@ -380,7 +379,8 @@ impl<D: Documents> Records<D> {
     /// The documents that the next step of a query needs.
     async fn load(&self, query: &RunningQuery) -> Result<Loaded> {
         let wall = self.wall_time();
-        Loaded::read(&self.documents, query, |key, document| {
+        let documents = (&self.documents, self.response_timeout);
+        Loaded::read(documents, query, |key, document| {
             let received = self.clock.now();
             let entry = lock(&self.cache).known(key, Entry::new(document, received));
             let now = entry.now(received, wall);
