@@ -82,14 +82,17 @@ impl<S: Source> Transaction<'_, S> {
             Claim::Access(Access::Read | Access::Upgradable) => {
                 self.tokens_of(claim, proposal, tokens)
             }
-            _ if claim.weight() > holder.weight => {
-                let first = self.reserve_tokens(proposal, tokens)?;
-                if let Body::Leases(leases) = &mut self.head.body {
-                    leases.phase = None;
+            _ if claim.weight() == holder.weight => Some(holder.first),
+            _ => match self.reserve_tokens(proposal, tokens) {
+                Some(first) => {
+                    if let Body::Leases(leases) = &mut self.head.body {
+                        leases.phase = None;
+                    }
+                    Some(first)
                 }
-                Some(first)
-            }
-            _ => Some(holder.first),
+                // Fewer permits are always granted.
+                None => (claim.weight() < holder.weight).then_some(holder.first),
+            },
         }
     }
 

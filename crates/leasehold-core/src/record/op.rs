@@ -42,8 +42,8 @@ pub enum Op {
         claim: Claim,
         /// How long the store keeps it, from now, if that is longer than it does already.
         ttl: Ttl,
-        /// How many tokens to reserve, for more permits or for writing. Otherwise it keeps its tokens, or, as a writer that
-        /// becomes a reader, gets the one of the readers.
+        /// How many tokens to reserve, for another number of permits or for writing: then a late request has others. A
+        /// reader gets the token of the readers.
         tokens: TokenCount,
         /// Whether to wait if it is refused.
         wait: bool,

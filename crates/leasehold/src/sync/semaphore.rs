@@ -354,7 +354,7 @@ impl Permit {
     /// Changes how many permits it has. Returns whether it did: fewer are given back at once, and more are taken if they are
     /// free, whoever waits. It does not wait, since two holders that want more would wait for each other.
     ///
-    /// With more permits it has a new [token](Guard::token).
+    /// With another number of permits it has a new [token](Guard::token).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

@@ -117,6 +117,21 @@ fn granted(applied: &Applied) -> Vec<u64> {
 }
 
 #[test]
+fn a_late_request_for_another_number_of_permits_changes_nothing() {
+    let mut world = World::new();
+    world.apply(&Op::Acquire(acquire(lease(1), permits(3, 3), 100, true)));
+    let to_two = convert(&held(&world, 1), permits(2, 3), 100, false);
+    world.apply(&to_two);
+    let to_one = convert(&held(&world, 1), permits(1, 3), 100, false);
+    assert!(matches!(
+        world.apply(&to_one).outcome,
+        Outcome::Granted { .. }
+    ));
+    assert_eq!(world.apply(&to_two).outcome, Outcome::Outdated);
+    assert_eq!(held(&world, 1).weight, 1);
+}
+
+#[test]
 fn an_upgrade_waits_before_all_others_until_the_readers_leave() {
     let mut world = World::new();
     for (number, wanted) in [

@@ -167,7 +167,7 @@ pub(super) async fn permits_are_given_back_and_taken_by_a_resize(fixture: Fixtur
     let mut permit = a.acquire_many(3).await.unwrap();
     let token = permit.token();
     assert!(permit.resize(1).await.unwrap());
-    assert_eq!((permit.permits(), permit.token()), (1, token));
+    assert!(permit.permits() == 1 && permit.token() > token);
     let others = b.acquire_many(2).await.unwrap();
     assert!(!permit.resize(3).await.unwrap());
     assert_eq!(permit.permits(), 1);

@@ -145,14 +145,15 @@ end
 local function converted_tokens(holder, weight, tokens)
     if kind == 'y' and weight < FULL then
         return tokens_of(weight)
-    elseif weight <= holder.weight then
+    elseif weight == holder.weight then
         return holder.first
     end
     local first, outcome = reserve(counter, tokens)
     if first then
         phase = nil
     end
-    return first, outcome
+    -- Fewer permits are always granted.
+    return first or weight < holder.weight and holder.first or nil, outcome
 end
 
 -- The smallest number that no holder has, and the smallest of the first tokens of all holders.
