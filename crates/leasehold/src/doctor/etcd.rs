@@ -3,7 +3,7 @@
 use super::{Finding, INCOMPLETE};
 use crate::store::diagnose::{EtcdFacts, MemberFacts};
 
-/// The first version with the gateway that the store uses, and the first one that still gets fixes of its errors.
+/// The first version that is tested, and the first one that still gets fixes of its errors.
 const FIRST: (u32, u32) = (3, 4);
 const SUPPORTED_SINCE: (u32, u32) = (3, 5);
 
@@ -95,7 +95,7 @@ fn version(facts: &MemberFacts) -> Option<Finding> {
     let observed = format!("etcd {version}");
     Some(if number < FIRST {
         Finding::danger(CHECK, observed)
-            .because("the store needs the JSON gateway of 3.4")
+            .because("the store is tested with 3.4 and later")
             .fix("upgrade etcd")
     } else if number < SUPPORTED_SINCE {
         Finding::note(CHECK, observed)

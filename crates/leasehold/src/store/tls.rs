@@ -12,8 +12,12 @@ use super::members::{Files, invalid};
 use super::options::OpenOptions;
 use crate::{Result, Secret};
 
-/// TLS by the files of a URL, or by the texts that replace them.
-pub(super) fn connector(files: &Files, options: &OpenOptions) -> Result<TlsConnector> {
+/// TLS by the files of a URL, or by the texts that replace them, for a protocol that has a name in the handshake or none.
+pub(super) fn connector(
+    files: &Files,
+    options: &OpenOptions,
+    protocol: Option<&str>,
+) -> Result<TlsConnector> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -29,7 +33,7 @@ pub(super) fn connector(files: &Files, options: &OpenOptions) -> Result<TlsConne
         (None, Some(cert), Some(key)) => Some((text_of(cert)?, Secret::from(text_of(key)?))),
         _ => None,
     };
-    let config = match identity {
+    let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
             let chain = certificates(&certificate, "the certificate of this client is not PEM")?;
@@ -42,6 +46,7 @@ pub(super) fn connector(files: &Files, options: &OpenOptions) -> Result<TlsConne
             })?
         }
     };
+    config.alpn_protocols = protocol.map(Vec::from).into_iter().collect();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 

@@ -1,37 +1,39 @@
-//! Connections to one member. A connection has one request at a time.
+//! The connection to one member, which all calls share, and the frames of gRPC on it.
 
+use std::marker::PhantomData;
 use std::sync::Mutex;
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1::{self, SendRequest};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
 use rustls::pki_types::ServerName;
-use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::error::{Failed, failure, no_reply, not_etcd, refused};
+use super::error::{Failed, described, no_reply, not_etcd, refused};
 use crate::store::lock::lock;
 use crate::{Error, ErrorKind, Result};
 
 /// The longest reply.
 const REPLY_MAX: usize = 64 * 1024 * 1024;
 
-/// The number of idle connections that are kept.
-const IDLE_MAX: usize = 8;
+/// A flag, which is set if the message is compressed, and its length.
+const PREFIX: usize = 5;
 
-type Body = Full<Bytes>;
+pub(super) type Body = Full<Bytes>;
 
 /// A member of the cluster.
 #[derive(Debug)]
 pub(super) struct Member {
     host: String,
     port: u16,
-    idle: Mutex<Vec<SendRequest<Body>>>,
+    connection: Mutex<Option<SendRequest<Body>>>,
 }
 
 /// Until when to have a connection, and the reply.
@@ -41,20 +43,23 @@ pub(super) struct Limits {
     pub(super) replied: Instant,
 }
 
-/// A reply that goes on.
-pub(super) struct Stream {
+/// Replies that come one after the other.
+pub(super) struct Stream<M> {
     body: Incoming,
-    buffer: Vec<u8>,
-    /// Closes the connection when it is dropped.
-    _connection: SendRequest<Body>,
+    frames: Frames,
+    message: PhantomData<fn() -> M>,
 }
+
+/// Messages behind their prefixes, the last of which may be incomplete.
+#[derive(Debug, Default)]
+struct Frames(Vec<u8>);
 
 impl Member {
     pub(super) fn new((host, port): (String, u16)) -> Self {
         Self {
             host,
             port,
-            idle: Mutex::default(),
+            connection: Mutex::default(),
         }
     }
 
@@ -69,57 +74,64 @@ impl Member {
     /// Connects, and keeps the connection.
     pub(super) async fn connect(&self, tls: Option<&TlsConnector>) -> Result<()> {
         let connection = self.open(tls).await?;
-        self.put_back(connection);
+        *lock(&self.connection) = Some(connection);
         Ok(())
     }
 
-    /// Sends a request, and returns the whole reply.
-    pub(super) async fn call(
+    /// Sends a request, and returns the message that replies to it.
+    pub(super) async fn call<M: Message + Default>(
         &self,
         tls: Option<&TlsConnector>,
         request: Request<Body>,
         limits: Limits,
-    ) -> Result<Value, Failed> {
-        let (connection, response) = self.send(tls, request, limits).await?;
-        let (status, body) = whole(response, limits).await?;
-        self.put_back(connection);
-        if status != StatusCode::OK {
-            return Err(refused(status, &body));
-        }
-        let reply: Value =
-            serde_json::from_slice(&body).map_err(|_| Failed::unanswered(not_etcd()))?;
-        match failure(&reply) {
-            Some(failed) => Err(failed),
-            None => Ok(reply),
-        }
+    ) -> Result<M, Failed> {
+        let response = self.send(tls, request, limits).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = Limited::new(response.into_body(), REPLY_MAX).collect();
+        let body = match timeout_at(limits.replied, body).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(_)) => {
+                let error = unreachable("the reply is incomplete or too long");
+                return Err(Failed::unanswered(error));
+            }
+            Err(_) => return Err(self.late()),
+        };
+        // A reply without a message has its status in the headers.
+        let trailers = body.trailers().cloned();
+        let bytes = body.to_bytes();
+        check(status, &headers, &bytes)?;
+        outcome(trailers.as_ref().unwrap_or(&headers))?;
+        let message = Frames(bytes.into()).take();
+        let message = message.and_then(|message| message.ok_or_else(not_etcd));
+        message.map_err(Failed::unanswered)
     }
 
-    /// Sends a request, and returns its reply as it comes.
-    pub(super) async fn stream(
+    /// Sends a request, and returns the replies to it as they come.
+    pub(super) async fn stream<M: Message + Default>(
         &self,
         tls: Option<&TlsConnector>,
         request: Request<Body>,
         limits: Limits,
-    ) -> Result<Stream, Failed> {
-        let (connection, response) = self.send(tls, request, limits).await?;
-        if response.status() != StatusCode::OK {
-            let (status, body) = whole(response, limits).await?;
-            return Err(refused(status, &body));
+    ) -> Result<Stream<M>, Failed> {
+        let response = self.send(tls, request, limits).await?;
+        check(response.status(), response.headers(), &[])?;
+        if response.headers().contains_key(STATUS) {
+            outcome(response.headers())?;
         }
         Ok(Stream {
             body: response.into_body(),
-            buffer: Vec::new(),
-            _connection: connection,
+            frames: Frames::default(),
+            message: PhantomData,
         })
     }
 
-    /// Sends a request on an idle connection, or on a new one.
+    /// Sends a request on the connection, or on a new one.
     async fn send(
         &self,
         tls: Option<&TlsConnector>,
         mut request: Request<Body>,
         limits: Limits,
-    ) -> Result<(SendRequest<Body>, Response<Incoming>), Failed> {
+    ) -> Result<Response<Incoming>, Failed> {
         loop {
             let connecting = timeout_at(limits.connected, self.connection(tls)).await;
             let connecting =
@@ -127,10 +139,11 @@ impl Member {
             let (mut connection, is_new) = connecting.map_err(Failed::unsent)?;
             let sent = connection.try_send_request(request);
             let mut failed = match timeout_at(limits.replied, sent).await {
-                Ok(Ok(response)) => return Ok((connection, response)),
+                Ok(Ok(response)) => return Ok(response),
                 Ok(Err(failed)) => failed,
-                Err(_) => return Err(Failed::unanswered(no_reply())),
+                Err(_) => return Err(self.late()),
             };
+            lock(&self.connection).take();
             let unsent = failed.take_message();
             let error = closed(failed.into_error());
             match unsent {
@@ -142,17 +155,23 @@ impl Member {
         }
     }
 
-    /// An idle connection, or a new one, and whether it is that.
+    /// The next call has another connection: this one may be cut off.
+    fn late(&self) -> Failed {
+        lock(&self.connection).take();
+        Failed::unanswered(no_reply())
+    }
+
+    /// The connection, or a new one, and whether it is that.
     async fn connection(&self, tls: Option<&TlsConnector>) -> Result<(SendRequest<Body>, bool)> {
-        loop {
-            let idle = lock(&self.idle).pop();
-            let Some(mut connection) = idle else {
-                return Ok((self.open(tls).await?, true));
-            };
-            if connection.ready().await.is_ok() {
-                return Ok((connection, false));
-            }
+        let known = lock(&self.connection).clone();
+        if let Some(mut connection) = known
+            && connection.ready().await.is_ok()
+        {
+            return Ok((connection, false));
         }
+        let connection = self.open(tls).await?;
+        *lock(&self.connection) = Some(connection.clone());
+        Ok((connection, true))
     }
 
     async fn open(&self, tls: Option<&TlsConnector>) -> Result<SendRequest<Body>> {
@@ -178,40 +197,45 @@ impl Member {
         })?;
         handshake(secured).await
     }
-
-    fn put_back(&self, connection: SendRequest<Body>) {
-        let mut idle = lock(&self.idle);
-        if idle.len() < IDLE_MAX {
-            idle.push(connection);
-        }
-    }
 }
 
 async fn handshake<S>(stream: S) -> Result<SendRequest<Body>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) = http1::handshake(TokioIo::new(stream))
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
         .await
         .map_err(closed)?;
-    // It ends with the sender.
+    // It ends with the last sender and the last call.
     tokio::spawn(connection);
     Ok(sender)
 }
 
-/// The whole body of a reply.
-async fn whole(
-    response: Response<Incoming>,
-    limits: Limits,
-) -> Result<(StatusCode, Bytes), Failed> {
-    let status = response.status();
-    let body = Limited::new(response.into_body(), REPLY_MAX).collect();
-    match timeout_at(limits.replied, body).await {
-        Ok(Ok(body)) => Ok((status, body.to_bytes())),
-        Ok(Err(_)) => Err(Failed::unanswered(unreachable(
-            "the reply is incomplete or too long",
-        ))),
-        Err(_) => Err(Failed::unanswered(no_reply())),
+/// The code of gRPC, which is 0 for a success.
+const STATUS: &str = "grpc-status";
+
+/// Checks that a reply is one of gRPC.
+fn check(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<(), Failed> {
+    let kind = headers.get(CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok());
+    match kind.is_some_and(|kind| kind.starts_with("application/grpc")) && status == StatusCode::OK
+    {
+        true => Ok(()),
+        false => Err(refused(status, body)),
+    }
+}
+
+/// The outcome of a call, by its trailers.
+fn outcome(trailers: &HeaderMap) -> Result<(), Failed> {
+    let field = |name| trailers.get(name).and_then(|value| value.to_str().ok());
+    match field(STATUS).and_then(|code| code.parse().ok()) {
+        Some(0) => Ok(()),
+        Some(code) => {
+            let message = field("grpc-message").unwrap_or_default();
+            let message = percent_encoding::percent_decode_str(message).decode_utf8_lossy();
+            Err(described(&message, Some(code)))
+        }
+        None => Err(Failed::unanswered(unreachable("the reply is incomplete"))),
     }
 }
 
@@ -221,39 +245,107 @@ fn unreachable(cause: &str) -> Error {
 }
 
 fn closed(error: hyper::Error) -> Error {
-    let message = match error.is_parse() {
-        true => "the reply is not HTTP; check host and port, which are those of clients (2379)",
-        false => {
-            "the server has closed the connection; if that happens each time, it may use TLS: write etcds://"
-        }
-    };
+    let message = "the server has closed the connection, or it is not etcd; if that happens each time, check the port, which is \
+                   that of clients (2379), and write etcds:// if it uses TLS";
     Error::new(ErrorKind::Unreachable, message).with_source(error)
 }
 
-impl Stream {
-    /// The next result. Cancelled, it loses nothing.
-    pub(super) async fn next(&mut self) -> Result<Value> {
+impl<M: Message + Default> Stream<M> {
+    /// The next message. Cancelled, it loses nothing.
+    pub(super) async fn next(&mut self) -> Result<M> {
         loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<_> = self.buffer.drain(..=end).collect();
-                let mut reply: Value = serde_json::from_slice(&line).map_err(|_| not_etcd())?;
-                return match failure(&reply) {
-                    Some(failed) => Err(failed.error),
-                    None => Ok(reply.get_mut("result").map(Value::take).unwrap_or_default()),
-                };
+            if let Some(message) = self.frames.take()? {
+                return Ok(message);
             }
             match self.body.frame().await {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.buffer.extend_from_slice(&data);
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.frames.0.extend_from_slice(&data),
+                    Err(frame) => {
+                        let trailers = frame.into_trailers().unwrap_or_default();
+                        outcome(&trailers).map_err(|failed| failed.error)?;
                     }
-                }
+                },
                 Some(Err(error)) => return Err(closed(error)),
                 None => return Err(no_reply()),
             }
-            if self.buffer.len() > REPLY_MAX {
-                return Err(unreachable("a message is too long"));
-            }
+        }
+    }
+}
+
+impl Frames {
+    /// The next message that has arrived as a whole.
+    fn take<M: Message + Default>(&mut self) -> Result<Option<M>> {
+        let Some([flag, length @ ..]) = self.0.first_chunk::<PREFIX>() else {
+            return Ok(None);
+        };
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+        if *flag != 0 {
+            return Err(not_etcd());
+        } else if length > REPLY_MAX {
+            return Err(unreachable("a message is too long"));
+        } else if self.0.len() < PREFIX + length {
+            return Ok(None);
+        }
+        let rest = self.0.split_off(PREFIX + length);
+        let whole = std::mem::replace(&mut self.0, rest);
+        let message = M::decode(&whole[PREFIX..]);
+        message.map(Some).map_err(|_| not_etcd())
+    }
+}
+
+/// A message behind its prefix.
+pub(super) fn framed(message: &impl Message) -> Bytes {
+    let length = message.encoded_len();
+    let mut frame = Vec::with_capacity(PREFIX + length);
+    frame.push(0);
+    frame.extend(u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    frame.extend(message.encode_to_vec());
+    frame.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::messages::{LeaseGrant, LeaseReply, TransactionReply};
+    use super::*;
+
+    #[test]
+    fn messages_come_in_any_pieces_and_none_is_made_up() {
+        let sent = [5, 0, i64::MAX].map(|ttl| LeaseGrant { ttl });
+        let bytes: Vec<_> = sent.iter().flat_map(framed).collect();
+        let mut frames = Frames::default();
+        let mut received = Vec::new();
+        for byte in bytes {
+            frames.0.push(byte);
+            received.extend(frames.take::<LeaseGrant>().unwrap());
+        }
+        assert_eq!((received, frames.0.len()), (sent.to_vec(), 0));
+        for strange in ["<html></html>", "\x01\0\0\0\0", "\0\0\0\0\x02\x12\x7f"] {
+            let taken = Frames(strange.into()).take::<TransactionReply>();
+            assert_eq!(taken.unwrap_err().kind(), ErrorKind::InvalidConfig);
+        }
+        let long = Frames(b"\0\xff\xff\xff\xff".to_vec()).take::<LeaseReply>();
+        assert_eq!(long.unwrap_err().kind(), ErrorKind::Unreachable);
+    }
+
+    #[test]
+    fn trailers_say_what_became_of_a_call() {
+        let trailers = |fields: &[(&'static str, &str)]| {
+            let fields = fields.iter();
+            let field = |(name, value): &(&'static str, &str)| {
+                (name.parse().unwrap(), value.parse().unwrap())
+            };
+            outcome(&fields.map(field).collect())
+        };
+        assert!(trailers(&[(STATUS, "0")]).is_ok());
+        let refused = trailers(&[
+            (STATUS, "7"),
+            ("grpc-message", "etcdserver: permission%20denied"),
+        ]);
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.error.kind(), ErrorKind::Unauthorized);
+        assert!(refused.is_certain);
+        for incomplete in [trailers(&[]), trailers(&[(STATUS, "x")])] {
+            assert!(!incomplete.unwrap_err().is_certain);
         }
     }
 }

@@ -1,17 +1,12 @@
 //! Collects the facts about a cluster for [`doctor`](crate::doctor). Changes nothing.
 
-use serde_json::{Value, json};
-
 use super::SERVICE;
-use super::encoding::{encoded, number, range_end};
-use super::gateway::Gateway;
+use super::cluster::Cluster;
+use super::messages::{Members, Range, Status, StatusReply};
 use crate::Result;
 use crate::store::diagnose::{EtcdFacts, MemberFacts};
 use crate::store::members::Address;
 use crate::store::options::OpenOptions;
-
-const MEMBERS: &str = "/v3/cluster/member/list";
-const STATUS: &str = "/v3/maintenance/status";
 
 /// Collects the facts about the cluster that a URL names.
 ///
@@ -28,22 +23,19 @@ pub(in crate::store) async fn diagnose(url: &str, options: &OpenOptions) -> Resu
 async fn collect(name: String, address: Address, options: &OpenOptions) -> Result<EtcdFacts> {
     let (has_user, has_tls) = (address.user.is_some(), address.files.is_some());
     let prefix = address.prefix.clone();
-    let gateway = Gateway::new(address, options)?;
-    gateway.connect().await?;
-    let mut statuses = Vec::with_capacity(gateway.members.len());
-    for (nth, member) in gateway.members.iter().enumerate() {
-        let status = gateway.ask_member(nth, STATUS, &json!({})).await;
+    let cluster = Cluster::new(address, options)?;
+    cluster.connect().await?;
+    let mut statuses = Vec::with_capacity(cluster.members.len());
+    for (nth, member) in cluster.members.iter().enumerate() {
+        let status = cluster.ask_member(nth, &Status {}).await;
         statuses.push(MemberFacts::of(member.address(), status));
     }
-    let range = json!({
-        "key": encoded(&prefix), "range_end": encoded(range_end(&prefix)), "limit": "1", "keys_only": true
-    });
-    let reading = gateway.range(&range).await.err();
+    let reading = cluster.ask(&Range::keys(&prefix, &prefix, 1)).await.err();
     let (mut voters, mut missing) = (None, Vec::new());
-    match gateway.ask(MEMBERS, &json!({})).await {
+    match cluster.ask(&Members {}).await {
         Ok(reply) => {
-            let members = reply["members"].as_array().into_iter().flatten();
-            voters = Some(members.filter(|member| member["isLearner"] != true).count());
+            let voting = reply.members.iter().filter(|member| !member.is_learner);
+            voters = Some(voting.count());
         }
         Err(error) => missing.push(format!("the members ({error})")),
     }
@@ -59,21 +51,19 @@ async fn collect(name: String, address: Address, options: &OpenOptions) -> Resul
 }
 
 impl MemberFacts {
-    fn of(address: String, status: Result<Value>) -> Self {
+    fn of(address: String, status: Result<StatusReply>) -> Self {
         let (status, error) = match status {
             Ok(status) => (status, None),
-            Err(error) => (Value::Null, Some(error.to_string())),
+            Err(error) => (StatusReply::default(), Some(error.to_string())),
         };
-        let size = |field: &str| number(&status[field]).and_then(|size| size.parse().ok());
-        let alarms = status["errors"].as_array().into_iter().flatten();
+        let size = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
+        let alarms = status.errors.iter();
         Self {
             address,
-            version: status["version"].as_str().map(str::to_owned),
-            size: size("dbSize").unwrap_or(0),
-            quota: size("dbSizeQuota").filter(|quota| *quota > 0),
-            alarms: alarms
-                .filter_map(|it| Some(it.as_str()?.trim().to_owned()))
-                .collect(),
+            version: Some(status.version).filter(|version| !version.is_empty()),
+            size: size(status.size),
+            quota: Some(size(status.quota)).filter(|quota| *quota > 0),
+            alarms: alarms.map(|alarm| alarm.trim().to_owned()).collect(),
             error,
         }
     }

@@ -1,10 +1,6 @@
 //! A document as it is stored: the [mark](super::marks) of its writer in the first line, and the text.
 
-use serde_json::Value;
-
-use super::encoding::{decoded_text, number};
-use super::error::not_etcd;
-use crate::Result;
+use super::messages::{self, Pair};
 use crate::store::optimistic::documents::Version;
 
 /// A document without its age.
@@ -17,28 +13,32 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// From a key with its value. Null: there is none.
-    pub(super) fn of(found: &Value) -> Result<Self> {
-        let version = Version(number(&found["mod_revision"]).ok_or_else(not_etcd)?);
-        if found.is_null() {
-            return Ok(Self {
-                version,
+    /// From a key with its value, if there is one.
+    pub(super) fn of(found: Option<&Pair>) -> Self {
+        let Some(pair) = found else {
+            return Self {
+                version: version(0),
                 mark: None,
                 text: None,
-            });
-        }
-        let value = decoded_text(&found["value"]).ok_or_else(not_etcd)?;
+            };
+        };
+        let value = messages::text(&pair.value);
         let (mark, text) = match value.split_once('\n') {
             Some((mark, text)) if is_mark(mark) => (Some(mark.to_owned()), text.to_owned()),
             // It is damaged.
             _ => (None, value),
         };
-        Ok(Self {
-            version,
+        Self {
+            version: version(pair.mod_revision),
             mark,
             text: Some(text),
-        })
+        }
     }
+}
+
+/// The revision of the last change. 0: there is no document.
+pub(super) fn version(revision: i64) -> Version {
+    Version(revision.to_string())
 }
 
 /// The value of a document.
@@ -52,24 +52,25 @@ fn is_mark(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
-    use super::super::encoding::encoded;
     use super::*;
 
     #[test]
     fn a_document_is_absent_marked_or_damaged() {
         let stored = |value: &str| {
-            let found = json!({ "mod_revision": "7", "value": encoded(value) });
+            let pair = Pair {
+                mod_revision: 7,
+                value: value.into(),
+                ..Pair::default()
+            };
             let Stored {
                 version,
                 mark,
                 text,
-            } = Stored::of(&found).unwrap();
+            } = Stored::of(Some(&pair));
             assert_eq!(version.0, "7");
             (mark, text.unwrap())
         };
-        let absent = Stored::of(&Value::Null).unwrap();
+        let absent = Stored::of(None);
         assert_eq!((absent.version.0.as_str(), absent.text), ("0", None));
         assert_eq!(
             stored(&value("12", "a\nb")),
@@ -78,6 +79,5 @@ mod tests {
         for damaged in ["", "a", "12", "x\na", "123456789012345678901\na"] {
             assert_eq!(stored(damaged), (None, damaged.into()));
         }
-        assert!(Stored::of(&json!({ "mod_revision": "7", "value": 1 })).is_err());
     }
 }

@@ -1,7 +1,6 @@
 //! Calls that fail, and what the reader can do.
 
 use hyper::StatusCode;
-use serde_json::Value;
 
 use crate::store::optimistic::documents::Replaced;
 use crate::{Error, ErrorKind};
@@ -142,22 +141,13 @@ const TOKEN: [&str; 3] = [
     "revision in header is old",
 ];
 
-/// The error of a reply.
+/// The error of a reply that is not one of gRPC.
 pub(super) fn refused(status: StatusCode, body: &[u8]) -> Failed {
-    let reply: Option<Value> = serde_json::from_slice(body).ok();
-    if let Some(failed) = reply.as_ref().and_then(failure) {
-        return failed;
-    }
     let text = String::from_utf8_lossy(body);
     let error = if text.contains("HTTP request to an HTTPS server") {
         Error::new(
             ErrorKind::InvalidConfig,
             "the server uses TLS; write etcds://",
-        )
-    } else if status == StatusCode::NOT_FOUND && text.starts_with("404 page not found") {
-        Error::new(
-            ErrorKind::Unsupported,
-            "the server has no JSON gateway: start etcd 3.4 or later without --enable-grpc-gateway=false",
         )
     } else if status.is_server_error() {
         // A proxy may have passed the request on.
@@ -167,17 +157,6 @@ pub(super) fn refused(status: StatusCode, body: &[u8]) -> Failed {
         not_etcd()
     };
     Failed::certain(error)
-}
-
-/// The failure in a reply or in a stream. `None`: it is none of etcd.
-pub(super) fn failure(reply: &Value) -> Option<Failed> {
-    let inner = match &reply["error"] {
-        error @ Value::Object(_) => error,
-        _ => reply,
-    };
-    let message = inner["message"].as_str().or(inner["error"].as_str())?;
-    let code = inner["code"].as_u64().or(inner["grpc_code"].as_u64());
-    Some(described(message, code))
 }
 
 /// The failure with a message and a code of gRPC.
@@ -233,52 +212,32 @@ mod tests {
     #[test]
     fn each_error_has_a_kind_and_is_certain_or_not() {
         use ErrorKind::*;
+        for (code, message, kind, is_certain) in [
+            (14, "etcdserver: request timed out", Unreachable, false),
+            (3, "etcdserver: user name is empty", NoPassword, true),
+            (7, "etcdserver: permission denied", Unauthorized, true),
+            (8, "etcdserver: mvcc: database space exceeded", Store, false),
+            (3, "etcdserver: request is too large", Store, true),
+            (14, "etcdserver: no leader", Unreachable, false),
+            (4, "context deadline exceeded", Unreachable, false),
+            (2, "what is new", Store, false),
+        ] {
+            let failed = described(message, Some(code));
+            assert_eq!(
+                (failed.error.kind(), failed.is_certain),
+                (kind, is_certain),
+                "{message}"
+            );
+        }
         for (status, body, kind, is_certain) in [
-            (
-                503,
-                r#"{"error":"etcdserver: request timed out","code":14}"#,
-                Unreachable,
-                false,
-            ),
-            (
-                400,
-                r#"{"error":"etcdserver: user name is empty","code":3}"#,
-                NoPassword,
-                true,
-            ),
-            (
-                403,
-                r#"{"code":7,"message":"etcdserver: permission denied"}"#,
-                Unauthorized,
-                true,
-            ),
-            (
-                429,
-                r#"{"code":8,"message":"etcdserver: mvcc: database space exceeded"}"#,
-                Store,
-                false,
-            ),
-            (
-                400,
-                r#"{"code":3,"message":"etcdserver: request is too large"}"#,
-                Store,
-                true,
-            ),
-            (
-                200,
-                r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#,
-                Unreachable,
-                false,
-            ),
             (
                 400,
                 "Client sent an HTTP request to an HTTPS server.\n",
                 InvalidConfig,
                 true,
             ),
-            (404, "404 page not found\n", Unsupported, true),
             (200, "<html></html>", InvalidConfig, true),
-            (404, "{}", InvalidConfig, true),
+            (404, "404 page not found\n", InvalidConfig, true),
             (502, "<html></html>", Unreachable, false),
         ] {
             let failed = refused(StatusCode::from_u16(status).unwrap(), body.as_bytes());
@@ -288,10 +247,7 @@ mod tests {
                 "{body}"
             );
         }
-        let token = refused(
-            StatusCode::UNAUTHORIZED,
-            br#"{"error":"etcdserver: invalid auth token","code":16}"#,
-        );
+        let token = described("etcdserver: invalid auth token", Some(16));
         assert_eq!((token.remedy, token.is_certain), (Remedy::NewToken, true));
     }
 }

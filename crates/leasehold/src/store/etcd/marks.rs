@@ -13,16 +13,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold_core::Instant;
-use serde_json::json;
-
-use super::encoding::{encoded, first_of, range};
+use super::cluster::{Cluster, OPERATIONS_MAX};
 use super::error::not_etcd;
-use super::gateway::{Gateway, OPERATIONS_MAX, PUT, TXN};
 use super::keys::Keys;
+use super::messages::{Put, Transaction, range};
 use crate::Result;
 use crate::clock::{BootClock, Clock as _};
 use crate::store::lock::lock;
+use leasehold_core::Instant;
 
 /// How long a mark stays.
 const TTL: Duration = Duration::from_secs(90);
@@ -53,19 +51,19 @@ pub(super) struct Marks {
 
 impl Marks {
     /// The mark for documents that are written now.
-    pub(super) async fn current(&self, gateway: &Gateway, keys: &Keys) -> Result<String> {
+    pub(super) async fn current(&self, cluster: &Cluster, keys: &Keys) -> Result<String> {
         self.is_used.store(true, Ordering::Relaxed);
         match self.younger_than(PERIOD) {
             Some(mark) => Ok(mark),
-            None => self.make(gateway, keys).await,
+            None => self.make(cluster, keys).await,
         }
     }
 
     /// Makes the next mark in time, so that no write waits for it.
-    pub(super) async fn refresh(&self, gateway: &Gateway, keys: &Keys) {
+    pub(super) async fn refresh(&self, cluster: &Cluster, keys: &Keys) {
         if self.younger_than(REFRESH).is_none() && self.is_used.swap(false, Ordering::Relaxed) {
             // A write tries it again.
-            let _ = self.make(gateway, keys).await;
+            let _ = self.make(cluster, keys).await;
         }
     }
 
@@ -75,11 +73,16 @@ impl Marks {
         (BootClock.now().since(*requested) < age).then(|| mark.clone())
     }
 
-    async fn make(&self, gateway: &Gateway, keys: &Keys) -> Result<String> {
+    async fn make(&self, cluster: &Cluster, keys: &Keys) -> Result<String> {
         let requested = BootClock.now();
-        let mark = gateway.grant(TTL).await?;
-        let body = json!({ "key": encoded(keys.mark(&mark)), "lease": mark });
-        gateway.ask(PUT, &body).await?;
+        let lease = cluster.grant(TTL).await?;
+        let mark = lease.to_string();
+        let put = Put {
+            key: keys.mark(&mark).into(),
+            value: Vec::new(),
+            lease,
+        };
+        cluster.ask(&put).await?;
         *lock(&self.current) = Some((mark.clone(), requested));
         Ok(mark)
     }
@@ -87,7 +90,7 @@ impl Marks {
     /// The ages of documents, which were read before, by their marks.
     pub(super) async fn ages(
         &self,
-        gateway: &Gateway,
+        cluster: &Cluster,
         keys: &Keys,
         marks: &[Option<String>],
     ) -> Vec<Duration> {
@@ -99,7 +102,7 @@ impl Marks {
         let unknown: Vec<_> = unknown.into_iter().cloned().collect();
         for part in unknown.chunks(OPERATIONS_MAX) {
             // Without a reply their ages are unknown.
-            if self.find(gateway, keys, part).await.is_err() {
+            if self.find(cluster, keys, part).await.is_err() {
                 break;
             }
         }
@@ -120,17 +123,18 @@ impl Marks {
         }
     }
 
-    async fn find(&self, gateway: &Gateway, keys: &Keys, marks: &[String]) -> Result<()> {
-        let ranges: Vec<_> = marks.iter().map(|mark| range(&keys.mark(mark))).collect();
+    async fn find(&self, cluster: &Cluster, keys: &Keys, marks: &[String]) -> Result<()> {
+        let ranges = marks.iter().map(|mark| range(&keys.mark(mark)));
+        let ranges = Transaction::of(ranges.collect());
         let now = BootClock.now();
-        let reply = gateway.ask(TXN, &json!({ "success": ranges })).await?;
+        let reply = cluster.ask(&ranges).await?;
         let mut known = lock(&self.known);
         if known.len() > MARKS_MAX {
             known.clear();
         }
         for (nth, mark) in marks.iter().enumerate() {
-            let found = first_of(&reply, nth).ok_or_else(not_etcd)?;
-            known.insert(mark.clone(), (!found.is_null()).then_some(now));
+            let found = reply.found(nth).ok_or_else(not_etcd)?;
+            known.insert(mark.clone(), found.map(|_| now));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The store in etcd: a document for each name, over the JSON gateway.
+//! The store in etcd: a document for each name, over gRPC.
 //!
 //! A document is replaced by a transaction that compares its revision, and a batch is one transaction of nested ones. etcd
 //! has no clock for its users, so the rule runs by the time of [`Optimistic`]; [`marks`] say how old a document is at least.
@@ -6,15 +6,15 @@
 //!
 //! Reads are linearizable. A write without a reply is unknown, and is never sent again.
 
+mod cluster;
 mod connection;
 #[cfg(feature = "doctor")]
 mod diagnose;
 mod document;
-mod encoding;
 mod error;
-mod gateway;
 mod keys;
 mod marks;
+mod messages;
 mod routes;
 mod session;
 mod transaction;
@@ -25,16 +25,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{ClientId, Name};
-use serde_json::json;
 
+use self::cluster::{Cluster, OPERATIONS_MAX};
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
 use self::document::Stored;
-use self::encoding::{decoded_text, encoded, first_of, range, range_end};
 use self::error::not_etcd;
-use self::gateway::{Gateway, OPERATIONS_MAX, TXN};
 use self::keys::Keys;
 use self::marks::Marks;
+use self::messages::{Range, Transaction, range, text};
 use self::routes::{Route, Routes};
 use self::session::Sessions;
 use self::transaction::Outcome;
@@ -51,7 +50,7 @@ use crate::store::rule_store::RuleStore;
 use crate::{Result, random};
 
 /// The number of names in a part of a list.
-const NAMES_MAX: usize = 1_000;
+const NAMES_MAX: i64 = 1_000;
 
 const SERVICE: Service = Service {
     scheme: "etcd",
@@ -89,7 +88,7 @@ impl EtcdStore {
 /// Documents in a cluster.
 #[derive(Debug)]
 pub struct Etcd {
-    gateway: Arc<Gateway>,
+    cluster: Arc<Cluster>,
     keys: Keys,
     marks: Arc<Marks>,
     routes: Routes,
@@ -100,17 +99,14 @@ impl Etcd {
     async fn open(url: &str, options: &OpenOptions, hub: &Arc<Hub>) -> Result<Self> {
         let address = Address::parse(SERVICE, url, options)?;
         let keys = Keys(address.prefix.clone());
-        let gateway = Arc::new(Gateway::new(address, options)?);
-        gateway.connect().await?;
+        let cluster = Arc::new(Cluster::new(address, options)?);
+        cluster.connect().await?;
         // Shows what is wrong with the user, the rights or the majority.
-        let first = json!({
-            "key": encoded(&keys.0), "range_end": encoded(range_end(&keys.0)), "limit": "1", "keys_only": true
-        });
-        gateway.range(&first).await?;
+        cluster.ask(&Range::keys(&keys.0, &keys.0, 1)).await?;
         let marks = Arc::<Marks>::default();
         let process = ClientId::from_random(random::bytes("the id of a process")?);
         let sessions = Sessions::new(
-            Arc::clone(&gateway),
+            Arc::clone(&cluster),
             Arc::clone(hub),
             keys.clone(),
             Arc::clone(&marks),
@@ -118,7 +114,7 @@ impl Etcd {
         );
         sessions.start().await;
         Ok(Self {
-            gateway,
+            cluster,
             keys,
             marks,
             routes: Routes::default(),
@@ -129,7 +125,7 @@ impl Etcd {
     /// Documents that were read a moment ago, with their ages.
     async fn dated(&self, stored: Vec<Stored>) -> Vec<Document> {
         let marks: Vec<_> = stored.iter().map(|stored| stored.mark.clone()).collect();
-        let ages = self.marks.ages(&self.gateway, &self.keys, &marks).await;
+        let ages = self.marks.ages(&self.cluster, &self.keys, &marks).await;
         let dated = |(Stored { version, text, .. }, age): (Stored, Duration)| Document {
             version,
             text,
@@ -140,12 +136,12 @@ impl Etcd {
 
     /// Fails only if nothing was sent.
     async fn try_replace(&self, writes: &[Write]) -> Result<Vec<Replaced>> {
-        let mark = self.marks.current(&self.gateway, &self.keys).await?;
+        let mark = self.marks.current(&self.cluster, &self.keys).await?;
         let receivers = writes.iter().flat_map(|write| &write.messages);
         let clients: HashSet<_> = receivers.map(|(client, _)| *client).collect();
         let routes = self
             .routes
-            .of(&self.gateway, &self.keys, clients.into_iter())
+            .of(&self.cluster, &self.keys, clients.into_iter())
             .await?;
         let unreachable = |write: &Write| {
             let mut messages = write.messages.iter();
@@ -160,7 +156,7 @@ impl Etcd {
         let mut later: Vec<&(ClientId, String)> = Vec::new();
         for part in &parts {
             let body = transaction::request(&self.keys, &routes, &mark, part);
-            let reply = self.gateway.change(TXN, &body).await;
+            let reply = self.cluster.change(&body).await;
             for (at, nested) in part.iter().enumerate() {
                 let replaced = match &reply {
                     Ok(reply) => match transaction::outcome(reply, at, nested, &routes) {
@@ -183,7 +179,7 @@ impl Etcd {
         for part in later.chunks(OPERATIONS_MAX) {
             let body = transaction::messages(&self.keys, &routes, part.iter().copied());
             // Waiters have timers, and observers read again from time to time.
-            let _ = self.gateway.change(TXN, &body).await;
+            let _ = self.cluster.change(&body).await;
         }
         let (numbers, stored): (Vec<_>, Vec<_>) = conflicts.into_iter().unzip();
         for (nth, document) in numbers.into_iter().zip(self.dated(stored).await) {
@@ -216,13 +212,10 @@ impl Documents for Etcd {
         self.sessions.until_registered().await;
         let mut stored = Vec::with_capacity(keys.len());
         for part in keys.chunks(OPERATIONS_MAX) {
-            let ranges: Vec<_> = part
-                .iter()
-                .map(|key| range(&self.keys.document(key)))
-                .collect();
-            let reply = self.gateway.ask(TXN, &json!({ "success": ranges })).await?;
+            let ranges = part.iter().map(|key| range(&self.keys.document(key)));
+            let reply = self.cluster.ask(&Transaction::of(ranges.collect())).await?;
             for nth in 0..part.len() {
-                stored.push(Stored::of(first_of(&reply, nth).ok_or_else(not_etcd)?)?);
+                stored.push(Stored::of(reply.found(nth).ok_or_else(not_etcd)?));
             }
         }
         Ok(self.dated(stored).await)
@@ -246,26 +239,23 @@ impl Documents for Etcd {
             "" => prefix.clone(),
             after => format!("{prefix}{after}\0"),
         };
-        let range = json!({
-            "key": encoded(start), "range_end": encoded(range_end(&prefix)), "limit": NAMES_MAX.to_string(),
-            "keys_only": true
-        });
-        let reply = self.gateway.range(&range).await?;
+        let range = Range::keys(&prefix, &start, NAMES_MAX);
+        let reply = self.cluster.ask(&range).await?;
         let mut entries = Vec::new();
-        for found in reply["kvs"].as_array().into_iter().flatten() {
-            let key = decoded_text(&found["key"]).ok_or_else(not_etcd)?;
+        for pair in &reply.pairs {
+            let key = text(&pair.key);
             entries.extend(key.strip_prefix(&prefix).and_then(documents::name));
         }
         Ok(ListPart {
             entries,
-            is_last: reply["more"] != true,
+            is_last: !reply.more,
         })
     }
 
     async fn alive(&self, clients: Vec<ClientId>) -> Result<HashSet<ClientId>> {
         let routes = self
             .routes
-            .read(&self.gateway, &self.keys, &clients)
+            .read(&self.cluster, &self.keys, &clients)
             .await?;
         Ok(routes.into_keys().collect())
     }
@@ -288,7 +278,7 @@ impl Documents for Etcd {
 
 impl fmt::Display for Etcd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.gateway.address.fmt(f)
+        self.cluster.address.fmt(f)
     }
 }
 

@@ -5,12 +5,11 @@ use std::fmt;
 use std::sync::Mutex;
 
 use leasehold_core::ClientId;
-use serde_json::json;
 
-use super::encoding::{decoded_text, first_of, range};
+use super::cluster::{Cluster, OPERATIONS_MAX};
 use super::error::not_etcd;
-use super::gateway::{Gateway, OPERATIONS_MAX, TXN};
 use super::keys::Keys;
+use super::messages::{Pair, Transaction, range, text};
 use crate::Result;
 use crate::store::lock::lock;
 
@@ -21,7 +20,7 @@ const ROUTES_MAX: usize = 4_096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) process: String,
-    pub(super) lease: String,
+    pub(super) lease: i64,
 }
 
 impl Route {
@@ -29,10 +28,16 @@ impl Route {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (process, lease) = text.split_once(' ')?;
         let is_process = process.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        (is_process && !process.is_empty() && lease.parse::<i64>().is_ok()).then(|| Self {
+        let lease = lease.parse().ok()?;
+        (is_process && !process.is_empty()).then(|| Self {
             process: process.to_owned(),
-            lease: lease.to_owned(),
+            lease,
         })
+    }
+
+    /// Of the key of a client, if there is one.
+    pub(super) fn of(found: Option<&Pair>) -> Option<Self> {
+        Self::parse(&text(&found?.value))
     }
 }
 
@@ -50,7 +55,7 @@ impl Routes {
     /// Those of clients; the unknown ones are read. Clients that cannot be notified have none.
     pub(super) async fn of(
         &self,
-        gateway: &Gateway,
+        cluster: &Cluster,
         keys: &Keys,
         clients: impl Iterator<Item = ClientId>,
     ) -> Result<HashMap<ClientId, Route>> {
@@ -65,24 +70,23 @@ impl Routes {
                 }
             }
         }
-        found.extend(self.read(gateway, keys, &unknown).await?);
+        found.extend(self.read(cluster, keys, &unknown).await?);
         Ok(found)
     }
 
     /// Reads those of clients.
     pub(super) async fn read(
         &self,
-        gateway: &Gateway,
+        cluster: &Cluster,
         keys: &Keys,
         clients: &[ClientId],
     ) -> Result<HashMap<ClientId, Route>> {
         let mut found = HashMap::new();
         for part in clients.chunks(OPERATIONS_MAX) {
-            let ranges: Vec<_> = part.iter().map(|it| range(&keys.client(*it))).collect();
-            let reply = gateway.ask(TXN, &json!({ "success": ranges })).await?;
+            let ranges = part.iter().map(|it| range(&keys.client(*it)));
+            let reply = cluster.ask(&Transaction::of(ranges.collect())).await?;
             for (nth, client) in part.iter().enumerate() {
-                let value = &first_of(&reply, nth).ok_or_else(not_etcd)?["value"];
-                let route = decoded_text(value).and_then(|text| Route::parse(&text));
+                let route = Route::of(reply.found(nth).ok_or_else(not_etcd)?);
                 self.set(*client, route.clone());
                 found.extend(route.map(|route| (*client, route)));
             }

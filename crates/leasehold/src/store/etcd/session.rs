@@ -10,17 +10,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::cluster::{Cluster, OPERATIONS_MAX};
 use super::connection::Stream;
-use super::encoding::{decoded, decoded_text, delete, encoded, has_value, put, range_end};
 use super::error::{described, no_reply};
-use super::gateway::{Gateway, OPERATIONS_MAX, TXN, WATCH};
 use super::keys::Keys;
 use super::marks::Marks;
+use super::messages::{
+    Compare, Event, Transaction, Watch, WatchReply, Watched, delete, put, range_end, text,
+};
 use super::routes::Route;
 use crate::Result;
 use crate::clock::{BootClock, Clock as _};
@@ -50,7 +51,7 @@ pub(super) struct Sessions {
 
 #[derive(Debug)]
 struct Shared {
-    gateway: Arc<Gateway>,
+    cluster: Arc<Cluster>,
     hub: Arc<Hub>,
     keys: Keys,
     marks: Arc<Marks>,
@@ -61,21 +62,21 @@ struct Shared {
     /// Those that are, or `None` if there is no session.
     registered: watch::Sender<Option<BTreeSet<ClientId>>>,
     /// The lease of the session.
-    lease: Mutex<Option<String>>,
+    lease: Mutex<Option<i64>>,
     /// A message to itself has arrived.
     arrived: Notify,
 }
 
 impl Sessions {
     pub(super) fn new(
-        gateway: Arc<Gateway>,
+        cluster: Arc<Cluster>,
         hub: Arc<Hub>,
         keys: Keys,
         marks: Arc<Marks>,
         process: ClientId,
     ) -> Self {
         let shared = Shared {
-            gateway,
+            cluster,
             hub,
             keys,
             marks,
@@ -95,7 +96,7 @@ impl Sessions {
     pub(super) async fn start(&self) {
         let session = self.shared.begin().await;
         if let Err(error) = &session {
-            tracing::warn!(%error, store = %self.shared.gateway.address, "waiters poll, because they cannot be notified");
+            tracing::warn!(%error, store = %self.shared.cluster.address, "waiters poll, because they cannot be notified");
         }
         let shared = Arc::clone(&self.shared);
         *lock(&self.task) = Some(tokio::spawn(shared.run(session.ok())));
@@ -146,16 +147,16 @@ impl Drop for Sessions {
         }
         let lease = lock(&self.shared.lease).take();
         if let (Some(lease), Ok(runtime)) = (lease, tokio::runtime::Handle::try_current()) {
-            let gateway = Arc::clone(&self.shared.gateway);
-            runtime.spawn(async move { gateway.revoke(&lease).await });
+            let cluster = Arc::clone(&self.shared.cluster);
+            runtime.spawn(async move { cluster.revoke(lease).await });
         }
     }
 }
 
 /// A session that has begun.
 struct Session {
-    lease: String,
-    messages: Stream,
+    lease: i64,
+    messages: Stream<WatchReply>,
     registered: BTreeSet<ClientId>,
 }
 
@@ -194,21 +195,26 @@ impl Shared {
 
     async fn begin(&self) -> Result<Session> {
         let inbox = self.keys.inbox(&self.process);
-        let lease = self.gateway.grant(TTL).await?;
-        *lock(&self.lease) = Some(lease.clone());
-        let range = json!({ "key": encoded(&inbox), "range_end": encoded(range_end(&inbox)) });
-        let watch = json!({ "create_request": range });
-        let mut messages = self.gateway.stream(WATCH, &watch).await?;
+        let lease = self.cluster.grant(TTL).await?;
+        *lock(&self.lease) = Some(lease);
+        let watched = Watched {
+            range_end: range_end(&inbox),
+            key: inbox.into(),
+        };
+        let watch = Watch {
+            create: Some(watched),
+        };
+        let mut messages = self.cluster.stream(&watch).await?;
         let created = timeout(PROBE, messages.next()).await;
         check(&created.map_err(|_| no_reply())??)?;
-        self.put_own(&lease).await?;
+        self.put_own(lease).await?;
         let mut session = Session {
             lease,
             messages,
             registered: BTreeSet::new(),
         };
         let clients = self.wanted.borrow().clone();
-        self.register(&session.lease, &mut session.registered, clients)
+        self.register(session.lease, &mut session.registered, clients)
             .await?;
         Ok(session)
     }
@@ -220,10 +226,10 @@ impl Shared {
             mut messages,
             registered,
         } = session;
-        let mut member = self.gateway.current.subscribe();
+        let mut member = self.cluster.current.subscribe();
         let reason = tokio::select! {
             received = self.receive(&mut messages) => received,
-            kept = self.keep(&lease, registered) => kept,
+            kept = self.keep(lease, registered) => kept,
             _ = member.changed() => Ok(()),
         };
         if let Err(error) = reason {
@@ -231,25 +237,25 @@ impl Shared {
         }
     }
 
-    async fn receive(&self, messages: &mut Stream) -> Result<()> {
+    async fn receive(&self, messages: &mut Stream<WatchReply>) -> Result<()> {
         let inbox = self.keys.inbox(&self.process);
         loop {
             let reply = messages.next().await?;
             check(&reply)?;
-            for event in reply["events"].as_array().into_iter().flatten() {
-                let key = decoded_text(&event["kv"]["key"]);
-                let key = key.as_deref().and_then(|key| key.strip_prefix(&*inbox));
-                let (Some(key), None) = (key, event["type"].as_str().filter(|it| *it != "PUT"))
-                else {
+            for Event { kind, pair } in reply.events {
+                let Some(pair) = pair.filter(|_| kind == 0) else {
                     continue;
                 };
-                if key.is_empty() {
-                    self.arrived.notify_waiters();
-                } else if let Some((client, _)) = key.split_once('/')
-                    && let Ok(client) = client.parse::<ClientId>()
-                    && let Some(message) = decoded(&event["kv"]["value"])
-                {
-                    self.deliver(client, &message);
+                let key = text(&pair.key);
+                match key.strip_prefix(&*inbox) {
+                    Some("") => self.arrived.notify_waiters(),
+                    Some(key) => {
+                        let client = key.split_once('/').and_then(|(id, _)| id.parse().ok());
+                        if let Some(client) = client {
+                            self.deliver(client, &pair.value);
+                        }
+                    }
+                    None => {}
                 }
             }
         }
@@ -264,7 +270,7 @@ impl Shared {
     }
 
     /// Keeps the lease alive, registers clients, and checks that messages arrive.
-    async fn keep(&self, lease: &str, mut registered: BTreeSet<ClientId>) -> Result<()> {
+    async fn keep(&self, lease: i64, mut registered: BTreeSet<ClientId>) -> Result<()> {
         let mut wanted = self.wanted.subscribe();
         // It may have changed since the session began.
         wanted.mark_changed();
@@ -280,13 +286,13 @@ impl Shared {
                 () = clock.sleep_until(next) => {
                     let sent = BootClock.now();
                     next = sent.after(RENEWAL);
-                    match self.gateway.keep_alive(lease).await {
+                    match self.cluster.keep_alive(lease).await {
                         Ok(true) => renewed = sent,
                         Ok(false) => return Ok(()),
                         Err(error) if sent.since(renewed) >= TTL => return Err(error),
                         Err(_) => continue,
                     }
-                    self.marks.refresh(&self.gateway, &self.keys).await;
+                    self.marks.refresh(&self.cluster, &self.keys).await;
                     renewals += 1;
                     if renewals.is_multiple_of(PROBES) {
                         // Counts from here on, not only from when it is polled.
@@ -301,23 +307,23 @@ impl Shared {
     }
 
     /// Sends a message to itself. It also shows to late registrations of earlier sessions that they are late.
-    async fn put_own(&self, lease: &str) -> Result<()> {
+    async fn put_own(&self, lease: i64) -> Result<()> {
         let inbox = self.keys.inbox(&self.process);
-        let body = json!({ "success": [put(&inbox, lease, lease)] });
-        let put = self.gateway.change(TXN, &body).await;
+        let own = put(&inbox, &lease.to_string(), lease);
+        let put = self.cluster.change(&Transaction::of(vec![own])).await;
         put.map(drop).map_err(|failed| failed.error)
     }
 
     /// Registers these clients, and no others.
     async fn register(
         &self,
-        lease: &str,
+        lease: i64,
         registered: &mut BTreeSet<ClientId>,
         clients: BTreeSet<ClientId>,
     ) -> Result<()> {
         let route = Route {
             process: self.process.clone(),
-            lease: lease.to_owned(),
+            lease,
         };
         let route = route.to_string();
         let key = |client: &ClientId| self.keys.client(*client);
@@ -326,12 +332,15 @@ impl Shared {
         let removed = registered.difference(&clients);
         let removed = removed.map(|client| delete(&key(client)));
         let changes: Vec<_> = added.chain(removed).collect();
-        let is_own = has_value(&self.keys.inbox(&self.process), lease);
+        let is_own = Compare::value(&self.keys.inbox(&self.process), &lease.to_string());
         for part in changes.chunks(OPERATIONS_MAX) {
-            let body = json!({ "compare": [is_own], "success": part });
-            let reply = self.gateway.change(TXN, &body).await;
+            let changes = Transaction {
+                compare: vec![is_own.clone()],
+                ..Transaction::of(part.to_vec())
+            };
+            let reply = self.cluster.change(&changes).await;
             let reply = reply.map_err(|failed| failed.error)?;
-            if reply["succeeded"] != true {
+            if !reply.succeeded {
                 return Err(no_reply());
             }
         }
@@ -342,14 +351,10 @@ impl Shared {
 }
 
 /// Checks that a watch goes on.
-fn check(reply: &Value) -> Result<()> {
-    match reply["canceled"] == true {
-        false => Ok(()),
-        true => {
-            let reason = reply["cancel_reason"]
-                .as_str()
-                .unwrap_or("the watch was compacted");
-            Err(described(reason, None).error)
-        }
+fn check(reply: &WatchReply) -> Result<()> {
+    match (reply.canceled, &*reply.cancel_reason) {
+        (false, _) => Ok(()),
+        (true, "") => Err(described("the watch was compacted", None).error),
+        (true, reason) => Err(described(reason, None).error),
     }
 }

@@ -7,15 +7,14 @@
 use std::collections::HashMap;
 
 use leasehold_core::ClientId;
-use serde_json::{Value, json};
 
-use super::document::{Stored, value};
-use super::encoding::{
-    decoded_text, delete, first_of, has_revision, has_value, number, put, range,
-};
+use super::cluster::OPERATIONS_MAX;
+use super::document::{self, Stored, value};
 use super::error::not_etcd;
-use super::gateway::OPERATIONS_MAX;
 use super::keys::Keys;
+use super::messages::{
+    Compare, Operation, Request, Transaction, TransactionReply, delete, put, range,
+};
 use super::routes::Route;
 use crate::Result;
 use crate::store::optimistic::documents::{Version, Write};
@@ -100,7 +99,7 @@ pub(super) fn request(
     routes: &HashMap<ClientId, Route>,
     mark: &str,
     part: &[Nested<'_>],
-) -> Value {
+) -> Transaction {
     let mut slots = HashMap::new();
     let mut operations = Vec::with_capacity(part.len());
     for Nested {
@@ -108,24 +107,29 @@ pub(super) fn request(
     } in part
     {
         let key = keys.document(&write.key);
-        let mut compare = vec![has_revision(&key, &write.seen.0)];
+        // No document has a version that is not a number.
+        let seen = write.seen.0.parse().unwrap_or(-1);
+        let mut compare = vec![Compare::revision(&key, seen)];
         let mut success = vec![match &write.text {
-            Some(text) => put(&key, &value(mark, text), "0"),
+            Some(text) => put(&key, &value(mark, text), 0),
             None => delete(&key),
         }];
         let mut failure = vec![range(&key)];
         for message in *messages {
-            if let Some([listens, delivery]) = delivery(keys, routes, &mut slots, message) {
+            if let Some((listens, delivery)) = delivery(keys, routes, &mut slots, message) {
                 compare.push(listens);
                 success.push(delivery);
                 failure.push(range(&keys.client(message.0)));
             }
         }
-        operations.push(json!({
-            "request_txn": { "compare": compare, "success": success, "failure": failure }
-        }));
+        let nested = Transaction {
+            compare,
+            success,
+            failure,
+        };
+        operations.push(Request::Transaction(nested).into());
     }
-    json!({ "success": operations })
+    Transaction::of(operations)
 }
 
 /// The transaction of messages, each for itself, at most [`OPERATIONS_MAX`].
@@ -133,13 +137,17 @@ pub(super) fn messages<'a>(
     keys: &Keys,
     routes: &HashMap<ClientId, Route>,
     messages: impl Iterator<Item = &'a (ClientId, String)>,
-) -> Value {
+) -> Transaction {
     let mut slots = HashMap::new();
     let operations = messages.filter_map(|message| {
-        let [listens, delivery] = delivery(keys, routes, &mut slots, message)?;
-        Some(json!({ "request_txn": { "compare": [listens], "success": [delivery] } }))
+        let (listens, delivery) = delivery(keys, routes, &mut slots, message)?;
+        let nested = Transaction {
+            compare: vec![listens],
+            ..Transaction::of(vec![delivery])
+        };
+        Some(Request::Transaction(nested).into())
     });
-    json!({ "success": operations.collect::<Vec<_>>() })
+    Transaction::of(operations.collect())
 }
 
 /// That a client listens, and the put of a message to it.
@@ -148,18 +156,18 @@ fn delivery(
     routes: &HashMap<ClientId, Route>,
     slots: &mut HashMap<ClientId, u32>,
     (client, message): &(ClientId, String),
-) -> Option<[Value; 2]> {
+) -> Option<(Compare, Operation)> {
     let route = routes.get(client)?;
     let slot = slots.entry(*client).or_default();
     let key = format!("{}{client}/{slot}", keys.inbox(&route.process));
     *slot += 1;
-    let listens = has_value(&keys.client(*client), &route.to_string());
-    Some([listens, put(&key, message, &route.lease)])
+    let listens = Compare::value(&keys.client(*client), &route.to_string());
+    Some((listens, put(&key, message, route.lease)))
 }
 
 /// The outcome of the write that is at this place in a transaction.
 pub(super) fn outcome(
-    reply: &Value,
+    reply: &TransactionReply,
     at: usize,
     nested: &Nested<'_>,
     routes: &HashMap<ClientId, Route>,
@@ -167,22 +175,19 @@ pub(super) fn outcome(
     let Nested {
         write, messages, ..
     } = nested;
-    let inner = &reply["responses"][at]["response_txn"];
-    if inner["succeeded"] == true {
-        let revision = match write.text {
-            Some(_) => number(&reply["header"]["revision"]).ok_or_else(not_etcd)?,
-            None => "0".to_owned(),
-        };
-        return Ok(Outcome::Done(Version(revision)));
+    let inner = reply.nested(at).ok_or_else(not_etcd)?;
+    if inner.succeeded {
+        let header = reply.header.as_ref().ok_or_else(not_etcd)?;
+        let revision = write.text.as_ref().map_or(0, |_| header.revision);
+        return Ok(Outcome::Done(document::version(revision)));
     }
-    let stored = Stored::of(first_of(inner, 0).ok_or_else(not_etcd)?)?;
+    let stored = Stored::of(inner.found(0).ok_or_else(not_etcd)?);
     if stored.version == write.seen {
         let sent = messages
             .iter()
             .filter_map(|(client, _)| Some((client, routes.get(client)?)));
         for (nth, (client, route)) in sent.enumerate() {
-            let found = &first_of(inner, nth + 1).ok_or_else(not_etcd)?["value"];
-            let found = decoded_text(found).and_then(|text| Route::parse(&text));
+            let found = Route::of(inner.found(nth + 1).ok_or_else(not_etcd)?);
             if found.as_ref() != Some(route) {
                 return Ok(Outcome::Moved(*client, found));
             }
@@ -193,7 +198,7 @@ pub(super) fn outcome(
 
 #[cfg(test)]
 mod tests {
-    use super::super::encoding::encoded;
+    use super::super::messages::{Header, OperationReply, Pair, RangeReply, Reply};
     use super::*;
     use crate::store::api::fixture::key;
 
@@ -229,13 +234,18 @@ mod tests {
             (MESSAGES_MAX, 40)
         );
         let body = request(&Keys("l/".into()), &routes(), "1", &parts[3]);
-        let puts = body["success"][1]["request_txn"]["success"]
-            .as_array()
-            .unwrap();
-        let keys: std::collections::BTreeSet<_> = puts
+        let Some(Request::Transaction(nested)) = &body.success[1].request else {
+            panic!("{body:?}");
+        };
+        let puts: Vec<_> = nested
+            .success
             .iter()
-            .map(|it| it["request_put"]["key"].as_str().unwrap())
+            .map(|it| match &it.request {
+                Some(Request::Put(put)) => put.key.clone(),
+                other => panic!("{other:?}"),
+            })
             .collect();
+        let keys: std::collections::BTreeSet<_> = puts.iter().collect();
         assert_eq!(
             (puts.len(), keys.len()),
             (MESSAGES_MAX + 1, MESSAGES_MAX + 1)
@@ -246,30 +256,40 @@ mod tests {
     fn an_outcome_is_written_a_conflict_or_a_receiver_that_moved() {
         let writes = [write("a", "t", 2)];
         let parts = parts(writes.iter().enumerate());
-        let outcome_of = |response: Value| {
-            let reply = json!({ "header": { "revision": "8" }, "responses": [{ "response_txn": response }] });
+        let outcome_of = |succeeded, replies: Vec<RangeReply>| {
+            let replies = replies.into_iter().map(Reply::Range);
+            let replies = replies.map(|reply| OperationReply { reply: Some(reply) });
+            let nested = TransactionReply {
+                header: None,
+                succeeded,
+                replies: replies.collect(),
+            };
+            let reply = TransactionReply {
+                header: Some(Header { revision: 8 }),
+                succeeded: true,
+                replies: vec![OperationReply {
+                    reply: Some(Reply::Transaction(nested)),
+                }],
+            };
             outcome(&reply, 0, &parts[0][0], &routes())
         };
-        let found = |revision: &str, value: &str| {
-            let pair = json!({ "mod_revision": revision, "value": encoded(value) });
-            json!({ "response_range": { "kvs": [pair] } })
+        let found = |mod_revision, value: &str| RangeReply {
+            pairs: vec![Pair {
+                mod_revision,
+                value: value.into(),
+                ..Pair::default()
+            }],
+            ..RangeReply::default()
         };
-        let none = || json!({ "response_range": {} });
-        let done = outcome_of(json!({ "succeeded": true })).unwrap();
+        let none = RangeReply::default;
+        let done = outcome_of(true, Vec::new()).unwrap();
         assert_eq!(done, Outcome::Done(Version("8".into())));
-        let newer =
-            outcome_of(json!({ "responses": [found("6", "1\nt"), found("1", "p 9"), none()] }));
+        let newer = outcome_of(false, vec![found(6, "1\nt"), found(1, "p 9"), none()]);
         assert!(matches!(newer.unwrap(), Outcome::Conflict(stored) if stored.version.0 == "6"));
-        let moved =
-            outcome_of(json!({ "responses": [found("5", "1\nt"), found("1", "p 9"), none()] }));
+        let moved = outcome_of(false, vec![found(5, "1\nt"), found(1, "p 9"), none()]);
         assert_eq!(moved.unwrap(), Outcome::Moved(CLIENT, None));
-        for strange in [
-            json!({}),
-            json!(1),
-            Value::Null,
-            json!({ "responses": [{}] }),
-        ] {
-            assert!(outcome_of(strange).is_err());
-        }
+        assert!(outcome_of(false, Vec::new()).is_err());
+        let strange = TransactionReply::default();
+        assert!(outcome(&strange, 0, &parts[0][0], &routes()).is_err());
     }
 }

@@ -47,9 +47,8 @@ impl Loaded {
         let (query, after) = query.position();
         match query {
             Query::Name { key, .. } => {
-                loaded
-                    .add((documents, limit), vec![key.clone()], &seen)
-                    .await?
+                let keys = vec![key.clone()];
+                loaded.add((documents, limit), keys, &seen).await?;
             }
             Query::Client(space, client) => {
                 let key = space.key(Name::of_client(*client));

@@ -33,7 +33,7 @@ async fn collect(
 ) -> Result<ZookeeperFacts> {
     let files = address.files.as_ref();
     let tls = files
-        .map(|files| tls::connector(files, options))
+        .map(|files| tls::connector(files, options, None))
         .transpose()?;
     let settings = Settings {
         address: std::sync::Arc::clone(address),

@@ -79,7 +79,7 @@ impl Zookeeper {
         };
         let files = address.files.as_ref();
         let tls = files
-            .map(|files| tls::connector(files, options))
+            .map(|files| tls::connector(files, options, None))
             .transpose()?;
         let (changed, received) = tokio::sync::mpsc::unbounded_channel();
         let settings = Settings {

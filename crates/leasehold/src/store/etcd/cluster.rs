@@ -1,20 +1,19 @@
-//! Calls of the JSON gateway of any member.
+//! Calls of any member.
 
 use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Bytes;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use serde_json::{Value, json};
+use hyper::header::{CONTENT_TYPE, TE};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::connection::{Limits, Member, Stream};
+use super::connection::{Body, Limits, Member, Stream, framed};
 use super::error::{Failed, Remedy, not_etcd};
+use super::messages::{Authenticate, Call, LeaseGrant, LeaseKeepAlive, LeaseRevoke};
 use crate::fork::Process;
 use crate::store::lock::lock;
 use crate::store::members::Address;
@@ -22,23 +21,17 @@ use crate::store::options::OpenOptions;
 use crate::store::tls;
 use crate::{Error, ErrorKind, Result, Secret};
 
-const RANGE: &str = "/v3/kv/range";
-pub(super) const PUT: &str = "/v3/kv/put";
-pub(super) const TXN: &str = "/v3/kv/txn";
-pub(super) const WATCH: &str = "/v3/watch";
-const GRANT: &str = "/v3/lease/grant";
-const KEEP_ALIVE: &str = "/v3/lease/keepalive";
-const REVOKE: &str = "/v3/lease/revoke";
-const AUTHENTICATE: &str = "/v3/auth/authenticate";
-
 /// The operations of a transaction. A server takes 128, by default.
 pub(super) const OPERATIONS_MAX: usize = 64;
 
 /// With it a member that has lost the others ends a stream.
-const HAS_LEADER: &str = "grpc-metadata-hasleader";
+const HAS_LEADER: &str = "hasleader";
+
+/// The token of the user.
+const TOKEN: &str = "token";
 
 /// The members of a cluster, one of which is used until it fails or is slow.
-pub(super) struct Gateway {
+pub(super) struct Cluster {
     pub(super) address: Address,
     tls: Option<TlsConnector>,
     pub(super) members: Vec<Member>,
@@ -51,13 +44,13 @@ pub(super) struct Gateway {
     process: Process,
 }
 
-impl Gateway {
+impl Cluster {
     pub(super) fn new(address: Address, options: &OpenOptions) -> Result<Self> {
         address.credentials()?;
         let files = address.files.as_ref();
         Ok(Self {
             tls: files
-                .map(|files| tls::connector(files, options))
+                .map(|files| tls::connector(files, options, Some("h2")))
                 .transpose()?,
             members: address.members.iter().cloned().map(Member::new).collect(),
             address,
@@ -92,70 +85,60 @@ impl Gateway {
     }
 
     /// A call that may be repeated: it is sent to the next member if one fails or is slow.
-    pub(super) async fn ask(&self, path: &str, body: &Value) -> Result<Value> {
-        let called = self.call(path, body, true).await;
+    pub(super) async fn ask<C: Call>(&self, request: &C) -> Result<C::Reply> {
+        let called = self.call(request, true).await;
         called.map_err(|failed| failed.error)
     }
 
     /// A call that is never sent again once it may have arrived.
-    pub(super) async fn change(&self, path: &str, body: &Value) -> Result<Value, Failed> {
-        self.call(path, body, false).await
+    pub(super) async fn change<C: Call>(&self, request: &C) -> Result<C::Reply, Failed> {
+        self.call(request, false).await
     }
 
     /// A call of one member.
     #[cfg(feature = "doctor")]
-    pub(super) async fn ask_member(&self, nth: usize, path: &str, body: &Value) -> Result<Value> {
+    pub(super) async fn ask_member<C: Call>(&self, nth: usize, request: &C) -> Result<C::Reply> {
         let end = Instant::now() + self.limit;
-        let body = Bytes::from(body.to_string());
-        let called = self.call_member(nth, path, &body, true, end).await;
+        let called = self
+            .call_member::<C>(nth, &framed(request), true, end)
+            .await;
         called.map_err(|failed| failed.error)
     }
 
-    /// A call whose reply is a stream that goes on.
-    pub(super) async fn stream(&self, path: &str, body: &Value) -> Result<Stream> {
+    /// A call whose replies go on.
+    pub(super) async fn stream<C: Call>(&self, request: &C) -> Result<Stream<C::Reply>> {
         let member = self.member(*self.current.borrow());
         let limits = self.limits(Instant::now() + self.limit, false);
         let token = self.token(member, limits).await;
         let token = token.map_err(|failed| failed.error)?;
-        let request = request(member, path, token.as_ref(), Bytes::from(body.to_string()))?;
+        let request = self.request::<C>(member, token.as_ref(), framed(request))?;
         let stream = member.stream(self.tls.as_ref(), request, limits).await;
         stream.map_err(|failed| failed.error)
     }
 
-    /// Reads a range of keys.
-    pub(super) async fn range(&self, body: &Value) -> Result<Value> {
-        let reply = self.ask(RANGE, body).await?;
-        match reply["header"].is_object() {
-            true => Ok(reply),
-            false => Err(not_etcd()),
-        }
-    }
-
-    /// A new lease, which ends after so many seconds without a renewal.
-    pub(super) async fn grant(&self, ttl: Duration) -> Result<String> {
-        let body = json!({ "TTL": ttl.as_secs().to_string() });
-        let reply = self.ask(GRANT, &body).await?;
-        reply["ID"].as_str().map(str::to_owned).ok_or_else(not_etcd)
+    /// A new lease, which ends after this time without a renewal.
+    pub(super) async fn grant(&self, ttl: Duration) -> Result<i64> {
+        let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+        Ok(self.ask(&LeaseGrant { ttl }).await?.id)
     }
 
     /// Renews a lease. Returns whether it is there.
-    pub(super) async fn keep_alive(&self, lease: &str) -> Result<bool> {
-        let reply = self.ask(KEEP_ALIVE, &json!({ "ID": lease })).await?;
-        Ok(!reply["result"]["TTL"].is_null())
+    pub(super) async fn keep_alive(&self, id: i64) -> Result<bool> {
+        Ok(self.ask(&LeaseKeepAlive { id }).await?.ttl > 0)
     }
 
-    pub(super) async fn revoke(&self, lease: &str) -> Result<()> {
-        self.ask(REVOKE, &json!({ "ID": lease })).await.map(drop)
+    pub(super) async fn revoke(&self, id: i64) -> Result<()> {
+        self.ask(&LeaseRevoke { id }).await.map(drop)
     }
 
-    async fn call(&self, path: &str, body: &Value, is_repeatable: bool) -> Result<Value, Failed> {
+    async fn call<C: Call>(&self, request: &C, is_repeatable: bool) -> Result<C::Reply, Failed> {
         self.process.check().map_err(Failed::certain)?;
-        let body = Bytes::from(body.to_string());
+        let body = framed(request);
         let end = Instant::now() + self.limit;
         let mut attempts = self.members.len();
         loop {
             let nth = *self.current.borrow();
-            let called = self.call_member(nth, path, &body, is_repeatable, end).await;
+            let called = self.call_member::<C>(nth, &body, is_repeatable, end).await;
             let failed = match called {
                 Ok(reply) => return Ok(reply),
                 Err(failed) => failed,
@@ -173,18 +156,17 @@ impl Gateway {
         }
     }
 
-    async fn call_member(
+    async fn call_member<C: Call>(
         &self,
         nth: usize,
-        path: &str,
         body: &Bytes,
         is_repeatable: bool,
         end: Instant,
-    ) -> Result<Value, Failed> {
+    ) -> Result<C::Reply, Failed> {
         let member = self.member(nth);
         let limits = self.limits(end, is_repeatable);
         let token = self.token(member, limits).await?;
-        let request = request(member, path, token.as_ref(), body.clone());
+        let request = self.request::<C>(member, token.as_ref(), body.clone());
         let request = request.map_err(Failed::certain)?;
         member.call(self.tls.as_ref(), request, limits).await
     }
@@ -229,41 +211,47 @@ impl Gateway {
         if known.is_some() {
             return Ok(known);
         }
-        let body = json!({ "name": user, "password": password.expose() });
-        let request = request(member, AUTHENTICATE, None, Bytes::from(body.to_string()));
+        let body = framed(&Authenticate {
+            name: user.to_owned(),
+            password: password.expose().to_owned(),
+        });
+        let request = self.request::<Authenticate>(member, None, body);
         let request = request.map_err(Failed::certain)?;
         let replied = limits.connected;
         let limits = Limits { replied, ..limits };
         let called = member.call(self.tls.as_ref(), request, limits).await;
         // Whatever became of this call, that for which it is was not sent.
-        let reply = called.map_err(|failed| Failed {
+        let reply: <Authenticate as Call>::Reply = called.map_err(|failed| Failed {
             is_certain: true,
             ..failed
         })?;
-        let token = reply["token"].as_str().map(Secret::from);
-        let token = token.ok_or_else(|| Failed::certain(not_etcd()))?;
+        let token = Secret::from(reply.token);
         *lock(&self.token) = Some(token.clone());
         Ok(Some(token))
     }
-}
 
-fn request(
-    member: &Member,
-    path: &str,
-    token: Option<&Secret>,
-    body: Bytes,
-) -> Result<Request<Full<Bytes>>> {
-    let mut request = Request::post(path)
-        .header(HOST, member.address())
-        .header(CONTENT_TYPE, "application/json")
-        .header(HAS_LEADER, "true");
-    if let Some(token) = token {
-        request = request.header(AUTHORIZATION, token.expose());
+    fn request<C: Call>(
+        &self,
+        member: &Member,
+        token: Option<&Secret>,
+        body: Bytes,
+    ) -> Result<Request<Body>> {
+        let scheme = match self.tls {
+            Some(_) => "https",
+            None => "http",
+        };
+        let mut request = Request::post(format!("{scheme}://{}{}", member.address(), C::PATH))
+            .header(CONTENT_TYPE, "application/grpc")
+            .header(TE, "trailers")
+            .header(HAS_LEADER, "true");
+        if let Some(token) = token {
+            request = request.header(TOKEN, token.expose());
+        }
+        request.body(Body::new(body)).map_err(|_| not_etcd())
     }
-    request.body(Full::new(body)).map_err(|_| not_etcd())
 }
 
-impl fmt::Debug for Gateway {
+impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.address, f)
     }

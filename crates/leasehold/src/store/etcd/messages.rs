@@ -1,0 +1,399 @@
+//! The messages of etcd 3.4 and later, as far as they are used, by `api/etcdserverpb/rpc.proto` and `api/mvccpb/kv.proto` of
+//! its source.
+
+use std::fmt;
+
+use prost::{Message, Oneof};
+
+/// A request, with its path and the message that replies to it.
+pub(super) trait Call: Message + Clone {
+    const PATH: &'static str;
+    type Reply: Message + Default;
+}
+
+macro_rules! calls {
+    ($($request:ty: $path:literal -> $reply:ty,)*) => {
+        $(impl Call for $request {
+            const PATH: &'static str = concat!("/etcdserverpb.", $path);
+            type Reply = $reply;
+        })*
+    };
+}
+
+calls! {
+    Range: "KV/Range" -> RangeReply,
+    Put: "KV/Put" -> Nothing,
+    Transaction: "KV/Txn" -> TransactionReply,
+    Watch: "Watch/Watch" -> WatchReply,
+    LeaseGrant: "Lease/LeaseGrant" -> LeaseReply,
+    LeaseKeepAlive: "Lease/LeaseKeepAlive" -> LeaseReply,
+    LeaseRevoke: "Lease/LeaseRevoke" -> Nothing,
+    Authenticate: "Auth/Authenticate" -> Authenticated,
+}
+
+#[cfg(feature = "doctor")]
+calls! {
+    Status: "Maintenance/Status" -> StatusReply,
+    Members: "Cluster/MemberList" -> MembersReply,
+}
+
+/// Which needs no reading.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Nothing {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Header {
+    #[prost(int64, tag = "3")]
+    pub(super) revision: i64,
+}
+
+/// A key with its value.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Pair {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) mod_revision: i64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(super) value: Vec<u8>,
+}
+
+/// Reads a key, or the keys before another one.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Range {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) limit: i64,
+    #[prost(bool, tag = "8")]
+    pub(super) keys_only: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RangeReply {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) pairs: Vec<Pair>,
+    #[prost(bool, tag = "3")]
+    pub(super) more: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Put {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) value: Vec<u8>,
+    /// 0: no lease.
+    #[prost(int64, tag = "3")]
+    pub(super) lease: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Delete {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+}
+
+/// A part of a transaction.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Operation {
+    #[prost(oneof = "Request", tags = "1, 2, 3, 4")]
+    pub(super) request: Option<Request>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Request {
+    #[prost(message, tag = "1")]
+    Range(Range),
+    #[prost(message, tag = "2")]
+    Put(Put),
+    #[prost(message, tag = "3")]
+    Delete(Delete),
+    #[prost(message, tag = "4")]
+    Transaction(Transaction),
+}
+
+/// Its operations if all comparisons are true, and others if not.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Transaction {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) success: Vec<Operation>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) failure: Vec<Operation>,
+}
+
+/// That a key has what is expected.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Compare {
+    #[prost(int32, tag = "2")]
+    target: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(super) key: Vec<u8>,
+    #[prost(oneof = "Expected", tags = "6, 7")]
+    pub(super) expected: Option<Expected>,
+}
+
+#[derive(Clone, PartialEq, Eq, Oneof)]
+pub(super) enum Expected {
+    #[prost(int64, tag = "6")]
+    ModRevision(i64),
+    #[prost(bytes = "vec", tag = "7")]
+    Value(Vec<u8>),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TransactionReply {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(bool, tag = "2")]
+    pub(super) succeeded: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) replies: Vec<OperationReply>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct OperationReply {
+    #[prost(oneof = "Reply", tags = "1, 4")]
+    pub(super) reply: Option<Reply>,
+}
+
+/// The reply to an operation that reads. Others are skipped.
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Reply {
+    #[prost(message, tag = "1")]
+    Range(RangeReply),
+    #[prost(message, tag = "4")]
+    Transaction(TransactionReply),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Watch {
+    #[prost(message, optional, tag = "1")]
+    pub(super) create: Option<Watched>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Watched {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct WatchReply {
+    #[prost(bool, tag = "4")]
+    pub(super) canceled: bool,
+    #[prost(string, tag = "6")]
+    pub(super) cancel_reason: String,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Event {
+    /// 0: a put.
+    #[prost(int32, tag = "1")]
+    pub(super) kind: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) pair: Option<Pair>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseGrant {
+    /// In seconds.
+    #[prost(int64, tag = "1")]
+    pub(super) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseKeepAlive {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseRevoke {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseReply {
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+    /// 0: there is no such lease.
+    #[prost(int64, tag = "3")]
+    pub(super) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+#[prost(skip_debug)]
+pub(super) struct Authenticate {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(string, tag = "2")]
+    pub(super) password: String,
+}
+
+impl fmt::Debug for Authenticate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Authenticate").field(&self.name).finish()
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+#[prost(skip_debug)]
+pub(super) struct Authenticated {
+    #[prost(string, tag = "2")]
+    pub(super) token: String,
+}
+
+impl fmt::Debug for Authenticated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authenticated")
+    }
+}
+
+#[cfg(feature = "doctor")]
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Status {}
+
+#[cfg(feature = "doctor")]
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StatusReply {
+    #[prost(string, tag = "2")]
+    pub(super) version: String,
+    #[prost(int64, tag = "3")]
+    pub(super) size: i64,
+    #[prost(string, repeated, tag = "8")]
+    pub(super) errors: Vec<String>,
+    /// 0: unknown.
+    #[prost(int64, tag = "12")]
+    pub(super) quota: i64,
+}
+
+#[cfg(feature = "doctor")]
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Members {}
+
+#[cfg(feature = "doctor")]
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct MembersReply {
+    #[prost(message, repeated, tag = "2")]
+    pub(super) members: Vec<MemberReply>,
+}
+
+#[cfg(feature = "doctor")]
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct MemberReply {
+    #[prost(bool, tag = "5")]
+    pub(super) is_learner: bool,
+}
+
+impl Range {
+    pub(super) fn of(key: &str) -> Self {
+        Self {
+            key: key.into(),
+            ..Self::default()
+        }
+    }
+
+    /// At most so many keys with a prefix, from one of them on.
+    pub(super) fn keys(prefix: &str, start: &str, limit: i64) -> Self {
+        Self {
+            key: start.into(),
+            range_end: range_end(prefix),
+            limit,
+            keys_only: true,
+        }
+    }
+}
+
+impl From<Request> for Operation {
+    fn from(request: Request) -> Self {
+        Self {
+            request: Some(request),
+        }
+    }
+}
+
+/// Reads a key.
+pub(super) fn range(key: &str) -> Operation {
+    Request::Range(Range::of(key)).into()
+}
+
+/// A key with a value, which goes with a lease. 0: no lease.
+pub(super) fn put(key: &str, value: &str, lease: i64) -> Operation {
+    let (key, value) = (key.into(), value.into());
+    Request::Put(Put { key, value, lease }).into()
+}
+
+pub(super) fn delete(key: &str) -> Operation {
+    Request::Delete(Delete { key: key.into() }).into()
+}
+
+impl Compare {
+    /// That a key was changed last at a revision. 0: there is none.
+    pub(super) fn revision(key: &str, revision: i64) -> Self {
+        Self {
+            target: 2,
+            key: key.into(),
+            expected: Some(Expected::ModRevision(revision)),
+        }
+    }
+
+    pub(super) fn value(key: &str, value: &str) -> Self {
+        Self {
+            target: 3,
+            key: key.into(),
+            expected: Some(Expected::Value(value.into())),
+        }
+    }
+}
+
+impl Transaction {
+    /// All operations, whatever there is.
+    pub(super) fn of(success: Vec<Operation>) -> Self {
+        Self {
+            success,
+            ..Self::default()
+        }
+    }
+}
+
+impl TransactionReply {
+    /// The first key in the reply to a range. `None`: there is no such reply.
+    pub(super) fn found(&self, nth: usize) -> Option<Option<&Pair>> {
+        match &self.replies.get(nth)?.reply {
+            Some(Reply::Range(range)) => Some(range.pairs.first()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn nested(&self, nth: usize) -> Option<&Self> {
+        match &self.replies.get(nth)?.reply {
+            Some(Reply::Transaction(nested)) => Some(nested),
+            _ => None,
+        }
+    }
+}
+
+/// What is not UTF-8 is replaced: a text like that is damaged, whatever it says.
+pub(super) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The key behind all keys with a prefix, whose last byte is a slash.
+pub(super) fn range_end(prefix: &str) -> Vec<u8> {
+    let mut end = Vec::from(prefix);
+    end.pop();
+    end.push(b'0');
+    end
+}
