@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::doctor;
 use crate::recording_store::RecordingStore;
-use crate::store_client::keyspace;
+use crate::store_client::{keyspace, open_patient};
 
 /// How long a store may take to be closed after its last client was dropped.
 const CLOSED_MAX: Duration = Duration::from_secs(2);
@@ -193,7 +193,11 @@ impl Fixture {
 
     /// Another client, in a namespace.
     pub(crate) async fn client_in(&self, namespace: &str, builder: ClientBuilder) -> Client {
-        let builder = builder.namespace(self.namespace(namespace));
+        let mut builder = builder.namespace(self.namespace(namespace));
+        if let Self::Objects(..) = self {
+            // The server serves one request after the other, and slowly.
+            builder = builder.response_timeout(Duration::from_secs(10));
+        }
         match (self, self.url()) {
             (Self::Local(store), _) => builder.build(Arc::clone(store)),
             (_, Some(url)) => builder.connect(&url).await,
@@ -219,6 +223,7 @@ impl Fixture {
     pub(crate) async fn store(&self) -> Arc<dyn Store> {
         match (self, self.url()) {
             (Self::Local(store), _) => Arc::clone(store),
+            (Self::Objects(..), Some(url)) => open_patient(&url).await,
             (_, Some(url)) => store::open_with(&url, &OpenOptions::default())
                 .await
                 .unwrap(),

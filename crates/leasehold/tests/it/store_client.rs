@@ -164,6 +164,12 @@ pub(crate) async fn open(url: &str) -> Arc<dyn Store> {
     open_with(url, OpenOptions::default()).await
 }
 
+/// A store whose server may be slow.
+pub(crate) async fn open_patient(url: &str) -> Arc<dyn Store> {
+    let options = OpenOptions::default().response_timeout(Duration::from_secs(60));
+    open_with(url, options).await
+}
+
 pub(crate) async fn open_with(url: &str, options: OpenOptions) -> Arc<dyn Store> {
     let opened = store::open_with(url, &options).await;
     opened.unwrap_or_else(|error| panic!("{error}"))

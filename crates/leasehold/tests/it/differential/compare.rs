@@ -260,6 +260,10 @@ impl<'a> Player<'a> {
         if self.now.is_none() {
             self.now = self.read_clock().await;
             self.moved = 0;
+            if self.now.is_none() {
+                // Without a reply in time, nothing is compared.
+                self.longest = Duration::MAX;
+            }
         }
         let now = self.time();
         let batch: Vec<_> = batch
