@@ -11,11 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::__private::store::{
-    EtcdStore, MemoryStore, OpenOptions, PostgresStore, RedisStore, SqliteStore,
+    EtcdStore, MemoryStore, OpenOptions, PostgresStore, RedisStore, SqliteStore, Store,
+    ZookeeperStore,
 };
-use leasehold::clock::ManualClock;
+use leasehold::clock::{Clock, ManualClock};
 use leasehold_sim::history::Shape;
-use leasehold_testkit::{EtcdCluster, PostgresServer, RedisServer};
+use leasehold_testkit::{EtcdCluster, PostgresServer, RedisServer, ZookeeperServer};
 
 use self::compare::{Difference, Target, compare};
 use self::corrupting_store::{CorruptingStore, Corruption};
@@ -23,8 +24,8 @@ use self::corrupting_store::{CorruptingStore, Corruption};
 /// How many histories each store is played.
 const HISTORIES: usize = 2_000;
 
-/// How many histories etcd is played, whose every change takes two round trips and a consensus.
-const HISTORIES_OF_ETCD: usize = 300;
+/// How many histories a store of documents is played, whose every change takes two round trips and a consensus.
+const HISTORIES_OF_DOCUMENTS: usize = 300;
 
 /// How many servers share them.
 const SERVERS: usize = 3;
@@ -128,21 +129,41 @@ fn the_postgres_store_follows_the_rule() {
     });
 }
 
-/// The clock is that of the client, in which the rule runs.
 #[test]
 fn the_etcd_store_follows_the_rule() {
+    documents_follow_the_rule(EtcdCluster::start, async |cluster, clock| {
+        let options = OpenOptions::default();
+        EtcdStore::open_with_clock(&cluster.url(), &options, clock)
+            .await
+            .unwrap()
+    });
+}
+
+#[test]
+fn the_zookeeper_store_follows_the_rule() {
+    documents_follow_the_rule(ZookeeperServer::start, async |server, clock| {
+        let options = OpenOptions::default();
+        ZookeeperStore::open_with_clock(&server.url(), &options, clock)
+            .await
+            .unwrap()
+    });
+}
+
+/// The clock is that of the client, in which the rule runs.
+fn documents_follow_the_rule<T, S: Store>(
+    start: impl Fn() -> T + Sync,
+    open: impl AsyncFn(&T, Arc<dyn Clock>) -> S + Sync,
+) {
     let play_part = |part| {
-        let (cluster, clock) = (EtcdCluster::start(), ManualClock::new());
-        let (url, options) = (cluster.url(), OpenOptions::default());
+        let (server, clock) = (start(), ManualClock::new());
         play(async {
-            let store = EtcdStore::open_with_clock(&url, &options, Arc::new(clock.clone()));
             compare(Target {
                 step: &|step_ms| advance(&clock, step_ms),
                 has_shares: true,
-                histories: HISTORIES_OF_ETCD,
+                histories: HISTORIES_OF_DOCUMENTS,
                 timeout: TIMEOUT,
                 part,
-                ..Target::new(&store.await.unwrap())
+                ..Target::new(&open(&server, Arc::new(clock.clone())).await)
             })
             .await
         });

@@ -78,7 +78,7 @@ impl<D: Documents> Optimistic<D> {
     }
 
     /// The same with a clock that a test moves.
-    #[cfg_attr(not(feature = "etcd"), cfg(test))]
+    #[cfg_attr(not(any(feature = "etcd", feature = "zookeeper")), cfg(test))]
     pub(super) fn with_clock(
         documents: D,
         hub: &Hub,

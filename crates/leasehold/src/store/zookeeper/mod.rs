@@ -37,6 +37,7 @@ use super::records::ListPart;
 use super::rule_store::RuleStore;
 use super::tls;
 use crate::Result;
+use crate::clock::Clock;
 
 const SERVICE: Service = Service {
     scheme: "zookeeper",
@@ -57,6 +58,19 @@ impl ZookeeperStore {
         let opened = Zookeeper::open(url, options, &hub).await;
         let zookeeper = opened.map_err(|error| error.at_store(members::redacted(url)))?;
         let optimistic = Optimistic::new(zookeeper, &hub, options)?;
+        Ok(Self::with_hub(optimistic, hub))
+    }
+
+    /// The same with a clock, for tests.
+    #[doc(hidden)]
+    pub async fn open_with_clock(
+        url: &str,
+        options: &OpenOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let hub = Arc::default();
+        let zookeeper = Zookeeper::open(url, options, &hub).await?;
+        let optimistic = Optimistic::with_clock(zookeeper, &hub, options, clock)?;
         Ok(Self::with_hub(optimistic, hub))
     }
 }
