@@ -110,7 +110,8 @@ impl Client {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let both = client.all([client.mutex("account/1")?, client.mutex("account/2")?])?;
+    /// let (from, to) = (client.mutex("account/1")?, client.mutex("account/2")?);
+    /// let both = client.all([from.for_lock(), to.for_lock()])?;
     /// let guards = both.lock().await?;
     /// println!("{} and {}", guards[0].token(), guards[1].token());
     /// guards.release().await?;
@@ -118,7 +119,7 @@ impl Client {
     /// let report = client.all([
     ///     client.rw_lock("catalog")?.for_read(),
     ///     client.semaphore("exports", 5)?.for_permits(2)?,
-    ///     client.mutex("report")?.into(),
+    ///     client.mutex("report")?.for_lock(),
     /// ])?;
     /// let Some(guards) = report.try_lock().await? else { return Ok(()) };
     /// guards.run(async { /* dropped when one of them is lost */ }).await?;
@@ -130,9 +131,8 @@ impl Client {
     ///
     /// [`ErrorKind::InvalidConfig`] for no locks, for locks of another client, and for a lock that is to be held in two
     /// ways. The same lock twice counts once.
-    pub fn all(&self, locks: impl IntoIterator<Item = impl Into<LockRequest>>) -> Result<LockSet> {
-        let requests = locks.into_iter().map(Into::into).collect();
-        LockSet::new(&self.driver, requests)
+    pub fn all(&self, locks: impl IntoIterator<Item = LockRequest>) -> Result<LockSet> {
+        LockSet::new(&self.driver, locks.into_iter().collect())
     }
 
     /// The election with this name, whose leader holds the lock with this name. Sends no request.

@@ -153,8 +153,8 @@ pub use crate::sync::election::{Election, Leaders, Leadership};
 pub use crate::sync::job::{Job, Ran, Run};
 pub use crate::sync::latch::Latch;
 pub use crate::sync::lock_events::LockEvents;
-pub use crate::sync::lock_set::{GuardSet, LockRequest, LockSet};
-pub use crate::sync::mutex::{Mutex, WaitStatus};
+pub use crate::sync::lock_set::{GuardSet, LockSet};
+pub use crate::sync::mutex::{LockRequest, Mutex, WaitStatus};
 pub use crate::sync::rw_lock::{ReadGuard, RwLock, UpgradableReadGuard, WriteGuard};
 pub use crate::sync::semaphore::{Permit, Semaphore};
 

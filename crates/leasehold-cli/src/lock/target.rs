@@ -58,7 +58,7 @@ impl Target {
             let names = [name].into_iter().chain(names);
             let mutexes = names.map(|name| client.mutex(name)?.with(lease.clone()));
             let mutexes: Vec<_> = mutexes.collect::<leasehold::Result<_>>()?;
-            let set = client.all(&mutexes)?;
+            let set = client.all(mutexes.iter().map(Mutex::for_lock))?;
             return Ok(Self::Locks { set, mutexes });
         }
         let mutex = client.mutex(name)?;

@@ -9,60 +9,13 @@ use std::time::Duration;
 
 use leasehold_core::{Cause, Instant, State};
 
-use super::mutex::{Mutex, refused_without_limit};
-#[cfg(doc)]
-use crate::ErrorKind;
+use super::mutex::{LockRequest, refused_without_limit};
 use crate::driver::Driver;
-use crate::driver::acquire::{AcquireRequest, Wait, several};
-use crate::driver::context::{AcquireOptions, Purpose};
+use crate::driver::acquire::{Wait, several};
 use crate::guard::run_unless_lost;
 use crate::{Error, Guard, Result, config};
-
-/// How a lock is acquired as one of a [`LockSet`]. A [`Mutex`] is one; see also
-/// [`RwLock::for_read`](crate::RwLock::for_read), [`RwLock::for_write`](crate::RwLock::for_write) and
-/// [`Semaphore::for_permits`](crate::Semaphore::for_permits).
-#[derive(Clone, Debug)]
-#[must_use = "give it to `Client::all`"]
-pub struct LockRequest {
-    mutex: Mutex,
-    purpose: Option<Arc<Purpose>>,
-}
-
-impl LockRequest {
-    pub(super) fn new(mutex: &Mutex, purpose: Option<Arc<Purpose>>) -> Self {
-        Self {
-            mutex: mutex.clone(),
-            purpose,
-        }
-    }
-
-    fn request(&self, wait: Wait) -> AcquireRequest {
-        AcquireRequest {
-            key: self.mutex.key.clone(),
-            options: self.options(),
-            wait,
-        }
-    }
-
-    fn options(&self) -> AcquireOptions {
-        AcquireOptions {
-            purpose: self.purpose.clone(),
-            ..self.mutex.options.clone()
-        }
-    }
-}
-
-impl From<Mutex> for LockRequest {
-    fn from(mutex: Mutex) -> Self {
-        Self::new(&mutex, None)
-    }
-}
-
-impl From<&Mutex> for LockRequest {
-    fn from(mutex: &Mutex) -> Self {
-        Self::new(mutex, None)
-    }
-}
+#[cfg(doc)]
+use crate::{ErrorKind, Mutex};
 
 /// Several locks that are acquired at once. Made by [`Client::all`](crate::Client::all), which has an example.
 ///

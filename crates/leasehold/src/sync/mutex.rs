@@ -1,5 +1,6 @@
 //! The mutex: it has at most one holder at a time.
 
+mod request;
 mod settings;
 
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use leasehold_core::{Claim, Instant, OwnerId};
 
+pub use self::request::LockRequest;
 use super::lock_events::LockEvents;
 #[cfg(doc)]
 use crate::LeaseOptions;
@@ -76,6 +78,11 @@ impl Mutex {
     #[must_use]
     pub fn name(&self) -> &str {
         self.key.name.as_str()
+    }
+
+    /// The request for this lock, for [`Client::all`](crate::Client::all).
+    pub fn for_lock(&self) -> LockRequest {
+        LockRequest::new(self, None)
     }
 
     /// The events of this lock from now on: grants, releases, the length of its queue, leaders and completed runs of the

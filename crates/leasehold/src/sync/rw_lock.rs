@@ -7,8 +7,7 @@ use std::time::Duration;
 use leasehold_core::{Access, Claim};
 
 use super::lock_events::LockEvents;
-use super::lock_set::LockRequest;
-use super::mutex::{Mutex, refused_without_limit};
+use super::mutex::{LockRequest, Mutex, refused_without_limit};
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::driver::acquire::Wait;

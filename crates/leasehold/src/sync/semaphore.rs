@@ -8,8 +8,7 @@ use std::time::Duration;
 use leasehold_core::{Claim, Token};
 
 use super::lock_events::LockEvents;
-use super::lock_set::LockRequest;
-use super::mutex::{Mutex, refused_without_limit};
+use super::mutex::{LockRequest, Mutex, refused_without_limit};
 use crate::driver::acquire::Wait;
 use crate::driver::context::Purpose;
 use crate::store::{Feature, Parts};

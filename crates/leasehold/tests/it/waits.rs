@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::__private::store::{BoxFuture, ForwardingStore, MemoryStore, Reply, Request, Store};
 use leasehold::clock::Clock as _;
-use leasehold::{Client, ErrorKind, Guard, LeaseOptions, Result, Token};
+use leasehold::{Client, ErrorKind, Guard, LeaseOptions, Mutex, Result, Token};
 use leasehold_core::Op;
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
@@ -329,7 +329,10 @@ async fn a_set_acquires_a_lock_again_that_it_loses_while_it_waits() {
     let locks = names.map(|name| harness.client.mutex(name).unwrap());
     let [first, second] = names.map(|name| other.client.mutex(name).unwrap());
     let held = second.lock().await.unwrap();
-    let set = harness.client.all(&locks).unwrap();
+    let set = harness
+        .client
+        .all(locks.iter().map(Mutex::for_lock))
+        .unwrap();
     let waiting = spawn_polled(async move { set.lock().await.unwrap() });
     harness.recorder.until_queued(1).await;
     assert!(first.force_release().await.unwrap().is_some());
@@ -349,7 +352,10 @@ async fn a_set_acquires_a_lock_again_that_it_loses_while_it_waits() {
 async fn a_set_waits_for_a_silent_store_no_longer_than_its_limit() {
     let harness = Harness::new();
     let locks = ["a", "b"].map(|name| harness.client.mutex(name).unwrap());
-    let set = harness.client.all(&locks).unwrap();
+    let set = harness
+        .client
+        .all(locks.iter().map(Mutex::for_lock))
+        .unwrap();
     harness.store.set(FaultMode::Silent);
     let waiting = spawn_polled(async move { set.lock_timeout(SECOND).await });
     settle().await;

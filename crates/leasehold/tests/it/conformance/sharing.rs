@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use leasehold::__private::store::Feature;
 use leasehold::{
-    Cause, Client, ErrorKind, LeaseKind, LeaseOptions, LockInfo, RwLock, Semaphore, State, Token,
+    Cause, Client, ErrorKind, LeaseKind, LeaseOptions, LockInfo, Mutex, RwLock, Semaphore, State,
+    Token,
 };
 use leasehold_core::Op;
 use leasehold_testkit::eventually_async;
@@ -407,7 +408,7 @@ pub(super) async fn a_set_is_held_as_a_whole_or_not_at_all(fixture: Fixture) {
     let (client, recorder): (_, Arc<RecordingStore>) = fixture.recorded(Client::builder()).await;
     let names = ["c", "a", "b"].map(fresh_name);
     let locks = names.each_ref().map(|name| client.mutex(name).unwrap());
-    let set = client.all(locks.clone()).unwrap();
+    let set = client.all(locks.iter().map(Mutex::for_lock)).unwrap();
     let other = fixture.client().await;
     let others = names.each_ref().map(|name| other.mutex(name).unwrap());
 
@@ -464,7 +465,7 @@ pub(super) async fn sets_in_any_order_never_wait_for_each_other(fixture: Fixture
         let client = fixture.client().await;
         let mut locks = names.each_ref().map(|name| client.mutex(name).unwrap());
         locks.rotate_left(turn);
-        let set = client.all(&locks[..2]).unwrap();
+        let set = client.all(locks[..2].iter().map(Mutex::for_lock)).unwrap();
         tasks.push(tokio::spawn(async move {
             for _ in 0..10 {
                 let guards = set.lock().await.unwrap();
@@ -486,8 +487,8 @@ pub(super) async fn a_set_has_locks_of_several_kinds(fixture: Fixture) {
     let set = client.all([
         semaphore.for_permits(2).unwrap(),
         rw_lock.for_read(),
-        (&mutex).into(),
-        (&mutex).into(),
+        mutex.for_lock(),
+        mutex.for_lock(),
     ]);
     let set = set.unwrap();
     let guards = set.lock().await.unwrap();
@@ -498,6 +499,6 @@ pub(super) async fn a_set_has_locks_of_several_kinds(fixture: Fixture) {
 
     let twice = client.all([rw_lock.for_read(), rw_lock.for_write()]);
     assert_eq!(twice.unwrap_err().kind(), ErrorKind::InvalidConfig);
-    let foreign = fixture.client().await.all([mutex]);
+    let foreign = fixture.client().await.all([mutex.for_lock()]);
     assert_eq!(foreign.unwrap_err().kind(), ErrorKind::InvalidConfig);
 }
