@@ -75,12 +75,6 @@ impl Latch {
         self.key.name.as_str()
     }
 
-    /// How many arrivals open it.
-    #[must_use]
-    pub const fn count(&self) -> u32 {
-        self.count.get()
-    }
-
     /// The same latch with another ttl: how long the store keeps it after an arrival of this client that counts, from 1 s
     /// to 365 days, 24 h if not set. Arrivals with a shorter ttl do not shorten a longer one.
     ///

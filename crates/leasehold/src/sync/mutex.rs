@@ -300,8 +300,8 @@ impl Mutex {
         }
     }
 
-    /// The holder of the lock at this moment, and the waiters in their order. During a minimum hold it is the last
-    /// holder: see [`LockInfo::min_hold`]. `None`: the lock is free.
+    /// The holder of the lock at this moment, and the waiters in their order, whatever kind of lock has this
+    /// name. During a minimum hold it is the last holder: see [`LockInfo::min_hold`]. `None`: the lock is free.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use leasehold_core::{Access, Claim};
 
-use super::lock_events::LockEvents;
 use super::mutex::{LockRequest, Mutex, refused_without_limit};
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::driver::acquire::Wait;
 use crate::driver::context::Purpose;
 use crate::store::{Feature, unexpected};
-use crate::{Guard, LeaseOptions, LockInfo, Result};
+use crate::{Guard, LeaseOptions, Result};
 
 /// A read-write lock with a name, in the store of its client.
 ///
@@ -42,6 +41,9 @@ use crate::{Guard, LeaseOptions, LockInfo, Result};
 /// stay for that long after the last of them. So a writer elsewhere waits at most 20 ms longer than for the readers. The
 /// readers between two writers have the same [token](Guard::token), larger than that of the writer before them, and smaller
 /// than that of the next one.
+///
+/// A [`Mutex`] with the same name [describes](Mutex::inspect), [observes](Mutex::events) and
+/// [frees](Mutex::force_release) it.
 ///
 /// An [`Owner`](crate::Owner) has no effect. A task that has a [`ReadGuard`] and waits for a [`WriteGuard`] waits for itself:
 /// use [`upgradable_read`](Self::upgradable_read).
@@ -232,38 +234,6 @@ impl RwLock {
     /// The request of a writer, for [`Client::all`](crate::Client::all).
     pub fn for_write(&self) -> LockRequest {
         self.request(Access::Write)
-    }
-
-    /// The holders of the lock at this moment, and the waiters in their order. `None`: it is free.
-    ///
-    /// # Errors
-    ///
-    /// As the store replies.
-    ///
-    /// # Cancel safety
-    ///
-    /// Changes nothing.
-    pub async fn inspect(&self) -> Result<Option<LockInfo>> {
-        self.mutex.inspect().await
-    }
-
-    /// The events of this lock from now on. See [`Mutex::events`].
-    #[must_use]
-    pub fn events(&self) -> LockEvents {
-        self.mutex.events()
-    }
-
-    /// Ends the leases of the writer or of all readers, as [`Mutex::force_release`] that of one holder.
-    ///
-    /// # Errors
-    ///
-    /// As the store replies.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not have freed the lock.
-    pub async fn force_release(&self) -> Result<Option<LockInfo>> {
-        self.mutex.force_release().await
     }
 
     async fn acquire(&self, access: Access, wait: Wait) -> Result<Option<Guard>> {

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use leasehold_core::{Claim, Token};
 
-use super::lock_events::LockEvents;
 use super::mutex::{LockRequest, Mutex, refused_without_limit};
 use crate::driver::acquire::Wait;
 use crate::driver::context::Purpose;
 use crate::store::{Feature, Parts};
-use crate::{ErrorKind, Guard, LeaseOptions, LockInfo, Result, config};
+use crate::{ErrorKind, Guard, LeaseOptions, Result, config};
 
 /// A number of permits with a name, in the store of its client.
 ///
@@ -35,6 +34,9 @@ use crate::{ErrorKind, Guard, LeaseOptions, LockInfo, Result, config};
 /// permit.release().await?;
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
+///
+/// A [`Mutex`] with the same name [describes](Mutex::inspect), [observes](Mutex::events) and
+/// [frees](Mutex::force_release) it.
 ///
 /// Each acquisition is a lease of its own: an [`Owner`](crate::Owner) has no effect. A task that holds permits and waits for
 /// more can wait for ever, as others may do the same: see [`Permit::resize`].
@@ -64,12 +66,6 @@ impl Semaphore {
     #[must_use]
     pub fn name(&self) -> &str {
         self.mutex.name()
-    }
-
-    /// The number of permits that its requests have. A number that was [set](Self::set_permits) is not known here.
-    #[must_use]
-    pub const fn permits(&self) -> u32 {
-        self.permits.get()
     }
 
     /// The same semaphore whose leases get numbers: the smallest one from 0 on that no other lease has. With one permit for
@@ -252,38 +248,6 @@ impl Semaphore {
             usage.permits.saturating_sub(usage.used)
         });
         Ok(u32::try_from(free).unwrap_or(u32::MAX))
-    }
-
-    /// The holders of permits at this moment, and the waiters in their order. `None`: all permits are free.
-    ///
-    /// # Errors
-    ///
-    /// As the store replies.
-    ///
-    /// # Cancel safety
-    ///
-    /// Changes nothing.
-    pub async fn inspect(&self) -> Result<Option<LockInfo>> {
-        self.mutex.inspect().await
-    }
-
-    /// The events of this semaphore from now on. See [`Mutex::events`].
-    #[must_use]
-    pub fn events(&self) -> LockEvents {
-        self.mutex.events()
-    }
-
-    /// Ends the leases of all holders, as [`Mutex::force_release`] that of one. Returns what they had.
-    ///
-    /// # Errors
-    ///
-    /// As the store replies.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not have freed the permits.
-    pub async fn force_release(&self) -> Result<Option<LockInfo>> {
-        self.mutex.force_release().await
     }
 
     async fn permit(&self, permits: u32, wait: Wait) -> Result<Option<Permit>> {

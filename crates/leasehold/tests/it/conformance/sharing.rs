@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use leasehold::__private::store::Feature;
 use leasehold::{
-    Cause, Client, ErrorKind, LeaseKind, LeaseOptions, LockInfo, Mutex, RwLock, Semaphore, State,
-    Token,
+    Cause, Client, ErrorKind, LeaseKind, LeaseOptions, Mutex, RwLock, Semaphore, State, Token,
 };
 use leasehold_core::Op;
 use leasehold_testkit::eventually_async;
@@ -48,9 +47,10 @@ async fn rw_locks<const CLIENTS: usize>(fixture: &Fixture) -> [(Client, RwLock);
     locks.try_into().unwrap()
 }
 
-/// How many wait. `None`: it is free.
-fn waiting(info: leasehold::Result<Option<LockInfo>>) -> Option<usize> {
-    info.unwrap().map(|info| info.waiters.len())
+/// How many wait for the lock with this name. `None`: it is free.
+async fn waiting(client: &Client, name: &str) -> Option<usize> {
+    let info = client.mutex(name).unwrap().inspect().await.unwrap();
+    info.map(|info| info.waiters.len())
 }
 
 pub(super) async fn shared_locks_are_made_or_refused_with_a_reason(fixture: Fixture) {
@@ -82,11 +82,11 @@ pub(super) async fn permits_are_shared_and_waited_for_in_order(fixture: Fixture)
     let limit = Duration::from_millis(400);
     assert!(b.acquire_timeout(limit).await.unwrap().is_none());
     // Its place is given up behind the reply.
-    eventually_async(SOON, async || waiting(b.inspect().await) == Some(0)).await;
+    eventually_async(SOON, async || waiting(&second, b.name()).await == Some(0)).await;
 
     let heavy = b.clone();
     let heavy = spawn_polled(async move { heavy.acquire_many(3).await.unwrap() });
-    eventually_async(SOON, async || waiting(b.inspect().await) == Some(1)).await;
+    eventually_async(SOON, async || waiting(&second, b.name()).await == Some(1)).await;
     one.release().await.unwrap();
     // A permit is free, but the other client is before this one.
     assert!(a.try_acquire().await.unwrap().is_none());
@@ -236,7 +236,7 @@ pub(super) async fn readers_share_the_lock_and_a_writer_is_alone(fixture: Fixtur
     assert!(b.try_write().await.unwrap().is_none());
     let writing = b.clone();
     let writing = spawn_polled(async move { writing.write().await.unwrap() });
-    eventually_async(SOON, async || waiting(b.inspect().await) == Some(1)).await;
+    eventually_async(SOON, async || waiting(&second, b.name()).await == Some(1)).await;
     tokio::time::sleep(WINDOW_OVER).await;
     // Readers that come later wait for the writer.
     assert!(a.try_read().await.unwrap().is_none());
@@ -327,14 +327,14 @@ pub(super) async fn an_upgrade_waits_for_the_readers_only(fixture: Fixture) {
     let second_upgradable = b.upgradable_read_timeout(Duration::from_millis(400)).await;
     assert!(second_upgradable.unwrap().is_none());
     // Its place is given up behind the reply.
-    eventually_async(SOON, async || waiting(b.inspect().await) == Some(0)).await;
+    eventually_async(SOON, async || waiting(&second, b.name()).await == Some(0)).await;
     let upgradable = upgradable.try_upgrade().await.unwrap().unwrap_err();
     let writing = b.clone();
     let writing = spawn_polled(async move { writing.write().await.unwrap() });
-    eventually_async(SOON, async || waiting(b.inspect().await) == Some(1)).await;
+    eventually_async(SOON, async || waiting(&second, b.name()).await == Some(1)).await;
     let before = upgradable.token();
     let upgrade = spawn_polled(async move { upgradable.upgrade().await.unwrap() });
-    eventually_async(SOON, async || waiting(b.inspect().await) == Some(2)).await;
+    eventually_async(SOON, async || waiting(&second, b.name()).await == Some(2)).await;
     reader.release().await.unwrap();
     let writer = soon(upgrade).await;
     assert!(writer.token() > before);
@@ -372,9 +372,10 @@ pub(super) async fn an_upgrade_that_is_dropped_holds_nothing(fixture: Fixture) {
 }
 
 pub(super) async fn a_forced_release_ends_the_leases_of_all_holders(fixture: Fixture) {
-    let [(_, a), (_, b)] = semaphores(&fixture, 2).await;
+    let [(client, a), (_, b)] = semaphores(&fixture, 2).await;
     let permits = [a.acquire().await.unwrap(), b.acquire().await.unwrap()];
-    assert!(a.force_release().await.unwrap().is_some());
+    let mutex = client.mutex(a.name()).unwrap();
+    assert!(mutex.force_release().await.unwrap().is_some());
     for permit in permits {
         // The client of the operator is notified in any case.
         let cause = timeout(SOON, permit.lost()).await.unwrap();
@@ -387,7 +388,8 @@ pub(super) async fn a_forced_release_ends_the_leases_of_all_holders(fixture: Fix
 pub(super) async fn all_holders_are_described(fixture: Fixture) {
     let [(first, a), (second, b)] = semaphores(&fixture, 3).await;
     let permits = [a.acquire_many(2).await.unwrap(), b.acquire().await.unwrap()];
-    let info = a.inspect().await.unwrap().unwrap();
+    let mutex = first.mutex(a.name()).unwrap();
+    let info = mutex.inspect().await.unwrap().unwrap();
     assert_eq!((info.kind, info.permits), (LeaseKind::Semaphore, Some(3)));
     let mut leases = vec![(info.lease.client, info.weight)];
     let others = info.others.iter();
