@@ -232,7 +232,7 @@ impl Token {
             return Err(wrong_token(number, "a token has at least 16 bytes"));
         }
         let mut token = Self {
-            secret: Secret::new(secret),
+            secret: Secret::from(secret),
             name: format!("line-{number}"),
             clients: usize::MAX,
             leases: usize::MAX,

@@ -58,8 +58,7 @@ pub enum ReplicaCount {
 
 impl Durability {
     /// Whether replicas must acknowledge.
-    #[must_use]
-    pub const fn is_replicated(&self) -> bool {
+    pub(crate) const fn is_replicated(&self) -> bool {
         matches!(self, Self::Replicas { .. })
     }
 
@@ -85,12 +84,7 @@ impl Durability {
     }
 }
 
-impl From<NonZeroU32> for ReplicaCount {
-    fn from(number: NonZeroU32) -> Self {
-        Self::Number(number)
-    }
-}
-
+#[doc(hidden)]
 impl fmt::Display for ReplicaCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -40,6 +40,7 @@ tokio::task_local! {
 
 impl Owner {
     /// A new owner, different from every other.
+    #[allow(clippy::new_without_default, reason = "no owner is the default")]
     #[must_use]
     pub fn new() -> Self {
         Self(fresh())
@@ -56,12 +57,6 @@ impl Owner {
 
     pub(crate) fn id(&self) -> OwnerId {
         self.0
-    }
-}
-
-impl Default for Owner {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

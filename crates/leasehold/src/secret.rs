@@ -18,12 +18,6 @@ use std::fmt;
 pub struct Secret(String);
 
 impl Secret {
-    /// Protects a text.
-    #[must_use]
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
     /// The text.
     #[must_use]
     pub fn expose(&self) -> &str {
@@ -41,7 +35,7 @@ impl PartialEq for Secret {
 
 impl From<&str> for Secret {
     fn from(text: &str) -> Self {
-        Self::new(text)
+        Self(text.to_owned())
     }
 }
 

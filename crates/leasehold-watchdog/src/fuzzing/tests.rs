@@ -28,7 +28,7 @@ fn hello(random: &mut fastrand::Rng) -> ToNode {
             Role::Client(secret, client_info)
         }
     };
-    let token = Some(Secret::new(TOKEN));
+    let token = Some(Secret::from(TOKEN));
     ToNode::Hello(Hello { token, role })
 }
 

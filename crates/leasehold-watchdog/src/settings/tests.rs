@@ -33,7 +33,7 @@ fn tokens_stand_one_in_a_line() {
     let text = "\n# the clients of team A\n0123456789abcdef clients=2 leases=30 name=team-a namespaces=ci,web\n fedcba9876543210 \n";
     let tokens = Token::parse_file(text).unwrap();
     assert_eq!(tokens.len(), 2);
-    assert_eq!(tokens[0].secret, Secret::new("0123456789abcdef"));
+    assert_eq!(tokens[0].secret, Secret::from("0123456789abcdef"));
     assert_eq!((tokens[0].clients, tokens[0].leases), (2, 30));
     assert_eq!(tokens[0].name, "team-a");
     assert!(tokens[0].namespaces.contains("web"));

@@ -177,7 +177,7 @@ pub(crate) fn hello(role: Role) -> ToNode {
 
 pub(crate) fn hello_with(token: &str, role: Role) -> ToNode {
     ToNode::Hello(Hello {
-        token: Some(Secret::new(token)),
+        token: Some(Secret::from(token)),
         role,
     })
 }

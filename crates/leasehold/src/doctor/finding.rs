@@ -89,8 +89,7 @@ impl Finding {
 
 impl Severity {
     /// As one word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Note => "note",

@@ -345,6 +345,8 @@ impl ClientInfo {
     }
 }
 
+/// For tests.
+#[doc(hidden)]
 impl Default for ClientInfo {
     fn default() -> Self {
         Self {

@@ -22,7 +22,7 @@ fn the_display_of_a_url_is_its_normal_form() {
 #[test]
 fn a_password_and_a_host_are_decoded() {
     let address = Address::parse("redis://u:p%40ss%2Fw:rd%25@[::1]").unwrap();
-    assert_eq!(address.password, Some(Secret::new("p@ss/w:rd%")));
+    assert_eq!(address.password, Some(Secret::from("p@ss/w:rd%")));
     let Endpoint::Tcp { host, .. } = &address.endpoint else {
         unreachable!("{address}")
     };
