@@ -40,7 +40,7 @@ pub(crate) async fn fenced(
     match fence.gate.admit(token) {
         Ok(()) => next.run(request).await,
         Err(stale) => {
-            let newest = [(header::NAME, header::format(stale.newest))];
+            let newest = [(header::NAME, stale.newest.to_string())];
             let text = format!("{stale}; nothing was changed, stop\n");
             (StatusCode::PRECONDITION_FAILED, newest, text).into_response()
         }
@@ -56,8 +56,11 @@ fn token(headers: &HeaderMap) -> Result<Token, (StatusCode, String)> {
                 format!("a change needs the fencing token of its lock in the header {name}\n");
             Err((StatusCode::PRECONDITION_REQUIRED, text))
         }
-        [value] => header::parse(value.as_bytes())
-            .map_err(|bad| (StatusCode::BAD_REQUEST, format!("{bad}\n"))),
+        [value] => header::parse(value.as_bytes()).ok_or_else(|| {
+            let max = Token::MAX;
+            let text = format!("the header {name} must be a decimal number from 1 to {max}\n");
+            (StatusCode::BAD_REQUEST, text)
+        }),
         _ => {
             let text = format!("the header {name} stands there more than once\n");
             Err((StatusCode::BAD_REQUEST, text))

@@ -18,57 +18,28 @@
 //! use leasehold::fence::header;
 //!
 //! let token = Token::new(1_763_700_000_000_000).unwrap();
-//! let line = format!("{}: {}", header::NAME, header::format(token));
+//! let line = format!("{}: {token}", header::NAME);
 //! assert_eq!(line, "fencing-token: 1763700000000000");
-//! assert_eq!(header::parse(b"1763700000000000"), Ok(token));
-//! assert!(header::parse(b"0x1F").is_err());
+//! assert_eq!(header::parse(b"1763700000000000"), Some(token));
+//! assert_eq!(header::parse(b"0x1F"), None);
 //! ```
-
-use std::error::Error as StdError;
-use std::fmt;
 
 use crate::Token;
 
 /// The name of the header, in lower case as HTTP/2 requires. HTTP/1.1 ignores case.
 pub const NAME: &str = "fencing-token";
 
-/// A value of the header that is not a token.
-///
-/// It contains no part of the value, which is untrusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BadToken;
-
-impl fmt::Display for BadToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let max = Token::MAX;
-        write!(
-            f,
-            "the header {NAME} must be a decimal number from 1 to {max}"
-        )
-    }
-}
-
-impl StdError for BadToken {}
-
-/// The value of the header for a token.
-#[must_use]
-pub fn format(token: Token) -> String {
-    token.to_string()
-}
-
 /// Parses a value of the header. Blanks around the token, which HTTP allows, are ignored.
 ///
-/// # Errors
-///
-/// [`BadToken`] for every value that [`format()`] does not produce: signs, leading zeros, other digits,
-/// lists, numbers that are not tokens.
-pub fn parse(value: &[u8]) -> Result<Token, BadToken> {
-    let text = str::from_utf8(value).map_err(|_| BadToken)?;
+/// `None` for every value that is not the decimal text of a token: signs, leading zeros, other digits, lists, numbers
+/// from 2^53 on.
+#[must_use]
+pub fn parse(value: &[u8]) -> Option<Token> {
+    let text = str::from_utf8(value).ok()?;
     let digits = text.trim_matches([' ', '\t']);
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
     let number = digits.parse().ok().filter(|_| is_plain);
-    number.and_then(Token::new).ok_or(BadToken)
+    number.and_then(Token::new)
 }
 
 #[cfg(test)]
@@ -95,17 +66,17 @@ mod tests {
             "9007199254740992",
             "99999999999999999999",
         ] {
-            assert_eq!(parse(value.as_bytes()), Err(BadToken), "{value:?}");
+            assert_eq!(parse(value.as_bytes()), None, "{value:?}");
         }
-        assert_eq!(parse(b" \t9007199254740991 "), Ok(Token::MAX));
+        assert_eq!(parse(b" \t9007199254740991 "), Some(Token::MAX));
     }
 
     proptest! {
         #[test]
         fn nothing_that_comes_breaks_it(value in prop::collection::vec(any::<u8>(), 0..24)) {
-            if let Ok(token) = parse(&value) {
+            if let Some(token) = parse(&value) {
                 let text = str::from_utf8(&value).unwrap();
-                prop_assert_eq!(format(token), text.trim_matches([' ', '\t']));
+                prop_assert_eq!(token.to_string(), text.trim_matches([' ', '\t']));
             }
         }
     }

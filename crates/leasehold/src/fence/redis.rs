@@ -25,8 +25,10 @@ pub const WRITE: &str = include_str!("write.lua");
 /// The suffix of the key of a fence.
 const SUFFIX: &str = ":fence";
 
-/// Writes a value unless a later holder has written it already. The largest token is stored beside it,
-/// under [`fence_key`].
+/// Writes a value unless a later holder has written it already.
+///
+/// The largest token is stored beside it, in the same slot of a cluster: under `{KEY}:fence`, or `KEY:fence` if the key has a
+/// hash tag of its own. A few keys, such as `a}b` and `{}a`, can have no such key.
 ///
 /// The outer result is that of the server, the inner one that of the check. After an outer error, the
 /// value may have been written; a retry with the same token is safe.
@@ -57,7 +59,7 @@ const SUFFIX: &str = ":fence";
 ///
 /// # Errors
 ///
-/// The errors of the connection and of the server. A key without a [`fence_key`] is a client error, and
+/// The errors of the connection and of the server. A key that can have no key for its fence is a client error, and
 /// nothing is sent.
 ///
 /// # Cancel safety
@@ -95,7 +97,7 @@ pub async fn write(
 }
 
 /// The arguments of `EVAL` behind the script: the number of the keys, the key of the value, that of its fence, the token
-/// and the value. `None`: the key has no [`fence_key`].
+/// and the value. `None`: the key can have no key for its fence.
 ///
 /// The reply is the number 1 if the value was written. Otherwise it is the newest token as text: the caller is late, and
 /// must stop.
@@ -115,8 +117,7 @@ pub fn arguments(key: &str, token: Token, value: &[u8]) -> Option<[Vec<u8>; 5]> 
 /// the key has a hash tag of its own.
 ///
 /// `None` for the few keys from which no other key in their slot can be derived, such as `a}b` and `{}a`.
-#[must_use]
-pub fn fence_key(key: &str) -> Option<String> {
+fn fence_key(key: &str) -> Option<String> {
     let (_, rest) = key.split_once('{').unwrap_or_default();
     match rest.split_once('}') {
         Some((tag, _)) if !tag.is_empty() => Some(format!("{key}{SUFFIX}")),

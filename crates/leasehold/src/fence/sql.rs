@@ -38,7 +38,7 @@
 use std::fmt::Write as _;
 
 /// The column with the largest token that has written the row.
-pub const COLUMN: &str = "fence";
+const COLUMN: &str = "fence";
 
 /// The SQL dialect of a database. Bind a token as an [`i64`]: `i64::from(token)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The statement that adds the column [`COLUMN`] to a table. Every holder may write a row that was not
+    /// The statement that adds the column `fence` to a table. Every holder may write a row that was not
     /// written since.
     #[must_use]
     pub fn add_column(self, table: &str) -> String {

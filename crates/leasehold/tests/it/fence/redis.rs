@@ -1,7 +1,7 @@
 //! The script for values in Redis.
 
 use leasehold::Token;
-use leasehold::fence::redis::{WRITE, fence_key, write};
+use leasehold::fence::redis::{WRITE, arguments, write};
 use leasehold_testkit::{RedisOptions, RedisServer};
 
 fn token(value: u64) -> Token {
@@ -57,7 +57,8 @@ async fn value_and_fence_are_in_one_slot_of_a_cluster() {
         .config("cluster-enabled yes")
         .start();
     for key in ["stock", "stock:{42}:left", "stock{", "{a}{b}", "\u{fc}"] {
-        let fence = fence_key(key).unwrap();
+        let [_, _, fence, ..] = arguments(key, token(7), b"").unwrap();
+        let fence = String::from_utf8(fence).unwrap();
         let slot = |key: &str| server.cli(&["CLUSTER", "KEYSLOT", key]);
         assert_eq!(slot(key), slot(&fence), "{key}");
     }

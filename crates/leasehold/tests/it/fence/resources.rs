@@ -1,8 +1,8 @@
 //! Resources that holders write to, from any process.
 
 use leasehold::Token;
+use leasehold::fence;
 use leasehold::fence::sql::Dialect;
-use leasehold::fence::{self, header};
 use leasehold_testkit::PostgresServer;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -27,7 +27,7 @@ pub(crate) async fn write(kind: &str, address: &str, token: Token, value: &str) 
         "postgres_row" => postgres_row(address, token, value) == 1,
         "postgres_name" => postgres_name(address, token, value) == 1,
         "postgres_held" => postgres_held(address, token, value),
-        "http" => match http(address, &[&header::format(token)], value).await {
+        "http" => match http(address, &[&token.to_string()], value).await {
             (200, _) => true,
             (412, _) => false,
             other => panic!("{other:?}"),
