@@ -25,8 +25,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     // Releases all leases in batches and ends all waits. Guards read lost, so the worker also stops.
-    let ended = client.shutdown(Duration::from_secs(5)).await?;
-    println!("released {}", ended.released);
+    let released = client.shutdown(Duration::from_secs(5)).await?;
+    println!("released {released}");
     worker.await??;
     Ok(())
 }

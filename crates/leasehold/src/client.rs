@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Completion as CompletionRecord, CompletionError};
+use leasehold_core::{ClientId, Completion as CompletionRecord, CompletionError, Instant};
 
 pub use self::builder::ClientBuilder;
 #[cfg(doc)]
@@ -336,6 +336,7 @@ impl Client {
     /// The connections to the nodes of the watchdog, and their changes: whether a node watches the leases of this
     /// client, and why not.
     #[cfg(feature = "watchdog")]
+    #[doc(hidden)]
     #[must_use]
     pub fn watchdog_status(&self) -> WatchdogStatus {
         self.driver.watchdog.status()
@@ -372,6 +373,24 @@ impl Client {
         }
     }
 
+    /// This instant, by the clock that the states and deadlines of this client's guards have.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// use leasehold::State;
+    ///
+    /// let guard = client.mutex("orders/42")?.lock().await?;
+    /// if let State::Held { until } = guard.state() {
+    ///     println!("given up in {:?} unless renewed", client.now().until(until));
+    /// }
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.driver.context.clock.now()
+    }
+
     /// The store, as its URL without a password.
     #[must_use]
     pub fn store(&self) -> &dyn fmt::Display {
@@ -380,7 +399,8 @@ impl Client {
 
     /// Releases every lease that is still held, in batches, ends all waits, and waits until the store has
     /// confirmed the releases. The guards read lost. No clone of this client can acquire a lock afterwards:
-    /// present and later waiters get [`ErrorKind::ShutDown`]. The nodes of a watchdog forget the client.
+    /// present and later waiters get [`ErrorKind::ShutDown`]. The nodes of a watchdog forget the client. Returns the number
+    /// of leases that were held and are released.
     ///
     /// Without a shutdown, dropped guards release in the background, and a program that returns from `main`
     /// waits up to two seconds for them. A program that ends by [`std::process::exit`] or by a signal does not wait: its
@@ -392,8 +412,8 @@ impl Client {
     /// use std::time::Duration;
     ///
     /// // At the end of a service, after SIGTERM.
-    /// let ended = client.shutdown(Duration::from_secs(5)).await?;
-    /// println!("released {} locks", ended.released);
+    /// let released = client.shutdown(Duration::from_secs(5)).await?;
+    /// println!("released {released} locks");
     /// # Ok::<(), leasehold::Error>(()) }).unwrap();
     /// ```
     ///
@@ -405,10 +425,9 @@ impl Client {
     /// # Cancel safety
     ///
     /// Dropped, the releases go on in the background.
-    pub async fn shutdown(&self, timeout: Duration) -> Result<Shutdown> {
+    pub async fn shutdown(&self, timeout: Duration) -> Result<usize> {
         let released = shutdown::shut_down_within(&self.driver, timeout).await;
-        let released = released.ok_or_else(|| self.unreleased(timeout))?;
-        Ok(Shutdown { released })
+        released.ok_or_else(|| self.unreleased(timeout))
     }
 
     fn unreleased(&self, timeout: Duration) -> Error {
@@ -437,11 +456,3 @@ impl Client {
 
 /// How many names an error lists at most.
 const NAMES_LISTED: usize = 10;
-
-/// The result of [`Client::shutdown`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Shutdown {
-    /// The number of leases that were held and are released.
-    pub released: usize,
-}

@@ -18,7 +18,8 @@ use tokio::sync::Notify;
 /// always computed from the clock, and is right at once.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// A clock that keeps counting while the machine is suspended. [`ManualClock`] is one for tests.
+/// A clock that keeps counting while the machine is suspended: on Linux a client uses `CLOCK_BOOTTIME`. [`ManualClock`] is
+/// one for tests.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// This instant.
     fn now(&self) -> Instant;
@@ -34,20 +35,8 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 /// The clock of this machine: `CLOCK_BOOTTIME` on Linux.
 ///
 /// Elsewhere it is the standard monotonic clock, which on some systems stands still during suspend. Clients use it by
-/// default, and an [`Instant`] such as [`Guard::deadline`](crate::Guard::deadline) is one of it:
-///
-/// ```
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// # let client = leasehold::Client::connect("memory:").await?;
-/// use leasehold::State;
-/// use leasehold::clock::{BootClock, Clock};
-///
-/// let guard = client.mutex("orders/42")?.lock().await?;
-/// if let State::Held { until } = guard.state() {
-///     println!("given up in {:?} unless renewed", BootClock.now().until(until));
-/// }
-/// # Ok::<(), leasehold::Error>(()) }).unwrap();
-/// ```
+/// default.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 

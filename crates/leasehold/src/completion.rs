@@ -47,6 +47,7 @@ pub struct Completion {
     /// The program of that client.
     pub program: String,
     /// The path of that program or script. `None`: it is not known. See [`Job::program_path`](crate::Job::program_path).
+    #[doc(hidden)]
     pub program_path: Option<String>,
     /// The label of that client.
     pub label: String,

@@ -137,7 +137,7 @@ pub use leasehold_core::{
     Token,
 };
 
-pub use crate::client::{Client, ClientBuilder, Shutdown};
+pub use crate::client::{Client, ClientBuilder};
 pub use crate::completion::Completion;
 #[doc(hidden)]
 pub use crate::durability::ReplicaCountError;
@@ -154,7 +154,9 @@ pub use crate::sync::job::{Job, Ran, Run};
 pub use crate::sync::latch::Latch;
 pub use crate::sync::lock_events::LockEvents;
 pub use crate::sync::lock_set::{GuardSet, LockSet};
-pub use crate::sync::mutex::{LockRequest, Mutex, WaitStatus};
+#[doc(hidden)]
+pub use crate::sync::mutex::WaitStatus;
+pub use crate::sync::mutex::{LockRequest, Mutex};
 pub use crate::sync::rw_lock::{ReadGuard, RwLock, UpgradableReadGuard, WriteGuard};
 pub use crate::sync::semaphore::{Permit, Semaphore};
 

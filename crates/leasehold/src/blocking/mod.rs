@@ -61,7 +61,7 @@ use self::runtime::Threads;
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::store::IntoStore;
-use crate::{Cause, ClientBuilder, Error, LeaseOptions, Result, Shutdown, State};
+use crate::{Cause, ClientBuilder, Error, LeaseOptions, Result, State};
 
 /// A process's connection to a store. See [`crate::Client`].
 ///
@@ -145,7 +145,7 @@ impl Client {
     /// # Errors
     ///
     /// As [`crate::Client::shutdown`].
-    pub fn shutdown(&self, timeout: Duration) -> Result<Shutdown> {
+    pub fn shutdown(&self, timeout: Duration) -> Result<usize> {
         self.block_on(self.client.shutdown(timeout))
     }
 }

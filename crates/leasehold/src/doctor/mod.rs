@@ -135,6 +135,7 @@ impl ClientBuilder {
 /// assert!(setup.contains("GRANT USAGE ON SCHEMA leasehold TO \"app\";"));
 /// ```
 #[cfg(feature = "postgres")]
+#[doc(hidden)]
 #[must_use]
 pub fn postgres_setup(role: Option<&str>) -> String {
     store::postgres_setup(role)

@@ -118,27 +118,7 @@ impl Mutex {
 
     /// The error of the store that delays the tasks of this client that wait for this lock. `None`: the last reply of the
     /// store was not an error, or no task waits.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-    /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let mutex = client.mutex("orders/42")?;
-    /// # let _guard = mutex.lock().await?;
-    /// # let wait = std::time::Duration::from_millis(20);
-    /// let report = async {
-    ///     loop {
-    ///         tokio::time::sleep(std::time::Duration::from_secs(10)).await;
-    ///         if let Some(status) = mutex.wait_status() {
-    ///             eprintln!("still waiting: {}", status.error);
-    ///         }
-    ///     }
-    /// };
-    /// tokio::select! {
-    ///     guard = mutex.lock_timeout(wait) => drop(guard?),
-    ///     () = report => {}
-    /// }
-    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
-    /// ```
+    #[doc(hidden)]
     #[must_use]
     pub fn wait_status(&self) -> Option<WaitStatus> {
         let (error, gives_up_at) = self.driver.wait_status(&self.key)?;
@@ -480,7 +460,8 @@ impl Mutex {
     }
 }
 
-/// What delays a wait for a lock. Made by [`Mutex::wait_status`], which has an example.
+/// What delays a wait for a lock. Made by [`Mutex::wait_status`].
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitStatus {

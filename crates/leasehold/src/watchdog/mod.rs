@@ -38,6 +38,7 @@ pub(crate) mod wire;
 use std::path::{Path, PathBuf};
 
 pub(crate) use self::address::Address;
+#[doc(hidden)]
 pub use self::status::{NodeState, NodeStatus, WatchdogStatus};
 use crate::{Result, Secret};
 
@@ -63,7 +64,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// The node on this machine, at [`default_socket`].
+    /// The node on this machine. Its socket is `leasehold/watchdog.sock` in `$XDG_RUNTIME_DIR`, or in `/run` for root and
+    /// without that variable.
     #[must_use]
     pub fn local() -> Self {
         Self::of(Address::Unix(default_socket()))
@@ -98,6 +100,7 @@ impl Watchdog {
     }
 
     /// Adds the node on this machine.
+    #[doc(hidden)]
     #[must_use]
     pub fn and_local(self) -> Self {
         self.with(Address::Unix(default_socket()))
@@ -150,8 +153,8 @@ impl Watchdog {
     }
 }
 
-/// The default socket of the node on this machine: `leasehold/watchdog.sock` in `$XDG_RUNTIME_DIR`. It is in `/run` for
-/// root, and if that variable is not set.
+/// The default socket of the node on this machine.
+#[doc(hidden)]
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);

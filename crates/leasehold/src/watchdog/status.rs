@@ -7,25 +7,12 @@ use crate::Error;
 
 /// The connections of a client to the nodes of its watchdog, and their changes. Made by
 /// [`Client::watchdog_status`](crate::Client::watchdog_status).
-///
-/// ```no_run
-/// # async fn report(client: leasehold::Client) {
-/// use leasehold::watchdog::NodeState;
-///
-/// let mut status = client.watchdog_status();
-/// while let Some(change) = status.changed().await {
-///     match change.state {
-///         NodeState::Connected => println!("{} watches the leases", change.node),
-///         NodeState::Unreachable(error) | NodeState::Refused(error) => println!("{error}"),
-///         _ => {}
-///     }
-/// }
-/// # }
-/// ```
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct WatchdogStatus(pub(crate) Vec<(String, watch::Receiver<NodeState>)>);
 
-/// The connection to a node. Made by [`WatchdogStatus`], which has an example.
+/// The connection to a node. Made by [`WatchdogStatus`].
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeStatus {
@@ -37,6 +24,7 @@ pub struct NodeStatus {
 
 /// The state of the connection to a node. `Unreachable` and `Refused` last until a later attempt to connect succeeds, or
 /// fails in the other way.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum NodeState {

@@ -196,8 +196,8 @@ pub(super) async fn shutdown_releases_everything(fixture: Fixture) {
     for name in &names {
         guards.push(client.mutex(name).unwrap().lock().await.unwrap());
     }
-    let ended = client.shutdown(SOON).await.unwrap();
-    assert_eq!(ended.released, names.len());
+    let released = client.shutdown(SOON).await.unwrap();
+    assert_eq!(released, names.len());
     for (name, guard) in names.iter().zip(&guards) {
         assert!(
             other
